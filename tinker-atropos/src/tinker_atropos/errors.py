@@ -1,0 +1,64 @@
+"""How a process ends: one vocabulary of errors, named by who must act, and the exit code of each.
+
+The codes are public (they decide whether the operator tries again):
+0 done or stopped in order, 1 anything else, 2 bad configuration, 3 credentials or billing,
+4 backend unreachable past its deadline.
+"""
+
+from enum import IntEnum
+from typing import ClassVar, Literal
+
+ErrorClass = Literal["config", "credentials", "billing", "backend", "environment", "internal"]
+
+
+class ExitCode(IntEnum):
+    DONE = 0
+    FAILURE = 1
+    BAD_CONFIG = 2
+    CREDENTIALS = 3
+    BACKEND_UNREACHABLE = 4
+
+
+class RunError(Exception):
+    """The run cannot go on. The message is one sentence for a person: what is wrong and what to do."""
+
+    error_class: ClassVar[ErrorClass] = "internal"
+    exit_code: ClassVar[ExitCode] = ExitCode.FAILURE
+
+
+class ConfigError(RunError):
+    """The configuration is wrong: trying again cannot help."""
+
+    error_class = "config"
+    exit_code = ExitCode.BAD_CONFIG
+
+
+class CredentialsError(RunError):
+    """The backend refused the key."""
+
+    error_class = "credentials"
+    exit_code = ExitCode.CREDENTIALS
+
+
+class BillingError(RunError):
+    """The backend wants payment."""
+
+    error_class = "billing"
+    exit_code = ExitCode.CREDENTIALS
+
+
+class BackendError(RunError):
+    """The backend did not answer within its deadline."""
+
+    error_class = "backend"
+    exit_code = ExitCode.BACKEND_UNREACHABLE
+
+
+class EnvironmentLostError(RunError):
+    """The environment failed, left early or fell silent."""
+
+    error_class = "environment"
+
+
+class InternalError(RunError):
+    """A fault of ours, or of something that has no class of its own."""

@@ -1,0 +1,80 @@
+"""The trainer's result: the container's termination message, at most 1,024 bytes.
+
+It is written at readiness and rewritten at every checkpoint with `outcome: running`, so that even a process that is
+killed leaves its last state path behind.
+"""
+
+import os
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+import orjson
+
+from tinker_atropos.errors import ErrorClass
+
+MAX_BYTES = 1024
+SCHEMA = 1
+
+Outcome = Literal["running", "succeeded", "stopped", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class ResultError:
+    error_class: ErrorClass
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a run has reached. Metrics are fractions and losses rounded to 4 digits."""
+
+    attempt: int
+    total_steps: int
+    outcome: Outcome = "running"
+    steps_trained: int = 0
+    training_run_id: str | None = None
+    state_path: str | None = None
+    sampler_path: str | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    error: ResultError | None = None
+
+    def to_json(self) -> bytes:
+        """The wire form, at most MAX_BYTES: metrics go first and the error's message is cut before a path is lost."""
+        encoded = orjson.dumps(self.to_wire())
+        if len(encoded) > MAX_BYTES:
+            encoded = orjson.dumps(replace(self, metrics={}).to_wire())
+        if len(encoded) > MAX_BYTES and self.error is not None:
+            excess = len(encoded) - MAX_BYTES
+            message = self.error.message.encode("ascii", "replace").decode()
+            message = message[: max(0, len(message) - excess - 1)] + "~"
+            encoded = orjson.dumps(replace(self, metrics={}, error=replace(self.error, message=message)).to_wire())
+        return encoded
+
+    def toto_wire(self) -> dict[str, Any]:
+        wire: dict[str, Any] = {
+            "schema": SCHEMA,
+            "outcome": self.outcome,
+            "attempt": self.attempt,
+            "stepsTrained": self.steps_trained,
+            "totalSteps": self.total_steps,
+            "trainingRunId": self.training_run_id,
+            "statePath": self.state_path,
+            "samplerPath": self.sampler_path,
+            "metrics": {name: round(value, 4) for name, value in self.metrics.items()},
+        }
+        if self.error is not None:
+            wire["error"] = {"class": self.error.error_class, "message": asdict(self.error)["message"]}
+        return wire
+
+
+def write_result(path: str | None, result: Result) -> None:
+    """Write in place (the file is a bind mount in a pod: it cannot be replaced by a rename). None: nowhere."""
+    if path is None:
+        return
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+    try:
+        encoded = result.to_json()
+        os.pwrite(descriptor, encoded, 0)
+        os.ftruncate(descriptor, len(encoded))
+    finally:
+        os.close(descriptor)

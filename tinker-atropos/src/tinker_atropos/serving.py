@@ -1,0 +1,97 @@
+"""HTTP servers inside a process: bound before they are announced, stopped with the block that holds them."""
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import orjson
+import uvicorn
+from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from tinker_atropos.errors import InternalError
+
+
+class _EmbeddedServer(uvicorn.Server):
+    """uvicorn without its own signal handlers: the process decides when it ends."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def bind(host: str, port: int, variable: str) -> socket.socket:
+    """Bind a listening socket; port 0 lets the kernel choose.
+
+    Raises InternalError naming the port and the variable that sets it.
+    """
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise InternalError(
+                f"port {port} on {host} is in use; end its owner or set {variable} to another port"
+            ) from None
+        raise InternalError(f"cannot listen on {host}:{port} ({variable}): {error.strerror}") from None
+    return listener
+
+
+@contextlib.asynccontextmanager
+async def serve(app: ASGIApp, listener: socket.socket) -> AsyncIterator[int]:
+    """Serve an ASGI app on a bound socket while the block runs; yields the port."""
+    port: int = listener.getsockname()[1]
+    server = _EmbeddedServer(
+        uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", timeout_keep_alive=75)
+    )
+    task = asyncio.create_task(server.serve(sockets=[listener]), name=f"http:{port}")
+    try:
+        while not server.started and not task.done():  # bounded: the socket is bound, start-up does no I/O
+            await asyncio.sleep(0.005)
+        yield port
+    finally:
+        server.should_exit = True
+        server.force_exit = True
+        await task
+        listener.close()
+
+
+def json_response(content: Any, status_code: int = 200) -> Response:
+    return Response(orjson.dumps(content), status_code, media_type="application/json")
+
+
+def ops_app(
+    unready: Callable[[], str | None],
+    status: Callable[[], dict[str, Any]],
+    extra_routes: list[Route] | None = None,
+    registry: CollectorRegistry = REGISTRY,
+) -> Starlette:
+    """The ops port: `/healthz` (200, or 503 with a sentence why not), `/status` (JSON), `/metrics` (Prometheus)."""
+
+    async def healthz(_request: Request) -> Response:
+        reason = unready()
+        return PlainTextResponse(reason or "ok", 503 if reason else 200)
+
+    async def show_status(_request: Request) -> Response:
+        return json_response(status())
+
+    async def metrics(_request: Request) -> Response:
+        return Response(generate_latest(registry), media_type="text/plain; version=0.0.4")
+
+    return Starlette(
+        routes=[
+            Route("/healthz", healthz),
+            Route("/status", show_status),
+            Route("/metrics", metrics),
+            *(extra_routes or []),
+        ]
+    )

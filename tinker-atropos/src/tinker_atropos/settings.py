@@ -1,0 +1,89 @@
+"""What a container learns from its environment variables. Addresses never travel in the config file.
+
+The address a server binds is the address its clients use: `RL_API_URL` and `RL_INFERENCE_URL` are read by both
+sides, so there is nothing that could disagree.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from tinker_atropos.errors import ConfigError
+
+DEFAULT_API_URL = "http://127.0.0.1:8000"
+DEFAULT_INFERENCE_URL = "http://127.0.0.1:8001"
+DEFAULT_OPS_PORTS = {"api": 8003, "trainer": 8002, "environment": 8004}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server listens: parsed from the URL that its clients use."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def of_url(cls, variable: str, url: str) -> "Address":
+        parts = urlsplit(url)
+        try:
+            port = parts.port
+        except ValueError:
+            port = None
+        if parts.scheme != "http" or not parts.hostname or port is None:
+            raise ConfigError(f"{variable} is {url!r}; it must look like {DEFAULT_API_URL}")
+        return cls(parts.hostname, port)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The process's surroundings, read once at the start.
+
+    `result_file` is the trainer's termination message; `uid` and `attempt` mark checkpoints.
+    """
+
+    api_url: str = DEFAULT_API_URL
+    inference_url: str = DEFAULT_INFERENCE_URL
+    ops_host: str = "0.0.0.0"  # noqa: S104 -- the kubelet and the operator reach the ops port from outside the pod
+    ops_port: int = 0
+    run_name: str = "run"
+    run_namespace: str = "default"
+    run_uid: str = ""
+    attempt: int = 1
+    start_from: str | None = None
+    result_file: str | None = None
+    wandb_run_id: str | None = None
+
+    @property
+    def api_address(self) -> Address:
+        return Address.of_url("RL_API_URL", self.api_url)
+
+    @property
+    def inference_address(self) -> Address:
+        return Address.of_url("RL_INFERENCE_URL", self.inference_url)
+
+
+def load_settings(container: str, environ: Mapping[str, str] = os.environ) -> Settings:
+    """Read the `RL_*` variables of one container (`api`, `trainer` or `environment`)."""
+    return Settings(
+        api_url=environ.get("RL_API_URL", DEFAULT_API_URL).rstrip("/"),
+        inference_url=environ.get("RL_INFERENCE_URL", DEFAULT_INFERENCE_URL).rstrip("/"),
+        ops_host=environ.get("RL_OPS_HOST", Settings.ops_host),
+        ops_port=_integer(environ, "RL_OPS_PORT", DEFAULT_OPS_PORTS[container]),
+        run_name=environ.get("RL_RUN_NAME", Settings.run_name),
+        run_namespace=environ.get("RL_RUN_NAMESPACE", Settings.run_namespace),
+        run_uid=environ.get("RL_RUN_UID", Settings.run_uid),
+        attempt=_integer(environ, "RL_ATTEMPT", Settings.attempt),
+        start_from=environ.get("RL_START_FROM") or None,
+        result_file=environ.get("RL_RESULT_FILE") or None,
+        wandb_run_id=environ.get("RL_WANDB_RUN_ID") or None,
+    )
+
+
+def _integer(environ: Mapping[str, str], name: str, default: int) -> int:
+    value = environ.get(name, "")
+    if not value:
+        return default
+    if not value.isdecimal():
+        raise ConfigError(f"{name} is {value!r}; it must be a whole number")
+    return int(value)
