@@ -5,7 +5,7 @@ killed leaves its last state path behind.
 """
 
 import os
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import orjson
@@ -50,7 +50,7 @@ class Result:
             encoded = orjson.dumps(replace(self, metrics={}, error=replace(self.error, message=message)).to_wire())
         return encoded
 
-    def toto_wire(self) -> dict[str, Any]:
+    def to_wire(self) -> dict[str, Any]:
         wire: dict[str, Any] = {
             "schema": SCHEMA,
             "outcome": self.outcome,
@@ -63,7 +63,7 @@ class Result:
             "metrics": {name: round(value, 4) for name, value in self.metrics.items()},
         }
         if self.error is not None:
-            wire["error"] = {"class": self.error.error_class, "message": asdict(self.error)["message"]}
+            wire["error"] = {"class": self.error.error_class, "message": self.error.message}
         return wire
 
 
