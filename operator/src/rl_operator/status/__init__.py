@@ -1,0 +1,1 @@
+"""Status derivation: observed children, metrics, previous status and the time -> status. Pure."""

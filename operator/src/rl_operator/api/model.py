@@ -1,0 +1,46 @@
+"""The base of every API model: frozen, camelCase on the wire, unknown fields refused."""
+
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+
+
+class ApiModel(BaseModel):
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        serialize_by_alias=True,
+    )
+
+    def to_wire(self) -> dict[str, Any]:
+        """The JSON form: camelCase, fields that are None left out."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+    def with_changes(self, **changes: Any) -> Self:
+        """A copy with some fields replaced."""
+        return self.model_copy(update=changes)
+
+
+class ObservedModel(ApiModel):
+    """What others wrote: unknown fields are ignored, so that a newer writer does not break an older reader."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class ObjectMeta(ObservedModel):
+    """The part of Kubernetes' ObjectMeta that this project reads."""
+
+    name: str
+    namespace: str = "default"
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    finalizers: tuple[str, ...] = ()

@@ -1,0 +1,30 @@
+"""Names that clusters, scripts and dashboards rely on. Changing one is a new API version."""
+
+from typing import Final
+
+GROUP: Final = "rl-operator.dev"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = "rl-operator.dev/v1alpha1"
+
+RUN_KIND: Final = "RLTrainingRun"
+RUN_PLURAL: Final = "rltrainingruns"
+RUNTIME_KIND: Final = "RLRuntime"
+RUNTIME_PLURAL: Final = "rlruntimes"
+
+RUN_LABEL = f"{GROUP}/run"
+ATTEMPT_LABEL = f"{GROUP}/attempt"
+MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
+MANAGER = "rl-operator"
+
+RUN_UID_ANNOTATION = f"{GROUP}/run-uid"
+
+POD_FINALIZER = f"{GROUP}/result"
+"""Keeps a pod until its result is in the run's status."""
+
+API_CONTAINER, TRAINER_CONTAINER, ENVIRONMENT_CONTAINER = "api", "trainer", "environment"
+
+MAX_RUN_NAME_LENGTH = 52
+RUN_NAME_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+"""DNS-1035: the name becomes part of pod, ConfigMap and Service names."""
+
+DEFAULT_RUNTIME = "default"

@@ -1,0 +1,207 @@
+"""RLTrainingRun: one RL training run."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from rl_operator.api.model import ApiModel, ObjectMeta, ObservedModel
+from rl_operator.api.names import API_VERSION, DEFAULT_RUNTIME, RUN_KIND
+from rl_operator.api.refusal import Refusal
+
+Phase = Literal["Pending", "Starting", "Running", "Stopping", "Stopped", "Succeeded", "Failed"]
+TERMINAL_PHASES: frozenset[Phase] = frozenset({"Succeeded", "Failed"})
+
+
+class WandbSettings(ApiModel):
+    """Where the run's metrics go on Weights & Biases."""
+
+    project: str | None = Field(default=None, description="W&B project; default: the runtime's.")
+    entity: str | None = Field(default=None, description="W&B entity (user or team); default: the runtime's.")
+    group: str | None = Field(default=None, description="W&B group that the run belongs to.")
+    name: str | None = Field(default=None, description="Display name on W&B; default: the run's name.")
+    tags: tuple[str, ...] = Field(default=(), description="W&B tags.")
+    notes: str | None = Field(default=None, description="W&B notes.")
+
+
+class StartFrom(ApiModel):
+    """Weights to start a new run from; exactly one of `run` and `statePath`."""
+
+    run: str | None = Field(default=None, description="Name of a finished run of the same namespace.")
+    state_path: str | None = Field(default=None, description="A tinker:// path of a state checkpoint.")
+    with_optimizer: bool = Field(default=False, description="Also restore the optimizer's state.")
+
+
+class RunSpec(ApiModel):
+    """What the user asks for."""
+
+    environment: str = Field(description="A bundled environment, own/NAME, or ./file.py (local mode only).")
+    runtime: str = Field(default=DEFAULT_RUNTIME, description="The RLRuntime that decides what may vary.")
+    config: dict[str, Any] = Field(
+        default_factory=dict, description="Fields of the environment's config that the runtime does not lock."
+    )
+    tinker: dict[str, Any] = Field(
+        default_factory=dict, description="Fields of the trainer that the runtime does not lock."
+    )
+    wandb: WandbSettings = Field(default_factory=WandbSettings, description="Where metrics go on Weights & Biases.")
+    start_from: StartFrom | None = Field(default=None, description="Weights that this new run starts from, at step 0.")
+    backoff_limit: int = Field(default=3, ge=0, description="Programme failures that are tried again.")
+    start_deadline_seconds: int | None = Field(
+        default=1800, ge=1, description="Per attempt, from pod creation to the first group accepted."
+    )
+    progress_deadline_seconds: int | None = Field(default=3600, ge=1, description="Longest time without a new step.")
+    active_deadline_seconds: int | None = Field(default=None, ge=1, description="Longest time a run may take in all.")
+    ttl_seconds_after_finished: int | None = Field(
+        default=None, ge=0, description="The run is deleted this long after its end."
+    )
+    environment_replicas: int = Field(default=1, ge=1, description="Environment processes in all.")
+    suspend: bool = Field(default=False, description="Draft before the start; stop with a checkpoint after it.")
+
+
+class Condition(ApiModel):
+    """A Kubernetes condition."""
+
+    type: str = Field(description="Type of the condition.")
+    status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
+    reason: str = Field(description="Stable CamelCase word for the cause.")
+    message: str = Field(default="", description="One sentence: what is the case and what to do.")
+    last_transition_time: str = Field(description="When the status last changed.")
+    observed_generation: int = Field(default=0, description="Generation of the spec that this speaks of.")
+
+
+class Progress(ApiModel):
+    """How far the training is."""
+
+    step: int = Field(description="Optimizer steps trained.")
+    total_steps: int = Field(description="Optimizer steps of the whole run.")
+    percent: int = Field(description="step / totalSteps, in percent.")
+    seconds_per_step: float | None = Field(default=None, description="Recent mean.")
+    eta_seconds: int | None = Field(default=None, description="Seconds left at this pace.")
+
+
+class RunMetrics(ObservedModel):
+    """The latest figures; fractions 0 to 1, rounded to 4 digits. Advisory: the phase never follows from them."""
+
+    reward_mean: float | None = Field(default=None, description="Mean reward over all groups, also filtered ones.")
+    percent_correct: float | None = Field(default=None, description="The environment's share of correct rollouts.")
+    eval_percent_correct: float | None = Field(default=None, description="Latest held-out evaluation.")
+    eval_percent_correct_low: float | None = Field(default=None, description="Lower end of its 95 % interval.")
+    eval_percent_correct_high: float | None = Field(default=None, description="Upper end of its 95 % interval.")
+    eval_percent_correct_n: int | None = Field(default=None, description="Samples behind it.")
+    baseline_percent_correct: float | None = Field(default=None, description="Held-out evaluation before training.")
+    baseline_percent_correct_low: float | None = Field(default=None, description="Lower end of its 95 % interval.")
+    baseline_percent_correct_high: float | None = Field(default=None, description="Upper end of its 95 % interval.")
+    baseline_percent_correct_n: int | None = Field(default=None, description="Samples behind it.")
+    loss: float | None = Field(default=None, description="Mean loss per trained token.")
+    logprob_gap: float | None = Field(
+        default=None, description="Mean absolute gap between sampling and training logprobs, staleness 0."
+    )
+    staleness: float | None = Field(default=None, description="Mean policy steps between sampling and training.")
+    source: str | None = Field(default=None, description="Where the figures come from: trainer, result or wandb.")
+    observed_at: str | None = Field(default=None, description="When they were read.")
+
+
+class HistorySample(ApiModel):
+    """One point of the reward curve."""
+
+    step: int = Field(description="Optimizer steps trained.")
+    reward_mean: float = Field(description="Mean reward at that step.")
+
+
+class WandbStatus(ObservedModel):
+    """The run on Weights & Biases."""
+
+    url: str | None = Field(default=None, description="Page of the run.")
+    run_id: str | None = Field(default=None, description="Deterministic id of the run.")
+    state: str | None = Field(default=None, description="What the trainer knows: online, offline or disabled.")
+
+
+class ContainerStatus(ApiModel):
+    """One container of the current attempt."""
+
+    name: str = Field(description="api, trainer or environment.")
+    state: Literal["Waiting", "Running", "Ready", "Terminated"] = Field(description="What it does.")
+    exit_code: int | None = Field(default=None, description="Exit code, once terminated.")
+    reason: str | None = Field(default=None, description="Why it waits or ended, in Kubernetes' word.")
+    restarts: int = Field(default=0, description="How often it was started again.")
+
+
+class Checkpoint(ApiModel):
+    """The newest state checkpoint."""
+
+    step: int = Field(description="Optimizer step that it holds.")
+    state_path: str = Field(description="tinker:// path that training can go on from.")
+    expires_at: str | None = Field(default=None, description="When the backend deletes it.")
+
+
+class Weights(ApiModel):
+    """The trained weights."""
+
+    sampler_path: str = Field(description="tinker:// path to sample from.")
+    state_path: str | None = Field(default=None, description="tinker:// path to train on from.")
+    expires_at: str | None = Field(default=None, description="When the backend deletes them.")
+
+
+class Failure(ApiModel):
+    """Why the last attempt, or the run, failed."""
+
+    reason: str = Field(description="Stable CamelCase word.")
+    container: str | None = Field(default=None, description="The container that failed first.")
+    exit_code: int | None = Field(default=None, description="Its exit code.")
+    message: str = Field(default="", description="What it said, secrets removed.")
+
+
+class Attempt(ApiModel):
+    """One pod of the run's life."""
+
+    attempt: int = Field(description="Number, from 1.")
+    pod: str = Field(description="Name of its pod.")
+    started: str | None = Field(default=None, description="When the pod was created.")
+    ended: str | None = Field(default=None, description="When it was over.")
+    reason: str | None = Field(default=None, description="How it ended.")
+    steps: int = Field(default=0, description="Steps trained at its end, over the whole run.")
+
+
+class RunStatus(ApiModel):
+    """What is the case. The one place where people, agents and GitOps look."""
+
+    observed_generation: int = Field(default=-1, description="Generation of the spec that this status speaks of.")
+    phase: Phase | None = Field(default=None, description="Summary for people; conditions say more.")
+    message: str | None = Field(default=None, description="What happens now, and what to do.")
+    conditions: tuple[Condition, ...] = Field(default=(), description="Conditions, by type.")
+    start_time: str | None = Field(default=None, description="When the spec was frozen; never cleared.")
+    completion_time: str | None = Field(default=None, description="When the run was over.")
+    attempt: int | None = Field(default=None, description="Number of the current attempt, from 1.")
+    attempts: tuple[Attempt, ...] = Field(default=(), description="The last five attempts that ended.")
+    pod_name: str | None = Field(default=None, description="Pod of the current attempt.")
+    config_map_name: str | None = Field(default=None, description="ConfigMap with the rendered config and pod.")
+    config_hash: str | None = Field(default=None, description="Hash of its content.")
+    progress: Progress | None = Field(default=None, description="How far the training is.")
+    metrics: RunMetrics | None = Field(default=None, description="Latest figures; advisory.")
+    history: tuple[HistorySample, ...] = Field(default=(), description="At most ten samples of the reward curve.")
+    wandb: WandbStatus | None = Field(default=None, description="The run on Weights & Biases.")
+    containers: tuple[ContainerStatus, ...] = Field(default=(), description="Containers of the current attempt.")
+    checkpoint: Checkpoint | None = Field(default=None, description="Newest state checkpoint.")
+    weights: Weights | None = Field(default=None, description="The trained weights, once they exist.")
+    failure: Failure | None = Field(default=None, description="Why the last attempt, or the run, failed.")
+    refusals: tuple[Refusal, ...] = Field(default=(), description="Why the run is refused; at most three.")
+
+    @property
+    def finished(self) -> bool:
+        return self.phase in TERMINAL_PHASES
+
+    def condition(self, type_: str) -> Condition | None:
+        return next((c for c in self.conditions if c.type == type_), None)
+
+
+class TrainingRun(ApiModel):
+    """An RLTrainingRun."""
+
+    api_version: Literal["rl-operator.dev/v1alpha1"] = API_VERSION
+    kind: Literal["RLTrainingRun"] = RUN_KIND
+    metadata: ObjectMeta
+    spec: RunSpec
+    status: RunStatus = Field(default_factory=RunStatus)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.metadata.namespace, self.metadata.name

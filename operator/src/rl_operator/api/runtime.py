@@ -1,0 +1,147 @@
+"""RLRuntime: the platform's side of a run. Decides what may vary, where it trains and what it may use."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from rl_operator.api.model import ApiModel, ObjectMeta
+from rl_operator.api.names import API_VERSION, RUNTIME_KIND
+from rl_operator.api.run import Condition
+
+
+class SecretKey(ApiModel):
+    """A key of a Secret in the run's namespace."""
+
+    name: str = Field(description="Name of the Secret.")
+    key: str = Field(description="Key in it.")
+
+
+class Backend(ApiModel):
+    """The Tinker API that trains and samples."""
+
+    url: str | None = Field(default=None, description="Base URL; default: the SDK's own.")
+    key_secret: SecretKey | None = Field(default=None, description="Where the TINKER_API_KEY is.")
+
+
+class RuntimeWandb(ApiModel):
+    """Weights & Biases defaults and key."""
+
+    project: str | None = Field(default=None, description="Project of runs that name none.")
+    entity: str | None = Field(default=None, description="Entity of runs that name none.")
+    base_url: str | None = Field(default=None, alias="baseURL", description="W&B server; default: the SDK's own.")
+    key_secret: SecretKey | None = Field(default=None, description="Where the WANDB_API_KEY is; none: W&B is off.")
+
+
+class ConfigSections(ApiModel):
+    """Values by section of the config file."""
+
+    env: dict[str, Any] = Field(default_factory=dict, description="Fields of the environment's config.")
+    openai: dict[str, Any] = Field(default_factory=dict, description="Fields of the inference client.")
+    tinker: dict[str, Any] = Field(default_factory=dict, description="Fields of the trainer.")
+
+
+class Bound(ApiModel):
+    """The range of a number."""
+
+    min: float | None = Field(default=None, description="Smallest value allowed.")
+    max: float | None = Field(default=None, description="Largest value allowed.")
+
+
+class Bounds(ApiModel):
+    """Ranges by section of the config file."""
+
+    env: dict[str, Bound] = Field(default_factory=dict, description="Ranges of the environment's fields.")
+    tinker: dict[str, Bound] = Field(default_factory=dict, description="Ranges of the trainer's fields.")
+
+
+class Limits(ApiModel):
+    """What one runtime may use."""
+
+    max_active_runs: int | None = Field(default=None, ge=0, description="Runs that may be active at once.")
+    active_deadline_seconds: int | None = Field(default=None, ge=1, description="Longest time a run may take.")
+    environment_replicas: int | None = Field(default=None, ge=1, description="Most environment processes of a run.")
+
+
+class ResourceRequirements(ApiModel):
+    """Kubernetes resources of a container."""
+
+    requests: dict[str, str | int | float] = Field(default_factory=dict, description="What is reserved.")
+    limits: dict[str, str | int | float] = Field(default_factory=dict, description="What is allowed.")
+
+
+class ContainerResources(ApiModel):
+    """Resources of the three containers."""
+
+    api: ResourceRequirements = Field(default_factory=ResourceRequirements, description="The trajectory API.")
+    trainer: ResourceRequirements = Field(default_factory=ResourceRequirements, description="The trainer.")
+    environment: ResourceRequirements = Field(default_factory=ResourceRequirements, description="The environment.")
+
+
+class Toleration(ApiModel):
+    """A Kubernetes toleration."""
+
+    key: str | None = Field(default=None, description="Taint key.")
+    operator: Literal["Exists", "Equal"] | None = Field(default=None, description="How key and value match.")
+    value: str | None = Field(default=None, description="Taint value.")
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(default=None, description="Effect.")
+    toleration_seconds: int | None = Field(default=None, description="How long a NoExecute taint is tolerated.")
+
+
+class NameReference(ApiModel):
+    """A reference by name."""
+
+    name: str = Field(description="Name of the object.")
+
+
+class RuntimeSpec(ApiModel):
+    """What the platform decides."""
+
+    image: str = Field(description="Image of the three containers.")
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
+        default=None, description="As in pods."
+    )
+    image_pull_secrets: tuple[NameReference, ...] = Field(default=(), description="As in pods.")
+    backend: Backend = Field(default_factory=Backend, description="The Tinker API.")
+    wandb: RuntimeWandb = Field(default_factory=RuntimeWandb, description="Weights & Biases.")
+    locked: ConfigSections = Field(default_factory=ConfigSections, description="Values that a run may not change.")
+    bounds: Bounds = Field(default_factory=Bounds, description="Ranges that a run must keep to.")
+    defaults: ConfigSections = Field(default_factory=ConfigSections, description="Values where a run sets none.")
+    limits: Limits = Field(default_factory=Limits, description="What runs may use.")
+    namespace_selector: dict[str, Any] | None = Field(default=None, description="Namespaces that may use the runtime.")
+    resources: ContainerResources = Field(default_factory=ContainerResources, description="Container resources.")
+    termination_grace_period_seconds: int = Field(default=60, ge=1, description="Time to save on SIGTERM.")
+    runtime_class_name: str | None = Field(default=None, description="As in pods.")
+    node_selector: dict[str, str] = Field(default_factory=dict, description="As in pods.")
+    tolerations: tuple[Toleration, ...] = Field(default=(), description="As in pods.")
+    priority_class_name: str | None = Field(default=None, description="As in pods.")
+    pod_labels: dict[str, str] = Field(default_factory=dict, description="Labels added to pods.")
+    pod_annotations: dict[str, str] = Field(default_factory=dict, description="Annotations added to pods.")
+    secret_environment: tuple[SecretKey, ...] = Field(
+        default=(), description="Secret keys that environments get, each as the variable of its key's name."
+    )
+
+
+class RuntimeEnvironment(ApiModel):
+    """One environment of the runtime's image."""
+
+    name: str = Field(description="Name to use in `spec.environment`.")
+    description: str = Field(default="", description="One line.")
+
+
+class RuntimeStatus(ApiModel):
+    """What is known of the runtime."""
+
+    observed_generation: int = Field(default=-1, description="Generation of the spec that this speaks of.")
+    conditions: tuple[Condition, ...] = Field(default=(), description="Conditions, by type.")
+    environments: tuple[RuntimeEnvironment, ...] = Field(default=(), description="Environments of the image.")
+    fields_ref: NameReference | None = Field(default=None, description="ConfigMap with every environment's fields.")
+
+
+class Runtime(ApiModel):
+    """An RLRuntime."""
+
+    api_version: Literal["rl-operator.dev/v1alpha1"] = API_VERSION
+    kind: Literal["RLRuntime"] = RUNTIME_KIND
+    metadata: ObjectMeta
+    spec: RuntimeSpec
+    status: RuntimeStatus = Field(default_factory=RuntimeStatus)

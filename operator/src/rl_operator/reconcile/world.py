@@ -1,0 +1,63 @@
+"""What a reconcile needs of a back end. `cluster` and `local` each give one; neither knows this module."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol
+
+from rl_operator.api.catalogue import Catalogue
+from rl_operator.api.run import RunStatus, TrainingRun
+from rl_operator.api.runtime import Runtime
+from rl_operator.status.observation import PodObservation, TrainerStatus
+
+Key = tuple[str, str]
+"""Namespace and name of a run."""
+
+
+class World(Protocol):
+    """Reads marked `cached` cost no I/O. Writes are idempotent; every call may raise `errors.OperatorError`s."""
+
+    # --- cached reads -------------------------------------------------------------------------------------------
+    def run(self, key: Key) -> TrainingRun | None: ...
+
+    def runtime(self, name: str) -> Runtime | None: ...
+
+    def runtime_names(self) -> tuple[str, ...]: ...
+
+    def catalogue(self, runtime: Runtime) -> Catalogue: ...
+
+    def pods(self, key: Key) -> tuple[PodObservation, ...]:
+        """All pods that say they are this run's, whatever run uid owns them."""
+        ...
+
+    def trainer_status(self, pod: PodObservation) -> TrainerStatus | None:
+        """The latest answer of the trainer's ops port, if there is one."""
+        ...
+
+    # --- live reads ---------------------------------------------------------------------------------------------
+    async def read_run(self, key: Key) -> TrainingRun | None: ...
+
+    async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None: ...
+
+    # --- writes -------------------------------------------------------------------------------------------------
+    async def create_child(self, manifest: Mapping[str, Any]) -> None:
+        """Create a ConfigMap or Pod. Exists already: success only if our run's uid owns it and it is not being
+        deleted, else NameTakenError."""
+        ...
+
+    async def delete_pod(self, pod: PodObservation) -> None:
+        """Delete with a uid precondition; gone already is success."""
+        ...
+
+    async def release_pod(self, pod: PodObservation) -> None:
+        """Take our finalizer off; gone already is success."""
+        ...
+
+    async def write_status(self, run: TrainingRun, status: RunStatus) -> TrainingRun:
+        """Write /status against the run's resourceVersion; the answer is the live run.
+
+        Raises ConflictError when somebody wrote in between, GoneError when the run is gone.
+        """
+        ...
+
+    def record_event(self, run: TrainingRun, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        """Tell people that something happened. Never fails, never waits."""
+        ...

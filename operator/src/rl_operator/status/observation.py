@@ -1,0 +1,170 @@
+"""What is observed of a run's children: small, frozen, projected from what Kubernetes and the trainer say."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from rl_operator.api.model import ObservedModel
+from rl_operator.api.names import ATTEMPT_LABEL, POD_FINALIZER, TRAINER_CONTAINER
+from rl_operator.api.run import RunMetrics, WandbStatus
+
+ContainerState = Literal["Waiting", "Running", "Ready", "Terminated"]
+
+
+class ResultError(ObservedModel):
+    """The `error` of a trainer's result."""
+
+    error_class: str = Field(alias="class")
+    message: str = ""
+
+
+class TrainerResult(ObservedModel):
+    """The trainer's termination message (contract: Result)."""
+
+    outcome: Literal["running", "succeeded", "stopped", "failed"]
+    attempt: int = 1
+    steps_trained: int = 0
+    total_steps: int = 0
+    training_run_id: str | None = None
+    state_path: str | None = None
+    sampler_path: str | None = None
+    metrics: RunMetrics = Field(default_factory=RunMetrics)
+    error: ResultError | None = None
+
+
+class TrainerCheckpoint(ObservedModel):
+    step: int
+    state_path: str
+
+
+class TrainerStatus(ObservedModel):
+    """The trainer's own `/status` (contract: Containers). Advisory."""
+
+    phase: str = "starting"
+    step: int = 0
+    total_steps: int = 0
+    last_step_at: str | None = None
+    seconds_per_step: float | None = None
+    checkpoint: TrainerCheckpoint | None = None
+    metrics: RunMetrics = Field(default_factory=RunMetrics)
+    wandb: WandbStatus | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerObservation:
+    """One container. `state` is Ready only while it runs and its readiness probe passes."""
+
+    name: str
+    state: ContainerState
+    reason: str | None = None
+    message: str = ""
+    exit_code: int | None = None
+    restarts: int = 0
+    finished_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PodObservation:
+    """One attempt's pod.
+
+    `over` means that no regular container can run any more (the sidecar may still be on its way out).
+    """
+
+    name: str
+    namespace: str
+    uid: str
+    run_uid: str
+    run_name: str
+    attempt: int
+    created: datetime
+    phase: str
+    reason: str | None
+    message: str
+    containers: tuple[ContainerObservation, ...]
+    result: TrainerResult | None
+    address: str | None
+    deleting: bool
+    held: bool
+    disruption: str | None
+
+    def container(self, name: str) -> ContainerObservation | None:
+        return next((c for c in self.containers if c.name == name), None)
+
+    @property
+    def over(self) -> bool:
+        return self.phase in ("Succeeded", "Failed")
+
+
+def observe_pod(pod: Mapping[str, Any]) -> PodObservation:
+    """Project a pod's manifest (as the API server or the local back end holds it) to what status needs."""
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    owner = next((o for o in metadata.get("ownerReferences", []) if o.get("controller")), {})
+    statuses = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+    trainer = next((s for s in statuses if s["name"] == TRAINER_CONTAINER), {})
+    disruption = next((c for c in status.get("conditions") or [] if c["type"] == "DisruptionTarget"), None)
+    return PodObservation(
+        name=metadata["name"],
+        namespace=metadata["namespace"],
+        uid=metadata.get("uid", ""),
+        run_uid=owner.get("uid", ""),
+        run_name=owner.get("name", ""),
+        attempt=int(metadata.get("labels", {}).get(ATTEMPT_LABEL, "1")),
+        created=parse_time(metadata["creationTimestamp"]),
+        phase=status.get("phase", "Pending"),
+        reason=status.get("reason") or _scheduling_reason(status),
+        message=status.get("message", ""),
+        containers=tuple(_observe_container(s) for s in statuses),
+        result=parse_result((trainer.get("state") or {}).get("terminated", {}).get("message", "")),
+        address=status.get("podIP"),
+        deleting="deletionTimestamp" in metadata,
+        held=POD_FINALIZER in metadata.get("finalizers", []),
+        disruption=disruption["reason"] if disruption and disruption["status"] == "True" else None,
+    )
+
+
+def parse_result(message: str) -> TrainerResult | None:
+    """Read a termination message; None when it is no result of ours (e.g. the last lines of a log)."""
+    try:
+        return TrainerResult.model_validate(json.loads(message))
+    except (ValueError, ValidationError):
+        return None
+
+
+def parse_time(text: str) -> datetime:
+    """Parse an RFC 3339 time as Kubernetes writes it."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+
+def format_time(time: datetime) -> str:
+    """RFC 3339 in whole seconds, as Kubernetes writes it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _scheduling_reason(status: Mapping[str, Any]) -> str | None:
+    """`Unschedulable` and the like: the reason of a PodScheduled condition that is not true."""
+    for condition in status.get("conditions") or []:
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return condition.get("reason")
+    return None
+
+
+def _observe_container(status: Mapping[str, Any]) -> ContainerObservation:
+    state = status.get("state") or {}
+    kind = next(iter(state), "waiting")
+    detail = state.get(kind) or {}
+    names: dict[str, ContainerState] = {"waiting": "Waiting", "running": "Running", "terminated": "Terminated"}
+    ready = kind == "running" and status.get("ready", False)
+    finished = detail.get("finishedAt")
+    return ContainerObservation(
+        name=status["name"],
+        state="Ready" if ready else names[kind],
+        reason=detail.get("reason"),
+        message=detail.get("message", ""),
+        exit_code=detail.get("exitCode"),
+        restarts=status.get("restartCount", 0),
+        finished_at=parse_time(finished) if finished else None,
+    )
