@@ -1,0 +1,18 @@
+"""The model that ships in this package: small enough to learn on a laptop's CPU while one watches.
+
+Only paths here: whoever needs a name resolved must not pay for torch or transformers.
+"""
+
+from pathlib import Path
+
+from tinker_atropos.config import BUNDLED
+
+
+def bundled_model_folder() -> Path:
+    """A Hugging Face model folder: config, weights, tokenizer, model card."""
+    return Path(__file__).parent / "bundled_model"
+
+
+def resolve_tokenizer(name: str) -> str:
+    """What transformers can load: the bundled model's folder for `bundled`, any other name unchanged."""
+    return str(bundled_model_folder()) if name == BUNDLED else name
