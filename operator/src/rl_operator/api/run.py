@@ -172,6 +172,9 @@ class RunStatus(ApiModel):
     completion_time: str | None = Field(default=None, description="When the run was over.")
     attempt: int | None = Field(default=None, description="Number of the current attempt, from 1.")
     attempts: tuple[Attempt, ...] = Field(default=(), description="The last five attempts that ended.")
+    failed_attempts: int | None = Field(
+        default=None, description="Programme failures so far, compared with backoffLimit."
+    )
     pod_name: str | None = Field(default=None, description="Pod of the current attempt.")
     config_map_name: str | None = Field(default=None, description="ConfigMap with the rendered config and pod.")
     config_hash: str | None = Field(default=None, description="Hash of its content.")

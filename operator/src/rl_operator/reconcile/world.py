@@ -40,7 +40,8 @@ class World(Protocol):
     # --- writes -------------------------------------------------------------------------------------------------
     async def create_child(self, manifest: Mapping[str, Any]) -> None:
         """Create a ConfigMap or Pod. Exists already: success only if our run's uid owns it and it is not being
-        deleted, else NameTakenError."""
+        deleted, else NameTakenError.
+        """
         ...
 
     async def delete_pod(self, pod: PodObservation) -> None:

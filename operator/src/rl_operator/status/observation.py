@@ -71,7 +71,7 @@ class ContainerObservation:
 class PodObservation:
     """One attempt's pod.
 
-    `over` means that no regular container can run any more (the sidecar may still be on its way out).
+    `over` means that no regular container runs any more, or ever will; `held` that our finalizer is on it.
     """
 
     name: str
@@ -89,6 +89,7 @@ class PodObservation:
     address: str | None
     deleting: bool
     held: bool
+    scheduled: bool
     disruption: str | None
 
     def container(self, name: str) -> ContainerObservation | None:
@@ -96,15 +97,15 @@ class PodObservation:
 
     @property
     def over(self) -> bool:
-        return self.phase in ("Succeeded", "Failed")
+        return self.phase in ("Succeeded", "Failed") or (self.deleting and not self.scheduled)
 
 
 def observe_pod(pod: Mapping[str, Any]) -> PodObservation:
     """Project a pod's manifest (as the API server or the local back end holds it) to what status needs."""
     metadata, status = pod["metadata"], pod.get("status") or {}
-    owner = next((o for o in metadata.get("ownerReferences", []) if o.get("controller")), {})
+    owner: Mapping[str, Any] = next((o for o in metadata.get("ownerReferences", []) if o.get("controller")), {})
     statuses = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
-    trainer = next((s for s in statuses if s["name"] == TRAINER_CONTAINER), {})
+    trainer: Mapping[str, Any] = next((s for s in statuses if s["name"] == TRAINER_CONTAINER), {})
     disruption = next((c for c in status.get("conditions") or [] if c["type"] == "DisruptionTarget"), None)
     return PodObservation(
         name=metadata["name"],
@@ -122,6 +123,7 @@ def observe_pod(pod: Mapping[str, Any]) -> PodObservation:
         address=status.get("podIP"),
         deleting="deletionTimestamp" in metadata,
         held=POD_FINALIZER in metadata.get("finalizers", []),
+        scheduled=bool(pod.get("spec", {}).get("nodeName")),
         disruption=disruption["reason"] if disruption and disruption["status"] == "True" else None,
     )
 
@@ -136,7 +138,7 @@ def parse_result(message: str) -> TrainerResult | None:
 
 def parse_time(text: str) -> datetime:
     """Parse an RFC 3339 time as Kubernetes writes it."""
-    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+    return datetime.fromisoformat(text)
 
 
 def format_time(time: datetime) -> str:
@@ -148,7 +150,7 @@ def _scheduling_reason(status: Mapping[str, Any]) -> str | None:
     """`Unschedulable` and the like: the reason of a PodScheduled condition that is not true."""
     for condition in status.get("conditions") or []:
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            return condition.get("reason")
+            return str(condition.get("reason"))
     return None
 
 

@@ -1,0 +1,207 @@
+"""Build the status: the finding, the table's row for it, and the figures. One author, one value."""
+
+from datetime import datetime
+
+from rl_operator.api.names import TRAINER_CONTAINER
+from rl_operator.api.run import (
+    Attempt,
+    Checkpoint,
+    Condition,
+    ContainerStatus,
+    Failure,
+    HistorySample,
+    Progress,
+    RunMetrics,
+    RunStatus,
+    Weights,
+)
+from rl_operator.status.ending import Ending, Fate
+from rl_operator.status.lifecycle import Finding, View
+from rl_operator.status.observation import PodObservation, TrainerResult, TrainerStatus, format_time, parse_time
+from rl_operator.status.table import TABLE, Situation
+
+KEPT_ATTEMPTS = 5
+KEPT_REFUSALS = 3
+HISTORY_SAMPLES = 10
+MAX_GIVEN = 200
+
+
+def derive(view: View, finding: Finding) -> RunStatus:
+    """The status that says what `find` found. Figures only ever move forward."""
+    previous, pod = view.run.status, view.pod
+    result = pod.result if pod else None
+    row = TABLE[finding.situation]
+    status = previous.with_changes(
+        observed_generation=view.run.metadata.generation,
+        phase=row.phase,
+        message=finding.message,
+        conditions=_conditions(view, finding),
+        refusals=() if view.started else view.refusals[:KEPT_REFUSALS],
+        containers=_containers(pod) or previous.containers,
+    )
+    if view.trainer:
+        status = _with_trainer(status, view.trainer, view.now)
+    if result:
+        status = _with_result(status, result, view.now)
+    if finding.ending:
+        status = _with_ending(status, finding, finding.ending, pod, view.now)
+    return status
+
+
+def started(view: View, *, attempt: int, pod_name: str, config_map_name: str, config_hash: str) -> RunStatus:
+    """The status that freezes the run and announces an attempt: written before anything is created."""
+    frozen = view.run.status.with_changes(
+        start_time=view.run.status.start_time or format_time(view.now),
+        attempt=attempt,
+        pod_name=pod_name,
+        config_map_name=config_map_name,
+        config_hash=config_hash,
+        containers=(),
+    )
+    fresh = View(view.run.with_changes(status=frozen), view.now, view.backoff_seconds)
+    return derive(fresh, Finding(Situation.STARTING, "PodCreating", "Creating the pod."))
+
+
+def worth_writing(previous: RunStatus, status: RunStatus, now: datetime, progress_seconds: float) -> bool:
+    """Whether to write now: at once when something other than progress changed, else paced."""
+    if status == previous:
+        return False
+    return _essence(previous) != _essence(status) or _seconds_since_write(previous, now) >= progress_seconds
+
+
+def _essence(status: RunStatus) -> tuple[object, ...]:
+    """What is written at once: everything but figures, messages and the states of single containers."""
+    conditions = tuple((c.type, c.status, c.reason) for c in status.conditions)
+    plain = (status.observed_generation, status.phase, status.start_time, status.attempt, status.pod_name)
+    return (*plain, conditions, status.checkpoint, status.weights, status.failure, status.attempts, status.refusals)
+
+
+def _seconds_since_write(previous: RunStatus, now: datetime) -> float:
+    """Seconds since the status was last written, as far as the status itself shows it."""
+    moments = [c.last_transition_time for c in previous.conditions]
+    if previous.metrics and previous.metrics.observed_at:
+        moments.append(previous.metrics.observed_at)
+    return min(((now - parse_time(moment)).total_seconds() for moment in moments), default=float("inf"))
+
+
+def _conditions(view: View, finding: Finding) -> tuple[Condition, ...]:
+    now, generation = format_time(view.now), view.run.metadata.generation
+    conditions = []
+    for type_, value in TABLE[finding.situation].conditions.items():
+        before = view.run.status.condition(type_)
+        accepted = type_ == "Accepted" and value == "True"
+        conditions.append(
+            Condition(
+                type=type_,
+                status=value,
+                reason="Accepted" if accepted else finding.reason,
+                message="" if accepted else finding.message,
+                last_transition_time=before.last_transition_time if before and before.status == value else now,
+                observed_generation=generation,
+            )
+        )
+    return tuple(conditions)
+
+
+def _containers(pod: PodObservation | None) -> tuple[ContainerStatus, ...]:
+    if pod is None:
+        return ()
+    return tuple(
+        ContainerStatus(name=c.name, state=c.state, exit_code=c.exit_code, reason=c.reason, restarts=c.restarts)
+        for c in pod.containers
+    )
+
+
+def _with_trainer(status: RunStatus, trainer: TrainerStatus, now: datetime) -> RunStatus:
+    checkpoint = status.checkpoint
+    if trainer.checkpoint:
+        checkpoint = Checkpoint(step=trainer.checkpoint.step, state_path=trainer.checkpoint.state_path)
+    return _with_figures(
+        status, trainer.step, trainer.total_steps, trainer.metrics, source="trainer", now=now
+    ).with_changes(
+        progress=_progress(status, trainer.step, trainer.total_steps, trainer.seconds_per_step),
+        checkpoint=checkpoint,
+        wandb=trainer.wandb or status.wandb,
+    )
+
+
+def _with_result(status: RunStatus, result: TrainerResult, now: datetime) -> RunStatus:
+    checkpoint = status.checkpoint
+    if result.state_path:
+        checkpoint = Checkpoint(step=result.steps_trained, state_path=result.state_path)
+    pace = status.progress.seconds_per_step if status.progress else None
+    return _with_figures(
+        status, result.steps_trained, result.total_steps, result.metrics, source="result", now=now
+    ).with_changes(
+        progress=_progress(status, result.steps_trained, result.total_steps, pace),
+        checkpoint=checkpoint,
+    )
+
+
+def _with_figures(
+    status: RunStatus, step: int, total_steps: int, metrics: RunMetrics, *, source: str, now: datetime
+) -> RunStatus:
+    """Overlay new figures on the old ones: what the source does not know keeps its value."""
+    known = metrics.model_dump(exclude_none=True, exclude={"source", "observed_at"}, by_alias=False)
+    old = status.metrics.model_dump(exclude_none=True, by_alias=False) if status.metrics else {}
+    rounded = {name: round(value, 4) if isinstance(value, float) else value for name, value in known.items()}
+    if not rounded or all(old.get(name) == value for name, value in rounded.items()):
+        return status
+    merged = RunMetrics(**{**old, **rounded, "source": source, "observed_at": format_time(now)})
+    return status.with_changes(metrics=merged, history=_history(status, step, total_steps, merged.reward_mean))
+
+
+def _history(status: RunStatus, step: int, total_steps: int, reward: float | None) -> tuple[HistorySample, ...]:
+    """At most HISTORY_SAMPLES points: the first step seen in each tenth of the run."""
+    stride = max(1, -(-total_steps // HISTORY_SAMPLES))
+    last = status.history[-1].step if status.history else 0
+    if reward is None or step <= last or (status.history and (step - 1) // stride == (last - 1) // stride):
+        return status.history
+    return (*status.history, HistorySample(step=step, reward_mean=reward))
+
+
+def _progress(status: RunStatus, step: int, total_steps: int, seconds_per_step: float | None) -> Progress | None:
+    if not total_steps:
+        return status.progress
+    step = max(step, status.progress.step if status.progress else 0)
+    pace = round(seconds_per_step, 3) if seconds_per_step else None
+    eta = round((total_steps - step) * pace) if pace is not None else None
+    percent = 100 * step // total_steps
+    return Progress(step=step, total_steps=total_steps, percent=percent, seconds_per_step=pace, eta_seconds=eta)
+
+
+def _with_ending(
+    status: RunStatus, finding: Finding, ending: Ending, pod: PodObservation | None, now: datetime
+) -> RunStatus:
+    record = Attempt(
+        attempt=status.attempt or 1,
+        pod=status.pod_name or "",
+        started=format_time(pod.created) if pod else None,
+        ended=format_time(_ended(pod) or now),
+        reason=ending.reason,
+        steps=status.progress.step if status.progress else 0,
+    )
+    programme = ending.fate is Fate.PROGRAMME
+    over = finding.situation in (Situation.SUCCEEDED, Situation.FAILED)
+    return status.with_changes(
+        attempts=(*status.attempts, record)[-KEPT_ATTEMPTS:],
+        failed_attempts=(status.failed_attempts or 0) + 1 if programme else status.failed_attempts,
+        failure=_failure(ending),
+        weights=_weights(pod.result) if pod and pod.result and ending.fate is Fate.SUCCEEDED else None,
+        completion_time=format_time(now) if over else None,
+    )
+
+
+def _ended(pod: PodObservation | None) -> datetime | None:
+    trainer = pod.container(TRAINER_CONTAINER) if pod else None
+    return trainer.finished_at if trainer else None
+
+
+def _failure(ending: Ending) -> Failure | None:
+    if ending.fate in (Fate.SUCCEEDED, Fate.STOPPED):
+        return None
+    return Failure(reason=ending.reason, container=ending.container, exit_code=ending.exit_code, message=ending.message)
+
+
+def _weights(result: TrainerResult) -> Weights | None:
+    return Weights(sampler_path=result.sampler_path, state_path=result.state_path) if result.sampler_path else None

@@ -1,0 +1,248 @@
+"""What is the case with a run, and what to do next: two pure functions over the same values."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+
+from rl_operator.api.names import TRAINER_CONTAINER
+from rl_operator.api.refusal import Refusal
+from rl_operator.api.run import Attempt, TrainingRun
+from rl_operator.status.deadlines import deadlines
+from rl_operator.status.ending import Ending, Fate, classify
+from rl_operator.status.observation import ContainerObservation, PodObservation, TrainerStatus, parse_time
+from rl_operator.status.table import Situation
+
+FRUITLESS_ATTEMPTS = 5
+"""So many attempts in a row without a new step fail the run, whoever's fault they were."""
+
+LINGER_SECONDS = 60.0
+"""A pod whose trainer is done ends by itself; after this long it is deleted."""
+
+MAX_BACKOFF_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All that is known of one run at one moment. `pod` is the current attempt's; `trouble` says why the last
+    write for it was refused.
+    """
+
+    run: TrainingRun
+    now: datetime
+    backoff_seconds: float
+    pod: PodObservation | None = None
+    trainer: TrainerStatus | None = None
+    refusals: tuple[Refusal, ...] = ()
+    trouble: tuple[str, str] | None = None
+
+    @property
+    def started(self) -> bool:
+        return self.run.status.start_time is not None
+
+    @property
+    def last_attempt(self) -> Attempt | None:
+        """The current attempt's record, once it has ended."""
+        attempts = self.run.status.attempts
+        return attempts[-1] if attempts and attempts[-1].attempt == self.run.status.attempt else None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is the case. `ending` is set in the one moment when an attempt's end is seen."""
+
+    situation: Situation
+    reason: str
+    message: str
+    ending: Ending | None = None
+
+
+class Verb(Enum):
+    REST = "nothing to do"
+    START = "freeze the run and start its next attempt"
+    CREATE = "create what is missing of the current attempt"
+    STOP = "delete the current attempt's pod, so that it saves and ends"
+
+
+def decide(view: View) -> Verb:
+    """What to do next for a run that is not finished."""
+    run, pod = view.run, view.pod
+    if not view.started:
+        return Verb.REST if view.refusals or run.spec.suspend else Verb.START
+    if view.last_attempt:
+        return Verb.REST if run.spec.suspend or next_attempt_due(view) > view.now else Verb.START
+    if pod is None:
+        return Verb.REST if run.spec.suspend else Verb.CREATE
+    if pod.over or pod.deleting:
+        return Verb.REST
+    overdue = any(deadline.passed(view.now) for deadline in deadlines(run, pod, view.trainer))
+    return Verb.STOP if run.spec.suspend or overdue or _lingers(view) else Verb.REST
+
+
+def find(view: View) -> Finding:
+    """What is the case with a run that is not finished."""
+    run, pod = view.run, view.pod
+    if not view.started:
+        return _before_start(view)
+    if last := view.last_attempt:
+        return _between_attempts(view, last)
+    if pod is None and run.spec.suspend:
+        return _stopped(view, Ending(Fate.STOPPED, "Stopped"))
+    if pod is not None and pod.over:
+        return _after_attempt(view, pod)
+    if run.spec.suspend:
+        return Finding(Situation.STOPPING, "Suspended", "Stopping: the trainer saves a checkpoint.")
+    if pod is not None and (run.status.phase == "Running" or _working(pod)):
+        return Finding(Situation.RUNNING, "Training", _training_message(view))
+    return Finding(Situation.STARTING, *_starting_detail(view))
+
+
+def next_attempt_due(view: View) -> datetime:
+    """When the next attempt may start: exponential backoff on the ended ones."""
+    last = view.run.status.attempts[-1]
+    if last.reason == "Stopped":
+        return view.now
+    ended = parse_time(last.ended) if last.ended else view.now
+    exponent = min(len(view.run.status.attempts) - 1, 10)
+    return ended + timedelta(seconds=min(view.backoff_seconds * 2**exponent, MAX_BACKOFF_SECONDS))
+
+
+def next_look(view: View, finding: Finding) -> float | None:
+    """Seconds until time alone changes something; None: only an event can."""
+    moments: list[datetime] = []
+    if finding.situation is Situation.WAITING and view.last_attempt:
+        moments.append(next_attempt_due(view))
+    if view.pod and not view.pod.over:
+        moments += [deadline.at for deadline in deadlines(view.run, view.pod, view.trainer)]
+        trainer = view.pod.container(TRAINER_CONTAINER)
+        if trainer and trainer.finished_at:
+            moments.append(trainer.finished_at + timedelta(seconds=LINGER_SECONDS))
+    ahead = [(moment - view.now).total_seconds() for moment in moments]
+    return max(min(ahead), 0.1) if ahead else None
+
+
+def _before_start(view: View) -> Finding:
+    if view.refusals:
+        first, more = view.refusals[0], len(view.refusals) - 1
+        suffix = f" (and {more} more)" if more else ""
+        return Finding(Situation.REFUSED, first.code, f"Refused: {first.sentence}{suffix}")
+    if view.run.spec.suspend:
+        return Finding(Situation.DRAFT, "Draft", "A draft: checked and ready; set spec.suspend to false to start it.")
+    return Finding(Situation.WAITING, *(view.trouble or ("Starting", "Accepted: about to start.")))
+
+
+def _between_attempts(view: View, last: Attempt) -> Finding:
+    if view.run.spec.suspend:
+        return _stopped(view, None)
+    failure = view.run.status.failure
+    why = f": {failure.message or failure.reason}" if failure and last.reason != "Stopped" else ""
+    return Finding(
+        Situation.WAITING,
+        "BackOff",
+        f"Attempt {last.attempt} ended ({last.reason}{why}). The next one starts from the last checkpoint.",
+    )
+
+
+def _stopped(view: View, ending: Ending | None) -> Finding:
+    checkpoint = view.run.status.checkpoint
+    kept = f" with a checkpoint of step {checkpoint.step}" if checkpoint else ""
+    return Finding(Situation.STOPPED, "Stopped", f"Stopped{kept}; set spec.suspend to false to go on.", ending)
+
+
+def _after_attempt(view: View, pod: PodObservation) -> Finding:
+    overdue = next((d for d in deadlines(view.run, pod, view.trainer) if d.passed(view.now)), None)
+    ending = classify(pod, stop_asked=view.run.spec.suspend)
+    if overdue and pod.deleting and ending.fate is Fate.INFRASTRUCTURE:
+        ending = Ending(Fate.FINAL, overdue.reason, message=f"{overdue.message} {_seen(view)}".strip())
+    match ending.fate:
+        case Fate.SUCCEEDED:
+            steps = pod.result.total_steps if pod.result else 0
+            return Finding(
+                Situation.SUCCEEDED, "Succeeded", f"All {steps} steps are trained and the weights are saved.", ending
+            )
+        case Fate.STOPPED:
+            return _stopped(view, ending)
+    if why := _give_up(view, ending, pod):
+        return Finding(Situation.FAILED, ending.reason, _blame_sentence(ending, why), ending)
+    return Finding(
+        Situation.WAITING,
+        "BackOff",
+        _blame_sentence(ending, "The next attempt starts from the last checkpoint."),
+        ending,
+    )
+
+
+def _give_up(view: View, ending: Ending, pod: PodObservation) -> str | None:
+    """Why there is no further attempt, or None when there is one."""
+    status, limit = view.run.status, view.run.spec.backoff_limit
+    if ending.fate is Fate.FINAL:
+        return "Trying again cannot help: mend it and start a new run."
+    if ending.fate is Fate.PROGRAMME and (status.failed_attempts or 0) >= limit:
+        return f"spec.backoffLimit is {limit}: no further attempt."
+    steps = pod.result.steps_trained if pod.result else 0
+    recent = [a.steps for a in status.attempts[-(FRUITLESS_ATTEMPTS - 1) :]]
+    if len(recent) == FRUITLESS_ATTEMPTS - 1 and all(earlier >= steps for earlier in recent):
+        return f"{FRUITLESS_ATTEMPTS} attempts in a row trained no new step."
+    return None
+
+
+def _blame_sentence(ending: Ending, consequence: str) -> str:
+    who = f" in {ending.container} (exit code {ending.exit_code})" if ending.container else ""
+    what = f": {ending.message.rstrip('.')}" if ending.message else ""
+    return f"{ending.reason}{who}{what}. {consequence}"
+
+
+def _working(pod: PodObservation) -> bool:
+    return bool(pod.containers) and all(c.state == "Ready" for c in pod.containers)
+
+
+def _lingers(view: View) -> bool:
+    trainer = view.pod.container(TRAINER_CONTAINER) if view.pod else None
+    if trainer is None or trainer.finished_at is None:
+        return False
+    return (view.now - trainer.finished_at).total_seconds() >= LINGER_SECONDS
+
+
+def _training_message(view: View) -> str:
+    if view.trainer is None:
+        return "Training."
+    message = f"Training: step {view.trainer.step} of {view.trainer.total_steps}."
+    return "All steps are trained: evaluating and saving." if view.trainer.phase == "saving" else message
+
+
+WAITING_TROUBLES = {
+    "ErrImagePull": "ImageNotPulled",
+    "ImagePullBackOff": "ImageNotPulled",
+    "ErrImageNeverPull": "ImageNotPulled",
+    "InvalidImageName": "ImageNotPulled",
+    "CreateContainerConfigError": "ContainerConfigMissing",
+    "CreateContainerError": "ContainerNotCreated",
+    "RunContainerError": "ContainerNotCreated",
+    "CrashLoopBackOff": "ContainerCrashing",
+}
+"""What a container waits for that does not come by itself -> the reason in our condition."""
+
+
+def _starting_detail(view: View) -> tuple[str, str]:
+    """Reason and sentence of a run that is starting: what it waits for."""
+    if view.trouble:
+        return view.trouble
+    pod = view.pod
+    if pod is None:
+        return "PodCreating", "Creating the pod."
+    for container in pod.containers:
+        if container.reason in WAITING_TROUBLES:
+            return WAITING_TROUBLES[container.reason], _trouble_sentence(container)
+    if pod.reason == "Unschedulable":
+        return "Unschedulable", f"No node takes the pod: {pod.message or 'see kubectl describe pod'}"
+    waiting = ", ".join(c.name for c in pod.containers if c.state != "Ready")
+    return "ContainersStarting", f"Starting: waiting for {waiting or 'the pod'}."
+
+
+def _trouble_sentence(container: ContainerObservation) -> str:
+    return f"Container {container.name} cannot start ({container.reason}): {container.message or 'no message'}"
+
+
+def _seen(view: View) -> str:
+    """What was seen last while the run was starting: the likely cause of a missed deadline."""
+    reconciling = view.run.status.condition("Reconciling")
+    return f"Last seen: {reconciling.message}" if reconciling else ""

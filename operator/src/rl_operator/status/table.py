@@ -1,0 +1,45 @@
+"""Phases and conditions, as data: one row per situation. Docs and tests are generated from this table."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+from rl_operator.api.run import Phase
+
+
+class Situation(Enum):
+    """What is the case with a run."""
+
+    WAITING = "not started yet, or between two attempts"
+    REFUSED = "refused until spec, runtime or environment is mended"
+    DRAFT = "suspended before the start: checked, nothing started"
+    STARTING = "pod created, not all of it working"
+    RUNNING = "first group accepted by the trainer, steps counted"
+    STOPPING = "suspend asked, saving"
+    STOPPED = "stopped with a checkpoint; resumable"
+    SUCCEEDED = "weights exist, all steps trained"
+    FAILED = "over without success"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The phase, and the conditions by type; types not named are absent (kstatus: abnormal ones only when true)."""
+
+    phase: Phase
+    conditions: Mapping[str, Literal["True", "False"]]
+
+
+TABLE: Mapping[Situation, Row] = {
+    Situation.WAITING: Row("Pending", {"Accepted": "True", "Reconciling": "True"}),
+    Situation.REFUSED: Row("Pending", {"Accepted": "False", "Stalled": "True"}),
+    Situation.DRAFT: Row("Stopped", {"Accepted": "True", "Suspended": "True"}),
+    Situation.STARTING: Row("Starting", {"Accepted": "True", "Reconciling": "True"}),
+    Situation.RUNNING: Row("Running", {"Accepted": "True", "Ready": "True"}),
+    Situation.STOPPING: Row("Stopping", {"Accepted": "True", "Reconciling": "True"}),
+    Situation.STOPPED: Row("Stopped", {"Accepted": "True", "Suspended": "True"}),
+    Situation.SUCCEEDED: Row(
+        "Succeeded", {"Accepted": "True", "Ready": "True", "Complete": "True", "Finished": "True"}
+    ),
+    Situation.FAILED: Row("Failed", {"Accepted": "True", "Failed": "True", "Finished": "True", "Stalled": "True"}),
+}
