@@ -1,0 +1,243 @@
+"""The trajectory API's routes: read the request, call the service, write the answer.
+
+There is no `/reset_data` (one GET would wipe the run) and no CORS: no browser has business here.
+"""
+
+import secrets
+from dataclasses import asdict
+from typing import Any
+
+import orjson
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tinker_atropos.serving import json_response
+from tinker_atropos.trajectory_api.bodies import Refusal, parse, read_json_bytes, split_list, strict_json
+from tinker_atropos.trajectory_api.journal import JournalError
+from tinker_atropos.trajectory_api.leases import PEERS, Role
+from tinker_atropos.trajectory_api.records import ReceivedGroup
+from tinker_atropos.trajectory_api.requests import (
+    EnvIdentifier,
+    EnvRegistration,
+    LeaseReport,
+    MetricsReport,
+    ProgressReport,
+    Registration,
+)
+from tinker_atropos.trajectory_api.service import TrajectoryService
+from tinker_atropos.wire import Group
+
+MAX_WAIT_SECONDS = 30.0
+NO_EXAMPLE: dict[str, list[Any]] = {
+    field: []
+    for field in (
+        *("tokens", "masks", "scores", "advantages", "ref_logprobs"),
+        *("generation_params", "inference_logprobs", "messages", "images"),
+    )
+}
+
+
+async def show_root(_request: Request) -> Response:
+    return json_response({"message": "trajectory API (atroposlib 0.4.0 protocol)"})
+
+
+async def register(request: Request) -> Response:
+    await _service(request).register(parse(Registration, await read_json_bytes(request)))
+    return json_response({"uuid": secrets.randbits(63)})
+
+
+async def register_env(request: Request) -> Response:
+    service = _service(request)
+    env = await service.register_env(parse(EnvRegistration, await read_json_bytes(request)))
+    if env is None or service.registration is None:
+        return json_response({"status": "wait for trainer to start"})
+    return json_response(
+        {
+            "status": "success",
+            "env_id": env.env_id,
+            "wandb_name": env.wandb_name,
+            "checkpoint_dir": service.registration.checkpoint_dir,
+            "starting_step": service.pace().current_step,
+            "checkpoint_interval": service.registration.save_checkpoint_interval,
+            "num_steps": service.registration.num_steps,
+        }
+    )
+
+
+async def disconnect_env(request: Request) -> Response:
+    env_id = parse(EnvIdentifier, await read_json_bytes(request)).env_id
+    if await _service(request).disconnect_env(env_id):
+        return json_response({"status": "success"})
+    return json_response({"status": "failure", "error": f"env_id {env_id} is not registered"})
+
+
+async def show_wandb(request: Request) -> Response:
+    registration = _service(request).registration
+    if registration is None:
+        return json_response({"group": None, "project": None})
+    return json_response({"group": registration.wandb_group, "project": registration.wandb_project})
+
+
+async def show_sizes(request: Request) -> Response:
+    registration = _service(request).registration
+    if registration is None:
+        return json_response({"batch_size": -1, "max_token_len": -1})
+    return json_response({"batch_size": registration.batch_size, "max_token_len": registration.max_token_len})
+
+
+async def show_status(request: Request) -> Response:
+    return json_response(_service(request).status())
+
+
+async def show_env_status(request: Request) -> Response:
+    env_id = parse(EnvIdentifier, await read_json_bytes(request)).env_id
+    return json_response(_service(request).status_of_env(env_id))
+
+
+async def take_batch(request: Request) -> Response:
+    """`wait` seconds at most for a full batch; without it, at once as upstream."""
+    service = _service(request)
+    wait_seconds = min(_number(request, "wait", 0.0), MAX_WAIT_SECONDS)
+    if service.registration is None:
+        return json_response({"batch": None, "message": "no trainer has registered; POST /register first"})
+    batch = await service.take_batch(wait_seconds, request.is_disconnected)
+    if batch is None:
+        return json_response({"batch": None})
+    return Response(b'{"batch":[' + b",".join(batch) + b"]}", media_type="application/json")
+
+
+async def show_latest_example(request: Request) -> Response:
+    group = _service(request).journal.latest_group()
+    return Response(group or orjson.dumps(NO_EXAMPLE), media_type="application/json")
+
+
+async def receive_group(request: Request) -> Response:
+    service = _service(request)
+    group = _accept(service, strict_json(await read_json_bytes(request)))
+    (state,) = await service.add_groups([group])
+    if state == "buffered":
+        return json_response({"status": "buffered", "buffer_size": service.buffered_sequences(group.env_id)})
+    return json_response({"status": "received"})
+
+
+async def receive_groups(request: Request) -> Response:
+    """Good groups of a list are kept also beside bad ones: a 4xx would make the client drop them all."""
+    service = _service(request)
+    groups: list[ReceivedGroup] = []
+    refusals: list[Refusal] = []
+    for payload in split_list(await read_json_bytes(request)):
+        try:
+            groups.append(_accept(service, payload))
+        except Refusal as refusal:
+            refusals.append(refusal)
+    if refusals and not groups:
+        raise refusals[0]
+    service.refused.update(refusal.reason for refusal in refusals)
+    states = await service.add_groups(groups)
+    answer: dict[str, Any] = {"status": "received", "groups_processed": len(groups)}
+    if "buffered" in states:
+        answer["buffered"] = states.count("buffered")
+        answer["last_buffer_size"] = service.buffered_sequences(groups[-1].env_id)
+    if refusals:
+        answer["refused"] = [str(refusal) for refusal in refusals]
+    return json_response(answer)
+
+
+async def renew_lease(request: Request) -> Response:
+    role: Role = request.path_params["role"]
+    if role not in PEERS:
+        raise Refusal(404, "role", f"no lease is held by {role!r}; roles: {', '.join(PEERS)}")
+    service = _service(request)
+    await service.renew_lease(role, parse(LeaseReport, await read_json_bytes(request)))
+    return json_response(
+        {
+            "self": asdict(service.lease(role)),
+            "peer": asdict(service.lease(PEERS[role])),
+            "run_over": service.over_reason() is not None,
+            "current_step": service.run_state.progress.steps_trained,
+            "total_steps": service.registration.num_steps if service.registration else None,
+        }
+    )
+
+
+async def record_progress(request: Request) -> Response:
+    service = _service(request)
+    await service.record_progress(parse(ProgressReport, await read_json_bytes(request)))
+    return json_response({"current_step": service.run_state.progress.steps_trained})
+
+
+async def add_metrics(request: Request) -> Response:
+    report = parse(MetricsReport, await read_json_bytes(request))
+    return json_response({"seq": await _service(request).add_metrics(report)})
+
+
+async def show_metrics(request: Request) -> Response:
+    after = int(_number(request, "after", 0))
+    records = _service(request).journal.metrics_after(after)
+    return json_response({"records": records, "last": records[-1]["seq"] if records else after})
+
+
+ROUTES = [
+    Route("/", show_root),
+    Route("/register", register, methods=["POST"]),
+    Route("/register-env", register_env, methods=["POST"]),
+    Route("/disconnect-env", disconnect_env, methods=["POST"]),
+    Route("/wandb_info", show_wandb),
+    Route("/info", show_sizes),
+    Route("/status", show_status),
+    Route("/status-env", show_env_status),
+    Route("/batch", take_batch),
+    Route("/latest_example", show_latest_example),
+    Route("/scored_data", receive_group, methods=["POST"]),
+    Route("/scored_data_list", receive_groups, methods=["POST"]),
+    Route("/rl/lease/{role}", renew_lease, methods=["PUT"]),
+    Route("/rl/progress", record_progress, methods=["POST"]),
+    Route("/rl/metrics", add_metrics, methods=["POST"]),
+    Route("/rl/metrics", show_metrics),
+]
+
+
+def trajectory_app(service: TrajectoryService) -> Starlette:
+    app = Starlette(routes=ROUTES, exception_handlers={Refusal: _refuse, JournalError: _unavailable})
+    app.state.service = service
+    return app
+
+
+def _service(request: Request) -> TrajectoryService:
+    service: TrajectoryService = request.app.state.service
+    return service
+
+
+def _accept(service: TrajectoryService, payload: bytes) -> ReceivedGroup:
+    group = parse(Group, payload)
+    batch_size = service.registration.batch_size if service.registration else group.size
+    if group.size > batch_size:
+        raise Refusal(
+            422, "larger_than_batch", f"tokens has {group.size} sequences; a batch holds {batch_size} (batch_size)"
+        )
+    return ReceivedGroup(group.env_id, group.size, payload)
+
+
+def _number(request: Request, name: str, default: float) -> float:
+    text = request.query_params.get(name)
+    try:
+        number = default if text is None else float(text)
+    except ValueError:
+        number = -1.0
+    if not number >= 0:
+        raise Refusal(422, name, f"{name} is {text!r}; it must be a number, at least 0")
+    return number
+
+
+async def _refuse(request: Request, refusal: Exception) -> Response:
+    assert isinstance(refusal, Refusal)
+    if request.url.path.startswith("/scored_data"):
+        _service(request).refused[refusal.reason] += 1
+    return json_response({"detail": str(refusal)}, refusal.status_code)
+
+
+async def _unavailable(_request: Request, error: Exception) -> Response:
+    """Clients send again after a 5xx, so that a full disk loses nothing."""
+    return json_response({"detail": str(error)}, 503)

@@ -1,0 +1,96 @@
+"""Request bodies at the border: size, gzip and JSON, and the one shape of a refusal.
+
+A client drops a group that is answered with 4xx, for good. So 4xx is only for what can never become right.
+"""
+
+import zlib
+from typing import Any, TypeVar
+
+import orjson
+from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
+from starlette.requests import Request
+
+MAX_BODY_BYTES = 256 * 2**20
+"""Both as sent and decompressed. A group of 64 x 32,768 tokens has about 60 MB of JSON."""
+
+Body = TypeVar("Body", bound=BaseModel)
+
+
+class Refusal(Exception):  # noqa: N818 -- it is an answer to the client, not a fault of ours
+    """An answer of 4xx: `reason` is a short label for counters, the message one sentence that names the field."""
+
+    def __init__(self, status_code: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.status_code = status_code
+        self.reason = reason
+
+
+async def read_json_bytes(request: Request, limit: int = MAX_BODY_BYTES) -> bytes:
+    """The request's body, decompressed. GET requests have one, too."""
+    received = bytearray()
+    async for chunk in request.stream():
+        received += chunk
+        if len(received) > limit:
+            raise Refusal(413, "size", f"the body is larger than {limit} bytes; send fewer groups at once")
+    if "gzip" not in request.headers.get("content-encoding", "").lower():
+        return bytes(received)
+    return _gunzip(bytes(received), limit)
+
+
+def _gunzip(compressed: bytes, limit: int) -> bytes:
+    decompressor = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)  # 16: a gzip header
+    try:
+        body = decompressor.decompress(compressed, limit)
+    except zlib.error as error:
+        raise Refusal(400, "gzip", f"the body is not gzip, as content-encoding says: {error}") from None
+    if decompressor.unconsumed_tail:
+        raise Refusal(413, "size", f"the body is larger than {limit} bytes decompressed; send fewer groups at once")
+    if not decompressor.eof:
+        raise Refusal(400, "gzip", "the gzip body ends too early")
+    return body
+
+
+def parse(model: type[Body], body: bytes) -> Body:
+    """Check a body against its model. Raises Refusal naming the first field that is wrong."""
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        raise _refusal(error) from None
+
+
+def strict_json(body: bytes) -> bytes:
+    """The same JSON without NaN and Infinity, which Python's encoder writes and strict readers refuse: they are null.
+
+    What is stored is handed on unread, so that one such number in a free-form field would spoil a whole batch.
+    """
+    if b"NaN" not in body and b"Infinity" not in body:
+        return body
+    return orjson.dumps(_from_json(body))
+
+
+def split_list(body: bytes) -> list[bytes]:
+    """The elements of a JSON list, each as strict JSON."""
+    elements = _from_json(body)
+    if not isinstance(elements, list):
+        raise Refusal(422, "json", "the body must be a list of groups")
+    return [orjson.dumps(element) for element in elements]
+
+
+def _from_json(body: bytes) -> Any:
+    try:
+        return from_json(body)
+    except ValueError as error:
+        raise Refusal(400, "json", f"the body is not JSON: {error}") from None
+
+
+def _refusal(error: ValidationError) -> Refusal:
+    first = error.errors(include_url=False)[0]
+    message = first["msg"].removeprefix("Value error, ")
+    field = ".".join(map(str, first["loc"]))
+    if first["type"] == "json_invalid":
+        return Refusal(400, "json", f"the body is not JSON: {message}")
+    if not field:
+        return Refusal(422, "shape", message)
+    given = "" if first["type"] == "missing" else f" (given: {str(first['input'])[:60]})"
+    return Refusal(422, str(first["loc"][0]), f"{field}: {message}{given}")

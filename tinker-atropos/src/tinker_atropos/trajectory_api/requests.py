@@ -1,0 +1,71 @@
+"""Bodies of the routes, checked at the border. Names are the protocol's."""
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+
+from tinker_atropos.trajectory_api.leases import ReportedState
+
+DEFAULT_ENV_NAME = "environment"
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Registration(_Body):
+    """`POST /register`: the trainer says what it will train. `batch_size` counts sequences."""
+
+    wandb_group: str
+    wandb_project: str
+    batch_size: int = Field(gt=0)
+    max_token_len: int
+    checkpoint_dir: str
+    save_checkpoint_interval: int
+    starting_step: int = Field(ge=0)
+    num_steps: int = Field(gt=0)
+
+
+class EnvRegistration(_Body):
+    """`POST /register-env`. `desired_name` is null in environments that set no wandb_name."""
+
+    max_token_length: int
+    desired_name: str | None = None
+    weight: float | None = None
+    group_size: int = Field(gt=0)
+    min_batch_allocation: float | None = Field(default=None, ge=0, le=1)
+
+    @property
+    def name(self) -> str:
+        return self.desired_name or DEFAULT_ENV_NAME
+
+    @property
+    def share(self) -> float:
+        """Unscaled claim on the trainer's attention: context length times weight."""
+        return self.max_token_length * max(0.0, 1.0 if self.weight is None else self.weight)
+
+
+class EnvIdentifier(_Body):
+    env_id: int
+
+
+class LeaseReport(_Body):
+    """`PUT /rl/lease/{role}`."""
+
+    state: ReportedState
+    reason: str | None = None
+    ttl_seconds: float = Field(default=15, gt=0, le=600)
+
+
+class ProgressReport(_Body):
+    """`POST /rl/progress`: `steps_trained` counts from the run's beginning, resumed steps included."""
+
+    steps_trained: int = Field(ge=0)
+    training_done: bool = False
+    reason: str | None = None
+
+
+class MetricsReport(_Body):
+    """`POST /rl/metrics`."""
+
+    step: int | None = None
+    metrics: dict[str, FiniteFloat]
+    source: str
