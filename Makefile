@@ -1,0 +1,69 @@
+# `make help` lists the targets. Only Python 3.11+ and make are presumed; everything else goes into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+IMAGE_BUILD ?= docker build
+PYTEST := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format verify generate e2e bench images clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# --- the virtual environment -------------------------------------------------------------------------------------
+# Bytecode is compiled once: with PYTHONDONTWRITEBYTECODE set, every start would compile torch and transformers again.
+$(VENV)/runtime: operator/pyproject.toml tinker-atropos/pyproject.toml tinker-atropos/install_torch.py
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
+	@echo "Setting up $(VENV) (a minute or two, once) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@$(BIN)/python tinker-atropos/install_torch.py
+	@$(BIN)/python -m pip install --quiet --editable operator --editable 'tinker-atropos[tinker-service]'
+	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib operator/src tinker-atropos/src || true
+	@touch $@
+
+$(VENV)/dev: $(VENV)/runtime pyproject.toml
+	@$(BIN)/python -m pip install --quiet --group dev
+	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib || true
+	@touch $@
+
+setup: $(VENV)/dev ## Set up .venv with everything for development
+
+# --- what people do ------------------------------------------------------------------------------------------------
+demo: $(VENV)/runtime ## Train a small model for real, on this machine, and watch it learn
+	@$(BIN)/rlctl run examples/sorting.yaml --local
+
+test: $(VENV)/dev ## Run all tests; those that need an API server or a cluster say so when skipped
+	@$(PYTEST)
+
+lint: $(VENV)/dev ## Format check, ruff, mypy, layers
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(VENV)/dev ## Format the code
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+generate: $(VENV)/dev ## Write the generated files anew: CRDs, catalogue
+	@$(BIN)/python -m rl_operator.api.crd crds
+
+verify: $(VENV)/dev ## Check that the generated files are up to date
+	@$(BIN)/python -m rl_operator.api.crd crds --check
+
+e2e: $(VENV)/dev ## Run the tests on a real cluster (KUBECONFIG, images loaded)
+	@$(PYTEST) -m e2e
+
+bench: $(VENV)/dev ## Measure, and print a table
+	@for f in tests/benchmarks/*_bench.py; do $(BIN)/python $$f; done
+
+images: ## Build the images with docker (IMAGE_BUILD='podman build' for another tool)
+	$(IMAGE_BUILD) -f images/operator/Dockerfile -t rl-operator:dev .
+	$(IMAGE_BUILD) -f images/tinker-atropos/Dockerfile -t tinker-atropos:dev .
+	$(IMAGE_BUILD) -f images/tinker-service/Dockerfile -t tinker-service:dev .
+
+clean: ## Remove .venv and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
