@@ -3,6 +3,7 @@
 There is no `/reset_data` (one GET would wipe the run) and no CORS: no browser has business here.
 """
 
+import math
 import secrets
 from dataclasses import asdict
 from typing import Any
@@ -226,7 +227,7 @@ def _number(request: Request, name: str, default: float) -> float:
         number = default if text is None else float(text)
     except ValueError:
         number = -1.0
-    if not number >= 0:
+    if not 0 <= number < math.inf:
         raise Refusal(422, name, f"{name} is {text!r}; it must be a number, at least 0")
     return number
 

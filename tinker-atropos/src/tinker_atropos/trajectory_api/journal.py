@@ -31,7 +31,7 @@ from tinker_atropos.trajectory_api.requests import (
 FILE_NAME = "journal.sqlite"
 SCHEMA_VERSION = 1
 PAGE_BYTES = 8192
-TRAINED_ROWS_KEPT = 10_000
+TRAINED_ROWS_KEPT = 1_000
 METRICS_ROWS_KEPT = 10_000
 
 SCHEMA = """

@@ -1,43 +1,97 @@
-"""The api process: journal, data port, ops port, until SIGTERM."""
+"""The api process: holds the ports, and starts the worker that serves them again when it dies.
+
+The kubelet would wait 10, 20, 40 s before it restarts a container, and an environment gives up sooner. The ports stay
+open meanwhile: clients that connect during a restart wait instead of being refused.
+"""
 
 import asyncio
+import contextlib
 import logging
 import signal
+import socket
+import sys
+import time
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry
-
-from tinker_atropos.serving import bind, ops_app, serve
+from tinker_atropos.errors import InternalError
+from tinker_atropos.serving import bind
 from tinker_atropos.settings import Settings
-from tinker_atropos.trajectory_api.app import trajectory_app
 from tinker_atropos.trajectory_api.journal import Journal
-from tinker_atropos.trajectory_api.ops import ServiceCollector, ops_status
-from tinker_atropos.trajectory_api.service import TrajectoryService
+from tinker_atropos.trajectory_api.worker import WorkerOptions
 
 DEFAULT_MAX_JOURNAL_BYTES = 2 * 2**30
+RESPAWN_SECONDS = 0.2
+SHORT_LIFE_SECONDS = 5.0
+SHORT_LIVES_ALLOWED = 5
+STOP_SECONDS = 5.0
 
 logger = logging.getLogger(__name__)
 
 
 async def run_api(settings: Settings, data: Path, max_journal_bytes: int = DEFAULT_MAX_JOURNAL_BYTES) -> None:
-    """Serve until SIGTERM or SIGINT. Raises InternalError for a port in use or a journal that does not open."""
+    """Serve until SIGTERM or SIGINT.
+
+    Raises InternalError for a port in use, a journal that does not open, or a worker that cannot stay alive.
+    """
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     address = settings.api_address
-    listener = bind(address.host, address.port, "RL_API_URL")
-    ops_listener = bind(settings.ops_host, settings.ops_port, "RL_OPS_PORT")
-    journal = Journal(data, max_journal_bytes)
-    service = TrajectoryService(journal)
-    registry = CollectorRegistry()
-    registry.register(ServiceCollector(service))
-    ops = ops_app(service.unready, lambda: ops_status(service), registry=registry)
-    try:
-        async with serve(trajectory_app(service), listener) as port, serve(ops, ops_listener) as ops_port:
-            logger.info(
-                "trajectory API on %s:%d, ops on port %d, journal %s", address.host, port, ops_port, journal.path
+    with (
+        bind(address.host, address.port, "RL_API_URL") as data_socket,
+        bind(settings.ops_host, settings.ops_port, "RL_OPS_PORT") as ops_socket,
+    ):
+        Journal(data, max_journal_bytes).close()  # a journal that does not open is said once, by name
+        logger.info("trajectory API on %s:%d, journal in %s", address.host, address.port, data)
+        await _keep_alive(stop, data, max_journal_bytes, data_socket, ops_socket)
+
+
+async def _keep_alive(
+    stop: asyncio.Event, data: Path, max_journal_bytes: int, data_socket: socket.socket, ops_socket: socket.socket
+) -> None:
+    restarts = short_lives = 0
+    while not stop.is_set():
+        options = WorkerOptions(str(data), max_journal_bytes, data_socket.fileno(), ops_socket.fileno(), restarts)
+        started = time.monotonic()
+        exit_code = await _live(stop, options)
+        if stop.is_set():
+            return
+        short_lives = short_lives + 1 if time.monotonic() - started < SHORT_LIFE_SECONDS else 0
+        if short_lives >= SHORT_LIVES_ALLOWED:
+            raise InternalError(
+                f"the api's worker ended {short_lives} times in a row within {SHORT_LIFE_SECONDS:g} s of its start, "
+                f"last with exit code {exit_code}; its log above says why"
             )
-            await stop.wait()
+        logger.warning("the api's worker ended with exit code %s; starting it again", exit_code)
+        restarts += 1
+        await _wait(stop, RESPAWN_SECONDS)
+
+
+async def _live(stop: asyncio.Event, options: WorkerOptions) -> int:
+    """One life of the worker: its exit code. Ends it when `stop` is set."""
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "tinker_atropos.trajectory_api.worker",
+        options.to_argument(),
+        stdin=asyncio.subprocess.PIPE,
+        pass_fds=(options.data_socket, options.ops_socket),
+        start_new_session=True,  # Ctrl-C reaches the parent only, which ends the worker in order
+    )
+    ended = asyncio.create_task(worker.wait())
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait((ended, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if not ended.done():
+            worker.terminate()
+            await asyncio.wait((ended,), timeout=STOP_SECONDS)
     finally:
-        service.close()
-        journal.close()
+        stopping.cancel()
+        if not ended.done():
+            worker.kill()
+    return await ended
+
+
+async def _wait(stop: asyncio.Event, seconds: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), seconds)

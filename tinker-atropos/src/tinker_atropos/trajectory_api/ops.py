@@ -1,5 +1,6 @@
 """The api's own state for people, the operator and Prometheus."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -11,7 +12,7 @@ from tinker_atropos.trajectory_api.leases import PEERS
 from tinker_atropos.trajectory_api.service import TrajectoryService
 
 
-def ops_status(service: TrajectoryService) -> dict[str, Any]:
+def ops_status(service: TrajectoryService, restarts: int) -> dict[str, Any]:
     """`GET /status` of the ops port."""
     run = service.run_state
     live = {env.env_id for env in service.live_environments()}
@@ -30,6 +31,7 @@ def ops_status(service: TrajectoryService) -> dict[str, Any]:
         "receivedGroups": service.received_groups,
         "deliveredBatches": service.delivered_batches,
         "refusedGroups": dict(service.refused),
+        "worker": {"pid": os.getpid(), "restarts": restarts},
         "journal": {"bytes": service.journal.size_bytes(), "error": service.unready()},
     }
 
@@ -45,8 +47,9 @@ def _queue(service: TrajectoryService) -> dict[str, dict[str, int]]:
 class ServiceCollector(Collector):
     """Prometheus metrics, read from the service when asked for."""
 
-    def __init__(self, service: TrajectoryService) -> None:
+    def __init__(self, service: TrajectoryService, restarts: int) -> None:
         self._service = service
+        self._restarts = restarts
 
     def describe(self) -> list[Metric]:
         return []
@@ -63,6 +66,7 @@ class ServiceCollector(Collector):
         yield refused
         yield CounterMetricFamily("rl_api_groups_received", "Groups stored.", value=service.received_groups)
         yield CounterMetricFamily("rl_api_batches_delivered", "Batches handed out.", value=service.delivered_batches)
+        yield CounterMetricFamily("rl_api_worker_restarts", "Times the worker was started again.", value=self._restarts)
         yield GaugeMetricFamily("rl_api_step", "Steps trained.", value=service.run_state.progress.steps_trained)
         yield GaugeMetricFamily("rl_api_journal_bytes", "Size of the journal.", value=service.journal.size_bytes())
         yield GaugeMetricFamily(
