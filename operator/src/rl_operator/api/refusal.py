@@ -1,5 +1,7 @@
 """Why a run is refused: one shape for people, agents and GitOps."""
 
+import json
+import re
 from typing import Any, Literal
 
 from pydantic import Field
@@ -7,6 +9,8 @@ from pydantic import Field
 from rl_operator.api.model import ApiModel
 
 RefusalCode = Literal[
+    "InvalidDocument",
+    "MissingField",
     "LockedField",
     "WiredField",
     "UnknownField",
@@ -33,4 +37,23 @@ class Refusal(ApiModel):
     @property
     def sentence(self) -> str:
         """The refusal as one line: `spec.config.group_size is 3: …`."""
-        return f"{self.field} is {self.given!r}: {self.hint}"
+        if not self.field:
+            return self.hint
+        return (
+            f"{self.field} is {self.given!r}: {self.hint}" if self.given is not None else f"{self.field}: {self.hint}"
+        )
+
+
+MAX_SHOWN = 120
+_SECRET_NAME = re.compile(r"(?i)(api_?key|access_?key|secret|password|credential|(^|_)token$)")
+_SECRET_VALUE = re.compile(r"^(tml-|sk-|hf_|gh[a-z]_|wandb_v)|^[0-9a-f]{40}$")
+
+
+def shown(value: Any, field: str = "") -> Any:
+    """A given value as a refusal may repeat it: status and logs show no secrets and nothing long."""
+    if value is not None and _SECRET_NAME.search(field):
+        return "(not shown)"
+    if isinstance(value, str) and _SECRET_VALUE.search(value):
+        return "(not shown)"
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return value if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"

@@ -1,0 +1,5 @@
+"""Run + runtime + catalogue -> refusals. Pure; the same for cluster, local mode and `rlctl validate`."""
+
+from rl_operator.check.run import MAX_REPORTED, check_run, runtime_not_found
+
+__all__ = ["MAX_REPORTED", "check_run", "runtime_not_found"]

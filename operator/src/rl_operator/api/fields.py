@@ -1,0 +1,89 @@
+"""What is known of the config file's fields, as tables: the trainer's, the shared ones and the wired ones."""
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from rl_operator.api.catalogue import EnvironmentField
+
+Section = Literal["env", "openai", "tinker"]
+
+SHARED_FIELDS: Final = ("total_steps", "group_size", "batch_size", "max_token_length", "tokenizer_name")
+"""Fields of `env` that trainer, api and environment must agree on: always rendered, so that no default can differ."""
+
+SHARED_NUMBERS: Final = ("total_steps", "group_size", "batch_size", "max_token_length")
+
+
+def _field(name: str, type_: str, default: Any, description: str) -> EnvironmentField:
+    return EnvironmentField(name=name, type=type_, default=default, description=description)
+
+
+TINKER_FIELDS: Final = {
+    field.name: field
+    for field in (
+        _field("lora_rank", "int", 32, "rank of the LoRA adapter"),
+        _field("learning_rate", "float", 4e-5, "Adam's learning rate"),
+        _field("advantage", "Literal['group_centred']", "group_centred", "score minus the group's mean"),
+        _field("loss", "Literal['importance_sampling', 'ppo', 'cispo']", "importance_sampling", "policy loss"),
+        _field("max_token_trainer_length", "int", 9000, "longest trained sequence, in tokens"),
+        _field("save_checkpoint_interval", "int", 25, "steps between state checkpoints"),
+        _field("seed", "int", 0, "seed of the LoRA initialisation"),
+        _field("backend_deadline_seconds", "float", 300, "longest wait for one backend call"),
+    )
+}
+"""The trainer's fields that a run may name. Mirrors tinker_atropos.config.TinkerSection; a test compares the two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Smallest:
+    """The smallest value that makes sense anywhere, whatever a runtime's bounds say."""
+
+    value: int
+    exclusive: bool = False
+
+
+SMALLEST: Final[dict[tuple[Section, str], Smallest]] = {
+    ("env", "total_steps"): Smallest(1),
+    ("env", "group_size"): Smallest(1),
+    ("env", "batch_size"): Smallest(1),
+    ("env", "max_token_length"): Smallest(1),
+    ("env", "max_batches_offpolicy"): Smallest(1),  # 0 would never let a batch form
+    ("env", "steps_per_eval"): Smallest(1),
+    ("tinker", "lora_rank"): Smallest(1),
+    ("tinker", "learning_rate"): Smallest(0, exclusive=True),
+    ("tinker", "max_token_trainer_length"): Smallest(1),
+    ("tinker", "save_checkpoint_interval"): Smallest(1),
+    ("tinker", "seed"): Smallest(0),
+    ("tinker", "backend_deadline_seconds"): Smallest(0, exclusive=True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WiredField:
+    """A value that belongs to the renderer. `instead` says how to get what was wanted."""
+
+    section: Section
+    name: str
+    instead: str
+
+
+_ADDRESS = "addresses are chosen by the platform and travel as environment variables: leave the field out"
+_KEY = "keys come from the Secrets that the runtime names: leave the field out, and never write a key into a run"
+_WANDB = "set spec.wandb.{} instead"
+_FILES = "checkpoints are kept by the backend, and folders are chosen by the platform: leave the field out"
+
+WIRED_FIELDS: Final = {
+    (field.section, field.name): field
+    for field in (
+        WiredField("env", "rollout_server_url", _ADDRESS),
+        WiredField("env", "base_url", _ADDRESS),
+        WiredField("env", "api_key", _KEY),
+        WiredField("openai", "base_url", _ADDRESS),
+        WiredField("openai", "api_key", _KEY),
+        WiredField("tinker", "base_url", _ADDRESS),
+        WiredField("tinker", "api_key", _KEY),
+        WiredField("tinker", "checkpoint_dir", _FILES),
+        WiredField("tinker", "wandb_project", _WANDB.format("project")),
+        WiredField("tinker", "wandb_group", _WANDB.format("group")),
+        WiredField("tinker", "wandb_run_name", _WANDB.format("name")),
+    )
+}

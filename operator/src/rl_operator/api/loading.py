@@ -1,0 +1,146 @@
+"""From text to models: every fault of a file becomes a refusal that names the field, the value and what is allowed."""
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from rl_operator.api.model import ApiModel
+from rl_operator.api.names import API_VERSION, MAX_RUN_NAME_LENGTH, RUN_KIND, RUN_NAME_PATTERN, RUNTIME_KIND
+from rl_operator.api.refusal import Refusal, shown
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.runtime import Runtime
+from rl_operator.api.yaml_text import YamlError, json_value, read_yaml
+from rl_operator.errors import OperatorError
+
+Model = TypeVar("Model", bound=ApiModel)
+
+
+class DocumentError(OperatorError):
+    """A document that is no valid object of ours. `refusals` says why, one entry per fault; never empty."""
+
+    def __init__(self, *refusals: Refusal) -> None:
+        super().__init__("\n".join(refusal.sentence for refusal in refusals))
+        self.refusals = refusals
+
+    @property
+    def refusal(self) -> Refusal:
+        """The first fault."""
+        return self.refusals[0]
+
+
+def load_documents(text: str) -> list[dict[str, Any]]:
+    """All objects of a YAML or JSON text; a `List` is unpacked, empty documents are skipped. Raises DocumentError."""
+    try:
+        documents = read_yaml(text)
+    except YamlError as error:
+        raise DocumentError(_invalid("", None, "YAML or JSON", f"this is not readable YAML: {error}")) from None
+    objects: list[dict[str, Any]] = []
+    for document in documents:
+        if not isinstance(document, dict):
+            hint = "this is no Kubernetes object: it must be a mapping with apiVersion, kind, metadata and spec"
+            raise DocumentError(_invalid("", document, "a mapping", hint))
+        items = document.get("items")
+        is_list = str(document.get("kind", "")).endswith("List") and isinstance(items, list)
+        objects += items if is_list and items is not None else [document]
+    return objects
+
+
+def load_run(text: str) -> TrainingRun:
+    """The one run of a text; other kinds beside it are passed over. Raises DocumentError unless there is just one."""
+    documents = load_documents(text)
+    runs = [document for document in documents if document.get("kind") == RUN_KIND]
+    if len(runs) == 1:
+        return parse_run(runs[0])
+    kinds = sorted({str(document.get("kind")) for document in documents})
+    found = f"it holds {len(runs)} of them" if runs else f"it holds {', '.join(kinds) if kinds else 'nothing'}"
+    raise DocumentError(
+        _invalid("kind", kinds, RUN_KIND, f"the file must hold exactly one {RUN_KIND} ({API_VERSION}), but {found}")
+    )
+
+
+def parse_run(document: Mapping[str, Any]) -> TrainingRun:
+    """Check and type a run. Raises DocumentError with every fault found."""
+    run = _parse(TrainingRun, RUN_KIND, document)
+    name = run.metadata.name
+    if len(name) > MAX_RUN_NAME_LENGTH or not re.fullmatch(RUN_NAME_PATTERN, name):
+        allowed = f"at most {MAX_RUN_NAME_LENGTH} of a-z, 0-9 and '-', a letter first, no '-' at the end"
+        hint = f"the name (here {len(name)} characters) becomes part of pod names: use {allowed}"
+        raise DocumentError(
+            Refusal(code="InvalidName", field="metadata.name", given=shown(name), allowed=allowed, hint=hint)
+        )
+    return run
+
+
+def parse_runtime(document: Mapping[str, Any]) -> Runtime:
+    """Check and type a runtime. Raises DocumentError with every fault found."""
+    return _parse(Runtime, RUNTIME_KIND, document)
+
+
+def _parse(model: type[Model], kind: str, document: Mapping[str, Any]) -> Model:
+    for field, expected in (("kind", kind), ("apiVersion", API_VERSION)):
+        given = document.get(field)
+        if given != expected:
+            raise DocumentError(_invalid(field, given, expected, f"{field} must be {expected}"))
+    try:
+        # By way of JSON: strict types, but a JSON array is a tuple.
+        return model.model_validate_json(json.dumps(json_value(dict(document))), strict=True)
+    except ValidationError as error:
+        raise DocumentError(*(_explain(model, detail) for detail in error.errors())) from None
+    except ValueError as error:
+        raise DocumentError(_invalid("", None, "JSON values", str(error))) from None
+
+
+def _explain(model: type[BaseModel], detail: ErrorDetails) -> Refusal:
+    location = detail["loc"]
+    field = field_path(location)
+    match detail["type"]:
+        case "extra_forbidden":
+            known = _fields_at(model, location[:-1])
+            hint = f"there is no such field{nearest(str(location[-1]), known)}"
+            given = shown(detail["input"], str(location[-1]))
+            return Refusal(code="UnknownField", field=field, given=given, allowed=known, hint=hint)
+        case "missing":
+            return Refusal(code="MissingField", field=field, hint="the field is required")
+        case _:
+            allowed = detail["msg"].removeprefix("Input should be ")
+            hint = f"it must be {allowed}" if allowed != detail["msg"] else detail["msg"]
+            given = shown(detail["input"], str(location[-1]) if location else "")
+            return Refusal(code="WrongType", field=field, given=given, allowed=allowed, hint=hint)
+
+
+def field_path(location: Iterable[str | int]) -> str:
+    """`spec.wandb.tags[0]` from ("spec", "wandb", "tags", 0)."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint for a misspelt name: `; did you mean 'group_size'?`, or nothing."""
+    matches = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {matches[0]!r}?" if matches else ""
+
+
+def _fields_at(model: type[BaseModel], location: Iterable[str | int]) -> list[str]:
+    """The wire names of the fields of the model at a place below `model`."""
+    for part in location:
+        if isinstance(part, int):
+            continue
+        field = next((f for name, f in model.model_fields.items() if part in (f.alias, name)), None)
+        model = (_model_in(field.annotation) if field is not None else None) or model
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model inside `Model`, `Model | None`, `tuple[Model, ...]` or `dict[str, Model]`; None if there is none."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    inner = (_model_in(argument) for argument in getattr(annotation, "__args__", ()))
+    return next((model for model in inner if model is not None), None)
+
+
+def _invalid(field: str, given: Any, allowed: Any, hint: str) -> Refusal:
+    return Refusal(code="InvalidDocument", field=field, given=shown(given), allowed=allowed, hint=hint)

@@ -1,0 +1,60 @@
+"""Which value holds: the environment's own < runtime defaults < the run < locked."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rl_operator.api.catalogue import CatalogueEnvironment
+from rl_operator.api.fields import SHARED_FIELDS, TINKER_FIELDS, WIRED_FIELDS, Section
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.runtime import Runtime
+
+
+@dataclass(frozen=True)
+class Sections:
+    """The values that somebody set, by section, and the shared fields of `env`, which are always there."""
+
+    env: dict[str, Any]
+    openai: dict[str, Any]
+    tinker: dict[str, Any]
+
+
+def effective_sections(run: TrainingRun, runtime: Runtime, environment: CatalogueEnvironment) -> Sections:
+    """Merge in the order of precedence; keys in alphabetical order, so that equal settings give equal text.
+
+    A runtime serves many environments: its values for fields that this one does not have are left out.
+    """
+    defaults, locked, known = runtime.spec.defaults, runtime.spec.locked, environment.fields_by_name
+    shared: dict[str, Any] = {name: known[name].default for name in SHARED_FIELDS if name in known}
+    return Sections(
+        env=_merge(
+            "env",
+            shared,
+            _known_only(defaults.env, known),
+            run.spec.config,
+            _known_only(locked.env, known),
+        ),
+        openai=_merge("openai", defaults.openai, locked.openai),
+        tinker=_merge("tinker", _known_only(defaults.tinker, TINKER_FIELDS), run.spec.tinker, locked.tinker),
+    )
+
+
+def _merge(section: Section, *layers: Mapping[str, Any]) -> dict[str, Any]:
+    merged = {name: value for layer in layers for name, value in layer.items()}
+    return {name: merged[name] for name in sorted(merged) if (section, name) not in WIRED_FIELDS}
+
+
+def _known_only(values: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of known fields; all of them where nothing is known of the fields."""
+    return {name: value for name, value in values.items() if not known or name in known or name in SHARED_FIELDS}
+
+
+def same_value(left: Any, right: Any) -> bool:
+    """Equal as JSON: 1 equals 1.0, but true does not equal 1."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        return left.keys() == right.keys() and all(same_value(value, right[name]) for name, value in left.items())
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        return len(left) == len(right) and all(map(same_value, left, right))
+    return bool(left == right)

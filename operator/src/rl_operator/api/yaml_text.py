@@ -1,0 +1,156 @@
+"""YAML as kubectl reads it, so that a file means the same to kubectl, GitOps and local mode.
+
+The scalar rules were measured with `kubectl --local` 1.36 (tests/data/yaml_scalars.yaml): numbers as in YAML 1.2, so
+`4e-5` is one; `yes`, `on` and `y` are true; a date is a string. `1.0` becomes `1`, as the API server stores it. What
+readers disagree on (`017`) or JSON cannot hold (`.nan`, a key twice) is an error.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, Final, cast
+
+import yaml
+
+MAX_NODES: Final = 100_000
+MAX_DEPTH: Final = 64
+
+_NULL = re.compile(r"^(?:~|null|Null|NULL|)$")
+_BOOL = re.compile(r"^(?:y|Y|yes|Yes|YES|on|On|ON|true|True|TRUE|n|N|no|No|NO|off|Off|OFF|false|False|FALSE)$")
+_INTEGER = re.compile(r"^[-+]?(?:0b[01_]+|0o[0-7_]+|0x[0-9a-fA-F_]+|[0-9][0-9_]*)$")
+_FLOAT = re.compile(
+    r"^[-+]?(?:\.[0-9][0-9_]*|[0-9][0-9_]*(?:\.[0-9_]*)?)(?:[eE][-+]?[0-9]+)?$|^[-+]?\.(?:inf|Inf|INF)$|^\.(?:nan|NaN|NAN)$"
+)
+_AMBIGUOUS_OCTAL = re.compile(r"^[-+]?0[0-9_]+$")
+
+
+class YamlError(ValueError):
+    """The text is not YAML, or means different things to different readers. The message names line and column."""
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader with kubectl's scalars instead of YAML 1.1's."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 -- PyYAML's own protocol: a table on the class
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        self._refuse_duplicates(node)
+        return super().construct_mapping(node, deep=deep)
+
+    def _refuse_duplicates(self, node: yaml.MappingNode) -> None:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.tag == "tag:yaml.org,2002:merge" or not isinstance(key, yaml.ScalarNode):
+                continue
+            if key.value in seen:
+                raise _problem(f"the key {key.value!r} stands twice in one mapping", key)
+            seen.add(key.value)
+
+
+def _problem(message: str, node: yaml.Node) -> yaml.YAMLError:
+    return yaml.constructor.ConstructorError(None, None, message, node.start_mark)
+
+
+def _construct_integer(_loader: _Loader, node: yaml.ScalarNode) -> int:
+    text = node.value
+    if _AMBIGUOUS_OCTAL.match(text):
+        raise _problem(
+            f"{text} is octal to some readers and decimal to others: write it without the leading zero", node
+        )
+    try:
+        value = int(text.replace("_", ""), 0)
+    except ValueError as error:  # `0x_`
+        raise _problem(f"{text} is no number", node) from error
+    if not -(2**63) <= value < 2**63:
+        raise _problem(f"{text} does not fit into 64 bits", node)
+    return value
+
+
+def _construct_float(_loader: _Loader, node: yaml.ScalarNode) -> float:
+    text = node.value.replace("_", "").lower()
+    value = math.inf if "inf" in text or "nan" in text else float(text)
+    if math.isinf(value):
+        raise _problem(f"{node.value} is no number that JSON can hold", node)
+    return value
+
+
+def _construct_bool(_loader: _Loader, node: yaml.ScalarNode) -> bool:
+    return cast("str", node.value).lower() in ("y", "yes", "on", "true")
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:null", _NULL, ["~", "n", "N", ""])
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", _BOOL, list("yYnNtTfFoO"))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:int", _INTEGER, list("-+0123456789"))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:merge", re.compile(r"^<<$"), ["<"])
+_Loader.add_constructor("tag:yaml.org,2002:int", _construct_integer)
+_Loader.add_constructor("tag:yaml.org,2002:float", _construct_float)
+_Loader.add_constructor("tag:yaml.org,2002:bool", _construct_bool)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes what either YAML 1.1 or YAML 1.2 would not read back as a string, and never uses aliases."""
+
+    def ignore_aliases(self, _value: Any) -> bool:
+        return True
+
+
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:bool", _BOOL, list("yYnNtTfFoO"))
+
+
+def read_yaml(text: str) -> list[Any]:
+    """All documents of a YAML (or JSON) text as plain JSON values; empty ones are left out. Raises YamlError."""
+    try:
+        documents = list(yaml.load_all(text, Loader=_Loader))
+        budget = iter(range(MAX_NODES))
+        return [json_value(document, budget) for document in documents if document is not None]
+    except (yaml.YAMLError, ValueError) as error:
+        raise YamlError(str(error)) from error
+    except RecursionError:
+        raise YamlError(f"it is nested more than {MAX_DEPTH} deep") from None
+
+
+def write_yaml(value: Any) -> str:
+    """Plain JSON values as YAML, in the order given."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+
+
+def json_value(value: Any, budget: Iterator[int] | None = None, depth: int = 0) -> Any:
+    """A value as the API server stores it: string keys, `1.0` as `1`. Raises ValueError on what JSON cannot hold.
+
+    The budget bounds the nodes (a few aliases can stand for billions) and the depth bounds recursive aliases.
+    """
+    budget = iter(range(MAX_NODES)) if budget is None else budget
+    if next(budget, None) is None:
+        raise ValueError(f"it holds more than {MAX_NODES} values")
+    if depth > MAX_DEPTH:
+        raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
+    match value:
+        case dict():
+            return {_json_key(key): json_value(item, budget, depth + 1) for key, item in value.items()}
+        case list() | tuple():
+            return [json_value(item, budget, depth + 1) for item in value]
+        case float():
+            return _json_number(value)
+        case None | bool() | int() | str():
+            return value
+    raise ValueError(f"{value!r} is a {type(value).__name__}, which JSON does not know")
+
+
+def _json_number(value: float) -> float | int:
+    if not math.isfinite(value):
+        raise ValueError(f"{value} is no number that JSON can hold")
+    # The range in which Go writes a float without an exponent, so that it is read back as a whole number.
+    return int(value) if value.is_integer() and abs(value) < 1e21 else value
+
+
+def _json_key(key: Any) -> str:
+    match key:
+        case str():
+            return key
+        case bool():
+            return str(key).lower()
+        case int() | float():
+            return str(_json_number(key))
+    raise ValueError(f"{key!r} cannot be the name of a field")

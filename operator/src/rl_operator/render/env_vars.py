@@ -1,0 +1,88 @@
+"""The environment variables of the three containers: addresses, identity, and keys by reference."""
+
+from typing import Any, Final
+
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.runtime import Runtime, SecretKey
+
+OPS_PORTS: Final = {"api": 8003, "trainer": 8002, "environment": 8004}
+API_URL: Final = "http://127.0.0.1:8000"
+INFERENCE_URL: Final = "http://127.0.0.1:8001"
+RESULT_FILE: Final = "/dev/termination-log"
+SCRATCH: Final = "/tmp"  # noqa: S108 -- an emptyDir of the container's own
+
+EnvVar = dict[str, Any]
+
+
+def api_env_vars(run: TrainingRun) -> list[EnvVar]:
+    return _shared(run, "api")
+
+
+def trainer_env_vars(run: TrainingRun, runtime: Runtime) -> list[EnvVar]:
+    """The only container that sees the backend's and W&B's keys."""
+    backend, wandb = runtime.spec.backend, runtime.spec.wandb
+    start_from = run.spec.start_from
+    plain = {
+        "RL_INFERENCE_URL": INFERENCE_URL,
+        "RL_RESULT_FILE": RESULT_FILE,
+        "RL_START_FROM": start_from.state_path if start_from else None,
+        "RL_WANDB_RUN_ID": run.metadata.uid,
+        "TINKER_BASE_URL": backend.url,
+        **_wandb_settings(run, runtime),
+    }
+    keys = []
+    if backend.key_secret:
+        keys.append(_from_secret("TINKER_API_KEY", backend.key_secret))
+    if wandb.key_secret:
+        # Metrics are advisory: a missing W&B key must not keep the pod from starting.
+        keys.append(_from_secret("WANDB_API_KEY", wandb.key_secret, optional=True))
+    return [*_shared(run, "trainer"), *_literals(plain), *keys]
+
+
+def environment_env_vars(run: TrainingRun, runtime: Runtime) -> list[EnvVar]:
+    """No keys but those that the runtime lists by name."""
+    keys = [_from_secret(secret.key, secret) for secret in runtime.spec.secret_environment]
+    return [*_shared(run, "environment"), *_literals({"RL_INFERENCE_URL": INFERENCE_URL}), *keys]
+
+
+def attempt_env_var(attempt: int) -> EnvVar:
+    return {"name": "RL_ATTEMPT", "value": str(attempt)}
+
+
+def _shared(run: TrainingRun, container: str) -> list[EnvVar]:
+    return _literals(
+        {
+            "HOME": SCRATCH,
+            "RL_API_URL": API_URL,
+            "RL_OPS_PORT": str(OPS_PORTS[container]),
+            "RL_RUN_NAME": run.metadata.name,
+            "RL_RUN_NAMESPACE": run.metadata.namespace,
+            "RL_RUN_UID": run.metadata.uid,
+        }
+    )
+
+
+def _wandb_settings(run: TrainingRun, runtime: Runtime) -> dict[str, str | None]:
+    """W&B's own variables: its library reads them by itself."""
+    chosen, platform = run.spec.wandb, runtime.spec.wandb
+    return {
+        "WANDB_BASE_URL": platform.base_url,
+        "WANDB_ENTITY": chosen.entity or platform.entity,
+        "WANDB_NAME": chosen.name or run.metadata.name,
+        "WANDB_NOTES": chosen.notes,
+        "WANDB_PROJECT": chosen.project or platform.project,
+        "WANDB_RUN_GROUP": chosen.group,
+        "WANDB_TAGS": ",".join(chosen.tags),
+    }
+
+
+def _literals(values: dict[str, str | None]) -> list[EnvVar]:
+    """Unset and empty ones are left out. `$` is doubled: the kubelet would expand `$(NAME)` in a value."""
+    return [{"name": name, "value": value.replace("$", "$$")} for name, value in values.items() if value]
+
+
+def _from_secret(name: str, secret: SecretKey, optional: bool = False) -> EnvVar:
+    reference: dict[str, Any] = {"name": secret.name, "key": secret.key}
+    if optional:
+        reference["optional"] = True
+    return {"name": name, "valueFrom": {"secretKeyRef": reference}}
