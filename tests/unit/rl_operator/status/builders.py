@@ -1,0 +1,139 @@
+"""Runs and pods as values, for the pure status code. Pods are built in Kubernetes' own shape and observed as such."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from rl_operator.api.names import API_VERSION, ATTEMPT_LABEL, POD_FINALIZER, RUN_KIND
+from rl_operator.api.run import TrainingRun
+from rl_operator.status.lifecycle import View
+from rl_operator.status.observation import PodObservation, observe_pod
+
+NOW = datetime(2026, 5, 1, 12, 0, 0, tzinfo=UTC)
+CREATED = "2026-05-01T11:50:00Z"
+ENDED = "2026-05-01T11:59:30Z"
+POD = "sorting-u1abc-1"
+
+STARTED: dict[str, Any] = {
+    "observedGeneration": 1,
+    "phase": "Starting",
+    "startTime": CREATED,
+    "attempt": 1,
+    "podName": POD,
+    "configMapName": "sorting-0a1b2c3d",
+    "configHash": "0a1b2c3d",
+    "conditions": [
+        {
+            "type": "Reconciling",
+            "status": "True",
+            "reason": "PodCreating",
+            "message": "Creating the pod.",
+            "lastTransitionTime": CREATED,
+        }
+    ],
+}
+RUNNING: dict[str, Any] = {
+    **STARTED,
+    "phase": "Running",
+    "conditions": [
+        {"type": "Ready", "status": "True", "reason": "Training", "message": "Training.", "lastTransitionTime": CREATED}
+    ],
+}
+
+Container = dict[str, Any]
+
+
+def ready() -> Container:
+    return {"state": {"running": {"startedAt": CREATED}}, "ready": True, "restartCount": 0}
+
+
+def running() -> Container:
+    return {**ready(), "ready": False}
+
+
+def waiting(reason: str = "PodInitializing", message: str = "") -> Container:
+    return {"state": {"waiting": {"reason": reason, "message": message}}, "ready": False, "restartCount": 0}
+
+
+def terminated(code: int, message: str = "", reason: str | None = None) -> Container:
+    word = reason or ("Completed" if code == 0 else "Error")
+    detail = {"exitCode": code, "reason": word, "finishedAt": ENDED, "message": message}
+    return {"state": {"terminated": detail}, "ready": False, "restartCount": 0}
+
+
+def result(**changes: Any) -> str:
+    """A trainer's termination message; succeeded unless changed."""
+    complete = {
+        "schema": 1,
+        "outcome": "succeeded",
+        "attempt": 1,
+        "stepsTrained": 40,
+        "totalSteps": 40,
+        "statePath": "tinker://m/weights/end",
+        "samplerPath": "tinker://m/sampler_weights/end",
+        "metrics": {"rewardMean": 0.91, "evalPercentCorrect": 0.93},
+    }
+    return json.dumps({**complete, **changes})
+
+
+def failed_result(error_class: str, message: str, **changes: Any) -> str:
+    error = {"class": error_class, "message": message}
+    return result(outcome="failed", stepsTrained=7, samplerPath=None, error=error, **changes)
+
+
+def make_pod(
+    api: Container,
+    trainer: Container,
+    environment: Container,
+    *,
+    phase: str = "Running",
+    deleting: bool = False,
+    node: str = "n1",
+    **status: Any,
+) -> PodObservation:
+    metadata: dict[str, Any] = {
+        "name": POD,
+        "namespace": "team-a",
+        "uid": "p-1",
+        "creationTimestamp": CREATED,
+        "labels": {ATTEMPT_LABEL: "1"},
+        "finalizers": [POD_FINALIZER],
+        "ownerReferences": [{"controller": True, "uid": "u-1", "name": "sorting"}],
+    }
+    if deleting:
+        metadata["deletionTimestamp"] = ENDED
+    return observe_pod(
+        {
+            "metadata": metadata,
+            "spec": {"nodeName": node} if node else {},
+            "status": {
+                "phase": phase,
+                "initContainerStatuses": [{"name": "api", **api}],
+                "containerStatuses": [{"name": "trainer", **trainer}, {"name": "environment", **environment}],
+                **status,
+            },
+        }
+    )
+
+
+def make_run(status: dict[str, Any] | None = None, **spec: Any) -> TrainingRun:
+    return TrainingRun.model_validate(
+        {
+            "apiVersion": API_VERSION,
+            "kind": RUN_KIND,
+            "metadata": {"name": "sorting", "namespace": "team-a", "uid": "u-1", "generation": 1},
+            "spec": {"environment": "sort_digits", "runtime": "tiny", **spec},
+            "status": status or {},
+        }
+    )
+
+
+def make_view(
+    status: dict[str, Any] | None = None,
+    *,
+    pod: PodObservation | None = None,
+    now: datetime = NOW,
+    spec: dict[str, Any] | None = None,
+    **rest: Any,
+) -> View:
+    return View(make_run(status, **(spec or {})), now, 10.0, pod, **rest)

@@ -1,0 +1,138 @@
+"""The status as a value: golden files for what people and GitOps see, and the rules of writing it."""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from tests.unit.rl_operator.status.builders import NOW, RUNNING, STARTED, make_pod, make_view, ready
+from tests.unit.rl_operator.status.test_lifecycle import ROWS
+
+from rl_operator.api.run import RunStatus
+from rl_operator.status.derive import derive, started, worth_writing
+from rl_operator.status.lifecycle import View, find
+from rl_operator.status.observation import TrainerStatus
+from rl_operator.status.table import TABLE, Situation
+
+GOLDEN = Path("tests/data/golden/status")
+TRAINER = TrainerStatus.model_validate(
+    {
+        "phase": "training",
+        "step": 12,
+        "totalSteps": 40,
+        "secondsPerStep": 0.5,
+        "checkpoint": {"step": 10, "statePath": "tinker://m/weights/10"},
+        "metrics": {"rewardMean": 0.71234, "loss": -0.1, "staleness": 0.5},
+        "wandb": {"state": "disabled"},
+    }
+)
+WORKING = make_view(RUNNING, pod=make_pod(ready(), ready(), ready()), trainer=TRAINER)
+
+
+def status_of(view: View) -> RunStatus:
+    return derive(view, find(view))
+
+
+@pytest.mark.parametrize("name", [*ROWS, "training with figures"])
+def test_golden(name: str) -> None:
+    """RL_UPDATE_GOLDEN=1 writes the files anew; the diff is then for a person to judge."""
+    view = WORKING if name == "training with figures" else ROWS[name][0]
+    path = GOLDEN / f"{name.replace(' ', '-').replace(',', '').replace(':', '')}.json"
+    text = json.dumps(status_of(view).to_wire(), indent=2) + "\n"
+    if os.environ.get("RL_UPDATE_GOLDEN"):
+        path.write_text(text)
+    assert path.read_text() == text
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_conditions_are_those_of_the_table(name: str) -> None:
+    view, situation, _reason, _verb = ROWS[name]
+    row, status = TABLE[situation], status_of(view)
+    assert status.phase == row.phase
+    assert {c.type: c.status for c in status.conditions} == dict(row.conditions)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_deriving_twice_changes_nothing(name: str) -> None:
+    view = ROWS[name][0]
+    status = status_of(view)
+    if status.finished or status.attempts != view.run.status.attempts:
+        return  # an ending is seen once: the next reconcile starts from the recorded attempt
+    again = replace(view, run=view.run.with_changes(status=status))
+    if view.trouble is None:
+        assert derive(again, find(again)) == status
+
+
+def test_a_status_stays_small() -> None:
+    assert len(json.dumps(status_of(WORKING).to_wire())) < 2048
+
+
+def test_success_carries_the_weights() -> None:
+    status = status_of(ROWS["success"][0])
+    assert status.weights is not None
+    assert status.weights.sampler_path == "tinker://m/sampler_weights/end"
+    assert status.progress is not None
+    assert status.progress.percent == 100
+    assert status.completion_time is not None
+
+
+def test_only_programme_failures_count_against_the_limit() -> None:
+    assert status_of(ROWS["first failure"][0]).failed_attempts == 1
+    assert status_of(ROWS["five attempts without a new step"][0]).failed_attempts is None
+
+
+def test_start_time_is_set_once() -> None:
+    names = {"pod_name": "p", "config_map_name": "c", "config_hash": "h"}
+    first = started(make_view(), attempt=1, **names)
+    assert first.start_time == "2026-05-01T12:00:00Z"
+    later = make_view(first.to_wire(), now=NOW + timedelta(hours=1))
+    assert started(later, attempt=2, **names).start_time == first.start_time
+
+
+def test_history_has_at_most_ten_samples_over_the_run() -> None:
+    view = make_view(RUNNING, pod=make_pod(ready(), ready(), ready()))
+    for step in range(1, 101):
+        trainer = TRAINER.with_changes(
+            step=step, total_steps=100, metrics=TRAINER.metrics.with_changes(reward_mean=step / 100)
+        )
+        run = view.run.with_changes(status=status_of(View(view.run, NOW, 10.0, view.pod, trainer)))
+        view = View(run, NOW, 10.0, view.pod, trainer)
+    steps = [sample.step for sample in view.run.status.history]
+    assert steps == [1, 11, 21, 31, 41, 51, 61, 71, 81, 91]
+
+
+def test_steps_never_go_back() -> None:
+    ahead = make_view(status_of(WORKING).to_wire(), pod=WORKING.pod, trainer=TRAINER.with_changes(step=3))
+    progress = status_of(ahead).progress
+    assert progress is not None
+    assert progress.step == 12
+
+
+WRITES: dict[str, tuple[Callable[[RunStatus], RunStatus], bool]] = {
+    "nothing new": (lambda status: status, False),
+    "a figure": (lambda status: status.with_changes(message="Training: step 13 of 40."), False),
+    "a phase": (lambda status: status.with_changes(phase="Stopping"), True),
+    "a checkpoint": (lambda status: status.with_changes(checkpoint=None), True),
+    "a new generation": (lambda status: status.with_changes(observed_generation=2), True),
+}
+
+
+@pytest.mark.parametrize(("change", "at_once"), WRITES.values(), ids=WRITES)
+def test_progress_is_paced_and_news_are_not(change: Callable[[RunStatus], RunStatus], at_once: bool) -> None:
+    before = status_of(WORKING)
+    after, soon = change(before), NOW + timedelta(seconds=5)
+    assert worth_writing(before, after, soon, 60.0) is at_once
+    assert worth_writing(before, after, NOW + timedelta(seconds=61), 60.0) is (after != before)
+
+
+def test_every_situation_has_a_row() -> None:
+    assert set(TABLE) == set(Situation)
+
+
+def test_a_start_is_announced_as_starting() -> None:
+    status = started(make_view(), attempt=1, pod_name="p", config_map_name="c", config_hash="h")
+    assert (status.phase, status.attempt, status.pod_name) == ("Starting", 1, "p")
+    assert STARTED["phase"] == status.phase

@@ -1,0 +1,256 @@
+"""What is the case, and what to do next: one row per state that a run can be found in."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator.status.builders import (
+    ENDED,
+    NOW,
+    POD,
+    RUNNING,
+    STARTED,
+    failed_result,
+    make_pod,
+    make_view,
+    ready,
+    result,
+    running,
+    terminated,
+    waiting,
+)
+
+from rl_operator.api.refusal import Refusal
+from rl_operator.status.lifecycle import LINGER_SECONDS, Verb, View, decide, find, next_look
+from rl_operator.status.observation import TrainerStatus, format_time
+from rl_operator.status.table import Situation
+
+REFUSAL = Refusal(code="LockedField", field="spec.tinker.lora_rank", given=8, locked=32, hint="it is locked to 32")
+WORKING = make_pod(ready(), ready(), ready())
+STARTING = make_pod(ready(), ready(), running())
+FAILED_POD = make_pod(ready(), terminated(1, failed_result("internal", "bug")), terminated(0), phase="Failed")
+SUSPENDED = {"suspend": True}
+
+
+def ended(reason: str, *, attempts: int = 1, steps: int = 0, **more: Any) -> dict[str, Any]:
+    """The status of a run whose current attempt has ended and is recorded."""
+    records = [
+        {"attempt": n + 1, "pod": POD, "ended": ENDED, "reason": reason, "steps": steps} for n in range(attempts)
+    ]
+    return {**STARTED, "phase": "Pending", "attempt": attempts, "attempts": records, **more}
+
+
+ROWS: dict[str, tuple[View, Situation, str, Verb]] = {
+    "new": (make_view(), Situation.WAITING, "Starting", Verb.START),
+    "refused": (make_view(refusals=(REFUSAL,)), Situation.REFUSED, "LockedField", Verb.REST),
+    "draft": (make_view(spec=SUSPENDED), Situation.DRAFT, "Draft", Verb.REST),
+    "frozen, nothing created yet": (make_view(STARTED), Situation.STARTING, "PodCreating", Verb.CREATE),
+    "frozen runs are not refused any more": (
+        make_view(STARTED, refusals=(REFUSAL,)),
+        Situation.STARTING,
+        "PodCreating",
+        Verb.CREATE,
+    ),
+    "pod starting": (make_view(STARTED, pod=STARTING), Situation.STARTING, "ContainersStarting", Verb.REST),
+    "a name taken": (
+        make_view(STARTED, trouble=("NameTaken", "pod x belongs to somebody")),
+        Situation.STARTING,
+        "NameTaken",
+        Verb.CREATE,
+    ),
+    "image missing": (
+        make_view(STARTED, pod=make_pod(waiting("ImagePullBackOff", "no such image"), waiting(), waiting())),
+        Situation.STARTING,
+        "ImageNotPulled",
+        Verb.REST,
+    ),
+    "Secret missing": (
+        make_view(
+            STARTED, pod=make_pod(ready(), waiting("CreateContainerConfigError", 'secret "k" not found'), ready())
+        ),
+        Situation.STARTING,
+        "ContainerConfigMissing",
+        Verb.REST,
+    ),
+    "no node": (
+        make_view(
+            STARTED,
+            pod=make_pod(
+                waiting(),
+                waiting(),
+                waiting(),
+                phase="Pending",
+                node="",
+                conditions=[
+                    {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
+                ],
+            ),
+        ),
+        Situation.STARTING,
+        "Unschedulable",
+        Verb.REST,
+    ),
+    "all ready": (make_view(STARTED, pod=WORKING), Situation.RUNNING, "Training", Verb.REST),
+    "running stays running when a probe fails": (
+        make_view(RUNNING, pod=STARTING),
+        Situation.RUNNING,
+        "Training",
+        Verb.REST,
+    ),
+    "suspend asked": (make_view(RUNNING, pod=WORKING, spec=SUSPENDED), Situation.STOPPING, "Suspended", Verb.STOP),
+    "stopping": (
+        make_view(RUNNING, pod=make_pod(ready(), ready(), ready(), deleting=True), spec=SUSPENDED),
+        Situation.STOPPING,
+        "Suspended",
+        Verb.REST,
+    ),
+    "stopped": (
+        make_view(
+            RUNNING,
+            pod=make_pod(
+                ready(), terminated(0, result(outcome="stopped")), terminated(0), phase="Failed", deleting=True
+            ),
+            spec=SUSPENDED,
+        ),
+        Situation.STOPPED,
+        "Stopped",
+        Verb.REST,
+    ),
+    "suspended before the pod was created": (
+        make_view(STARTED, spec=SUSPENDED),
+        Situation.STOPPED,
+        "Stopped",
+        Verb.REST,
+    ),
+    "still stopped": (make_view(ended("Stopped"), spec=SUSPENDED), Situation.STOPPED, "Stopped", Verb.REST),
+    "resumed: no backoff after a stop": (make_view(ended("Stopped")), Situation.WAITING, "BackOff", Verb.START),
+    "first failure": (make_view(RUNNING, pod=FAILED_POD), Situation.WAITING, "BackOff", Verb.REST),
+    "backing off": (
+        make_view(ended("TrainerFailed", attempts=3), now=NOW),
+        Situation.WAITING,
+        "BackOff",
+        Verb.REST,
+    ),
+    "backed off long enough": (
+        make_view(ended("TrainerFailed"), now=NOW + timedelta(minutes=1)),
+        Situation.WAITING,
+        "BackOff",
+        Verb.START,
+    ),
+    "backoffLimit reached": (
+        make_view({**RUNNING, "failedAttempts": 3}, pod=FAILED_POD),
+        Situation.FAILED,
+        "TrainerFailed",
+        Verb.REST,
+    ),
+    "five attempts without a new step": (
+        make_view(
+            {**ended("BackendUnreachable", attempts=4, steps=7), "attempt": 5},
+            pod=make_pod(ready(), terminated(4, failed_result("backend", "gone")), terminated(0), phase="Failed"),
+        ),
+        Situation.FAILED,
+        "BackendUnreachable",
+        Verb.REST,
+    ),
+    "success": (
+        make_view(RUNNING, pod=make_pod(ready(), terminated(0, result()), terminated(0), phase="Succeeded")),
+        Situation.SUCCEEDED,
+        "Succeeded",
+        Verb.REST,
+    ),
+    "trainer done, the pod is ending": (
+        make_view(RUNNING, pod=make_pod(ready(), terminated(0, result()), ready())),
+        Situation.RUNNING,
+        "Training",
+        Verb.REST,
+    ),
+    "trainer done, the pod lingers": (
+        make_view(
+            RUNNING,
+            pod=make_pod(ready(), terminated(0, result()), ready()),
+            now=NOW + timedelta(seconds=LINGER_SECONDS),
+        ),
+        Situation.RUNNING,
+        "Training",
+        Verb.STOP,
+    ),
+    "start deadline passed": (
+        make_view(STARTED, pod=STARTING, spec={"startDeadlineSeconds": 60}),
+        Situation.STARTING,
+        "ContainersStarting",
+        Verb.STOP,
+    ),
+    "start deadline passed and the pod is over": (
+        make_view(
+            STARTED,
+            pod=make_pod(
+                ready(), terminated(0, result(outcome="stopped")), terminated(0), phase="Failed", deleting=True
+            ),
+            spec={"startDeadlineSeconds": 60},
+        ),
+        Situation.FAILED,
+        "StartDeadlineExceeded",
+        Verb.REST,
+    ),
+    "an unscheduled pod that is deleted is over": (
+        make_view(
+            STARTED,
+            pod=make_pod(waiting(), waiting(), waiting(), phase="Pending", node="", deleting=True),
+            spec={"startDeadlineSeconds": 60},
+        ),
+        Situation.FAILED,
+        "StartDeadlineExceeded",
+        Verb.REST,
+    ),
+    "no progress": (
+        make_view(RUNNING, pod=WORKING, spec={"progressDeadlineSeconds": 300}),
+        Situation.RUNNING,
+        "Training",
+        Verb.STOP,
+    ),
+    "progress counts from the last step": (
+        make_view(
+            RUNNING,
+            pod=WORKING,
+            trainer=TrainerStatus(step=3, total_steps=40, last_step_at=format_time(NOW - timedelta(seconds=5))),
+            spec={"progressDeadlineSeconds": 300},
+        ),
+        Situation.RUNNING,
+        "Training",
+        Verb.REST,
+    ),
+    "active deadline": (
+        make_view(RUNNING, pod=WORKING, spec={"activeDeadlineSeconds": 600}),
+        Situation.RUNNING,
+        "Training",
+        Verb.STOP,
+    ),
+}
+
+
+@pytest.mark.parametrize(("view", "situation", "reason", "verb"), ROWS.values(), ids=ROWS)
+def test_row(view: View, situation: Situation, reason: str, verb: Verb) -> None:
+    finding = find(view)
+    assert (finding.situation, finding.reason, decide(view)) == (situation, reason, verb)
+    assert finding.message
+
+
+def test_a_refusal_says_field_and_how_many_more() -> None:
+    message = find(make_view(refusals=(REFUSAL, REFUSAL))).message
+    assert message == "Refused: spec.tinker.lora_rank is 8: it is locked to 32 (and 1 more)"
+
+
+def test_a_missed_start_deadline_names_what_was_seen_last() -> None:
+    message = find(ROWS["start deadline passed and the pod is over"][0]).message
+    assert "spec.startDeadlineSeconds (60)" in message
+    assert "Creating the pod." in message
+
+
+def test_the_next_look_is_the_nearest_deadline() -> None:
+    view = make_view(STARTED, pod=STARTING, spec={"startDeadlineSeconds": 700, "activeDeadlineSeconds": 900})
+    assert next_look(view, find(view)) == pytest.approx(100)
+
+
+def test_a_run_that_trains_needs_no_clock_without_deadlines() -> None:
+    view = make_view(RUNNING, pod=WORKING, spec={"progressDeadlineSeconds": None})
+    assert next_look(view, find(view)) is None
