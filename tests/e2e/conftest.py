@@ -1,0 +1,68 @@
+"""A real cluster with the project installed by hand, as the README does it: CRDs, operator, runtimes, service."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HINT = (
+    "needs a cluster: set KUBECONFIG to one that has the images rl-operator:dev, tinker-atropos:dev and "
+    "tinker-service:dev (make images, then e.g. kind load docker-image), and have kubectl on PATH"
+)
+
+
+class Kubectl:
+    """The command, with its output read."""
+
+    def __init__(self, program: str) -> None:
+        self.program = program
+
+    def __call__(self, *arguments: str, stdin: str | None = None, timeout: float = 60, check: bool = True) -> str:
+        done = subprocess.run(
+            [self.program, *arguments], input=stdin, capture_output=True, text=True, timeout=timeout, check=False
+        )
+        if check and done.returncode != 0:
+            pytest.fail(f"kubectl {' '.join(arguments)}: {done.stderr}")
+        return done.stdout
+
+    def json(self, *arguments: str) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(self(*arguments, "-o", "json"))
+        return document
+
+
+@pytest.fixture(scope="session")
+def kubectl() -> Kubectl:
+    assets = os.environ.get("KUBEBUILDER_ASSETS", "")
+    program = shutil.which("kubectl", path=f"{assets}{os.pathsep}{os.environ['PATH']}")
+    if not os.environ.get("KUBECONFIG") or program is None:
+        pytest.skip(HINT)
+    return Kubectl(program)
+
+
+@pytest.fixture(scope="session")
+def installed(kubectl: Kubectl) -> Kubectl:
+    """The operator runs and the kinds are known."""
+    kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
+    kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    kubectl("apply", "-f", str(ROOT / "examples" / "operator.yaml"), "-f", str(ROOT / "examples" / "runtimes"))
+    kubectl("-n", "rl-operator", "rollout", "status", "deployment/rl-operator", "--timeout=120s", timeout=130)
+    return kubectl
+
+
+@pytest.fixture
+def namespace(installed: Kubectl, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace with PodSecurity `restricted` enforced and a Tinker service in it."""
+    name = f"e2e-{request.node.name.removeprefix('test_').replace('_', '-')[:40]}"
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+    installed("apply", "-f", "-", stdin=json.dumps(manifest))
+    installed("-n", name, "apply", "-f", str(ROOT / "examples" / "tinker-service.yaml"))
+    installed("-n", name, "rollout", "status", "deployment/tinker-service", "--timeout=120s", timeout=130)
+    yield name
+    installed("delete", "namespace", name, "--timeout=120s", timeout=130)

@@ -1,0 +1,120 @@
+"""A run on a real kubelet, from `kubectl apply` to trained weights, as a user sees it."""
+
+import json
+from typing import Any
+
+import pytest
+from tests.e2e.conftest import ROOT, Kubectl
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+
+def finish(kubectl: Kubectl, namespace: str, name: str, seconds: int) -> dict[str, Any]:
+    """Wait for condition Finished (it comes in every case) and give the run."""
+    kubectl(
+        "-n",
+        namespace,
+        "wait",
+        "--for=condition=Finished",
+        f"rlrun/{name}",
+        f"--timeout={seconds}s",
+        timeout=seconds + 30,
+    )
+    return kubectl.json("-n", namespace, "get", "rlrun", name)
+
+
+def test_sorting_learns(installed: Kubectl, namespace: str) -> None:
+    kubectl = installed
+    kubectl("-n", namespace, "apply", "-f", str(ROOT / "examples" / "sorting-cluster.yaml"))
+    run = finish(kubectl, namespace, "sorting", 420)
+    status = run["status"]
+    assert status["phase"] == "Succeeded", json.dumps(status, indent=2)
+    assert status["progress"]["step"] == status["progress"]["totalSteps"] == 40
+
+    # The held-out figure rose, and the intervals are apart.
+    metrics = status["metrics"]
+    assert metrics["baselinePercentCorrect"] < 0.65
+    assert metrics["evalPercentCorrect"] >= 0.85
+    assert metrics["evalPercentCorrectLow"] > metrics["baselinePercentCorrectHigh"]
+    assert status["weights"]["samplerPath"].startswith("tinker://")
+    assert status["attempt"] == 1
+
+    # What people look at.
+    table = kubectl("-n", namespace, "get", "rlruns")
+    header, row = table.splitlines()[:2]
+    assert header.split()[:2] == ["NAME", "PHASE"]
+    assert row.split()[:2] == ["sorting", "Succeeded"]
+    pod = status["podName"]
+    for container, said in {"trainer": "step 40", "api": "", "environment": ""}.items():
+        assert said in kubectl("-n", namespace, "logs", pod, "-c", container)
+    events = kubectl("-n", namespace, "get", "events", "--field-selector=involvedObject.kind=RLTrainingRun")
+    assert "Succeeded" in events
+
+    # No secret stands where it must not.
+    config_map = kubectl("-n", namespace, "get", "configmap", status["configMapName"], "-o", "yaml")
+    assert "tml-" not in config_map
+    assert "tml-" not in json.dumps(run)
+
+    kubectl("-n", namespace, "delete", "rlrun", "sorting", "--timeout=60s", timeout=70)
+    kubectl("-n", namespace, "wait", "--for=delete", f"pod/{pod}", "--timeout=60s", timeout=70)
+    children = kubectl("-n", namespace, "get", "pods,configmaps", "-l", "rl-operator.dev/run=sorting", "-o", "name")
+    assert children == ""
+
+
+def test_a_missing_secret_is_named_and_ends(installed: Kubectl, namespace: str) -> None:
+    """Nothing hangs: the status names the Secret at once, and the start deadline ends the run."""
+    kubectl = installed
+    kubectl("-n", namespace, "delete", "secret", "tinker-service")
+    run = {
+        "apiVersion": "rl-operator.dev/v1alpha1",
+        "kind": "RLTrainingRun",
+        "metadata": {"name": "no-secret"},
+        "spec": {"environment": "sort_digits", "runtime": "tiny", "startDeadlineSeconds": 20},
+    }
+    kubectl("-n", namespace, "apply", "-f", "-", stdin=json.dumps(run))
+    status = finish(kubectl, namespace, "no-secret", 180)["status"]
+    assert (status["phase"], status["failure"]["reason"]) == ("Failed", "StartDeadlineExceeded")
+    assert "tinker-service" in status["failure"]["message"]
+
+
+def test_a_missing_image_is_named_and_ends(installed: Kubectl, namespace: str) -> None:
+    kubectl = installed
+    runtime = kubectl.json("get", "rlruntime", "tiny")
+    runtime["metadata"] = {"name": "no-image"}
+    runtime["spec"]["image"] = "tinker-atropos:there-is-no-such-tag"
+    runtime["spec"]["imagePullPolicy"] = "Never"
+    run = {
+        "apiVersion": "rl-operator.dev/v1alpha1",
+        "kind": "RLTrainingRun",
+        "metadata": {"name": "no-image"},
+        "spec": {"environment": "sort_digits", "runtime": "no-image", "startDeadlineSeconds": 20},
+    }
+    kubectl("apply", "-f", "-", stdin=json.dumps(runtime))
+    kubectl("-n", namespace, "apply", "-f", "-", stdin=json.dumps(run))
+    status = finish(kubectl, namespace, "no-image", 180)["status"]
+    assert (status["phase"], status["failure"]["reason"]) == ("Failed", "StartDeadlineExceeded")
+    assert "image" in status["failure"]["message"].lower()
+    kubectl("delete", "rlruntime", "no-image")
+
+
+def test_stop_saves_and_resume_goes_on(installed: Kubectl, namespace: str) -> None:
+    """Suspending a running run keeps a checkpoint; the next attempt trains the rest, no step twice."""
+    kubectl = installed
+    run = {
+        "apiVersion": "rl-operator.dev/v1alpha1",
+        "kind": "RLTrainingRun",
+        "metadata": {"name": "pause"},
+        "spec": {"environment": "sort_digits", "runtime": "tiny", "config": {"total_steps": 30}},
+    }
+    kubectl("-n", namespace, "apply", "-f", "-", stdin=json.dumps(run))
+    kubectl("-n", namespace, "wait", "--for=condition=Ready", "rlrun/pause", "--timeout=120s", timeout=130)
+    kubectl("-n", namespace, "patch", "rlrun", "pause", "--type=merge", "-p", '{"spec": {"suspend": true}}')
+    kubectl("-n", namespace, "wait", "--for=condition=Suspended", "rlrun/pause", "--timeout=120s", timeout=130)
+    stopped = kubectl.json("-n", namespace, "get", "rlrun", "pause")["status"]
+    assert stopped["phase"] == "Stopped"
+    assert 0 < stopped["checkpoint"]["step"] < 30
+    kubectl("-n", namespace, "patch", "rlrun", "pause", "--type=merge", "-p", '{"spec": {"suspend": false}}')
+    status = finish(kubectl, namespace, "pause", 300)["status"]
+    assert status["phase"] == "Succeeded", json.dumps(status, indent=2)
+    assert status["attempt"] == 2
+    assert status["progress"]["step"] == 30
