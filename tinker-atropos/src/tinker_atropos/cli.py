@@ -2,13 +2,15 @@
 
 import asyncio
 import logging
+import os
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
+from tinker_atropos.config import BUNDLED
 from tinker_atropos.errors import ExitCode, RunError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -36,6 +38,91 @@ def trainer(
     from tinker_atropos.trainer.main import run_trainer
 
     _run(run_trainer(load_settings("trainer"), config))
+
+
+@app.command()
+def environment(
+    name_or_path: Annotated[str, typer.Argument(help="A bundled environment, or the path of an environment's file.")],
+    mode: Annotated[Literal["serve"], typer.Argument(help="serve: make rollouts until the run is over.")],
+    config: Annotated[Path, typer.Option(help="The run's config file.")],
+    trainer_deadline: Annotated[
+        float, typer.Option(envvar="RL_TRAINER_DEADLINE", help="Longest wait for the trainer, in seconds.")
+    ] = 600.0,
+    first_group_deadline: Annotated[
+        float, typer.Option(envvar="RL_FIRST_GROUP_DEADLINE", help="Longest wait for a first group, in seconds.")
+    ] = 1800.0,
+) -> None:
+    """Serve an environment: make rollouts, score them, evaluate."""
+    from tinker_atropos.environments.main import run_environment
+    from tinker_atropos.environments.runner.rollouts import Deadlines
+    from tinker_atropos.settings import load_settings
+
+    assert mode == "serve"
+    deadlines = Deadlines(trainer=trainer_deadline, first_group=first_group_deadline)
+    _run(run_environment(load_settings("environment"), name_or_path, config, deadlines))
+
+
+@app.command()
+def environments(
+    path: Annotated[Path | None, typer.Option(help="A folder of environments; the bundled ones by default.")] = None,
+    output: Annotated[Literal["table", "json"], typer.Option("--output", "-o")] = "table",
+) -> None:
+    """List environments, read from their source without running it."""
+    import json
+
+    from tinker_atropos.environments.discovery import discover, discover_bundled
+
+    if path is not None and not path.is_dir():
+        typer.echo(f"error: --path {path} is not a folder", err=True)
+        raise typer.Exit(ExitCode.BAD_CONFIG)
+    found = discover_bundled() if path is None else discover(path)
+    if output == "json":
+        typer.echo(json.dumps(found.to_wire(), indent=2))
+        return
+    width = max([len(each.name) for each in found.environments], default=0)
+    for each in found.environments:
+        typer.echo(f"{each.name:<{width}}  {each.description} ({each.file_path})")
+    for warning in found.warnings:
+        typer.echo(f"warning: {warning}", err=True)
+
+
+@app.command()
+def tinker_service(
+    *,
+    model: Annotated[str, typer.Option(help="bundled, or the folder of a Hugging Face causal LM.")] = BUNDLED,
+    data: Annotated[Path, typer.Option(help="Folder of the checkpoints.")] = Path("./tinker"),
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0: the kernel chooses.")] = 8005,
+    key_file: Annotated[
+        Path | None, typer.Option(help="File with the key (tml-…) that clients must send; default: TINKER_API_KEY.")
+    ] = None,
+    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Where the model runs.")] = "cpu",
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads of the model.")] = min(2, os.cpu_count() or 1),
+    port_file: Annotated[Path | None, typer.Option(help="File to write the port to, once requests are served.")] = None,
+    idle_exit: Annotated[float, typer.Option(min=0, help="End after so many seconds without a request; 0: never.")] = 0,
+) -> None:
+    """Serve the Tinker API from this machine: sampling and LoRA training of a small model."""
+    try:
+        from tinker_atropos.tinker_service.main import TinkerServiceOptions, run_tinker_service
+    except ModuleNotFoundError as error:
+        typer.echo(f"error: {error.name} is missing; pip install 'tinker-atropos[tinker-service]'", err=True)
+        raise typer.Exit(ExitCode.BAD_CONFIG) from None
+
+    _run(
+        run_tinker_service(
+            TinkerServiceOptions(
+                model=model,
+                data=data,
+                host=host,
+                port=port,
+                key_file=key_file,
+                device=device,
+                threads=threads,
+                port_file=port_file,
+                idle_exit=idle_exit,
+            )
+        )
+    )
 
 
 def _run(main: Coroutine[Any, Any, None]) -> None:

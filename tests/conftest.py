@@ -1,0 +1,68 @@
+"""Fixtures that any test may use: real processes on ports the kernel chose, ended with the session."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+TINKER_KEY = "tml-test"
+START_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class TinkerServiceProcess:
+    """A running Tinker service with the bundled model."""
+
+    url: str
+    key: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def env_vars(self) -> dict[str, str]:
+        """What the SDK needs to find it."""
+        return {"TINKER_BASE_URL": self.url, "TINKER_API_KEY": self.key, "TINKER_TELEMETRY": "0"}
+
+
+@contextmanager
+def running_tinker_service(folder: Path, *options: str) -> Iterator[TinkerServiceProcess]:
+    """Run `tinker-atropos tinker-service` with the bundled model; its checkpoints stay in the folder."""
+    port_file, log = folder / "port", folder / "log"
+    port_file.unlink(missing_ok=True)
+    command = [str(Path(sys.executable).with_name("tinker-atropos")), "tinker-service", "--data", str(folder / "data")]
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [*command, "--port", "0", "--port-file", str(port_file), *options],
+            env={**os.environ, "TINKER_API_KEY": TINKER_KEY},
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while not port_file.exists():
+            assert process.poll() is None, f"the Tinker service ended:\n{log.read_text()}"
+            assert time.monotonic() < deadline, f"no Tinker service after {START_SECONDS} s:\n{log.read_text()}"
+            time.sleep(0.05)
+        yield TinkerServiceProcess(f"http://127.0.0.1:{port_file.read_text().strip()}", TINKER_KEY, process, log)
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+@pytest.fixture(scope="session")
+def start_tinker_service() -> Callable[..., AbstractContextManager[TinkerServiceProcess]]:
+    """For tests that need a service of their own: `with start_tinker_service(folder, *options) as service`."""
+    return running_tinker_service
+
+
+@pytest.fixture(scope="session")
+def tinker_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinkerServiceProcess]:
+    """One Tinker service for the whole session."""
+    with running_tinker_service(tmp_path_factory.mktemp("tinker-service")) as service:
+        yield service

@@ -1,0 +1,16 @@
+"""What a client did wrong. The message reaches the SDK's user: it says what is wrong and what to do."""
+
+
+class RequestError(Exception):
+    """A request that cannot be served; `status` is its HTTP status. Trying again cannot help."""
+
+    def __init__(self, message: str, status: int = 422) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class NotFoundError(RequestError):
+    """An unknown model, sampler, path or base model."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, status=404)

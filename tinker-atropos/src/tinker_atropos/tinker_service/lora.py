@@ -1,0 +1,148 @@
+"""LoRA (Hu et al. 2021, arXiv:2106.09685): several adapters over one frozen base model.
+
+y = W x + (alpha / rank) B A x, with A uniform in ±1/sqrt(in) and B zero, so that a new adapter changes nothing.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import nn
+from torch.nn import functional
+from transformers import PreTrainedModel
+
+from tinker_atropos.errors import ConfigError
+from tinker_atropos.tinker_service.errors import RequestError
+
+ALPHA = 32.0  # Tinker's: the learning rate then does not depend on the rank
+
+LayerKind = Literal["attn", "mlp", "unembed"]
+
+
+@dataclass(frozen=True, slots=True)
+class LoraSpec:
+    """An adapter's shape. `seed` None: a random initialisation."""
+
+    rank: int
+    seed: int | None = None
+    train_attn: bool = True
+    train_mlp: bool = True
+    train_unembed: bool = True
+
+    def trains(self, kind: LayerKind) -> bool:
+        return {"attn": self.train_attn, "mlp": self.train_mlp, "unembed": self.train_unembed}[kind]
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """One adapter's weights: layer name -> (A [rank, in], B [out, rank])."""
+
+    spec: LoraSpec
+    weights: dict[str, tuple[torch.Tensor, torch.Tensor]]
+
+    @property
+    def parameters(self) -> dict[str, torch.Tensor]:
+        """All tensors by PEFT's names, sorted: the order of sums must not depend on where the adapter came from."""
+        return {
+            f"{name}.lora_{letter}.weight": tensor
+            for name, pair in sorted(self.weights.items())
+            for letter, tensor in zip("AB", pair, strict=True)
+        }
+
+    @classmethod
+    def from_parameters(cls, spec: LoraSpec, parameters: Mapping[str, torch.Tensor]) -> "Adapter":
+        names = sorted({name.rsplit(".lora_", 1)[0] for name in parameters})
+        return cls(
+            spec, {name: (parameters[f"{name}.lora_A.weight"], parameters[f"{name}.lora_B.weight"]) for name in names}
+        )
+
+    def snapshot(self) -> "Adapter":
+        """A copy that later training does not change."""
+        return Adapter.from_parameters(
+            self.spec, {name: tensor.detach().clone() for name, tensor in self.parameters.items()}
+        )
+
+
+class LoraLinear(nn.Module):
+    """A frozen linear layer with room for one adapter at a time."""
+
+    def __init__(self, base: nn.Linear, kind: LayerKind) -> None:
+        super().__init__()
+        self.base = base
+        self.kind: LayerKind = kind
+        self.weights: tuple[torch.Tensor, torch.Tensor] | None = None
+        self.scale = 1.0
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.base(inputs)
+        if self.weights is None:
+            return outputs
+        a, b = self.weights
+        return outputs + functional.linear(functional.linear(inputs, a), b) * self.scale
+
+
+class LoraModel:
+    """A causal LM whose attention, MLP and unembedding layers take adapters."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.model = model.eval().requires_grad_(requires_grad=False)
+        self.layers = _wrap_layers(model)
+
+    @contextmanager
+    def adapted(self, adapter: Adapter | None) -> Iterator[PreTrainedModel]:
+        """The model with an adapter in place; None: the base model."""
+        pairs = adapter.weights if adapter else {}
+        try:
+            for name, layer in self.layers.items():
+                layer.weights = pairs.get(name)
+                layer.scale = ALPHA / adapter.spec.rank if adapter else 1.0
+            yield self.model
+        finally:
+            for layer in self.layers.values():
+                layer.weights = None
+
+    def new_adapter(self, spec: LoraSpec) -> Adapter:
+        generator = torch.Generator()
+        if spec.seed is None:
+            generator.seed()
+        else:
+            generator.manual_seed(spec.seed)
+        weights = {
+            name: _initial_weights(layer.base, spec.rank, generator)
+            for name, layer in self.layers.items()
+            if spec.trains(layer.kind)
+        }
+        if not weights:
+            raise RequestError("the LoRA config trains nothing: set train_attn, train_mlp or train_unembed")
+        return Adapter(spec, weights)
+
+
+def _initial_weights(base: nn.Linear, rank: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    device = base.weight.device
+    a = (torch.rand(rank, base.in_features, generator=generator) * 2 - 1) / math.sqrt(base.in_features)
+    return a.to(device).requires_grad_(), torch.zeros(base.out_features, rank, device=device).requires_grad_()
+
+
+def _wrap_layers(model: PreTrainedModel) -> dict[str, LoraLinear]:
+    linears = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    wrapped = {name: LoraLinear(module, kind) for name, module in linears if (kind := _kind(name))}
+    if not wrapped:
+        raise ConfigError(
+            f"{type(model).__name__} has no linear layers named attn, mlp or lm_head to adapt; "
+            f"use a model of the Llama or Qwen families"
+        )
+    for name, layer in wrapped.items():
+        parent, _, leaf = name.rpartition(".")
+        setattr(model.get_submodule(parent), leaf, layer)
+    return wrapped
+
+
+def _kind(name: str) -> LayerKind | None:
+    if name == "lm_head":
+        return "unembed"
+    if "attn" in name or "attention" in name:
+        return "attn"
+    return "mlp" if "mlp" in name else None
