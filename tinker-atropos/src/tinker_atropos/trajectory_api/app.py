@@ -3,6 +3,7 @@
 There is no `/reset_data` (one GET would wipe the run) and no CORS: no browser has business here.
 """
 
+import hashlib
 import math
 import secrets
 from dataclasses import asdict
@@ -15,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tinker_atropos.serving import json_response
-from tinker_atropos.trajectory_api.bodies import Refusal, parse, read_json_bytes, split_list, strict_json
+from tinker_atropos.trajectory_api.bodies import JsonBody, Refusal, parse, read, read_body, split_list, strict
 from tinker_atropos.trajectory_api.journal import JournalError
 from tinker_atropos.trajectory_api.leases import PEERS, Role
 from tinker_atropos.trajectory_api.records import ReceivedGroup
@@ -45,13 +46,13 @@ async def show_root(_request: Request) -> Response:
 
 
 async def register(request: Request) -> Response:
-    await _service(request).register(parse(Registration, await read_json_bytes(request)))
+    await _service(request).register(await read(Registration, request))
     return json_response({"uuid": secrets.randbits(63)})
 
 
 async def register_env(request: Request) -> Response:
     service = _service(request)
-    env = await service.register_env(parse(EnvRegistration, await read_json_bytes(request)))
+    env = await service.register_env(await read(EnvRegistration, request))
     if env is None or service.registration is None:
         return json_response({"status": "wait for trainer to start"})
     return json_response(
@@ -68,7 +69,7 @@ async def register_env(request: Request) -> Response:
 
 
 async def disconnect_env(request: Request) -> Response:
-    env_id = parse(EnvIdentifier, await read_json_bytes(request)).env_id
+    env_id = (await read(EnvIdentifier, request)).env_id
     if await _service(request).disconnect_env(env_id):
         return json_response({"status": "success"})
     return json_response({"status": "failure", "error": f"env_id {env_id} is not registered"})
@@ -93,7 +94,7 @@ async def show_status(request: Request) -> Response:
 
 
 async def show_env_status(request: Request) -> Response:
-    env_id = parse(EnvIdentifier, await read_json_bytes(request)).env_id
+    env_id = (await read(EnvIdentifier, request)).env_id
     return json_response(_service(request).status_of_env(env_id))
 
 
@@ -116,7 +117,7 @@ async def show_latest_example(request: Request) -> Response:
 
 async def receive_group(request: Request) -> Response:
     service = _service(request)
-    group = _accept(service, strict_json(await read_json_bytes(request)))
+    group = _accept(service, strict(await read_body(request)))
     (state,) = await service.add_groups([group])
     if state == "buffered":
         return json_response({"status": "buffered", "buffer_size": service.buffered_sequences(group.env_id)})
@@ -128,9 +129,9 @@ async def receive_groups(request: Request) -> Response:
     service = _service(request)
     groups: list[ReceivedGroup] = []
     refusals: list[Refusal] = []
-    for payload in split_list(await read_json_bytes(request)):
+    for body in split_list(await read_body(request)):
         try:
-            groups.append(_accept(service, payload))
+            groups.append(_accept(service, body))
         except Refusal as refusal:
             refusals.append(refusal)
     if refusals and not groups:
@@ -151,7 +152,7 @@ async def renew_lease(request: Request) -> Response:
     if role not in PEERS:
         raise Refusal(404, "role", f"no lease is held by {role!r}; roles: {', '.join(PEERS)}")
     service = _service(request)
-    await service.renew_lease(role, parse(LeaseReport, await read_json_bytes(request)))
+    await service.renew_lease(role, await read(LeaseReport, request))
     return json_response(
         {
             "self": asdict(service.lease(role)),
@@ -165,12 +166,12 @@ async def renew_lease(request: Request) -> Response:
 
 async def record_progress(request: Request) -> Response:
     service = _service(request)
-    await service.record_progress(parse(ProgressReport, await read_json_bytes(request)))
+    await service.record_progress(await read(ProgressReport, request))
     return json_response({"current_step": service.run_state.progress.steps_trained})
 
 
 async def add_metrics(request: Request) -> Response:
-    report = parse(MetricsReport, await read_json_bytes(request))
+    report = await read(MetricsReport, request)
     return json_response({"seq": await _service(request).add_metrics(report)})
 
 
@@ -211,14 +212,15 @@ def _service(request: Request) -> TrajectoryService:
     return service
 
 
-def _accept(service: TrajectoryService, payload: bytes) -> ReceivedGroup:
-    group = parse(Group, payload)
+def _accept(service: TrajectoryService, body: JsonBody) -> ReceivedGroup:
+    group = parse(Group, body.json)
     batch_size = service.registration.batch_size if service.registration else group.size
     if group.size > batch_size:
         raise Refusal(
             422, "larger_than_batch", f"tokens has {group.size} sequences; a batch holds {batch_size} (batch_size)"
         )
-    return ReceivedGroup(group.env_id, group.size, payload)
+    digest = hashlib.blake2b(body.json, digest_size=16).digest()
+    return ReceivedGroup(group.env_id, group.size, body.sent, body.gzipped, digest)
 
 
 def _number(request: Request, name: str, default: float) -> float:

@@ -4,6 +4,7 @@ A client drops a group that is answered with 4xx, for good. So 4xx is only for w
 """
 
 import zlib
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import orjson
@@ -26,16 +27,25 @@ class Refusal(Exception):  # noqa: N818 -- it is an answer to the client, not a 
         self.reason = reason
 
 
-async def read_json_bytes(request: Request, limit: int = MAX_BODY_BYTES) -> bytes:
-    """The request's body, decompressed. GET requests have one, too."""
+@dataclass(frozen=True, slots=True)
+class JsonBody:
+    """A body as sent, and the JSON in it."""
+
+    sent: bytes
+    gzipped: bool
+    json: bytes
+
+
+async def read_body(request: Request, limit: int = MAX_BODY_BYTES) -> JsonBody:
+    """The request's body. GET requests have one, too."""
     received = bytearray()
     async for chunk in request.stream():
         received += chunk
         if len(received) > limit:
             raise Refusal(413, "size", f"the body is larger than {limit} bytes; send fewer groups at once")
-    if "gzip" not in request.headers.get("content-encoding", "").lower():
-        return bytes(received)
-    return _gunzip(bytes(received), limit)
+    sent = bytes(received)
+    gzipped = "gzip" in request.headers.get("content-encoding", "").lower()
+    return JsonBody(sent, gzipped, _gunzip(sent, limit) if gzipped else sent)
 
 
 def _gunzip(compressed: bytes, limit: int) -> bytes:
@@ -51,6 +61,11 @@ def _gunzip(compressed: bytes, limit: int) -> bytes:
     return body
 
 
+async def read(model: type[Body], request: Request) -> Body:
+    """Read and check a body. Raises Refusal."""
+    return parse(model, (await read_body(request)).json)
+
+
 def parse(model: type[Body], body: bytes) -> Body:
     """Check a body against its model. Raises Refusal naming the first field that is wrong."""
     try:
@@ -59,22 +74,26 @@ def parse(model: type[Body], body: bytes) -> Body:
         raise _refusal(error) from None
 
 
-def strict_json(body: bytes) -> bytes:
+def strict(body: JsonBody) -> JsonBody:
     """The same JSON without NaN and Infinity, which Python's encoder writes and strict readers refuse: they are null.
 
     What is stored is handed on unread, so that one such number in a free-form field would spoil a whole batch.
     """
-    if b"NaN" not in body and b"Infinity" not in body:
+    if b"NaN" not in body.json and b"Infinity" not in body.json:
         return body
-    return orjson.dumps(_from_json(body))
+    return plain(orjson.dumps(_from_json(body.json)))
 
 
-def split_list(body: bytes) -> list[bytes]:
+def plain(json: bytes) -> JsonBody:
+    return JsonBody(sent=json, gzipped=False, json=json)
+
+
+def split_list(body: JsonBody) -> list[JsonBody]:
     """The elements of a JSON list, each as strict JSON."""
-    elements = _from_json(body)
+    elements = _from_json(body.json)
     if not isinstance(elements, list):
         raise Refusal(422, "json", "the body must be a list of groups")
-    return [orjson.dumps(element) for element in elements]
+    return [plain(orjson.dumps(element)) for element in elements]
 
 
 def _from_json(body: bytes) -> Any:

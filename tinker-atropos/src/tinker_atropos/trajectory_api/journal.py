@@ -8,8 +8,8 @@ write.
 """
 
 import contextlib
-import hashlib
 import sqlite3
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from tinker_atropos.trajectory_api.requests import (
 FILE_NAME = "journal.sqlite"
 SCHEMA_VERSION = 1
 PAGE_BYTES = 8192
+GZIP_WBITS = zlib.MAX_WBITS | 16
 TRAINED_ROWS_KEPT = 1_000
 METRICS_ROWS_KEPT = 10_000
 
@@ -40,8 +41,10 @@ CREATE TABLE environments (env_id INTEGER PRIMARY KEY, wandb_name TEXT NOT NULL,
                            registration TEXT NOT NULL);
 CREATE TABLE groups (id INTEGER PRIMARY KEY AUTOINCREMENT, env_id INTEGER, size INTEGER NOT NULL,
                      state TEXT NOT NULL CHECK (state IN ('buffered', 'queued', 'delivered', 'trained')),
-                     batch INTEGER, received_at REAL NOT NULL, content_hash BLOB NOT NULL, payload BLOB);
+                     batch INTEGER, received_at REAL NOT NULL, content_hash BLOB NOT NULL,
+                     gzipped INTEGER NOT NULL, content BLOB);
 CREATE INDEX groups_by_state ON groups (state, env_id, size);
+CREATE INDEX groups_by_batch ON groups (batch) WHERE batch IS NOT NULL;
 CREATE TABLE metrics (seq INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL, step INTEGER, source TEXT NOT NULL,
                       metrics TEXT NOT NULL);
 """
@@ -107,21 +110,21 @@ class Journal:
             batch = form_batch([QueuedGroup(*row) for row in rows], batch_size, minimum_shares)
             if batch is None:
                 return None
-            (number,) = sql.execute("SELECT coalesce(max(batch), 0) + 1 FROM groups").fetchone()
+            (number,) = sql.execute("SELECT coalesce(max(batch), 0) + 1 FROM groups WHERE batch IS NOT NULL").fetchone()
             for group in batch:
                 sql.execute("UPDATE groups SET state = 'delivered', batch = ? WHERE id = ?", (number, group.group_id))
-            return [_payload(sql, group.group_id) for group in batch]
+            return [_group_json(sql, group.group_id) for group in batch]
 
     def record_progress(self, progress: ProgressReport) -> None:
         """The trainer reports a step before it takes the next batch: what was delivered so far is trained.
 
-        The newest payload is kept for `/latest_example`, the others go.
+        The newest content is kept for `/latest_example`, the others go.
         """
         with self._transaction() as sql:
             _put(sql, "progress", progress.model_dump())
             sql.execute("UPDATE groups SET state = 'trained' WHERE state = 'delivered'")
             sql.execute(
-                "UPDATE groups SET payload = NULL WHERE state = 'trained' AND payload IS NOT NULL"
+                "UPDATE groups SET content = NULL WHERE state = 'trained' AND content IS NOT NULL"
                 " AND id < (SELECT max(id) FROM groups)"
             )
             sql.execute(
@@ -169,9 +172,9 @@ class Journal:
     def latest_group(self) -> bytes | None:
         with self._explained():
             row = self._reader.execute(
-                "SELECT payload FROM groups WHERE payload IS NOT NULL AND state != 'buffered' ORDER BY id DESC LIMIT 1"
+                "SELECT id FROM groups WHERE content IS NOT NULL AND state != 'buffered' ORDER BY id DESC LIMIT 1"
             ).fetchone()
-        return None if row is None else bytes(row[0])
+            return None if row is None else _group_json(self._reader, row[0])
 
     def metrics_after(self, sequence: int) -> list[dict[str, Any]]:
         with self._explained():
@@ -244,19 +247,19 @@ def _add_group(
 ) -> NewGroupState:
     """A group smaller than its environment's group_size waits until such groups sum to it."""
     state: NewGroupState = "buffered" if group_size is not None and group.size < group_size else "queued"
-    digest = hashlib.blake2b(group.payload, digest_size=16).digest()
     sql.execute(
-        "INSERT INTO groups (env_id, size, state, received_at, content_hash, payload) VALUES (?, ?, ?, ?, ?, ?)",
-        (group.env_id, group.size, state, received_at, digest, group.payload),
+        "INSERT INTO groups (env_id, size, state, received_at, content_hash, gzipped, content)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (group.env_id, group.size, state, received_at, group.content_hash, group.gzipped, group.content),
     )
     if state == "buffered" and group_size is not None:
         _release_buffered(sql, group.env_id, group_size)
     return state
 
 
-def _payload(sql: sqlite3.Connection, group_id: int) -> bytes:
-    (payload,) = sql.execute("SELECT payload FROM groups WHERE id = ?", (group_id,)).fetchone()
-    return bytes(payload)
+def _group_json(sql: sqlite3.Connection, group_id: int) -> bytes:
+    gzipped, content = sql.execute("SELECT gzipped, content FROM groups WHERE id = ?", (group_id,)).fetchone()
+    return zlib.decompress(content, wbits=GZIP_WBITS) if gzipped else bytes(content)
 
 
 def _put(sql: sqlite3.Connection, key: str, value: Any) -> None:

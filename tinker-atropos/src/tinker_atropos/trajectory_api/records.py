@@ -21,11 +21,13 @@ class RegisteredEnv:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedGroup:
-    """One group as it came: `size` sequences, `payload` its JSON."""
+    """One group of `size` sequences: its JSON as it was sent (gzip when `gzipped`), and the hash of that JSON."""
 
     env_id: int | None
     size: int
-    payload: bytes
+    content: bytes
+    gzipped: bool
+    content_hash: bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeVar
 
 from tinker_atropos.trajectory_api.bodies import Refusal
@@ -28,6 +30,12 @@ logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 
+@dataclass(frozen=True, slots=True)
+class _Sender:
+    groups: Sequence[ReceivedGroup]
+    states: asyncio.Future[list[NewGroupState]]
+
+
 class TrajectoryService:
     """One run's trajectories. Its own memory holds only what may be lost: clocks, waiting requests and counters."""
 
@@ -40,6 +48,8 @@ class TrajectoryService:
         self._seen_at = dict.fromkeys(self._environments, clock())
         self._leases = {role: _lease(report, clock()) for role, report in self._state.leases.items()}
         self._arrival = asyncio.Event()
+        self._senders: list[_Sender] = []
+        self._commit: asyncio.Task[None] | None = None
         self._starving = False
         self._failures: dict[str, str] = {}
         self.refused: Counter[str] = Counter()
@@ -154,11 +164,28 @@ class TrajectoryService:
         return sum(count.sequences for count in counts if count.state == "buffered" and count.env_id == env_id)
 
     async def add_groups(self, groups: Sequence[ReceivedGroup]) -> list[NewGroupState]:
-        states: list[NewGroupState] = await self._write("groups", self.journal.add_groups, groups, time.time())
-        self.received_groups += len(groups)
-        self._arrival.set()
-        self._arrival = asyncio.Event()
-        return states
+        """Store groups. Senders that come during a commit share the next one: a slow disk costs latency, not rate."""
+        sender = _Sender(groups, asyncio.get_running_loop().create_future())
+        self._senders.append(sender)
+        if self._commit is None or self._commit.done():
+            self._commit = asyncio.create_task(self._commit_senders())
+        return await sender.states
+
+    async def _commit_senders(self) -> None:
+        while self._senders:
+            senders, self._senders = self._senders, []
+            groups = [group for sender in senders for group in sender.groups]
+            try:
+                states = iter(await self._write("groups", self.journal.add_groups, groups, time.time()))
+            except Exception as error:  # noqa: BLE001 -- each sender raises it in its own request
+                for sender in senders:
+                    sender.states.set_exception(error)
+                continue
+            for sender in senders:
+                sender.states.set_result(list(islice(states, len(sender.groups))))
+            self.received_groups += len(groups)
+            self._arrival.set()
+            self._arrival = asyncio.Event()
 
     # Both sides.
 

@@ -76,6 +76,7 @@ def _service(options: WorkerOptions) -> Iterator[TrajectoryService]:
 
 
 def main() -> None:
+    sys.setswitchinterval(0.0005)  # the journal's thread waits for the interpreter lock after each statement
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     try:
         asyncio.run(run_worker(WorkerOptions.of_argument(sys.argv[1])))
