@@ -107,8 +107,8 @@ def _explain(model: type[BaseModel], detail: ErrorDetails) -> Refusal:
         case "missing":
             return Refusal(code="MissingField", field=field, hint="the field is required")
         case _:
-            allowed = detail["msg"].removeprefix("Input should be ")
-            hint = f"it must be {allowed}" if allowed != detail["msg"] else detail["msg"]
+            allowed = re.sub(r"^\w+ should (be )?", "", detail["msg"])
+            hint = re.sub(r"^\w+ should", "it must", detail["msg"])
             given = shown(detail["input"], str(location[-1]) if location else "")
             return Refusal(code="WrongType", field=field, given=given, allowed=allowed, hint=hint)
 

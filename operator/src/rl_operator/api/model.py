@@ -4,6 +4,17 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
+from pydantic.config import JsonDict
+
+
+def keyed_by(*keys: str) -> JsonDict:
+    """Schema of a list whose entries are told apart by these fields: server-side apply merges entry by entry."""
+    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
+
+
+def validated(rule: str, message: str) -> JsonDict:
+    """Schema of a CEL rule that the API server enforces."""
+    return {"x-kubernetes-validations": [{"rule": rule, "message": message}]}
 
 
 class ApiModel(BaseModel):

@@ -1,41 +1,55 @@
 """RLTrainingRun: one RL training run."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
-from rl_operator.api.model import ApiModel, ObjectMeta, ObservedModel
+from rl_operator.api.model import ApiModel, ObjectMeta, ObservedModel, keyed_by, validated
 from rl_operator.api.names import API_VERSION, DEFAULT_RUNTIME, RUN_KIND
 from rl_operator.api.refusal import Refusal
 
 Phase = Literal["Pending", "Starting", "Running", "Stopping", "Stopped", "Succeeded", "Failed"]
+LONGEST_SECONDS = 10 * 365 * 86_400
+"""Ten years. A pod's own deadline must fit into 31 bits."""
 TERMINAL_PHASES: frozenset[Phase] = frozenset({"Succeeded", "Failed"})
 
 
 class WandbSettings(ApiModel):
     """Where the run's metrics go on Weights & Biases."""
 
-    project: str | None = Field(default=None, description="W&B project; default: the runtime's.")
-    entity: str | None = Field(default=None, description="W&B entity (user or team); default: the runtime's.")
-    group: str | None = Field(default=None, description="W&B group that the run belongs to.")
-    name: str | None = Field(default=None, description="Display name on W&B; default: the run's name.")
-    tags: tuple[str, ...] = Field(default=(), description="W&B tags.")
-    notes: str | None = Field(default=None, description="W&B notes.")
+    project: str | None = Field(default=None, max_length=128, description="W&B project; default: the runtime's.")
+    entity: str | None = Field(default=None, max_length=128, description="W&B user or team; default: the runtime's.")
+    group: str | None = Field(default=None, max_length=128, description="W&B group that the run belongs to.")
+    name: str | None = Field(default=None, max_length=128, description="Display name on W&B; default: the run's name.")
+    tags: tuple[Annotated[str, Field(pattern="^[^,]{1,64}$", max_length=64)], ...] = Field(
+        default=(), max_length=64, description="W&B tags.", json_schema_extra={"x-kubernetes-list-type": "set"}
+    )
+    notes: str | None = Field(default=None, max_length=4096, description="W&B notes.")
 
 
 class StartFrom(ApiModel):
     """Weights to start a new run from; exactly one of `run` and `statePath`."""
 
-    run: str | None = Field(default=None, description="Name of a finished run of the same namespace.")
-    state_path: str | None = Field(default=None, description="A tinker:// path of a state checkpoint.")
+    model_config = ConfigDict(
+        json_schema_extra=validated("has(self.run) != has(self.statePath)", "name exactly one of run and statePath")
+    )
+
+    run: str | None = Field(default=None, max_length=63, description="Name of a finished run of the same namespace.")
+    state_path: str | None = Field(
+        default=None, pattern="^tinker://", max_length=1024, description="A tinker:// path of a state checkpoint."
+    )
     with_optimizer: bool = Field(default=False, description="Also restore the optimizer's state.")
 
 
 class RunSpec(ApiModel):
     """What the user asks for."""
 
-    environment: str = Field(description="A bundled environment, own/NAME, or ./file.py (local mode only).")
-    runtime: str = Field(default=DEFAULT_RUNTIME, description="The RLRuntime that decides what may vary.")
+    environment: str = Field(
+        min_length=1, max_length=253, description="A bundled environment, own/NAME, or ./file.py (local mode only)."
+    )
+    runtime: str = Field(
+        default=DEFAULT_RUNTIME, min_length=1, max_length=253, description="The RLRuntime that decides what may vary."
+    )
     config: dict[str, Any] = Field(
         default_factory=dict, description="Fields of the environment's config that the runtime does not lock."
     )
@@ -44,16 +58,23 @@ class RunSpec(ApiModel):
     )
     wandb: WandbSettings = Field(default_factory=WandbSettings, description="Where metrics go on Weights & Biases.")
     start_from: StartFrom | None = Field(default=None, description="Weights that this new run starts from, at step 0.")
-    backoff_limit: int = Field(default=3, ge=0, description="Programme failures that are tried again.")
+    backoff_limit: int = Field(default=3, ge=0, le=1000, description="Programme failures that are tried again.")
     start_deadline_seconds: int | None = Field(
-        default=1800, ge=1, description="Per attempt, from pod creation to the first group accepted."
+        default=1800,
+        ge=1,
+        le=LONGEST_SECONDS,
+        description="Per attempt, from pod creation to the first group accepted.",
     )
-    progress_deadline_seconds: int | None = Field(default=3600, ge=1, description="Longest time without a new step.")
-    active_deadline_seconds: int | None = Field(default=None, ge=1, description="Longest time a run may take in all.")
+    progress_deadline_seconds: int | None = Field(
+        default=3600, ge=1, le=LONGEST_SECONDS, description="Longest time without a new step."
+    )
+    active_deadline_seconds: int | None = Field(
+        default=None, ge=1, le=LONGEST_SECONDS, description="Longest time a run may take in all."
+    )
     ttl_seconds_after_finished: int | None = Field(
-        default=None, ge=0, description="The run is deleted this long after its end."
+        default=None, ge=0, le=LONGEST_SECONDS, description="The run is deleted this long after its end."
     )
-    environment_replicas: int = Field(default=1, ge=1, description="Environment processes in all.")
+    environment_replicas: int = Field(default=1, ge=1, le=1000, description="Environment processes in all.")
     suspend: bool = Field(default=False, description="Draft before the start; stop with a checkpoint after it.")
 
 
@@ -167,11 +188,15 @@ class RunStatus(ApiModel):
     observed_generation: int = Field(default=-1, description="Generation of the spec that this status speaks of.")
     phase: Phase | None = Field(default=None, description="Summary for people; conditions say more.")
     message: str | None = Field(default=None, description="What happens now, and what to do.")
-    conditions: tuple[Condition, ...] = Field(default=(), description="Conditions, by type.")
+    conditions: tuple[Condition, ...] = Field(
+        default=(), description="Conditions, by type.", json_schema_extra=keyed_by("type")
+    )
     start_time: str | None = Field(default=None, description="When the spec was frozen; never cleared.")
     completion_time: str | None = Field(default=None, description="When the run was over.")
     attempt: int | None = Field(default=None, description="Number of the current attempt, from 1.")
-    attempts: tuple[Attempt, ...] = Field(default=(), description="The last five attempts that ended.")
+    attempts: tuple[Attempt, ...] = Field(
+        default=(), description="The last five attempts that ended.", json_schema_extra=keyed_by("attempt")
+    )
     failed_attempts: int | None = Field(
         default=None, description="Programme failures so far, compared with backoffLimit."
     )
@@ -182,7 +207,9 @@ class RunStatus(ApiModel):
     metrics: RunMetrics | None = Field(default=None, description="Latest figures; advisory.")
     history: tuple[HistorySample, ...] = Field(default=(), description="At most ten samples of the reward curve.")
     wandb: WandbStatus | None = Field(default=None, description="The run on Weights & Biases.")
-    containers: tuple[ContainerStatus, ...] = Field(default=(), description="Containers of the current attempt.")
+    containers: tuple[ContainerStatus, ...] = Field(
+        default=(), description="Containers of the current attempt.", json_schema_extra=keyed_by("name")
+    )
     checkpoint: Checkpoint | None = Field(default=None, description="Newest state checkpoint.")
     weights: Weights | None = Field(default=None, description="The trained weights, once they exist.")
     failure: Failure | None = Field(default=None, description="Why the last attempt, or the run, failed.")

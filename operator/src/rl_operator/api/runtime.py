@@ -4,9 +4,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from rl_operator.api.model import ApiModel, ObjectMeta
+from rl_operator.api.model import ApiModel, ObjectMeta, keyed_by
 from rl_operator.api.names import API_VERSION, RUNTIME_KIND
-from rl_operator.api.run import Condition
+from rl_operator.api.run import LONGEST_SECONDS, Condition
 
 
 class SecretKey(ApiModel):
@@ -58,15 +58,17 @@ class Limits(ApiModel):
     """What one runtime may use."""
 
     max_active_runs: int | None = Field(default=None, ge=0, description="Runs that may be active at once.")
-    active_deadline_seconds: int | None = Field(default=None, ge=1, description="Longest time a run may take.")
+    active_deadline_seconds: int | None = Field(
+        default=None, ge=1, le=LONGEST_SECONDS, description="Longest time a run may take."
+    )
     environment_replicas: int | None = Field(default=None, ge=1, description="Most environment processes of a run.")
 
 
 class ResourceRequirements(ApiModel):
     """Kubernetes resources of a container."""
 
-    requests: dict[str, str | int | float] = Field(default_factory=dict, description="What is reserved.")
-    limits: dict[str, str | int | float] = Field(default_factory=dict, description="What is allowed.")
+    requests: dict[str, str | int] = Field(default_factory=dict, description="What is reserved.")
+    limits: dict[str, str | int] = Field(default_factory=dict, description="What is allowed.")
 
 
 class ContainerResources(ApiModel):
@@ -96,11 +98,13 @@ class NameReference(ApiModel):
 class RuntimeSpec(ApiModel):
     """What the platform decides."""
 
-    image: str = Field(description="Image of the three containers.")
+    image: str = Field(min_length=1, description="Image of the three containers.")
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
         default=None, description="As in pods."
     )
-    image_pull_secrets: tuple[NameReference, ...] = Field(default=(), description="As in pods.")
+    image_pull_secrets: tuple[NameReference, ...] = Field(
+        default=(), description="As in pods.", json_schema_extra=keyed_by("name")
+    )
     backend: Backend = Field(default_factory=Backend, description="The Tinker API.")
     wandb: RuntimeWandb = Field(default_factory=RuntimeWandb, description="Weights & Biases.")
     locked: ConfigSections = Field(default_factory=ConfigSections, description="Values that a run may not change.")
@@ -109,7 +113,7 @@ class RuntimeSpec(ApiModel):
     limits: Limits = Field(default_factory=Limits, description="What runs may use.")
     namespace_selector: dict[str, Any] | None = Field(default=None, description="Namespaces that may use the runtime.")
     resources: ContainerResources = Field(default_factory=ContainerResources, description="Container resources.")
-    termination_grace_period_seconds: int = Field(default=60, ge=1, description="Time to save on SIGTERM.")
+    termination_grace_period_seconds: int = Field(default=60, ge=1, le=86_400, description="Time to save on SIGTERM.")
     runtime_class_name: str | None = Field(default=None, description="As in pods.")
     node_selector: dict[str, str] = Field(default_factory=dict, description="As in pods.")
     tolerations: tuple[Toleration, ...] = Field(default=(), description="As in pods.")
@@ -132,8 +136,12 @@ class RuntimeStatus(ApiModel):
     """What is known of the runtime."""
 
     observed_generation: int = Field(default=-1, description="Generation of the spec that this speaks of.")
-    conditions: tuple[Condition, ...] = Field(default=(), description="Conditions, by type.")
-    environments: tuple[RuntimeEnvironment, ...] = Field(default=(), description="Environments of the image.")
+    conditions: tuple[Condition, ...] = Field(
+        default=(), description="Conditions, by type.", json_schema_extra=keyed_by("type")
+    )
+    environments: tuple[RuntimeEnvironment, ...] = Field(
+        default=(), description="Environments of the image.", json_schema_extra=keyed_by("name")
+    )
     fields_ref: NameReference | None = Field(default=None, description="ConfigMap with every environment's fields.")
 
 

@@ -162,9 +162,6 @@ def _start_from(subject: Subject) -> Iterator[Refusal]:
     if start_from is not None and (start_from.run is None) == (start_from.state_path is None):
         hint = "name exactly one of run and statePath"
         yield _inconsistent("spec.startFrom", start_from.to_wire(), hint)
-    elif start_from is not None and not (start_from.state_path or "tinker://").startswith("tinker://"):
-        hint = "it must be the tinker:// path of a state checkpoint"
-        yield _inconsistent("spec.startFrom.statePath", start_from.state_path, hint)
 
 
 def _limits(subject: Subject) -> Iterator[Refusal]:

@@ -1,0 +1,223 @@
+"""The CustomResourceDefinitions, generated from the models.
+
+`python -m rl_operator.api.crd FOLDER` writes them, with `--check` it only compares.
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from rl_operator.api.names import (
+    GROUP,
+    MAX_RUN_NAME_LENGTH,
+    RUN_KIND,
+    RUN_NAME_PATTERN,
+    RUN_PLURAL,
+    RUNTIME_KIND,
+    RUNTIME_PLURAL,
+    VERSION,
+)
+from rl_operator.api.run import RunSpec, RunStatus
+from rl_operator.api.runtime import RuntimeSpec, RuntimeStatus
+from rl_operator.api.structural import Schema, structural_schema
+from rl_operator.api.yaml_text import write_yaml
+
+HEADER: Final = "# Generated from operator/src/rl_operator/api by `make generate`. Do not edit.\n"
+
+_STARTED: Final = "has(oldSelf.status) && has(oldSelf.status.startTime)"
+_FROZEN_FIELDS: Final = ("environment", "runtime", "backoffLimit", "wandb", "startFrom")
+"""Typed fields that hold from the start on. CEL cannot see into the free-form `config` and `tinker`."""
+
+
+def _frozen(field: str) -> Schema:
+    # Not `self.spec.?field == oldSelf.spec.?field`: its estimated cost is over the API server's budget.
+    new, old = f"self.spec.{field}", f"oldSelf.spec.{field}"
+    return {
+        "rule": f"!({_STARTED}) || (has({new}) == has({old}) && (!has({new}) || {new} == {old}))",
+        "message": f"spec.{field} is frozen since the run started: make a new run for other settings",
+    }
+
+
+_RUN_RULES: Final[tuple[Schema, ...]] = (
+    {
+        "rule": f"self.metadata.name.size() <= {MAX_RUN_NAME_LENGTH}",
+        "message": f"the name may have at most {MAX_RUN_NAME_LENGTH} characters: it becomes part of pod names",
+    },
+    {
+        "rule": f"self.metadata.name.matches('{RUN_NAME_PATTERN}')",
+        "message": "the name may hold a-z, 0-9 and '-', must begin with a letter and must not end with '-'",
+    },
+    *map(_frozen, _FROZEN_FIELDS),
+    {
+        "rule": f"!({_STARTED}) || (has(self.status.startTime) && self.status.startTime == oldSelf.status.startTime)",
+        "message": "status.startTime is set once and stays",
+    },
+)
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A printer column; `wide` ones show with `-o wide` only."""
+
+    name: str
+    path: str
+    description: str
+    type: str = "string"
+    wide: bool = False
+
+    def to_wire(self) -> Schema:
+        wire = {"name": self.name, "type": self.type, "jsonPath": self.path, "description": self.description}
+        return wire | ({"priority": 1} if self.wide else {})
+
+
+_AGE: Final = _Column("Age", ".metadata.creationTimestamp", "When it was created.", type="date")
+
+
+@dataclass(frozen=True)
+class _Kind:
+    kind: str
+    plural: str
+    scope: str
+    short_names: tuple[str, ...]
+    description: str
+    spec: type[BaseModel]
+    status: type[BaseModel]
+    columns: tuple[_Column, ...]
+    rules: tuple[Schema, ...] = ()
+    selectable: tuple[str, ...] = ()
+
+
+_KINDS: Final = (
+    _Kind(
+        kind=RUN_KIND,
+        plural=RUN_PLURAL,
+        scope="Namespaced",
+        short_names=("rlrun", "rlruns"),
+        description="One RL training run: an environment, and the few settings that its runtime leaves open.",
+        spec=RunSpec,
+        status=RunStatus,
+        columns=(
+            _Column("Phase", ".status.phase", "Summary; conditions say more."),
+            _Column("Step", ".status.progress.step", "Optimizer steps trained.", type="integer"),
+            _Column("Total", ".status.progress.totalSteps", "Optimizer steps of the whole run.", type="integer"),
+            _Column("Reward", ".status.metrics.rewardMean", "Mean reward.", type="number"),
+            _Column("Eval", ".status.metrics.evalPercentCorrect", "Held-out share correct.", type="number"),
+            _Column("Environment", ".spec.environment", "What is trained.", wide=True),
+            _Column("Runtime", ".spec.runtime", "The platform's side.", wide=True),
+            _Column("Message", ".status.message", "What happens now, and what to do.", wide=True),
+            _AGE,
+        ),
+        rules=_RUN_RULES,
+        selectable=(".spec.environment", ".spec.runtime", ".status.phase"),
+    ),
+    _Kind(
+        kind=RUNTIME_KIND,
+        plural=RUNTIME_PLURAL,
+        scope="Cluster",
+        short_names=("rlrt",),
+        description="The platform's side of training runs: image, backend, locked values, bounds, defaults and limits.",
+        spec=RuntimeSpec,
+        status=RuntimeStatus,
+        columns=(
+            _Column("Image", ".spec.image", "Image of the three containers."),
+            _Column("Backend", ".spec.backend.url", "Base URL of the Tinker API; empty: the SDK's own."),
+            _AGE,
+        ),
+    ),
+)
+
+
+def custom_resource_definitions() -> dict[str, dict[str, Any]]:
+    """All CRDs, by plural."""
+    return {kind.plural: _definition(kind) for kind in _KINDS}
+
+
+def crd_files() -> dict[str, str]:
+    """File name -> text of every generated CRD."""
+    return {
+        f"{GROUP}_{plural}.yaml": HEADER + write_yaml(definition)
+        for plural, definition in custom_resource_definitions().items()
+    }
+
+
+def _definition(kind: _Kind) -> dict[str, Any]:
+    version = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "additionalPrinterColumns": [column.to_wire() for column in kind.columns],
+        "schema": {"openAPIV3Schema": _root_schema(kind)},
+    }
+    selectable = {"selectableFields": [{"jsonPath": path} for path in kind.selectable]} if kind.selectable else {}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{kind.plural}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": kind.scope,
+            "names": {
+                "kind": kind.kind,
+                "listKind": f"{kind.kind}List",
+                "plural": kind.plural,
+                "singular": kind.kind.lower(),
+                "shortNames": list(kind.short_names),
+                "categories": ["rl"],
+            },
+            "versions": [version | selectable],
+        },
+    }
+
+
+def _root_schema(kind: _Kind) -> Schema:
+    schema = {
+        "type": "object",
+        "description": kind.description,
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string", "description": "Version of this representation."},
+            "kind": {"type": "string", "description": "Kind of this object."},
+            "metadata": {"type": "object"},
+            "spec": structural_schema(kind.spec),
+            # kstatus reads an object without status as finished; with this one it is in progress.
+            "status": _without_defaults(structural_schema(kind.status)) | {"default": {"observedGeneration": -1}},
+        },
+    }
+    return schema | ({"x-kubernetes-validations": list(kind.rules)} if kind.rules else {})
+
+
+def _without_defaults(schema: Schema) -> Schema:
+    """A status says what was written and nothing else."""
+    properties = schema.get("properties", {})
+    cleaned = {key: value for key, value in schema.items() if key not in ("default", "nullable")}
+    if properties:
+        cleaned["properties"] = {name: _without_defaults(child) for name, child in properties.items()}
+    if isinstance(schema.get("items"), Mapping):
+        cleaned["items"] = _without_defaults(schema["items"])
+    return cleaned
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Write the CustomResourceDefinitions, or compare them.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--check", action="store_true", help="compare only; exit code 1 when a file is not current")
+    arguments = parser.parse_args()
+    stale = [
+        arguments.folder / name
+        for name, text in crd_files().items()
+        if not (arguments.folder / name).exists() or (arguments.folder / name).read_text(encoding="utf-8") != text
+    ]
+    if arguments.check and stale:
+        sys.exit(f"not current: {', '.join(map(str, stale))}; run `python -m rl_operator.api.crd {arguments.folder}`")
+    for file in stale:
+        file.write_text(crd_files()[file.name], encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

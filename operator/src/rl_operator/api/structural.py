@@ -1,0 +1,89 @@
+"""From pydantic models to the structural schemas of a CustomResourceDefinition (apiextensions.k8s.io/v1).
+
+Structural schemas know no `$ref`, no `type: null` and no free `anyOf`, and every place has a type or keeps unknown
+fields. Own code, because the libraries looked at leave CEL rules, list maps and nullable defaults to glue.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+Schema = dict[str, Any]
+
+_KEPT: Final = (
+    "description",
+    "enum",
+    "pattern",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+)
+_ANYTHING: Final = {"x-kubernetes-preserve-unknown-fields": True}
+
+
+def structural_schema(model: type[BaseModel]) -> Schema:
+    """The structural schema of a model's wire form: no titles, and defaults only where they say something."""
+    schema = model.model_json_schema(by_alias=True, mode="validation")
+    return _convert(schema, schema.get("$defs", {}))
+
+
+def _convert(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Schema:
+    node = _resolve(node, definitions)
+    alternatives = [_resolve(choice, definitions) for choice in node.get("anyOf", ())]
+    if not alternatives:
+        return _typed(node, definitions) | _described(node) | _default(node)
+    present = [choice for choice in alternatives if choice.get("type") != "null"]
+    converted = (
+        _int_or_string(present) if len(present) > 1 else _typed(present[0], definitions) | _described(present[0])
+    )
+    nullable = len(present) < len(alternatives) and node.get("default") is not None
+    return converted | _described(node) | _default(node) | ({"nullable": True} if nullable else {})
+
+
+def _resolve(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Follow a `$ref`; what stands beside it (a field's own description) wins over the model's."""
+    if "$ref" not in node:
+        return node
+    target = definitions[node["$ref"].rsplit("/", 1)[1]]
+    return {**target, **{key: value for key, value in node.items() if key != "$ref"}}
+
+
+def _typed(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Schema:
+    match node.get("type"):
+        case "object" if "properties" in node:
+            properties = {name: _convert(child, definitions) for name, child in node["properties"].items()}
+            required = {"required": node["required"]} if node.get("required") else {}
+            return {"type": "object", "properties": properties, **required}
+        case "object" if isinstance(node.get("additionalProperties"), dict):
+            return {"type": "object", "additionalProperties": _convert(node["additionalProperties"], definitions)}
+        case "object":
+            return {"type": "object", **_ANYTHING}
+        case "array":
+            return {"type": "array", "items": _convert(node["items"], definitions)}
+        case "integer":
+            return {"type": "integer", "format": "int64"}
+        case "string" | "number" | "boolean" as simple:
+            return {"type": simple}
+    return {"type": "string"} if "const" in node else dict(_ANYTHING)
+
+
+def _int_or_string(choices: list[Mapping[str, Any]]) -> Schema:
+    types = {choice.get("type") for choice in choices}
+    if types != {"integer", "string"}:
+        raise TypeError(f"a structural schema cannot say {' or '.join(sorted(map(str, types)))}")
+    return {"x-kubernetes-int-or-string": True}
+
+
+def _described(node: Mapping[str, Any]) -> Schema:
+    return {key: value for key, value in node.items() if key in _KEPT or key.startswith("x-kubernetes-")}
+
+
+def _default(node: Mapping[str, Any]) -> Schema:
+    """Empty defaults are what a reader assumes anyway; written into every object they would only be noise."""
+    return {"default": node["default"]} if node.get("default") else {}
