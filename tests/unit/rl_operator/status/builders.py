@@ -55,9 +55,9 @@ def waiting(reason: str = "PodInitializing", message: str = "") -> Container:
     return {"state": {"waiting": {"reason": reason, "message": message}}, "ready": False, "restartCount": 0}
 
 
-def terminated(code: int, message: str = "", reason: str | None = None) -> Container:
+def terminated(code: int, message: str = "", reason: str | None = None, at: str = ENDED) -> Container:
     word = reason or ("Completed" if code == 0 else "Error")
-    detail = {"exitCode": code, "reason": word, "finishedAt": ENDED, "message": message}
+    detail = {"exitCode": code, "reason": word, "finishedAt": at, "message": message}
     return {"state": {"terminated": detail}, "ready": False, "restartCount": 0}
 
 
