@@ -50,7 +50,8 @@ def installed(kubectl: Kubectl) -> Kubectl:
     """The operator runs and the kinds are known."""
     kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
     kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
-    kubectl("apply", "-f", str(ROOT / "examples" / "operator.yaml"), "-f", str(ROOT / "examples" / "runtimes"))
+    for example in ("operator", "runtime-default", "runtime-tiny"):
+        kubectl("apply", "-f", str(ROOT / "examples" / f"{example}.yaml"))
     kubectl("-n", "rl-operator", "rollout", "status", "deployment/rl-operator", "--timeout=120s", timeout=130)
     return kubectl
 
