@@ -1,0 +1,1 @@
+"""Environments: one small file each, and the runner that serves them."""

@@ -1,0 +1,234 @@
+"""A run around an environment, from processes and sockets: the real trajectory API, a trainer that does not learn, and
+an inference server in sglang's shape that answers rightly with a given probability.
+"""
+
+import asyncio
+import contextlib
+import os
+import random
+import re
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from tokenizers import Tokenizer
+
+from tinker_atropos.bundled import bundled_model_folder
+from tinker_atropos.serving import bind, serve
+
+CLI = (str(Path(sys.executable).with_name("tinker-atropos")),)
+END_OF_TURN = 2
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+async def eventually(what: str, condition: Callable[[], Awaitable[bool] | bool], seconds: float = 30.0) -> None:
+    """Wait for a condition on something outside of the test, or fail saying for what."""
+    give_up_at = time.monotonic() + seconds
+    while time.monotonic() < give_up_at:
+        met = condition()
+        if met is True or (met is not False and await met):
+            return
+        await asyncio.sleep(0.05)
+    pytest.fail(f"{what}: not within {seconds} s")
+
+
+@dataclass
+class Policy:
+    """An inference server that sorts rightly with probability `share_right`, and remembers what it was asked."""
+
+    share_right: float = 0.5
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    tokenizer: Tokenizer = field(
+        default_factory=lambda: Tokenizer.from_file(str(bundled_model_folder() / "tokenizer.json"))
+    )
+    _random: random.Random = field(default_factory=lambda: random.Random(7))
+
+    def app(self) -> Starlette:
+        return Starlette(
+            routes=[
+                Route("/generate", self._generate, methods=["POST"]),
+                Route("/v1/completions", self._ping, methods=["POST"]),
+                Route("/v1/chat/completions", self._ping, methods=["POST"]),
+            ]
+        )
+
+    async def _generate(self, request: Request) -> Response:
+        body = await request.json()
+        self.requests.append(body)
+        n = body["sampling_params"].get("n", 1)
+        answers = [self._answer(body["input_ids"]) for _ in range(n)]
+        return JSONResponse(answers if n > 1 else answers[0])
+
+    def _answer(self, prompt_ids: list[int]) -> dict[str, Any]:
+        digits = sorted(re.findall(r"\d", self.tokenizer.decode(prompt_ids)))
+        if self._random.random() >= self.share_right:
+            digits[0], digits[-1] = "9", "0"
+        ids = [*self.tokenizer.encode("".join(digits), add_special_tokens=False).ids, END_OF_TURN]
+        return {
+            "text": "".join(digits),
+            "meta_info": {
+                "prompt_tokens": len(prompt_ids),
+                "completion_tokens": len(ids),
+                "finish_reason": {"type": "stop"},
+                "output_token_logprobs": [[-0.25, token, None] for token in ids],
+            },
+        }
+
+    async def _ping(self, _request: Request) -> Response:
+        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+        message = {"role": "assistant", "content": "hi"}
+        choice = {"index": 0, "finish_reason": "stop", "text": "hi", "message": message, "logprobs": None}
+        return JSONResponse(
+            {"id": "x", "object": "text_completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
+        )
+
+
+@dataclass
+class Run:
+    """A trajectory API with a trainer that takes batches and counts steps."""
+
+    folder: Path
+    api_url: str
+    inference_url: str
+    policy: Policy
+    client: httpx.AsyncClient
+    env_section: dict[str, Any]
+    batches: list[list[dict[str, Any]]] = field(default_factory=list)
+
+    @property
+    def env_vars(self) -> dict[str, str]:
+        addresses = {"RL_API_URL": self.api_url, "RL_INFERENCE_URL": self.inference_url}
+        return {**os.environ, **addresses, "RL_OPS_HOST": "127.0.0.1", "RL_OPS_PORT": "0"}
+
+    def write_config(self, **sections: Any) -> Path:
+        path = self.folder / "config.yaml"
+        path.write_text(yaml.safe_dump({"env": self.env_section, **sections}))
+        return path
+
+    async def start_environment(self, name_or_path: str | Path, *options: str, **variables: str) -> "Process":
+        config = self.folder / "config.yaml"
+        if not config.exists():
+            self.write_config()
+        arguments = ("environment", str(name_or_path), "serve", "--config", str(config), *options)
+        return await Process.start(arguments, self.env_vars | variables, self.folder / "environment.log")
+
+    async def train(self, steps: int | None = None) -> None:
+        """Register, take batches, report each as a trained step, and hold the lease, as the trainer does."""
+        total = self.env_section["total_steps"]
+        await self.register()
+        for step in range(1, (steps or total) + 1):
+            self.batches.append(await self.next_batch())
+            done = step == total
+            await self.client.post("/rl/progress", json={"steps_trained": step, "training_done": done, "reason": None})
+
+    async def register(self) -> None:
+        registration = {
+            "wandb_group": "g",
+            "wandb_project": "p",
+            "batch_size": self.env_section["batch_size"],
+            "max_token_len": self.env_section["max_token_length"],
+            "checkpoint_dir": "",
+            "save_checkpoint_interval": 0,
+            "starting_step": 0,
+            "num_steps": self.env_section["total_steps"],
+        }
+        (await self.client.post("/register", json=registration)).raise_for_status()
+        await self.beat()
+
+    async def next_batch(self) -> list[dict[str, Any]]:
+        while True:
+            await self.beat()
+            batch = (await self.client.get("/batch", params={"wait": 1})).raise_for_status().json()["batch"]
+            if batch is not None:
+                return batch
+
+    async def beat(self, state: str = "working", reason: str | None = None) -> dict[str, Any]:
+        lease = {"state": state, "reason": reason, "ttl_seconds": 30}
+        return (await self.client.put("/rl/lease/trainer", json=lease)).raise_for_status().json()
+
+    async def records(self) -> list[dict[str, Any]]:
+        return (await self.client.get("/rl/metrics", params={"after": 0})).raise_for_status().json()["records"]
+
+
+@dataclass
+class Process:
+    """A command of `tinker-atropos`, with its output in a file."""
+
+    handle: asyncio.subprocess.Process
+    log: Path
+
+    @classmethod
+    async def start(cls, arguments: tuple[str, ...], env_vars: dict[str, str], log: Path) -> "Process":
+        with log.open("wb") as output:
+            handle = await asyncio.create_subprocess_exec(
+                *CLI, *arguments, env=env_vars, stdout=output, stderr=asyncio.subprocess.STDOUT
+            )
+        return cls(handle, log)
+
+    async def ends(self, seconds: float = 40.0) -> int:
+        try:
+            return await asyncio.wait_for(self.handle.wait(), seconds)
+        except TimeoutError:
+            pytest.fail(f"the process did not end within {seconds} s; its output:\n{self.output}")
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text()
+
+    async def kill(self) -> None:
+        if self.handle.returncode is None:
+            self.handle.kill()
+            await self.handle.wait()
+
+
+@pytest.fixture
+async def run(tmp_path: Path) -> AsyncIterator[Run]:
+    """A small run: 3 steps of 2 groups of 4."""
+    port, policy = free_port(), Policy()
+    api_url = f"http://127.0.0.1:{port}"
+    async with contextlib.AsyncExitStack() as stack:
+        inference_port = await stack.enter_async_context(serve(policy.app(), bind("127.0.0.1", 0, "test")))
+        env_vars = {**os.environ, "RL_API_URL": api_url, "RL_OPS_HOST": "127.0.0.1", "RL_OPS_PORT": str(free_port())}
+        api = await Process.start(("api", "--data", str(tmp_path / "api")), env_vars, tmp_path / "api.log")
+        stack.push_async_callback(api.kill)
+        client = await stack.enter_async_context(httpx.AsyncClient(base_url=api_url, timeout=10, trust_env=False))
+        run = Run(
+            folder=tmp_path,
+            api_url=api_url,
+            inference_url=f"http://127.0.0.1:{inference_port}",
+            policy=policy,
+            client=client,
+            env_section={
+                "total_steps": 3,
+                "group_size": 4,
+                "batch_size": 8,
+                "tokenizer_name": "bundled",
+                "max_token_length": 32,
+                "max_batches_offpolicy": 1,
+            },
+        )
+
+        async def answers() -> bool:
+            with contextlib.suppress(httpx.TransportError):
+                return (await client.get("/")).is_success
+            return False
+
+        await eventually("the trajectory API answers", answers)
+        yield run

@@ -1,0 +1,103 @@
+"""The environment container: one environment, from its class to the end of the run."""
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tinker_atropos.config import RunConfig, load_config
+from tinker_atropos.environments.discovery import is_path
+from tinker_atropos.environments.runner import surroundings, wandb_relay
+from tinker_atropos.environments.runner.attendant import Attendant, attended
+from tinker_atropos.environments.runner.board import Board
+from tinker_atropos.environments.runner.failures import environment_failed
+from tinker_atropos.environments.runner.rollouts import Deadlines, Rollouts
+from tinker_atropos.environments.runner.stopping import Ending, Stop, exit_within
+from tinker_atropos.errors import EnvironmentLostError, ExitCode, RunError
+from tinker_atropos.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+LINGER_SECONDS = 15.0
+"""How long the last heartbeat, and what an environment leaves behind (threads, clients), may keep the process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What this process is to serve."""
+
+    settings: Settings
+    run: RunConfig
+    name_or_path: str
+    deadlines: Deadlines = field(default_factory=Deadlines)
+
+
+async def run_environment(
+    settings: Settings, name_or_path: str, config_path: Path, deadlines: Deadlines | None = None
+) -> None:
+    """Serve an environment until the run is over or SIGTERM. The process ends soon after, whatever is left in it.
+
+    Raises ConfigError, EnvironmentLostError when the environment fails or leaves early, InternalError otherwise.
+    """
+    stop, ending = Stop(), Ending()
+    assignment = Assignment(settings, load_config(config_path), name_or_path, deadlines or Deadlines())
+    board = Board(total_steps=assignment.run.env.total_steps)
+    async with attended(settings, board, ending.settle) as attendant:
+        try:
+            await _serve(assignment, board, attendant, ending)
+        except asyncio.CancelledError:
+            if not stop.requested:
+                raise
+            logger.info("stopped as asked")
+        except RunError as error:
+            exit_within(LINGER_SECONDS, error.exit_code, f"{error}; what it left behind did not end")
+            await attendant.conclude("failed", str(error))
+            raise
+        else:
+            exit_within(LINGER_SECONDS, ExitCode.DONE, "the run is over; what the environment left behind did not end")
+            await attendant.conclude("done")
+            logger.info("the run is over: %s", attendant.answer)
+
+
+async def _serve(assignment: Assignment, board: Board, attendant: Attendant, ending: Ending) -> None:
+    settings, run = assignment.settings, assignment.run
+    surroundings.set_env_vars([settings.api_url, settings.inference_url], run.env.tokenizer_name)
+    wandb_relay.install(board.metrics)
+    if not is_path(assignment.name_or_path):  # bundled environments need none; others may
+        surroundings.hide_torch()
+    # atroposlib comes in with these imports: only now that the relay stands where `import wandb` finds it.
+    from tinker_atropos.environments.runner import seams
+    from tinker_atropos.environments.runner.loading import load_environment
+
+    surroundings.quieten()
+    loaded = load_environment(assignment.name_or_path)
+    rollouts = Rollouts(board, attendant, ending, loaded.source, assignment.deadlines)
+    env = loaded.build(run, settings)
+    seams.widen_retries()
+    seams.replace_env_manager(rollouts.serve)
+    seams.wire(env, loaded.source, board.tally, settings.api_url, ending.settle)
+    await _finish(env, rollouts, ending, loaded.source, assignment.deadlines)
+
+
+async def _finish(env: Any, rollouts: Rollouts, ending: Ending, source: Path, deadlines: Deadlines) -> None:
+    """Run the environment to its end, and no longer than the run's end and the last evaluation allow."""
+
+    async def manage() -> None:
+        try:
+            await env.env_manager()
+        except RunError:
+            raise
+        except (Exception, SystemExit) as error:
+            # An author may override env_manager: whatever it raises is the environment's failure.
+            raise environment_failed("in env_manager", error, source) from error
+
+    task = asyncio.create_task(manage(), name="env_manager")
+    await asyncio.wait({task, ending.settled}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({task}, timeout=deadlines.evaluation + LINGER_SECONDS)
+    if not task.done():
+        logger.warning("the run is over and the environment's env_manager does not return: leaving it")
+        return
+    await task
+    if not (rollouts.finished or ending.settled.done()):
+        raise EnvironmentLostError("the environment left early: its env_manager returned before the run was over")

@@ -1,0 +1,141 @@
+"""The environment's companion: it holds the lease, passes metrics on and answers on the ops port.
+
+It has a thread and an event loop of its own. An environment whose reward blocks its event loop for a minute is slow,
+not lost.
+"""
+
+import asyncio
+import contextlib
+import functools
+import logging
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+import httpx
+from prometheus_client import CollectorRegistry, Gauge
+from starlette.applications import Starlette
+
+from tinker_atropos.environments.runner.board import Board, LeaseState
+from tinker_atropos.errors import InternalError, RunError
+from tinker_atropos.serving import bind, ops_app, serve
+from tinker_atropos.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+BEAT_SECONDS = 1.0
+TTL_SECONDS = 15
+SILENCE_SECONDS = 60.0
+"""How long the trajectory API may be unreachable before the environment gives up."""
+
+PROMETHEUS_COUNTS = ("made", "kept", "filtered", "accepted", "refused")
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseAnswer:
+    """What the trajectory API knows of the run."""
+
+    run_over: bool
+    trainer_state: str
+    reason: str | None
+
+    @property
+    def training_done(self) -> bool:
+        """Over because everything is trained, and not because the trainer is gone."""
+        return self.run_over and self.trainer_state in ("starting", "working", "done")
+
+
+class Attendant:
+    """Started with `attended`. `answer` is what the last heartbeat brought."""
+
+    def __init__(self, settings: Settings, board: Board, on_end: Callable[[RunError | None], None]) -> None:
+        self.answer: LeaseAnswer | None = None
+        self._board = board
+        self._on_end = on_end
+        self._api_url = settings.api_url
+        self._client = httpx.AsyncClient(base_url=settings.api_url, timeout=5.0, trust_env=False)
+        self._last_answer_at = time.monotonic()
+        self._closing = asyncio.Event()
+        self._sending = asyncio.Lock()
+        self._loop = asyncio.new_event_loop()
+        self._listener = bind(settings.ops_host, settings.ops_port, "RL_OPS_PORT")
+        self._thread = threading.Thread(target=self._run, args=(self._listener,), name="attendant", daemon=True)
+        self._thread.start()
+
+    async def conclude(self, state: LeaseState, reason: str | None = None) -> None:
+        """Deliver what is left of the metrics, then say how it ended. Waits at most 10 s; never raises."""
+        self._board.lease_state, self._board.reason = state, reason
+        sent = asyncio.run_coroutine_threadsafe(self._report(), self._loop)
+        try:
+            await asyncio.wait_for(asyncio.wrap_future(sent), 10)
+        except (TimeoutError, httpx.HTTPError) as error:
+            logger.warning("the trajectory API was not told that the environment is %s: %r", state, error)
+
+    async def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._closing.set)
+        await asyncio.to_thread(self._thread.join, 5)
+
+    def _run(self, listener: socket.socket) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._attend(listener))
+
+    async def _attend(self, listener: socket.socket) -> None:
+        async with serve(self._ops_app(), listener), self._client:
+            while not self._closing.is_set():
+                try:
+                    await self._report()
+                except httpx.HTTPError as error:
+                    self._check_silence(error)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._closing.wait(), BEAT_SECONDS)
+
+    async def _report(self) -> None:
+        async with self._sending:  # in order: nothing may follow the last state
+            await self._pass_metrics_on()
+            await self._beat()
+
+    async def _beat(self) -> None:
+        lease = {"state": self._board.lease_state, "reason": self._board.reason, "ttl_seconds": TTL_SECONDS}
+        response = await self._client.put("/rl/lease/environment", json=lease)
+        response.raise_for_status()
+        body = response.json()
+        self.answer = LeaseAnswer(body["run_over"], body["peer"]["state"], body["peer"]["reason"])
+        self._last_answer_at = time.monotonic()
+        if self.answer.run_over:
+            self._on_end(None)
+
+    async def _pass_metrics_on(self) -> None:
+        queue = self._board.metrics
+        queue.put(self._board.tally.take_metrics(), self._board.step, "runner")
+        while queue.records:
+            response = await self._client.post("/rl/metrics", json=queue.records[0].to_wire())
+            response.raise_for_status()
+            queue.records.popleft()
+
+    def _check_silence(self, error: httpx.HTTPError) -> None:
+        silent_for = time.monotonic() - self._last_answer_at
+        if silent_for > SILENCE_SECONDS:
+            self._on_end(
+                InternalError(f"the trajectory API at {self._api_url} did not answer for {silent_for:.0f} s: {error!r}")
+            )
+
+    def _ops_app(self) -> Starlette:
+        registry, tally = CollectorRegistry(), self._board.tally
+        groups = Gauge("rl_environment_groups", "Groups by what became of them.", ["outcome"], registry=registry)
+        for outcome in PROMETHEUS_COUNTS:
+            groups.labels(outcome).set_function(functools.partial(getattr, tally, outcome))
+        return ops_app(self._board.unready, self._board.to_wire, registry=registry)
+
+
+@contextlib.asynccontextmanager
+async def attended(
+    settings: Settings, board: Board, on_end: Callable[[RunError | None], None]
+) -> AsyncIterator[Attendant]:
+    """An attendant while the block runs. `on_end` is called in its thread: with None when the run is over."""
+    attendant = Attendant(settings, board, on_end)
+    try:
+        yield attendant
+    finally:
+        await attendant.close()

@@ -1,0 +1,34 @@
+"""What the environment's thread writes up for the attendant's: where it stands, its counts and its metrics."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tinker_atropos.environments.runner.tally import Tally
+from tinker_atropos.environments.runner.wandb_relay import MetricsQueue
+
+LeaseState = Literal["starting", "working", "done", "failed"]
+
+
+@dataclass
+class Board:
+    """One writer (the environment's thread), one reader (the attendant's)."""
+
+    total_steps: int
+    phase: str = "starting"
+    lease_state: LeaseState = "starting"
+    reason: str | None = None
+    step: int = 0
+    tally: Tally = field(default_factory=Tally)
+    metrics: MetricsQueue = field(default_factory=MetricsQueue)
+
+    def unready(self) -> str | None:
+        """Why the container is not ready: it is from the first group that the trajectory API accepted."""
+        tally = self.tally
+        if tally.accepted:
+            return None
+        counts = f"{tally.made} groups made, {tally.filtered} dropped, {tally.refused} refused"
+        failure = f"; last failure: {tally.last_failure}" if tally.last_failure else ""
+        return f"no group accepted yet: {self.phase} ({counts}){failure}"
+
+    def to_wire(self) -> dict[str, Any]:
+        return {"phase": self.phase, "step": self.step, "totalSteps": self.total_steps, **self.tally.to_wire()}

@@ -1,0 +1,46 @@
+"""What an environment did wrong, as one sentence that names the place in its own file."""
+
+import traceback
+from pathlib import Path
+
+from tenacity import RetryError
+
+from tinker_atropos.errors import EnvironmentLostError
+
+MAX_MESSAGE = 300
+"""Characters kept of an exception's message: some carry whole rollouts."""
+
+
+def environment_failed(doing: str, error: BaseException, source: Path) -> EnvironmentLostError:
+    """The error that ends the process: `the environment failed in setup: ValueError: no data (my_env.py, line 12)`."""
+    return EnvironmentLostError(f"the environment failed {doing}: {describe(error, source)}")
+
+
+def describe(error: BaseException, source: Path) -> str:
+    """Class, first line of the message, and the last line of the environment's own file that took part."""
+    cause = _innermost(error)
+    if isinstance(cause, SystemExit):
+        what = f"it called sys.exit({cause.code!r})"
+    else:
+        first_line, *_ = [*str(cause).strip().splitlines(), ""]
+        what = f"{type(cause).__name__}: {first_line[:MAX_MESSAGE]}" if first_line else type(cause).__name__
+    return f"{what} ({_place(cause, source)})"
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """Rollouts are retried with tenacity, whose RetryError hides what went wrong."""
+    while isinstance(error, RetryError):
+        cause = error.last_attempt.exception()
+        if cause is None:
+            break
+        error = cause
+    return error
+
+
+def _place(error: BaseException, source: Path) -> str:
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{Path(error.filename).name}, line {error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename) == source]
+    frame = own[-1] if own else frames[-1] if frames else None
+    return f"{Path(frame.filename).name}, line {frame.lineno}, in {frame.name}" if frame else source.name

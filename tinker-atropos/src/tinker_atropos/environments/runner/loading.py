@@ -1,0 +1,103 @@
+"""From a name or a path to an environment class."""
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from abc import ABC
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from atroposlib.envs.base import BaseEnv
+
+from tinker_atropos.config import RunConfig, nearest
+from tinker_atropos.environments.discovery import BUNDLED_FOLDER, discover_bundled, is_path
+from tinker_atropos.environments.runner.configuring import configure
+from tinker_atropos.environments.runner.failures import environment_failed
+from tinker_atropos.errors import ConfigError
+from tinker_atropos.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedEnvironment:
+    """An environment class and the file that defines it."""
+
+    environment_class: Any
+    source: Path
+
+    def build(self, run: RunConfig, settings: Settings) -> Any:
+        """An instance, configured for the run. Raises ConfigError, or EnvironmentLostError when the class raises."""
+        try:
+            config_init = self.environment_class.config_init()
+        except (Exception, SystemExit) as error:  # the author's code
+            raise environment_failed("in config_init", error, self.source) from error
+        arguments = configure(config_init, run, settings, self.environment_class.name or self.source.stem)
+        try:
+            return self.environment_class(config=arguments.config, server_configs=arguments.servers)
+        except (Exception, SystemExit) as error:  # the author's code
+            raise environment_failed("while it was built", error, self.source) from error
+
+
+def load_environment(name_or_path: str) -> LoadedEnvironment:
+    """Import an environment: a bundled one by name, or the only one in a Python file.
+
+    Raises ConfigError when there is no such environment, EnvironmentLostError when its file cannot be imported.
+    """
+    if is_path(name_or_path):
+        return _load_file(Path(name_or_path).resolve())
+    return _load_bundled(name_or_path)
+
+
+def _load_bundled(name: str) -> LoadedEnvironment:
+    environments = {found.name: found for found in discover_bundled().environments}
+    if name not in environments:
+        raise ConfigError(
+            f"there is no environment {name!r}{nearest(name, environments)} (available: {', '.join(environments)}; "
+            f"a path of a Python file works too)"
+        )
+    found = environments[name]
+    source = BUNDLED_FOLDER.parent / found.file_path
+    module = importlib.import_module(".".join(["tinker_atropos", *Path(found.file_path).with_suffix("").parts]))
+    return LoadedEnvironment(getattr(module, found.class_name), source)
+
+
+def _load_file(path: Path) -> LoadedEnvironment:
+    if not path.is_file():
+        raise ConfigError(f"there is no environment file {path}")
+    classes = _environment_classes(_import_file(path))
+    if len(classes) != 1:
+        found = ", ".join(each.__name__ for each in classes) or "none"
+        raise ConfigError(
+            f"{path.name} must define exactly one environment (a class derived from BaseEnv); it has {found}"
+        )
+    return LoadedEnvironment(classes[0], path)
+
+
+def _import_file(path: Path) -> ModuleType:
+    """Import by path, with the file's folder importable, as `python FILE` would have it."""
+    sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{path} cannot be imported as Python")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        # The file is the user's: whatever it raises is its failure, told in one sentence.
+        raise environment_failed("while it was imported", error, path) from error
+    return module
+
+
+def _environment_classes(module: ModuleType) -> list[type]:
+    """The concrete environments that a module defines itself. A class that lists ABC among its bases is a base."""
+    return [
+        each
+        for each in vars(module).values()
+        if inspect.isclass(each)
+        and issubclass(each, BaseEnv)
+        and each.__module__ == module.__name__
+        and ABC not in each.__bases__
+    ]

@@ -1,0 +1,187 @@
+"""The serve loop: takes the place of BaseEnv.env_manager, so that `super().env_manager()` in an author's file finds it.
+
+It calls the same methods in the same order. What differs, and why:
+* no pause of 5 s before the first rollout: the trainer is known to be ready;
+* it wakes when a group is finished and not each 0.1 s;
+* rollouts in flight are left to finish when the queue is full: they are paid for;
+* it ends when the run is over and not when enough groups are queued, and evaluates the final weights then;
+* evaluations are the runner's: at step 0, each `steps_per_eval` steps, and at the end.
+"""
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tinker_atropos.environments.evaluation import EVAL_METRIC, Evaluation
+from tinker_atropos.environments.runner.attendant import Attendant
+from tinker_atropos.environments.runner.board import Board
+from tinker_atropos.environments.runner.failures import describe, environment_failed
+from tinker_atropos.environments.runner.stopping import Ending
+from tinker_atropos.errors import EnvironmentLostError, InternalError, RunError
+
+logger = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.05
+LET_GO_SECONDS = 5.0
+"""How long cancelled work may take to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """The longest waits, in seconds."""
+
+    trainer: float = 600.0
+    first_group: float = 1800.0
+    evaluation: float = 600.0
+
+
+class Rollouts:
+    """One environment's life, from its setup to the end of the run."""
+
+    def __init__(self, board: Board, attendant: Attendant, ending: Ending, source: Path, deadlines: Deadlines) -> None:
+        self.finished = False
+        self._board = board
+        self._attendant = attendant
+        self._ending = ending.settled
+        self._source = source
+        self._deadlines = deadlines
+        self._evaluated_at = 0
+
+    async def serve(self, env: Any) -> None:
+        """Make rollouts until the run is over; then evaluate what came of it.
+
+        Raises EnvironmentLostError when the environment fails, InternalError when the trainer never starts.
+        """
+        life = asyncio.create_task(self._live(env), name="rollouts")
+        await asyncio.wait({life, self._ending}, return_when=asyncio.FIRST_COMPLETED)
+        await _let_go({life, *env.workers} | ({env.eval_runner} if env.eval_runner else set()))
+        for ended in (life, self._ending):
+            if ended.done() and not ended.cancelled():
+                ended.result()  # raises what went wrong
+        answer = self._attendant.answer
+        if self._board.lease_state == "working" and answer is not None and answer.training_done:
+            await self._evaluate(env, self._board.total_steps)
+        self.finished = True
+
+    async def _live(self, env: Any) -> None:
+        try:
+            self._board.phase = "setting up"
+            await env.setup()
+            self._board.phase = "waiting for the trainer to start"
+            await self._register(env)
+            await env.get_server_info()
+            self._board.lease_state, self._board.step = "working", env.curr_step
+            self._evaluated_at = env.curr_step
+            if env.curr_step == 0:
+                await self._evaluate(env, 0)
+            await self._roll_out(env)
+        except RunError:
+            raise
+        except (Exception, SystemExit) as error:
+            # The environment's own code runs in here: whatever it raises is its failure, told in one sentence.
+            raise environment_failed(f"while {self._board.phase}", error, self._source) from error
+
+    async def _register(self, env: Any) -> None:
+        try:
+            async with asyncio.timeout(self._deadlines.trainer):
+                await env.register_env()
+        except TimeoutError:
+            raise InternalError(
+                f"the trainer did not start within {self._deadlines.trainer:.0f} s: see its log"
+            ) from None
+
+    async def _roll_out(self, env: Any) -> None:
+        """Keep the queue full until the trajectory API counts past the last step."""
+        steps_per_eval, env.config.steps_per_eval = env.config.steps_per_eval, 0  # 0: BaseEnv starts none itself
+        first_group_due = time.monotonic() + self._deadlines.first_group
+        while True:
+            self._board.phase = "making rollouts"
+            await env.get_status()
+            step = env.status_dict["current_step"]
+            if step > self._board.total_steps:
+                await asyncio.wait({self._ending}, timeout=LET_GO_SECONDS)
+                return
+            await env.env_step_checks()
+            self._board.step = step
+            self._start_due_evaluation(env, step, steps_per_eval)
+            if _has_room(env):
+                await env.add_train_workers()
+            _drop_overdue(env)
+            self._check_first_group(first_group_due)
+            await _next_event(env.workers)
+
+    def _start_due_evaluation(self, env: Any, step: int, steps_per_eval: int) -> None:
+        due = steps_per_eval > 0 and step // steps_per_eval > self._evaluated_at // steps_per_eval
+        running = env.eval_runner is not None and not env.eval_runner.done()
+        if due and not running and step < self._board.total_steps:
+            self._evaluated_at = step
+            env.eval_runner = asyncio.create_task(self._evaluate(env, step), name=f"evaluation at step {step}")
+
+    async def _evaluate(self, env: Any, step: int) -> None:
+        """Evaluate and report. An evaluation that fails is told and costs the run nothing else."""
+        self._board.phase = f"evaluating step {step}"
+        try:
+            async with asyncio.timeout(self._deadlines.evaluation):
+                metrics = await self._measure(env)
+        except TimeoutError:
+            logger.warning("the evaluation at step %d took longer than %.0f s", step, self._deadlines.evaluation)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 -- the environment's code: see the docstring
+            logger.warning("the evaluation at step %d failed: %s", step, describe(error, self._source))
+        else:
+            self._board.metrics.put(metrics, step, "evaluation")
+            logger.info("evaluation at step %d: %s", step, metrics or "the environment reports no " + EVAL_METRIC)
+
+    async def _measure(self, env: Any) -> dict[str, float]:
+        """Our base class returns counts. Others hand their result to `wandb_log`, the next time that it is called."""
+        metric = getattr(env, "eval_metric", EVAL_METRIC)
+        self._board.metrics.take_latest(metric)
+        outcome = await env.evaluate()
+        if isinstance(outcome, Evaluation):
+            return outcome.to_metrics()
+        await env.wandb_log()
+        value = self._board.metrics.take_latest(metric)
+        return {} if value is None else {EVAL_METRIC: value}
+
+    def _check_first_group(self, due: float) -> None:
+        if not self._board.tally.accepted and time.monotonic() > due:
+            raise EnvironmentLostError(f"{self._board.unready()} within {self._deadlines.first_group:.0f} s")
+
+
+def _has_room(env: Any) -> bool:
+    """Whether the queue takes more groups than are in it and in flight.
+
+    Asked first because BaseEnv.add_train_workers cancels rollouts when a group is counted in both for a moment.
+    """
+    room = env.config.max_batches_offpolicy * env.derived_batch_size // env.config.group_size
+    in_flight = len(env.workers)
+    return bool(in_flight < env.max_num_workers and env.status_dict["queue_size"] + in_flight < room)
+
+
+def _drop_overdue(env: Any) -> None:
+    """Give up on rollouts that take longer than `worker_timeout`, as BaseEnv does."""
+    if env.config.worker_timeout <= 0:
+        return
+    for item_id, running in list(env.running_items.items()):
+        if time.time() - running["start_time"] > env.config.worker_timeout:
+            logger.warning("a rollout took longer than worker_timeout (%.0f s)", env.config.worker_timeout)
+            running["worker"].cancel()
+            env.workers.discard(running["worker"])
+            env.running_items.pop(item_id)
+
+
+async def _next_event(workers: set[asyncio.Task[Any]]) -> None:
+    """Until a rollout ends, or POLL_SECONDS: the queue drains without telling."""
+    if workers:
+        await asyncio.wait(workers, timeout=POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    else:
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def _let_go(tasks: set[asyncio.Task[Any]]) -> None:
+    """Cancel, and wait for a moment: what does not end by itself ends with the process."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks, timeout=LET_GO_SECONDS)

@@ -1,0 +1,66 @@
+"""The end: of the run, as this process learns of it, and of the process, whatever the environment does."""
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+import time
+
+from tinker_atropos.errors import RunError
+
+logger = logging.getLogger(__name__)
+
+STOP_SECONDS = 4.0
+"""From SIGTERM to the end, when the environment does not let go by itself."""
+
+
+class Ending:
+    """Settled once, from any thread: the run is over (no error), or the environment must give up (its error)."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.settled: asyncio.Future[None] = self._loop.create_future()
+
+    def settle(self, error: RunError | None = None) -> None:
+        self._loop.call_soon_threadsafe(self._settle, error)
+
+    def _settle(self, error: RunError | None) -> None:
+        if self.settled.done():
+            return
+        if error is None:
+            self.settled.set_result(None)
+        else:
+            self.settled.set_exception(error)
+
+
+class Stop:
+    """SIGTERM and SIGINT cancel the current task, and end the process after STOP_SECONDS at the latest.
+
+    `signal.signal` and not `loop.add_signal_handler`: a reward that blocks the event loop would starve the latter.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, _number: int, _frame: object) -> None:
+        if self.requested or self._task is None:
+            return
+        self.requested = True
+        exit_within(STOP_SECONDS, 0, "the environment did not stop by itself")
+        self._loop.call_soon_threadsafe(self._task.cancel)
+
+
+def exit_within(seconds: float, exit_code: int, reason: str) -> None:
+    """End the process after so many seconds, unless it has ended by then. Nothing in the process can prevent it."""
+
+    def end() -> None:
+        time.sleep(seconds)
+        logger.warning("%s within %.0f s: ending the process", reason, seconds)
+        os._exit(exit_code)
+
+    threading.Thread(target=end, name="exit", daemon=True).start()

@@ -1,0 +1,85 @@
+"""A stand-in for the module `wandb`: what an environment logs goes to the trajectory API, and from there to the one
+W&B run that the trainer writes. An environment has no W&B key and needs none.
+"""
+
+import math
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from numbers import Real
+from types import ModuleType
+from typing import Any
+
+MAX_RECORDS = 1_000
+"""Records kept while the trajectory API does not answer; the oldest go first."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsRecord:
+    """One call of `POST /rl/metrics`."""
+
+    metrics: dict[str, float]
+    step: int | None
+    source: str
+
+    def to_wire(self) -> dict[str, Any]:
+        return {"step": self.step, "metrics": self.metrics, "source": self.source}
+
+
+@dataclass
+class MetricsQueue:
+    """Records on their way to the trajectory API, from the environment's thread to the attendant's."""
+
+    records: deque[MetricsRecord] = field(default_factory=lambda: deque(maxlen=MAX_RECORDS))
+    latest: dict[str, float] = field(default_factory=dict)
+
+    def put(self, metrics: Mapping[str, Any], step: int | None, source: str) -> None:
+        numbers = dict(_numbers(metrics))
+        if numbers:
+            self.records.append(MetricsRecord(numbers, step, source))
+            self.latest.update(numbers)
+
+    def take_latest(self, suffix: str) -> float | None:
+        """The last value under a name that ends with suffix (atroposlib prepends `<name>_<k>_`), once."""
+        for name in [name for name in self.latest if name.endswith(suffix)]:
+            return self.latest.pop(name)
+        return None
+
+
+def install(queue: MetricsQueue) -> None:
+    """Put the stand-in where `import wandb` finds it. Must happen before atroposlib is imported."""
+    module = ModuleType("wandb", "Relays `log` to the trajectory API; everything else is inert.")
+
+    def log(data: Mapping[str, Any], step: int | None = None, **_ignored: Any) -> None:
+        queue.put(data, step, "environment")
+
+    inert = _Inert()
+    module.__dict__.update(log=log, Table=_Inert, __getattr__=inert.__getattr__)
+    sys.modules["wandb"] = module
+
+
+class _Inert:
+    """Accepts every call and attribute and does nothing: `wandb.Table(...).add_data(...)`, `wandb.run.summary`…"""
+
+    def __init__(self, *_args: Any, **_kwargs: Any) -> None: ...
+
+    def __call__(self, *_args: Any, **_kwargs: Any) -> "_Inert":
+        return self
+
+    def __getattr__(self, name: str) -> "_Inert":
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __getitem__(self, _key: Any) -> "_Inert":
+        return self
+
+    def __setitem__(self, _key: Any, _value: Any) -> None: ...
+
+
+def _numbers(metrics: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """The finite numbers among the metrics: tables, images and NaN stay behind."""
+    for name, value in metrics.items():
+        if isinstance(value, Real) and math.isfinite(value):
+            yield str(name), float(value)
