@@ -1,0 +1,155 @@
+"""The supervisor of one local run: the same reconcile as on a cluster, over a folder and processes.
+
+`rlctl` starts it detached: `python -m rl_operator.cli.supervise STATE_FOLDER NAMESPACE NAME`. It outlives rlctl, its
+containers do not outlive it, and it ends when there is nothing left to do for its run.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from rl_operator.api.names import RUN_KIND
+from rl_operator.errors import ConflictError, GoneError, OperatorError
+from rl_operator.local.kubelet import KUBELET_FINALIZER, Kubelet
+from rl_operator.local.layout import Layout
+from rl_operator.local.leash import Leash
+from rl_operator.local.locks import FileLock
+from rl_operator.local.service import TINY_RUNTIME, TinkerService
+from rl_operator.local.store import Store
+from rl_operator.local.world import LocalWorld, pods_of
+from rl_operator.metrics.trainer import TrainerPoller
+from rl_operator.reconcile.reconcile import Pace, reconcile
+from rl_operator.reconcile.world import Key
+
+PACE = Pace(backoff_seconds=2.0, progress_seconds=1.0)
+POLL_SECONDS = 0.5
+LOOK_SECONDS = 0.2
+"""How often the run's file is looked at for what rlctl wrote."""
+
+TROUBLE_SECONDS = 5.0
+
+logger = logging.getLogger(__name__)
+
+
+class Supervisor:
+    """One run's loop. Everything it knows is in the store: it may be killed at any moment."""
+
+    def __init__(self, store: Store, key: Key, kubelet: Kubelet, world: LocalWorld, changed: asyncio.Event) -> None:
+        self._store = store
+        self._key = key
+        self._kubelet = kubelet
+        self._world = world
+        self._changed = changed
+
+    async def run(self, lock: FileLock, ended: asyncio.Event) -> None:
+        """Until there is nothing left to do (the lock is given back then) or `ended` is set."""
+        look = asyncio.create_task(self._look_for_writes(), name="look")
+        try:
+            while not ended.is_set():
+                self._changed.clear()
+                seen = self._version()
+                delay = await self._reconcile()
+                self._kubelet.sync(pods_of(self._store, self._key))
+                if delay is None and self._settled() and self._retire(seen, lock):
+                    return
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._changed.wait(), delay)
+        finally:
+            look.cancel()
+            await self._kubelet.close()
+
+    async def _reconcile(self) -> float | None:
+        try:
+            return await reconcile(self._key, self._world, lambda: datetime.now(UTC), PACE)
+        except (ConflictError, GoneError):
+            return 0.0
+        except OperatorError as error:
+            logger.warning("%s", error)
+            return TROUBLE_SECONDS
+
+    async def _look_for_writes(self) -> None:
+        seen = self._version()
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            if (version := self._version()) != seen:
+                seen = version
+                self._changed.set()
+
+    def _settled(self) -> bool:
+        """No processes, and no pod that waits for one of us."""
+        pods = pods_of(self._store, self._key)
+        return not self._kubelet.busy and not any(KUBELET_FINALIZER in p["metadata"]["finalizers"] for p in pods)
+
+    def _retire(self, seen: tuple[int, int] | None, lock: FileLock) -> bool:
+        """Give the lock back unless somebody wrote meanwhile: whoever writes after this starts a new supervisor."""
+        with self._store.exclusive():
+            if self._version() != seen:
+                return False
+            lock.give_back()
+            return True
+
+    def _version(self) -> tuple[int, int] | None:
+        return self._store.version(RUN_KIND, *self._key)
+
+
+async def supervise(layout: Layout, key: Key, caller: Mapping[str, str]) -> None:
+    """Take care of one run until there is nothing left to do. Returns at once when another supervisor does."""
+    lock = FileLock(layout.supervisor_lock(*key))
+    if not lock.take():
+        return
+    store, changed, ended = Store(layout), asyncio.Event(), asyncio.Event()
+
+    def end() -> None:
+        ended.set()
+        changed.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, end)
+    async with aiohttp.ClientSession() as session:
+        with Leash() as leash:
+            backend = _Backend(store, TinkerService(layout.service, caller, session))
+            kubelet = Kubelet(store, caller=caller, backend=backend, leash=leash, session=session, changed=changed.set)
+            poller = TrainerPoller(
+                lambda: world.pods(key),
+                lambda _: changed.set(),
+                interval_seconds=POLL_SECONDS,
+                ops_url=lambda pod: kubelet.trainer_url(pod.uid),
+            )
+            world = LocalWorld(store, poller.status_of)
+            polling = asyncio.create_task(poller.run(), name="poll")
+            await Supervisor(store, key, kubelet, world, changed).run(lock, ended)
+            polling.cancel()
+
+
+class _Backend:
+    """Points the trainers of runtime `tiny` at the shared Tinker service."""
+
+    def __init__(self, store: Store, service: TinkerService) -> None:
+        self._store = store
+        self._service = service
+
+    async def __call__(self, pod: Mapping[str, Any]) -> Mapping[str, str]:
+        owner = pod["metadata"]["ownerReferences"][0]["name"]
+        run = self._store.get(RUN_KIND, pod["metadata"]["namespace"], owner)
+        if run is None or run["spec"].get("runtime") != TINY_RUNTIME:
+            return {}
+        return (await self._service.ensure()).env_vars()
+
+
+def main(arguments: list[str]) -> None:
+    state_folder, namespace, name = arguments
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    asyncio.run(supervise(Layout(Path(state_folder)), (namespace, name), os.environ))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

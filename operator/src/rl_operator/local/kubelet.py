@@ -1,0 +1,153 @@
+"""The node of local mode: turns the pods of one run into processes, and writes what becomes of them."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from rl_operator.errors import BackEndUnreachableError, GoneError
+from rl_operator.local.launch import Surroundings
+from rl_operator.local.layout import PodFolder
+from rl_operator.local.leash import Leash
+from rl_operator.local.lost import lost_pod_status
+from rl_operator.local.pod_worker import PodWorker
+from rl_operator.local.ports import PodPorts, choose_ports
+from rl_operator.local.store import Manifest, Store
+
+KUBELET_FINALIZER = "rl-operator.dev/kubelet"
+"""Keeps a pod's object until its processes are gone; on a cluster the API server waits for the kubelet likewise."""
+
+Backend = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, str]]]
+"""For a pod: the variables that point its trainer at the backend, once that answers."""
+
+logger = logging.getLogger(__name__)
+
+
+class Kubelet:
+    """All pods of one run. `changed` is called after every change of a pod's object."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        caller: Mapping[str, str],
+        backend: Backend,
+        leash: Leash,
+        session: aiohttp.ClientSession,
+        changed: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._caller = caller
+        self._backend = backend
+        self._leash = leash
+        self._session = session
+        self._changed = changed
+        self._lives: dict[str, _Life] = {}
+
+    def sync(self, pods: tuple[Manifest, ...]) -> None:
+        """Start what is new, stop what shall go, write again what could not be written."""
+        for pod in pods:
+            metadata = pod["metadata"]
+            if KUBELET_FINALIZER not in metadata.get("finalizers", []):
+                continue
+            life = self._lives.get(metadata["uid"])
+            if life is None:
+                self._mark_lost(pod) if "status" in pod else self._start(pod)
+                continue
+            if life.status != pod.get("status"):
+                self._write_status(pod, life)
+            if life.task.done():
+                self._release(pod)
+            elif "deletionTimestamp" in metadata:
+                life.worker.stop()
+
+    def trainer_url(self, pod_uid: str) -> str | None:
+        """The trainer's ops port, while its pod runs here."""
+        life = self._lives.get(pod_uid)
+        return life.ports.ops_url("trainer") if life and not life.task.done() else None
+
+    @property
+    def busy(self) -> bool:
+        return any(not life.task.done() for life in self._lives.values())
+
+    async def close(self) -> None:
+        """Stop every pod in order; returns when their processes are gone."""
+        for life in self._lives.values():
+            life.worker.stop()
+        await asyncio.gather(*(life.task for life in self._lives.values()))
+
+    def _start(self, pod: Manifest) -> None:
+        ports = choose_ports()
+
+        def report(status: dict[str, Any]) -> None:
+            life.status = status
+            self._write_status(pod, life)
+
+        def prepare() -> Surroundings:
+            folder = self._store.layout.pod(pod["metadata"]["namespace"], pod["metadata"]["name"])
+            self._write_volumes(pod, folder)
+            return Surroundings(folder, ports, self._caller)
+
+        async def backend() -> Mapping[str, str]:
+            return await self._backend(pod)
+
+        worker = PodWorker(pod, prepare, backend, leash=self._leash, session=self._session, report=report)
+        task = asyncio.create_task(worker.run(), name=f"pod {pod['metadata']['name']}")
+        life = self._lives[pod["metadata"]["uid"]] = _Life(worker, task, ports)
+        task.add_done_callback(lambda _: self._release(pod))
+
+    def _write_volumes(self, pod: Manifest, folder: PodFolder) -> None:
+        """Make a folder of every volume; a ConfigMap's keys become files."""
+        for volume in pod["spec"].get("volumes", []):
+            path = folder.volume(volume["name"])
+            path.mkdir(parents=True, exist_ok=True)
+            if "configMap" in volume:
+                namespace = pod["metadata"]["namespace"]
+                config_map = self._store.get("ConfigMap", namespace, volume["configMap"]["name"])
+                for key, text in (config_map or {}).get("data", {}).items():
+                    (path / key).write_text(text, encoding="utf-8")
+        for container in (*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]):
+            for mount in container.get("volumeMounts", []):
+                (folder.volume(mount["name"]) / mount.get("subPath", "")).mkdir(parents=True, exist_ok=True)
+
+    def _mark_lost(self, pod: Manifest) -> None:
+        """An earlier supervisor left this pod behind: its processes died with it."""
+        if pod["status"].get("phase") not in ("Succeeded", "Failed"):
+            folder = self._store.layout.pod(pod["metadata"]["namespace"], pod["metadata"]["name"])
+            status = lost_pod_status(pod, folder)
+            self._change(pod, lambda manifest: manifest.update(status=status))
+        self._release(pod)
+
+    def _write_status(self, pod: Manifest, life: "_Life") -> None:
+        self._change(pod, lambda manifest: manifest.update(status=life.status))
+
+    def _release(self, pod: Manifest) -> None:
+        def release(manifest: Manifest) -> None:
+            finalizers = manifest["metadata"].get("finalizers", [])
+            manifest["metadata"]["finalizers"] = [name for name in finalizers if name != KUBELET_FINALIZER]
+
+        self._change(pod, release)
+
+    def _change(self, pod: Manifest, change: Callable[[Manifest], None]) -> None:
+        """A state folder that cannot be written costs time, not the pod: `sync` tries again."""
+        metadata = pod["metadata"]
+        try:
+            self._store.update("Pod", metadata["namespace"], metadata["name"], change, uid=metadata["uid"])
+        except GoneError:
+            pass
+        except BackEndUnreachableError as error:
+            logger.warning("%s", error)
+        self._changed()
+
+
+@dataclass
+class _Life:
+    """One pod that this kubelet started, and the last status of it."""
+
+    worker: PodWorker
+    task: asyncio.Task[None]
+    ports: PodPorts
+    status: dict[str, Any] | None = None

@@ -1,0 +1,67 @@
+"""Where things are in the state folder."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+STATE_DIR_VARIABLE = "RL_STATE_DIR"
+
+
+def default_state_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """`$RL_STATE_DIR`, else `$XDG_STATE_HOME/rl-operator`, else `~/.local/state/rl-operator`."""
+    if chosen := environ.get(STATE_DIR_VARIABLE):
+        return Path(chosen).expanduser().absolute()
+    base = environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "rl-operator"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The state folder's paths. Nothing is created here."""
+
+    root: Path
+
+    @property
+    def lock(self) -> Path:
+        return self.root / "lock"
+
+    @property
+    def objects(self) -> Path:
+        return self.root / "objects"
+
+    @property
+    def service(self) -> Path:
+        """The shared Tinker service: its port, key, log and checkpoints."""
+        return self.root / "tinker-service"
+
+    def events(self, namespace: str, run_name: str) -> Path:
+        return self.root / "events" / namespace / f"{run_name}.jsonl"
+
+    def supervisor_lock(self, namespace: str, run_name: str) -> Path:
+        return self.root / "supervisors" / namespace / f"{run_name}.lock"
+
+    def supervisor_log(self, namespace: str, run_name: str) -> Path:
+        return self.root / "supervisors" / namespace / f"{run_name}.log"
+
+    def pod(self, namespace: str, pod_name: str) -> "PodFolder":
+        return PodFolder(self.root / "pods" / namespace / pod_name)
+
+
+@dataclass(frozen=True, slots=True)
+class PodFolder:
+    """What one attempt leaves on disk."""
+
+    root: Path
+
+    def volume(self, name: str) -> Path:
+        return self.root / "volumes" / name
+
+    def log(self, container: str) -> Path:
+        return self.root / "logs" / f"{container}.log"
+
+    def termination_message(self, container: str) -> Path:
+        return self.root / "termination" / container
+
+    def working_folder(self, container: str) -> Path:
+        return self.root / "work" / container

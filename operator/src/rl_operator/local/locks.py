@@ -1,0 +1,78 @@
+"""File locks: the kernel gives them back when their holder dies, so nothing stale can remain."""
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from rl_operator.errors import BackEndUnreachableError
+
+LOCK_DEADLINE_SECONDS = 15.0
+
+
+class FileLock:
+    """An exclusive lock on a file, between processes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+
+    def take(self) -> bool:
+        """Take the lock if nobody holds it; says whether it is ours now."""
+        descriptor = _open(self._path)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        self._descriptor = descriptor
+        return True
+
+    @property
+    def descriptor(self) -> int:
+        """To be inherited by a process that shall hold the lock while it lives."""
+        assert self._descriptor is not None
+        return self._descriptor
+
+    def give_back(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock for a few file operations. Raises BackEndUnreachableError when another process keeps it."""
+    lock = FileLock(path)
+    deadline = time.monotonic() + LOCK_DEADLINE_SECONDS
+    while not lock.take():
+        if time.monotonic() > deadline:
+            raise BackEndUnreachableError(
+                f"another process has kept {path} locked for {LOCK_DEADLINE_SECONDS:.0f} s; end it and try again"
+            )
+        time.sleep(0.005)
+    try:
+        yield
+    finally:
+        lock.give_back()
+
+
+def is_held(path: Path) -> bool:
+    """Whether some process holds the lock now."""
+    if not path.exists():
+        return False
+    lock = FileLock(path)
+    if not lock.take():
+        return True
+    lock.give_back()
+    return False
+
+
+def _open(path: Path) -> int:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise BackEndUnreachableError(f"cannot use the state folder's {path}: {error.strerror}") from error

@@ -1,0 +1,132 @@
+"""A pod's status in Kubernetes' own shape, from what is known of its processes. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from rl_operator.status.observation import format_time
+
+ADDRESS = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    reason: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    started: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Terminated:
+    """`exit_code` is 128 + n after signal n."""
+
+    exit_code: int
+    reason: str
+    message: str
+    started: datetime | None
+    finished: datetime
+
+
+ContainerState = Waiting | Running | Terminated
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerRecord:
+    """What is known of one container. `ready` is true only while it runs and its readiness probe passes."""
+
+    name: str
+    image: str
+    sidecar: bool
+    state: ContainerState
+    ready: bool = False
+    restarts: int = 0
+
+    def now(self, state: ContainerState, *, ready: bool = False) -> "ContainerRecord":
+        return replace(self, state=state, ready=ready)
+
+
+@dataclass(frozen=True, slots=True)
+class PodEnd:
+    """How a pod ended when its containers alone do not say it. `disruption` is the reason of a DisruptionTarget."""
+
+    reason: str
+    message: str
+    disruption: str | None = None
+
+
+def pod_status(records: Sequence[ContainerRecord], started: datetime, end: PodEnd | None = None) -> dict[str, Any]:
+    """`status` of a pod: phase, conditions, both lists of container statuses, addresses."""
+    phase = _phase(records, end)
+    status: dict[str, Any] = {
+        "phase": phase,
+        "startTime": format_time(started),
+        "hostIP": ADDRESS,
+        "podIP": ADDRESS,
+        "podIPs": [{"ip": ADDRESS}],
+        "conditions": _conditions(records, phase, end),
+        "initContainerStatuses": [_container_status(r) for r in records if r.sidecar],
+        "containerStatuses": [_container_status(r) for r in records if not r.sidecar],
+    }
+    if end is not None:
+        status |= {"reason": end.reason, "message": end.message}
+    return status
+
+
+def _phase(records: Sequence[ContainerRecord], end: PodEnd | None) -> str:
+    if end is not None:
+        return "Failed"
+    regular = [r for r in records if not r.sidecar]
+    if all(isinstance(r.state, Waiting) for r in regular):
+        return "Pending"
+    if not all(isinstance(r.state, Terminated) for r in records):
+        return "Running"
+    failed = any(isinstance(r.state, Terminated) and r.state.exit_code for r in regular)
+    return "Failed" if failed else "Succeeded"
+
+
+def _conditions(records: Sequence[ContainerRecord], phase: str, end: PodEnd | None) -> list[dict[str, str]]:
+    ready = phase == "Running" and all(r.ready for r in records)
+    holds: Mapping[str, bool] = {
+        "PodScheduled": True,
+        "Initialized": all(r.ready for r in records if r.sidecar) or phase != "Pending",
+        "ContainersReady": ready,
+        "Ready": ready,
+    }
+    conditions = [{"type": type_, "status": "True" if value else "False"} for type_, value in holds.items()]
+    if end is not None and end.disruption:
+        conditions.append(
+            {"type": "DisruptionTarget", "status": "True", "reason": end.disruption, "message": end.message}
+        )
+    return conditions
+
+
+def _container_status(record: ContainerRecord) -> dict[str, Any]:
+    return {
+        "name": record.name,
+        "image": record.image,
+        "ready": record.ready,
+        "started": isinstance(record.state, Running),
+        "restartCount": record.restarts,
+        "state": _state(record.state),
+    }
+
+
+def _state(state: ContainerState) -> dict[str, Any]:
+    if isinstance(state, Waiting):
+        return {"waiting": {"reason": state.reason, "message": state.message}}
+    if isinstance(state, Running):
+        return {"running": {"startedAt": format_time(state.started)}}
+    terminated = {
+        "exitCode": state.exit_code,
+        "reason": state.reason,
+        "message": state.message,
+        "finishedAt": format_time(state.finished),
+    }
+    if state.started is not None:
+        terminated["startedAt"] = format_time(state.started)
+    return {"terminated": terminated}

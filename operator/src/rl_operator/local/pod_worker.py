@@ -1,0 +1,239 @@
+"""Runs one pod's containers as a kubelet does: sidecars first and last, the others together, probes, grace periods."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import aiohttp
+
+from rl_operator.api.names import TRAINER_CONTAINER
+from rl_operator.errors import OperatorError
+from rl_operator.local import probes
+from rl_operator.local.launch import Launch, NotLaunchableError, Surroundings, plan_launch
+from rl_operator.local.leash import Leash
+from rl_operator.local.pod_status import ContainerRecord, PodEnd, Running, Terminated, Waiting, pod_status
+from rl_operator.local.processes import KILL_DEADLINE_SECONDS, ContainerProcess
+
+RESTART_SECONDS, MAX_RESTART_SECONDS = 1.0, 30.0
+"""A sidecar that ended is started again after this long, then after twice as long, …"""
+
+RETRY_SECONDS = 5.0
+"""How soon a container that cannot be made is tried again."""
+
+Manifest = Mapping[str, Any]
+Prepare = Callable[[], Surroundings]
+"""Makes the pod's folders. May raise OSError and OperatorError."""
+
+Backend = Callable[[], Awaitable[Mapping[str, str]]]
+"""The variables that point a trainer at its backend, once that answers. May raise OperatorError."""
+
+Report = Callable[[dict[str, Any]], None]
+"""Takes the pod's new status."""
+
+
+class PodWorker:
+    """One pod from its creation to its end. `run` is its whole life; `stop` asks it to end in order."""
+
+    def __init__(
+        self,
+        pod: Manifest,
+        prepare: Prepare,
+        backend: Backend,
+        *,
+        leash: Leash,
+        session: aiohttp.ClientSession,
+        report: Report,
+    ) -> None:
+        self._spec: Manifest = pod["spec"]
+        self._prepare = prepare
+        self._backend = backend
+        self._leash = leash
+        self._session = session
+        self._report = report
+        self._started = datetime.now(UTC)
+        self._sidecars: list[Manifest] = list(self._spec.get("initContainers", []))
+        self._regular: list[Manifest] = list(self._spec["containers"])
+        self._records = {c["name"]: self._new_record(c) for c in (*self._sidecars, *self._regular)}
+        self._processes: dict[str, ContainerProcess] = {}
+        self._stopping = asyncio.Event()
+        self._closing = False
+        self._end: PodEnd | None = None
+
+    async def run(self) -> None:
+        """Until every container has ended and the last status is reported."""
+        self._tell()
+        self._finding_backend = asyncio.ensure_future(self._backend())
+        try:
+            self._surroundings = self._prepare()
+        except (OSError, OperatorError) as error:
+            self.stop(PodEnd("PodNotPrepared", str(error), "PodNotPrepared"))
+        keepers: dict[str, asyncio.Task[None]] = {}
+        deadline = self._deadline_task()
+        try:
+            for sidecar in self._sidecars:
+                keepers[sidecar["name"]] = asyncio.create_task(self._keep_running(sidecar))
+                await self._until_started(sidecar)
+            await asyncio.gather(*(self._run_once(container) for container in self._regular))
+        finally:
+            deadline.cancel()
+            self._finding_backend.cancel()
+            await self._stop_sidecars(keepers)
+            self._tell(end=self._end)
+
+    def stop(self, end: PodEnd | None = None) -> None:
+        """Ask the regular containers to end (SIGTERM; SIGKILL after the grace period), the sidecars after them."""
+        if self._stopping.is_set():
+            return
+        self._end = end
+        self._stopping.set()
+        for container in self._regular:
+            if process := self._processes.get(container["name"]):
+                process.terminate()
+        asyncio.get_running_loop().call_later(self._grace, self._kill_regular)
+
+    # --- regular containers -------------------------------------------------------------------------------------
+    async def _run_once(self, container: Manifest) -> None:
+        launch = await self._plan(container)
+        if launch is None or self._stopping.is_set():
+            self._never_started(container)
+            return
+        state = await self._run_process(container, launch)
+        self._set(self._records[container["name"]].now(state))
+
+    async def _run_process(self, container: Manifest, launch: Launch) -> Terminated:
+        """Start the process, watch its readiness, wait for its end."""
+        name = launch.name
+        try:
+            process = await ContainerProcess.start(launch, self._leash.hold, self._leash.let_go)
+        except OSError as error:
+            now = datetime.now(UTC)
+            return Terminated(128, "StartError", f"cannot execute {launch.argv[0]}: {error.strerror}", None, now)
+        self._processes[name] = process
+        readiness = probes.read_probe(container, "readinessProbe", self._surroundings.ports)
+        self._set(self._records[name].now(Running(process.started), ready=readiness is None))
+        watch = asyncio.create_task(self._watch(name, readiness)) if readiness else None
+        if self._stopping.is_set() and not self._records[name].sidecar:
+            process.terminate()
+        try:
+            return await process.wait()
+        finally:
+            self._processes.pop(name)
+            if watch:
+                watch.cancel()
+
+    async def _watch(self, name: str, probe: probes.Probe) -> None:
+        def report(ready: bool) -> None:
+            record = self._records[name]
+            self._set(record.now(record.state, ready=ready))
+
+        await probes.watch_readiness(self._answers, probe, report)
+
+    # --- sidecars -----------------------------------------------------------------------------------------------
+    async def _keep_running(self, sidecar: Manifest) -> None:
+        """Start a sidecar again whenever it ends, until this task is cancelled."""
+        pause = RESTART_SECONDS
+        while (launch := await self._plan(sidecar)) is not None:
+            begun = time.monotonic()
+            state = await self._run_process(sidecar, launch)
+            record = self._records[sidecar["name"]]
+            if self._closing:
+                self._set(record.now(state))
+                return
+            why = f"it ended with exit code {state.exit_code} and starts again in {pause:.0f} s: {state.message}"
+            self._set(replace(record.now(Waiting("CrashLoopBackOff", why)), restarts=record.restarts + 1))
+            await asyncio.sleep(pause)
+            lived = time.monotonic() - begun
+            pause = RESTART_SECONDS if lived > MAX_RESTART_SECONDS else min(2 * pause, MAX_RESTART_SECONDS)
+
+    async def _until_started(self, sidecar: Manifest) -> None:
+        """Until the startup probe passes. A sidecar that loses its patience is ended, and so started again."""
+        probe = probes.read_probe(sidecar, "startupProbe", self._surroundings.ports)
+        while probe and not self._stopping.is_set():
+            if await probes.wait_started(self._answers, probe, self._stopping):
+                return
+            if process := self._processes.get(sidecar["name"]):
+                process.kill()
+
+    async def _stop_sidecars(self, keepers: Mapping[str, asyncio.Task[None]]) -> None:
+        """In reverse order; each within the grace period."""
+        self._closing = True
+        self._stopping.set()
+        for name, keeper in reversed(list(keepers.items())):
+            if process := self._processes.get(name):
+                process.terminate()
+                await asyncio.wait({keeper}, timeout=self._grace)
+                process.kill()
+                await asyncio.wait({keeper}, timeout=KILL_DEADLINE_SECONDS)
+            keeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await keeper
+        for sidecar in self._sidecars:
+            if not isinstance(self._records[sidecar["name"]].state, Terminated):
+                self._never_started(sidecar)
+
+    # --- both ---------------------------------------------------------------------------------------------------
+    async def _plan(self, container: Manifest) -> Launch | None:
+        """How to start a container; waits while something of the caller is missing. None: the pod is stopping."""
+        backend = await self._find_backend(container)
+        while not self._stopping.is_set():
+            try:
+                return plan_launch(container, self._surroundings, backend)
+            except NotLaunchableError as error:
+                record = self._records[container["name"]]
+                self._set(record.now(Waiting(error.reason, str(error))))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), RETRY_SECONDS)
+        return None
+
+    async def _find_backend(self, container: Manifest) -> Mapping[str, str]:
+        """Only who speaks to the backend waits for it; the others load meanwhile."""
+        if container["name"] != TRAINER_CONTAINER or self._stopping.is_set():
+            return {}
+        try:
+            return await asyncio.shield(self._finding_backend)
+        except (OSError, OperatorError) as error:
+            self.stop(PodEnd("BackendNotStarted", str(error), "BackendNotStarted"))
+            return {}
+
+    async def _answers(self, probe: probes.Probe) -> bool:
+        return await probes.passes(self._session, probe)
+
+    @property
+    def _grace(self) -> float:
+        return float(self._spec.get("terminationGracePeriodSeconds", 30))
+
+    def _kill_regular(self) -> None:
+        for container in self._regular:
+            if process := self._processes.get(container["name"]):
+                process.kill()
+
+    def _deadline_task(self) -> asyncio.Task[None]:
+        async def enforce() -> None:
+            if (seconds := self._spec.get("activeDeadlineSeconds")) is not None:
+                await asyncio.sleep(seconds)
+                self.stop(PodEnd("DeadlineExceeded", f"The pod was active longer than its {seconds} s."))
+
+        return asyncio.create_task(enforce())
+
+    def _never_started(self, container: Manifest) -> None:
+        record = self._records[container["name"]]
+        why = record.state.message if isinstance(record.state, Waiting) else ""
+        message = f"It did not run. {why}".strip()
+        self._set(record.now(Terminated(137, "ContainerStatusUnknown", message, None, datetime.now(UTC))))
+
+    def _new_record(self, container: Manifest) -> ContainerRecord:
+        sidecar = container.get("restartPolicy") == "Always"
+        reason = "ContainerCreating" if sidecar else "PodInitializing"
+        return ContainerRecord(container["name"], container.get("image", ""), sidecar, Waiting(reason))
+
+    def _set(self, record: ContainerRecord) -> None:
+        if record != self._records[record.name]:
+            self._records[record.name] = record
+            self._tell()
+
+    def _tell(self, end: PodEnd | None = None) -> None:
+        self._report(pod_status(tuple(self._records.values()), self._started, end))

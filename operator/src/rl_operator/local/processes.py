@@ -1,0 +1,114 @@
+"""One container as a process group: its log, its signals, its end."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rl_operator.local.launch import Launch
+from rl_operator.local.pod_status import Terminated
+
+LOG_BYTES = 10 * 1024 * 1024
+"""A log is put aside at this size and one older part is kept, as a kubelet does."""
+
+MESSAGE_BYTES = 4096
+MESSAGE_FROM_LOG_BYTES, MESSAGE_FROM_LOG_LINES = 2048, 80
+"""Kubernetes' bounds of a termination message."""
+
+KILL_DEADLINE_SECONDS = 5.0
+
+
+class ContainerProcess:
+    """A running container. Its process leads a group of its own, so that all of it can be ended."""
+
+    def __init__(self, launch: Launch, process: asyncio.subprocess.Process, group_ended: Callable[[int], None]) -> None:
+        self._launch = launch
+        self._process = process
+        self._group_ended = group_ended
+        self.started = datetime.now(UTC)
+
+    @classmethod
+    async def start(
+        cls, launch: Launch, group_started: Callable[[int], None], group_ended: Callable[[int], None]
+    ) -> "ContainerProcess":
+        """Raises OSError when the program cannot be executed."""
+        for folder in (launch.folder, launch.log.parent, launch.termination_message.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        launch.termination_message.write_bytes(b"")
+        process = await asyncio.create_subprocess_exec(
+            *launch.argv,
+            cwd=launch.folder,
+            env=dict(launch.env_vars),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+        group_started(process.pid)
+        return cls(launch, process, group_ended)
+
+    async def wait(self) -> Terminated:
+        """Until the process has ended, its log is on disk and nothing of its group is left."""
+        assert self._process.stdout is not None
+        pump = asyncio.create_task(_pump(self._process.stdout, self._launch.log))
+        returncode = await self._process.wait()
+        self._signal(signal.SIGKILL)  # what the main process left behind dies with it, as in a container
+        self._group_ended(self._process.pid)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(pump, KILL_DEADLINE_SECONDS)
+        exit_code = returncode if returncode >= 0 else 128 - returncode
+        return Terminated(
+            exit_code=exit_code,
+            reason="Error" if exit_code else "Completed",
+            message=termination_message(self._launch, failed=bool(exit_code)),
+            started=self.started,
+            finished=datetime.now(UTC),
+        )
+
+    def terminate(self) -> None:
+        """Ask the main process to end, as a kubelet does."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+
+def termination_message(launch: Launch, *, failed: bool) -> str:
+    """What the container wrote to its message file; a container that failed without a word: the end of its log."""
+    message = _read_end(launch.termination_message, MESSAGE_BYTES)
+    if message or not (failed and launch.falls_back_to_logs):
+        return message
+    lines = _read_end(launch.log, MESSAGE_FROM_LOG_BYTES).splitlines(keepends=True)
+    return "".join(lines[-MESSAGE_FROM_LOG_LINES:])
+
+
+async def _pump(stream: asyncio.StreamReader, path: Path) -> None:
+    """Copy a container's output to its log. A disk that is full costs lines, never the container."""
+    while chunk := await stream.read(65536):
+        with contextlib.suppress(OSError):
+            _append(path, chunk)
+
+
+def _append(path: Path, chunk: bytes) -> None:
+    if path.exists() and path.stat().st_size + len(chunk) > LOG_BYTES:
+        path.replace(path.with_suffix(".log.1"))
+    with path.open("ab") as log:
+        log.write(chunk)
+
+
+def _read_end(path: Path, size: int) -> str:
+    try:
+        with path.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(0, end - size))
+            return file.read(size).decode("utf-8", "replace")
+    except FileNotFoundError:
+        return ""

@@ -1,0 +1,132 @@
+"""The shared Tinker service of a state folder: started on demand, used by all runs, ends by itself when idle."""
+
+import asyncio
+import secrets
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+from rl_operator.errors import BackEndUnreachableError
+from rl_operator.local.launch import NotLaunchableError, find_program, passed_on
+from rl_operator.local.locks import FileLock, is_held
+
+TINY_RUNTIME = "tiny"
+"""Runs of this runtime train against the shared service."""
+
+START_DEADLINE_SECONDS = 180.0
+"""The first import of torch may be slow."""
+
+IDLE_EXIT_SECONDS = 600
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceAddress:
+    url: str
+    key: str
+
+    def env_vars(self) -> dict[str, str]:
+        return {"TINKER_BASE_URL": self.url, "TINKER_API_KEY": self.key}
+
+
+class TinkerService:
+    """The service of one folder. Its lock is inherited by its process: held means that it lives."""
+
+    def __init__(self, folder: Path, caller: Mapping[str, str], session: aiohttp.ClientSession) -> None:
+        self._folder = folder
+        self._caller = caller
+        self._session = session
+
+    async def ensure(self) -> ServiceAddress:
+        """The address of a service that answers; starts one if there is none. Raises BackEndUnreachableError."""
+        deadline = time.monotonic() + START_DEADLINE_SECONDS
+        starting = FileLock(self._folder / "starting.lock")
+        while not starting.take():
+            _check_deadline(deadline, "another run to start the Tinker service", self._log)
+            await asyncio.sleep(0.1)
+        try:
+            if not is_held(self._lock):
+                self._start()
+            return await self._answering(deadline)
+        finally:
+            starting.give_back()
+
+    async def _answering(self, deadline: float) -> ServiceAddress:
+        while (address := self._address()) is None or not await self._answers(address):
+            if not is_held(self._lock):
+                raise BackEndUnreachableError(f"the Tinker service ended while starting: {_last_line(self._log)}")
+            _check_deadline(deadline, "the Tinker service to answer", self._log)
+            await asyncio.sleep(0.1)
+        return address
+
+    def _start(self) -> None:
+        try:
+            program = find_program("tinker-atropos", self._caller)
+        except NotLaunchableError as error:
+            raise BackEndUnreachableError(str(error)) from None
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._port_file.unlink(missing_ok=True)
+        self._key_file.touch(mode=0o600)
+        self._key_file.write_text(f"tml-{secrets.token_hex(16)}\n", encoding="ascii")
+        lock = FileLock(self._lock)
+        if not lock.take():
+            return
+        arguments = ("tinker-service", "--model", "bundled", "--data", self._folder / "data", "--port", "0")
+        files = ("--port-file", self._port_file, "--key-file", self._key_file, "--idle-exit", str(IDLE_EXIT_SECONDS))
+        with self._log.open("ab") as log:
+            subprocess.Popen(  # noqa: S603 -- our own program
+                [program, *map(str, (*arguments, *files))],
+                env=passed_on(self._caller),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self._folder,
+                start_new_session=True,
+                pass_fds=(lock.descriptor,),
+            )
+        lock.give_back()  # our copy; the process keeps its own
+
+    def _address(self) -> ServiceAddress | None:
+        try:
+            port, key = self._port_file.read_text().strip(), self._key_file.read_text().strip()
+        except FileNotFoundError:
+            return None
+        return ServiceAddress(f"http://127.0.0.1:{port}", key) if port and key else None
+
+    async def _answers(self, address: ServiceAddress) -> bool:
+        try:
+            timeout = aiohttp.ClientTimeout(total=5)
+            headers = {"X-API-Key": address.key}
+            async with self._session.get(f"{address.url}/api/v1/healthz", timeout=timeout, headers=headers) as response:
+                return response.status == 200
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            return False
+
+    @property
+    def _lock(self) -> Path:
+        return self._folder / "running.lock"
+
+    @property
+    def _port_file(self) -> Path:
+        return self._folder / "port"
+
+    @property
+    def _key_file(self) -> Path:
+        return self._folder / "key"
+
+    @property
+    def _log(self) -> Path:
+        return self._folder / "log"
+
+
+def _check_deadline(deadline: float, awaited: str, log: Path) -> None:
+    if time.monotonic() > deadline:
+        raise BackEndUnreachableError(f"waited {START_DEADLINE_SECONDS:.0f} s for {awaited}; see {log}")
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    return lines[-1] if lines else f"it wrote nothing to {log}"

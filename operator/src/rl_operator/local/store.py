@@ -1,0 +1,170 @@
+"""The API server of local mode: JSON objects in a folder, with the semantics that a reconcile relies on.
+
+uid, resourceVersion, generation (bumped when the spec changes), deletionTimestamp with finalizers, and garbage
+collection of what an object owned. Every write is a rename, made under one lock that all processes share.
+"""
+
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rl_operator.errors import BackEndUnreachableError, ConflictError, GoneError, NameTakenError
+from rl_operator.local.layout import STATE_DIR_VARIABLE, Layout
+from rl_operator.local.locks import locked
+
+Manifest = dict[str, Any]
+Change = Callable[[Manifest], None]
+"""Edits a manifest in place."""
+
+_OWNED_KINDS = ("Pod", "ConfigMap")
+
+
+class Store:
+    """Objects by kind, namespace and name. Every method may raise BackEndUnreachableError."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+
+    # --- reads --------------------------------------------------------------------------------------------------
+    def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        return _read(self._path(kind, namespace, name))
+
+    def list_all(self, kind: str, namespace: str | None = None, prefix: str = "") -> tuple[Manifest, ...]:
+        """All objects of a kind whose names begin with `prefix`; `namespace` None: of every namespace."""
+        folder = self.layout.objects / kind.lower()
+        paths = sorted(folder.glob(f"{namespace or '*'}/{prefix}*.json"))
+        return tuple(manifest for path in paths if (manifest := _read(path)) is not None)
+
+    def version(self, kind: str, namespace: str, name: str) -> tuple[int, int] | None:
+        """Changes whenever the object is written; costs one `stat`. None: there is no such object."""
+        try:
+            stat = self._path(kind, namespace, name).stat()
+        except OSError:
+            return None
+        return stat.st_ino, stat.st_mtime_ns
+
+    # --- writes -------------------------------------------------------------------------------------------------
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Nobody else writes while the block runs."""
+        with locked(self.layout.lock):
+            yield
+
+    def create(self, manifest: Mapping[str, Any]) -> Manifest:
+        """Raises NameTakenError when the name is in use."""
+        created = _copy(manifest)
+        kind, namespace, name = _identity(created)
+        created["metadata"] |= {
+            "uid": str(uuid.uuid4()),
+            "resourceVersion": "1",
+            "generation": 1,
+            "creationTimestamp": _timestamp(),
+        }
+        with self.exclusive():
+            if self.get(kind, namespace, name) is not None:
+                raise NameTakenError(f"{kind} {namespace}/{name} is there already")
+            _write(self._path(kind, namespace, name), created)
+        return created
+
+    def update(
+        self, kind: str, namespace: str, name: str, change: Change, *, uid: str = "", resource_version: str = ""
+    ) -> Manifest:
+        """Read, change, write.
+
+        Raises GoneError (also when another object took the name of `uid`) and ConflictError (somebody wrote since
+        `resource_version`).
+        """
+        with self.exclusive():
+            current = self._current(kind, namespace, name, uid)
+            if resource_version not in ("", current["metadata"]["resourceVersion"]):
+                raise ConflictError(f"{kind} {namespace}/{name} was written by somebody else in between")
+            return self._replace(current, change)
+
+    def delete(self, kind: str, namespace: str, name: str, *, uid: str = "") -> None:
+        """Remove, or mark for deletion while finalizers hold it. Raises GoneError."""
+        with self.exclusive():
+            self._delete(self._current(kind, namespace, name, uid))
+
+    # --- under the lock -----------------------------------------------------------------------------------------
+    def _current(self, kind: str, namespace: str, name: str, uid: str) -> Manifest:
+        current = self.get(kind, namespace, name)
+        if current is None or uid not in ("", current["metadata"]["uid"]):
+            raise GoneError(f"there is no {kind} {namespace}/{name}")
+        return current
+
+    def _replace(self, current: Manifest, change: Change) -> Manifest:
+        updated = _copy(current)
+        change(updated)
+        if updated == current:
+            return current
+        metadata = updated["metadata"]
+        metadata["resourceVersion"] = str(int(metadata["resourceVersion"]) + 1)
+        if updated.get("spec") != current.get("spec"):
+            metadata["generation"] += 1
+        if "deletionTimestamp" in metadata and not metadata.get("finalizers"):
+            self._remove(updated)
+        else:
+            _write(self._path(*_identity(updated)), updated)
+        return updated
+
+    def _delete(self, current: Manifest) -> None:
+        if current["metadata"].get("finalizers"):
+            self._replace(current, lambda m: m["metadata"].setdefault("deletionTimestamp", _timestamp()))
+        else:
+            self._remove(current)
+
+    def _remove(self, manifest: Manifest) -> None:
+        """Remove an object and everything that it owned."""
+        kind, namespace, name = _identity(manifest)
+        self._path(kind, namespace, name).unlink(missing_ok=True)
+        uid = manifest["metadata"]["uid"]
+        for owned_kind in _OWNED_KINDS:
+            for owned in self.list_all(owned_kind, namespace):
+                if any(owner["uid"] == uid for owner in owned["metadata"].get("ownerReferences", [])):
+                    self._delete(owned)
+
+    def _path(self, kind: str, namespace: str, name: str) -> Path:
+        return self.layout.objects / kind.lower() / namespace / f"{name}.json"
+
+
+def _copy(manifest: Mapping[str, Any]) -> Manifest:
+    copy: Manifest = json.loads(json.dumps(manifest))
+    return copy
+
+
+def _identity(manifest: Manifest) -> tuple[str, str, str]:
+    metadata = manifest["metadata"]
+    return manifest["kind"], metadata["namespace"], metadata["name"]
+
+
+def _timestamp() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _read(path: Path) -> Manifest | None:
+    try:
+        manifest: Manifest = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise BackEndUnreachableError(f"cannot read {path}: {error}") from error
+    return manifest
+
+
+def _write(path: Path, manifest: Manifest) -> None:
+    """Write beside and rename, so that a reader sees the old object or the new one."""
+    draft = path.with_suffix(".tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+        os.replace(draft, path)  # noqa: PTH105 -- the same call, but it says that it overwrites
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise BackEndUnreachableError(
+            f"cannot write {path}: {error.strerror}; free some space, or set {STATE_DIR_VARIABLE} to another folder"
+        ) from error

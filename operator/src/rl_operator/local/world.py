@@ -1,0 +1,111 @@
+"""The local back end as a reconcile sees it."""
+
+import contextlib
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from rl_operator.api.bundled import bundled_catalogue, bundled_runtimes
+from rl_operator.api.catalogue import Catalogue
+from rl_operator.api.names import POD_FINALIZER, RUN_KIND, RUN_LABEL
+from rl_operator.api.run import RunStatus, TrainingRun
+from rl_operator.api.runtime import Runtime
+from rl_operator.errors import GoneError, NameTakenError
+from rl_operator.local.events import Event, append_event
+from rl_operator.local.kubelet import KUBELET_FINALIZER
+from rl_operator.local.store import Manifest, Store
+from rl_operator.status.observation import PodObservation, TrainerStatus, format_time, observe_pod
+
+Key = tuple[str, str]
+
+
+class LocalWorld:
+    """Implements `reconcile.world.World` over a state folder."""
+
+    def __init__(self, store: Store, trainer_status: Callable[[PodObservation], TrainerStatus | None]) -> None:
+        self._store = store
+        self._trainer_status = trainer_status
+        self._runtimes = bundled_runtimes()
+        self._catalogue = bundled_catalogue()
+
+    # --- reads --------------------------------------------------------------------------------------------------
+    def run(self, key: Key) -> TrainingRun | None:
+        manifest = self._store.get(RUN_KIND, *key)
+        return TrainingRun.model_validate(manifest) if manifest else None
+
+    def runtime(self, name: str) -> Runtime | None:
+        return self._runtimes.get(name)
+
+    def runtime_names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._runtimes))
+
+    def catalogue(self, runtime: Runtime) -> Catalogue:  # noqa: ARG002 -- on a cluster it depends on the image
+        return self._catalogue
+
+    def pods(self, key: Key) -> tuple[PodObservation, ...]:
+        return tuple(observe_pod(pod) for pod in pods_of(self._store, key))
+
+    def trainer_status(self, pod: PodObservation) -> TrainerStatus | None:
+        return self._trainer_status(pod)
+
+    async def read_run(self, key: Key) -> TrainingRun | None:
+        return self.run(key)
+
+    async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        return self._store.get("ConfigMap", namespace, name)
+
+    # --- writes -------------------------------------------------------------------------------------------------
+    async def create_child(self, manifest: Mapping[str, Any]) -> None:
+        child = dict(manifest)
+        if child["kind"] == "Pod":
+            finalizers = [*child["metadata"].get("finalizers", []), KUBELET_FINALIZER]
+            child["metadata"] = {**child["metadata"], "finalizers": finalizers}
+        try:
+            self._store.create(child)
+        except NameTakenError:
+            if not self._is_already_there(child):
+                raise
+
+    async def delete_pod(self, pod: PodObservation) -> None:
+        with contextlib.suppress(GoneError):
+            self._store.delete("Pod", pod.namespace, pod.name, uid=pod.uid)
+
+    async def release_pod(self, pod: PodObservation) -> None:
+        def release(manifest: Manifest) -> None:
+            finalizers = manifest["metadata"].get("finalizers", [])
+            manifest["metadata"]["finalizers"] = [name for name in finalizers if name != POD_FINALIZER]
+
+        with contextlib.suppress(GoneError):
+            self._store.update("Pod", pod.namespace, pod.name, release, uid=pod.uid)
+
+    async def write_status(self, run: TrainingRun, status: RunStatus) -> TrainingRun:
+        metadata = run.metadata
+        written = self._store.update(
+            RUN_KIND,
+            metadata.namespace,
+            metadata.name,
+            lambda manifest: manifest.update(status=status.to_wire()),
+            uid=metadata.uid,
+            resource_version=metadata.resource_version,
+        )
+        return TrainingRun.model_validate(written)
+
+    def record_event(self, run: TrainingRun, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        event = Event(format_time(datetime.now(UTC)), kind, reason, message)
+        with contextlib.suppress(OSError):  # an event is news, never a reason to stop
+            append_event(self._store.layout.events(run.metadata.namespace, run.metadata.name), event)
+
+    def _is_already_there(self, child: Manifest) -> bool:
+        metadata = child["metadata"]
+        existing = self._store.get(child["kind"], metadata["namespace"], metadata["name"])
+        if existing is None or "deletionTimestamp" in existing["metadata"]:
+            return False
+        wanted = {owner["uid"] for owner in metadata.get("ownerReferences", [])}
+        return any(owner["uid"] in wanted for owner in existing["metadata"].get("ownerReferences", []))
+
+
+def pods_of(store: Store, key: Key) -> tuple[Manifest, ...]:
+    """All pods that say they are this run's."""
+    namespace, name = key
+    pods = store.list_all("Pod", namespace, prefix=f"{name}-")
+    return tuple(pod for pod in pods if pod["metadata"].get("labels", {}).get(RUN_LABEL) == name)
