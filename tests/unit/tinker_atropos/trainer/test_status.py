@@ -1,0 +1,61 @@
+from itertools import pairwise
+
+from tinker_atropos.trainer.api_client import MetricsRecord
+from tinker_atropos.trainer.status import History, RunStatus, console_line
+
+
+def evaluation(step: int, value: float, **rest: float) -> MetricsRecord:
+    return MetricsRecord(step=step, source="evaluation", metrics={"eval/percent_correct": value, **rest})
+
+
+def test_history_is_bounded_and_keeps_the_whole_run() -> None:
+    history = History(max_points=10)
+    for step in range(1, 101):
+        history.add(step, {"reward/mean": step / 100})
+    steps = [point["step"] for point in history.points]
+    assert 5 <= len(steps) <= 10
+    assert {late - early for early, late in pairwise(steps)} == {16}
+    assert steps[0] == 16
+    assert steps[-1] == 96
+
+
+def test_the_first_evaluation_is_the_baseline_and_stays_it() -> None:
+    status = RunStatus(total_steps=40)
+    interval = {"eval/percent_correct_low": 0.4, "eval/percent_correct_high": 0.6, "eval/n": 400}
+    status.relayed(evaluation(0, 0.5, **interval))
+    status.relayed(evaluation(40, 0.9))
+    assert status.metrics["baselinePercentCorrect"] == 0.5
+    assert status.metrics["baselinePercentCorrectLow"] == 0.4
+    assert status.metrics["baselinePercentCorrectHigh"] == 0.6
+    assert status.metrics["baselinePercentCorrectN"] == 400
+    assert status.metrics["evalPercentCorrect"] == 0.9
+
+
+def test_an_attempt_that_resumed_has_no_baseline_of_its_own() -> None:
+    status = RunStatus(total_steps=40)
+    status.relayed(evaluation(25, 0.8))
+    assert "baselinePercentCorrect" not in status.metrics
+
+
+def test_metrics_of_an_unmodified_environment_are_recognised_by_their_ends() -> None:
+    status = RunStatus(total_steps=40)
+    relayed = {"gsm8k_0_train/percent_correct": 0.25, "gsm8k_0_eval/percent_correct": 0.5, "env/reward_mean": 0.3}
+    status.relayed(MetricsRecord(step=3, source="wandb_log", metrics=relayed))
+    assert status.metrics == {"percentCorrect": 0.25, "evalPercentCorrect": 0.5, "rewardMean": 0.3}
+
+
+def test_a_step_changes_pace_and_metrics() -> None:
+    status = RunStatus(total_steps=4)
+    status.step_trained(1, 2.0, {"train/loss": -0.5, "logprobs/gap": 1e-6, "staleness/mean": 0.5})
+    status.step_trained(2, 4.0, {"reward/mean": 0.5})
+    wire = status.to_wire({"state": "disabled"})
+    assert wire["step"] == 2
+    assert wire["totalSteps"] == 4
+    assert wire["secondsPerStep"] == 2.4
+    assert wire["metrics"] == {"loss": -0.5, "logprobGap": 1e-6, "staleness": 0.5}
+    assert wire["startedAt"].endswith("Z")
+    assert [point["step"] for point in status.history.points] == [1, 2]
+
+
+def test_a_line_says_what_a_step_has() -> None:
+    assert console_line(3, 40, {"reward/mean": 0.5, "time/waiting": 0.25}) == "step 3/40  reward 0.500  waited 0.25 s"

@@ -1,0 +1,144 @@
+"""The trajectory API as the trainer uses it. The api may restart: calls are repeated within a deadline."""
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import httpx
+import orjson
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from tinker_atropos import wire
+from tinker_atropos.errors import InternalError
+from tinker_atropos.settings import DEFAULT_API_URL
+
+RETRY_SECONDS = 60.0
+"""How long the api may be away: it restarts its worker within seconds, and starts beside the trainer."""
+
+BATCH_WAIT_SECONDS = 5
+LEASE_TTL_SECONDS = 15
+
+LeaseState = Literal["starting", "working", "done", "failed"]
+PeerState = Literal["absent", "starting", "working", "done", "failed", "lost"]
+
+Answer = TypeVar("Answer", bound=BaseModel)
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Peer(_Wire):
+    """The environment's side, as its lease says."""
+
+    state: PeerState = "absent"
+    reason: str | None = None
+
+
+class LeaseAnswer(_Wire):
+    peer: Peer
+
+
+class BatchAnswer(_Wire):
+    batch: list[wire.Group] | None
+
+
+class QueueStatus(_Wire):
+    queue_size: int
+
+
+class MetricsRecord(_Wire):
+    """One relayed report: metrics by name, and the step of the environment's clock."""
+
+    step: int | None = None
+    metrics: dict[str, float]
+    source: str
+
+
+class MetricsAnswer(_Wire):
+    records: list[MetricsRecord]
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What the trainer announces. `batch_size` counts sequences; lengths are in tokens."""
+
+    batch_size: int
+    max_token_len: int
+    num_steps: int
+    starting_step: int
+    save_checkpoint_interval: int
+    checkpoint_dir: str
+    wandb_project: str
+    wandb_group: str
+
+
+class ApiClient:
+    """Every method raises InternalError when the api stays away longer than RETRY_SECONDS."""
+
+    def __init__(self, url: str = DEFAULT_API_URL, retry_seconds: float = RETRY_SECONDS) -> None:
+        self._url = url
+        self._retry_seconds = retry_seconds
+        self._client = httpx.AsyncClient(base_url=url, trust_env=False, timeout=30)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def register(self, registration: Registration) -> None:
+        fields = {name: getattr(registration, name) for name in Registration.__slots__}
+        await self._call("POST", "/register", body=fields)
+
+    async def batch(self) -> list[wire.Group] | None:
+        """The next full batch; None when there was none within BATCH_WAIT_SECONDS."""
+        return (await self._ask(BatchAnswer, "GET", "/batch", query={"wait": BATCH_WAIT_SECONDS})).batch
+
+    async def queue_size(self) -> int:
+        """Groups waiting at the api."""
+        return (await self._ask(QueueStatus, "GET", "/status")).queue_size
+
+    async def renew_lease(self, state: LeaseState, reason: str | None = None) -> Peer:
+        body = {"state": state, "reason": reason, "ttl_seconds": LEASE_TTL_SECONDS}
+        return (await self._ask(LeaseAnswer, "PUT", "/rl/lease/trainer", body=body)).peer
+
+    async def report_progress(self, steps_trained: int, *, done: bool, reason: str | None = None) -> None:
+        body = {"steps_trained": steps_trained, "training_done": done, "reason": reason}
+        await self._call("POST", "/rl/progress", body=body)
+
+    async def metrics(self, after: int) -> MetricsAnswer:
+        """The environment's relayed metrics with a sequence number above `after`."""
+        return await self._ask(MetricsAnswer, "GET", "/rl/metrics", query={"after": after})
+
+    async def _ask(self, answer: type[Answer], method: str, path: str, **parts: Any) -> Answer:
+        content = await self._call(method, path, **parts)
+        try:
+            return answer.model_validate_json(content)
+        except ValidationError as error:
+            raise InternalError(f"{method} {self._url}{path} answered what nobody expects: {error}") from None
+
+    async def _call(
+        self, method: str, path: str, *, body: dict[str, Any] | None = None, query: dict[str, int] | None = None
+    ) -> bytes:
+        give_up = time.monotonic() + self._retry_seconds
+        pause = 0.05
+        content = None if body is None else orjson.dumps(body)
+        headers = {"content-type": "application/json"} if content else None
+        while True:
+            try:
+                response = await self._client.request(method, path, content=content, params=query, headers=headers)
+            except httpx.TransportError as error:
+                trouble = f"{type(error).__name__}: {error}"
+            else:
+                if response.is_success:
+                    return response.content
+                trouble = f"HTTP {response.status_code}: {response.text[:200]}"
+                if response.status_code < 500:
+                    raise InternalError(f"{method} {self._url}{path} was refused: {trouble}")
+            if time.monotonic() + pause > give_up:
+                raise InternalError(
+                    f"the trajectory API at {self._url} (RL_API_URL) was away for {self._retry_seconds:g} s "
+                    f"({method} {path}: {trouble})"
+                )
+            await asyncio.sleep(pause)
+            pause = min(1.0, 2 * pause)

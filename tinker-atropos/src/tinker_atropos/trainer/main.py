@@ -1,0 +1,107 @@
+"""The trainer process: its surroundings, its two ports, its signals and its result."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tinker_atropos.config import RunConfig, load_config
+from tinker_atropos.errors import InternalError, RunError
+from tinker_atropos.result import Result
+from tinker_atropos.serving import bind, json_response, ops_app, serve
+from tinker_atropos.settings import Settings
+from tinker_atropos.trainer.result_file import ResultFile
+from tinker_atropos.trainer.stopping import StopRequest
+from tinker_atropos.trainer.wandb_sink import WandbSettings, WandbSink, enabled
+
+logger = logging.getLogger(__name__)
+
+WANDB_CLOSE_SECONDS = 5.0
+
+
+async def run_trainer(settings: Settings, config_path: Path) -> None:
+    """Train one attempt of a run. Raises the RunError that ended it; returns when done or stopped in order."""
+    _prepare_process()
+    results = ResultFile(settings.result_file, Result(attempt=settings.attempt, total_steps=0))
+    try:
+        config = load_config(config_path)
+        results.result = replace(results.result, total_steps=config.env.total_steps)
+        await _serve(settings, config, results)
+    except RunError as error:
+        results.write_failure(error)
+        raise
+    except Exception as error:  # the process's edge: whatever it is, the result says it
+        logger.exception("the trainer failed")
+        failure = InternalError(f"{type(error).__name__}: {error}")
+        results.write_failure(failure)
+        raise failure from error
+
+
+def _prepare_process() -> None:
+    """Quiet logs, and no torch: tinker and transformers would import it where it is installed, for 2 s and 180 MB."""
+    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]  # None makes its import fail, as documented
+    os.environ.setdefault("TINKER_TELEMETRY", "0")
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    logging.getLogger().setLevel(logging.WARNING)
+    logging.getLogger("tinker_atropos").setLevel(logging.INFO)
+
+
+async def _serve(settings: Settings, config: RunConfig, results: ResultFile) -> None:
+    """Hold the ports while the attempt runs."""
+    # The SDK and the tokenizer take a second to import: after the config is known to be good.
+    from tinker_atropos.trainer.inference import InferenceServer, inference_app
+    from tinker_atropos.trainer.prometheus import registry
+    from tinker_atropos.trainer.run import Run
+    from tinker_atropos.trainer.tokenizer import Tokenizer
+
+    stop = StopRequest()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.ask)
+    inference, ops_host, ops_port = settings.inference_address, settings.ops_host, settings.ops_port
+    with (
+        bind(inference.host, inference.port, "RL_INFERENCE_URL") as data_socket,
+        bind(ops_host, ops_port, "RL_OPS_PORT") as ops_socket,
+    ):
+        tokenizer = await asyncio.to_thread(Tokenizer, config.env.tokenizer_name)
+        sink = WandbSink(_wandb_settings(settings, config))
+        run = Run(settings, config, results, sink, stop)
+
+        async def show_history(_request: Request) -> Response:
+            return json_response({"points": run.status.history.points})
+
+        inference_server = InferenceServer(run.generator, tokenizer, config.env.max_token_length)
+        ops = ops_app(
+            run.unready,
+            lambda: run.status.to_wire(sink.to_wire()),
+            [Route("/history", show_history)],
+            registry(run.status, run.generator.totals),
+        )
+        async with serve(inference_app(inference_server), data_socket), serve(ops, ops_socket):
+            sink.start()
+            try:
+                await run.attempt(os.environ.get("TINKER_BASE_URL"), tokenizer.encode("hi"))
+            except RunError as error:
+                await run.fail(error)
+                raise
+            finally:
+                await asyncio.to_thread(sink.close, WANDB_CLOSE_SECONDS)
+                await run.api.close()
+
+
+def _wandb_settings(settings: Settings, config: RunConfig) -> WandbSettings | None:
+    if not enabled(os.environ):
+        return None
+    return WandbSettings(
+        run_id=settings.wandb_run_id,
+        project=config.tinker.wandb_project,
+        group=config.tinker.wandb_group,
+        name=config.tinker.wandb_run_name or settings.run_name,
+        config=config.model_dump(mode="json"),
+    )

@@ -1,0 +1,61 @@
+"""The policy that inference samples from: a frozen snapshot of the weights and the step it was taken after."""
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from tinker_atropos.trainer.rollouts import Floats, Ints
+
+StopReason = Literal["stop", "length"]
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingSettings:
+    """How to sample. `stop=None` ends at the model's EOS; `seed=None` lets the backend choose."""
+
+    max_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = -1
+    stop: tuple[str, ...] | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One generated sequence, EOS included where it was generated, and its logprobs."""
+
+    tokens_T: Ints
+    logprobs_T: Floats
+    stop_reason: StopReason
+
+
+class Sampler(Protocol):
+    """Samples from one snapshot of the weights."""
+
+    async def sample(self, prompt_T: Ints, n: int, settings: SamplingSettings) -> list[Sample]:
+        """Sample n sequences. Raises SampleRefusedError, or a RunError when the run cannot go on."""
+        ...
+
+
+class SampleRefusedError(Exception):
+    """The backend refused this one request; others may succeed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    step: int
+    sampler: Sampler
+
+
+class CurrentPolicy:
+    """The newest policy. One assignment swaps it: a request keeps the policy it began with."""
+
+    def __init__(self) -> None:
+        self._policy: Policy | None = None
+
+    @property
+    def latest(self) -> Policy | None:
+        return self._policy
+
+    def swap(self, policy: Policy) -> None:
+        self._policy = policy

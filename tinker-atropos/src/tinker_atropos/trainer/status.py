@@ -1,0 +1,124 @@
+"""What the trainer tells of itself: `/status`, `/history` and the few metrics of the result."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from tinker_atropos.trainer.api_client import MetricsRecord
+
+Phase = Literal["starting", "sampling", "training", "saving", "done"]
+
+MAX_POINTS = 500
+PACE_SMOOTHING = 0.2
+"""Weight of the newest step in secondsPerStep."""
+
+_FROM_TRAINING = {"train/loss": "loss", "logprobs/gap": "logprobGap", "staleness/mean": "staleness"}
+_EVALUATION = "eval/percent_correct"
+_FROM_EVALUATION = {
+    "eval/percent_correct": "PercentCorrect",
+    "eval/percent_correct_low": "PercentCorrectLow",
+    "eval/percent_correct_high": "PercentCorrectHigh",
+    "eval/n": "PercentCorrectN",
+}
+
+
+class History:
+    """A series of at most MAX_POINTS points over the whole run: when full, every second point goes, and from then on
+    every second step is kept.
+    """
+
+    def __init__(self, max_points: int = MAX_POINTS) -> None:
+        self._max_points = max_points
+        self._stride = 1
+        self.points: list[dict[str, float]] = []
+
+    def add(self, step: int, metrics: Mapping[str, float]) -> None:
+        if step % self._stride:
+            return
+        self.points.append({"step": step, **metrics})
+        if len(self.points) > self._max_points:
+            self._stride *= 2
+            self.points = [point for point in self.points if point["step"] % self._stride == 0]
+
+
+@dataclass(slots=True)
+class RunStatus:
+    """The run as it stands. Metrics carry the CR's names; fractions are 0 to 1."""
+
+    total_steps: int
+    phase: Phase = "starting"
+    step: int = 0
+    started_at: float = field(default_factory=time.time)
+    last_step_at: float | None = None
+    seconds_per_step: float | None = None
+    training_run_id: str | None = None
+    checkpoint: dict[str, Any] | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    queued_groups: int = 0
+    history: History = field(default_factory=History)
+
+    def step_trained(self, step: int, seconds: float, metrics: Mapping[str, float]) -> None:
+        """Note a finished step that took `seconds`."""
+        self.step = step
+        self.last_step_at = time.time()
+        previous = self.seconds_per_step
+        self.seconds_per_step = seconds if previous is None else previous + PACE_SMOOTHING * (seconds - previous)
+        self.metrics |= {ours: metrics[name] for name, ours in _FROM_TRAINING.items() if name in metrics}
+        self.history.add(step, {**metrics, **self.metrics})
+
+    def relayed(self, record: MetricsRecord) -> None:
+        """Note what the environment reported."""
+        for name, value in record.metrics.items():
+            if name == "env/reward_mean":
+                self.metrics["rewardMean"] = value
+            elif name == "env/percent_correct" or name.endswith("train/percent_correct"):
+                self.metrics["percentCorrect"] = value
+            elif name.endswith(_EVALUATION):
+                self._evaluated(record, name.removesuffix(_EVALUATION))
+
+    def _evaluated(self, record: MetricsRecord, prefix: str) -> None:
+        """Take over one evaluation; the one of step 0 is the baseline too."""
+        found = {
+            ours: record.metrics[prefix + name]
+            for name, ours in _FROM_EVALUATION.items()
+            if prefix + name in record.metrics
+        }
+        for label in ("eval", "baseline") if record.step == 0 else ("eval",):
+            self.metrics |= {f"{label}{name}": value for name, value in found.items()}
+
+    def to_wire(self, wandb: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "phase": self.phase,
+            "step": self.step,
+            "totalSteps": self.total_steps,
+            "startedAt": _timestamp(self.started_at),
+            "lastStepAt": _timestamp(self.last_step_at),
+            "secondsPerStep": self.seconds_per_step and round(self.seconds_per_step, 3),
+            "trainingRunId": self.training_run_id,
+            "checkpoint": self.checkpoint,
+            "metrics": self.metrics,
+            "wandb": wandb,
+            "queue": {"groups": self.queued_groups, "oldestStep": None},
+        }
+
+
+def console_line(step: int, total_steps: int, metrics: Mapping[str, float]) -> str:
+    """One line per step; figures that a step does not have are left out."""
+    figures: list[tuple[str, str, Callable[[float], str]]] = [
+        ("reward", "reward/mean", "{:.3f}".format),
+        ("loss", "train/loss", "{:+.4f}".format),
+        ("staleness", "staleness/mean", "{:.1f}".format),
+        ("gap", "logprobs/gap", "{:.1e}".format),
+        ("waited", "time/waiting", "{:.2f} s".format),
+        ("trained", "time/training", "{:.2f} s".format),
+    ]
+    shown = [f"{label} {show(metrics[name])}" for label, name, show in figures if name in metrics]
+    return f"step {step}/{total_steps}  " + "  ".join(shown)
+
+
+def _timestamp(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
