@@ -1,0 +1,133 @@
+"""A trajectory API on a real loopback port, inside the test's event loop, with a clock that the test turns."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tinker_atropos.serving import bind, serve
+from tinker_atropos.trajectory_api.app import trajectory_app
+from tinker_atropos.trajectory_api.journal import Journal
+from tinker_atropos.trajectory_api.service import TrajectoryService
+
+MAX_BYTES = 2**28
+
+
+@dataclass
+class Clock:
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Api:
+    http: httpx.AsyncClient
+    service: TrajectoryService
+    clock: Clock
+    url: str
+    folder: Path
+
+    async def get(self, path: str, body: Any = None) -> Any:
+        answer = await self.http.request("GET", path, json=body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def post(self, path: str, body: Any) -> Any:
+        answer = await self.http.post(path, json=body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def lease(self, role: str, state: str, reason: str | None = None) -> Any:
+        answer = await self.http.put(f"/rl/lease/{role}", json={"state": state, "reason": reason, "ttl_seconds": 15})
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def begin(self, **registration: Any) -> int:
+        """A trainer registers and asks for its first batch; an environment registers. Returns its env_id."""
+        await self.post("/register", trainer_registration(**registration))
+        assert await self.get("/batch") == {"batch": None}
+        return int((await self.post("/register-env", env_registration()))["env_id"])
+
+
+StartApi = Callable[..., AbstractAsyncContextManager[Api]]
+
+
+@pytest.fixture
+def start_api(tmp_path: Path) -> StartApi:
+    """Start an api on the test's folder; starting again on the same folder is a restart."""
+
+    @asynccontextmanager
+    async def start(clock: Clock | None = None, max_bytes: int = MAX_BYTES) -> AsyncIterator[Api]:
+        clock = clock or Clock()
+        journal = Journal(tmp_path / "api", max_bytes)
+        service = TrajectoryService(journal, clock)
+        try:
+            async with serve(trajectory_app(service), bind("127.0.0.1", 0, "RL_API_URL")) as port:
+                url = f"http://127.0.0.1:{port}"
+                async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=30) as http:
+                    yield Api(http, service, clock, url, tmp_path)
+        finally:
+            service.close()
+            journal.close()
+
+    return start
+
+
+@pytest.fixture
+async def api(start_api: StartApi) -> AsyncIterator[Api]:
+    async with start_api() as started:
+        yield started
+
+
+def trainer_registration(**changes: Any) -> dict[str, Any]:
+    return {
+        "wandb_group": "group",
+        "wandb_project": "project",
+        "batch_size": 4,
+        "max_token_len": 128,
+        "checkpoint_dir": "/checkpoints",
+        "save_checkpoint_interval": 5,
+        "starting_step": 0,
+        "num_steps": 10,
+    } | changes
+
+
+def env_registration(**changes: Any) -> dict[str, Any]:
+    return {
+        "max_token_length": 128,
+        "desired_name": "sort",
+        "weight": 1.0,
+        "group_size": 2,
+        "min_batch_allocation": None,
+    } | changes
+
+
+def group(size: int = 2, *, first_token: int = 7, env_id: int | None = 0, **changes: Any) -> dict[str, Any]:
+    """A group of `size` sequences; `first_token` tells groups apart."""
+    return {
+        "tokens": [[first_token, 5, 6]] * size,
+        "masks": [[-100, 5, 6]] * size,
+        "scores": [float(index) for index in range(size)],
+        "inference_logprobs": [[1.0, -0.5, -0.25]] * size,
+        "env_id": env_id,
+    } | changes
+
+
+@dataclass
+class Builders:
+    """The request bodies of the protocol, valid unless a test changes them."""
+
+    trainer_registration: Callable[..., dict[str, Any]] = field(default=trainer_registration)
+    env_registration: Callable[..., dict[str, Any]] = field(default=env_registration)
+    group: Callable[..., dict[str, Any]] = field(default=group)
+
+
+@pytest.fixture
+def build() -> Builders:
+    return Builders()

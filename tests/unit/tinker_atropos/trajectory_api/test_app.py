@@ -1,0 +1,372 @@
+"""Every route, over real HTTP: what clients of atroposlib 0.4.0 rely on, and the extensions."""
+
+import asyncio
+import gzip
+import json
+
+import httpx
+import pytest
+
+# Before a trainer has registered.
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "expected"),
+    [
+        ("/", None, {"message": "trajectory API (atroposlib 0.4.0 protocol)"}),
+        ("/wandb_info", None, {"group": None, "project": None}),
+        ("/info", None, {"batch_size": -1, "max_token_len": -1}),
+        ("/status", None, {"current_step": 0, "queue_size": 0}),
+        ("/batch", None, {"batch": None, "message": "no trainer has registered; POST /register first"}),
+        ("/rl/metrics", None, {"records": [], "last": 0}),
+    ],
+)
+async def test_get_before_registration(api, path, body, expected) -> None:
+    assert await api.get(path, body) == expected
+
+
+async def test_an_environment_waits_until_the_trainer_asks_for_its_first_batch(api, build) -> None:
+    waiting = {"status": "wait for trainer to start"}
+    assert await api.post("/register-env", build.env_registration()) == waiting
+    answer = await api.post("/register", build.trainer_registration())
+    assert isinstance(answer["uuid"], int)
+    assert await api.post("/register-env", build.env_registration()) == waiting
+    await api.get("/batch")
+    assert await api.post("/register-env", build.env_registration()) == {
+        "status": "success",
+        "env_id": 0,
+        "wandb_name": "sort_0",
+        "checkpoint_dir": "/checkpoints",
+        "starting_step": 0,
+        "checkpoint_interval": 5,
+        "num_steps": 10,
+    }
+
+
+async def test_groups_sent_before_registration_are_kept(api, build) -> None:
+    assert await api.post("/scored_data", build.group(first_token=1)) == {"status": "received"}
+    await api.post("/scored_data", build.group(first_token=2))
+    await api.post("/register", build.trainer_registration())
+    batch = (await api.get("/batch"))["batch"]
+    assert [group["tokens"][0][0] for group in batch] == [1, 2]
+
+
+async def test_registration_drops_waiting_groups_that_no_batch_can_hold(api, build) -> None:
+    await api.post("/scored_data", build.group(size=8))
+    await api.post("/register", build.trainer_registration(batch_size=4))
+    assert (await api.get("/status"))["queue_size"] == 0
+    assert api.service.refused == {"larger_than_batch": 1}
+
+
+# Registration and status.
+
+
+async def test_what_a_registered_trainer_said_is_answered(api) -> None:
+    await api.begin(wandb_group="g1", wandb_project="p1", batch_size=6, max_token_len=99)
+    assert await api.get("/wandb_info") == {"group": "g1", "project": "p1"}
+    assert await api.get("/info") == {"batch_size": 6, "max_token_len": 99}
+
+
+async def test_status_env_takes_its_json_body_with_get(api, build) -> None:
+    env_id = await api.begin()
+    await api.post("/scored_data", build.group())
+    assert await api.get("/status-env", {"env_id": env_id}) == {
+        "current_step": 0,
+        "queue_size": 1,
+        "unallocated_fraction": 1.0,
+        "self_queue_size": 1,
+        "max_group_size": 2,
+        "env_weight": 1.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "named"),
+    [
+        ("GET", "/status-env", {"env_id": 5}, 404, "env_id 5"),
+        ("GET", "/status-env", {}, 422, "env_id"),
+        ("POST", "/register", {}, 422, "wandb_group"),
+        ("POST", "/register-env", {"max_token_length": 1, "group_size": 0}, 422, "group_size"),
+        ("POST", "/scored_data", {"tokens": [[1]], "masks": [[1]]}, 422, "scores"),
+        ("POST", "/rl/progress", {"steps_trained": -1}, 422, "steps_trained"),
+        ("POST", "/rl/metrics", {"metrics": {"a": "x"}, "source": "s"}, 422, "metrics.a"),
+        ("PUT", "/rl/lease/trainer", {"state": "asleep"}, 422, "state"),
+        ("PUT", "/rl/lease/cook", {"state": "working"}, 404, "'cook'"),
+        ("GET", "/batch?wait=soon", None, 422, "wait"),
+        ("GET", "/batch?wait=-1", None, 422, "wait"),
+        ("GET", "/rl/metrics?after=inf", None, 422, "after"),
+        ("GET", "/reset_data", None, 404, ""),
+        ("DELETE", "/register", None, 405, ""),
+    ],
+)
+async def test_wrong_requests_name_what_is_wrong(api, *, method, path, body, status, named) -> None:
+    await api.begin()
+    answer = await api.http.request(method, path, json=body)
+    assert (answer.status_code, named in answer.text) == (status, True), answer.text
+
+
+async def test_no_header_lets_a_browser_of_another_origin_in(api) -> None:
+    answer = await api.http.get("/", headers={"origin": "http://elsewhere.example"})
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+async def test_environments_without_a_name_get_one(api, build) -> None:
+    await api.begin()
+    answer = await api.post("/register-env", build.env_registration(desired_name=None))
+    assert answer["wandb_name"] == "environment_0"
+
+
+async def test_a_second_live_environment_gets_the_next_number(api, build) -> None:
+    await api.begin()
+    answer = await api.post("/register-env", build.env_registration())
+    assert (answer["env_id"], answer["wandb_name"]) == (1, "sort_1")
+
+
+async def test_an_environment_that_comes_back_takes_its_old_place(api, build) -> None:
+    await api.begin()
+    api.clock.now += 15.1
+    answer = await api.post("/register-env", build.env_registration())
+    assert (answer["env_id"], answer["wandb_name"]) == (0, "sort_0")
+
+
+async def test_the_last_environment_can_disconnect_and_still_ask(api) -> None:
+    env_id = await api.begin()
+    assert await api.post("/disconnect-env", {"env_id": env_id}) == {"status": "success"}
+    assert (await api.get("/status-env", {"env_id": env_id}))["env_weight"] == 1.0
+    assert await api.post("/disconnect-env", {"env_id": 9}) == {
+        "status": "failure",
+        "error": "env_id 9 is not registered",
+    }
+
+
+# Groups.
+
+
+async def test_batches_leave_in_the_order_in_which_groups_came(api, build) -> None:
+    await api.begin(num_steps=100)
+    for number in range(6):
+        await api.post("/scored_data", build.group(first_token=number))
+    order = []
+    while (batch := (await api.get("/batch"))["batch"]) is not None:
+        assert sum(len(group["tokens"]) for group in batch) == 4
+        order += [group["tokens"][0][0] for group in batch]
+    assert order == [0, 1, 2, 3, 4, 5]
+
+
+async def test_a_group_comes_back_as_it_was_sent(api, build) -> None:
+    await api.begin(batch_size=2)
+    sent = build.group(
+        messages=[[{"role": "user", "content": "größer"}], []],
+        overrides=[{"set_advantage_to_zero": True}, {}],
+        generation_params={"temperature": 1.0},
+        ref_logprobs=None,
+        field_of_a_later_version=[1],
+    )
+    await api.post("/scored_data", sent)
+    assert (await api.get("/batch"))["batch"] == [sent]
+
+
+async def test_gzip_bodies(api, build) -> None:
+    await api.begin(batch_size=2)
+    sent = build.group()
+    body = gzip.compress(json.dumps(sent).encode())
+    answer = await api.http.post("/scored_data", content=body, headers={"content-encoding": "gzip"})
+    assert answer.json() == {"status": "received"}
+    assert await api.get("/latest_example") == sent
+    assert (await api.get("/batch"))["batch"] == [sent]
+
+
+async def test_latest_example(api, build) -> None:
+    assert (await api.get("/latest_example"))["tokens"] == []
+    await api.begin()
+    for number in (1, 2):
+        await api.post("/scored_data", build.group(first_token=number))
+    await api.get("/batch")
+    await api.post("/rl/progress", {"steps_trained": 1})
+    assert (await api.get("/latest_example"))["tokens"][0][0] == 2
+
+
+async def test_odd_sizes_wait_until_they_sum_to_the_group_size(api, build) -> None:
+    await api.post("/register", build.trainer_registration())
+    await api.get("/batch")
+    await api.post("/register-env", build.env_registration(group_size=4))
+    assert await api.post("/scored_data", build.group(size=3, first_token=1)) == {
+        "status": "buffered",
+        "buffer_size": 3,
+    }
+    assert (await api.get("/batch"))["batch"] is None
+    assert await api.post("/scored_data", build.group(size=1, first_token=2)) == {
+        "status": "buffered",
+        "buffer_size": 0,
+    }
+    assert [len(group["tokens"]) for group in (await api.get("/batch"))["batch"]] == [3, 1]
+
+
+async def test_a_list_of_groups(api, build) -> None:
+    await api.begin()
+    groups = [build.group(first_token=1), build.group(size=1), build.group(first_token=2)]
+    assert await api.post("/scored_data_list", groups) == {
+        "status": "received",
+        "groups_processed": 3,
+        "buffered": 1,
+        "last_buffer_size": 1,
+    }
+    assert [group["tokens"][0][0] for group in (await api.get("/batch"))["batch"]] == [1, 2]
+
+
+async def test_good_groups_of_a_list_survive_bad_ones(api, build) -> None:
+    await api.begin()
+    answer = await api.post("/scored_data_list", [build.group(scores=[1.0]), build.group(), build.group()])
+    assert answer == {
+        "status": "received",
+        "groups_processed": 2,
+        "refused": ["scores has 1 entries for 2 sequences of tokens"],
+    }
+    assert api.service.refused == {"shape": 1}
+    assert len((await api.get("/batch"))["batch"]) == 2
+
+
+async def test_an_empty_list_is_received(api) -> None:
+    assert await api.post("/scored_data_list", []) == {"status": "received", "groups_processed": 0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "message"),
+    [
+        ({"tokens": []}, "tokens", "tokens: List should have at least 1 item"),
+        ({"tokens": [[1, -2, 3], [1, 2, 3]]}, "tokens", "tokens.0.1: Input should be greater than or equal to 0"),
+        ({"tokens": [[], []]}, "shape", "tokens[0] is empty"),
+        ({"masks": [[1, 2, 3]]}, "shape", "masks has 1 entries for 2 sequences"),
+        ({"masks": [[1, 2, 3], [1]]}, "shape", "masks[1] has 1 positions, tokens[1] has 3"),
+        ({"scores": [0.0, float("nan")]}, "scores", "scores.1: Input should be a valid number"),
+        ({"scores": ["high", 1]}, "scores", "scores.0: Input should be a valid number"),
+        ({"env_id": "first"}, "env_id", "env_id: Input should be a valid integer"),
+    ],
+)
+async def test_a_bad_group_is_refused_by_name_and_counted(api, build, changes, reason, message) -> None:
+    await api.begin()
+    body = json.dumps(build.group(**changes))  # the standard encoder writes NaN, as BaseEnv does
+    answer = await api.http.post("/scored_data", content=body)
+    assert (answer.status_code, message in answer.json()["detail"]) == (422, True), answer.text
+    assert api.service.refused == {reason: 1}
+
+
+async def test_a_group_larger_than_a_batch_is_refused(api, build) -> None:
+    await api.begin(batch_size=4)
+    answer = await api.http.post("/scored_data", json=build.group(size=5))
+    assert answer.status_code == 422
+    assert answer.json()["detail"] == "tokens has 5 sequences; a batch holds 4 (batch_size)"
+
+
+async def test_numbers_that_json_lacks_do_not_spoil_a_batch(api, build) -> None:
+    await api.begin(batch_size=2)
+    body = json.dumps(build.group(generation_params={"top_p": float("inf")}, messages=["NaN is a word"]))
+    assert (await api.http.post("/scored_data", content=body)).status_code == 200
+    (group,) = (await api.get("/batch"))["batch"]
+    assert group["generation_params"] == {"top_p": None}
+    assert group["messages"] == ["NaN is a word"]
+
+
+# Waiting for a batch.
+
+
+async def test_a_waiting_trainer_gets_the_batch_when_it_is_full(api, build) -> None:
+    await api.begin()
+    waiting = asyncio.create_task(api.get("/batch?wait=20"))
+    await api.post("/scored_data", build.group())
+    assert not waiting.done()
+    await api.post("/scored_data", build.group())
+    async with asyncio.timeout(5):
+        assert len((await waiting)["batch"]) == 2
+
+
+async def test_a_wait_ends_without_a_batch(api) -> None:
+    await api.begin()
+    async with asyncio.timeout(5):
+        assert await api.get("/batch?wait=0.05") == {"batch": None}
+
+
+async def test_a_batch_is_not_given_to_a_client_that_left(api, build) -> None:
+    await api.begin()
+    async with httpx.AsyncClient(base_url=api.url, trust_env=False) as leaving:
+        with pytest.raises(httpx.ReadTimeout):
+            await leaving.get("/batch?wait=20", timeout=0.2)
+    await api.post("/scored_data_list", [build.group(), build.group()])
+    assert len((await api.get("/batch?wait=5"))["batch"]) == 2
+
+
+async def test_one_batch_goes_to_one_of_two_waiting_clients(api, build) -> None:
+    await api.begin()
+    waiting = [asyncio.create_task(api.get("/batch?wait=0.5")) for _ in range(2)]
+    await api.post("/scored_data_list", [build.group(), build.group()])
+    batches = [(await task)["batch"] for task in waiting]
+    assert sorted(batch is None for batch in batches) == [False, True]
+
+
+# Leases, progress, metrics.
+
+
+async def test_each_side_sees_the_other(api) -> None:
+    first = await api.lease("trainer", "starting")
+    assert first == {
+        "self": {"state": "starting", "reason": None},
+        "peer": {"state": "absent", "reason": None},
+        "run_over": False,
+        "current_step": 0,
+        "total_steps": None,
+    }
+    await api.begin(num_steps=10)
+    answer = await api.lease("environment", "failed", "the reward raised ValueError")
+    assert (answer["peer"]["state"], answer["total_steps"]) == ("starting", 10)
+    answer = await api.lease("trainer", "working")
+    assert answer["peer"] == {"state": "failed", "reason": "the reward raised ValueError"}
+    assert answer["run_over"] is False, "the trainer decides what an environment's death means"
+
+
+@pytest.mark.parametrize(("state", "silence"), [("failed", 0.0), ("working", 15.1)])
+async def test_a_trainer_that_is_gone_ends_the_run(api, state, silence) -> None:
+    env_id = await api.begin(num_steps=10)
+    await api.lease("trainer", state, "out of memory")
+    api.clock.now += silence
+    answer = await api.lease("environment", "working")
+    assert answer["run_over"] is True
+    assert (await api.get("/status-env", {"env_id": env_id}))["current_step"] == 11
+    assert await api.get("/status") == {"current_step": 11, "queue_size": 0}
+
+
+async def test_steps_count_as_trained_not_as_formed(api, build) -> None:
+    env_id = await api.begin()
+    await api.post("/scored_data_list", [build.group()] * 4)
+    await api.get("/batch")
+    assert (await api.get("/status-env", {"env_id": env_id}))["current_step"] == 0
+    assert await api.post("/rl/progress", {"steps_trained": 1}) == {"current_step": 1}
+    assert (await api.get("/status-env", {"env_id": env_id}))["current_step"] == 1
+
+
+async def test_a_late_repeated_report_does_not_turn_the_run_back(api) -> None:
+    await api.begin()
+    await api.post("/rl/progress", {"steps_trained": 2})
+    assert await api.post("/rl/progress", {"steps_trained": 1}) == {"current_step": 2}
+
+
+async def test_training_done_ends_the_run_with_its_reason(api) -> None:
+    env_id = await api.begin(num_steps=10)
+    await api.post("/rl/progress", {"steps_trained": 10, "training_done": True})
+    assert (await api.get("/status-env", {"env_id": env_id}))["current_step"] == 11
+    answer = await api.lease("environment", "working")
+    assert (answer["run_over"], answer["current_step"]) == (True, 10)
+    assert api.service.over_reason() == "training is done"
+
+
+async def test_metrics_are_relayed_in_order(api) -> None:
+    for step in (0, 1):
+        report = {"step": step, "metrics": {"env/reward_mean": 0.5 + step}, "source": "runner"}
+        assert await api.post("/rl/metrics", report) == {"seq": step + 1}
+    answer = await api.get("/rl/metrics")
+    assert answer["last"] == 2
+    assert [record["metrics"] for record in answer["records"]] == [
+        {"env/reward_mean": 0.5},
+        {"env/reward_mean": 1.5},
+    ]
+    assert [record["seq"] for record in (await api.get("/rl/metrics?after=1"))["records"]] == [2]
+    assert await api.get("/rl/metrics?after=2") == {"records": [], "last": 2}

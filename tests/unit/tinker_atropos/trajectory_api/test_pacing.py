@@ -1,0 +1,129 @@
+"""What environments are told, checked with BaseEnv's own rules for pausing and ending."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tinker_atropos.trajectory_api.leases import LeaseView
+from tinker_atropos.trajectory_api.pacing import over_reason, pace, status_of_env
+from tinker_atropos.trajectory_api.records import GroupCount, RegisteredEnv
+from tinker_atropos.trajectory_api.requests import EnvRegistration, ProgressReport, Registration
+
+WORKING = LeaseView("working")
+
+
+def registration(batch_size: int = 32, num_steps: int = 10) -> Registration:
+    return Registration(
+        wandb_group="g",
+        wandb_project="p",
+        batch_size=batch_size,
+        max_token_len=100,
+        checkpoint_dir="",
+        save_checkpoint_interval=0,
+        starting_step=0,
+        num_steps=num_steps,
+    )
+
+
+def environment(env_id: int = 0, group_size: int = 8, weight: float = 1.0, share: float | None = None) -> RegisteredEnv:
+    body = EnvRegistration(max_token_length=10, weight=weight, group_size=group_size, min_batch_allocation=share)
+    return RegisteredEnv(env_id, f"env_{env_id}", connected=True, registration=body)
+
+
+def ends(status: dict[str, float | int], total_steps: int, group_size: int, batch_size: int) -> bool:
+    """BaseEnv.env_manager's rule (base.py:1198-1205)."""
+    return status["current_step"] + status["queue_size"] * group_size // batch_size > total_steps
+
+
+def starts_rollouts(
+    status: dict[str, float | int], max_batches_offpolicy: int, group_size: int, batch_size: int, share: float | None
+) -> bool:
+    """BaseEnv's rules for a full queue and for its number of workers (base.py:1079-1120, 1209-1245)."""
+    derived_batch_size = int(batch_size * (status["unallocated_fraction"] + (share or 0.0)))
+    full = status["queue_size"] * group_size >= max_batches_offpolicy * batch_size and share is None
+    workers = max_batches_offpolicy * derived_batch_size // group_size - status["queue_size"]
+    return not full and workers > 0
+
+
+@pytest.mark.parametrize(
+    ("progress", "trainer", "expected"),
+    [
+        ({"steps_trained": 3}, WORKING, None),
+        ({"steps_trained": 3}, LeaseView("absent"), None),
+        ({"steps_trained": 3, "training_done": True}, WORKING, "training is done"),
+        ({"steps_trained": 3, "training_done": True, "reason": "stopped"}, WORKING, "stopped"),
+        ({"steps_trained": 3}, LeaseView("lost", "silent"), "the trainer is lost: silent"),
+        ({"steps_trained": 3}, LeaseView("failed"), "the trainer is failed"),
+        ({"steps_trained": 3}, LeaseView("done"), "the trainer is done"),
+    ],
+)
+def test_over_reason(progress, trainer, expected) -> None:
+    assert over_reason(ProgressReport(**progress), trainer) == expected
+
+
+@given(
+    steps_trained=st.integers(0, 10),
+    queued=st.integers(0, 60),
+    delivered=st.integers(0, 4),
+    starving=st.booleans(),
+    max_batches_offpolicy=st.integers(1, 5),
+    share=st.sampled_from([None, 0.25, 1.0]),
+)
+def test_an_environment_never_ends_early_and_never_makes_surplus(
+    *, steps_trained: int, queued: int, delivered: int, starving: bool, max_batches_offpolicy: int, share: float | None
+) -> None:
+    counts = [GroupCount("queued", 0, 8, queued), GroupCount("delivered", 0, 8, delivered)]
+    progress = ProgressReport(steps_trained=steps_trained)
+    current = pace(registration(), progress, counts, over=False, starving=starving)
+    env = environment(share=share)
+    status = status_of_env(env, [env], counts, 32, current)
+    works = starts_rollouts(status, max_batches_offpolicy, 8, 32, share)
+    steps_left = 10 - steps_trained
+    assert not ends(status, 10, 8, 32)
+    if starving and steps_left and share is None:
+        assert works, "a trainer that waits in vain is never answered by a pause"
+    elif not starving and (queued + delivered) * 8 >= steps_left * 32:
+        assert not works, "nobody pays for groups that will not be trained"
+
+
+@given(queued=st.integers(0, 60), steps_trained=st.integers(0, 10))
+def test_an_environment_ends_when_the_run_is_over(queued: int, steps_trained: int) -> None:
+    counts = [GroupCount("queued", 0, 8, queued)]
+    current = pace(registration(), ProgressReport(steps_trained=steps_trained), counts, over=True, starving=True)
+    status = status_of_env(environment(), [], counts, 32, current)
+    assert ends(status, 10, 8, 32)
+    assert not starts_rollouts(status, 3, 8, 32, None)
+
+
+def test_odd_sizes_that_form_no_batch_do_not_pause_the_environment() -> None:
+    counts = [GroupCount("queued", 0, 12, 1), GroupCount("queued", 0, 8, 3)]  # 36 sequences, none sum to 32
+    current = pace(registration(), ProgressReport(steps_trained=0), counts, over=False, starving=True)
+    status = status_of_env(environment(), [], counts, 32, current)
+    assert starts_rollouts(status, 1, 8, 32, None)
+
+
+def test_before_a_registration_only_the_queue_is_known() -> None:
+    counts = [GroupCount("queued", 0, 8, 3)]
+    current = pace(None, ProgressReport(steps_trained=0), counts, over=False, starving=False)
+    assert (current.current_step, current.queue_size(24, 8)) == (0, 3)
+
+
+def test_weights_and_minimum_shares_of_several_environments() -> None:
+    first, second = environment(0, weight=3.0), environment(1, weight=1.0, share=0.25)
+    counts = [GroupCount("queued", 0, 8, 2), GroupCount("queued", 1, 8, 3), GroupCount("buffered", 0, 3, 1)]
+    current = pace(registration(), ProgressReport(steps_trained=0), counts, over=False, starving=False)
+    assert status_of_env(first, [first, second], counts, 32, current) == {
+        "current_step": 0,
+        "queue_size": 4,  # its own 16 sequences, and of the other's 24 what is beyond its minimum of 8
+        "unallocated_fraction": 0.75,
+        "self_queue_size": 2,
+        "max_group_size": 8,
+        "env_weight": 0.75,
+    }
+
+
+def test_an_environment_of_no_weight_is_not_starved() -> None:
+    idle, busy = environment(0, weight=0.0), environment(1)
+    current = pace(registration(), ProgressReport(steps_trained=0), [], over=False, starving=False)
+    assert status_of_env(idle, [idle, busy], [], 32, current)["env_weight"] == 0.01
+    assert status_of_env(idle, [idle], [], 32, current)["env_weight"] == 1.0
