@@ -1,0 +1,40 @@
+"""`python -m rl_operator`: the operator process.
+
+Exit codes: 0 stopped by a signal; 2 bad flags or kubeconfig; 3 the cluster cannot be served (not reachable, access
+refused, CRDs missing); 1 anything else.
+"""
+
+import asyncio
+import logging
+import sys
+
+from rl_operator.cluster.connection import ConnectionSettingsError
+from rl_operator.errors import OperatorError
+from rl_operator.handlers.logs import configure_logging
+from rl_operator.handlers.operator import run_operator
+from rl_operator.settings import OperatorSettings
+
+log = logging.getLogger("rl_operator")
+
+
+def main() -> int:
+    settings = OperatorSettings.from_command_line(sys.argv[1:])
+    configure_logging(settings.log_format, settings.log_level)
+    code = 0
+    try:
+        asyncio.run(run_operator(settings))
+    except* ConnectionSettingsError as errors:
+        code = _explain(errors, 2)
+    except* OperatorError as errors:
+        code = _explain(errors, 3)
+    return code
+
+
+def _explain(errors: BaseExceptionGroup[OperatorError], code: int) -> int:
+    for error in errors.exceptions:
+        log.error("%s", error)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,169 @@
+"""The only door to the API server: deadlines on every call, errors translated once, one pool of connections."""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Literal, Self
+from urllib.parse import urlencode
+
+import aiohttp
+import orjson
+from kubernetes.aio.client.api_client import ApiClient
+from kubernetes.aio.client.configuration import Configuration
+
+from rl_operator.cluster.connection import authorization, load_configuration
+from rl_operator.cluster.failures import failure
+from rl_operator.errors import BackEndUnreachableError
+from rl_operator.telemetry import API_CALLS
+
+PAGE_SIZE = 500
+WATCH_SECONDS = 290
+"""The server ends a watch after this long; the client gives it ten seconds more."""
+INACTIVITY_SECONDS = 75
+"""Bookmarks come every minute: a stream that is silent for longer is dead."""
+
+METADATA_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
+JSON = "application/json"
+
+PatchType = Literal["application/merge-patch+json", "application/json-patch+json"]
+MERGE_PATCH: PatchType = "application/merge-patch+json"
+JSON_PATCH: PatchType = "application/json-patch+json"
+
+Params = Mapping[str, str | int]
+
+
+class ClusterClient:
+    """Calls that return decoded JSON and raise `OperatorError`s. Must be made inside a running event loop."""
+
+    def __init__(self, configuration: Configuration, request_seconds: float = 20.0) -> None:
+        self._configuration = configuration
+        self._timeout = aiohttp.ClientTimeout(total=request_seconds, sock_connect=10)
+        configuration.client_session_kwargs = {"middlewares": (authorization(configuration),)}
+        self._api = ApiClient(configuration)
+
+    @classmethod
+    async def connect(cls, kubeconfig: str = "", context: str = "", request_seconds: float = 20.0) -> Self:
+        """Load the configuration; nothing is called yet. Raises ConnectionSettingsError."""
+        return cls(await load_configuration(kubeconfig, context), request_seconds)
+
+    @property
+    def server(self) -> str:
+        return str(self._configuration.host)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._api.close()
+
+    # --- calls --------------------------------------------------------------------------------------------------
+    async def get(self, path: str, params: Params | None = None, accept: str = JSON) -> dict[str, Any]:
+        """Raises GoneError when there is no such object."""
+        return await self._call("GET", path, params=params, accept=accept)
+
+    async def pages(self, path: str, params: Params, accept: str = JSON) -> AsyncIterator[dict[str, Any]]:
+        """A collection in chunks. Raises ExpiredError when listing took too long: start again."""
+        token = ""
+        while True:
+            page = await self.get(path, {**params, "limit": PAGE_SIZE, "continue": token}, accept)
+            page["items"] = page["items"] or []  # an empty list of metadata is null
+            yield page
+            token = page["metadata"].get("continue", "")
+            if not token:
+                return
+
+    async def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Raises ConflictError when the name is taken."""
+        return await self._call("POST", path, body=body)
+
+    async def patch(self, path: str, body: Any, patch_type: PatchType = MERGE_PATCH) -> dict[str, Any]:
+        """Raises ConflictError when the resourceVersion or uid in `body` is not the live one."""
+        return await self._call("PATCH", path, body=body, content_type=patch_type)
+
+    async def delete(self, path: str, uid: str) -> dict[str, Any]:
+        """Delete that very object. Raises ConflictError when another one has its name now."""
+        return await self._call("DELETE", path, body={"preconditions": {"uid": uid}})
+
+    async def watch(self, path: str, params: Params, accept: str = JSON) -> AsyncIterator[dict[str, Any]]:
+        """Events from `params["resourceVersion"]` on, until the server ends the stream.
+
+        Raises ExpiredError when the version is too old, BackEndUnreachableError when the stream breaks.
+        """
+        what = f"watch {path}"
+        query = {**params, "watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": WATCH_SECONDS}
+        timeout = aiohttp.ClientTimeout(total=WATCH_SECONDS + 10, sock_connect=10, sock_read=INACTIVITY_SECONDS)
+        try:
+            response = await self._open("GET", path, query, accept=accept, timeout=timeout)
+            async with response:
+                async for line in response.content:
+                    event = orjson.loads(line)
+                    if event["type"] == "ERROR":
+                        raise failure(what, event["object"])
+                    yield event
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._unreachable(what, error) from error
+
+    def kopf_session(self) -> aiohttp.ClientSession:
+        """A session for kopf: our connections and credentials, but closing it leaves ours open."""
+        return aiohttp.ClientSession(
+            connector=self._session.connector,
+            connector_owner=False,
+            middlewares=(authorization(self._configuration),),
+            proxy=self._configuration.proxy,
+            read_bufsize=2**21,
+        )
+
+    # --- one way out --------------------------------------------------------------------------------------------
+    @property
+    def _session(self) -> aiohttp.ClientSession:
+        rest = self._api.rest_client
+        if rest.pool_manager is None:
+            rest.pool_manager = rest._create_pool_manager()  # noqa: SLF001 -- made lazily by the first request
+        session: aiohttp.ClientSession = rest.pool_manager
+        return session
+
+    async def _call(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        what = f"{method} {path}"
+        try:
+            response = await self._open(method, path, timeout=self._timeout, **options)
+            async with response:
+                answer: dict[str, Any] = orjson.loads(await response.read())
+                return answer
+        except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError) as error:
+            raise self._unreachable(what, error) from error
+
+    async def _open(
+        self,
+        method: str,
+        path: str,
+        params: Params | None = None,
+        *,
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 -- aiohttp's own timeout, not a second one
+        body: Any = None,
+        accept: str = JSON,
+        content_type: str = JSON,
+    ) -> aiohttp.ClientResponse:
+        """Send a request; the answer's head is there and good. The caller reads and closes it."""
+        url = self.server + path + (f"?{urlencode({k: v for k, v in params.items() if v != ''})}" if params else "")
+        headers = {"Accept": accept, "Content-Type": content_type}
+        answer = await self._api.call_api(method, url, headers, body, _request_timeout=timeout)
+        response: aiohttp.ClientResponse = answer.response
+        API_CALLS.labels(method, str(response.status)).inc()
+        if response.status >= 400:
+            raise failure(f"{method} {path}", await _status_object(response))
+        return response
+
+    def _unreachable(self, what: str, error: BaseException) -> BackEndUnreachableError:
+        API_CALLS.labels(what.split(maxsplit=1)[0], "none").inc()
+        reason = str(error) or type(error).__name__
+        return BackEndUnreachableError(f"{what}: the API server {self.server} does not answer: {reason}")
+
+
+async def _status_object(response: aiohttp.ClientResponse) -> dict[str, Any]:
+    """The `Status` in a refusal; gateways in between may answer with anything."""
+    async with response:
+        text = await response.text(errors="replace")
+    plain = {"message": text[:200], "code": response.status}
+    try:
+        status = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return plain
+    return {**plain, **status, "code": response.status} if isinstance(status, dict) else plain

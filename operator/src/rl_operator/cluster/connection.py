@@ -1,0 +1,79 @@
+"""Where the API server is and who we are: kubeconfig or service account, by the official client's own loaders."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from kubernetes.aio.client.configuration import Configuration
+from kubernetes.aio.config.config_exception import ConfigException
+from kubernetes.aio.config.incluster_config import load_incluster_config
+from kubernetes.aio.config.kube_config import KUBE_CONFIG_DEFAULT_LOCATION, load_kube_config
+
+from rl_operator.errors import OperatorError
+
+MAX_CONNECTIONS = 64
+
+
+class ConnectionSettingsError(OperatorError):
+    """The kubeconfig or the service account cannot be used: a person must act."""
+
+
+async def load_configuration(kubeconfig: str = "", context: str = "") -> Configuration:
+    """The named kubeconfig; without one the pod's service account, else the default kubeconfig.
+
+    Raises ConnectionSettingsError with what is wrong and what to do.
+    """
+    # `type.__call__` skips the class's process-wide default: a configuration belongs to one client.
+    configuration = type.__call__(Configuration)
+    configuration.connection_pool_maxsize = MAX_CONNECTIONS
+    if not kubeconfig and not context:
+        try:
+            load_incluster_config(client_configuration=configuration)
+        except ConfigException:
+            pass  # not in a pod
+        else:
+            return configuration
+    path = kubeconfig or KUBE_CONFIG_DEFAULT_LOCATION
+    await _load_kubeconfig(configuration, path, context)
+    return configuration
+
+
+async def _load_kubeconfig(configuration: Configuration, path: str, context: str) -> None:
+    if not _any_file(path):
+        raise ConnectionSettingsError(
+            f"kubeconfig {path!r} does not exist: name one with --kubeconfig or KUBECONFIG, or run inside a cluster"
+        )
+    try:
+        loader = await load_kube_config(path, context or None, configuration, persist_config=False)
+    except (ConfigException, OSError, ValueError, TypeError, AttributeError) as error:
+        # The loader lets Python's own errors out when the file is no kubeconfig at all.
+        raise ConnectionSettingsError(f"kubeconfig {path!r} cannot be used: {error}") from error
+    if hasattr(loader, "exec_plugin_expiry"):
+        configuration.refresh_api_key_hook = _plugin_hook(loader)
+
+
+def _any_file(paths: str) -> bool:
+    return any(Path(part).expanduser().is_file() for part in paths.split(":"))
+
+
+def _plugin_hook(loader: Any) -> Callable[[Configuration], Awaitable[None]]:
+    """Ask the credential plugin again once its token has expired (the loader knows when)."""
+
+    async def refresh(configuration: Configuration) -> None:
+        await loader.load_from_exec_plugin()
+        configuration.api_key["BearerToken"] = loader.token
+
+    return refresh
+
+
+def authorization(configuration: Configuration) -> aiohttp.ClientMiddlewareType:
+    """A middleware that puts the current token on every request, so that rotated tokens are taken up."""
+
+    async def authorize(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        token = (await configuration.auth_settings()).get("BearerToken")
+        if token:
+            request.headers["Authorization"] = token["value"]
+        return await handler(request)
+
+    return authorize

@@ -1,0 +1,42 @@
+"""The API server's refusals as this package's errors, translated once."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rl_operator.errors import (
+    BackEndUnreachableError,
+    ConflictError,
+    ForbiddenError,
+    GoneError,
+    InvalidError,
+    OperatorError,
+)
+
+
+class ExpiredError(OperatorError):
+    """The resourceVersion or continue token is too old (410): list again."""
+
+
+_BY_CODE: Mapping[int, type[OperatorError]] = {
+    400: InvalidError,
+    401: ForbiddenError,
+    403: ForbiddenError,
+    404: GoneError,
+    405: InvalidError,
+    409: ConflictError,
+    410: ExpiredError,
+    413: InvalidError,
+    415: InvalidError,
+    422: InvalidError,
+}
+
+
+def failure(what: str, status: Mapping[str, Any]) -> OperatorError:
+    """The error for a Kubernetes `Status` object; `what` names the call, e.g. `POST /api/v1/…/pods`.
+
+    Codes that are not listed (429, 5xx) mean that trying again later may help.
+    """
+    code = int(status.get("code") or 0)
+    kind = _BY_CODE.get(code, BackEndUnreachableError)
+    reason = status.get("message") or status.get("reason") or "no reason given"
+    return kind(f"{what}: the API server answered {code}: {reason}")

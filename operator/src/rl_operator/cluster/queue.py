@@ -1,0 +1,116 @@
+"""The work queue: each key once, a bounded number at a time, failures tried again later and later."""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+
+from rl_operator.cluster.store import Key
+from rl_operator.errors import ConflictError, OperatorError
+from rl_operator.telemetry import QUEUE_DEPTH, RECONCILE_SECONDS, RECONCILES
+
+log = logging.getLogger(__name__)
+
+Work = Callable[[Key], Awaitable[float | None]]
+"""One reconcile; answers in how many seconds it wants to be called again, if at all."""
+
+FIRST_PAUSE_SECONDS = 0.25
+MAX_PAUSE_SECONDS = 300.0
+
+
+class WorkQueue:
+    """Never runs one key twice at once; a key added while it runs is run once more afterwards."""
+
+    def __init__(self, work: Work, *, workers: int = 10, deadline_seconds: float = 60.0) -> None:
+        self._work = work
+        self._workers = workers
+        self._deadline = deadline_seconds
+        self._ready: asyncio.Queue[Key] = asyncio.Queue()
+        self._waiting: set[Key] = set()
+        self._running: dict[Key, float] = {}
+        self._again: set[Key] = set()
+        self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self._failures: dict[Key, int] = {}
+
+    def add(self, key: Key) -> None:
+        """Run the key as soon as a worker is free."""
+        self._cancel_timer(key)
+        if key in self._running:
+            self._again.add(key)
+        elif key not in self._waiting:
+            self._waiting.add(key)
+            self._ready.put_nowait(key)
+            QUEUE_DEPTH.set(len(self._waiting))
+
+    def add_after(self, key: Key, seconds: float) -> None:
+        """Run the key in that many seconds, unless something is due sooner."""
+        loop = asyncio.get_running_loop()
+        timer = self._timers.get(key)
+        if key in self._waiting or (timer and timer.when() <= loop.time() + seconds):
+            return
+        self._cancel_timer(key)
+        self._timers[key] = loop.call_later(seconds, self.add, key)
+
+    def longest_running_seconds(self) -> float:
+        """How long the oldest reconcile in progress has taken so far: a probe's question."""
+        return time.monotonic() - min(self._running.values(), default=time.monotonic())
+
+    async def run(self) -> None:
+        """Work for ever; ends only by cancellation."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(self._workers):
+                group.create_task(self._worker(), name=f"reconciler {number}")
+
+    async def _worker(self) -> None:
+        while True:
+            key = await self._ready.get()
+            self._waiting.discard(key)
+            QUEUE_DEPTH.set(len(self._waiting))
+            self._running[key] = time.monotonic()
+            try:
+                await self._attempt(key)
+            finally:
+                RECONCILE_SECONDS.observe(time.monotonic() - self._running.pop(key))
+            if key in self._again:
+                self._again.discard(key)
+                self.add(key)
+
+    async def _attempt(self, key: Key) -> None:
+        try:
+            async with asyncio.timeout(self._deadline):
+                wish = await self._work(key)
+        except ConflictError as error:
+            # The cache was behind; what is newer is on its way or there already.
+            self._try_again(key, "conflict", logging.DEBUG, error)
+        except OperatorError as error:
+            self._try_again(key, "error", logging.WARNING, error)
+        except TimeoutError:
+            self._try_again(key, "timeout", logging.ERROR, f"took longer than {self._deadline:.0f} s")
+        except Exception:  # noqa: BLE001 -- the loop's edge: one run's defect must not stop the others
+            self._try_again(key, "defect", logging.ERROR, "failed unexpectedly", with_traceback=True)
+        else:
+            RECONCILES.labels("ok").inc()
+            self._failures.pop(key, None)
+            if wish is not None:
+                self.add_after(key, wish)
+
+    def _try_again(self, key: Key, outcome: str, level: int, cause: object, *, with_traceback: bool = False) -> None:
+        RECONCILES.labels(outcome).inc()
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        pause = _pause(failures)
+        log.log(level, "%s/%s: %s; again in %.1f s", *key, cause, pause, exc_info=with_traceback)
+        self.add_after(key, pause)
+
+    def _cancel_timer(self, key: Key) -> None:
+        timer = self._timers.pop(key, None)
+        if timer:
+            timer.cancel()
+
+
+def _pause(failures: int) -> float:
+    """Seconds before the next try, doubling up to five minutes, jittered."""
+    # The exponent is bounded: a run that fails for months must not overflow.
+    exact = min(FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 16), MAX_PAUSE_SECONDS)
+    return exact * random.uniform(0.8, 1.2)  # noqa: S311 -- jitter, no secret

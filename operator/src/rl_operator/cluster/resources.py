@@ -1,0 +1,28 @@
+"""Where the API server keeps what the operator reads and writes."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from rl_operator.api.names import API_VERSION, RUN_PLURAL, RUNTIME_PLURAL
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One resource of the API. `root` is `/api/v1` or `/apis/GROUP/VERSION`."""
+
+    root: str
+    plural: str
+
+    def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+        """The path of the collection, of one object or of its subresource; no namespace: cluster-wide."""
+        scope = ["namespaces", namespace] if namespace else []
+        return "/".join([self.root, *scope, *(part for part in (self.plural, name, subresource) if part)])
+
+
+PODS: Final = Resource("/api/v1", "pods")
+CONFIG_MAPS: Final = Resource("/api/v1", "configmaps")
+EVENTS: Final = Resource("/apis/events.k8s.io/v1", "events")
+RUNS: Final = Resource(f"/apis/{API_VERSION}", RUN_PLURAL)
+RUNTIMES: Final = Resource(f"/apis/{API_VERSION}", RUNTIME_PLURAL)
+
+CHILDREN: Final = {"Pod": PODS, "ConfigMap": CONFIG_MAPS}

@@ -1,0 +1,127 @@
+"""A cache of one resource, projected: holds what reconciling needs, and never goes back to an older version."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+log = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
+
+Key = tuple[str, str]
+"""Namespace (empty for cluster-scoped objects) and name."""
+
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Record(Generic[Value]):
+    """A projected object beside what orders and identifies it."""
+
+    version: int
+    uid: str
+    run: Key | None
+    value: Value
+
+
+def key_of(document: Document) -> Key:
+    metadata = document["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]
+
+
+def version_of(document: Document) -> int:
+    """The version of an object; versions of one resource are comparable numbers (KEP-5504)."""
+    return int(document["metadata"]["resourceVersion"])
+
+
+class Store(Generic[Value]):
+    """Objects by key, and by the run that they say they belong to.
+
+    Three writers feed it: lists, watch events and the answers to our own writes. Whoever comes late loses, so that
+    nobody acts on something older than what this process wrote itself.
+    """
+
+    def __init__(self, project: Callable[[Document], Value], run_of: Callable[[Document], Key | None]) -> None:
+        self._project = project
+        self.run_of = run_of
+        self._records: dict[Key, Record[Value]] = {}
+        self._by_run: dict[Key, set[Key]] = {}
+        self._watched_to = 0
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[Value]:
+        return (record.value for record in self._records.values())
+
+    def get(self, key: Key) -> Value | None:
+        record = self._records.get(key)
+        return record.value if record else None
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(name for _, name in self._records))
+
+    def of_run(self, run: Key) -> tuple[Value, ...]:
+        return tuple(self._records[key].value for key in sorted(self._by_run.get(run, ())))
+
+    def runs(self) -> tuple[Key, ...]:
+        """The runs that something in here belongs to."""
+        return tuple(self._by_run)
+
+    def put(self, document: Document) -> bool:
+        """Take an object from a list or an event; False when this version or a newer one is held already."""
+        key, version = key_of(document), version_of(document)
+        held = self._records.get(key)
+        if held and held.version >= version:
+            return False
+        self._drop(key)
+        try:
+            value = self._project(document)
+        except Exception as error:  # noqa: BLE001 -- one object that nobody can read must not blind us for the rest
+            log.warning("%s/%s (version %d) cannot be read and is passed over: %s", *key, version, error)
+            return False
+        run = self.run_of(document)
+        self._records[key] = Record(version, document["metadata"].get("uid", ""), run, value)
+        if run is not None:
+            self._by_run.setdefault(run, set()).add(key)
+        return True
+
+    def put_answer(self, document: Document) -> None:
+        """Take the answer to a write of ours, unless the watch has already told that the object is gone again."""
+        if key_of(document) in self._records or version_of(document) > self._watched_to:
+            self.put(document)
+
+    def remove(self, document: Document) -> bool:
+        """Forget a deleted object; a newer one of the same name stays."""
+        held = self._records.get(key_of(document))
+        if held is None or held.uid != document["metadata"].get("uid", ""):
+            return False
+        self._drop(key_of(document))
+        return True
+
+    def forget(self, key: Key) -> None:
+        """Forget what a live read did not find."""
+        self._drop(key)
+
+    def sweep(self, listed: AbstractSet[Key], version: int) -> tuple[Record[Value], ...]:
+        """Forget what a complete list of that version does not hold; returns what went."""
+        gone = [(k, r) for k, r in self._records.items() if k not in listed and r.version <= version]
+        for key, _ in gone:
+            self._drop(key)
+        self.watched(version)
+        return tuple(record for _, record in gone)
+
+    def watched(self, version: int) -> None:
+        """Note how far the watch has come."""
+        self._watched_to = max(self._watched_to, version)
+
+    def _drop(self, key: Key) -> None:
+        record = self._records.pop(key, None)
+        if record is None or record.run is None:
+            return
+        siblings = self._by_run[record.run]
+        siblings.discard(key)
+        if not siblings:
+            del self._by_run[record.run]

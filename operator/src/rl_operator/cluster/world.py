@@ -1,0 +1,153 @@
+"""What a reconcile sees of a cluster and does to it (`reconcile.world.World`)."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from rl_operator.api.bundled import bundled_catalogue
+from rl_operator.api.catalogue import Catalogue
+from rl_operator.api.loading import parse_run
+from rl_operator.api.names import POD_FINALIZER
+from rl_operator.api.run import RunStatus, TrainingRun
+from rl_operator.api.runtime import Runtime
+from rl_operator.cluster.caches import Caches
+from rl_operator.cluster.client import JSON_PATCH, ClusterClient
+from rl_operator.cluster.events import EventRecorder
+from rl_operator.cluster.merge_patch import merge_patch
+from rl_operator.cluster.resources import CHILDREN, CONFIG_MAPS, PODS, RUNS
+from rl_operator.cluster.store import Document, Key
+from rl_operator.errors import ConflictError, GoneError, InvalidError, NameTakenError
+from rl_operator.status.observation import PodObservation, TrainerStatus
+
+
+class ClusterWorld:
+    """Reads come from the caches; the answer to every write goes into them, so that the next reconcile sees it."""
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        caches: Caches,
+        recorder: EventRecorder,
+        trainer_status: Callable[[PodObservation], TrainerStatus | None],
+    ) -> None:
+        self._client = client
+        self._caches = caches
+        self._recorder = recorder
+        self._trainer_status = trainer_status
+
+    # --- cached reads -------------------------------------------------------------------------------------------
+    def run(self, key: Key) -> TrainingRun | None:
+        return self._caches.runs.get(key)
+
+    def runtime(self, name: str) -> Runtime | None:
+        return self._caches.runtimes.get(("", name))
+
+    def runtime_names(self) -> tuple[str, ...]:
+        return self._caches.runtimes.names()
+
+    def catalogue(self, runtime: Runtime) -> Catalogue:  # noqa: ARG002 -- one image, one catalogue, for now
+        return bundled_catalogue()
+
+    def pods(self, key: Key) -> tuple[PodObservation, ...]:
+        return tuple(pod.observation for pod in self._caches.pods.of_run(key))
+
+    def trainer_status(self, pod: PodObservation) -> TrainerStatus | None:
+        return self._trainer_status(pod)
+
+    # --- live reads ---------------------------------------------------------------------------------------------
+    async def read_run(self, key: Key) -> TrainingRun | None:
+        try:
+            document = await self._client.get(RUNS.path(*key))
+        except GoneError:
+            self._caches.runs.forget(key)
+            return None
+        self._caches.runs.put(document)
+        return parse_run(document)
+
+    async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        try:
+            return await self._client.get(CONFIG_MAPS.path(namespace, name))
+        except GoneError:
+            return None
+
+    # --- writes -------------------------------------------------------------------------------------------------
+    async def create_child(self, manifest: Mapping[str, Any]) -> None:
+        resource, metadata = CHILDREN[manifest["kind"]], manifest["metadata"]
+        try:
+            answer = await self._client.create(resource.path(metadata["namespace"]), manifest)
+        except ConflictError:
+            answer = await self._ours_already(manifest)
+        if resource is PODS:
+            self._caches.pods.put_answer(answer)
+
+    async def _ours_already(self, manifest: Document) -> dict[str, Any]:
+        """The object that has the name: ours from an earlier try, or somebody's in the way."""
+        kind, metadata = manifest["kind"], manifest["metadata"]
+        what = f"{kind} {metadata['namespace']}/{metadata['name']}"
+        try:
+            live = await self._client.get(CHILDREN[kind].path(metadata["namespace"], metadata["name"]))
+        except GoneError as error:
+            raise ConflictError(f"{what} was in the way and is gone") from error
+        if "deletionTimestamp" in live["metadata"]:
+            raise NameTakenError(f"{what} is still being deleted: its name is free when that is done")
+        if _controller_uid(live) != _controller_uid(manifest):
+            raise NameTakenError(f"{what} exists and is not this run's: delete or rename it, or rename the run")
+        return live
+
+    async def delete_pod(self, pod: PodObservation) -> None:
+        try:
+            answer = await self._client.delete(PODS.path(pod.namespace, pod.name), pod.uid)
+        except (GoneError, ConflictError):
+            return  # gone, or another pod has its name by now
+        if answer["kind"] == "Pod":
+            self._caches.pods.put_answer(answer)
+
+    async def release_pod(self, pod: PodObservation) -> None:
+        held = self._caches.pods.get((pod.namespace, pod.name))
+        try:
+            if held and not await self._patch_out(pod, held.finalizers):
+                live = await self._client.get(PODS.path(pod.namespace, pod.name))
+                await self._patch_out(pod, tuple(live["metadata"].get("finalizers", ())))
+        except GoneError:
+            return
+
+    async def _patch_out(self, pod: PodObservation, finalizers: tuple[str, ...]) -> bool:
+        """Remove our finalizer from that very pod; False when its finalizers are not as given (any more)."""
+        if POD_FINALIZER not in finalizers:
+            return True
+        place = f"/metadata/finalizers/{finalizers.index(POD_FINALIZER)}"
+        patch = [
+            {"op": "test", "path": "/metadata/uid", "value": pod.uid},
+            {"op": "test", "path": place, "value": POD_FINALIZER},
+            {"op": "remove", "path": place},
+        ]
+        try:
+            answer = await self._client.patch(PODS.path(pod.namespace, pod.name), patch, JSON_PATCH)
+        except InvalidError:
+            return False
+        self._caches.pods.put_answer(answer)
+        return True
+
+    async def write_status(self, run: TrainingRun, status: RunStatus) -> TrainingRun:
+        metadata = run.metadata
+        body = {
+            "metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version},
+            "status": merge_patch(run.status.to_wire(), status.to_wire()),
+        }
+        try:
+            answer = await self._client.patch(RUNS.path(metadata.namespace, metadata.name, "status"), body)
+        except ConflictError:
+            await self.read_run(run.key)  # the next try starts from what is live
+            raise
+        except GoneError:
+            self._caches.runs.forget(run.key)
+            raise
+        self._caches.runs.put_answer(answer)
+        return parse_run(answer)
+
+    def record_event(self, run: TrainingRun, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        self._recorder.record(run, kind, reason, message)
+
+
+def _controller_uid(document: Document) -> str | None:
+    owners = document["metadata"].get("ownerReferences", ())
+    return next((owner["uid"] for owner in owners if owner.get("controller")), None)

@@ -1,0 +1,91 @@
+"""kopf's handlers: the process shell, login, the probe, and one event handler per kind that only enqueues."""
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import kopf
+
+from rl_operator.api.names import GROUP, RUN_PLURAL, RUNTIME_PLURAL, VERSION
+from rl_operator.cluster.client import INACTIVITY_SECONDS, PAGE_SIZE, WATCH_SECONDS, ClusterClient
+from rl_operator.errors import ForbiddenError, OperatorError
+from rl_operator.handlers.kinds import require_kinds
+from rl_operator.handlers.storages import NoDiffBase, NoProgress
+
+RawEvent = Mapping[str, Any]
+
+
+class Backoffs:
+    """Endless, jittered pauses: the API server may be away for as long as it likes."""
+
+    def __iter__(self) -> Iterator[float]:
+        pause = 0.5
+        while True:
+            yield pause * random.uniform(0.5, 1.5)  # noqa: S311 -- jitter, no secret
+            pause = min(pause * 2, 30.0)
+
+
+def configure(settings: kopf.OperatorSettings) -> None:
+    """Only what kopf is used for stays on."""
+    settings.scanning.disabled = True
+    settings.peering.standalone = True
+    settings.posting.enabled = False
+    settings.process.ultimate_exiting_timeout = None
+    settings.queueing.idle_timeout = 1
+    settings.networking.request_timeout = 20
+    settings.networking.connect_timeout = 10
+    settings.networking.error_backoffs = Backoffs()
+    settings.watching.server_timeout = WATCH_SECONDS
+    settings.watching.client_timeout = WATCH_SECONDS + 10
+    settings.watching.connect_timeout = 10
+    settings.watching.inactivity_timeout = INACTIVITY_SECONDS
+    settings.watching.chunk_size = PAGE_SIZE
+    settings.persistence.diffbase_storage = NoDiffBase()
+    settings.persistence.progress_storage = NoProgress()
+
+
+def build_registry(
+    client: ClusterClient,
+    *,
+    run_event: Callable[[RawEvent], None],
+    runtime_event: Callable[[RawEvent], None],
+    trouble: Callable[[], str | None],
+) -> kopf.OperatorRegistry:
+    """All handlers there are. `trouble` says in a sentence what is stuck, if anything is."""
+    registry = kopf.OperatorRegistry()
+
+    async def startup(settings: kopf.OperatorSettings, **_: Any) -> None:
+        configure(settings)
+
+    async def login(**_: Any) -> kopf.AiohttpSession:
+        return await _log_in(client)
+
+    async def probe(**_: Any) -> str:
+        if sentence := trouble():
+            raise kopf.PermanentError(sentence)
+        return "ok"
+
+    # Coroutines, because kopf runs plain functions in threads.
+    async def on_run(event: RawEvent, **_: Any) -> None:
+        run_event(event)
+
+    async def on_runtime(event: RawEvent, **_: Any) -> None:
+        runtime_event(event)
+
+    kopf.on.startup(registry=registry)(startup)
+    kopf.on.login(registry=registry)(login)
+    kopf.on.probe(registry=registry)(probe)
+    kopf.on.event(GROUP, VERSION, RUN_PLURAL, registry=registry)(on_run)
+    kopf.on.event(GROUP, VERSION, RUNTIME_PLURAL, registry=registry)(on_runtime)
+    return registry
+
+
+async def _log_in(client: ClusterClient) -> kopf.AiohttpSession:
+    """Our connections and credentials. kopf asks again after every 401: a refusal that stays is the end, not a loop."""
+    try:
+        await require_kinds(client)
+    except ForbiddenError as error:
+        raise kopf.PermanentError(str(error)) from error
+    except OperatorError as error:
+        raise kopf.TemporaryError(str(error), delay=5) from error
+    return kopf.AiohttpSession(server=client.server, aiohttp_session=client.kopf_session())

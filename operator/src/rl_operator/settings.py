@@ -1,0 +1,68 @@
+"""Settings of the operator process: one table; each is a flag and an `RL_OPERATOR_*` variable (the flag wins)."""
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Annotated, Literal, Self, get_args, get_type_hints
+
+PREFIX = "RL_OPERATOR_"
+
+LogFormat = Literal["json", "text"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSettings:
+    kubeconfig: Annotated[str, "kubeconfig file; empty: the pod's service account, else KUBECONFIG"] = ""
+    context: Annotated[str, "context of the kubeconfig; empty: its current one"] = ""
+    namespace: Annotated[str, "the one namespace to serve; empty: all of them"] = ""
+    workers: Annotated[int, "runs that are reconciled at once"] = 10
+    connect_seconds: Annotated[float, "how long to wait for the API server at the start"] = 15.0
+    request_seconds: Annotated[float, "longest time an API call may take"] = 20.0
+    poll_seconds: Annotated[float, "how often a running trainer is asked for its figures"] = 30.0
+    progress_seconds: Annotated[float, "shortest time between two writes of mere progress"] = 60.0
+    backoff_seconds: Annotated[float, "pause before a run's second attempt; doubles with each"] = 10.0
+    resync_seconds: Annotated[float, "how often everything is listed and looked at again"] = 600.0
+    probe_host: Annotated[str, "address of /healthz"] = "0.0.0.0"  # noqa: S104 -- the kubelet probes the pod's address
+    probe_port: Annotated[int, "port of /healthz; 0: none"] = 8080
+    metrics_host: Annotated[str, "address of /metrics"] = "0.0.0.0"  # noqa: S104 -- scraped from other pods
+    metrics_port: Annotated[int, "port of /metrics; 0: none"] = 8081
+    log_format: Annotated[LogFormat, "how log lines are written"] = "json"
+    log_level: Annotated[LogLevel, "the least that is logged"] = "info"
+
+    @classmethod
+    def from_command_line(cls, arguments: Sequence[str], env_vars: Mapping[str, str] = os.environ) -> Self:
+        """Read flags and variables. Exits with code 2 and a sentence when a value is not allowed."""
+        parser = _parser()
+        # Variables are flags that come first: checked alike, and overruled by what was typed.
+        given = {_flag(field.name): env_vars.get(_variable(field.name)) for field in fields(cls)}
+        from_variables = [f"{flag}={value}" for flag, value in given.items() if value is not None]
+        settings = cls(**vars(parser.parse_args([*from_variables, *arguments])))
+        for name in ("workers", *(field.name for field in fields(cls) if field.name.endswith("_seconds"))):
+            if getattr(settings, name) <= 0:
+                parser.error(f"{_flag(name)} is {getattr(settings, name)}: it must be greater than 0")
+        return settings
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _variable(name: str) -> str:
+    return PREFIX + name.upper()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m rl_operator", description="The operator of RLTrainingRuns.")
+    hints = get_type_hints(OperatorSettings, include_extras=True)
+    for field in fields(OperatorSettings):
+        kind, text = get_args(hints[field.name])
+        parser.add_argument(
+            _flag(field.name),
+            default=field.default,
+            type=type(field.default),
+            choices=get_args(kind) or None,
+            help=f"{text} (default: {field.default!r}; {_variable(field.name)})",
+        )
+    return parser

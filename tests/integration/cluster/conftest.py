@@ -1,0 +1,55 @@
+"""A control plane per session, an operator that serves it, a namespace per test."""
+
+import itertools
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.cluster.control_plane import HOW_TO_GET, ControlPlane, find_program
+from tests.integration.cluster.operator_process import OperatorProcess
+from tests.integration.cluster.runs import RunsNamespace, install_runtime
+
+FAST = (
+    "--poll-seconds", "0.2", "--progress-seconds", "0.5", "--backoff-seconds", "0.3",
+    "--log-format", "text", "--log-level", "info",
+)  # fmt: skip
+
+_numbers = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.integration)
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[ControlPlane]:
+    if not all(find_program(name) for name in ("etcd", "kube-apiserver")) or not shutil.which("openssl"):
+        pytest.skip(HOW_TO_GET)
+    plane = ControlPlane()
+    try:
+        plane.start()
+        install_runtime(plane.admin, "tiny")
+        yield plane
+    finally:
+        plane.stop()
+
+
+@pytest.fixture(scope="session")
+def operator_process(control_plane: ControlPlane) -> Iterator[OperatorProcess]:
+    process = OperatorProcess(control_plane.kubeconfig(), *FAST)
+    try:
+        process.start()
+        yield process
+    finally:
+        process.close()
+
+
+@pytest.fixture
+def runs(control_plane: ControlPlane, operator_process: OperatorProcess) -> RunsNamespace:
+    """A namespace of its own, served by the operator."""
+    namespace = f"test-{next(_numbers)}"
+    control_plane.admin.post("/api/v1/namespaces", {"metadata": {"name": namespace}})
+    return RunsNamespace(control_plane, namespace)

@@ -1,0 +1,188 @@
+"""A real etcd and kube-apiserver on loopback, as envtest starts them: no kubelet, no controllers."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tests.integration.cluster.admin import AdminClient, ApiError
+from tests.integration.cluster.polling import wait_for
+
+HOW_TO_GET = (
+    "needs etcd, kube-apiserver and openssl: install envtest's binaries "
+    "(https://book.kubebuilder.io/reference/envtest) and set KUBEBUILDER_ASSETS to their folder, or put them on PATH"
+)
+
+ADMIN, ADMIN_TOKEN = "test-admin", "admin-token"
+OPERATOR, OPERATOR_TOKEN = "test-operator", "operator-token"
+
+AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived", "ResponseStarted"],
+    "rules": [
+        {"level": "Metadata", "users": [OPERATOR], "verbs": ["create", "update", "patch", "delete"]},
+        {"level": "None"},
+    ],
+}
+
+ROOT = Path(__file__).parents[3]
+
+
+def find_program(name: str) -> str | None:
+    """From KUBEBUILDER_ASSETS, else from PATH."""
+    return shutil.which(name, path=os.environ.get("KUBEBUILDER_ASSETS")) or shutil.which(name)
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+@dataclass(frozen=True)
+class Write:
+    """One write of the operator, as the API server's audit log has it."""
+
+    verb: str
+    resource: str
+    namespace: str
+    name: str
+    code: int
+
+
+class ControlPlane:
+    """Two users by token: an admin, and the operator with the very rights of examples/operator.yaml."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="rl-control-plane-"))
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self.port = free_port()
+        self.admin = AdminClient("127.0.0.1", self.port, ADMIN_TOKEN)
+
+    @property
+    def server(self) -> str:
+        return f"https://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        self._start_etcd()
+        wait_for("kube-apiserver is ready", self._ready, seconds=60)
+        self._install()
+
+    def stop(self) -> None:
+        for process in reversed(self._processes):
+            process.send_signal(signal.SIGKILL)  # nothing in it is worth a graceful end
+            process.wait(10)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def kubeconfig(self, token: str = OPERATOR_TOKEN, server: str | None = None) -> Path:
+        """Write a kubeconfig for that token."""
+        authority = str(self._folder / "pki" / "apiserver.crt")
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "test",
+            "clusters": [
+                {"name": "test", "cluster": {"server": server or self.server, "certificate-authority": authority}}
+            ],
+            "users": [{"name": "test", "user": {"token": token}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        }
+        path = self._folder / f"{token}-{(server or 'server').rsplit(':', maxsplit=1)[-1]}.kubeconfig"
+        path.write_text(json.dumps(document), encoding="utf-8")
+        return path
+
+    def operator_writes(self, namespace: str) -> list[Write]:
+        """All writes of the operator in a namespace so far, refused ones included."""
+        lines = (self._folder / "audit.log").read_text(encoding="utf-8").splitlines()
+        return [write for write in map(_write_of, lines) if write.namespace == namespace]
+
+    def _start_etcd(self) -> None:
+        client, peer = free_port(), free_port()
+        etcd = f"http://127.0.0.1:{client}"
+        self._run(
+            "etcd", "--data-dir", str(self._folder / "etcd"), "--unsafe-no-fsync", "--log-level", "error",
+            "--listen-client-urls", etcd, "--advertise-client-urls", etcd,
+            "--listen-peer-urls", f"http://127.0.0.1:{peer}",
+        )  # fmt: skip
+        key = self._folder / "service-account.key"
+        subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
+        tokens = self._folder / "tokens.csv"
+        tokens.write_text(f"{ADMIN_TOKEN},{ADMIN},1,system:masters\n{OPERATOR_TOKEN},{OPERATOR},2\n", encoding="utf-8")
+        policy = self._folder / "audit-policy.yaml"
+        policy.write_text(json.dumps(AUDIT_POLICY), encoding="utf-8")
+        self._run(
+            "kube-apiserver", "--etcd-servers", etcd, "--bind-address", "127.0.0.1",
+            "--advertise-address", "127.0.0.1", "--secure-port", str(self.port),
+            "--cert-dir", str(self._folder / "pki"), "--token-auth-file", str(tokens),
+            "--authorization-mode", "RBAC", "--service-cluster-ip-range", "10.0.0.0/24",
+            "--service-account-issuer", "https://test", "--service-account-key-file", str(key),
+            "--service-account-signing-key-file", str(key), "--disable-admission-plugins", "ServiceAccount",
+            "--audit-policy-file", str(policy), "--audit-log-path", str(self._folder / "audit.log"),
+            "--endpoint-reconciler-type", "none",
+        )  # fmt: skip
+
+    def _run(self, program: str, *arguments: str) -> None:
+        path = find_program(program)
+        assert path, HOW_TO_GET
+        with (self._folder / f"{program}.log").open("wb") as log:
+            self._processes.append(subprocess.Popen([path, *arguments], stdout=log, stderr=subprocess.STDOUT))
+
+    def _ready(self) -> bool:
+        for process in self._processes:
+            assert process.poll() is None, f"{process.args} ended with {process.returncode}: {self._last_words()}"
+        try:
+            self.admin.get("/readyz")
+        except (OSError, ssl.SSLError, ApiError):
+            return False
+        return True
+
+    def _last_words(self) -> str:
+        return "\n".join(path.read_text(errors="replace")[-1500:] for path in self._folder.glob("*.log"))
+
+    def _install(self) -> None:
+        """The CRDs, and the operator's rights for the operator's user."""
+        crds = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "crds").glob("*.yaml"))]
+        for crd in crds:
+            self.admin.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
+        documents = yaml.safe_load_all((ROOT / "examples" / "operator.yaml").read_text(encoding="utf-8"))
+        role: dict[str, Any] = next(d for d in documents if d["kind"] == "ClusterRole")
+        self.admin.post("/apis/rbac.authorization.k8s.io/v1/clusterroles", role)
+        binding = {
+            "metadata": {"name": OPERATOR},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role["metadata"]["name"],
+            },
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": OPERATOR}],
+        }  # fmt: skip
+        self.admin.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
+        for crd in crds:
+            version, plural = crd["spec"]["versions"][0]["name"], crd["spec"]["names"]["plural"]
+            path = f"/apis/{crd['spec']['group']}/{version}/{plural}"
+            wait_for(f"{plural} are served", lambda path=path: self._served(path))
+
+    def _served(self, path: str) -> bool:
+        try:
+            self.admin.get(path)
+        except ApiError as error:
+            if error.code not in (404, 429, 503):  # not yet, or storage is (re)initializing
+                raise
+            return False
+        return True
+
+
+def _write_of(line: str) -> Write:
+    entry = json.loads(line)
+    subject = entry["objectRef"]
+    resource = "/".join(part for part in (subject["resource"], subject.get("subresource")) if part)
+    code = entry["responseStatus"]["code"]
+    return Write(entry["verb"], resource, subject.get("namespace", ""), subject.get("name", ""), code)

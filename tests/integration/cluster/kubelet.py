@@ -1,0 +1,119 @@
+"""What kubelet, scheduler and garbage collector would do, done by the test: nodes are not part of this suite."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tests.integration.cluster.admin import AdminClient, ApiError
+
+API, TRAINER, ENVIRONMENT = "api", "trainer", "environment"
+NOW = "2026-01-01T00:00:00Z"
+
+
+@dataclass(frozen=True)
+class End:
+    """How a container ended."""
+
+    code: int = 0
+    message: str = ""
+    reason: str = ""
+
+    @property
+    def state(self) -> dict[str, Any]:
+        reason = self.reason or ("Completed" if self.code == 0 else "Error")
+        terminated = {"exitCode": self.code, "reason": reason, "message": self.message}
+        return {"terminated": {**terminated, "startedAt": NOW, "finishedAt": NOW}}
+
+
+def waiting(reason: str, message: str = "") -> dict[str, Any]:
+    return {"state": {"waiting": {"reason": reason, "message": message}}, "ready": False}
+
+
+def running(*, ready: bool) -> dict[str, Any]:
+    return {"state": {"running": {"startedAt": NOW}}, "ready": ready}
+
+
+def result(outcome: str, *, steps: int, total: int, attempt: int = 1, **more: Any) -> str:
+    """A trainer's termination message (contract: Result)."""
+    paths = {"statePath": f"tinker://m/weights/{steps:06d}"} if steps else {}
+    if outcome == "succeeded":
+        paths["samplerPath"] = f"tinker://m/sampler_weights/{steps:06d}"
+    head = {"schema": 1, "outcome": outcome, "attempt": attempt, "stepsTrained": steps, "totalSteps": total}
+    return json.dumps({**head, **paths, **more})
+
+
+class FakeKubelet:
+    """Writes the status of one namespace's pods."""
+
+    def __init__(self, admin: AdminClient, namespace: str) -> None:
+        self._admin = admin
+        self._pods = f"/api/v1/namespaces/{namespace}/pods"
+        self._namespace = namespace
+
+    def pods(self) -> list[dict[str, Any]]:
+        return self._admin.items(self._pods)
+
+    def pod(self, name: str) -> dict[str, Any] | None:
+        found: dict[str, Any] | None = self._admin.find(f"{self._pods}/{name}")
+        return found
+
+    # --- scheduler and kubelet ----------------------------------------------------------------------------------
+    def bind(self, name: str) -> None:
+        body = {"metadata": {"name": name}, "target": {"kind": "Node", "name": "node-1"}}
+        self._admin.post(f"{self._pods}/{name}/binding", body)
+
+    def start(self, name: str, address: str = "127.255.0.1") -> None:
+        """All three containers run; the sidecar is ready. By default nobody listens at the address."""
+        self.bind(name)
+        states = {API: running(ready=True), TRAINER: running(ready=False), ENVIRONMENT: running(ready=False)}
+        self.write(name, "Running", states, podIP=address)
+
+    def work(self, name: str) -> None:
+        """The trainer serves and the environment's first group was accepted."""
+        self.write(name, "Running", {c: running(ready=True) for c in (API, TRAINER, ENVIRONMENT)})
+
+    def end(self, name: str, phase: str, **ends: End) -> None:
+        """All containers are over; those not named ended in order."""
+        states = {c: {"state": ends.get(c, End()).state, "ready": False} for c in (API, TRAINER, ENVIRONMENT)}
+        self.write(name, phase, states)
+
+    def write(self, name: str, phase: str, states: Mapping[str, dict[str, Any]], **status: Any) -> None:
+        statuses = {c: _container_status(c, state) for c, state in states.items()}
+        api = [s for c, s in statuses.items() if c == API]
+        others = [s for c, s in statuses.items() if c != API]
+        body = {"phase": phase, "initContainerStatuses": api, "containerStatuses": others, **status}
+        self._admin.patch(f"{self._pods}/{name}/status", {"status": body})
+
+    def remove(self, name: str) -> None:
+        """The kubelet's last word on a pod that is being deleted: its containers are gone."""
+        _ignore_absence(self._admin.delete, f"{self._pods}/{name}", {"gracePeriodSeconds": 0})
+
+    # --- garbage collector --------------------------------------------------------------------------------------
+    def collect_garbage(self) -> None:
+        """Delete children whose run is gone."""
+        runs = self._admin.items(f"/apis/rl-operator.dev/v1alpha1/namespaces/{self._namespace}/rltrainingruns")
+        alive = {run["metadata"]["uid"] for run in runs}
+        for plural in ("pods", "configmaps"):
+            for child in self._admin.items(f"/api/v1/namespaces/{self._namespace}/{plural}"):
+                owners = child["metadata"].get("ownerReferences", [])
+                if owners and not any(owner["uid"] in alive for owner in owners):
+                    self._delete_orphan(plural, child)
+
+    def _delete_orphan(self, plural: str, child: dict[str, Any]) -> None:
+        path = f"/api/v1/namespaces/{self._namespace}/{plural}/{child['metadata']['name']}"
+        _ignore_absence(self._admin.delete, path)
+        if plural == "pods" and child["spec"].get("nodeName"):
+            self.remove(child["metadata"]["name"])
+
+
+def _ignore_absence(call: Callable[..., Any], *arguments: Any) -> None:
+    try:
+        call(*arguments)
+    except ApiError as error:
+        if error.code != 404:
+            raise
+
+
+def _container_status(name: str, state: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "image": "i", "imageID": "i", "restartCount": 0, "started": True, **state}

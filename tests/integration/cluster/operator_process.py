@@ -1,0 +1,69 @@
+"""The operator as a real process: `python -m rl_operator` with the rights that it has in a cluster."""
+
+import signal
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from tests.integration.cluster.control_plane import free_port
+from tests.integration.cluster.polling import wait_for
+
+
+class OperatorProcess:
+    """May be killed and started again; its log is one file over all its lives."""
+
+    def __init__(self, kubeconfig: Path, *flags: str) -> None:
+        self._port = free_port()
+        self._log = Path(tempfile.mkstemp(prefix="rl-operator-", suffix=".log")[1])
+        self._command = [
+            sys.executable, "-m", "rl_operator", "--kubeconfig", str(kubeconfig),
+            "--probe-host", "127.0.0.1", "--probe-port", str(self._port), "--metrics-port", "0", *flags,
+        ]  # fmt: skip
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text(encoding="utf-8", errors="replace")
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=subprocess.STDOUT)
+        wait_for("the operator's /healthz answers 200", self._healthy, seconds=30)
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is tidied up."""
+        assert self._process
+        self._process.kill()
+        self._process.wait(10)
+
+    def stop(self, seconds: float = 10.0) -> int:
+        """SIGTERM; gives the exit code. Fails when it takes longer."""
+        assert self._process
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(seconds)
+
+    def close(self) -> None:
+        if self._process and self._process.poll() is None:
+            self.kill()
+        self._log.unlink(missing_ok=True)
+
+    def resident_mebibytes(self) -> float:
+        """RSS, as the kernel counts it."""
+        assert self._process
+        status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="utf-8")
+        line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
+        return int(line.split()[1]) / 1024
+
+    def _healthy(self) -> bool:
+        assert self._process
+        code = self._process.poll()
+        assert code is None, f"the operator ended with {code}:\n{self.log[-3000:]}"
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/healthz", timeout=5) as response:
+                return bool(response.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False

@@ -1,0 +1,115 @@
+"""Runs of one namespace, as a person with kubectl sees them."""
+
+from importlib.resources import files
+from typing import Any
+
+import yaml
+from tests.integration.cluster.admin import RUNS, RUNTIMES, AdminClient
+from tests.integration.cluster.control_plane import ControlPlane, Write
+from tests.integration.cluster.kubelet import End, FakeKubelet, result
+from tests.integration.cluster.polling import wait_for
+
+from rl_operator.api.names import MANAGED_BY_LABEL
+
+TOTAL_STEPS = 4
+
+
+def install_runtime(admin: AdminClient, name: str, **spec: Any) -> None:
+    """A runtime that ships, under its own name, with some of its spec replaced."""
+    text = (files("rl_operator.api") / "bundled" / f"{name}.yaml").read_text(encoding="utf-8")
+    document = yaml.safe_load(text.replace("1e-3", "0.001"))
+    document["spec"] |= spec
+    admin.post(RUNTIMES, document)
+
+
+class RunsNamespace:
+    def __init__(self, plane: ControlPlane, namespace: str) -> None:
+        self.namespace = namespace
+        self.admin = plane.admin
+        self.kubelet = FakeKubelet(plane.admin, namespace)
+        self._plane = plane
+        self._path = RUNS.format(namespace=namespace)
+
+    # --- what a person does -------------------------------------------------------------------------------------
+    def apply(self, name: str = "sorting", **spec: Any) -> dict[str, Any]:
+        body = {
+            "apiVersion": "rl-operator.dev/v1alpha1",
+            "kind": "RLTrainingRun",
+            "metadata": {"name": name},
+            "spec": {
+                "environment": "sort_digits",
+                "runtime": "tiny",
+                "config": {"total_steps": TOTAL_STEPS},
+                **spec,
+            },
+        }
+        created: dict[str, Any] = self.admin.post(self._path, body)
+        return created
+
+    def edit(self, name: str = "sorting", **spec: Any) -> None:
+        self.admin.patch(f"{self._path}/{name}", {"spec": spec})
+
+    def delete(self, name: str = "sorting") -> None:
+        self.admin.delete(f"{self._path}/{name}")
+
+    def find(self, name: str = "sorting") -> dict[str, Any] | None:
+        found: dict[str, Any] | None = self.admin.find(f"{self._path}/{name}")
+        return found
+
+    def status(self, name: str = "sorting") -> dict[str, Any]:
+        run = self.find(name)
+        return run["status"] if run else {}
+
+    def condition(self, type_: str, name: str = "sorting") -> dict[str, Any] | None:
+        return next((c for c in self.status(name).get("conditions", []) if c["type"] == type_), None)
+
+    def writes(self) -> list[Write]:
+        """The operator's writes here, Events left out."""
+        return [write for write in self._plane.operator_writes(self.namespace) if write.resource != "events"]
+
+    def empty(self) -> bool:
+        """Whether no child is left."""
+        paths = [f"/api/v1/namespaces/{self.namespace}/{plural}" for plural in ("pods", "configmaps")]
+        children = [item for path in paths for item in self.admin.items(path, labelSelector=MANAGED_BY_LABEL)]
+        return not children
+
+    def succeed(self, pod: str, attempt: int = 1) -> None:
+        """Play a pod's life up to a success that is recorded, and see it let go."""
+        self.kubelet.start(pod)
+        self.kubelet.work(pod)
+        self.until_phase("Running")
+        message = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS, attempt=attempt)
+        self.kubelet.end(pod, "Succeeded", trainer=End(0, message))
+        self.until_phase("Succeeded")
+        self.until_released(pod)
+
+    # --- waiting ------------------------------------------------------------------------------------------------
+    def until_phase(self, phase: str, name: str = "sorting") -> dict[str, Any]:
+        def look() -> dict[str, Any] | None:
+            self._last = self.status(name)
+            return self._last if self._last.get("phase") == phase else None
+
+        try:
+            return wait_for(f"run {name} is {phase}", look)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; status: {self._last}") from None
+
+    def until_pod(self, attempt: int = 1, name: str = "sorting") -> str:
+        """The name of the attempt's pod, once it is there."""
+
+        def look() -> str | None:
+            status = self.status(name)
+            pod = status.get("podName", "")
+            created = status.get("attempt") == attempt and self.kubelet.pod(pod)
+            return pod if created else None
+
+        return wait_for(f"the pod of attempt {attempt} of run {name}", look)
+
+    def until_released(self, pod: str) -> None:
+        """Until the operator no longer holds the pod."""
+
+        def look() -> bool:
+            found = self.kubelet.pod(pod)
+            return found is None or not found["metadata"].get("finalizers")
+
+        wait_for(f"pod {pod} is released", look)

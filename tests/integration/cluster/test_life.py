@@ -1,0 +1,172 @@
+"""A run's life on a real API server, with the operator as a real process and the test as its kubelet."""
+
+from tests.integration.cluster.control_plane import Write
+from tests.integration.cluster.kubelet import NOW, End, result
+from tests.integration.cluster.polling import stays, wait_for
+from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
+from tests.integration.cluster.trainer import trainer_status
+
+SUCCEEDED = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS, metrics={"evalPercentCorrect": 0.91234})
+
+
+def test_success_from_apply_to_weights(runs: RunsNamespace) -> None:
+    run = runs.apply()
+    pod = runs.until_pod()
+    assert pod == f"sorting-{run['metadata']['uid'][:5]}-1"
+    assert runs.until_phase("Starting")["podName"] == pod
+
+    runs.kubelet.start(pod)
+    runs.kubelet.work(pod)
+    running = runs.until_phase("Running")
+    assert {c["type"]: c["status"] for c in running["conditions"]} == {"Accepted": "True", "Ready": "True"}
+
+    runs.kubelet.end(pod, "Succeeded", trainer=End(0, SUCCEEDED))
+    status = runs.until_phase("Succeeded")
+    runs.until_released(pod)
+    conditions = {c["type"]: (c["status"], c["reason"]) for c in status.pop("conditions")}
+    assert conditions == {
+        "Accepted": ("True", "Accepted"),
+        "Ready": ("True", "Succeeded"),
+        "Complete": ("True", "Succeeded"),
+        "Finished": ("True", "Succeeded"),
+    }
+    created = runs.kubelet.pod(pod)["metadata"]["creationTimestamp"]
+    times = {name: status.pop(name) for name in ("startTime", "completionTime")}
+    assert run["metadata"]["creationTimestamp"] <= times["startTime"] <= created <= times["completionTime"]
+    config_hash, observed_at = status["configHash"], status["metrics"].pop("observedAt")
+    assert observed_at >= created
+    assert status == {
+        "phase": "Succeeded",
+        "message": f"All {TOTAL_STEPS} steps are trained and the weights are saved.",
+        "observedGeneration": 1,
+        "attempt": 1,
+        "attempts": [
+            {"attempt": 1, "pod": pod, "started": created, "ended": NOW, "reason": "Succeeded", "steps": TOTAL_STEPS}
+        ],
+        "podName": pod,
+        "configMapName": f"sorting-{config_hash}",
+        "configHash": config_hash,
+        "progress": {"step": TOTAL_STEPS, "totalSteps": TOTAL_STEPS, "percent": 100},
+        "metrics": {"evalPercentCorrect": 0.9123, "source": "result"},
+        "containers": [
+            {"name": name, "state": "Terminated", "exitCode": 0, "reason": "Completed", "restarts": 0}
+            for name in ("api", "trainer", "environment")
+        ],
+        "checkpoint": {"step": TOTAL_STEPS, "statePath": "tinker://m/weights/000004"},
+        "weights": {"samplerPath": "tinker://m/sampler_weights/000004", "statePath": "tinker://m/weights/000004"},
+    }
+
+
+def test_a_life_takes_at_most_eight_writes(runs: RunsNamespace) -> None:
+    runs.apply()
+    runs.succeed(runs.until_pod())
+    writes = runs.writes()
+    # A lost race is written again: only what the API server took counts, and there must be no lost races either.
+    assert [write.code // 100 for write in writes] == [2] * len(writes), writes
+    assert len(writes) <= 8, writes
+    assert [write for write in writes if write.resource != "rltrainingruns/status"] == [
+        Write("create", "configmaps", runs.namespace, runs.status()["configMapName"], 201),
+        Write("create", "pods", runs.namespace, runs.status()["podName"], 201),
+        Write("patch", "pods", runs.namespace, runs.status()["podName"], 200),
+    ]
+
+
+def test_a_finished_run_is_left_alone(runs: RunsNamespace) -> None:
+    runs.apply()
+    pod = runs.until_pod()
+    runs.succeed(pod)
+    before = len(runs.writes())
+    runs.kubelet.end(pod, "Failed", trainer=End(1, "nobody listens any more"))
+    runs.edit(ttlSecondsAfterFinished=3600)
+    stays("nothing is written", lambda: len(runs.writes()) == before)
+    assert runs.status()["phase"] == "Succeeded"
+
+
+def test_progress_comes_from_the_trainer(runs: RunsNamespace) -> None:
+    runs.apply()
+    pod = runs.until_pod()
+    figures = {"step": 2, "totalSteps": TOTAL_STEPS, "secondsPerStep": 0.5, "metrics": {"rewardMean": 0.6}}
+    with trainer_status("127.255.0.2", {"phase": "training", **figures}):
+        runs.kubelet.start(pod, "127.255.0.2")
+        runs.kubelet.work(pod)
+        wait_for("step 2 is in status", lambda: (runs.status().get("progress") or {}).get("step") == 2)
+    status = runs.status()
+    assert status["progress"] == {
+        "step": 2, "totalSteps": TOTAL_STEPS, "percent": 50, "secondsPerStep": 0.5, "etaSeconds": 1,
+    }  # fmt: skip
+    assert (status["metrics"]["rewardMean"], status["metrics"]["source"]) == (0.6, "trainer")
+
+
+def test_people_are_told_by_events(runs: RunsNamespace) -> None:
+    run = runs.apply()
+    runs.succeed(runs.until_pod())
+
+    def told() -> list[str]:
+        events = runs.admin.items(f"/apis/events.k8s.io/v1/namespaces/{runs.namespace}/events")
+        assert {event["regarding"]["uid"] for event in events} <= {run["metadata"]["uid"]}
+        return [event["reason"] for event in sorted(events, key=lambda event: event["eventTime"])]
+
+    wait_for("the end is told", lambda: "Succeeded" in told())
+    assert told()[0] == "Starting"
+
+
+def test_suspend_and_resume_make_a_second_attempt(runs: RunsNamespace) -> None:
+    runs.apply()
+    first = runs.until_pod()
+    runs.kubelet.start(first)
+    runs.kubelet.work(first)
+    runs.until_phase("Running")
+
+    runs.edit(suspend=True)
+    assert runs.until_phase("Stopping")["podName"] == first
+    wait_for("the pod is asked to end", lambda: "deletionTimestamp" in runs.kubelet.pod(first)["metadata"])
+    stopped_at = result("stopped", steps=2, total=TOTAL_STEPS)
+    runs.kubelet.end(first, "Succeeded", trainer=End(0, stopped_at))
+    stopped = runs.until_phase("Stopped")
+    assert (stopped["checkpoint"]["step"], stopped["attempts"][-1]["reason"]) == (2, "Stopped")
+    runs.until_released(first)
+    runs.kubelet.remove(first)
+    stays("nothing starts", lambda: runs.status()["phase"] == "Stopped" and not runs.kubelet.pods())
+
+    runs.edit(suspend=False)
+    second = runs.until_pod(attempt=2)
+    runs.succeed(second, attempt=2)
+    status = runs.status()
+    assert [(a["attempt"], a["reason"]) for a in status["attempts"]] == [(1, "Stopped"), (2, "Succeeded")]
+    assert status["startTime"] == stopped["startTime"]
+
+
+def test_a_draft_starts_nothing_until_it_is_let_go(runs: RunsNamespace) -> None:
+    runs.apply(suspend=True)
+    assert "startTime" not in runs.until_phase("Stopped")
+    stays("nothing is created", lambda: not runs.kubelet.pods())
+    runs.edit(suspend=False)
+    runs.succeed(runs.until_pod())
+
+
+def test_deletion_leaves_nothing_held(runs: RunsNamespace) -> None:
+    runs.apply()
+    pod = runs.until_pod()
+    runs.kubelet.start(pod)
+    runs.until_phase("Starting")
+    runs.delete()
+    runs.kubelet.collect_garbage()
+    wait_for("all children are gone", runs.empty)
+
+
+def test_deleted_and_applied_again_at_once(runs: RunsNamespace) -> None:
+    """The old pod is still on its way out while the new run starts: neither is in the other's way."""
+    runs.apply()
+    old = runs.until_pod()
+    runs.kubelet.start(old)
+    runs.kubelet.work(old)
+    runs.until_phase("Running")
+
+    runs.delete()
+    again = runs.apply()
+    new = runs.until_pod()
+    assert new == f"sorting-{again['metadata']['uid'][:5]}-1" != old
+    runs.kubelet.collect_garbage()
+    runs.until_released(old)
+    runs.succeed(new)
+    assert [a["pod"] for a in runs.status()["attempts"]] == [new]

@@ -1,0 +1,37 @@
+"""A trainer's ops port, as the operator sees it."""
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+OPS_PORT = 8002
+"""The contract's port: pods are told apart by address, so each test takes another one of 127.0.0.0/8."""
+
+
+@contextmanager
+def trainer_status(address: str, answer: dict[str, Any]) -> Iterator[None]:
+    """Serve `answer` at /status of that loopback address."""
+    body = json.dumps(answer).encode()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/status" else 404)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Quiet."""
+
+    server = http.server.ThreadingHTTPServer((address, OPS_PORT), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        thread.join(10)
+        server.server_close()
