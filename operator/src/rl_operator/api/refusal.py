@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from rl_operator.api.model import ApiModel
+from rl_operator.api.model import ObservedModel
 
 RefusalCode = Literal[
     "InvalidDocument",
@@ -24,7 +24,7 @@ RefusalCode = Literal[
 ]
 
 
-class Refusal(ApiModel):
+class Refusal(ObservedModel):
     """One reason why a run does not start. `field` is a path like `spec.config.group_size`."""
 
     code: RefusalCode = Field(description="What kind of refusal this is.")

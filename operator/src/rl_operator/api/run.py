@@ -78,7 +78,7 @@ class RunSpec(ApiModel):
     suspend: bool = Field(default=False, description="Draft before the start; stop with a checkpoint after it.")
 
 
-class Condition(ApiModel):
+class Condition(ObservedModel):
     """A Kubernetes condition."""
 
     type: str = Field(description="Type of the condition.")
@@ -89,7 +89,7 @@ class Condition(ApiModel):
     observed_generation: int = Field(default=0, description="Generation of the spec that this speaks of.")
 
 
-class Progress(ApiModel):
+class Progress(ObservedModel):
     """How far the training is."""
 
     step: int = Field(description="Optimizer steps trained.")
@@ -121,7 +121,7 @@ class RunMetrics(ObservedModel):
     observed_at: str | None = Field(default=None, description="When they were read.")
 
 
-class HistorySample(ApiModel):
+class HistorySample(ObservedModel):
     """One point of the reward curve."""
 
     step: int = Field(description="Optimizer steps trained.")
@@ -136,7 +136,7 @@ class WandbStatus(ObservedModel):
     state: str | None = Field(default=None, description="What the trainer knows: online, offline or disabled.")
 
 
-class ContainerStatus(ApiModel):
+class ContainerStatus(ObservedModel):
     """One container of the current attempt."""
 
     name: str = Field(description="api, trainer or environment.")
@@ -146,7 +146,7 @@ class ContainerStatus(ApiModel):
     restarts: int = Field(default=0, description="How often it was started again.")
 
 
-class Checkpoint(ApiModel):
+class Checkpoint(ObservedModel):
     """The newest state checkpoint."""
 
     step: int = Field(description="Optimizer step that it holds.")
@@ -154,7 +154,7 @@ class Checkpoint(ApiModel):
     expires_at: str | None = Field(default=None, description="When the backend deletes it.")
 
 
-class Weights(ApiModel):
+class Weights(ObservedModel):
     """The trained weights."""
 
     sampler_path: str = Field(description="tinker:// path to sample from.")
@@ -162,7 +162,7 @@ class Weights(ApiModel):
     expires_at: str | None = Field(default=None, description="When the backend deletes them.")
 
 
-class Failure(ApiModel):
+class Failure(ObservedModel):
     """Why the last attempt, or the run, failed."""
 
     reason: str = Field(description="Stable CamelCase word.")
@@ -171,7 +171,7 @@ class Failure(ApiModel):
     message: str = Field(default="", description="What it said, secrets removed.")
 
 
-class Attempt(ApiModel):
+class Attempt(ObservedModel):
     """One pod of the run's life."""
 
     attempt: int = Field(description="Number, from 1.")
@@ -182,7 +182,7 @@ class Attempt(ApiModel):
     steps: int = Field(default=0, description="Steps trained at its end, over the whole run.")
 
 
-class RunStatus(ApiModel):
+class RunStatus(ObservedModel):
     """What is the case. The one place where people, agents and GitOps look."""
 
     observed_generation: int = Field(default=-1, description="Generation of the spec that this status speaks of.")

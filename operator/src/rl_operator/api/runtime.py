@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from rl_operator.api.model import ApiModel, ObjectMeta, keyed_by
+from rl_operator.api.model import ApiModel, ObjectMeta, ObservedModel, keyed_by
 from rl_operator.api.names import API_VERSION, RUNTIME_KIND
 from rl_operator.api.run import LONGEST_SECONDS, Condition
 
@@ -125,14 +125,14 @@ class RuntimeSpec(ApiModel):
     )
 
 
-class RuntimeEnvironment(ApiModel):
+class RuntimeEnvironment(ObservedModel):
     """One environment of the runtime's image."""
 
     name: str = Field(description="Name to use in `spec.environment`.")
     description: str = Field(default="", description="One line.")
 
 
-class RuntimeStatus(ApiModel):
+class RuntimeStatus(ObservedModel):
     """What is known of the runtime."""
 
     observed_generation: int = Field(default=-1, description="Generation of the spec that this speaks of.")

@@ -1,13 +1,13 @@
 """YAML as kubectl reads it, so that a file means the same to kubectl, GitOps and local mode.
 
-The scalar rules were measured with `kubectl --local` 1.36 (tests/data/yaml_scalars.yaml): numbers as in YAML 1.2, so
+The scalar rules were measured with `kubectl --local` 1.36 (tests/data/kubectl_scalars.json): numbers as in YAML 1.2, so
 `4e-5` is one; `yes`, `on` and `y` are true; a date is a string. `1.0` becomes `1`, as the API server stores it. What
 readers disagree on (`017`) or JSON cannot hold (`.nan`, a key twice) is an error.
 """
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Any, Final, cast
 
 import yaml
@@ -33,18 +33,33 @@ class _Loader(yaml.SafeLoader):
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 -- PyYAML's own protocol: a table on the class
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        self._refuse_duplicates(node)
-        return super().construct_mapping(node, deep=deep)
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._flattened: set[yaml.MappingNode] = set()
 
-    def _refuse_duplicates(self, node: yaml.MappingNode) -> None:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """Keys become text first: to Python `1` and `true` are the same key."""
+        self.flatten_mapping(node)
+        return {self._key(key): self.construct_object(value, deep=deep) for key, value in node.value}
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Resolve `<<` once per mapping; before that no key may stand twice, after it the later one wins."""
+        if node in self._flattened:
+            return
+        self._flattened.add(node)
         seen: set[str] = set()
         for key, _ in node.value:
-            if key.tag == "tag:yaml.org,2002:merge" or not isinstance(key, yaml.ScalarNode):
-                continue
-            if key.value in seen:
-                raise _problem(f"the key {key.value!r} stands twice in one mapping", key)
-            seen.add(key.value)
+            name = "<<" if key.tag == "tag:yaml.org,2002:merge" else self._key(key)
+            if name in seen:
+                raise _problem(f"the key {name!r} stands twice in one mapping", key)
+            seen.add(name)
+        super().flatten_mapping(node)
+
+    def _key(self, node: yaml.Node) -> str:
+        try:
+            return _json_key(self.construct_object(node, deep=True))
+        except ValueError as error:
+            raise _problem(str(error), node) from None
 
 
 def _problem(message: str, node: yaml.Node) -> yaml.YAMLError:
@@ -96,6 +111,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 _Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:int", _INTEGER, list("-+0123456789"))
 _Dumper.add_implicit_resolver("tag:yaml.org,2002:bool", _BOOL, list("yYnNtTfFoO"))
 
 
@@ -151,6 +167,8 @@ def _json_key(key: Any) -> str:
             return key
         case bool():
             return str(key).lower()
-        case int() | float():
+        case int():
+            return str(key)
+        case float():
             return str(_json_number(key))
     raise ValueError(f"{key!r} cannot be the name of a field")

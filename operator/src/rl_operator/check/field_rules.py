@@ -10,7 +10,7 @@ from rl_operator.api.loading import nearest
 from rl_operator.api.refusal import Refusal, shown
 from rl_operator.api.runtime import Bound
 from rl_operator.api.sections import same_value
-from rl_operator.check.types import type_problem
+from rl_operator.check.types import is_number, type_problem
 
 SPEC_PATHS: Final[dict[Section, str]] = {"env": "spec.config", "tinker": "spec.tinker"}
 
@@ -83,7 +83,9 @@ def _wrong_type(field: GivenField) -> Refusal | None:
 
 def _too_small(field: GivenField) -> Refusal | None:
     smallest = SMALLEST.get((field.section, field.name))
-    if smallest is None or field.value > smallest.value or (field.value == smallest.value and not smallest.exclusive):
+    if smallest is None or not is_number(field.value):
+        return None
+    if field.value > smallest.value or (field.value == smallest.value and not smallest.exclusive):
         return None
     allowed = f"{'above' if smallest.exclusive else 'at least'} {smallest.value}"
     hint = f"it must be {allowed}"
@@ -106,7 +108,7 @@ _RULES: Final[tuple[Callable[[GivenField], Refusal | None], ...]] = (
 
 def refuse_outside(path: str, value: Any, bound: Bound | None, runtime: str) -> Refusal | None:
     """OutOfBounds for a number outside of a runtime's range; other values pass (their type is another rule's)."""
-    if bound is None or isinstance(value, bool) or not isinstance(value, int | float):
+    if bound is None or not is_number(value):
         return None
     if (bound.min is None or value >= bound.min) and (bound.max is None or value <= bound.max):
         return None

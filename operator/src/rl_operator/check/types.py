@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -15,7 +15,7 @@ def _is_integer(value: Any) -> bool:
 
 _SIMPLE: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
     "int": ("a whole number", _is_integer),
-    "float": ("a number", _is_number),
+    "float": ("a number", is_number),
     "str": ("a text", lambda value: isinstance(value, str)),
     "Path": ("a text", lambda value: isinstance(value, str)),
     "bool": ("true or false", lambda value: isinstance(value, bool)),

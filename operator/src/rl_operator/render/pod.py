@@ -155,7 +155,7 @@ def _container(
         "command": command,
         "workingDir": SCRATCH,
         "env": env_vars,
-        "ports": [{"name": "ops", "containerPort": OPS_PORTS[name]}],
+        "ports": [{"name": f"{name}-ops", "containerPort": OPS_PORTS[name]}],
         "readinessProbe": _probe(name, period_seconds=2, failure_threshold=3),
         "resources": resources.to_wire() if resources != ResourceRequirements() else DEFAULT_RESOURCES[name],
         "securityContext": {

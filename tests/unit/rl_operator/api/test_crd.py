@@ -1,0 +1,75 @@
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_operator.api.crd import crd_files, custom_resource_definitions
+
+DEFINITIONS = custom_resource_definitions()
+
+
+def schema_of(plural: str) -> dict[str, Any]:
+    schema: dict[str, Any] = DEFINITIONS[plural]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return schema
+
+
+def places(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    yield path, schema
+    for name, child in schema.get("properties", {}).items():
+        yield from places(child, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            yield from places(schema[key], f"{path}[]")
+
+
+@pytest.mark.parametrize("plural", DEFINITIONS)
+def test_every_field_has_a_sentence(plural: str) -> None:
+    bare = [path for path, place in places(schema_of(plural)) if "description" not in place and "[]" not in path]
+    assert bare == [".metadata"]
+
+
+@pytest.mark.parametrize("plural", DEFINITIONS)
+def test_every_place_has_a_type_or_keeps_what_it_does_not_know(plural: str) -> None:
+    for path, place in places(schema_of(plural)):
+        assert "type" in place or any(key.startswith("x-kubernetes-") for key in place), path
+        assert not place.keys() & {"$ref", "$defs", "anyOf", "title", "const"}, path
+
+
+@pytest.mark.parametrize("name", crd_files())
+def test_size(name: str) -> None:
+    assert len(crd_files()[name].encode()) < 200_000
+
+
+def test_only_the_status_itself_has_a_default() -> None:
+    status = schema_of("rltrainingruns")["properties"]["status"]
+    assert status["default"] == {"observedGeneration": -1}
+    assert [path for path, place in places(status) if "default" in place and path] == []
+
+
+def test_defaults_and_nullable() -> None:
+    spec = schema_of("rltrainingruns")["properties"]["spec"]["properties"]
+    assert {name: field["default"] for name, field in spec.items() if "default" in field} == {
+        "runtime": "default",
+        "backoffLimit": 3,
+        "startDeadlineSeconds": 1800,
+        "progressDeadlineSeconds": 3600,
+        "environmentReplicas": 1,
+    }
+    nullable = [name for name, field in spec.items() if field.get("nullable")]
+    assert nullable == ["startDeadlineSeconds", "progressDeadlineSeconds"]
+
+
+def test_command_writes_and_compares(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "rl_operator.api.crd", str(tmp_path)]
+    missing = subprocess.run([*command, "--check"], capture_output=True, text=True, check=False)
+    assert (missing.returncode, "not current" in missing.stderr) == (1, True)
+    subprocess.run(command, check=True)
+    subprocess.run([*command, "--check"], check=True)
+    assert {file.name for file in tmp_path.iterdir()} == set(crd_files())
+
+
+def test_committed_files_are_current() -> None:
+    assert {name: (Path("crds") / name).read_text() for name in crd_files()} == crd_files()

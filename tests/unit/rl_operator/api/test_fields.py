@@ -1,0 +1,30 @@
+"""The two packages share no code, but they must know the same fields."""
+
+from rl_operator.api.fields import SHARED_FIELDS, TINKER_FIELDS, WIRED_FIELDS
+from rl_operator.check.types import type_problem
+from tinker_atropos.config import SharedEnvSection, TinkerSection
+
+
+def test_the_trainers_fields_are_those_of_the_trainer() -> None:
+    wired = {name for section, name in WIRED_FIELDS if section == "tinker"} & TinkerSection.model_fields.keys()
+    assert TINKER_FIELDS.keys() | wired == TinkerSection.model_fields.keys()
+
+
+def test_defaults_are_the_trainers() -> None:
+    for name, field in TINKER_FIELDS.items():
+        assert field.default == TinkerSection.model_fields[name].default, name
+
+
+def test_types_take_what_the_trainer_takes() -> None:
+    values = [1, 2.5, True, None, "ppo", "cispo", "group_centred", "other", [1]]
+    for name, field in TINKER_FIELDS.items():
+        annotation = str(TinkerSection.model_fields[name].annotation)
+        annotation = annotation.removeprefix("<class '").removesuffix("'>").replace("typing.", "")
+        assert [type_problem(v, field.type) is None for v in values] == [
+            type_problem(v, annotation) is None for v in values
+        ], name
+
+
+def test_the_shared_fields_are_those_that_the_trainer_requires() -> None:
+    required = {name for name, field in SharedEnvSection.model_fields.items() if field.is_required()}
+    assert set(SHARED_FIELDS) == required

@@ -1,0 +1,67 @@
+from typing import Any, Literal
+
+import pytest
+from pydantic import Field
+
+from rl_operator.api.model import ApiModel, keyed_by
+from rl_operator.api.structural import structural_schema
+
+
+class Part(ApiModel):
+    """A part."""
+
+    size: int = Field(ge=0, le=9)
+
+
+class Whole(ApiModel):
+    """A whole."""
+
+    part: Part = Field(description="The field's own sentence wins.")
+    maybe: Part | None = None
+    parts: tuple[Part, ...] = Field(default=(), json_schema_extra=keyed_by("size"))
+    by_name: dict[str, Part] = Field(default_factory=dict)
+    free: dict[str, Any] = Field(default_factory=dict)
+    anything: Any = None
+    quantity: dict[str, str | int] = Field(default_factory=dict)
+    choice: Literal["a", "b"] | None = "a"
+    share: float = 0.5
+
+
+PART = {
+    "type": "object",
+    "properties": {"size": {"type": "integer", "format": "int64", "minimum": 0, "maximum": 9}},
+    "required": ["size"],
+    "description": "A part.",
+}
+
+
+def test_every_shape() -> None:
+    assert structural_schema(Whole) == {
+        "type": "object",
+        "description": "A whole.",
+        "required": ["part"],
+        "properties": {
+            "part": PART | {"description": "The field's own sentence wins."},
+            "maybe": PART,
+            "parts": {
+                "type": "array",
+                "items": PART,
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["size"],
+            },
+            "byName": {"type": "object", "additionalProperties": PART},
+            "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+            "anything": {"x-kubernetes-preserve-unknown-fields": True},
+            "quantity": {"type": "object", "additionalProperties": {"x-kubernetes-int-or-string": True}},
+            "choice": {"type": "string", "enum": ["a", "b"], "default": "a", "nullable": True},
+            "share": {"type": "number", "default": 0.5},
+        },
+    }
+
+
+def test_a_union_that_no_structural_schema_can_say_is_an_error() -> None:
+    class Odd(ApiModel):
+        field: int | bool
+
+    with pytest.raises(TypeError, match="boolean or integer"):
+        structural_schema(Odd)

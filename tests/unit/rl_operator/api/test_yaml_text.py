@@ -1,0 +1,101 @@
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl_operator.api.yaml_text import YamlError, read_yaml, write_yaml
+
+KUBECTL_SCALARS = json.loads(Path("tests/data/kubectl_scalars.json").read_text())
+
+JSON_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False, min_value=-1e15, max_value=1e15)
+    | st.text(st.characters(codec="utf-8", exclude_categories=["C"]))
+    | st.sampled_from([text.strip("\"'") for text, _ in KUBECTL_SCALARS]),
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text("abyn01-", max_size=4), children),
+    max_leaves=10,
+)
+
+
+@pytest.mark.parametrize(("text", "value"), KUBECTL_SCALARS)
+def test_scalars_mean_what_kubectl_says(text: str, value: Any) -> None:
+    """The file holds what `kubectl annotate --local -o json` 1.36 made of each text."""
+    [document] = read_yaml(f"a: {text}")
+    assert document["a"] == value
+    assert type(document["a"]) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("a: 017", "017 is octal to some readers"),
+        ("a: -08", "-08 is octal to some readers"),
+        ("a: .inf", "no number that JSON can hold"),
+        ("a: -.INF", "no number that JSON can hold"),
+        ("a: .nan", "no number that JSON can hold"),
+        ("a: 1e400", "no number that JSON can hold"),
+        ("a: 9223372036854775808", "does not fit into 64 bits"),
+        ("a: 0x_", "0x_ is no number"),
+        ("{a: 1, a: 2}", "the key 'a' stands twice"),
+        ("{1: a, '1': b}", "the key '1' stands twice"),
+        ("{[a]: b}", "cannot be the name of a field"),
+        ("a: [1", "line 1"),
+        ("a: !!python/object:os.system x", "could not determine a constructor"),
+        ("&a [*a]", "nested more than 64 deep"),
+        ("[" * 5000 + "]" * 5000, "nested more than 64 deep"),
+        ("{null: 1}", "None cannot be the name of a field"),
+        ("a: !!binary aGk=", "which JSON does not know"),
+    ],
+)
+def test_what_readers_disagree_on_is_an_error(text: str, complaint: str) -> None:
+    with pytest.raises(YamlError, match=complaint):
+        read_yaml(text)
+
+
+def test_aliases_cannot_multiply_without_end() -> None:
+    levels = "\n".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for n in range(1, 10))
+    with pytest.raises(YamlError, match="more than 100000 values"):
+        read_yaml(f"l0: &l0 [x, x]\n{levels}")
+
+
+def test_merge_keys_and_many_documents() -> None:
+    assert read_yaml("b: &b {x: 1, z: 2}\nm: {<<: *b, z: 3}\n---\n---\n[1.0]\n") == [
+        {"b": {"x": 1, "z": 2}, "m": {"x": 1, "z": 3}},
+        [1],
+    ]
+
+
+def test_a_mapping_that_merges_can_be_merged() -> None:
+    text = "a: &a {x: 1}\nb: &b {<<: *a, x: 2}\nc: {<<: *b, x: 3}\nd: {<<: *b}"
+    assert read_yaml(text) == [{"a": {"x": 1}, "b": {"x": 2}, "c": {"x": 3}, "d": {"x": 2}}]
+
+
+def test_keys_become_text() -> None:
+    assert read_yaml("{1: a, 1.5: b, true: c}") == [{"1": "a", "1.5": "b", "true": "c"}]
+
+
+@given(JSON_VALUES)
+def test_what_is_written_is_read_back(value: Any) -> None:
+    assert read_yaml(write_yaml([value])) == [[value]]
+
+
+@given(
+    st.text(st.characters(codec="utf-8", exclude_categories=["C"]))
+    | st.sampled_from(["4e-5", "yes", "y", "2020-01-01"])
+)
+def test_texts_stay_texts_for_yaml_1_1_readers_too(text: str) -> None:
+    """The config file is read by another package's loader."""
+    assert yaml.safe_load(write_yaml({"a": text})) == {"a": text}
+
+
+@given(st.text())
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with contextlib.suppress(YamlError):
+        json.dumps(read_yaml(text), allow_nan=False)
