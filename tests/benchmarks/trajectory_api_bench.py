@@ -88,9 +88,10 @@ async def measure(url: str, connections: int, seconds: float, rate: float) -> in
         await asyncio.gather(*(send(client, bodies, until, latencies, interval) for _ in range(connections)))
         stop.set()
         steps = await trainer
+    offered = f"{rate:.0f} groups/s offered" if rate else "saturated"
     quantiles = statistics.quantiles(latencies, n=100)
     print(
-        f"| {connections} connections | {len(latencies) / seconds:.0f} groups/s | {steps / seconds:.0f} batches/s ",
+        f"| {offered} | {len(latencies) / seconds:.0f} groups/s | {steps / seconds:.0f} batches/s ",
         end="",
     )
     print(f"| p50 {quantiles[49] * 1e3:.0f} ms | p99 {quantiles[98] * 1e3:.0f} ms ", end="")

@@ -80,9 +80,9 @@ def test_an_environment_never_ends_early_and_never_makes_surplus(
     works = starts_rollouts(status, max_batches_offpolicy, 8, 32, share)
     steps_left = 10 - steps_trained
     assert not ends(status, 10, 8, 32)
-    if starving and steps_left and share is None:
+    if starving and queued < 4 and steps_left and share is None:
         assert works, "a trainer that waits in vain is never answered by a pause"
-    elif not starving and (queued + delivered) * 8 >= steps_left * 32:
+    elif not (starving and queued < 4) and (queued + delivered) * 8 >= steps_left * 32:
         assert not works, "nobody pays for groups that will not be trained"
 
 

@@ -100,6 +100,7 @@ class Journal:
     def add_groups(self, groups: Sequence[ReceivedGroup], received_at: float) -> list[NewGroupState]:
         """Store all groups or none. Returns for each whether it is queued, or buffered for want of its fellows."""
         with self._transaction() as sql:
+            self._check_limit(sql, groups)
             group_sizes: dict[int | None, int] = {env.env_id: env.registration.group_size for env in _environments(sql)}
             return [_add_group(sql, group, group_sizes.get(group.env_id), received_at) for group in groups]
 
@@ -184,10 +185,9 @@ class Journal:
             for seq, time, step, source, metrics in rows
         ]
 
-    def size_bytes(self) -> int:
+    def used_bytes(self) -> int:
         with self._explained():
-            (pages,) = self._reader.execute("PRAGMA page_count").fetchone()
-        return int(pages) * PAGE_BYTES
+            return _used_bytes(self._reader)
 
     # Inside.
 
@@ -196,7 +196,6 @@ class Journal:
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        connection.execute(f"PRAGMA max_page_count = {max(1, self.max_bytes // PAGE_BYTES)}")
         return connection
 
     def _create_or_check_schema(self) -> None:
@@ -206,6 +205,14 @@ class Journal:
         elif version != SCHEMA_VERSION:
             raise JournalError(
                 f"{self.path} has schema {version}, this version reads {SCHEMA_VERSION}: use another folder"
+            )
+
+    def _check_limit(self, sql: sqlite3.Connection, groups: Sequence[ReceivedGroup]) -> None:
+        """Only new groups are bounded: the trainer must be able to take batches from a full journal."""
+        if _used_bytes(sql) + sum(len(group.content) for group in groups) > self.max_bytes:
+            raise JournalError(
+                f"the journal {self.path} has reached its limit of {self.max_bytes} bytes: groups come faster than "
+                "the trainer takes them; senders try again"
             )
 
     @contextlib.contextmanager
@@ -228,10 +235,7 @@ class Journal:
 
     def _sentence(self, error: sqlite3.Error) -> str:
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
-            return (
-                f"the journal {self.path} cannot grow: the disk is full, or the journal has reached its limit of "
-                f"{self.max_bytes // 2**20} MiB; free space in its folder, senders try again"
-            )
+            return f"the journal {self.path} cannot grow: the disk is full; free space on it, senders try again"
         return f"the journal {self.path} does not work: {error}; check its folder and its disk"
 
 
@@ -255,6 +259,12 @@ def _add_group(
     if state == "buffered" and group_size is not None:
         _release_buffered(sql, group.env_id, group_size)
     return state
+
+
+def _used_bytes(sql: sqlite3.Connection) -> int:
+    (pages,) = sql.execute("PRAGMA page_count").fetchone()
+    (free_pages,) = sql.execute("PRAGMA freelist_count").fetchone()
+    return int(pages - free_pages) * PAGE_BYTES
 
 
 def _group_json(sql: sqlite3.Connection, group_id: int) -> bytes:

@@ -32,7 +32,7 @@ def ops_status(service: TrajectoryService, restarts: int) -> dict[str, Any]:
         "deliveredBatches": service.delivered_batches,
         "refusedGroups": dict(service.refused),
         "worker": {"pid": os.getpid(), "restarts": restarts},
-        "journal": {"bytes": service.journal.size_bytes(), "error": service.unready()},
+        "journal": {"bytes": service.journal.used_bytes(), "error": service.unready()},
     }
 
 
@@ -68,7 +68,9 @@ class ServiceCollector(Collector):
         yield CounterMetricFamily("rl_api_batches_delivered", "Batches handed out.", value=service.delivered_batches)
         yield CounterMetricFamily("rl_api_worker_restarts", "Times the worker was started again.", value=self._restarts)
         yield GaugeMetricFamily("rl_api_step", "Steps trained.", value=service.run_state.progress.steps_trained)
-        yield GaugeMetricFamily("rl_api_journal_bytes", "Size of the journal.", value=service.journal.size_bytes())
+        yield GaugeMetricFamily(
+            "rl_api_journal_bytes", "Bytes in use in the journal.", value=service.journal.used_bytes()
+        )
         yield GaugeMetricFamily(
             "rl_api_journal_failing",
             "1 while the journal refuses a kind of write.",

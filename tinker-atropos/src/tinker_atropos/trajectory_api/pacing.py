@@ -13,6 +13,7 @@ holds `max_batches_offpolicy` batches, and shares a batch by `unallocated_fracti
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tinker_atropos.trajectory_api.batching import first_exact
 from tinker_atropos.trajectory_api.leases import LeaseView
 from tinker_atropos.trajectory_api.records import GroupCount, RegisteredEnv
 from tinker_atropos.trajectory_api.requests import ProgressReport, Registration
@@ -55,18 +56,18 @@ class Pace:
 def pace(
     registration: Registration | None,
     progress: ProgressReport,
-    counts: Iterable[GroupCount],
+    counts: Sequence[GroupCount],
     *,
     over: bool,
     starving: bool,
 ) -> Pace:
-    """`starving`: the trainer asked for a batch, and none could be formed."""
+    """`starving`: the trainer's last request for a batch was in vain."""
     if registration is None:
         return Pace(over=over, enough=False, current_step=0, sequences_left=None, starving_below=None)
     steps_left = max(0, registration.num_steps - progress.steps_trained)
     sequences_left = steps_left * registration.batch_size
     at_hand = sum(count.sequences for count in counts if count.state in ("queued", "delivered"))
-    starving = starving and steps_left > 0
+    starving = starving and steps_left > 0 and not _holds_batch(counts, registration.batch_size)
     return Pace(
         over=over,
         enough=at_hand >= sequences_left and not starving,
@@ -74,6 +75,11 @@ def pace(
         sequences_left=sequences_left,
         starving_below=registration.batch_size if starving else None,
     )
+
+
+def _holds_batch(counts: Iterable[GroupCount], batch_size: int) -> bool:
+    sizes = [count.size for count in counts if count.state == "queued" for _ in range(count.groups)]
+    return first_exact(sizes, batch_size) is not None
 
 
 def status_of_env(

@@ -1,0 +1,212 @@
+"""The api as a process: killed, restarted, stopped, and in bad surroundings."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+COMMAND = [sys.executable, "-c", "from tinker_atropos.cli import main; main()", "api", "--data"]
+
+
+@dataclass
+class ApiProcess:
+    process: subprocess.Popen[str]
+    http: httpx.Client
+    ops: httpx.Client
+
+    def status(self) -> dict[str, Any]:
+        status: dict[str, Any] = self.ops.get("/status").json()
+        return status
+
+    def stop(self) -> tuple[int, float]:
+        """Exit code, and seconds from SIGTERM to the exit."""
+        started = time.monotonic()
+        self.process.terminate()
+        return self.process.wait(10), time.monotonic() - started
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def eventually(what: str, condition: Callable[[], Any], seconds: float = 20) -> Any:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with contextlib.suppress(httpx.TransportError):
+            if found := condition():
+                return found
+        time.sleep(0.02)
+    pytest.fail(f"not within {seconds} s: {what}")
+
+
+def client(port: int) -> httpx.Client:
+    """Each request on its own connection, as BaseEnv makes them: a killed worker takes kept ones with it."""
+    limits = httpx.Limits(max_keepalive_connections=0)
+    return httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=20, limits=limits)
+
+
+@contextlib.contextmanager
+def api_process(folder: Path, port: int | None = None) -> Iterator[ApiProcess]:
+    port, ops_port = port or free_port(), free_port()
+    addresses = {
+        "RL_API_URL": f"http://127.0.0.1:{port}",
+        "RL_OPS_HOST": "127.0.0.1",
+        "RL_OPS_PORT": str(ops_port),
+    }
+    with (
+        subprocess.Popen(
+            [*COMMAND, str(folder)], env={**os.environ, **addresses}, stderr=subprocess.PIPE, text=True
+        ) as p,
+        client(port) as http,
+        client(ops_port) as ops,
+    ):
+        try:
+            eventually("the api is ready", lambda: p.poll() is not None or ops.get("/healthz").status_code == 200)
+            yield ApiProcess(p, http, ops)
+        finally:
+            p.kill()
+
+
+def send_groups(http: httpx.Client, groups: list[dict[str, Any]]) -> None:
+    for group in groups:
+        assert http.post("/scored_data", json=group).status_code == 200
+
+
+def first_tokens(http: httpx.Client) -> list[int]:
+    tokens = []
+    while (batch := http.get("/batch").json()["batch"]) is not None:
+        tokens += [group["tokens"][0][0] for group in batch]
+    return tokens
+
+
+def test_a_killed_worker_comes_back_within_a_second_and_nobody_is_refused(tmp_path, build) -> None:
+    with api_process(tmp_path) as api:
+        api.http.post("/register", json=build.trainer_registration())
+        send_groups(api.http, [build.group(first_token=n) for n in range(4)])
+        api.http.get("/batch")
+        os.kill(api.status()["worker"]["pid"], signal.SIGKILL)
+        assert api.http.get("/info").json()["batch_size"] == 4, "the connection waited in the open port"
+        assert api.status()["worker"]["restarts"] == 1
+        assert "rl_api_worker_restarts_total 1.0" in api.ops.get("/metrics").text
+        assert first_tokens(api.http) == [2, 3]
+
+
+def test_kill_9_of_the_whole_api_loses_nothing_acknowledged(tmp_path, build) -> None:
+    port = free_port()
+    with api_process(tmp_path, port) as api:
+        api.http.post("/register", json=build.trainer_registration(num_steps=10))
+        assert api.http.get("/batch").json() == {"batch": None}
+        env_id = api.http.post("/register-env", json=build.env_registration()).json()["env_id"]
+        send_groups(api.http, [build.group(first_token=n) for n in range(6)])
+        api.http.get("/batch")
+        api.http.post("/rl/progress", json={"steps_trained": 1})
+        worker = api.status()["worker"]["pid"]
+        api.process.kill()
+        api.process.wait()
+        eventually("the worker ends with its parent", lambda: not Path(f"/proc/{worker}").exists())
+    with api_process(tmp_path, port) as api:
+        status = api.http.request("GET", "/status-env", json={"env_id": env_id}).json()
+        assert (status["current_step"], status["queue_size"]) == (1, 4)
+        assert first_tokens(api.http) == [2, 3, 4, 5]
+
+
+def test_sigterm_ends_in_order_within_a_second_also_with_a_waiting_trainer(tmp_path, build) -> None:
+    with api_process(tmp_path) as api, socket.create_connection(("127.0.0.1", api.http.base_url.port)) as waiting:
+        api.http.post("/register", json=build.trainer_registration())
+        waiting.sendall(b"GET /batch?wait=30 HTTP/1.1\r\nhost: a\r\n\r\n")
+        eventually("the trainer waits", lambda: api.status()["started"])
+        exit_code, seconds = api.stop()
+    assert exit_code == 0
+    assert seconds < 3, "one second on an idle machine"
+
+
+def test_a_worker_that_cannot_live_ends_the_api_with_a_sentence(tmp_path) -> None:
+    with api_process(tmp_path) as api:
+        for life in range(5):
+            eventually(f"life {life} of the worker", lambda life=life: api.status()["worker"]["restarts"] == life)
+            os.kill(api.status()["worker"]["pid"], signal.SIGKILL)
+        assert api.process.wait(20) == 1
+        assert api.process.stderr is not None
+        assert "the api's worker ended 5 times in a row within 5 s of its start" in api.process.stderr.read()
+
+
+@pytest.mark.parametrize("variable", ["RL_API_URL", "RL_OPS_PORT"])
+def test_a_port_in_use_is_named_with_its_variable(tmp_path, variable) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        ports = {"RL_API_URL": free_port(), "RL_OPS_PORT": free_port(), variable: port}
+        addresses = {
+            "RL_API_URL": f"http://127.0.0.1:{ports['RL_API_URL']}",
+            "RL_OPS_HOST": "127.0.0.1",
+            "RL_OPS_PORT": str(ports["RL_OPS_PORT"]),
+        }
+        ended = subprocess.run(
+            [*COMMAND, tmp_path],
+            env={**os.environ, **addresses},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    assert ended.returncode == 1
+    assert f"port {port} on 127.0.0.1 is in use; end its owner or set {variable} to another port" in ended.stderr
+
+
+def test_a_journal_that_does_not_open_is_said_once(tmp_path) -> None:
+    (tmp_path / "file").touch()
+    with api_process(tmp_path / "file") as api:
+        assert api.process.wait(20) == 1
+        assert api.process.stderr is not None
+        assert api.process.stderr.read().count("cannot make the journal's folder") == 1
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", disk], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"a full disk needs the right to mount a tmpfs (run as root): {mounted.stderr.strip()}")
+    yield disk
+    subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+def test_a_full_disk_loses_nothing_acknowledged_and_heals(small_disk, build) -> None:
+    with api_process(small_disk) as api:
+        api.http.post("/register", json=build.trainer_registration(num_steps=1000))
+        accepted = 0
+        while (answer := send_padded(api.http, build.group(first_token=accepted))).status_code == 200:
+            accepted += 1
+        assert answer.status_code == 503
+        assert "disk is full" in answer.json()["detail"]
+        health = api.ops.get("/healthz")
+        assert (health.status_code, "disk is full" in health.text) == (503, True)
+        assert "disk is full" in api.status()["journal"]["error"]
+        assert api.status()["queue"]["queued"]["groups"] == accepted > 4
+
+        subprocess.run(["mount", "-o", "remount,size=16m", small_disk], check=True)
+        assert send_padded(api.http, build.group(first_token=accepted)).status_code == 200
+        assert api.ops.get("/healthz").status_code == 200
+        os.kill(api.status()["worker"]["pid"], signal.SIGKILL)
+        assert first_tokens(api.http) == list(range((accepted + 1) // 2 * 2))
+
+
+def send_padded(http: httpx.Client, group: dict[str, Any]) -> httpx.Response:
+    return http.post("/scored_data", content=json.dumps(group | {"images": "x" * 50_000}))
