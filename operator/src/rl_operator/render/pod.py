@@ -36,7 +36,7 @@ JOURNAL_FOLDER: Final = "/var/lib/rl"
 
 API_START_SECONDS: Final = 120
 BACKSTOP_MARGIN_SECONDS: Final = 300
-"""The operator ends a run at its deadline, with a checkpoint; the kubelet does it this much later if nobody did."""
+"""The operator ends a run at the runtime's limit, with a checkpoint; the kubelet this much later if nobody did."""
 
 UNPRIVILEGED_ID: Final = 65532
 
@@ -90,7 +90,7 @@ def pod_of_attempt(template: Mapping[str, Any], attempt: int) -> dict[str, Any]:
 def _pod_spec(run: TrainingRun, runtime: Runtime, config_map: str) -> dict[str, Any]:
     spec = runtime.spec
     chosen = {
-        "activeDeadlineSeconds": _backstop_seconds(run, runtime),
+        "activeDeadlineSeconds": _backstop_seconds(runtime),
         "imagePullSecrets": [reference.to_wire() for reference in spec.image_pull_secrets],
         "nodeSelector": spec.node_selector,
         "priorityClassName": spec.priority_class_name,
@@ -120,9 +120,10 @@ def _pod_spec(run: TrainingRun, runtime: Runtime, config_map: str) -> dict[str, 
     }
 
 
-def _backstop_seconds(run: TrainingRun, runtime: Runtime) -> int | None:
-    deadline = run.spec.active_deadline_seconds or runtime.spec.limits.active_deadline_seconds
-    return deadline + runtime.spec.termination_grace_period_seconds + BACKSTOP_MARGIN_SECONDS if deadline else None
+def _backstop_seconds(runtime: Runtime) -> int | None:
+    """From the runtime's limit only: the run's own deadline may still be raised, a pod's may not."""
+    limit = runtime.spec.limits.active_deadline_seconds
+    return limit + runtime.spec.termination_grace_period_seconds + BACKSTOP_MARGIN_SECONDS if limit else None
 
 
 def _api_container(run: TrainingRun, runtime: Runtime) -> dict[str, Any]:

@@ -1,0 +1,75 @@
+from typing import Any
+
+from tests.unit.rl_operator.samples import UID, make_run, make_runtime
+
+from rl_operator.render.env_vars import (
+    API_URL,
+    INFERENCE_URL,
+    OPS_PORTS,
+    api_env_vars,
+    environment_env_vars,
+    trainer_env_vars,
+)
+from tinker_atropos.settings import DEFAULT_API_URL, DEFAULT_INFERENCE_URL, DEFAULT_OPS_PORTS
+
+RUNTIME = make_runtime(
+    backend={"url": "http://tinker:8005", "keySecret": {"name": "tinker", "key": "k"}},
+    wandb={
+        "project": "platform",
+        "entity": "org",
+        "baseURL": "http://wandb",
+        "keySecret": {"name": "wandb", "key": "w"},
+    },
+    secretEnvironment=[{"name": "judge", "key": "JUDGE_KEY"}],
+)
+
+
+def values(env_vars: list[dict[str, Any]]) -> dict[str, Any]:
+    assert len({each["name"] for each in env_vars}) == len(env_vars)
+    return {each["name"]: each.get("value", each.get("valueFrom")) for each in env_vars}
+
+
+def test_ports_are_those_of_the_containers() -> None:
+    assert OPS_PORTS == DEFAULT_OPS_PORTS
+    assert (API_URL, INFERENCE_URL) == (DEFAULT_API_URL, DEFAULT_INFERENCE_URL)
+
+
+def test_trainer() -> None:
+    run = make_run(
+        startFrom={"statePath": "tinker://a/weights/b"},
+        wandb={"group": "g", "tags": ["a", "b"], "notes": "costs $(HOME) $5", "entity": "me"},
+    )
+    assert values(trainer_env_vars(run, RUNTIME)) == {
+        "HOME": "/tmp",
+        "RL_API_URL": "http://127.0.0.1:8000",
+        "RL_INFERENCE_URL": "http://127.0.0.1:8001",
+        "RL_OPS_PORT": "8002",
+        "RL_RESULT_FILE": "/dev/termination-log",
+        "RL_RUN_NAME": "sorting",
+        "RL_RUN_NAMESPACE": "team-a",
+        "RL_RUN_UID": UID,
+        "RL_START_FROM": "tinker://a/weights/b",
+        "RL_WANDB_RUN_ID": UID,
+        "TINKER_API_KEY": {"secretKeyRef": {"name": "tinker", "key": "k"}},
+        "TINKER_BASE_URL": "http://tinker:8005",
+        "WANDB_API_KEY": {"secretKeyRef": {"name": "wandb", "key": "w", "optional": True}},
+        "WANDB_BASE_URL": "http://wandb",
+        "WANDB_ENTITY": "me",
+        "WANDB_NAME": "sorting",
+        "WANDB_NOTES": "costs $$(HOME) $$5",
+        "WANDB_PROJECT": "platform",
+        "WANDB_RUN_GROUP": "g",
+        "WANDB_TAGS": "a,b",
+    }
+
+
+def test_the_environment_gets_only_the_keys_that_are_listed() -> None:
+    given = values(environment_env_vars(make_run(), RUNTIME))
+    assert given["JUDGE_KEY"] == {"secretKeyRef": {"name": "judge", "key": "JUDGE_KEY"}}
+    assert not given.keys() & {"TINKER_API_KEY", "TINKER_BASE_URL", "WANDB_API_KEY", "RL_RESULT_FILE"}
+
+
+def test_the_api_gets_no_keys() -> None:
+    assert values(api_env_vars(make_run())).keys() == {
+        "HOME", "RL_API_URL", "RL_OPS_PORT", "RL_RUN_NAME", "RL_RUN_NAMESPACE", "RL_RUN_UID",
+    }  # fmt: skip

@@ -1,0 +1,104 @@
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator.samples import DEFAULT, TINY, UID, make_run, make_runtime
+
+from rl_operator.render.pod import pod_of_attempt, pod_template
+
+POD = pod_of_attempt(pod_template(make_run(), TINY, "sorting-0a1b2c3d"), 1)
+CONTAINERS: dict[str, dict[str, Any]] = {
+    container["name"]: container for container in (*POD["spec"]["initContainers"], *POD["spec"]["containers"])
+}
+
+
+def test_an_attempt_is_the_template_with_its_number() -> None:
+    template = pod_template(make_run(), TINY, "sorting-0a1b2c3d")
+    first, second = pod_of_attempt(template, 1), pod_of_attempt(template, 2)
+    assert "name" not in template["metadata"], "making a pod must not change the template"
+    assert (first["metadata"]["name"], second["metadata"]["name"]) == ("sorting-0a1b2-1", "sorting-0a1b2-2")
+    assert second["metadata"]["labels"]["rl-operator.dev/attempt"] == "2"
+    for container in (*second["spec"]["initContainers"], *second["spec"]["containers"]):
+        assert {"name": "RL_ATTEMPT", "value": "2"} in container["env"]
+
+
+def test_the_longest_names_fit_into_a_label() -> None:
+    run = make_run()
+    run = run.with_changes(metadata=run.metadata.with_changes(name="a" * 52))
+    assert len(pod_of_attempt(pod_template(run, TINY, "x"), 9999)["metadata"]["name"]) <= 63
+
+
+def test_the_run_owns_the_pod_and_its_result_keeps_it() -> None:
+    metadata = POD["metadata"]
+    [owner] = metadata["ownerReferences"]
+    assert (owner["uid"], owner["controller"], owner["blockOwnerDeletion"]) == (UID, True, True)
+    assert metadata["finalizers"] == ["rl-operator.dev/result"]
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_restricted(name: str) -> None:
+    """What the pod security standard `restricted` asks for, and a read-only root on top."""
+    assert CONTAINERS[name]["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+    }
+    assert POD["spec"]["securityContext"]["runAsNonRoot"] is True
+    assert POD["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert POD["spec"]["automountServiceAccountToken"] is False
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_each_container_has_a_scratch_folder_of_its_own(name: str) -> None:
+    mounts = {mount["mountPath"]: mount["name"] for mount in CONTAINERS[name]["volumeMounts"]}
+    assert mounts["/tmp"] == f"{name}-tmp"
+    assert mounts.keys() <= {"/tmp", "/etc/rl", "/var/lib/rl"}
+    assert set(mounts.values()) <= {volume["name"] for volume in POD["spec"]["volumes"]}
+
+
+def test_only_the_trainer_refers_to_secrets() -> None:
+    holders = {name for name, container in CONTAINERS.items() if "secretKeyRef" in str(container["env"])}
+    assert holders == {"trainer"}
+
+
+def test_the_others_start_once_the_api_answers() -> None:
+    assert CONTAINERS["api"]["restartPolicy"] == "Always"
+    assert CONTAINERS["api"]["startupProbe"]["httpGet"] == {"path": "/healthz", "port": 8003}
+    assert "startupProbe" not in CONTAINERS["trainer"], "it would kill a trainer whose backend is slow"
+    assert all("livenessProbe" not in container for container in CONTAINERS.values())
+
+
+@pytest.mark.parametrize(("limits", "seconds"), [({}, None), ({"activeDeadlineSeconds": 2000}, 2360)])
+def test_the_kubelet_ends_a_run_only_if_nobody_else_did(limits: Any, seconds: int | None) -> None:
+    template = pod_template(make_run(activeDeadlineSeconds=1000), make_runtime(limits=limits), "x")
+    assert template["spec"].get("activeDeadlineSeconds") == seconds
+
+
+def test_scheduling_comes_from_the_runtime() -> None:
+    runtime = make_runtime(
+        nodeSelector={"pool": "rl"},
+        tolerations=[{"key": "rl", "operator": "Exists"}],
+        priorityClassName="low",
+        runtimeClassName="gvisor",
+        imagePullPolicy="Never",
+        imagePullSecrets=[{"name": "registry"}],
+        podLabels={"kueue.x-k8s.io/queue-name": "rl", "app.kubernetes.io/instance": "other"},
+        podAnnotations={"a": "b"},
+        resources={"trainer": {"requests": {"cpu": 2}}},
+    )
+    template = pod_template(make_run(), runtime, "x")
+    spec, metadata = template["spec"], template["metadata"]
+    assert spec["nodeSelector"] == {"pool": "rl"}
+    assert spec["tolerations"] == [{"key": "rl", "operator": "Exists"}]
+    assert (spec["priorityClassName"], spec["runtimeClassName"]) == ("low", "gvisor")
+    assert spec["imagePullSecrets"] == [{"name": "registry"}]
+    trainer, environment = spec["containers"]
+    assert trainer["imagePullPolicy"] == "Never"
+    assert trainer["resources"] == {"requests": {"cpu": 2}, "limits": {}}
+    assert environment["resources"]["requests"], "a container that the runtime says nothing of has requests, too"
+    assert metadata["annotations"]["a"] == "b"
+    assert metadata["labels"]["kueue.x-k8s.io/queue-name"] == "rl"
+    assert metadata["labels"]["app.kubernetes.io/instance"] == "sorting", "our own labels win"
+
+
+def test_the_default_runtime_leaves_time_to_save() -> None:
+    assert pod_template(make_run(), DEFAULT, "x")["spec"]["terminationGracePeriodSeconds"] == 300

@@ -1,0 +1,121 @@
+"""Rendering as a whole: golden files for what a reviewer sees, and what the hash covers."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.rl_operator.samples import CATALOGUE, DEFAULT, TINY, UID, make_run, make_runtime
+
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.runtime import Runtime
+from rl_operator.api.yaml_text import write_yaml
+from rl_operator.render import Rendered, config_map_name, pod_name, pod_of_attempt, render_run, template_of
+
+GOLDEN = Path("tests/data/golden/render")
+FULL_RUNTIME = make_runtime(
+    imagePullPolicy="IfNotPresent",
+    imagePullSecrets=[{"name": "registry"}],
+    backend={"url": "https://tinker.example", "keySecret": {"name": "tinker", "key": "TINKER_API_KEY"}},
+    wandb={"project": "rl", "entity": "org", "keySecret": {"name": "wandb", "key": "WANDB_API_KEY"}},
+    locked={"env": {"tokenizer_name": "org/model"}, "openai": {"model_name": "org/model", "server_type": "sglang"}},
+    defaults={"env": {"total_steps": 100}, "tinker": {"lora_rank": 8}},
+    limits={"activeDeadlineSeconds": 7200},
+    resources={"trainer": {"requests": {"cpu": "2", "memory": "4Gi"}, "limits": {"memory": "8Gi"}}},
+    nodeSelector={"pool": "rl"},
+    tolerations=[{"key": "rl", "operator": "Exists", "effect": "NoSchedule"}],
+    podLabels={"kueue.x-k8s.io/queue-name": "rl"},
+    secretEnvironment=[{"name": "judge", "key": "OPENROUTER_API_KEY"}],
+)
+FULL_RUN = make_run(
+    config={"group_size": 4, "batch_size": 64, "wandb_name": "4e-5"},
+    tinker={"learning_rate": 4e-5, "loss": "ppo"},
+    wandb={"project": "mine", "tags": ["smoke", "night"], "notes": "first try"},
+    startFrom={"statePath": "tinker://run/weights/final"},
+)
+CASES: dict[str, tuple[TrainingRun, Runtime]] = {
+    "tiny": (make_run(config={"total_steps": 40}, tinker={"learning_rate": 1e-3}), TINY),
+    "default": (make_run(runtime="default"), DEFAULT),
+    "full": (FULL_RUN, FULL_RUNTIME),
+}
+
+
+def render(run: TrainingRun, runtime: Runtime) -> Rendered:
+    return render_run(run, runtime, CATALOGUE.by_name[run.spec.environment])
+
+
+def pages(rendered: Rendered) -> dict[str, str]:
+    """The ConfigMap's data are pages of their own: quoted inside it nobody could review them."""
+    config_map = {key: value for key, value in rendered.config_map.items() if key != "data"}
+    return {
+        "config.yaml": rendered.config_map["data"]["config.yaml"],
+        "config-map.yaml": write_yaml(config_map),
+        "pod.yaml": write_yaml(pod_of_attempt(rendered.pod, 1)),
+    }
+
+
+@pytest.mark.parametrize("page", ["config.yaml", "config-map.yaml", "pod.yaml"])
+@pytest.mark.parametrize("name", CASES)
+def test_golden(name: str, page: str) -> None:
+    """RL_UPDATE_GOLDEN=1 writes the files anew; the diff is then for a person to judge."""
+    text, path = pages(render(*CASES[name]))[page], GOLDEN / f"{name}.{page}"
+    if os.environ.get("RL_UPDATE_GOLDEN"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert path.read_text() == text
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_config_map_holds_the_template(name: str) -> None:
+    rendered = render(*CASES[name])
+    assert template_of(rendered.config_map) == rendered.pod
+    assert rendered.config_map["data"].keys() == {"config.yaml", "pod.json"}
+
+
+def test_names_follow_from_run_and_hash() -> None:
+    run, runtime = CASES["tiny"]
+    rendered = render(run, runtime)
+    name = rendered.config_map["metadata"]["name"]
+    assert name == config_map_name(run, rendered.config_hash) == f"sorting-{rendered.config_hash}"
+    assert pod_name(run, 3) == pod_of_attempt(rendered.pod, 3)["metadata"]["name"] == f"sorting-{UID[:5]}-3"
+    [volume] = [volume for volume in rendered.pod["spec"]["volumes"] if volume["name"] == "config"]
+    assert volume["configMap"]["name"] == name
+
+
+RUN, RUNTIME = CASES["tiny"]
+
+
+@pytest.mark.parametrize(
+    ("run", "runtime"),
+    [
+        (make_run(config={"total_steps": 41}, tinker={"learning_rate": 1e-3}), TINY),
+        (make_run(config={"total_steps": 40}, tinker={"learning_rate": 2e-3}), TINY),
+        (RUN.with_changes(metadata=RUN.metadata.with_changes(uid="another")), TINY),
+        (RUN, TINY.with_changes(spec=TINY.spec.with_changes(image="tinker-atropos:other"))),
+    ],
+    ids=["config", "tinker", "uid", "image"],
+)
+def test_every_input_that_matters_changes_the_hash(run: TrainingRun, runtime: Runtime) -> None:
+    assert render(run, runtime).config_hash != render(RUN, RUNTIME).config_hash
+
+
+def test_what_may_change_later_does_not_change_the_hash() -> None:
+    again = RUN.with_changes(
+        spec=RUN.spec.with_changes(suspend=True, ttl_seconds_after_finished=5, active_deadline_seconds=9),
+        status=RUN.status.with_changes(observed_generation=7),
+    )
+    assert render(again, RUNTIME) == render(RUN, RUNTIME)
+
+
+VALUES = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(-1e9, 1e9) | st.text(max_size=5)
+
+
+@given(st.dictionaries(st.text(max_size=5), VALUES, max_size=4))
+def test_the_order_of_fields_does_not_matter(config: dict[str, Any]) -> None:
+    one, other = make_run(config=config), make_run(config=dict(reversed(config.items())))
+    first, second = render(one, RUNTIME), render(other, RUNTIME)
+    assert json.dumps(first.config_map) == json.dumps(second.config_map)
+    assert first.config_hash == second.config_hash
