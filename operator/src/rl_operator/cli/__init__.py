@@ -1,0 +1,19 @@
+"""`rlctl` (also installed as `kubectl-rl`): the same verbs on a cluster and on this machine."""
+
+import sys
+
+
+def main() -> None:
+    """The process: an error becomes one line on stderr and the contract's exit code."""
+    from rl_operator.cli.app import app
+    from rl_operator.cli.exits import exit_code_of
+    from rl_operator.errors import OperatorError
+
+    try:
+        app()
+    except OperatorError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(exit_code_of(error))
+    except BrokenPipeError:  # the reader of a pipe (head, less) has seen enough
+        sys.stderr.close()
+        sys.exit(0)

@@ -1,0 +1,43 @@
+"""The commands of rlctl. Each imports what it needs when it is called: start-up time is a feature."""
+
+import typer
+
+from rl_operator.cli import (
+    delete,
+    doctor,
+    environments,
+    get,
+    list_runs,
+    logs,
+    render,
+    results,
+    run,
+    stop,
+    validate,
+    wait,
+    watch,
+)
+
+app = typer.Typer(
+    name="rlctl",
+    help="Train language models with reinforcement learning: on a cluster, or on this machine with --local.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+app.command("run")(run.run)
+app.command("validate")(validate.validate)
+app.command("render")(render.render)
+app.command("list")(list_runs.list_runs)
+app.command("get")(get.get)
+app.command("watch")(watch.watch)
+app.command("wait")(wait.wait)
+app.command("logs")(logs.logs)
+app.command("stop")(stop.stop)
+app.command("delete")(delete.delete)
+app.command("results")(results.results)
+app.command("environments")(environments.environments)
+app.command("doctor")(doctor.doctor)

@@ -1,0 +1,75 @@
+"""What rlctl needs of a back end, and the choice of one."""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:  # reading the kinds costs start-up time that not every command needs
+    from rl_operator.api.catalogue import Catalogue
+    from rl_operator.api.runtime import Runtime
+
+Manifest = dict[str, Any]
+
+SERVICE_ACCOUNT_VARIABLE = "KUBERNETES_SERVICE_HOST"
+
+
+class BackEnd(Protocol):
+    """A cluster, or this machine. Every method may raise `OperatorError`s."""
+
+    label: str
+    """Stands in every output: where the runs are."""
+
+    flags: str
+    """What a command line needs to reach this back end again, with a leading space; may be empty."""
+
+    namespace: str
+    """Where runs are when nobody says otherwise."""
+
+    poll_seconds: float
+
+    def runs(self, namespace: str | None, selector: str) -> list[Manifest]: ...
+
+    def run(self, namespace: str, name: str) -> Manifest | None: ...
+
+    def create(self, manifest: Mapping[str, Any]) -> Manifest: ...
+
+    def change_spec(self, namespace: str, name: str, changes: Mapping[str, Any]) -> Manifest:
+        """Set fields of the spec; None removes one."""
+        ...
+
+    def delete(self, namespace: str, name: str) -> None: ...
+
+    def look_after(self, namespace: str, name: str) -> None:
+        """See to it that somebody reconciles the run."""
+        ...
+
+    def log_lines(self, namespace: str, pod: str, container: str, *, tail: int | None, follow: bool) -> Iterator[str]:
+        """A container's log, each line with its end; with `follow` until the container has ended."""
+        ...
+
+    def events(self, namespace: str, name: str) -> list[str]:
+        """What happened to the run, one line each, oldest first."""
+        ...
+
+    def runtimes(self) -> "dict[str, Runtime]": ...
+
+    def catalogue(self) -> "Catalogue": ...
+
+
+def choose_backend(*, local: bool, context: str, state_dir: Path | None) -> BackEnd:
+    """The cluster of the kubeconfig; `--local`, or no kubeconfig at all: this machine."""
+    if local or not (context or cluster_is_configured(os.environ)):
+        from rl_operator.cli.local_backend import LocalBackEnd
+
+        return LocalBackEnd.open(state_dir, asked=local)
+    from rl_operator.cli.cluster_backend import ClusterBackEnd
+
+    return ClusterBackEnd.open(context)
+
+
+def cluster_is_configured(environ: Mapping[str, str]) -> bool:
+    """Whether a kubeconfig exists or a pod's service account is at hand."""
+    if environ.get("KUBECONFIG") or environ.get(SERVICE_ACCOUNT_VARIABLE):
+        return True
+    return (Path(environ.get("HOME", "/")) / ".kube" / "config").is_file()

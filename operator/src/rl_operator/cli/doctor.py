@@ -1,0 +1,68 @@
+"""`rlctl doctor`: what is missing, and how to get it."""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import typer
+
+from rl_operator.cli.backend import choose_backend, cluster_is_configured
+from rl_operator.cli.exits import ExitCode
+from rl_operator.cli.options import Context, StateDir
+from rl_operator.errors import OperatorError
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that rlctl may need. `hint` says how to get it when it is missing."""
+
+    name: str
+    found: bool
+    detail: str
+    hint: str = ""
+    needed: bool = True
+
+
+def doctor(*, context: Context = "", state_dir: StateDir = None) -> None:
+    """Say what this machine has for local runs, and whether a cluster answers."""
+    checks = [*_local_checks(state_dir), *_cluster_checks(context)]
+    for check in checks:
+        mark = "ok" if check.found else "missing" if check.needed else "-"
+        typer.echo(f"{mark:<8} {check.name:<16} {check.detail}{'' if check.found else f' -> {check.hint}'}")
+    raise typer.Exit(ExitCode.OK if all(check.found or not check.needed for check in checks) else ExitCode.REFUSED)
+
+
+def _local_checks(state_dir: Path | None) -> Iterator[Check]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield Check("python", sys.version_info >= (3, 11), version, "install Python 3.11 or newer")
+    beside = Path(sys.executable).parent / "tinker-atropos"
+    program = str(beside) if beside.is_file() else shutil.which("tinker-atropos")
+    hint = "pip install 'tinker-atropos[tinker-service]'"
+    yield Check("tinker-atropos", program is not None, program or "not beside this Python, not on PATH", hint)
+    torch = find_spec("torch") is not None
+    yield Check("torch", torch, "for the runtime tiny", "pip install 'tinker-atropos[tinker-service]'", needed=False)
+    for key, what in (("TINKER_API_KEY", "for the runtime default"), ("WANDB_API_KEY", "for curves on W&B")):
+        yield Check(key, key in os.environ, what, f"export {key}=…", needed=False)
+    backend = choose_backend(local=True, context="", state_dir=state_dir)
+    try:
+        count = len(backend.runs(None, ""))
+        yield Check("state folder", True, f"{backend.label}, {count} runs")
+    except OperatorError as error:
+        yield Check("state folder", False, str(error), "choose another one with RL_STATE_DIR")
+
+
+def _cluster_checks(context: str) -> Iterator[Check]:
+    if not (context or cluster_is_configured(os.environ)):
+        hint = "set KUBECONFIG to use a cluster"
+        yield Check("cluster", False, "no kubeconfig: rlctl works on this machine", hint, needed=False)
+        return
+    try:
+        backend = choose_backend(local=False, context=context, state_dir=None)
+        runtimes = ", ".join(sorted(backend.runtimes())) or "none yet"
+        yield Check("cluster", True, f"{backend.label}, runtimes: {runtimes}")
+    except OperatorError as error:
+        yield Check("cluster", False, str(error), "check the kubeconfig, and apply crds/")

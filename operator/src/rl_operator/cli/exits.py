@@ -1,0 +1,28 @@
+"""How rlctl ends. The codes are public: scripts branch on them."""
+
+from enum import IntEnum
+
+from rl_operator.errors import BackEndUnreachableError, ForbiddenError, OperatorError
+
+
+class ExitCode(IntEnum):
+    OK = 0
+    RUN_FAILED = 1
+    REFUSED = 2
+    UNREACHABLE = 3
+    TIMEOUT = 124
+
+
+class RefusedError(OperatorError):
+    """What was asked makes no sense here: an unknown run, a run that is over, a missing key."""
+
+
+class WaitTimeoutError(OperatorError):
+    """The deadline that the caller set has passed."""
+
+
+def exit_code_of(error: OperatorError) -> ExitCode:
+    """Every error that is not about the back end is about what was asked."""
+    if isinstance(error, BackEndUnreachableError | ForbiddenError):
+        return ExitCode.UNREACHABLE
+    return ExitCode.TIMEOUT if isinstance(error, WaitTimeoutError) else ExitCode.REFUSED

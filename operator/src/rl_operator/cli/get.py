@@ -1,0 +1,66 @@
+"""`rlctl get`: everything about one run that people ask for."""
+
+from collections.abc import Iterator
+
+import typer
+
+from rl_operator.cli.backend import BackEnd, Manifest, choose_backend
+from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, RunName, StateDir
+from rl_operator.cli.printing import age, columns, duration, interval, print_object, sparkline
+from rl_operator.cli.targets import existing_run
+
+SHOWN_EVENTS = 8
+
+
+def get(
+    name: RunName,
+    *,
+    local: Local = False,
+    context: Context = "",
+    state_dir: StateDir = None,
+    namespace: Namespace = "",
+    output: OutputFormat = Output.TEXT,
+) -> None:
+    """Show one run."""
+    backend = choose_backend(local=local, context=context, state_dir=state_dir)
+    place = namespace or backend.namespace
+    run = existing_run(backend, place, name)
+    backend.look_after(place, name)
+    if output in (Output.JSON, Output.YAML):
+        print_object(run, output)
+        return
+    typer.echo("\n".join(describe(run, backend, wide=output is Output.WIDE)))
+
+
+def describe(run: Manifest, backend: BackEnd, *, wide: bool) -> Iterator[str]:
+    """The run as lines of text."""
+    from rl_operator.api.run import TrainingRun
+
+    parsed = TrainingRun.model_validate(run)
+    status, metrics = parsed.status, parsed.status.metrics
+    yield f"{parsed.metadata.namespace}/{parsed.metadata.name}   {status.phase or 'Pending'}   ({backend.label})"
+    yield f"  {status.message or 'Not looked at yet.'}"
+    yield f"  environment {parsed.spec.environment}, runtime {parsed.spec.runtime}, attempt {status.attempt or '-'}"
+    if progress := status.progress:
+        eta = f", {duration(progress.eta_seconds)} left" if progress.eta_seconds and not status.finished else ""
+        yield f"  step        {progress.step} of {progress.total_steps} ({progress.percent} %){eta}"
+    if metrics and metrics.reward_mean is not None:
+        yield f"  reward      {metrics.reward_mean:.3f}  {sparkline([h.reward_mean for h in status.history])}"
+    if metrics and metrics.eval_percent_correct is not None:
+        low, high = metrics.eval_percent_correct_low, metrics.eval_percent_correct_high
+        yield f"  held-out    {interval(metrics.eval_percent_correct, low, high)}"
+    if status.start_time:
+        yield f"  running for {age(status.start_time, status.completion_time)}"
+    for container in status.containers:
+        end = f", exit code {container.exit_code}" if container.exit_code is not None else ""
+        reason = f" ({container.reason})" if container.reason else ""
+        yield f"  {container.name:<11} {container.state}{reason}{end}"
+    if status.checkpoint:
+        yield f"  checkpoint  step {status.checkpoint.step}  {status.checkpoint.state_path}"
+    if status.weights:
+        yield f"  weights     {status.weights.sampler_path}"
+    if wide and status.attempts:
+        rows = [[str(a.attempt), a.pod, a.reason or "-", str(a.steps)] for a in status.attempts]
+        yield columns(["  ATTEMPT", "POD", "ENDED", "STEPS"], [[f"  {row[0]}", *row[1:]] for row in rows])
+    events = backend.events(parsed.metadata.namespace, parsed.metadata.name)
+    yield from (f"  {event}" for event in (events if wide else events[-SHOWN_EVENTS:]))

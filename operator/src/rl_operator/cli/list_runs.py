@@ -1,0 +1,68 @@
+"""`rlctl list`: one line per run."""
+
+from collections.abc import Callable
+
+import typer
+
+from rl_operator.cli.backend import Manifest, choose_backend
+from rl_operator.cli.options import AllNamespaces, Context, Local, Namespace, Output, OutputFormat, Selector, StateDir
+from rl_operator.cli.printing import age, columns, print_object
+
+Cell = Callable[[Manifest], str]
+
+
+def list_runs(
+    *,
+    local: Local = False,
+    context: Context = "",
+    state_dir: StateDir = None,
+    namespace: Namespace = "",
+    all_namespaces: AllNamespaces = False,
+    selector: Selector = "",
+    output: OutputFormat = Output.TEXT,
+) -> None:
+    """List runs."""
+    backend = choose_backend(local=local, context=context, state_dir=state_dir)
+    place = None if all_namespaces else namespace or backend.namespace
+    runs = backend.runs(place, selector)
+    if output in (Output.JSON, Output.YAML):
+        print_object({"backEnd": backend.label, "items": runs}, output)
+        return
+    where = f"namespace {place}" if place else "all namespaces"
+    if not runs:
+        typer.echo(f"No runs in {where} of {backend.label}.")
+        return
+    for run in runs:
+        backend.look_after(run["metadata"]["namespace"], run["metadata"]["name"])
+    cells = {**_CELLS, **(_WIDE_CELLS if output is Output.WIDE else {})}
+    if all_namespaces:
+        cells = {"NAMESPACE": lambda run: str(run["metadata"]["namespace"]), **cells}
+    typer.echo(columns(list(cells), [[cell(run) for cell in cells.values()] for run in runs]))
+    typer.echo(f"\n{len(runs)} in {where} of {backend.label}", err=True)
+
+
+def _step(run: Manifest) -> str:
+    progress = run.get("status", {}).get("progress")
+    return f"{progress['step']}/{progress['totalSteps']}" if progress else "-"
+
+
+def _metric(run: Manifest, name: str) -> str:
+    value = run.get("status", {}).get("metrics", {}).get(name)
+    return "-" if value is None else f"{value:.3f}"
+
+
+_CELLS: dict[str, Cell] = {
+    "NAME": lambda run: str(run["metadata"]["name"]),
+    "ENVIRONMENT": lambda run: str(run["spec"]["environment"]),
+    "PHASE": lambda run: str(run.get("status", {}).get("phase", "Pending")),
+    "STEP": _step,
+    "REWARD": lambda run: _metric(run, "rewardMean"),
+    "HELD-OUT": lambda run: _metric(run, "evalPercentCorrect"),
+    "AGE": lambda run: age(run["metadata"].get("creationTimestamp")),
+}
+_WIDE_CELLS: dict[str, Cell] = {
+    "RUNTIME": lambda run: str(run["spec"].get("runtime", "default")),
+    "ATTEMPT": lambda run: str(run.get("status", {}).get("attempt", "-")),
+    "POD": lambda run: str(run.get("status", {}).get("podName", "-")),
+    "MESSAGE": lambda run: str(run.get("status", {}).get("message", "-")),
+}

@@ -1,0 +1,160 @@
+"""rlctl's side of the local back end: it reads and writes the state folder and starts supervisors."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from rl_operator.api.names import RUN_KIND
+from rl_operator.cli.exits import RefusedError
+from rl_operator.cli.selector import parse_selector
+from rl_operator.errors import GoneError
+from rl_operator.local.events import read_events
+from rl_operator.local.layout import STATE_DIR_VARIABLE, Layout, default_state_folder
+from rl_operator.local.locks import is_held
+from rl_operator.local.logs import follow_log, tail_log
+from rl_operator.local.store import Manifest, Store
+
+if TYPE_CHECKING:
+    from rl_operator.api.catalogue import Catalogue
+    from rl_operator.api.runtime import Runtime
+
+
+class LocalBackEnd:
+    """Implements `backend.BackEnd` over a state folder."""
+
+    namespace = "default"
+    poll_seconds = 0.2
+
+    def __init__(self, layout: Layout, flags: str) -> None:
+        self.label = f"local ({_short(layout.root)})"
+        self.flags = flags
+        self._layout = layout
+        self._store = Store(layout)
+
+    @classmethod
+    def open(cls, state_dir: Path | None, *, asked: bool) -> Self:
+        """`asked`: --local was given, so commands that we suggest carry it too."""
+        root = state_dir.expanduser().absolute() if state_dir else default_state_folder()
+        elsewhere = f" --state-dir {root}" if state_dir and not os.environ.get(STATE_DIR_VARIABLE) else ""
+        return cls(Layout(root), (" --local" if asked else "") + elsewhere)
+
+    def runs(self, namespace: str | None, selector: str) -> list[Manifest]:
+        matches = parse_selector(selector)
+        runs = self._store.list_all(RUN_KIND, namespace)
+        return [run for run in runs if matches(run["metadata"].get("labels", {}))]
+
+    def run(self, namespace: str, name: str) -> Manifest | None:
+        return self._store.get(RUN_KIND, namespace, name)
+
+    def create(self, manifest: Mapping[str, Any]) -> Manifest:
+        self._refuse_missing_keys(manifest)
+        created = self._store.create(manifest)
+        self.look_after(created["metadata"]["namespace"], created["metadata"]["name"])
+        return created
+
+    def change_spec(self, namespace: str, name: str, changes: Mapping[str, Any]) -> Manifest:
+        def change(manifest: Manifest) -> None:
+            spec = manifest["spec"] | dict(changes)
+            manifest["spec"] = {field: value for field, value in spec.items() if value is not None}
+
+        changed = self._store.update(RUN_KIND, namespace, name, change)
+        self.look_after(namespace, name)
+        return changed
+
+    def delete(self, namespace: str, name: str) -> None:
+        self._store.delete(RUN_KIND, namespace, name)
+        self._layout.events(namespace, name).unlink(missing_ok=True)
+        self.look_after(namespace, name)
+
+    def look_after(self, namespace: str, name: str) -> None:
+        """Start the run's supervisor if there is something to do and nobody does it."""
+        if not is_held(self._layout.supervisor_lock(namespace, name)) and self._is_unsettled(namespace, name):
+            self._start_supervisor(namespace, name)
+
+    def log_lines(self, namespace: str, pod: str, container: str, *, tail: int | None, follow: bool) -> Iterator[str]:
+        path = self._layout.pod(namespace, pod).log(container)
+        if not follow:
+            return tail_log(path, tail)
+        return follow_log(path, tail, ended=lambda: self._has_ended(namespace, pod, container))
+
+    def events(self, namespace: str, name: str) -> list[str]:
+        events = read_events(self._layout.events(namespace, name))
+        return [f"{event.time}  {event.kind:<7}  {event.reason:<20}  {event.message}" for event in events]
+
+    def runtimes(self) -> "dict[str, Runtime]":
+        from rl_operator.api.bundled import bundled_runtimes
+
+        return bundled_runtimes()
+
+    def catalogue(self) -> "Catalogue":
+        from rl_operator.api.bundled import bundled_catalogue
+
+        return bundled_catalogue()
+
+    # --- supervisors --------------------------------------------------------------------------------------------
+    def _is_unsettled(self, namespace: str, name: str) -> bool:
+        pods = self._store.list_all("Pod", namespace, prefix=f"{name}-")
+        if any(pod["metadata"].get("finalizers") for pod in pods if _owner(pod) == name):
+            return True
+        run = self._store.get(RUN_KIND, namespace, name)
+        return run is not None and not is_at_rest(run)
+
+    def _start_supervisor(self, namespace: str, name: str) -> None:
+        log = self._layout.supervisor_log(namespace, name)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            subprocess.Popen(  # noqa: S603 -- our own module
+                [sys.executable, "-m", "rl_operator.cli.supervise", str(self._layout.root), namespace, name],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=self._layout.root,
+                start_new_session=True,
+            )
+
+    def _has_ended(self, namespace: str, pod_name: str, container: str) -> bool:
+        pod = self._store.get("Pod", namespace, pod_name)
+        if pod is None or not is_held(self._layout.supervisor_lock(namespace, _owner(pod))):
+            return True
+        status = pod.get("status", {})
+        states = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
+        return any(state["name"] == container and "terminated" in state["state"] for state in states)
+
+    def _refuse_missing_keys(self, manifest: Mapping[str, Any]) -> None:
+        """A trainer would wait for its key for ever; whoever calls can give it now."""
+        from rl_operator.local.service import TINY_RUNTIME
+
+        runtime = self.runtimes().get(manifest["spec"]["runtime"])
+        needs_key = runtime is not None and runtime.spec.backend.key_secret and runtime.metadata.name != TINY_RUNTIME
+        if needs_key and not os.environ.get("TINKER_API_KEY"):
+            raise RefusedError(
+                "TINKER_API_KEY is not set, and the runtime 'default' trains on Tinker: export TINKER_API_KEY=tml-…, "
+                "or use the runtime 'tiny', which needs no key"
+            )
+
+
+def is_at_rest(run: Manifest) -> bool:
+    """Nothing will happen to the run unless somebody writes it: finished, stopped, or refused as it is."""
+    status = run.get("status", {})
+    if status.get("phase") in ("Succeeded", "Failed"):
+        return True
+    if status.get("observedGeneration") != run["metadata"]["generation"]:
+        return False
+    true = {condition["type"] for condition in status.get("conditions", []) if condition["status"] == "True"}
+    return bool(true & {"Suspended", "Stalled"})
+
+
+def _owner(pod: Manifest) -> str:
+    owners = pod["metadata"].get("ownerReferences")
+    if not owners:
+        raise GoneError(f"pod {pod['metadata']['name']} belongs to no run")
+    return str(owners[0]["name"])
+
+
+def _short(path: Path) -> str:
+    """`~/…` where it is."""
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)

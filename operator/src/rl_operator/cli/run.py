@@ -1,0 +1,115 @@
+"""`rlctl run`: from a file to a run that is followed to its end."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rl_operator.cli.backend import BackEnd, Manifest, choose_backend
+from rl_operator.cli.exits import ExitCode, RefusedError
+from rl_operator.cli.follow import at_rest, exit_code, follow, shown
+from rl_operator.cli.options import Context, Local, Namespace, RunFile, StateDir
+from rl_operator.cli.summary import summary
+from rl_operator.cli.targets import read_run_file
+
+if TYPE_CHECKING:
+    from rl_operator.api.run import TrainingRun
+
+MAX_NAMESAKES = 1000
+
+
+def run(
+    file: RunFile,
+    *,
+    detach: Annotated[bool, typer.Option("--detach", help="Start it and return at once.")] = False,
+    local: Local = False,
+    context: Context = "",
+    state_dir: StateDir = None,
+    namespace: Namespace = "",
+) -> None:
+    """Start a run and follow it to its end. Its name is running already: attach. Is finished: start NAME-2."""
+    wanted = read_run_file(file)
+    backend = choose_backend(local=local, context=context, state_dir=state_dir)
+    place = namespace or _own_namespace(wanted, backend)
+    name = submit(backend, wanted, place)
+    if detach:
+        typer.echo(f"{name} runs on its own ({backend.label}); follow it: rlctl watch {name}{backend.flags}")
+        return
+    try:
+        _follow_to_end(backend, place, name)
+    except KeyboardInterrupt:
+        _stop_or_detach(backend, place, name)
+
+
+def submit(backend: BackEnd, wanted: "TrainingRun", namespace: str) -> str:
+    """Create the run, or find the one that is meant. Says what it did; returns the run's name."""
+    name = wanted.metadata.name
+    existing = backend.run(namespace, name)
+    if existing is None:
+        return _create(backend, wanted, namespace, name)
+    phase = existing.get("status", {}).get("phase")
+    if phase in ("Succeeded", "Failed"):
+        fresh = _free_name(backend, namespace, name)
+        typer.echo(f"{name} is over ({phase}), so this is {fresh}", err=True)
+        return _create(backend, wanted, namespace, fresh)
+    if "startTime" not in existing.get("status", {}):
+        typer.echo(f"{name} is there and has not started: it takes this file's spec ({backend.label})", err=True)
+        backend.change_spec(namespace, name, _replacing(existing, wanted))
+    elif existing["spec"].get("suspend"):
+        typer.echo(f"{name} was stopped: it goes on from its last checkpoint ({backend.label})", err=True)
+        backend.change_spec(namespace, name, {"suspend": False})
+    else:
+        typer.echo(f"{name} is running: this follows it; its spec stays as it was ({backend.label})", err=True)
+        backend.look_after(namespace, name)
+    return name
+
+
+def _create(backend: BackEnd, wanted: "TrainingRun", namespace: str, name: str) -> str:
+    manifest = wanted.to_wire()
+    metadata = {
+        "name": name,
+        "namespace": namespace,
+        "labels": wanted.metadata.labels,
+        "annotations": wanted.metadata.annotations,
+    }
+    backend.create({**{key: manifest[key] for key in ("apiVersion", "kind", "spec")}, "metadata": metadata})
+    typer.echo(f"{name} is created ({backend.label})", err=True)
+    return name
+
+
+def _replacing(existing: Manifest, wanted: "TrainingRun") -> Manifest:
+    """Changes that turn the existing spec into the wanted one."""
+    spec = wanted.to_wire()["spec"]
+    return {**dict.fromkeys(existing["spec"]), **spec}
+
+
+def _free_name(backend: BackEnd, namespace: str, name: str) -> str:
+    for number in range(2, MAX_NAMESAKES):
+        if backend.run(namespace, f"{name}-{number}") is None:
+            return f"{name}-{number}"
+    raise RefusedError(f"{name} and {MAX_NAMESAKES - 2} runs after it exist; delete some, or choose another name")
+
+
+def _own_namespace(wanted: "TrainingRun", backend: BackEnd) -> str:
+    """The file's namespace, when it names one."""
+    named = "namespace" in wanted.metadata.model_fields_set
+    return wanted.metadata.namespace if named else backend.namespace
+
+
+def _follow_to_end(backend: BackEnd, namespace: str, name: str) -> None:
+    with shown(backend.label) as show:
+        over = follow(backend, namespace, name, at_rest, show)
+    code = exit_code(over)
+    typer.echo(summary(over, backend), err=code is not ExitCode.OK)
+    raise typer.Exit(code)
+
+
+def _stop_or_detach(backend: BackEnd, namespace: str, name: str) -> None:
+    """The first Ctrl-C asks; a second one, or nobody to ask, leaves the run alone."""
+    try:
+        if sys.stdin.isatty() and typer.prompt("\nStop the run, or detach from it? [stop/detach]", "detach") == "stop":
+            backend.change_spec(namespace, name, {"suspend": True})
+            _follow_to_end(backend, namespace, name)
+    except (KeyboardInterrupt, typer.Abort):
+        pass
+    typer.echo(f"{name} goes on ({backend.label}); follow it: rlctl watch {name}{backend.flags}", err=True)

@@ -1,0 +1,34 @@
+"""`rlctl stop`: end a run in order, with a checkpoint."""
+
+from typing import Annotated
+
+import typer
+
+from rl_operator.cli.backend import choose_backend
+from rl_operator.cli.exits import RefusedError
+from rl_operator.cli.follow import at_rest, follow
+from rl_operator.cli.options import Context, Local, Namespace, RunName, StateDir
+from rl_operator.cli.targets import existing_run
+
+
+def stop(
+    name: RunName,
+    *,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for it; 0: do not wait.")] = 120.0,
+    local: Local = False,
+    context: Context = "",
+    state_dir: StateDir = None,
+    namespace: Namespace = "",
+) -> None:
+    """Stop a run: the trainer saves a checkpoint, from which the run can go on."""
+    backend = choose_backend(local=local, context=context, state_dir=state_dir)
+    place = namespace or backend.namespace
+    phase = existing_run(backend, place, name).get("status", {}).get("phase")
+    if phase in ("Succeeded", "Failed"):
+        raise RefusedError(f"run {name} of {backend.label} is over ({phase}); there is nothing to stop")
+    backend.change_spec(place, name, {"suspend": True})
+    if not timeout:
+        typer.echo(f"{name} is asked to stop ({backend.label})")
+        return
+    run = follow(backend, place, name, at_rest, lambda _: None, timeout=timeout)
+    typer.echo(f"{name}: {run.status.phase}: {run.status.message} ({backend.label})")

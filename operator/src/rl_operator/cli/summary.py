@@ -1,0 +1,50 @@
+"""What a person wants to know at the end of a run."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rl_operator.cli.backend import BackEnd
+from rl_operator.cli.printing import age, sparkline
+from rl_operator.cli.progress import baseline, held_out
+
+if TYPE_CHECKING:
+    from rl_operator.api.run import TrainingRun
+
+
+def summary(run: "TrainingRun", backend: BackEnd) -> str:
+    """What was trained, before and after, where the weights are, and what to do next."""
+    lines = _success(run, backend) if run.status.phase == "Succeeded" else _no_success(run, backend)
+    return "\n".join(["", *lines])
+
+
+def _success(run: "TrainingRun", backend: BackEnd) -> Iterator[str]:
+    status, name = run.status, run.metadata.name
+    steps = status.progress.total_steps if status.progress else 0
+    took = age(status.start_time, status.completion_time)
+    yield f"{name}: trained {run.spec.environment} for {steps} steps in {took} ({backend.label}, {run.spec.runtime})"
+    if status.metrics and status.metrics.eval_percent_correct is not None:
+        samples = status.metrics.eval_percent_correct_n
+        after = f" over {samples} samples" if samples else ""
+        yield f"  held-out   before {baseline(run)}   after {held_out(run)}   (95 % intervals{after})"
+    if status.history:
+        rewards = [sample.reward_mean for sample in status.history]
+        yield f"  reward     {rewards[0]:.3f} {sparkline(rewards)} {rewards[-1]:.3f}"
+    if status.weights:
+        yield f"  weights    {status.weights.sampler_path}   (to sample from)"
+        yield f"             {status.weights.state_path}   (to train on from)"
+    yield "Next:"
+    yield f"  rlctl results {name}{backend.flags}             these figures and paths again; -o json for programs"
+    yield f"  rlctl logs {name} -c environment{backend.flags} what the environment said"
+    yield f"  rlctl environments{backend.flags}               what else can be trained"
+
+
+def _no_success(run: "TrainingRun", backend: BackEnd) -> Iterator[str]:
+    status, name = run.status, run.metadata.name
+    yield f"{name}: {status.phase}: {status.message} ({backend.label})"
+    for refusal in status.refusals:
+        yield f"  {refusal.code}: {refusal.sentence}"
+    if status.checkpoint:
+        yield f"  checkpoint  step {status.checkpoint.step}   {status.checkpoint.state_path}"
+    if status.failure and status.pod_name:
+        container = status.failure.container or "trainer"
+        yield f"Next: rlctl logs {name} -c {container} --tail 50{backend.flags}"
