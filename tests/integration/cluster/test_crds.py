@@ -1,0 +1,231 @@
+"""What the API server makes of the CRDs: defaults, refusals and the freeze. No operator takes part."""
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.cluster.admin import RUNS, RUNTIMES, AdminClient, ApiError
+from tests.integration.cluster.control_plane import ControlPlane
+
+from rl_operator.api.bundled import bundled_runtime_text
+from rl_operator.api.loading import load_documents, parse_run
+
+NAMESPACE = "crds"
+PATH = RUNS.format(namespace=NAMESPACE)
+
+_numbers = itertools.count(1)
+
+
+def run_body(name: str, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "rl-operator.dev/v1alpha1",
+        "kind": "RLTrainingRun",
+        "metadata": {"name": name},
+        "spec": {"environment": "sort_digits", **spec},
+    }
+
+
+@pytest.fixture(scope="module")
+def admin(control_plane: ControlPlane) -> AdminClient:
+    control_plane.admin.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    return control_plane.admin
+
+
+@pytest.fixture
+def draft(admin: AdminClient) -> str:
+    """The name of a run that is stored and not started."""
+    name = f"draft-{next(_numbers)}"
+    admin.post(PATH, run_body(name, suspend=True, wandb={"project": "rl"}, config={"group_size": 8}))
+    return name
+
+
+@pytest.fixture
+def started(admin: AdminClient, draft: str) -> str:
+    admin.patch(f"{PATH}/{draft}/status", {"status": {"startTime": "2026-01-01T00:00:00Z"}})
+    return draft
+
+
+def try_out(admin: AdminClient, body: dict[str, Any]) -> dict[str, Any]:
+    answer: dict[str, Any] = admin.post(f"{PATH}?dryRun=All&fieldValidation=Strict", body)
+    return answer
+
+
+def try_edit(admin: AdminClient, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    answer: dict[str, Any] = admin.patch(f"{PATH}/{name}?dryRun=All&fieldValidation=Strict", {"spec": spec})
+    return answer
+
+
+def test_defaults(admin: AdminClient) -> None:
+    answer = try_out(admin, run_body("sorting"))
+    assert answer["spec"] == {
+        "environment": "sort_digits",
+        "runtime": "default",
+        "backoffLimit": 3,
+        "startDeadlineSeconds": 1800,
+        "progressDeadlineSeconds": 3600,
+        "environmentReplicas": 1,
+    }
+    assert answer["status"] == {"observedGeneration": -1}
+
+
+@pytest.mark.parametrize("field", ["startDeadlineSeconds", "progressDeadlineSeconds", "activeDeadlineSeconds"])
+def test_null_means_no_deadline_here_as_in_a_file(admin: AdminClient, field: str) -> None:
+    body = run_body("sorting", **{field: None})
+    stored = try_out(admin, body)
+    assert stored["spec"].get(field) is None
+    assert parse_run(stored).spec == parse_run(body).spec
+
+
+def test_free_form_maps_keep_everything(admin: AdminClient) -> None:
+    config = {"a": {"b": [1, None, {"c": "4e-5"}]}, "d": None, "e": 4e-5, "f": 2}
+    assert try_out(admin, run_body("sorting", config=config, tinker=config))["spec"]["config"] == config
+
+
+@pytest.mark.parametrize("file", sorted(Path("examples").glob("sorting*.yaml")), ids=str)
+def test_examples_are_accepted(admin: AdminClient, file: Path) -> None:
+    [document] = load_documents(file.read_text())
+    assert parse_run(try_out(admin, document)).spec == parse_run(document).spec
+
+
+@pytest.mark.parametrize("name", ["a" * 52, "a", "a-1"])
+def test_names_that_are_accepted(admin: AdminClient, name: str) -> None:
+    assert try_out(admin, run_body(name))["metadata"]["name"] == name
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "complaint"),
+    [
+        ("a" * 53, {}, "at most 52 characters"),
+        ("1a", {}, "must begin with a letter"),
+        ("a.b", {}, "must begin with a letter"),
+        ("a", {"startFrom": {}}, "exactly one of run and statePath"),
+        ("a", {"startFrom": {"run": "b", "statePath": "tinker://b"}}, "exactly one of run and statePath"),
+        ("a", {"startFrom": {"statePath": "/tmp/b"}}, "spec.startFrom.statePath"),
+        ("a", {"environment": ""}, "spec.environment"),
+        ("a", {"environment": None}, "spec.environment: Required value"),
+        ("a", {"runtime": ""}, "spec.runtime"),
+        ("a", {"config": [1]}, "spec.config"),
+        ("a", {"backoffLimit": "3"}, "spec.backoffLimit"),
+        ("a", {"backoffLimit": -1}, "spec.backoffLimit"),
+        ("a", {"backoffLimit": 1.5}, "spec.backoffLimit"),
+        ("a", {"startDeadlineSeconds": 0}, "spec.startDeadlineSeconds"),
+        ("a", {"activeDeadlineSeconds": 2**31}, "spec.activeDeadlineSeconds"),
+        ("a", {"environmentReplicas": 0}, "spec.environmentReplicas"),
+        ("a", {"suspend": "yes"}, "spec.suspend"),
+        ("a", {"wandb": {"tags": ["x", "x"]}}, "spec.wandb.tags[1]: Duplicate value"),
+        ("a", {"wandb": {"tags": ["x,y"]}}, "spec.wandb.tags[0]"),
+        ("a", {"wandb": {"projekt": "x"}}, 'unknown field "spec.wandb.projekt"'),
+        ("a", {"environmnt": "x"}, 'unknown field "spec.environmnt"'),
+    ],
+)
+def test_refused(admin: AdminClient, name: str, spec: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        try_out(admin, run_body(name, **spec))
+    assert caught.value.code in (400, 422)
+    assert complaint in caught.value.message
+
+
+FROZEN: dict[str, Any] = {
+    "environment": "other",
+    "runtime": "other",
+    "backoffLimit": 4,
+    "wandb": {"project": "other"},
+    "startFrom": {"run": "other"},
+}
+FREE: dict[str, Any] = {
+    "suspend": False,
+    "startDeadlineSeconds": 5,
+    "progressDeadlineSeconds": 5,
+    "activeDeadlineSeconds": 5,
+    "ttlSecondsAfterFinished": 5,
+    "environmentReplicas": 2,
+}
+
+
+@pytest.mark.parametrize("field", FROZEN | FREE)
+def test_a_draft_is_free(admin: AdminClient, draft: str, field: str) -> None:
+    assert try_edit(admin, draft, {field: (FROZEN | FREE)[field]})["metadata"]["generation"] == 2
+
+
+@pytest.mark.parametrize("field", FROZEN)
+def test_frozen_after_the_start(admin: AdminClient, started: str, field: str) -> None:
+    with pytest.raises(ApiError, match=rf"spec\.{field} is frozen since the run started: make a new run"):
+        try_edit(admin, started, {field: FROZEN[field]})
+
+
+def test_taking_a_frozen_field_away_is_a_change(admin: AdminClient, started: str) -> None:
+    with pytest.raises(ApiError, match=r"spec\.wandb is frozen"):
+        try_edit(admin, started, {"wandb": None})
+
+
+@pytest.mark.parametrize("field", FREE)
+def test_still_free_after_the_start(admin: AdminClient, started: str, field: str) -> None:
+    assert try_edit(admin, started, {field: FREE[field]})["spec"].get(field) == FREE[field]
+
+
+def test_labels_and_finalizers_stay_free(admin: AdminClient, started: str) -> None:
+    metadata = {"labels": {"a": "b"}, "finalizers": ["example.com/x"]}
+    answer = admin.patch(f"{PATH}/{started}?dryRun=All", {"metadata": metadata})
+    assert answer["metadata"]["finalizers"] == ["example.com/x"]
+
+
+@pytest.mark.parametrize("start_time", [None, "2026-01-02T00:00:00Z"])
+def test_the_start_time_stays(admin: AdminClient, started: str, start_time: str | None) -> None:
+    with pytest.raises(ApiError, match=r"status\.startTime is set once and stays"):
+        admin.patch(f"{PATH}/{started}/status?dryRun=All", {"status": {"startTime": start_time}})
+
+
+def condition(type_: str) -> dict[str, str]:
+    return {"type": type_, "status": "True", "reason": "R", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+
+
+def test_conditions_are_told_apart_by_type(admin: AdminClient, draft: str) -> None:
+    conditions = [condition("Ready"), condition("Ready")]
+    with pytest.raises(ApiError, match="Duplicate value"):
+        admin.patch(f"{PATH}/{draft}/status?dryRun=All", {"status": {"conditions": conditions}})
+
+
+def test_a_refusal_may_hold_any_value(admin: AdminClient, draft: str) -> None:
+    refusal = {"code": "WrongType", "field": "spec.config.a", "given": {"b": [1]}, "allowed": ["x", 1], "hint": "h"}
+    answer = admin.patch(f"{PATH}/{draft}/status?dryRun=All", {"status": {"refusals": [refusal]}})
+    assert answer["status"]["refusals"] == [refusal]
+
+
+def test_runs_can_be_selected_by_phase(admin: AdminClient, draft: str) -> None:
+    admin.patch(f"{PATH}/{draft}/status", {"status": {"phase": "Succeeded"}})
+    chosen = admin.items(PATH, fieldSelector="status.phase=Succeeded,spec.runtime=default")
+    assert [run["metadata"]["name"] for run in chosen] == [draft]
+
+
+def runtime_body(text: str, change: Callable[[dict[str, Any]], object] = lambda _spec: None) -> dict[str, Any]:
+    [document] = load_documents(text)
+    document["metadata"]["name"] = f"crds-{next(_numbers)}"
+    change(document["spec"])
+    return document
+
+
+@pytest.mark.parametrize("name", ["default", "tiny"])
+def test_the_runtimes_that_ship_are_accepted_as_they_are(admin: AdminClient, name: str) -> None:
+    document = runtime_body(bundled_runtime_text(name))
+    answer = admin.post(f"{RUNTIMES}?dryRun=All&fieldValidation=Strict", document)
+    assert answer["spec"] == document["spec"]
+    assert answer["status"] == {"observedGeneration": -1}
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda spec: spec.pop("image"), "spec.image: Required value"),
+        (lambda spec: spec.update(resources={"api": {"requests": {"cpu": 0.5}}}), "spec.resources.api.requests.cpu"),
+        (lambda spec: spec.update(bounds={"env": {"x": {"max": "9"}}}), "spec.bounds.env.x.max"),
+        (lambda spec: spec.update(imagePullPolicy="Sometimes"), "spec.imagePullPolicy"),
+        (lambda spec: spec.update(tolerations=[{"effect": "No"}]), "spec.tolerations[0].effect"),
+        (lambda spec: spec.update(backend={"keySecret": {"name": "x"}}), "spec.backend.keySecret.key"),
+    ],
+)
+def test_runtimes_that_are_refused(admin: AdminClient, change: Callable[[Any], object], complaint: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        admin.post(f"{RUNTIMES}?dryRun=All&fieldValidation=Strict", runtime_body(bundled_runtime_text("tiny"), change))
+    assert complaint in caught.value.message
