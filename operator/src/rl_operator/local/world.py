@@ -18,6 +18,8 @@ from rl_operator.status.observation import PodObservation, TrainerStatus, format
 
 Key = tuple[str, str]
 
+NODE_NAME = "localhost"
+
 
 class LocalWorld:
     """Implements `reconcile.world.World` over a state folder."""
@@ -58,8 +60,7 @@ class LocalWorld:
     async def create_child(self, manifest: Mapping[str, Any]) -> None:
         child = dict(manifest)
         if child["kind"] == "Pod":
-            finalizers = [*child["metadata"].get("finalizers", []), KUBELET_FINALIZER]
-            child["metadata"] = {**child["metadata"], "finalizers": finalizers}
+            child = _scheduled(child)
         try:
             self._store.create(child)
         except NameTakenError:
@@ -102,6 +103,13 @@ class LocalWorld:
             return False
         wanted = {owner["uid"] for owner in metadata.get("ownerReferences", [])}
         return any(owner["uid"] in wanted for owner in existing["metadata"].get("ownerReferences", []))
+
+
+def _scheduled(pod: Manifest) -> Manifest:
+    """The pod as a scheduler and a kubelet leave it: bound to this machine, and held until its processes are gone."""
+    finalizers = [*pod["metadata"].get("finalizers", []), KUBELET_FINALIZER]
+    metadata, spec = {**pod["metadata"], "finalizers": finalizers}, {**pod["spec"], "nodeName": NODE_NAME}
+    return {**pod, "metadata": metadata, "spec": spec}
 
 
 def pods_of(store: Store, key: Key) -> tuple[Manifest, ...]:
