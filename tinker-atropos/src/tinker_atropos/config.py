@@ -76,7 +76,7 @@ def load_config(path: Path) -> RunConfig:
         document = yaml.load(path.read_text(encoding="utf-8"), Loader=Yaml12Loader)  # noqa: S506 -- a SafeLoader
     except OSError as error:
         raise ConfigError(f"cannot read the config file {path}: {error.strerror}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not YAML: {error}") from error
     if not isinstance(document, dict):
         raise ConfigError(f"{path} must hold a mapping with the sections {', '.join(RunConfig.model_fields)}")

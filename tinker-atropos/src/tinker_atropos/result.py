@@ -5,6 +5,7 @@ killed leaves its last state path behind.
 """
 
 import os
+from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -44,11 +45,16 @@ class Result:
         if len(encoded) > MAX_BYTES:
             encoded = orjson.dumps(replace(self, metrics={}).to_wire())
         if len(encoded) > MAX_BYTES and self.error is not None:
-            excess = len(encoded) - MAX_BYTES
-            message = self.error.message.encode("ascii", "replace").decode()
-            message = message[: max(0, len(message) - excess - 1)] + "~"
-            encoded = orjson.dumps(replace(self, metrics={}, error=replace(self.error, message=message)).to_wire())
+            lengths = range(len(self.error.message))
+            fitting = bisect_right(lengths, MAX_BYTES, key=lambda length: len(self._with_message_of(length)))
+            encoded = self._with_message_of(max(0, fitting - 1))
         return encoded
+
+    def _with_message_of(self, length: int) -> bytes:
+        """Without metrics, the error's message cut to `length` characters (which may take six bytes each)."""
+        assert self.error is not None
+        error = replace(self.error, message=self.error.message[:length] + "~")
+        return orjson.dumps(replace(self, metrics={}, error=error).to_wire())
 
     def to_wire(self) -> dict[str, Any]:
         wire: dict[str, Any] = {

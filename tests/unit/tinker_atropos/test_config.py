@@ -1,0 +1,111 @@
+"""The config file: what is taken, and how wrong ones are refused."""
+
+import pytest
+
+from tinker_atropos.config import BUNDLED, Yaml12Loader, load_config, nearest, parse_config
+from tinker_atropos.errors import ConfigError
+
+ENV = {"total_steps": 40, "group_size": 8, "batch_size": 32, "tokenizer_name": BUNDLED, "max_token_length": 64}
+
+
+def test_a_small_config_and_its_defaults() -> None:
+    config = parse_config({"env": ENV})
+    assert (config.env.max_batches_offpolicy, config.tinker.lora_rank, config.tinker.loss) == (
+        3,
+        32,
+        "importance_sampling",
+    )
+    assert config.base_model == BUNDLED
+
+
+def test_fields_of_the_environment_pass_through() -> None:
+    config = parse_config({"env": ENV | {"max_operand": 9}, "slurm": False, "testing": False})
+    assert config.env.model_extra == {"max_operand": 9}
+
+
+def test_the_model_is_the_inference_servers() -> None:
+    assert parse_config({"env": ENV, "openai": [{"model_name": "a/b"}]}).base_model == "a/b"
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({}, "env is missing"),
+        ({"env": {key: ENV[key] for key in ENV if key != "total_steps"}}, "env.total_steps is missing"),
+        ({"env": ENV | {"total_steps": 0}}, "env.total_steps is 0: input should be greater than 0"),
+        ({"env": ENV | {"total_steps": "40"}}, "env.total_steps is '40': input should be a valid integer"),
+        ({"env": ENV | {"batch_size": 12}}, "env.batch_size is 12 and env.group_size is 8: a batch holds whole groups"),
+        ({"env": ENV | {"max_batches_offpolicy": 0}}, "env.max_batches_offpolicy is 0: input should be greater than"),
+        (
+            {"env": ENV, "tinker": {"lora_ranks": 8}},
+            "tinker.lora_ranks is not a known field; did you mean 'lora_rank'?",
+        ),
+        ({"env": ENV, "tinker": {"zzz": 8}}, r"tinker.zzz is not a known field \(known: lora_rank, "),
+        ({"env": ENV, "tinkr": {}}, "tinkr is not a known field; did you mean 'tinker'?"),
+        ({"env": ENV, "tinker": {"loss": "dpo"}}, "tinker.loss is 'dpo': input should be 'importance_sampling'"),
+        ({"env": ENV, "openai": {}}, "openai is {}: input should be a valid list"),
+        ({"env": None}, "env is None: input should be a valid dictionary"),
+    ],
+)
+def test_what_is_wrong_is_named(document, message) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(document)
+    assert message.replace("\\", "") in str(caught.value)
+
+
+def test_a_file(tmp_path) -> None:
+    path = tmp_path / "config.yaml"
+    lines = [f"  {name}: {value}" for name, value in ENV.items()]
+    path.write_text("\n".join(["env:", *lines, "tinker:", "  learning_rate: 4e-5"]))
+    assert load_config(path).tinker.learning_rate == 4e-5
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a: [", "is not YAML"),
+        ("", "must hold a mapping with the sections env, openai"),
+        ("- a", "must hold a mapping"),
+    ],
+)
+def test_a_file_that_holds_no_config(tmp_path, content, message) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match=message):
+        load_config(path)
+
+
+def test_a_file_that_is_not_there(tmp_path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot read the config file .*: No such file"):
+        load_config(tmp_path / "absent.yaml")
+
+
+def test_a_file_that_is_not_text(tmp_path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_bytes(b"env: \xff\xfe")
+    with pytest.raises(ConfigError, match="is not YAML"):
+        load_config(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("4e-5", 4e-5),
+        ("-1E3", -1000.0),
+        (".5e1", 5.0),
+        ("1.e2", 100.0),
+        ("4", 4),
+        ("0.5", 0.5),
+        ("e5", "e5"),
+        ("'4e-5'", "4e-5"),
+    ],
+)
+def test_numbers_of_yaml_1_2(text, value) -> None:
+    import yaml
+
+    assert yaml.load(text, Loader=Yaml12Loader) == value
+    assert type(yaml.load(text, Loader=Yaml12Loader)) is type(value)
+
+
+def test_no_hint_where_nothing_is_near() -> None:
+    assert nearest("zzz", ["lora_rank"]) == ""

@@ -1,0 +1,94 @@
+"""The termination message: its wire form, its bound, and writing it where a rename is not possible."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tinker_atropos.result import MAX_BYTES, Result, ResultError, write_result
+
+FULL = Result(
+    attempt=2,
+    total_steps=40,
+    outcome="failed",
+    steps_trained=25,
+    training_run_id="run-1",
+    state_path="tinker://run-1/weights/000025",
+    sampler_path="tinker://run-1/sampler_weights/000025",
+    metrics={"rewardMean": 0.123456, "loss": -0.5},
+    error=ResultError("backend", "the backend did not answer for 300 s"),
+)
+
+
+def test_the_wire_form_is_the_contracts() -> None:
+    assert json.loads(FULL.to_json()) == {
+        "schema": 1,
+        "outcome": "failed",
+        "attempt": 2,
+        "stepsTrained": 25,
+        "totalSteps": 40,
+        "trainingRunId": "run-1",
+        "statePath": "tinker://run-1/weights/000025",
+        "samplerPath": "tinker://run-1/sampler_weights/000025",
+        "metrics": {"rewardMean": 0.1235, "loss": -0.5},
+        "error": {"class": "backend", "message": "the backend did not answer for 300 s"},
+    }
+
+
+def test_a_run_without_error_has_no_error_field() -> None:
+    assert "error" not in json.loads(Result(attempt=1, total_steps=1).to_json())
+
+
+@given(st.text(max_size=3000), st.dictionaries(st.text(max_size=30), st.floats(-1, 1), max_size=40))
+def test_the_bound_holds_and_paths_survive(message: str, metrics: dict[str, float]) -> None:
+    result = Result(
+        attempt=1,
+        total_steps=1,
+        state_path=FULL.state_path,
+        sampler_path=FULL.sampler_path,
+        metrics=metrics,
+        error=ResultError("internal", message),
+    )
+    encoded = result.to_json()
+    assert len(encoded) <= MAX_BYTES
+    decoded = json.loads(encoded)
+    assert (decoded["statePath"], decoded["samplerPath"]) == (FULL.state_path, FULL.sampler_path)
+    assert decoded["error"]["class"] == "internal"
+
+
+def test_a_message_that_fits_is_kept_whole_also_when_metrics_are_not() -> None:
+    message = "größer " * 50
+    metrics = {f"metric{n}": 0.5 for n in range(60)}
+    decoded = json.loads(
+        Result(attempt=1, total_steps=1, metrics=metrics, error=ResultError("internal", message)).to_json()
+    )
+    assert (decoded["metrics"], decoded["error"]["message"]) == ({}, message)
+
+
+def test_a_cut_message_keeps_its_beginning() -> None:
+    error = ResultError("internal", "first " + '"\n' * 2000)
+    message = json.loads(Result(attempt=1, total_steps=1, error=error).to_json())["error"]["message"]
+    assert message.startswith("first ")
+    assert message.endswith("~")
+    assert len(message) > 300
+
+
+def test_writing_keeps_the_file_itself(tmp_path) -> None:
+    path = tmp_path / "termination-log"
+    path.write_text("x" * 5000)
+    inode = path.stat().st_ino
+    write_result(str(path), FULL)
+    assert path.read_bytes() == FULL.to_json()
+    assert path.stat().st_ino == inode, "it is a bind mount in a pod: a rename would lose it"
+
+
+def test_without_a_path_nothing_is_written(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_result(None, FULL)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_does_not_exist_is_an_error(tmp_path) -> None:
+    with pytest.raises(FileNotFoundError):
+        write_result(str(tmp_path / "absent" / "file"), FULL)

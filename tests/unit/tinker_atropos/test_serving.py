@@ -1,0 +1,67 @@
+"""Servers inside a process: bound before they are announced, and the ops port's three routes."""
+
+import asyncio
+import socket
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry, Counter
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from tinker_atropos.errors import InternalError
+from tinker_atropos.serving import bind, ops_app, serve
+
+
+async def get(port: int, path: str) -> httpx.Response:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+        return await client.get(path)
+
+
+def test_a_port_in_use_is_named_with_what_sets_it() -> None:
+    with bind("127.0.0.1", 0, "RL_OPS_PORT") as taken:
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(InternalError, match=f"port {port} on 127.0.0.1 is in use; .* set RL_OPS_PORT"):
+            bind("127.0.0.1", port, "RL_OPS_PORT")
+
+
+def test_an_address_of_another_machine() -> None:
+    with pytest.raises(InternalError, match=r"cannot listen on 203\.0\.113\.1:0 \(RL_API_URL\): "):
+        bind("203.0.113.1", 0, "RL_API_URL")
+
+
+async def test_a_server_answers_while_its_block_runs_and_frees_its_port() -> None:
+    registry = CollectorRegistry()
+    Counter("served", "Requests.", registry=registry).inc()
+    reasons = [None, "the journal is full"]
+    extra = [Route("/history", lambda _request: PlainTextResponse("points"))]
+    app = ops_app(lambda: reasons.pop(0), lambda: {"step": 3}, extra, registry)
+    async with serve(app, bind("127.0.0.1", 0, "RL_OPS_PORT")) as port:
+        healthy, unhealthy = await get(port, "/healthz"), await get(port, "/healthz")
+        assert (healthy.status_code, healthy.text) == (200, "ok")
+        assert (unhealthy.status_code, unhealthy.text) == (503, "the journal is full")
+        assert (await get(port, "/status")).json() == {"step": 3}
+        assert "served_total 1.0" in (await get(port, "/metrics")).text
+        assert (await get(port, "/history")).text == "points"
+        assert (await get(port, "/shutdown")).status_code == 404
+    bind("127.0.0.1", port, "RL_OPS_PORT").close()
+
+
+async def test_a_request_in_flight_does_not_hold_up_the_end() -> None:
+    async def never(_request: object) -> PlainTextResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with asyncio.timeout(5):
+        async with serve(Starlette(routes=[Route("/", never)]), bind("127.0.0.1", 0, "RL_API_URL")) as port:
+            with socket.create_connection(("127.0.0.1", port)) as waiting:
+                waiting.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+                assert (await get(port, "/absent")).status_code == 404
+
+
+async def test_the_end_of_the_block_passes_its_error_on() -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with serve(Starlette(), bind("127.0.0.1", 0, "RL_API_URL")):
+            raise ZeroDivisionError

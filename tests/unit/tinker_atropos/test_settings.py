@@ -1,0 +1,61 @@
+import pytest
+
+from tinker_atropos.errors import ConfigError
+from tinker_atropos.settings import Address, Settings, load_settings
+
+
+@pytest.mark.parametrize(("container", "port"), [("api", 8003), ("trainer", 8002), ("environment", 8004)])
+def test_defaults(container, port) -> None:
+    assert load_settings(container, {}) == Settings(ops_port=port)
+
+
+def test_every_variable() -> None:
+    env_vars = {
+        "RL_API_URL": "http://10.0.0.1:9000/",
+        "RL_INFERENCE_URL": "http://localhost:9001",
+        "RL_OPS_HOST": "127.0.0.1",
+        "RL_OPS_PORT": "9003",
+        "RL_RUN_NAME": "sorting",
+        "RL_RUN_NAMESPACE": "team-a",
+        "RL_RUN_UID": "1234",
+        "RL_ATTEMPT": "2",
+        "RL_START_FROM": "tinker://a/weights/b",
+        "RL_RESULT_FILE": "/dev/termination-log",
+        "RL_WANDB_RUN_ID": "w1",
+    }
+    settings = load_settings("api", env_vars)
+    assert settings == Settings(
+        api_url="http://10.0.0.1:9000",
+        inference_url="http://localhost:9001",
+        ops_host="127.0.0.1",
+        ops_port=9003,
+        run_name="sorting",
+        run_namespace="team-a",
+        run_uid="1234",
+        attempt=2,
+        start_from="tinker://a/weights/b",
+        result_file="/dev/termination-log",
+        wandb_run_id="w1",
+    )
+    assert settings.api_address == Address("10.0.0.1", 9000)
+    assert settings.inference_address == Address("localhost", 9001)
+
+
+@pytest.mark.parametrize("variable", ["RL_START_FROM", "RL_RESULT_FILE", "RL_WANDB_RUN_ID", "RL_ATTEMPT"])
+def test_an_empty_variable_is_an_absent_one(variable) -> None:
+    assert load_settings("trainer", {variable: ""}) == load_settings("trainer", {})
+
+
+@pytest.mark.parametrize("variable", ["RL_OPS_PORT", "RL_ATTEMPT"])
+@pytest.mark.parametrize("value", ["one", "-1", "1.5", "²"])
+def test_a_number_that_is_none(variable, value) -> None:
+    with pytest.raises(ConfigError, match=f"{variable} is '{value}'; it must be a whole number"):
+        load_settings("api", {variable: value})
+
+
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:8000", "https://a:1", "http://:8000", "http://host", "http://host:port", "http://host:99999", ""]
+)
+def test_an_address_that_is_none(url) -> None:
+    with pytest.raises(ConfigError, match=r"RL_API_URL is .* it must look like http://127\.0\.0\.1:8000"):
+        Address.of_url("RL_API_URL", url)
