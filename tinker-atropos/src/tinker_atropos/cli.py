@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from tinker_atropos.config import BUNDLED
-from tinker_atropos.errors import ExitCode, RunError
+from tinker_atropos.errors import EnvironmentLostError, ExitCode, RunError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -59,7 +59,10 @@ def environment(
 
     assert mode == "serve"
     deadlines = Deadlines(trainer=trainer_deadline, first_group=first_group_deadline)
-    _run(run_environment(load_settings("environment"), name_or_path, config, deadlines))
+    try:
+        _run(run_environment(load_settings("environment"), name_or_path, config, deadlines))
+    except SystemExit as left:  # from a task of the environment's own: it passes through the event loop
+        raise EnvironmentLostError(f"the environment left early: it called sys.exit({left.code!r})") from None
 
 
 @app.command()
@@ -126,15 +129,15 @@ def tinker_service(
 
 
 def _run(main: Coroutine[Any, Any, None]) -> None:
-    """Run a container's main coroutine; a RunError becomes one line on stderr and its exit code."""
+    """Run a container's main coroutine to its end."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    try:
-        asyncio.run(main)
-    except RunError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(error.exit_code) from None
-    raise typer.Exit(ExitCode.DONE)
+    asyncio.run(main)
 
 
 def main() -> None:
-    app()
+    """The program: a RunError becomes one line on stderr and its exit code."""
+    try:
+        app()
+    except RunError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_code)

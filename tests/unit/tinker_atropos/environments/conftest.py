@@ -9,6 +9,7 @@ import random
 import re
 import socket
 import sys
+import textwrap
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -29,6 +30,19 @@ from tinker_atropos.serving import bind, serve
 
 CLI = (str(Path(sys.executable).with_name("tinker-atropos")),)
 END_OF_TURN = 2
+ENVIRONMENT_FILE = """\
+import os
+import sys
+import textwrap
+import time
+
+from tinker_atropos.environments.sort_digits import SortDigits
+
+
+class Mine(SortDigits):
+    name = "mine"
+
+"""
 
 
 def free_port() -> int:
@@ -110,12 +124,14 @@ class Run:
     policy: Policy
     client: httpx.AsyncClient
     env_section: dict[str, Any]
+    api: "Process"
     batches: list[list[dict[str, Any]]] = field(default_factory=list)
+    processes: list["Process"] = field(default_factory=list)
 
     @property
     def env_vars(self) -> dict[str, str]:
         addresses = {"RL_API_URL": self.api_url, "RL_INFERENCE_URL": self.inference_url}
-        return {**os.environ, **addresses, "RL_OPS_HOST": "127.0.0.1", "RL_OPS_PORT": "0"}
+        return {**os.environ, **addresses}
 
     def write_config(self, **sections: Any) -> Path:
         path = self.folder / "config.yaml"
@@ -127,16 +143,40 @@ class Run:
         if not config.exists():
             self.write_config()
         arguments = ("environment", str(name_or_path), "serve", "--config", str(config), *options)
-        return await Process.start(arguments, self.env_vars | variables, self.folder / "environment.log")
+        ops_port = free_port()
+        env_vars = self.env_vars | {"RL_OPS_HOST": "127.0.0.1", "RL_OPS_PORT": str(ops_port)} | variables
+        environment = await Process.start(arguments, env_vars, self.folder / "environment.log", ops_port)
+        self.processes.append(environment)
+        return environment
 
-    async def train(self, steps: int | None = None) -> None:
+    def write_environment(self, body: str) -> Path:
+        """An environment file whose class is SortDigits with this body."""
+        path = self.folder / "mine.py"
+        path.write_text(ENVIRONMENT_FILE + textwrap.indent(textwrap.dedent(body), "    "))
+        return path
+
+    async def train(self, steps: int | None = None, start: int = 1) -> None:
         """Register, take batches, report each as a trained step, and hold the lease, as the trainer does."""
         total = self.env_section["total_steps"]
-        await self.register()
-        for step in range(1, (steps or total) + 1):
+        if start == 1:
+            await self.register()
+        for step in range(start, (steps or total) + 1):
             self.batches.append(await self.next_batch())
             done = step == total
             await self.client.post("/rl/progress", json={"steps_trained": step, "training_done": done, "reason": None})
+
+    async def restart_api(self) -> None:
+        await self.api.kill()
+        self.api = await start_api(self.folder, self.api_url)
+        await self.api_answers()
+
+    async def api_answers(self) -> None:
+        async def answers() -> bool:
+            with contextlib.suppress(httpx.TransportError):
+                return (await self.client.get("/")).is_success
+            return False
+
+        await eventually("the trajectory API answers", answers)
 
     async def register(self) -> None:
         registration = {
@@ -173,20 +213,28 @@ class Process:
 
     handle: asyncio.subprocess.Process
     log: Path
+    ops_url: str
 
     @classmethod
-    async def start(cls, arguments: tuple[str, ...], env_vars: dict[str, str], log: Path) -> "Process":
+    async def start(cls, arguments: tuple[str, ...], env_vars: dict[str, str], log: Path, ops_port: int) -> "Process":
         with log.open("wb") as output:
             handle = await asyncio.create_subprocess_exec(
                 *CLI, *arguments, env=env_vars, stdout=output, stderr=asyncio.subprocess.STDOUT
             )
-        return cls(handle, log)
+        return cls(handle, log, f"http://127.0.0.1:{ops_port}")
 
     async def ends(self, seconds: float = 40.0) -> int:
         try:
             return await asyncio.wait_for(self.handle.wait(), seconds)
         except TimeoutError:
             pytest.fail(f"the process did not end within {seconds} s; its output:\n{self.output}")
+
+    async def says(self, text: str) -> None:
+        await eventually(f"the process says {text!r}", lambda: text in self.output)
+
+    async def ops(self, path: str) -> httpx.Response:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            return await client.get(f"{self.ops_url}{path}")
 
     @property
     def output(self) -> str:
@@ -198,6 +246,12 @@ class Process:
             await self.handle.wait()
 
 
+async def start_api(folder: Path, api_url: str) -> Process:
+    ops_port = free_port()
+    env_vars = {**os.environ, "RL_API_URL": api_url, "RL_OPS_HOST": "127.0.0.1", "RL_OPS_PORT": str(ops_port)}
+    return await Process.start(("api", "--data", str(folder / "api")), env_vars, folder / "api.log", ops_port)
+
+
 @pytest.fixture
 async def run(tmp_path: Path) -> AsyncIterator[Run]:
     """A small run: 3 steps of 2 groups of 4."""
@@ -205,12 +259,12 @@ async def run(tmp_path: Path) -> AsyncIterator[Run]:
     api_url = f"http://127.0.0.1:{port}"
     async with contextlib.AsyncExitStack() as stack:
         inference_port = await stack.enter_async_context(serve(policy.app(), bind("127.0.0.1", 0, "test")))
-        env_vars = {**os.environ, "RL_API_URL": api_url, "RL_OPS_HOST": "127.0.0.1", "RL_OPS_PORT": str(free_port())}
-        api = await Process.start(("api", "--data", str(tmp_path / "api")), env_vars, tmp_path / "api.log")
+        api = await start_api(tmp_path, api_url)
         stack.push_async_callback(api.kill)
         client = await stack.enter_async_context(httpx.AsyncClient(base_url=api_url, timeout=10, trust_env=False))
         run = Run(
             folder=tmp_path,
+            api=api,
             api_url=api_url,
             inference_url=f"http://127.0.0.1:{inference_port}",
             policy=policy,
@@ -225,10 +279,7 @@ async def run(tmp_path: Path) -> AsyncIterator[Run]:
             },
         )
 
-        async def answers() -> bool:
-            with contextlib.suppress(httpx.TransportError):
-                return (await client.get("/")).is_success
-            return False
-
-        await eventually("the trajectory API answers", answers)
+        await run.api_answers()
         yield run
+        for process in (*run.processes, run.api):
+            await process.kill()

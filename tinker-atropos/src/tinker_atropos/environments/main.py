@@ -47,7 +47,9 @@ async def run_environment(
         try:
             await _serve(assignment, board, attendant, ending)
         except asyncio.CancelledError:
-            if not stop.requested:
+            if not stop.requested:  # a sys.exit of the environment's is on its way out of the event loop
+                exit_within(LINGER_SECONDS, ExitCode.FAILURE, "the environment called sys.exit and did not end")
+                await attendant.conclude("failed", "the environment left early: it called sys.exit")
                 raise
             logger.info("stopped as asked")
         except RunError as error:
@@ -62,15 +64,16 @@ async def run_environment(
 
 async def _serve(assignment: Assignment, board: Board, attendant: Attendant, ending: Ending) -> None:
     settings, run = assignment.settings, assignment.run
+    surroundings.quieten()
     surroundings.set_env_vars([settings.api_url, settings.inference_url], run.env.tokenizer_name)
     wandb_relay.install(board.metrics)
-    if not is_path(assignment.name_or_path):  # bundled environments need none; others may
-        surroundings.hide_torch()
     # atroposlib comes in with these imports: only now that the relay stands where `import wandb` finds it.
-    from tinker_atropos.environments.runner import seams
-    from tinker_atropos.environments.runner.loading import load_environment
+    environment_file = Path(assignment.name_or_path) if is_path(assignment.name_or_path) else None
+    with surroundings.torch_hidden(environment_file):
+        from tinker_atropos.environments.runner import seams
+        from tinker_atropos.environments.runner.loading import load_environment
 
-    surroundings.quieten()
+    surroundings.quieten_atroposlib()
     loaded = load_environment(assignment.name_or_path)
     rollouts = Rollouts(board, attendant, ending, loaded.source, assignment.deadlines)
     env = loaded.build(run, settings)

@@ -67,7 +67,7 @@ class Attendant:
     async def conclude(self, state: LeaseState, reason: str | None = None) -> None:
         """Deliver what is left of the metrics, then say how it ended. Waits at most 10 s; never raises."""
         self._board.lease_state, self._board.reason = state, reason
-        sent = asyncio.run_coroutine_threadsafe(self._report(), self._loop)
+        sent = asyncio.run_coroutine_threadsafe(self._report_the_end(), self._loop)
         try:
             await asyncio.wait_for(asyncio.wrap_future(sent), 10)
         except (TimeoutError, httpx.HTTPError) as error:
@@ -88,12 +88,19 @@ class Attendant:
                     await self._report()
                 except httpx.HTTPError as error:
                     self._check_silence(error)
+                except Exception:  # the loop's edge: a fault of ours must not cost the lease
+                    logger.exception("the attendant stumbled")
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._closing.wait(), BEAT_SECONDS)
 
     async def _report(self) -> None:
-        async with self._sending:  # in order: nothing may follow the last state
+        async with self._sending:  # one after the other: nothing may overtake the last state
+            await self._beat()
             await self._pass_metrics_on()
+
+    async def _report_the_end(self) -> None:
+        async with self._sending:
+            await self._pass_metrics_on()  # first: who sees the last state looks for metrics no more
             await self._beat()
 
     async def _beat(self) -> None:
@@ -111,8 +118,11 @@ class Attendant:
         queue.put(self._board.tally.take_metrics(), self._board.step, "runner")
         while queue.records:
             response = await self._client.post("/rl/metrics", json=queue.records[0].to_wire())
-            response.raise_for_status()
+            if response.is_server_error:
+                response.raise_for_status()
             queue.records.popleft()
+            if response.is_client_error:
+                logger.warning("the trajectory API refused metrics (%d): %s", response.status_code, response.text[:300])
 
     def _check_silence(self, error: httpx.HTTPError) -> None:
         silent_for = time.monotonic() - self._last_answer_at

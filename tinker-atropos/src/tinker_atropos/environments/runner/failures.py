@@ -22,7 +22,8 @@ def describe(error: BaseException, source: Path) -> str:
     if isinstance(cause, SystemExit):
         what = f"it called sys.exit({cause.code!r})"
     else:
-        first_line, *_ = [*str(cause).strip().splitlines(), ""]
+        message = cause.msg if isinstance(cause, SyntaxError) else str(cause)
+        first_line, *_ = [*message.strip().splitlines(), ""]
         what = f"{type(cause).__name__}: {first_line[:MAX_MESSAGE]}" if first_line else type(cause).__name__
     return f"{what} ({_place(cause, source)})"
 

@@ -70,7 +70,7 @@ def _load_file(path: Path) -> LoadedEnvironment:
     if len(classes) != 1:
         found = ", ".join(each.__name__ for each in classes) or "none"
         raise ConfigError(
-            f"{path.name} must define exactly one environment (a class derived from BaseEnv); it has {found}"
+            f"{path.name} must define exactly one environment, a class derived from BaseEnv; it has {found}"
         )
     return LoadedEnvironment(classes[0], path)
 

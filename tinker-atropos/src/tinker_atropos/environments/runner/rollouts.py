@@ -128,7 +128,9 @@ class Rollouts:
                 metrics = await self._measure(env)
         except TimeoutError:
             logger.warning("the evaluation at step %d took longer than %.0f s", step, self._deadlines.evaluation)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 -- the environment's code: see the docstring
+        except SystemExit as error:
+            raise environment_failed(f"while {self._board.phase}", error, self._source) from error
+        except Exception as error:  # noqa: BLE001 -- the environment's code: see the docstring
             logger.warning("the evaluation at step %d failed: %s", step, describe(error, self._source))
         else:
             self._board.metrics.put(metrics, step, "evaluation")

@@ -14,8 +14,6 @@ from tinker_atropos.environments.runner.tally import Tally
 from tinker_atropos.errors import EnvironmentLostError
 
 RETRY_SECONDS = 120.0
-FAILURES_IN_ROW = 20
-"""So many failed rollouts in a row, with nothing ever sent, end the environment."""
 
 
 def widen_retries() -> None:
@@ -40,24 +38,29 @@ def wire(env: Any, source: Path, tally: Tally, api_url: str, give_up: Callable[[
 
     The methods are replaced on the instance, so that an author's overrides and their `super()` stay as written.
     """
-    sender = GroupSender(api_url, tally)
+    sender = GroupSender(api_url, tally, give_up)
     collect, handle = env.collect_trajectories, env.handle_send_to_api
 
     async def counted_collect(item: Any) -> Any:
         """BaseEnv logs and forgets what a rollout raises: remember it, and end when nothing else happens."""
         try:
             collected = await collect(item)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 -- the author's code, and BaseEnv would swallow it
+        except SystemExit as error:
+            give_up(environment_failed("in a rollout", error, source))
+            return None, []
+        except Exception as error:  # noqa: BLE001 -- the author's code, and BaseEnv would swallow it
             note_failure(describe(error, source), environment_failed("in every rollout", error, source))
             return None, []
         if collected[0] is None:
             nothing = "collect_trajectories returned no group"
             note_failure(nothing, EnvironmentLostError(f"the environment makes no groups: {nothing}"))
+        else:
+            tally.collected()
         return collected
 
     def note_failure(reason: str, error: EnvironmentLostError) -> None:
         tally.failed(reason)
-        if tally.failures_in_row >= FAILURES_IN_ROW and not tally.kept:
+        if tally.hopeless:
             give_up(error)
 
     async def counted_handle(scored: Any, *args: Any, **kwargs: Any) -> Any:

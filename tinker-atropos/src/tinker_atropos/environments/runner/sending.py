@@ -8,13 +8,14 @@ import asyncio
 import gzip
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import httpx
 import orjson
 
 from tinker_atropos.environments.runner.tally import Tally
+from tinker_atropos.errors import EnvironmentLostError
 
 logger = logging.getLogger(__name__)
 
@@ -27,9 +28,10 @@ REQUEST_TIMEOUT = httpx.Timeout(300.0, connect=5.0)
 class GroupSender:
     """Sends groups in the protocol's form: `/scored_data` for one, `/scored_data_list` for several, gzip from 1 KiB."""
 
-    def __init__(self, api_url: str, tally: Tally) -> None:
+    def __init__(self, api_url: str, tally: Tally, give_up: Callable[[EnvironmentLostError], None]) -> None:
         self._client = httpx.AsyncClient(base_url=api_url, timeout=REQUEST_TIMEOUT, trust_env=False)
         self._tally = tally
+        self._give_up = give_up
 
     async def send(self, env: Any, scored: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Deliver, repeating for RETRY_SECONDS. A refused group is counted and told, and is not tried again.
@@ -45,12 +47,12 @@ class GroupSender:
         )
         if response.is_success:
             self._tally.accepted += len(groups)
-            self._tally.failures_in_row = 0
             return
-        self._tally.refused += len(groups)
-        reason = f"the trajectory API refused a group ({response.status_code}): {response.text[:300]}"
-        self._tally.failed(reason)
-        logger.warning("%s", reason)
+        reason = f"{response.status_code}: {response.text[:300]}"
+        self._tally.was_refused(len(groups), reason)
+        logger.warning("the trajectory API refused a group (%s)", reason)
+        if self._tally.hopeless:
+            self._give_up(EnvironmentLostError(f"the trajectory API refuses every group ({reason})"))
 
     async def _post(self, path: str, body: bytes) -> httpx.Response:
         headers = {"Content-Type": "application/json"}

@@ -1,18 +1,20 @@
 """What must be true of the process before atroposlib is imported: where it looks, and how much it says."""
 
+import contextlib
 import logging
 import os
 import sys
 import time
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from tinker_atropos.bundled import resolve_tokenizer
 
+TORCH_USERS = ("torch", "transformers")
 REPEAT_SECONDS = 60.0
-NOISY_LOGGERS = ("atroposlib", "atroposlib.envs.base", "httpx", "openai", "aiohttp.access")
-"""atroposlib.envs.base sets its own level at import, so its parent's does not count."""
+MAX_REMEMBERED = 1_000
+NOISY_LOGGERS = ("atroposlib", "httpx", "openai")
 
 
 def set_env_vars(urls: Iterable[str], tokenizer_name: str, environ: MutableMapping[str, str] = os.environ) -> None:
@@ -25,16 +27,32 @@ def set_env_vars(urls: Iterable[str], tokenizer_name: str, environ: MutableMappi
         environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
-def hide_torch() -> None:
-    """Spare a process that needs no torch the import of it: transformers does that wherever torch is installed, which
-    costs seconds of CPU beside a trainer that needs them.
+@contextlib.contextmanager
+def torch_hidden(environment_file: Path | None) -> Iterator[None]:
+    """Spare a process the import of torch, which transformers does wherever torch is installed: seconds of CPU, beside
+    a trainer that needs them. An environment file that speaks of torch or transformers is not disturbed.
     """
+    if "torch" in sys.modules or (environment_file is not None and _mentions(environment_file, TORCH_USERS)):
+        yield
+        return
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # it would say that torch is missing
-    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]  # the import system's way to say "not there"
+    sys.modules["torch"] = None  # type: ignore[assignment]  # the import system's way to say "not there"
+    try:
+        yield
+    finally:
+        del sys.modules["torch"]
+
+
+def _mentions(file: Path, words: Iterable[str]) -> bool:
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False  # whoever loads it says so
+    return any(word in text for word in words)
 
 
 def quieten() -> None:
-    """Leave warnings of atroposlib, each once a minute: it writes about ten lines a second. Call after its import."""
+    """Let libraries speak from warnings on, and nobody say the same thing over and over."""
     for name in NOISY_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
     logging.captureWarnings(capture=True)
@@ -42,18 +60,23 @@ def quieten() -> None:
         handler.addFilter(RepeatFilter())
 
 
+def quieten_atroposlib() -> None:
+    """Its base module writes about ten lines a second, and sets its own level when it is imported."""
+    logging.getLogger("atroposlib.envs.base").setLevel(logging.WARNING)
+
+
 class RepeatFilter(logging.Filter):
-    """Lets one record per source line of atroposlib through per REPEAT_SECONDS: a warning per group is no news."""
+    """Lets the same message from the same line through once per REPEAT_SECONDS."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._last_at: dict[tuple[str, int], float] = {}
+        self._last_at: dict[tuple[str, int, str], float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if "atroposlib" not in record.pathname and record.name != "py.warnings":
-            return True
-        place, now = (record.pathname, record.lineno), time.monotonic()
-        if now - self._last_at.get(place, -REPEAT_SECONDS) < REPEAT_SECONDS:
+        said, now = (record.pathname, record.lineno, record.getMessage()), time.monotonic()
+        if now - self._last_at.get(said, -REPEAT_SECONDS) < REPEAT_SECONDS:
             return False
-        self._last_at[place] = now
+        if len(self._last_at) >= MAX_REMEMBERED:
+            self._last_at.clear()
+        self._last_at[said] = now
         return True

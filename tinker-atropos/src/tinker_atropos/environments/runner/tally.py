@@ -3,6 +3,11 @@
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from numbers import Real
+from typing import Any
+
+HOPELESS_AFTER = 20
+"""So many failed rollouts in a row, or refused groups, with none accepted before, end the environment."""
 
 
 @dataclass
@@ -24,14 +29,29 @@ class Tally:
     def filtered(self) -> int:
         return max(0, self.made - self.kept)
 
-    def scored(self, rewards: Iterable[float]) -> None:
+    def scored(self, rewards: Iterable[Any]) -> None:
         """A group came out of a rollout, with the rewards of its sequences, before anything is dropped."""
         self.made += 1
-        self._rewards.extend(rewards)
+        self._rewards.extend(float(reward) for reward in rewards if isinstance(reward, Real))
+
+    def collected(self) -> None:
+        """A rollout gave a group."""
+        self.failures_in_row = 0
 
     def failed(self, reason: str) -> None:
+        """A rollout raised, or gave nothing."""
         self.failures_in_row += 1
         self.last_failure = reason
+
+    def was_refused(self, groups: int, reason: str) -> None:
+        """The trajectory API answered 4xx."""
+        self.refused += groups
+        self.last_failure = reason
+
+    @property
+    def hopeless(self) -> bool:
+        """Nothing was ever accepted, and nothing says that this will change."""
+        return not self.accepted and max(self.failures_in_row, self.refused) >= HOPELESS_AFTER
 
     def take_metrics(self) -> dict[str, float]:
         """The runner's metrics since the last call; empty when no group came out since then."""

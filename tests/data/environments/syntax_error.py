@@ -1,0 +1,8 @@
+from tinker_atropos.environments.sort_digits import SortDigits
+
+
+class SyntaxMistake(SortDigits):
+    name = "syntax_error"
+
+    def score(self, item, completion)
+        return 1.0
