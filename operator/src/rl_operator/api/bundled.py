@@ -22,7 +22,12 @@ def bundled_catalogue() -> Catalogue:
 
 def bundled_runtimes() -> dict[str, Runtime]:
     """The runtimes that ship, by name."""
-    return {name: parse_runtime(load_documents(bundled_runtime_text(name))[0]) for name in _RUNTIMES}
+    return {name: _bundled_runtime(name) for name in _RUNTIMES}
+
+
+@cache
+def _bundled_runtime(name: str) -> Runtime:
+    return parse_runtime(load_documents(bundled_runtime_text(name))[0])
 
 
 def bundled_runtime_text(name: str) -> str:

@@ -46,14 +46,19 @@ class Refusal(ObservedModel):
 
 MAX_SHOWN = 120
 _SECRET_NAME = re.compile(r"(?i)(api_?key|access_?key|secret|password|credential|(^|_)token$)")
-_SECRET_VALUE = re.compile(r"^(tml-|sk-|hf_|gh[a-z]_|wandb_v)|^[0-9a-f]{40}$")
+_SECRET_VALUE = re.compile(r"^(tml-|sk-|hf_|gh[a-z]_|wandb_v)\S+$|^[0-9a-f]{40}$")
+
+
+def looks_like_a_key(value: Any) -> bool:
+    """Whether a value looks like a key of Tinker, W&B, OpenAI, OpenRouter, Hugging Face or GitHub."""
+    return isinstance(value, str) and _SECRET_VALUE.search(value) is not None
 
 
 def shown(value: Any, field: str = "") -> Any:
     """A given value as a refusal may repeat it: status and logs show no secrets and nothing long."""
     if value is not None and _SECRET_NAME.search(field):
         return "(not shown)"
-    if isinstance(value, str) and _SECRET_VALUE.search(value):
+    if looks_like_a_key(value):
         return "(not shown)"
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     return value if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"

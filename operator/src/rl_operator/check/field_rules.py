@@ -1,103 +1,96 @@
 """The rules for one field that a run sets, as a table: the first that objects speaks."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rl_operator.api.catalogue import EnvironmentField
-from rl_operator.api.fields import SMALLEST, WIRED_FIELDS, Section
+from rl_operator.api.fields import SMALLEST, WIRED_FIELDS
 from rl_operator.api.loading import nearest
-from rl_operator.api.refusal import Refusal, shown
+from rl_operator.api.refusal import Refusal, RefusalCode, looks_like_a_key, shown
 from rl_operator.api.runtime import Bound
 from rl_operator.api.sections import same_value
+from rl_operator.check.subject import SectionSubject, Subject
 from rl_operator.check.types import is_number, type_problem
-
-SPEC_PATHS: Final[dict[Section, str]] = {"env": "spec.config", "tinker": "spec.tinker"}
 
 
 @dataclass(frozen=True)
 class GivenField:
-    """One field of `spec.config` or `spec.tinker`, and what is to be known to judge it."""
+    """One field of `spec.config` or `spec.tinker`."""
 
-    section: Section
+    of: SectionSubject
     name: str
     value: Any
-    runtime: str
-    known: Mapping[str, EnvironmentField]
-    locked: Mapping[str, Any]
-    bounds: Mapping[str, Bound]
-    owner: str
 
-    @property
-    def path(self) -> str:
-        return f"{SPEC_PATHS[self.section]}.{self.name}"
-
-    @property
-    def shown(self) -> Any:
-        return shown(self.value, self.name)
+    def refuse(self, code: RefusalCode, hint: str, **more: Any) -> Refusal:
+        given = shown(self.value, self.name)
+        return Refusal(code=code, field=self.of.path(self.name), given=given, hint=hint, **more)
 
 
-def refuse_field(field: GivenField) -> Refusal | None:
-    """The first rule's objection, if any."""
-    objections = (rule(field) for rule in _RULES)
-    return next((refusal for refusal in objections if refusal is not None), None)
+def field_refusals(subject: Subject) -> Iterator[Refusal]:
+    """At most one refusal per field, in the order of sections and names."""
+    for section in (subject.env, subject.tinker):
+        for name, value in sorted(section.given.items()):
+            objections = (rule(GivenField(section, name, value)) for rule in _RULES)
+            yield from [refusal for refusal in objections if refusal is not None][:1]
 
 
 def _wired(field: GivenField) -> Refusal | None:
-    wired = WIRED_FIELDS.get((field.section, field.name))
-    return Refusal(code="WiredField", field=field.path, given=field.shown, hint=wired.instead) if wired else None
+    wired = WIRED_FIELDS.get((field.of.section, field.name))
+    return field.refuse("WiredField", wired.instead) if wired else None
 
 
-def _locked(field: GivenField) -> Refusal | None:
-    if field.name not in field.locked or same_value(field.value, field.locked[field.name]):
+def _key(field: GivenField) -> Refusal | None:
+    if not looks_like_a_key(field.value):
         return None
-    locked = field.locked[field.name]
-    hint = f"runtime {field.runtime!r} locks it to {locked!r}: leave it out, or choose another runtime"
-    return Refusal(code="LockedField", field=field.path, given=field.shown, allowed=locked, locked=locked, hint=hint)
-
-
-def _unknown(field: GivenField) -> Refusal | None:
-    if not field.known or field.name in field.known or field.name in field.locked:
-        return None
-    return Refusal(
-        code="UnknownField",
-        field=field.path,
-        given=field.shown,
-        allowed=sorted(set(field.known) - _wired_names(field.section)),
-        hint=f"{field.owner} has no such field{nearest(field.name, field.known)}",
+    return field.refuse(
+        "WiredField",
+        "this looks like a key, and a run is no place for one: put it into a Secret, and have an administrator list it "
+        "in the runtime's secretEnvironment",
     )
 
 
-def _wired_names(section: Section) -> set[str]:
-    return {name for wired_section, name in WIRED_FIELDS if wired_section == section}
+def _locked(field: GivenField) -> Refusal | None:
+    locked = field.of.locked
+    if field.name not in locked or same_value(field.value, locked[field.name]):
+        return None
+    value = locked[field.name]
+    hint = f"runtime {field.of.runtime!r} locks it to {value!r}: leave it out, or choose another runtime"
+    return field.refuse("LockedField", hint, allowed=value, locked=value)
+
+
+def _unknown(field: GivenField) -> Refusal | None:
+    known = field.of.known
+    if not known or field.name in known or field.name in field.of.locked:
+        return None
+    settable = sorted(name for name in known if (field.of.section, name) not in WIRED_FIELDS)
+    hint = f"{field.of.owner} has no such field{nearest(field.name, settable)}"
+    return field.refuse("UnknownField", hint, allowed=settable)
 
 
 def _wrong_type(field: GivenField) -> Refusal | None:
-    known = field.known.get(field.name)
+    known = field.of.known.get(field.name)
     expected = type_problem(field.value, known.type) if known else None
-    if expected is None:
-        return None
-    hint = f"it must be {expected}"
-    return Refusal(code="WrongType", field=field.path, given=field.shown, allowed=expected, hint=hint)
+    return field.refuse("WrongType", f"it must be {expected}", allowed=expected) if expected else None
 
 
 def _too_small(field: GivenField) -> Refusal | None:
-    smallest = SMALLEST.get((field.section, field.name))
+    smallest = SMALLEST.get((field.of.section, field.name))
     if smallest is None or not is_number(field.value):
         return None
     if field.value > smallest.value or (field.value == smallest.value and not smallest.exclusive):
         return None
     allowed = f"{'above' if smallest.exclusive else 'at least'} {smallest.value}"
-    hint = f"it must be {allowed}"
-    return Refusal(code="OutOfBounds", field=field.path, given=field.shown, allowed=allowed, hint=hint)
+    return field.refuse("OutOfBounds", f"it must be {allowed}", allowed=allowed)
 
 
 def _out_of_bounds(field: GivenField) -> Refusal | None:
-    return refuse_outside(field.path, field.value, field.bounds.get(field.name), field.runtime)
+    path = field.of.path(field.name)
+    return refuse_outside(path, field.value, field.of.bounds.get(field.name), field.of.runtime)
 
 
 _RULES: Final[tuple[Callable[[GivenField], Refusal | None], ...]] = (
     _wired,
+    _key,
     _locked,
     _unknown,
     _wrong_type,
@@ -114,10 +107,5 @@ def refuse_outside(path: str, value: Any, bound: Bound | None, runtime: str) -> 
         return None
     limits = [f"at least {bound.min:g}"] if bound.min is not None else []
     limits += [f"at most {bound.max:g}"] if bound.max is not None else []
-    return Refusal(
-        code="OutOfBounds",
-        field=path,
-        given=value,
-        allowed=bound.to_wire(),
-        hint=f"runtime {runtime!r} allows {' and '.join(limits)}",
-    )
+    hint = f"runtime {runtime!r} allows {' and '.join(limits)}"
+    return Refusal(code="OutOfBounds", field=path, given=value, allowed=bound.to_wire(), hint=hint)

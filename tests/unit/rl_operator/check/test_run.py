@@ -53,6 +53,7 @@ def test_accepted(spec: dict[str, Any]) -> None:
         ({"tinker": {"loss": "cispo"}}, "LockedField", "spec.tinker.loss", "locks it to 'ppo'"),
         ({"config": {"rollout_server_url": "http://x"}}, "WiredField", "spec.config.rollout_server_url", "addresses"),
         ({"config": {"api_key": "x"}}, "WiredField", "spec.config.api_key", "never write a key into a run"),
+        ({"config": {"colour": "sk-or-v1-0123"}}, "WiredField", "spec.config.colour", "looks like a key"),
         ({"tinker": {"checkpoint_dir": "/x"}}, "WiredField", "spec.tinker.checkpoint_dir", "leave the field out"),
         ({"tinker": {"wandb_project": "x"}}, "WiredField", "spec.tinker.wandb_project", "spec.wandb.project"),
         ({"config": {"color": "red"}}, "UnknownField", "spec.config.color", "did you mean 'colour'?"),
@@ -71,6 +72,12 @@ def test_accepted(spec: dict[str, Any]) -> None:
         ({"config": {"max_batches_offpolicy": 0}}, "OutOfBounds", "spec.config.max_batches_offpolicy", "at least 1"),
         ({"config": {"batch_size": 10}}, "Inconsistent", "spec.config.batch_size", "10 rollouts .* groups of 4 .* 12"),
         ({"config": {"group_size": 16}}, "Inconsistent", "spec.config.batch_size", "groups of 16 .* 16, say"),
+        (
+            {"tinker": {"max_token_trainer_length": 63}},
+            "Inconsistent",
+            "spec.config.max_token_length",
+            "up to 64 tokens would be dropped, because the trainer takes 63",
+        ),
         ({"startFrom": {}}, "Inconsistent", "spec.startFrom", "exactly one of run and statePath"),
         ({"environment": "toi"}, "UnknownEnvironment", "spec.environment", "did you mean 'toy'.*available: toy"),
         ({"environment": "own/mine"}, "NotSupported", "spec.environment", "bundled ones: toy"),
@@ -121,6 +128,13 @@ def test_all_refusals_come_in_a_stable_order() -> None:
     ]
 
 
+def test_bounds_hold_for_the_trainers_own_defaults() -> None:
+    runtime = make_runtime(bounds={"tinker": {"lora_rank": {"max": 16}}})
+    [refusal] = check({}, runtime)
+    assert (refusal.code, refusal.field, refusal.given) == ("OutOfBounds", "spec.tinker.lora_rank", 32)
+    assert check({"tinker": {"lora_rank": 16}}, runtime) == ()
+
+
 def test_bounds_hold_for_values_that_the_run_does_not_set() -> None:
     catalogue = catalogue_of({"name": "total_steps", "type": "int", "default": 5000})
     [refusal] = check({}, catalogue=catalogue)
@@ -137,7 +151,7 @@ def test_a_number_that_both_sides_need_must_come_from_somewhere(name: str) -> No
 
 def test_an_environment_whose_fields_are_not_known_takes_any_field() -> None:
     catalogue = Catalogue.model_validate({"environments": [{"name": "toy"}]})
-    numbers = {"total_steps": 1, "group_size": 1, "batch_size": 1, "max_token_length": 1}
+    numbers = {"total_steps": 1, "group_size": 1, "batch_size": 1, "max_token_length": 1, "tokenizer_name": "t"}
     assert check({"config": {**numbers, "colour": 3}}, make_runtime(), catalogue) == ()
 
 

@@ -1,0 +1,70 @@
+"""Rules over the run's own fields."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from rl_operator.api.loading import nearest
+from rl_operator.api.refusal import Refusal, shown
+from rl_operator.api.runtime import Bound
+from rl_operator.check.field_rules import refuse_outside
+from rl_operator.check.subject import Subject
+
+
+def environment_refusals(subject: Subject) -> Iterator[Refusal]:
+    if subject.environment_exists:
+        return
+    name, available = subject.run.spec.environment, sorted(subject.catalogue.by_name)
+    listing = ", ".join(available) or "none"
+    if name.startswith("own/"):
+        code, hint = "NotSupported", f"environments of one's own are not supported yet; bundled ones: {listing}"
+    elif name.endswith(".py"):
+        code, hint = (
+            "NotSupported",
+            f"a file works in local mode only (rlctl run FILE --local); bundled ones: {listing}",
+        )
+    else:
+        code = "UnknownEnvironment"
+        hint = f"there is no such environment{nearest(name, available)} (available: {listing})"
+    yield Refusal.model_validate(
+        {"code": code, "field": "spec.environment", "given": shown(name), "allowed": available, "hint": hint}
+    )
+
+
+def start_from_refusals(subject: Subject) -> Iterator[Refusal]:
+    start_from = subject.run.spec.start_from
+    if start_from is not None and (start_from.run is None) == (start_from.state_path is None):
+        hint = "name exactly one of run and statePath"
+        yield Refusal(code="Inconsistent", field="spec.startFrom", given=start_from.to_wire(), hint=hint)
+
+
+def limit_refusals(subject: Subject) -> Iterator[Refusal]:
+    limits, spec = subject.runtime.spec.limits, subject.run.spec
+    cases = (
+        ("spec.activeDeadlineSeconds", spec.active_deadline_seconds, limits.active_deadline_seconds),
+        ("spec.environmentReplicas", spec.environment_replicas, limits.environment_replicas),
+    )
+    for field, given, limit in cases:
+        refusal = refuse_outside(field, given, Bound(max=limit), subject.runtime.metadata.name)
+        if refusal is not None:
+            yield refusal
+
+
+def not_supported_refusals(subject: Subject) -> Iterator[Refusal]:
+    """What the API knows and this release does not do: better refused than silently left undone."""
+    for field, given, hint in _not_supported(subject):
+        if given:
+            yield Refusal(code="NotSupported", field=field, given=shown(given), hint=f"not supported yet: {hint}")
+
+
+def _not_supported(subject: Subject) -> Iterator[tuple[str, Any, str]]:
+    """Field, what was asked (nothing: not asked), and what to do instead."""
+    spec, runtime = subject.run.spec, subject.runtime
+    if spec.start_from is not None:
+        copy_path = "copy status.weights.statePath of that run into spec.startFrom.statePath"
+        yield "spec.startFrom.run", spec.start_from.run, copy_path
+        fresh = "a new run starts with a new optimizer: leave the field out"
+        yield "spec.startFrom.withOptimizer", spec.start_from.with_optimizer, fresh
+    replicas = spec.environment_replicas if spec.environment_replicas > 1 else None
+    yield "spec.environmentReplicas", replicas, "one environment process per run: leave the field out"
+    selective = runtime.metadata.name if runtime.spec.namespace_selector is not None else None
+    yield "spec.runtime", selective, "nothing enforces this runtime's namespaceSelector: choose another runtime"

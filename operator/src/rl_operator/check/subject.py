@@ -1,0 +1,83 @@
+"""What the rules look at: a run, its runtime and its environment, prepared once."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from rl_operator.api.catalogue import Catalogue, CatalogueEnvironment, EnvironmentField
+from rl_operator.api.fields import TINKER_FIELDS, Section
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.runtime import Bound, Runtime
+from rl_operator.api.sections import Sections, effective_sections
+
+SPEC_PATHS: Final[dict[Section, str]] = {"env": "spec.config", "tinker": "spec.tinker"}
+
+
+@dataclass(frozen=True)
+class SectionSubject:
+    """One section that a run may fill. `known` is empty where nothing is known of the fields."""
+
+    section: Section
+    owner: str
+    runtime: str
+    given: Mapping[str, Any]
+    effective: Mapping[str, Any]
+    known: Mapping[str, EnvironmentField]
+    locked: Mapping[str, Any]
+    bounds: Mapping[str, Bound]
+
+    def path(self, name: str) -> str:
+        return f"{SPEC_PATHS[self.section]}.{name}"
+
+    @property
+    def in_force(self) -> dict[str, Any]:
+        """All values, with the defaults of fields that nobody set."""
+        return {name: field.default for name, field in self.known.items()} | dict(self.effective)
+
+
+@dataclass(frozen=True)
+class Subject:
+    run: TrainingRun
+    runtime: Runtime
+    catalogue: Catalogue
+
+    @property
+    def environment_exists(self) -> bool:
+        return self.run.spec.environment in self.catalogue.by_name
+
+    @cached_property
+    def environment(self) -> CatalogueEnvironment:
+        """Without fields when it is not in the catalogue."""
+        name = self.run.spec.environment
+        return self.catalogue.by_name.get(name, CatalogueEnvironment(name=name))
+
+    @cached_property
+    def sections(self) -> Sections:
+        return effective_sections(self.run, self.runtime, self.environment)
+
+    @cached_property
+    def env(self) -> SectionSubject:
+        return SectionSubject(
+            section="env",
+            owner=f"environment {self.environment.name!r}",
+            runtime=self.runtime.metadata.name,
+            given=self.run.spec.config,
+            effective=self.sections.env,
+            known=self.environment.fields_by_name,
+            locked=self.runtime.spec.locked.env,
+            bounds=self.runtime.spec.bounds.env,
+        )
+
+    @cached_property
+    def tinker(self) -> SectionSubject:
+        return SectionSubject(
+            section="tinker",
+            owner="the trainer",
+            runtime=self.runtime.metadata.name,
+            given=self.run.spec.tinker,
+            effective=self.sections.tinker,
+            known=TINKER_FIELDS,
+            locked=self.runtime.spec.locked.tinker,
+            bounds=self.runtime.spec.bounds.tinker,
+        )
