@@ -1,0 +1,180 @@
+"""How attempts end: every way has its exit code, its result and its reason, and nothing hangs."""
+
+import socket
+import time
+
+import pytest
+
+
+async def test_sigterm_saves_what_was_trained_and_the_next_attempt_goes_on(half, scripted_environment) -> None:
+    config = half.write_config(env={"total_steps": 8})
+    api = await half.start_api()
+    trainer = await half.start_trainer(config)
+    await half.ready(trainer)
+    async with scripted_environment() as environment:
+        await half.reached(trainer, 2)
+        asked = time.monotonic()
+        trainer.stop()
+        assert await trainer.exit_code(25) == 0, trainer.log
+        assert time.monotonic() - asked < 25
+        assert environment.peer["state"] in ("working", "done")
+    stopped = half.result
+    assert stopped["outcome"] == "stopped"
+    assert stopped["stepsTrained"] >= 2
+    assert stopped["statePath"].endswith(f"attempt-1-step-{stopped['stepsTrained']:06d}")
+    api.stop()
+    await api.exit_code(10)
+
+    await half.start_api()
+    second = await half.start_trainer(config, RL_ATTEMPT="2")
+    await half.ready(second)
+    assert half.result["stepsTrained"] == stopped["stepsTrained"]
+    assert half.result["statePath"] == stopped["statePath"]
+    async with scripted_environment():
+        assert await second.exit_code() == 0, second.log
+    assert half.result["outcome"] == "succeeded"
+    assert half.result["attempt"] == 2
+    assert half.result["stepsTrained"] == 8
+    assert half.result["trainingRunId"] != stopped["trainingRunId"]
+
+
+async def test_sigterm_before_the_backend_answers(half) -> None:
+    config = half.write_config()
+    await half.start_api()
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts, and never answers
+        trainer = await half.start_trainer(config, TINKER_BASE_URL=f"http://127.0.0.1:{silent.getsockname()[1]}")
+        silent.settimeout(30)
+        silent.accept()
+        trainer.stop()
+        assert await trainer.exit_code(10) == 0, trainer.log
+    assert half.result["outcome"] == "stopped"
+    assert half.result["statePath"] is None
+
+
+async def test_a_lost_environment_ends_the_run_with_its_reason_and_a_checkpoint(half, scripted_environment) -> None:
+    config = half.write_config(env={"total_steps": 50})
+    await half.start_api()
+    trainer = await half.start_trainer(config)
+    await half.ready(trainer)
+    async with scripted_environment() as environment:
+        await half.reached(trainer, 1)
+        environment.lease = {"state": "failed", "reason": "ValueError: no such dataset", "ttl_seconds": 15}
+        assert await trainer.exit_code() == 1, trainer.log
+    result = half.result
+    assert result["outcome"] == "failed"
+    assert result["error"] == {
+        "class": "environment",
+        "message": "the environment failed: ValueError: no such dataset",
+    }
+    assert result["stepsTrained"] >= 1
+    assert result["statePath"].endswith(f"step-{result['stepsTrained']:06d}")
+    assert "error: the environment failed: ValueError: no such dataset" in trainer.log
+
+
+async def test_a_wrong_key(half) -> None:
+    await half.start_api()
+    trainer = await half.start_trainer(half.write_config(), TINKER_API_KEY="tml-wrong")
+    assert await trainer.exit_code(30) == 3, trainer.log
+    assert half.result["error"]["class"] == "credentials"
+    assert "TINKER_API_KEY" in half.result["error"]["message"]
+    assert "tml-wrong" not in trainer.log + half.result_file.read_text()
+
+
+async def test_no_key(half) -> None:
+    await half.start_api()
+    trainer = await half.start_trainer(half.write_config(), TINKER_API_KEY="", HOME=str(half.folder))
+    assert await trainer.exit_code(30) == 3, trainer.log
+    assert half.result["error"]["class"] == "credentials"
+
+
+async def test_a_backend_that_is_not_there(half) -> None:
+    await half.start_api()
+    config = half.write_config(tinker={"backend_deadline_seconds": 1})
+    started = time.monotonic()
+    trainer = await half.start_trainer(config, TINKER_BASE_URL="http://127.0.0.1:9")
+    assert await trainer.exit_code(30) == 4, trainer.log
+    assert time.monotonic() - started < 25
+    assert half.result["error"]["class"] == "backend"
+    assert "http://127.0.0.1:9" in half.result["error"]["message"]
+
+
+async def test_a_backend_that_dies_while_training(
+    half, scripted_environment, start_tinker_service, tmp_path_factory
+) -> None:
+    await half.start_api()
+    with start_tinker_service(tmp_path_factory.mktemp("dying")) as service:
+        config = half.write_config(
+            env={"total_steps": 500}, tinker={"backend_deadline_seconds": 8, "save_checkpoint_interval": 1}
+        )
+        trainer = await half.start_trainer(config, **service.env_vars)
+        await half.ready(trainer)
+        async with scripted_environment():
+            await half.reached(trainer, 1, saved=True)
+            service.process.kill()
+            assert await trainer.exit_code(30) == 4, trainer.log
+    assert half.result["outcome"] == "failed"
+    assert half.result["error"]["class"] == "backend"
+    assert half.result["stepsTrained"] >= 1
+    assert half.result["statePath"]
+
+
+async def test_a_backend_that_dies_while_nothing_is_trained(half, start_tinker_service, tmp_path_factory) -> None:
+    """Without a step to fail, the next sample tells."""
+    await half.start_api()
+    with start_tinker_service(tmp_path_factory.mktemp("dying")) as service:
+        trainer = await half.start_trainer(
+            half.write_config(tinker={"backend_deadline_seconds": 8}), **service.env_vars
+        )
+        await half.ready(trainer)
+        service.process.kill()
+        answer = await half.client.post(f"{half.env_vars['RL_INFERENCE_URL']}/generate", json={"text": "sort"})
+        assert answer.status_code == 503
+        assert await trainer.exit_code(30) == 4, trainer.log
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"tinker": {"learning_rte": 0.1}}, "tinker.learning_rte is not a known field; did you mean 'learning_rate'?"),
+        ({"tinker": {"learning_rate": "fast"}}, "tinker.learning_rate is 'fast'"),
+        ({"env": {"batch_size": 9}}, "env.batch_size is 9 and env.group_size is 4"),
+        ({"env": {"tokenizer_name": "/no/such/folder"}}, "env.tokenizer_name is '/no/such/folder'"),
+    ],
+)
+async def test_a_bad_config(half, sections, message) -> None:
+    trainer = await half.start_trainer(half.write_config(**sections))
+    assert await trainer.exit_code(30) == 2, trainer.log
+    assert message in trainer.log
+    assert half.result["error"]["class"] == "config"
+
+
+async def test_a_model_that_the_backend_does_not_have(half) -> None:
+    await half.start_api()
+    path = half.write_config()
+    path.write_text(path.read_text().replace("model_name: bundled", "model_name: Qwen/Qwen3-8B"))
+    trainer = await half.start_trainer(path)
+    assert await trainer.exit_code(30) == 2, trainer.log
+    assert "Qwen/Qwen3-8B" in half.result["error"]["message"]
+
+
+async def test_a_port_in_use(half) -> None:
+    port = int(half.env_vars["RL_INFERENCE_URL"].rsplit(":", 1)[1])
+    with socket.create_server(("127.0.0.1", port)):
+        trainer = await half.start_trainer(half.write_config())
+        assert await trainer.exit_code(30) == 1, trainer.log
+    assert f"port {port} on 127.0.0.1 is in use; end its owner or set RL_INFERENCE_URL" in trainer.log
+    assert half.result["error"]["class"] == "internal"
+
+
+async def test_an_older_attempt_ends_when_a_newer_one_has_saved(half, scripted_environment) -> None:
+    api = await half.start_api()
+    newer = await half.start_trainer(half.write_config(env={"total_steps": 1}), RL_ATTEMPT="3")
+    await half.ready(newer)
+    async with scripted_environment():
+        assert await newer.exit_code() == 0, newer.log
+    api.stop()
+    await api.exit_code(10)
+    await half.start_api()
+    older = await half.start_trainer(half.write_config(), RL_ATTEMPT="2")
+    assert await older.exit_code(30) == 1, older.log
+    assert "attempt 3 of this run has already saved" in older.log

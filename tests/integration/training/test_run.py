@@ -1,0 +1,118 @@
+"""The training half, started by hand: every process real."""
+
+import httpx
+
+
+async def test_four_processes_train_and_end_by_themselves(half, tinker_service) -> None:
+    """`api`, `trainer` and `environment` against the Tinker service, from nothing to evaluated weights."""
+    config = half.write_config(env={"group_size": 8, "batch_size": 16})
+    api = await half.start_api()
+    trainer = await half.start_trainer(config)
+    environment = await half.start("environment", "sort_digits", "serve", "--config", str(config))
+
+    assert await trainer.exit_code() == 0, trainer.log
+    assert await environment.exit_code(30) == 0, environment.log
+    api.stop()
+    assert await api.exit_code(10) == 0
+
+    result = half.result
+    assert result["outcome"] == "succeeded"
+    assert result["stepsTrained"] == result["totalSteps"] == 3
+    assert result["samplerPath"].startswith("tinker://")
+    metrics = result["metrics"]
+    assert 0.3 < metrics["baselinePercentCorrect"] < 0.7
+    assert metrics["evalPercentCorrectLow"] < metrics["evalPercentCorrect"] < metrics["evalPercentCorrectHigh"]
+    assert metrics["evalPercentCorrectN"] == metrics["baselinePercentCorrectN"] > 100
+    assert await checkpoints(tinker_service, result["trainingRunId"]) == {result["statePath"], result["samplerPath"]}
+    lines = [line for line in trainer.log.splitlines() if " step " in line]
+    assert len(lines) == 1 + 3, trainer.log  # "ready … step 0", and one line per step
+
+
+async def test_weights_change_and_the_sampler_is_the_trainer(half, scripted_environment) -> None:
+    """Tokens sampled from the current weights have the logprobs that training computes for them."""
+    await half.start_api()
+    trainer = await half.start_trainer(half.write_config(env={"total_steps": 6}))
+    await half.ready(trainer)
+    async with scripted_environment():
+        await half.reached(trainer, 5)
+        history = (await half.client.get(f"{trainer.ops_url}/history")).json()["points"]
+        status = await half.status(trainer)
+        assert await trainer.exit_code() == 0, trainer.log
+    gaps = [point["logprobs/gap"] for point in history if "logprobs/gap" in point]
+    assert gaps
+    assert max(gaps) <= 1e-5
+    assert all(point["staleness/unknown"] == 0 for point in history)
+    means = [point["logprobs/mean_training"] for point in history]
+    assert len(set(means)) == len(means)
+    assert status["phase"] in ("sampling", "training", "saving", "done")
+    assert status["totalSteps"] == 6
+    assert status["secondsPerStep"] > 0
+
+
+async def test_an_environment_that_drops_logprobs_is_trained_from_the_ledger(half, scripted_environment) -> None:
+    await half.start_api()
+    trainer = await half.start_trainer(half.write_config())
+    await half.ready(trainer)
+    async with scripted_environment(with_logprobs=False):
+        await half.reached(trainer, 2)
+        points = (await half.client.get(f"{trainer.ops_url}/history")).json()["points"]
+        assert await trainer.exit_code() == 0, trainer.log
+    assert all(point["batch/no_logprobs"] == 0 and point["batch/trained_rollouts"] == 8 for point in points)
+
+
+async def test_a_batch_of_equal_scores_counts_as_a_step(half, scripted_environment) -> None:
+    await half.start_api()
+    trainer = await half.start_trainer(half.write_config())
+    await half.ready(trainer)
+    async with scripted_environment(equal_scores=True):
+        await half.reached(trainer, 2)
+        points = (await half.client.get(f"{trainer.ops_url}/history")).json()["points"]
+        assert await trainer.exit_code() == 0, trainer.log
+    assert half.result["outcome"] == "succeeded"
+    assert [point["batch/trained_rollouts"] for point in points[:2]] == [0, 0]
+    assert "train/loss" not in points[0]
+
+
+async def test_ops_port_and_result_at_readiness(half) -> None:
+    await half.start_api()
+    trainer = await half.start_trainer(half.write_config())
+
+    async def unready() -> httpx.Response:
+        return await half.client.get(f"{trainer.ops_url}/healthz")
+
+    await half.ready(trainer)
+    assert (await unready()).text == "ok"
+    assert half.result["outcome"] == "running"
+    assert half.result["stepsTrained"] == 0
+    assert half.result["trainingRunId"]
+    figures = (await half.client.get(f"{trainer.ops_url}/metrics")).text
+    assert "rl_trainer_total_steps 3.0" in figures
+    registered = (await half.client.get(f"{half.env_vars['RL_API_URL']}/info")).json()
+    assert registered == {"batch_size": 8, "max_token_len": 512}
+
+
+async def test_a_run_starts_at_step_0_from_the_weights_of_another(half, scripted_environment) -> None:
+    api = await half.start_api()
+    first = await half.start_trainer(half.write_config(env={"total_steps": 1}))
+    await half.ready(first)
+    async with scripted_environment():
+        assert await first.exit_code() == 0, first.log
+    api.stop()
+    await api.exit_code(10)
+    await half.start_api()
+    state = half.result["statePath"]
+    second = await half.start_trainer(half.write_config(), RL_START_FROM=state, RL_RUN_UID="another")
+    await half.ready(second)
+    assert half.result["stepsTrained"] == 0
+    assert half.result["statePath"] is None
+    assert f"from the weights of {state}" in second.log
+    second.stop()
+    assert await second.exit_code() == 0
+
+
+async def checkpoints(tinker_service, training_run_id: str) -> set[str]:
+    async with httpx.AsyncClient(base_url=tinker_service.url, trust_env=False) as client:
+        response = await client.get(
+            f"/api/v1/training_runs/{training_run_id}/checkpoints", headers={"X-API-Key": tinker_service.key}
+        )
+    return {checkpoint["tinker_path"] for checkpoint in response.json()["checkpoints"]}
