@@ -60,7 +60,7 @@ def _config_map(run: TrainingRun, name: str, config: dict[str, Any], pod: dict[s
             "ownerReferences": [owner_reference(run)],
         },
         "immutable": True,
-        "data": {CONFIG_KEY: write_yaml(config), POD_KEY: json.dumps(pod, indent=1)},
+        "data": {CONFIG_KEY: write_yaml(config), POD_KEY: json.dumps(pod)},
     }
 
 
