@@ -2,7 +2,7 @@
 
 import itertools
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from tests.integration.cluster.runs import RunsNamespace, install_runtime
 
 FAST = (
     "--poll-seconds", "0.2", "--progress-seconds", "0.5", "--backoff-seconds", "0.3",
-    "--log-format", "text", "--log-level", "info",
+    "--log-format", "text", "--log-level", "debug",
 )  # fmt: skip
 
 _numbers = itertools.count(1)
@@ -22,6 +22,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent == Path(__file__).parent:
             item.add_marker(pytest.mark.integration)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what the operator said beside what failed."""
+    report = yield
+    operator = item.funcargs.get("operator_process")
+    if report.failed and operator:
+        report.sections.append(("operator's log", operator.log[-6000:]))
+    return report
 
 
 @pytest.fixture(scope="session")

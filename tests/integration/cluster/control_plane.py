@@ -23,6 +23,7 @@ HOW_TO_GET = (
 
 ADMIN, ADMIN_TOKEN = "test-admin", "admin-token"
 OPERATOR, OPERATOR_TOKEN = "test-operator", "operator-token"
+POWERLESS_TOKEN = "powerless-token"
 
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
@@ -117,7 +118,10 @@ class ControlPlane:
         key = self._folder / "service-account.key"
         subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
         tokens = self._folder / "tokens.csv"
-        tokens.write_text(f"{ADMIN_TOKEN},{ADMIN},1,system:masters\n{OPERATOR_TOKEN},{OPERATOR},2\n", encoding="utf-8")
+        tokens.write_text(
+            f"{ADMIN_TOKEN},{ADMIN},1,system:masters\n{OPERATOR_TOKEN},{OPERATOR},2\n{POWERLESS_TOKEN},test-nobody,3\n",
+            encoding="utf-8",
+        )
         policy = self._folder / "audit-policy.yaml"
         policy.write_text(json.dumps(AUDIT_POLICY), encoding="utf-8")
         self._run(

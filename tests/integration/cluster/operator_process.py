@@ -28,6 +28,10 @@ class OperatorProcess:
     def log(self) -> str:
         return self._log.read_text(encoding="utf-8", errors="replace")
 
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def start(self) -> None:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=subprocess.STDOUT)

@@ -1,23 +1,23 @@
 """Runs of one namespace, as a person with kubectl sees them."""
 
-from importlib.resources import files
 from typing import Any
 
-import yaml
 from tests.integration.cluster.admin import RUNS, RUNTIMES, AdminClient
 from tests.integration.cluster.control_plane import ControlPlane, Write
 from tests.integration.cluster.kubelet import End, FakeKubelet, result
 from tests.integration.cluster.polling import wait_for
 
+from rl_operator.api.bundled import bundled_runtime_text
+from rl_operator.api.loading import load_documents
 from rl_operator.api.names import MANAGED_BY_LABEL
 
 TOTAL_STEPS = 4
 
 
-def install_runtime(admin: AdminClient, name: str, **spec: Any) -> None:
-    """A runtime that ships, under its own name, with some of its spec replaced."""
-    text = (files("rl_operator.api") / "bundled" / f"{name}.yaml").read_text(encoding="utf-8")
-    document = yaml.safe_load(text.replace("1e-3", "0.001"))
+def install_runtime(admin: AdminClient, like: str, name: str | None = None, **spec: Any) -> None:
+    """A runtime that ships, perhaps under another name and with some of its spec replaced."""
+    document = load_documents(bundled_runtime_text(like))[0]
+    document["metadata"]["name"] = name or like
     document["spec"] |= spec
     admin.post(RUNTIMES, document)
 

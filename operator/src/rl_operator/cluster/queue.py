@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from rl_operator.cluster.store import Key
-from rl_operator.errors import ConflictError, OperatorError
+from rl_operator.errors import ConflictError, GoneError, OperatorError
 from rl_operator.telemetry import QUEUE_DEPTH, RECONCILE_SECONDS, RECONCILES
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class WorkQueue:
         try:
             async with asyncio.timeout(self._deadline):
                 wish = await self._work(key)
-        except ConflictError as error:
+        except (ConflictError, GoneError) as error:
             # The cache was behind; what is newer is on its way or there already.
             self._try_again(key, "conflict", logging.DEBUG, error)
         except OperatorError as error:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 log = logging.getLogger(__name__)
@@ -24,6 +24,8 @@ class Record(Generic[Value]):
     uid: str
     run: Key | None
     value: Value
+    from_answer: bool = False
+    """Put by the answer to a write of ours; the watch has not told of it yet."""
 
 
 def key_of(document: Document) -> Key:
@@ -71,7 +73,21 @@ class Store(Generic[Value]):
         return tuple(self._by_run)
 
     def put(self, document: Document) -> bool:
-        """Take an object from a list or an event; False when this version or a newer one is held already."""
+        """Take an object from a list or an event. Says whether there is news to act on, our own writes included."""
+        key, version = key_of(document), version_of(document)
+        held = self._records.get(key)
+        if held and held.version == version and held.from_answer:
+            self._records[key] = replace(held, from_answer=False)
+            return True
+        return self._take(document, from_answer=False)
+
+    def put_answer(self, document: Document) -> None:
+        """Take the answer to a write of ours, unless the watch has already told that the object is gone again."""
+        if key_of(document) in self._records or version_of(document) > self._watched_to:
+            self._take(document, from_answer=True)
+
+    def _take(self, document: Document, *, from_answer: bool) -> bool:
+        """Hold the object, unless this version or a newer one is held already."""
         key, version = key_of(document), version_of(document)
         held = self._records.get(key)
         if held and held.version >= version:
@@ -83,27 +99,27 @@ class Store(Generic[Value]):
             log.warning("%s/%s (version %d) cannot be read and is passed over: %s", *key, version, error)
             return False
         run = self.run_of(document)
-        self._records[key] = Record(version, document["metadata"].get("uid", ""), run, value)
+        self._records[key] = Record(version, document["metadata"].get("uid", ""), run, value, from_answer)
         if run is not None:
             self._by_run.setdefault(run, set()).add(key)
         return True
 
-    def put_answer(self, document: Document) -> None:
-        """Take the answer to a write of ours, unless the watch has already told that the object is gone again."""
-        if key_of(document) in self._records or version_of(document) > self._watched_to:
-            self.put(document)
-
     def remove(self, document: Document) -> bool:
         """Forget a deleted object; a newer one of the same name stays."""
-        held = self._records.get(key_of(document))
-        if held is None or held.uid != document["metadata"].get("uid", ""):
+        key = key_of(document)
+        if self.uid_of(key) != document["metadata"].get("uid", ""):
             return False
-        self._drop(key_of(document))
+        self._drop(key)
         return True
 
-    def forget(self, key: Key) -> None:
-        """Forget what a live read did not find."""
-        self._drop(key)
+    def uid_of(self, key: Key) -> str | None:
+        record = self._records.get(key)
+        return record.uid if record else None
+
+    def forget(self, key: Key, uid: str | None) -> None:
+        """Forget what a call did not find, unless another object has the name by now."""
+        if self.uid_of(key) == uid:
+            self._drop(key)
 
     def sweep(self, listed: AbstractSet[Key], version: int) -> tuple[Record[Value], ...]:
         """Forget what a complete list of that version does not hold; returns what went."""

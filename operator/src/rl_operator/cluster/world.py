@@ -55,12 +55,13 @@ class ClusterWorld:
 
     # --- live reads ---------------------------------------------------------------------------------------------
     async def read_run(self, key: Key) -> TrainingRun | None:
+        uid = self._caches.runs.uid_of(key)
         try:
             document = await self._client.get(RUNS.path(*key))
         except GoneError:
-            self._caches.runs.forget(key)
+            self._caches.runs.forget(key, uid)
             return None
-        self._caches.runs.put(document)
+        self._caches.runs.put_answer(document)
         return parse_run(document)
 
     async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None:
@@ -139,7 +140,7 @@ class ClusterWorld:
             await self.read_run(run.key)  # the next try starts from what is live
             raise
         except GoneError:
-            self._caches.runs.forget(run.key)
+            self._caches.runs.forget(run.key, metadata.uid)
             raise
         self._caches.runs.put_answer(answer)
         return parse_run(answer)

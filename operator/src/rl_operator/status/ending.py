@@ -102,7 +102,8 @@ def _blame(pod: PodObservation) -> Ending:
     if error and error.error_class == "environment" and environment:
         return _environment_ending(environment, clean(error.message))
     if trainer and trainer.exit_code:
-        message = clean(error.message if error else trainer.message)
+        said = trainer.message if pod.result is None else ""  # else it is the result, and no sentence
+        message = clean(error.message if error else said)
         fate, reason = _exit_meaning(trainer)
         if error and error.error_class == "billing":
             reason = "BillingRefused"

@@ -1,0 +1,127 @@
+"""The operator keeps nothing of its own: killed in any phase and started again, the end is the same."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from tests.integration.cluster.kubelet import End, result
+from tests.integration.cluster.operator_process import OperatorProcess
+from tests.integration.cluster.polling import stays, wait_for
+from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
+
+SUCCEEDED = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS)
+
+
+@pytest.fixture
+def operator(operator_process: OperatorProcess) -> Iterator[OperatorProcess]:
+    """The session's operator, for a test that kills it."""
+    yield operator_process
+    if not operator_process.alive:
+        operator_process.start()
+
+
+def one_pod_per_attempt(runs: RunsNamespace, attempts: int = 1) -> None:
+    created = [
+        write.name for write in runs.writes() if (write.verb, write.resource, write.code) == ("create", "pods", 201)
+    ]
+    assert len(created) == len(set(created)) == attempts, created
+
+
+def test_applied_while_the_operator_was_away(runs: RunsNamespace, operator: OperatorProcess) -> None:
+    operator.kill()
+    runs.apply()
+    operator.start()
+    runs.succeed(runs.until_pod())
+    one_pod_per_attempt(runs)
+
+
+@pytest.mark.parametrize("milliseconds", [0, 15, 40])
+def test_killed_while_it_starts_a_run(runs: RunsNamespace, operator: OperatorProcess, milliseconds: int) -> None:
+    """Wherever between the writes of a start it dies, one pod results."""
+    runs.apply()
+    time.sleep(milliseconds / 1000)
+    operator.kill()
+    operator.start()
+    runs.succeed(runs.until_pod())
+    one_pod_per_attempt(runs)
+
+
+def test_killed_while_starting(runs: RunsNamespace, operator: OperatorProcess) -> None:
+    runs.apply()
+    pod = runs.until_pod()
+    runs.kubelet.start(pod)
+    runs.until_phase("Starting")
+    operator.kill()
+    runs.kubelet.work(pod)
+    operator.start()
+    runs.until_phase("Running")
+    runs.kubelet.end(pod, "Succeeded", trainer=End(0, SUCCEEDED))
+    runs.until_phase("Succeeded")
+    runs.until_released(pod)
+    one_pod_per_attempt(runs)
+
+
+def test_the_end_came_while_the_operator_was_away(runs: RunsNamespace, operator: OperatorProcess) -> None:
+    """The pod ended and was deleted meanwhile: our finalizer kept its result."""
+    runs.apply()
+    pod = runs.until_pod()
+    runs.kubelet.start(pod)
+    runs.kubelet.work(pod)
+    runs.until_phase("Running")
+    operator.kill()
+    runs.kubelet.end(pod, "Succeeded", trainer=End(0, SUCCEEDED))
+    runs.admin.delete(f"/api/v1/namespaces/{runs.namespace}/pods/{pod}", {"gracePeriodSeconds": 0})
+    operator.start()
+    status = runs.until_phase("Succeeded")
+    assert status["weights"]["samplerPath"] == "tinker://m/sampler_weights/000004"
+    wait_for("the pod is gone", lambda: runs.kubelet.pod(pod) is None)
+    one_pod_per_attempt(runs)
+
+
+def test_killed_while_stopping(runs: RunsNamespace, operator: OperatorProcess) -> None:
+    runs.apply()
+    pod = runs.until_pod()
+    runs.kubelet.start(pod)
+    runs.kubelet.work(pod)
+    runs.until_phase("Running")
+    runs.edit(suspend=True)
+    runs.until_phase("Stopping")
+    operator.kill()
+    runs.kubelet.end(pod, "Succeeded", trainer=End(0, result("stopped", steps=3, total=TOTAL_STEPS)))
+    operator.start()
+    assert runs.until_phase("Stopped")["checkpoint"]["step"] == 3
+    runs.until_released(pod)
+    one_pod_per_attempt(runs)
+
+
+def test_killed_between_two_attempts(runs: RunsNamespace, operator: OperatorProcess) -> None:
+    runs.apply()
+    first = runs.until_pod()
+    runs.kubelet.start(first)
+    operator.kill()
+    runs.kubelet.end(first, "Failed", trainer=End(1, result("running", steps=1, total=TOTAL_STEPS)))
+    operator.start()
+    runs.succeed(runs.until_pod(attempt=2), attempt=2)
+    one_pod_per_attempt(runs, attempts=2)
+
+
+def test_a_finished_run_stays_as_it_is(runs: RunsNamespace, operator: OperatorProcess) -> None:
+    runs.apply()
+    runs.succeed(runs.until_pod())
+    before, writes = runs.find(), len(runs.writes())
+    operator.kill()
+    operator.start()
+    stays("nothing is written", lambda: len(runs.writes()) == writes)
+    assert runs.find() == before
+
+
+def test_deleted_while_the_operator_was_away(runs: RunsNamespace, operator: OperatorProcess) -> None:
+    runs.apply()
+    pod = runs.until_pod()
+    runs.kubelet.start(pod)
+    operator.kill()
+    runs.delete()
+    runs.kubelet.collect_garbage()
+    assert runs.kubelet.pod(pod), "held by our finalizer until the operator is back"
+    operator.start()
+    wait_for("all children are gone", runs.empty)
