@@ -1,0 +1,24 @@
+"""A runtime and an environment small enough to be seen whole, and a check against them."""
+
+from typing import Any
+
+from tests.unit.rl_operator.samples import catalogue_of, make_run, make_runtime
+
+from rl_operator.api.catalogue import Catalogue
+from rl_operator.api.refusal import Refusal
+from rl_operator.api.runtime import Runtime
+from rl_operator.check import check_run
+
+LAB = make_runtime(
+    locked={"env": {"max_token_length": 64, "use_wandb": True}, "tinker": {"lora_rank": 16, "loss": "ppo"}},
+    bounds={"env": {"total_steps": {"min": 1, "max": 100}}, "tinker": {"learning_rate": {"max": 0.01}}},
+    limits={"activeDeadlineSeconds": 600},
+)
+TOY = catalogue_of(
+    {"name": "colour", "type": "Literal['red', 'blue']", "default": "red"},
+    {"name": "max_batches_offpolicy", "type": "int", "default": 3},
+)
+
+
+def check(spec: dict[str, Any], runtime: Runtime = LAB, catalogue: Catalogue = TOY) -> tuple[Refusal, ...]:
+    return check_run(make_run(**{"environment": "toy", **spec}), runtime, catalogue)

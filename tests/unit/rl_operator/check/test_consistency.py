@@ -1,0 +1,46 @@
+import re
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator.check.lab import check
+from tests.unit.rl_operator.samples import catalogue_of, make_runtime
+
+
+@pytest.mark.parametrize(
+    ("spec", "code", "field", "hint"),
+    [
+        ({"config": {"batch_size": 10}}, "Inconsistent", "spec.config.batch_size", "10 rollouts .* groups of 4 .* 12"),
+        ({"config": {"group_size": 16}}, "Inconsistent", "spec.config.batch_size", "groups of 16 .* 16, say"),
+        (
+            {"tinker": {"max_token_trainer_length": 63}},
+            "Inconsistent",
+            "spec.config.max_token_length",
+            "up to 64 tokens would be dropped, because the trainer takes 63",
+        ),
+    ],
+)
+def test_refused(spec: dict[str, Any], code: str, field: str, hint: str) -> None:
+    [refusal] = check(spec)
+    assert (refusal.code, refusal.field) == (code, field)
+    assert re.search(hint, refusal.hint), refusal.hint
+
+
+def test_bounds_hold_for_the_trainers_own_defaults() -> None:
+    runtime = make_runtime(bounds={"tinker": {"lora_rank": {"max": 16}}})
+    [refusal] = check({}, runtime)
+    assert (refusal.code, refusal.field, refusal.given) == ("OutOfBounds", "spec.tinker.lora_rank", 32)
+    assert check({"tinker": {"lora_rank": 16}}, runtime) == ()
+
+
+def test_bounds_hold_for_values_that_the_run_does_not_set() -> None:
+    catalogue = catalogue_of({"name": "total_steps", "type": "int", "default": 5000})
+    [refusal] = check({}, catalogue=catalogue)
+    assert (refusal.code, refusal.field, refusal.given) == ("OutOfBounds", "spec.config.total_steps", 5000)
+
+
+@pytest.mark.parametrize("name", ["total_steps", "batch_size", "group_size", "max_token_length"])
+def test_a_number_that_both_sides_need_must_come_from_somewhere(name: str) -> None:
+    catalogue = catalogue_of({"name": name, "type": "int", "default": -1})
+    [refusal] = check({}, make_runtime(), catalogue)
+    assert (refusal.code, refusal.field) == ("Inconsistent", f"spec.config.{name}")
+    assert "neither the environment nor the runtime says one" in refusal.hint

@@ -1,0 +1,68 @@
+import re
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator.check.lab import check
+from tests.unit.rl_operator.samples import CATALOGUE, DEFAULT, make_run, make_runtime
+
+from rl_operator.api.catalogue import Catalogue
+from rl_operator.check import check_run
+
+
+@pytest.mark.parametrize(
+    ("spec", "code", "field", "hint"),
+    [
+        ({"config": {"max_token_length": 128}}, "LockedField", "spec.config.max_token_length", "locks it to 64"),
+        ({"config": {"use_wandb": 1}}, "LockedField", "spec.config.use_wandb", "locks it to True"),
+        ({"tinker": {"lora_rank": 8}}, "LockedField", "spec.tinker.lora_rank", "runtime 'lab' locks it to 16"),
+        ({"tinker": {"loss": "cispo"}}, "LockedField", "spec.tinker.loss", "locks it to 'ppo'"),
+        ({"config": {"rollout_server_url": "http://x"}}, "WiredField", "spec.config.rollout_server_url", "addresses"),
+        ({"config": {"api_key": "x"}}, "WiredField", "spec.config.api_key", "never write a key into a run"),
+        ({"config": {"colour": "sk-or-v1-0123"}}, "WiredField", "spec.config.colour", "looks like a key"),
+        ({"tinker": {"checkpoint_dir": "/x"}}, "WiredField", "spec.tinker.checkpoint_dir", "leave the field out"),
+        ({"tinker": {"wandb_project": "x"}}, "WiredField", "spec.tinker.wandb_project", "spec.wandb.project"),
+        ({"config": {"color": "red"}}, "UnknownField", "spec.config.color", "did you mean 'colour'?"),
+        ({"tinker": {"lora_rnk": 8}}, "UnknownField", "spec.tinker.lora_rnk", "did you mean 'lora_rank'?"),
+        ({"tinker": {"zzz": 8}}, "UnknownField", "spec.tinker.zzz", "the trainer has no such field"),
+        ({"config": {"group_size": "8"}}, "WrongType", "spec.config.group_size", "it must be a whole number"),
+        ({"config": {"group_size": None}}, "WrongType", "spec.config.group_size", "it must be a whole number"),
+        ({"config": {"colour": "green"}}, "WrongType", "spec.config.colour", "one of red, blue"),
+        ({"tinker": {"learning_rate": "4e-5"}}, "WrongType", "spec.tinker.learning_rate", "it must be a number"),
+        ({"tinker": {"advantage": "std"}}, "WrongType", "spec.tinker.advantage", "one of group_centred"),
+        ({"config": {"total_steps": 101}}, "OutOfBounds", "spec.config.total_steps", "at least 1 and at most 100"),
+        ({"tinker": {"learning_rate": 0.1}}, "OutOfBounds", "spec.tinker.learning_rate", "at most 0.01"),
+        ({"tinker": {"learning_rate": 0}}, "OutOfBounds", "spec.tinker.learning_rate", "above 0"),
+        ({"tinker": {"seed": -1}}, "OutOfBounds", "spec.tinker.seed", "at least 0"),
+        ({"config": {"group_size": 0}}, "OutOfBounds", "spec.config.group_size", "at least 1"),
+        ({"config": {"max_batches_offpolicy": 0}}, "OutOfBounds", "spec.config.max_batches_offpolicy", "at least 1"),
+    ],
+)
+def test_refused(spec: dict[str, Any], code: str, field: str, hint: str) -> None:
+    [refusal] = check(spec)
+    assert (refusal.code, refusal.field) == (code, field)
+    assert re.search(hint, refusal.hint), refusal.hint
+
+
+def test_a_locked_refusal_names_both_values() -> None:
+    [refusal] = check({"config": {"max_token_length": 128}})
+    assert (refusal.given, refusal.locked, refusal.allowed) == (128, 64, 64)
+
+
+def test_wired_values_are_refused_even_when_they_are_what_a_runtime_locks() -> None:
+    runtime = make_runtime(locked={"tinker": {"checkpoint_dir": "./temp/"}})
+    [refusal] = check({"tinker": {"checkpoint_dir": "./temp/"}}, runtime)
+    assert refusal.code == "WiredField"
+
+
+def test_an_environment_whose_fields_are_not_known_takes_any_field() -> None:
+    catalogue = Catalogue.model_validate({"environments": [{"name": "toy"}]})
+    numbers = {"total_steps": 1, "group_size": 1, "batch_size": 1, "max_token_length": 1, "tokenizer_name": "t"}
+    assert check({"config": {**numbers, "colour": 3}}, make_runtime(), catalogue) == ()
+
+
+def test_the_default_runtime_refuses_what_the_platform_always_locked() -> None:
+    run = make_run(config={"total_steps": 40}, tinker={"learning_rate": 1e-3})
+    assert [(r.field, r.locked) for r in check_run(run, DEFAULT, CATALOGUE)] == [
+        ("spec.config.total_steps", 2500),
+        ("spec.tinker.learning_rate", 4e-5),
+    ]
