@@ -122,6 +122,13 @@ async def test_a_second_live_environment_gets_the_next_number(api, build) -> Non
     assert (answer["env_id"], answer["wandb_name"]) == (1, "sort_1")
 
 
+async def test_environments_that_register_at_once_get_numbers_of_their_own(api, build) -> None:
+    await api.begin()
+    answers = await asyncio.gather(*(api.post("/register-env", build.env_registration()) for _ in range(4)))
+    assert sorted(answer["env_id"] for answer in answers) == [1, 2, 3, 4]
+    assert sorted(answer["wandb_name"] for answer in answers) == ["sort_1", "sort_2", "sort_3", "sort_4"]
+
+
 async def test_an_environment_that_comes_back_takes_its_old_place(api, build) -> None:
     await api.begin()
     api.clock.now += 15.1

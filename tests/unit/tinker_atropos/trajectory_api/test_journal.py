@@ -5,9 +5,9 @@ import sqlite3
 import pytest
 
 from tinker_atropos.errors import ExitCode, InternalError
-from tinker_atropos.trajectory_api.journal import FILE_NAME, TRAINED_ROWS_KEPT, Journal, JournalError
+from tinker_atropos.trajectory_api.journal import FILE_NAME, ROWS_KEPT, Journal, JournalError
 from tinker_atropos.trajectory_api.records import ReceivedGroup
-from tinker_atropos.trajectory_api.requests import LeaseReport, MetricsReport, ProgressReport, Registration
+from tinker_atropos.trajectory_api.requests import MetricsReport, ProgressReport, Registration
 
 MAX_BYTES = 2**28
 
@@ -58,10 +58,14 @@ async def test_a_silent_peer_gets_its_time_again_after_a_restart(start_api) -> N
         )
 
 
-def test_heartbeats_of_the_same_state_are_not_written(journal, tmp_path) -> None:
-    for reason in (None, "late"):
-        journal.record_lease("trainer", LeaseReport(state="working", reason=reason))
-    assert journal.run_state().leases == {"trainer": LeaseReport(state="working", reason="late")}
+async def test_heartbeats_of_the_same_state_are_not_written(start_api) -> None:
+    async with start_api() as api:
+        await api.lease("trainer", "working")
+        before = api.service.journal._writer.total_changes
+        await api.lease("trainer", "working")
+        assert api.service.journal._writer.total_changes == before
+        await api.lease("trainer", "done")
+        assert api.service.journal._writer.total_changes > before
 
 
 def test_groups_of_one_request_are_stored_together_or_not_at_all(tmp_path) -> None:
@@ -75,7 +79,7 @@ def test_groups_of_one_request_are_stored_together_or_not_at_all(tmp_path) -> No
 
 
 def test_trained_groups_leave_no_content_behind(journal) -> None:
-    rounds = TRAINED_ROWS_KEPT // 100 + 2
+    rounds = ROWS_KEPT // 100 + 2
     for step in range(1, rounds + 1):
         journal.add_groups([received(n, content=bytes(10_000)) for n in range(100)], 0.0)
         journal.take_batch(200, {})
@@ -84,7 +88,7 @@ def test_trained_groups_leave_no_content_behind(journal) -> None:
     assert journal.used_bytes() < 3_000_000
     with sqlite3.connect(journal.path) as sql:
         rows, contents = sql.execute("SELECT count(*), count(content) FROM groups").fetchone()
-    assert (rows, contents) == (TRAINED_ROWS_KEPT + 1, 1)
+    assert (rows, contents) == (ROWS_KEPT + 1, 1)
 
 
 def test_delivered_groups_stay_until_they_are_trained(journal) -> None:
@@ -98,11 +102,11 @@ def test_delivered_groups_stay_until_they_are_trained(journal) -> None:
         ]
 
 
-def test_old_metrics_make_room(journal, monkeypatch) -> None:
-    monkeypatch.setattr("tinker_atropos.trajectory_api.journal.METRICS_ROWS_KEPT", 3)
-    for step in range(5):
+def test_old_metrics_make_room(journal) -> None:
+    journal._writer.execute("PRAGMA synchronous = OFF")  # a thousand commits
+    for step in range(ROWS_KEPT + 2):
         journal.add_metrics(MetricsReport(step=step, metrics={}, source="s"), 0.0)
-    assert [record["seq"] for record in journal.metrics_after(0)] == [3, 4, 5]
+    assert [record["seq"] for record in journal.metrics_after(0)] == list(range(3, ROWS_KEPT + 3))
 
 
 def test_a_new_registration_begins_at_its_starting_step(journal) -> None:
@@ -175,7 +179,11 @@ async def test_a_full_disk_answers_503_until_there_is_space(start_api, build) ->
         await api.begin(num_steps=1000)
         api.service.journal._writer.execute("PRAGMA max_page_count = 50")
         accepted = await fill(api, build, "cannot grow: the disk is full")
+        long_report = {"state": "working", "reason": "x" * 100_000}
+        assert (await api.http.put("/rl/lease/trainer", json=long_report)).status_code == 503
+        assert api.service.lease("trainer").state == "working", "who speaks is alive, also when it cannot be written"
         api.service.journal._writer.execute("PRAGMA max_page_count = 1000")
+        await api.lease("trainer", "working")
         await api.post("/scored_data", build.group())
         assert api.service.unready() is None
         assert api.service.status()["queue_size"] == accepted + 1

@@ -61,7 +61,7 @@ async def register_env(request: Request) -> Response:
             "env_id": env.env_id,
             "wandb_name": env.wandb_name,
             "checkpoint_dir": service.registration.checkpoint_dir,
-            "starting_step": service.pace().current_step,
+            "starting_step": service.current_step,
             "checkpoint_interval": service.registration.save_checkpoint_interval,
             "num_steps": service.registration.num_steps,
         }

@@ -32,8 +32,8 @@ FILE_NAME = "journal.sqlite"
 SCHEMA_VERSION = 1
 PAGE_BYTES = 8192
 GZIP_WBITS = zlib.MAX_WBITS | 16
-TRAINED_ROWS_KEPT = 1_000
-METRICS_ROWS_KEPT = 10_000
+ROWS_KEPT = 1_000
+"""Of trained groups (without their content) and of metrics."""
 
 SCHEMA = """
 CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -130,7 +130,7 @@ class Journal:
             )
             sql.execute(
                 "DELETE FROM groups WHERE state = 'trained' AND id < (SELECT max(id) FROM groups) - ?",
-                (TRAINED_ROWS_KEPT,),
+                (ROWS_KEPT,),
             )
 
     def record_lease(self, role: Role, report: LeaseReport) -> None:
@@ -143,7 +143,7 @@ class Journal:
         with self._transaction() as sql:
             added = sql.execute("INSERT INTO metrics (time, step, source, metrics) VALUES (?, ?, ?, ?)", row)
             sequence = int(added.lastrowid or 0)
-            sql.execute("DELETE FROM metrics WHERE seq <= ?", (sequence - METRICS_ROWS_KEPT,))
+            sql.execute("DELETE FROM metrics WHERE seq <= ?", (sequence - ROWS_KEPT,))
             return sequence
 
     # Reads: from the event loop.

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -14,7 +14,7 @@ from tinker_atropos.trajectory_api.bodies import Refusal
 from tinker_atropos.trajectory_api.journal import Journal, JournalError
 from tinker_atropos.trajectory_api.leases import Lease, LeaseView, Role, view
 from tinker_atropos.trajectory_api.pacing import Pace, over_reason, pace, status_of_env
-from tinker_atropos.trajectory_api.records import NewGroupState, ReceivedGroup, RegisteredEnv, RunState
+from tinker_atropos.trajectory_api.records import GroupCount, NewGroupState, ReceivedGroup, RegisteredEnv, RunState
 from tinker_atropos.trajectory_api.requests import (
     EnvRegistration,
     LeaseReport,
@@ -47,6 +47,7 @@ class TrajectoryService:
         self._environments = {env.env_id: env for env in journal.environments()}
         self._seen_at = dict.fromkeys(self._environments, clock())
         self._leases = {role: _lease(report, clock()) for role, report in self._state.leases.items()}
+        self._registering = asyncio.Lock()
         self._arrival = asyncio.Event()
         self._senders: list[_Sender] = []
         self._commit: asyncio.Task[None] | None = None
@@ -72,8 +73,8 @@ class TrajectoryService:
             self.refused["larger_than_batch"] += dropped
             logger.warning("dropped %d groups that are larger than batch_size %d", dropped, registration.batch_size)
 
-    async def take_batch(self, wait_seconds: float, gone: Callable[[], Any]) -> list[bytes] | None:
-        """The next full batch, waited for. `gone` tells (awaitable) that the client has left: it then gets none."""
+    async def take_batch(self, wait_seconds: float, gone: Callable[[], Awaitable[bool]]) -> list[bytes] | None:
+        """The next full batch, waited for. A client that is `gone` gets none."""
         if self.registration is None:
             return None
         if not self._state.started:
@@ -117,17 +118,21 @@ class TrajectoryService:
         """A new environment, or the place of one of the same name that has left. None: the trainer is not there yet."""
         if self.registration is None or not self._state.started:
             return None
+        async with self._registering:  # two at once must not get one number
+            env = self._place_of(registration)
+            await self._put_environment(env)
+        return env
+
+    def _place_of(self, registration: EnvRegistration) -> RegisteredEnv:
         same_name = [env for env in self._environments.values() if env.registration.name == registration.name]
         live = {env.env_id for env in self.live_environments()}
         left = next((env for env in same_name if env.env_id not in live), None)
-        env = RegisteredEnv(
+        return RegisteredEnv(
             env_id=left.env_id if left else len(self._environments),
             wandb_name=left.wandb_name if left else f"{registration.name}_{len(same_name)}",
             connected=True,
             registration=registration,
         )
-        await self._put_environment(env)
-        return env
 
     async def disconnect_env(self, env_id: int) -> bool:
         env = self._environments.get(env_id)
@@ -157,7 +162,8 @@ class TrajectoryService:
             raise Refusal(404, "env_id", f"env_id {env_id} is not registered; POST /register-env first")
         self._seen_at[env_id] = self._clock()
         batch_size = self.registration.batch_size if self.registration else 0
-        return status_of_env(env, self.live_environments(), self.journal.group_counts(), batch_size, self.pace())
+        counts = self.journal.group_counts()
+        return status_of_env(env, self.live_environments(), counts, batch_size, self._pace(counts))
 
     def buffered_sequences(self, env_id: int | None) -> int:
         counts = self.journal.group_counts()
@@ -189,20 +195,26 @@ class TrajectoryService:
 
     # Both sides.
 
-    def pace(self) -> Pace:
+    @property
+    def current_step(self) -> int:
+        """The step that environments are told."""
+        return self._pace(self.journal.group_counts()).current_step
+
+    def _pace(self, counts: Sequence[GroupCount]) -> Pace:
         return pace(
             self.registration,
             self._state.progress,
-            self.journal.group_counts(),
+            counts,
             over=self.over_reason() is not None,
             starving=self._starving,
         )
 
     def status(self) -> dict[str, int]:
         """The answer of `/status`: here `queue_size` counts groups of any size."""
-        counts = [count for count in self.journal.group_counts() if count.state == "queued"]
-        groups, sequences = sum(count.groups for count in counts), sum(count.sequences for count in counts)
-        current = self.pace()
+        counts = self.journal.group_counts()
+        queued = [count for count in counts if count.state == "queued"]
+        groups, sequences = sum(count.groups for count in queued), sum(count.sequences for count in queued)
+        current = self._pace(counts)
         typical_size = max(1, sequences // groups) if groups else 1
         return {"current_step": current.current_step, "queue_size": current.queue_size(sequences, typical_size)}
 
@@ -217,12 +229,14 @@ class TrajectoryService:
         return view(role, self._leases.get(role), self._clock())
 
     async def renew_lease(self, role: Role, report: LeaseReport) -> None:
-        """Only a changed state is written: heartbeats are too many, and the next one comes within a second."""
-        changed = self._state.leases.get(role) != report
-        if changed:
+        """Only a changed state is written: heartbeats are many, and the next one comes within a second.
+
+        It counts before it is written: who speaks is alive, also when the disk is full.
+        """
+        self._leases[role] = _lease(report, self._clock())
+        if self._state.leases.get(role) != report:
             await self._write("lease", self.journal.record_lease, role, report)
             self._state = self.journal.run_state()
-        self._leases[role] = _lease(report, self._clock())
 
     async def add_metrics(self, report: MetricsReport) -> int:
         sequence: int = await self._write("metrics", self.journal.add_metrics, report, time.time())
