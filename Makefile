@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 IMAGE_BUILD ?= docker build
 PYTEST := $(BIN)/python -m pytest
+BUNDLED := operator/src/rl_operator/api/bundled
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint format verify generate e2e bench images clean
@@ -47,11 +48,15 @@ format: $(VENV)/dev ## Format the code
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-generate: $(VENV)/dev ## Write the generated files anew: CRDs, catalogue
+generate: $(VENV)/dev ## Write the generated files anew: CRDs, catalogue, example runtimes
 	@$(BIN)/python -m rl_operator.api.crd crds
+	@$(BIN)/tinker-atropos environments -o json > $(BUNDLED)/catalogue.json
+	@for name in default tiny; do cp $(BUNDLED)/$$name.yaml examples/runtime-$$name.yaml; done
 
 verify: $(VENV)/dev ## Check that the generated files are up to date
 	@$(BIN)/python -m rl_operator.api.crd crds --check
+	@$(BIN)/tinker-atropos environments -o json | diff $(BUNDLED)/catalogue.json - || (echo "stale: run 'make generate'"; exit 1)
+	@for name in default tiny; do diff $(BUNDLED)/$$name.yaml examples/runtime-$$name.yaml; done
 
 e2e: $(VENV)/dev ## Run the tests on a real cluster (KUBECONFIG, images loaded)
 	@$(PYTEST) -m e2e
