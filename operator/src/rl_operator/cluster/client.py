@@ -101,6 +101,17 @@ class ClusterClient:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._unreachable(what, error) from error
 
+    async def lines(self, path: str, params: Params) -> AsyncIterator[bytes]:
+        """A text (a container's log) line by line, for as long as the server sends. Raises as `get` does."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
+        try:
+            response = await self._open("GET", path, params, accept="*/*", timeout=timeout)
+            async with response:
+                async for line in response.content:
+                    yield line
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._unreachable(f"GET {path}", error) from error
+
     def kopf_session(self) -> aiohttp.ClientSession:
         """A session for kopf: our connections and credentials, but closing it leaves ours open."""
         return aiohttp.ClientSession(

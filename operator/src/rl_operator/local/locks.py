@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rl_operator.errors import BackEndUnreachableError
+from rl_operator.local.layout import STATE_DIR_VARIABLE
 
 LOCK_DEADLINE_SECONDS = 15.0
 
@@ -75,4 +76,6 @@ def _open(path: Path) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise BackEndUnreachableError(f"cannot use the state folder's {path}: {error.strerror}") from error
+        raise BackEndUnreachableError(
+            f"cannot write in the state folder: {path}: {error.strerror}; set {STATE_DIR_VARIABLE} to another folder"
+        ) from error

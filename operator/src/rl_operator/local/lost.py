@@ -24,7 +24,7 @@ def lost_pod_status(pod: Mapping[str, Any], folder: PodFolder) -> dict[str, Any]
         for container in containers
     ]
     started = pod["status"].get("startTime")
-    return pod_status(records, parse_time(started) if started else now, SUPERVISOR_LOST)
+    return pod_status(records, parse_time(started) if started else now, over=True, end=SUPERVISOR_LOST)
 
 
 def _lost_container(container: Mapping[str, Any], sidecar: bool, folder: PodFolder, now: datetime) -> ContainerRecord:

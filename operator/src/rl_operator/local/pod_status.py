@@ -59,9 +59,14 @@ class PodEnd:
     disruption: str | None = None
 
 
-def pod_status(records: Sequence[ContainerRecord], started: datetime, end: PodEnd | None = None) -> dict[str, Any]:
-    """`status` of a pod: phase, conditions, both lists of container statuses, addresses."""
-    phase = _phase(records, end)
+def pod_status(
+    records: Sequence[ContainerRecord], started: datetime, *, over: bool, end: PodEnd | None = None
+) -> dict[str, Any]:
+    """`status` of a pod: phase, conditions, both lists of container statuses, addresses.
+
+    `over`: no container will run again; only then is the phase a final one.
+    """
+    phase = _final_phase(records, end) if over else _phase(records)
     status: dict[str, Any] = {
         "phase": phase,
         "startTime": format_time(started),
@@ -77,16 +82,14 @@ def pod_status(records: Sequence[ContainerRecord], started: datetime, end: PodEn
     return status
 
 
-def _phase(records: Sequence[ContainerRecord], end: PodEnd | None) -> str:
-    if end is not None:
-        return "Failed"
-    regular = [r for r in records if not r.sidecar]
-    if all(isinstance(r.state, Waiting) for r in regular):
-        return "Pending"
-    if not all(isinstance(r.state, Terminated) for r in records):
-        return "Running"
-    failed = any(isinstance(r.state, Terminated) and r.state.exit_code for r in regular)
-    return "Failed" if failed else "Succeeded"
+def _phase(records: Sequence[ContainerRecord]) -> str:
+    waiting = all(isinstance(record.state, Waiting) for record in records if not record.sidecar)
+    return "Pending" if waiting else "Running"
+
+
+def _final_phase(records: Sequence[ContainerRecord], end: PodEnd | None) -> str:
+    codes = [r.state.exit_code for r in records if not r.sidecar and isinstance(r.state, Terminated)]
+    return "Failed" if end is not None or any(codes) else "Succeeded"
 
 
 def _conditions(records: Sequence[ContainerRecord], phase: str, end: PodEnd | None) -> list[dict[str, str]]:

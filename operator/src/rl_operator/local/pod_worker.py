@@ -82,7 +82,7 @@ class PodWorker:
             deadline.cancel()
             self._finding_backend.cancel()
             await self._stop_sidecars(keepers)
-            self._tell(end=self._end)
+            self._tell(over=True)
 
     def stop(self, end: PodEnd | None = None) -> None:
         """Ask the regular containers to end (SIGTERM; SIGKILL after the grace period), the sidecars after them."""
@@ -235,5 +235,6 @@ class PodWorker:
             self._records[record.name] = record
             self._tell()
 
-    def _tell(self, end: PodEnd | None = None) -> None:
-        self._report(pod_status(tuple(self._records.values()), self._started, end))
+    def _tell(self, *, over: bool = False) -> None:
+        end = self._end if over else None
+        self._report(pod_status(tuple(self._records.values()), self._started, over=over, end=end))

@@ -24,9 +24,16 @@ KILL_DEADLINE_SECONDS = 5.0
 class ContainerProcess:
     """A running container. Its process leads a group of its own, so that all of it can be ended."""
 
-    def __init__(self, launch: Launch, process: asyncio.subprocess.Process, group_ended: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        launch: Launch,
+        process: asyncio.subprocess.Process,
+        output: asyncio.StreamReader,
+        group_ended: Callable[[int], None],
+    ) -> None:
         self._launch = launch
         self._process = process
+        self._pump = asyncio.create_task(_pump(output, launch.log), name=f"log of {launch.name}")
         self._group_ended = group_ended
         self.started = datetime.now(UTC)
 
@@ -38,27 +45,31 @@ class ContainerProcess:
         for folder in (launch.folder, launch.log.parent, launch.termination_message.parent):
             folder.mkdir(parents=True, exist_ok=True)
         launch.termination_message.write_bytes(b"")
-        process = await asyncio.create_subprocess_exec(
-            *launch.argv,
-            cwd=launch.folder,
-            env=dict(launch.env_vars),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,
-        )
+        # A pipe of our own: asyncio's would make `wait` wait for everybody who inherited it.
+        reading, writing = os.pipe()
+        output = await _reader(reading)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *launch.argv,
+                cwd=launch.folder,
+                env=dict(launch.env_vars),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=writing,
+                stderr=writing,
+                start_new_session=True,
+            )
+        finally:
+            os.close(writing)
         group_started(process.pid)
-        return cls(launch, process, group_ended)
+        return cls(launch, process, output, group_ended)
 
     async def wait(self) -> Terminated:
         """Until the process has ended, its log is on disk and nothing of its group is left."""
-        assert self._process.stdout is not None
-        pump = asyncio.create_task(_pump(self._process.stdout, self._launch.log))
         returncode = await self._process.wait()
         self._signal(signal.SIGKILL)  # what the main process left behind dies with it, as in a container
         self._group_ended(self._process.pid)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(pump, KILL_DEADLINE_SECONDS)
+            await asyncio.wait_for(self._pump, KILL_DEADLINE_SECONDS)
         exit_code = returncode if returncode >= 0 else 128 - returncode
         return Terminated(
             exit_code=exit_code,
@@ -88,6 +99,13 @@ def termination_message(launch: Launch, *, failed: bool) -> str:
         return message
     lines = _read_end(launch.log, MESSAGE_FROM_LOG_BYTES).splitlines(keepends=True)
     return "".join(lines[-MESSAGE_FROM_LOG_LINES:])
+
+
+async def _reader(descriptor: int) -> asyncio.StreamReader:
+    reader = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(descriptor, "rb"))
+    return reader
 
 
 async def _pump(stream: asyncio.StreamReader, path: Path) -> None:

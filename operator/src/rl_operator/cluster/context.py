@@ -1,0 +1,27 @@
+"""What the kubeconfig says about its contexts: the name in use, and the namespace that goes with it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kubernetes.aio.config.config_exception import ConfigException
+from kubernetes.aio.config.kube_config import list_kube_config_contexts
+
+SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterContext:
+    name: str
+    namespace: str
+
+
+def cluster_context(name: str = "") -> ClusterContext:
+    """The named context, else the current one; in a pod its own namespace."""
+    try:
+        contexts, active = list_kube_config_contexts()
+    except (ConfigException, OSError, ValueError, TypeError):
+        # No kubeconfig, or none that can be read: connecting says what is wrong with it.
+        mine = SERVICE_ACCOUNT_NAMESPACE
+        return ClusterContext(name or "in-cluster", mine.read_text().strip() if mine.is_file() else "default")
+    chosen = next((context for context in contexts if context["name"] == name), active)
+    return ClusterContext(chosen["name"], chosen["context"].get("namespace") or "default")

@@ -1,0 +1,141 @@
+import multiprocessing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_operator.errors import BackEndUnreachableError, ConflictError, GoneError, NameTakenError
+from rl_operator.local.layout import Layout
+from rl_operator.local.store import Store
+
+
+def an_object(kind: str = "RLTrainingRun", name: str = "run", **metadata: Any) -> dict[str, Any]:
+    return {"kind": kind, "metadata": {"namespace": "default", "name": name, **metadata}, "spec": {"step": 1}}
+
+
+def test_a_created_object_has_what_the_server_adds(store: Store) -> None:
+    created = store.create(an_object())
+    assert store.get("RLTrainingRun", "default", "run") == created
+    assert created["metadata"]["resourceVersion"] == "1"
+    assert created["metadata"]["generation"] == 1
+    assert created["metadata"]["uid"]
+    assert created["metadata"]["creationTimestamp"].endswith("Z")
+
+
+def test_a_name_is_taken_once(store: Store) -> None:
+    store.create(an_object())
+    with pytest.raises(NameTakenError, match="default/run is there already"):
+        store.create(an_object())
+
+
+@pytest.mark.parametrize(
+    ("change", "version", "generation"),
+    [
+        pytest.param({"spec": {"step": 2}}, "2", 2, id="spec"),
+        pytest.param({"status": {"phase": "Running"}}, "2", 1, id="status"),
+        pytest.param({"spec": {"step": 1}}, "1", 1, id="nothing"),
+    ],
+)
+def test_what_a_write_changes(store: Store, change: dict[str, Any], version: str, generation: int) -> None:
+    store.create(an_object())
+    updated = store.update("RLTrainingRun", "default", "run", lambda manifest: manifest.update(change))
+    assert (updated["metadata"]["resourceVersion"], updated["metadata"]["generation"]) == (version, generation)
+    assert store.get("RLTrainingRun", "default", "run") == updated
+
+
+def test_a_write_against_an_old_version_is_refused(store: Store) -> None:
+    old = store.create(an_object())["metadata"]["resourceVersion"]
+    store.update("RLTrainingRun", "default", "run", lambda manifest: manifest.update(status={"phase": "Running"}))
+    with pytest.raises(ConflictError):
+        store.update("RLTrainingRun", "default", "run", lambda manifest: manifest.update(spec={}), resource_version=old)
+
+
+def test_a_uid_tells_namesakes_apart(store: Store) -> None:
+    uid = store.create(an_object())["metadata"]["uid"]
+    store.delete("RLTrainingRun", "default", "run")
+    store.create(an_object())
+    with pytest.raises(GoneError):
+        store.delete("RLTrainingRun", "default", "run", uid=uid)
+    with pytest.raises(GoneError):
+        store.update("RLTrainingRun", "default", "run", lambda manifest: manifest.update(spec={}), uid=uid)
+
+
+def test_finalizers_hold_an_object_until_the_last_is_off(store: Store) -> None:
+    store.create(an_object(finalizers=["a", "b"]))
+    store.delete("RLTrainingRun", "default", "run")
+    marked = store.get("RLTrainingRun", "default", "run")
+    assert marked is not None
+    assert "deletionTimestamp" in marked["metadata"]
+    for left in (["b"], []):
+        assert store.get("RLTrainingRun", "default", "run") is not None
+        store.update("RLTrainingRun", "default", "run", lambda m, left=left: m["metadata"].update(finalizers=left))
+    assert store.get("RLTrainingRun", "default", "run") is None
+
+
+def test_children_go_with_their_owner(store: Store) -> None:
+    uid = store.create(an_object())["metadata"]["uid"]
+    owner = [{"uid": uid, "name": "run", "controller": True}]
+    store.create(an_object("ConfigMap", "config", ownerReferences=owner))
+    store.create(an_object("Pod", "held", ownerReferences=owner, finalizers=["x"]))
+    store.create(an_object("Pod", "stranger", ownerReferences=[{"uid": "other", "name": "run"}]))
+    store.delete("RLTrainingRun", "default", "run")
+    assert store.get("ConfigMap", "default", "config") is None
+    held, stranger = store.get("Pod", "default", "held"), store.get("Pod", "default", "stranger")
+    assert held is not None
+    assert "deletionTimestamp" in held["metadata"]
+    assert stranger is not None
+    assert "deletionTimestamp" not in stranger["metadata"]
+
+
+def test_listing_is_by_namespace_and_prefix(store: Store) -> None:
+    for name in ("a-1", "a-2", "b-1"):
+        store.create(an_object("Pod", name))
+    assert [m["metadata"]["name"] for m in store.list_all("Pod", "default")] == ["a-1", "a-2", "b-1"]
+    assert [m["metadata"]["name"] for m in store.list_all("Pod", None, prefix="a-")] == ["a-1", "a-2"]
+    assert store.list_all("Pod", "elsewhere") == ()
+
+
+def test_the_version_changes_with_every_write(store: Store) -> None:
+    assert store.version("RLTrainingRun", "default", "run") is None
+    store.create(an_object())
+    seen = {store.version("RLTrainingRun", "default", "run")}
+    for step in range(2, 6):
+        store.update("RLTrainingRun", "default", "run", lambda m, step=step: m["spec"].update(step=step))
+        seen.add(store.version("RLTrainingRun", "default", "run"))
+    assert len(seen) == 5
+
+
+def test_two_processes_lose_no_update(store: Store) -> None:
+    store.create(an_object())
+    root = store.layout.root
+    writers = [multiprocessing.get_context("spawn").Process(target=_count_to, args=(root, 50)) for _ in range(2)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(30)
+        assert writer.exitcode == 0
+    final = store.get("RLTrainingRun", "default", "run")
+    assert final is not None
+    assert final["spec"]["step"] == 101
+    assert final["metadata"]["resourceVersion"] == "101"
+
+
+def test_a_folder_that_cannot_be_written_is_named_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    store = Store(Layout(tmp_path / "file"))
+    with pytest.raises(BackEndUnreachableError, match="set RL_STATE_DIR to another folder"):
+        store.create(an_object())
+
+
+def test_a_broken_object_is_named(store: Store) -> None:
+    store.create(an_object())
+    path = next(store.layout.objects.rglob("run.json"))
+    path.write_text("{")
+    with pytest.raises(BackEndUnreachableError, match=r"cannot read .*run\.json"):
+        store.get("RLTrainingRun", "default", "run")
+
+
+def _count_to(root: Path, times: int) -> None:
+    store = Store(Layout(root))
+    for _ in range(times):
+        store.update("RLTrainingRun", "default", "run", lambda m: m["spec"].update(step=m["spec"]["step"] + 1))
