@@ -56,7 +56,7 @@ generate: $(VENV)/dev ## Write the generated files anew: CRDs, catalogue, exampl
 verify: $(VENV)/dev ## Check that the generated files are up to date
 	@$(BIN)/python -m rl_operator.api.crd crds --check
 	@$(BIN)/tinker-atropos environments -o json | diff $(BUNDLED)/catalogue.json - || (echo "stale: run 'make generate'"; exit 1)
-	@for name in default tiny; do diff $(BUNDLED)/$$name.yaml examples/runtime-$$name.yaml; done
+	@for name in default tiny; do diff $(BUNDLED)/$$name.yaml examples/runtime-$$name.yaml || exit 1; done
 
 e2e: $(VENV)/dev ## Run the tests on a real cluster (KUBECONFIG, images loaded)
 	@$(PYTEST) -m e2e
