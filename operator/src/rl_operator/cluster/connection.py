@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import yaml
 from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.config.config_exception import ConfigException
 from kubernetes.aio.config.incluster_config import load_incluster_config
@@ -46,7 +47,7 @@ async def _load_kubeconfig(configuration: Configuration, path: str, context: str
         )
     try:
         loader = await load_kube_config(path, context or None, configuration, persist_config=False)
-    except (ConfigException, OSError, ValueError, TypeError, AttributeError) as error:
+    except (ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, AttributeError) as error:
         # The loader lets Python's own errors out when the file is no kubeconfig at all.
         raise ConnectionSettingsError(f"kubeconfig {path!r} cannot be used: {error}") from error
     if hasattr(loader, "exec_plugin_expiry"):

@@ -22,9 +22,8 @@ MAX_PAUSE_SECONDS = 300.0
 class WorkQueue:
     """Never runs one key twice at once; a key added while it runs is run once more afterwards."""
 
-    def __init__(self, work: Work, *, workers: int = 10, deadline_seconds: float = 60.0) -> None:
+    def __init__(self, work: Work, *, deadline_seconds: float = 60.0) -> None:
         self._work = work
-        self._workers = workers
         self._deadline = deadline_seconds
         self._ready: asyncio.Queue[Key] = asyncio.Queue()
         self._waiting: set[Key] = set()
@@ -56,13 +55,8 @@ class WorkQueue:
         """How long the oldest reconcile in progress has taken so far: a probe's question."""
         return time.monotonic() - min(self._running.values(), default=time.monotonic())
 
-    async def run(self) -> None:
-        """Work for ever; ends only by cancellation."""
-        async with asyncio.TaskGroup() as group:
-            for number in range(self._workers):
-                group.create_task(self._worker(), name=f"reconciler {number}")
-
-    async def _worker(self) -> None:
+    async def work(self) -> None:
+        """One worker: start as many as runs may be reconciled at once. Ends only by cancellation."""
         while True:
             key = await self._ready.get()
             self._waiting.discard(key)

@@ -53,7 +53,7 @@ class Operator:
         world = ClusterWorld(client, self.caches, self._recorder, self._poller.status_of)
         pace = Pace(settings.backoff_seconds, settings.progress_seconds)
         work = partial(reconcile, world=world, clock=lambda: datetime.now(UTC), pace=pace)
-        self.queue = WorkQueue(work, workers=settings.workers)
+        self.queue = WorkQueue(work)
         self._informers = (
             self._informer(PODS, self.caches.pods, "application/json"),
             self._informer(CONFIG_MAPS, self.caches.config_maps, METADATA_ONLY),
@@ -75,8 +75,9 @@ class Operator:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(informer.run()) for informer in self._informers]
             await self._fill_caches()
-            # kopf ends every task that began after it: these begin before.
-            background = (self.queue.run(), self._recorder.run(), self._poller.run(), self._resync())
+            # kopf waits for every task that began after it, and then ends it: these begin before.
+            workers = [self.queue.work() for _ in range(self._settings.workers)]
+            background = (*workers, self._recorder.run(), self._poller.run(), self._resync())
             tasks += [group.create_task(part) for part in background]
             log.info("ready: %d runs, %d runtimes", len(self.caches.runs), len(self.caches.runtimes))
             await self._serve()

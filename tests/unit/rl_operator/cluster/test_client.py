@@ -1,0 +1,95 @@
+"""Calls over real HTTP: deadlines, translated errors, credentials."""
+
+from pathlib import Path
+
+import pytest
+from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect
+
+from rl_operator.cluster.client import JSON_PATCH, ClusterClient
+from rl_operator.cluster.failures import ExpiredError
+from rl_operator.errors import BackEndUnreachableError, ConflictError, GoneError
+
+POD = "/api/v1/namespaces/ns/pods/p"
+PODS = "/api/v1/pods"
+
+
+def event(kind: str, version: int) -> dict[str, object]:
+    return {"type": kind, "object": {"metadata": {"name": "p", "resourceVersion": str(version)}}}
+
+
+async def test_every_call_carries_the_token(api: FakeApi, client: ClusterClient) -> None:
+    api.answers("GET", POD, Answer({"kind": "Pod"}))
+    assert await client.get(POD) == {"kind": "Pod"}
+    assert api.requests[0].headers["Authorization"] == "Bearer secret-token"
+
+
+async def test_kopf_gets_the_same_credentials_and_cannot_close_our_connections(
+    api: FakeApi, client: ClusterClient
+) -> None:
+    api.answers("GET", POD, Answer({"kind": "Pod"}))
+    async with client.kopf_session() as session, session.get(api.url + POD) as response:
+        assert response.status == 200
+    assert api.requests[0].headers["Authorization"] == "Bearer secret-token"
+    await client.get(POD)
+
+
+async def test_refusals_are_translated(api: FakeApi, client: ClusterClient) -> None:
+    with pytest.raises(GoneError, match=f"GET {POD}: the API server answered 404"):
+        await client.get(POD)
+    api.answers("POST", PODS, Answer({"kind": "Status", "message": 'pods "p" already exists'}, 409))
+    with pytest.raises(ConflictError, match="already exists"):
+        await client.create(PODS, {"kind": "Pod"})
+
+
+async def test_a_gateway_that_answers_with_no_status_object(api: FakeApi, client: ClusterClient) -> None:
+    api.answers("GET", POD, Answer("bad gateway", 502))
+    with pytest.raises(BackEndUnreachableError, match=r"502: .*bad gateway"):
+        await client.get(POD)
+
+
+async def test_an_answer_that_does_not_come(api: FakeApi, tmp_path: Path) -> None:
+    api.answers("GET", POD, Answer(hangs=True))
+    async with await connect(api, tmp_path, request_seconds=0.2) as client:
+        with pytest.raises(BackEndUnreachableError, match=f"the API server {api.url} does not answer"):
+            await client.get(POD)
+
+
+async def test_pages_follow_the_token(api: FakeApi, client: ClusterClient) -> None:
+    first = {"metadata": {"resourceVersion": "5", "continue": "more"}, "items": [1]}
+    last = {"metadata": {"resourceVersion": "5"}, "items": None}
+    api.answers("GET", PODS, Answer(first), Answer(last))
+    assert [page["items"] async for page in client.pages(PODS, {"labelSelector": "a=b"})] == [[1], []]
+    assert [r.query.get("continue") for r in api.requests] == [None, "more"]
+    assert {r.query["labelSelector"] for r in api.requests} == {"a=b"}
+
+
+async def test_deletion_and_patches_say_which_object_is_meant(api: FakeApi, client: ClusterClient) -> None:
+    api.answers("DELETE", POD, Answer({"kind": "Pod"}))
+    api.answers("PATCH", POD, Answer({"kind": "Pod"}))
+    await client.delete(POD, "uid-1")
+    await client.patch(POD, [{"op": "test"}], JSON_PATCH)
+    deletion, patch = api.requests
+    assert deletion.body == {"preconditions": {"uid": "uid-1"}}
+    assert patch.headers["Content-Type"] == JSON_PATCH
+
+
+async def test_a_watch_gives_events_until_the_server_ends_it(api: FakeApi, client: ClusterClient) -> None:
+    api.answers("WATCH", PODS, Answer(lines=(event("ADDED", 6), event("BOOKMARK", 9))))
+    events = [e["type"] async for e in client.watch(PODS, {"resourceVersion": "5"})]
+    assert events == ["ADDED", "BOOKMARK"]
+    query = api.requests[0].query
+    assert (query["resourceVersion"], query["allowWatchBookmarks"]) == ("5", "true")
+
+
+async def test_a_version_that_is_too_old_is_told_apart(api: FakeApi, client: ClusterClient) -> None:
+    gone = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}}
+    api.answers("WATCH", PODS, Answer(lines=(gone,)))
+    with pytest.raises(ExpiredError, match="too old"):
+        async for _ in client.watch(PODS, {"resourceVersion": "5"}):
+            pass
+
+
+async def test_nobody_listens(tmp_path: Path) -> None:
+    async with await connect(FakeApi(url="http://127.0.0.1:1"), tmp_path) as client:
+        with pytest.raises(BackEndUnreachableError, match="GET /x: the API server http://127"):
+            await client.get("/x")

@@ -1,0 +1,161 @@
+"""What a reconcile may rely on: idempotent writes, and caches that know of them at once."""
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.rl_operator.cluster.documents import POD_NAME, pod_document, run_document
+from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi
+
+from rl_operator.api.names import POD_FINALIZER
+from rl_operator.cluster.caches import Caches
+from rl_operator.cluster.client import JSON_PATCH, ClusterClient
+from rl_operator.cluster.events import EventRecorder
+from rl_operator.cluster.world import ClusterWorld
+from rl_operator.errors import ConflictError, GoneError, NameTakenError
+from rl_operator.reconcile.world import World
+from rl_operator.status.observation import PodObservation
+
+KEY = ("team-a", "sorting")
+PODS = "/api/v1/namespaces/team-a/pods"
+POD = f"{PODS}/{POD_NAME}"
+RUN = "/apis/rl-operator.dev/v1alpha1/namespaces/team-a/rltrainingruns/sorting"
+TAKEN = Answer({"message": "already exists"}, 409)
+
+
+@pytest.fixture
+def caches() -> Caches:
+    return Caches()
+
+
+@pytest.fixture
+def world(client: ClusterClient, caches: Caches) -> World:
+    return ClusterWorld(client, caches, EventRecorder(client), lambda _: None)
+
+
+def cached_pod(caches: Caches, **more: object) -> PodObservation:
+    caches.pods.put(pod_document(**more))  # type: ignore[arg-type]
+    (pod,) = caches.pods.of_run(KEY)
+    return pod.observation
+
+
+async def test_a_created_pod_is_known_before_the_watch_tells(api: FakeApi, world: World) -> None:
+    api.answers("POST", PODS, Answer(pod_document(version=7), 201))
+    await world.create_child(pod_document())
+    assert [pod.name for pod in world.pods(KEY)] == [POD_NAME]
+
+
+async def test_a_name_that_is_ours_already_is_success(api: FakeApi, world: World) -> None:
+    api.answers("POST", PODS, TAKEN)
+    api.answers("GET", POD, Answer(pod_document(version=7)))
+    await world.create_child(pod_document())
+    assert [pod.name for pod in world.pods(KEY)] == [POD_NAME]
+
+
+DELETING = pod_document()
+DELETING["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:01Z"
+IN_THE_WAY = {
+    "a stranger's": (pod_document(owner="someone-else"), "is not this run's: delete or rename it"),
+    "on its way out": (DELETING, "is still being deleted"),
+}
+
+
+@pytest.mark.parametrize(("live", "said"), IN_THE_WAY.values(), ids=IN_THE_WAY)
+async def test_a_name_in_the_way_is_said(api: FakeApi, world: World, live: dict[str, object], said: str) -> None:
+    api.answers("POST", PODS, TAKEN)
+    api.answers("GET", POD, Answer(live))
+    with pytest.raises(NameTakenError, match=f"Pod team-a/{POD_NAME} .*{said}"):
+        await world.create_child(pod_document())
+    assert world.pods(KEY) == ()
+
+
+async def test_a_name_that_was_free_again_at_the_second_look_is_tried_again(api: FakeApi, world: World) -> None:
+    api.answers("POST", PODS, TAKEN)
+    with pytest.raises(ConflictError):
+        await world.create_child(pod_document())
+
+
+async def test_deletion_names_the_pod_by_uid_and_accepts_that_it_is_gone(
+    api: FakeApi, world: World, caches: Caches
+) -> None:
+    pod = cached_pod(caches)
+    deleting = pod_document(version=8)
+    deleting["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:01Z"
+    api.answers("DELETE", POD, Answer(deleting), Answer({"message": "not found"}, 404))
+    await world.delete_pod(pod)
+    assert [found.deleting for found in world.pods(KEY)] == [True]
+    await world.delete_pod(pod)
+    assert {request.body["preconditions"]["uid"] for request in api.requests} == {"pod-uid"}
+
+
+async def test_release_takes_only_our_finalizer_off_and_only_that_pod(
+    api: FakeApi, world: World, caches: Caches
+) -> None:
+    pod = cached_pod(caches, finalizers=["other", POD_FINALIZER])
+    api.answers("PATCH", POD, Answer(pod_document(version=9, finalizers=["other"])))
+    await world.release_pod(pod)
+    (patch,) = api.requests
+    assert patch.headers["Content-Type"] == JSON_PATCH
+    assert patch.body == [
+        {"op": "test", "path": "/metadata/uid", "value": "pod-uid"},
+        {"op": "test", "path": "/metadata/finalizers/1", "value": POD_FINALIZER},
+        {"op": "remove", "path": "/metadata/finalizers/1"},
+    ]
+    assert [found.held for found in world.pods(KEY)] == [False]
+
+
+async def test_release_looks_again_when_somebody_else_changed_the_finalizers(
+    api: FakeApi, world: World, caches: Caches
+) -> None:
+    pod = cached_pod(caches, finalizers=["other", POD_FINALIZER])
+    released = Answer(pod_document(version=9, finalizers=[]))
+    api.answers("PATCH", POD, Answer({"message": "test failed"}, 422), released)
+    api.answers("GET", POD, Answer(pod_document(version=8)))
+    await world.release_pod(pod)
+    assert api.requests[-1].body[-1] == {"op": "remove", "path": "/metadata/finalizers/0"}
+
+
+async def test_release_of_what_is_gone_or_released_is_success(api: FakeApi, world: World, caches: Caches) -> None:
+    pod = cached_pod(caches)
+    await world.release_pod(pod)  # 404
+    caches.pods.put(pod_document(version=2, finalizers=[]))
+    await world.release_pod(replace(pod, held=True))
+    assert len(api.requests) == 1
+
+
+async def test_a_status_write_sends_the_difference_against_the_version_it_read(
+    api: FakeApi, world: World, caches: Caches
+) -> None:
+    caches.runs.put(run_document(4, {"phase": "Starting", "message": "old"}))
+    run = world.run(KEY)
+    assert run is not None
+    api.answers("PATCH", f"{RUN}/status", Answer(run_document(5, {"phase": "Running"})))
+    written = await world.write_status(run, run.status.with_changes(phase="Running", message=None))
+    (patch,) = api.requests
+    assert patch.body["metadata"] == {"uid": run.metadata.uid, "resourceVersion": "4"}
+    assert patch.body["status"] == {"phase": "Running", "message": None}
+    assert world.run(KEY) == written
+    assert written.metadata.resource_version == "5"
+
+
+async def test_a_lost_race_brings_the_winner_into_the_cache(api: FakeApi, world: World, caches: Caches) -> None:
+    caches.runs.put(run_document(4))
+    run = world.run(KEY)
+    assert run is not None
+    api.answers("PATCH", f"{RUN}/status", Answer({"message": "the object has been modified"}, 409))
+    api.answers("GET", RUN, Answer(run_document(6, {"phase": "Stopping"})))
+    with pytest.raises(ConflictError):
+        await world.write_status(run, run.status.with_changes(phase="Running"))
+    winner = world.run(KEY)
+    assert winner is not None
+    assert winner.status.phase == "Stopping"
+
+
+async def test_a_run_that_is_gone_is_forgotten(api: FakeApi, world: World, caches: Caches) -> None:
+    caches.runs.put(run_document(4))
+    run = world.run(KEY)
+    assert run is not None
+    with pytest.raises(GoneError):
+        await world.write_status(run, run.status.with_changes(phase="Running"))
+    assert world.run(KEY) is None
+    assert await world.read_run(KEY) is None
+    assert len(api.requests) == 2
