@@ -84,14 +84,14 @@ async def _serve(settings: Settings, config: RunConfig, results: ResultFile) -> 
             registry(run.status, run.generator.totals),
         )
         async with serve(inference_app(inference_server), data_socket), serve(ops, ops_socket):
-            sink.start()
+            await sink.start()
             try:
                 await run.attempt(os.environ.get("TINKER_BASE_URL"), tokenizer.encode("hi"))
             except RunError as error:
                 await run.fail(error)
                 raise
             finally:
-                await asyncio.to_thread(sink.close, WANDB_CLOSE_SECONDS)
+                await sink.close(WANDB_CLOSE_SECONDS)
                 await run.api.close()
 
 
@@ -99,7 +99,7 @@ def _wandb_settings(settings: Settings, config: RunConfig) -> WandbSettings | No
     if not enabled(os.environ):
         return None
     return WandbSettings(
-        run_id=settings.wandb_run_id,
+        id=settings.wandb_run_id,
         project=config.tinker.wandb_project,
         group=config.tinker.wandb_group,
         name=config.tinker.wandb_run_name or settings.run_name,

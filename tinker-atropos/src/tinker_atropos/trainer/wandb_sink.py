@@ -1,28 +1,29 @@
-"""The run's one W&B run. Advisory: whatever W&B does or fails to do, training goes on at the same pace.
+"""The run's one W&B run. Advisory: whatever W&B does or fails to do, training goes on at the same pace."""
 
-All of wandb runs in a thread of its own behind a bounded queue; a full queue drops the newest point.
-"""
-
+import asyncio
+import contextlib
 import logging
-import queue
-import threading
+import os
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import orjson
 
 logger = logging.getLogger(__name__)
 
-State = Literal["disabled", "starting", "running", "offline", "failed", "finished"]
+MAX_WAITING_BYTES = 16 * 2**20
+"""Points that W&B has not taken yet; beyond it the run is logged no further."""
 
-QUEUE_POINTS = 1_000
 STEP_KEY = "train/step"
 
 
 @dataclass(frozen=True, slots=True)
 class WandbSettings:
-    """Where the run goes. Project, group and name: None leaves the choice to W&B."""
+    """Arguments of wandb.init. None leaves the choice to W&B and its environment variables."""
 
-    run_id: str | None
+    id: str | None
     project: str | None
     group: str | None
     name: str | None
@@ -36,76 +37,69 @@ def enabled(environ: Mapping[str, str]) -> bool:
 
 
 class WandbSink:
-    """Takes metrics from the event loop without ever waiting for W&B."""
+    """Hands metrics to the W&B process without ever waiting for it."""
 
     def __init__(self, settings: WandbSettings | None) -> None:
         """None: disabled, every call is a no-op."""
         self._settings = settings
-        self._points: queue.Queue[dict[str, Any] | None] = queue.Queue(QUEUE_POINTS)
-        self._thread: threading.Thread | None = None
-        self._state: State = "disabled"
-        self._url: str | None = None
-        self._run_id: str | None = settings.run_id if settings else None
+        self._process: asyncio.subprocess.Process | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._wire: dict[str, Any] = {"state": "disabled", "url": None, "runId": settings.id if settings else None}
 
-    def start(self) -> None:
-        if self._settings is not None:
-            self._state = "starting"
-            self._thread = threading.Thread(target=self._run, args=(self._settings,), daemon=True, name="wandb")
-            self._thread.start()
+    async def start(self) -> None:
+        if self._settings is None:
+            return
+        self._wire["state"] = "starting"
+        self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tinker_atropos.trainer.wandb_process"),
+            orjson.dumps(asdict(self._settings)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env={name: value for name, value in os.environ.items() if name != "TINKER_API_KEY"} | {"WANDB_SILENT": "1"},
+            start_new_session=True,  # a signal to the trainer is not for W&B: it ends when the trainer does
+        )
+        self._listening = asyncio.create_task(self._listen(self._process), name="wandb")
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Queue one point of the axis `train/step`."""
-        if self._state in ("starting", "running", "offline"):
-            try:
-                self._points.put_nowait({STEP_KEY: step, **metrics})
-            except queue.Full:
-                self._fail(TimeoutError(f"{QUEUE_POINTS} points wait to be sent"))
-
-    def close(self, seconds: float) -> None:
-        """Finish the W&B run, waiting at most `seconds`. Blocks: call it in a thread."""
-        if self._thread is None or not self._thread.is_alive():
+        """Send one point of the axis `train/step`."""
+        stdin = self._process.stdin if self._process else None
+        if stdin is None or self._wire["state"] == "failed":
             return
+        if stdin.transport.get_write_buffer_size() > MAX_WAITING_BYTES:
+            self._fail(f"it has not taken {MAX_WAITING_BYTES} bytes of points")
+        else:
+            stdin.write(orjson.dumps({STEP_KEY: step, **metrics}) + b"\n")
+
+    async def close(self, seconds: float) -> None:
+        """Finish the W&B run, waiting at most `seconds`."""
+        if self._process is None or self._process.stdin is None:
+            return
+        self._process.stdin.close()
         try:
-            self._points.put_nowait(None)
-        except queue.Full:
-            return
-        self._thread.join(seconds)
-        if self._thread.is_alive():
-            logger.warning("W&B did not take the last points within %g s; they stay in its folder", seconds)
-
-    @property
-    def alive(self) -> bool:
-        """Whether W&B still holds the process: its exit hook would wait for an unreachable server."""
-        return self._thread is not None and self._thread.is_alive()
+            await asyncio.wait_for(self._process.wait(), seconds)
+        except TimeoutError:
+            self._fail(f"it did not finish within {seconds:g} s")
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()
+        if self._listening is not None:
+            await self._listening
 
     def to_wire(self) -> dict[str, Any]:
-        return {"state": self._state, "url": self._url, "runId": self._run_id}
+        """`state` (disabled, starting, running, offline, finished or failed), `url` and `runId`."""
+        return self._wire
 
-    def _run(self, settings: WandbSettings) -> None:
-        try:
-            import wandb
+    async def _listen(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        async for line in process.stdout:
+            told = orjson.loads(line)
+            reason = told.pop("reason", None)
+            if reason is None:
+                self._wire |= told
+            else:
+                self._fail(reason)
 
-            run = wandb.init(
-                id=settings.run_id,
-                resume="allow",
-                project=settings.project,
-                group=settings.group,
-                name=settings.name,
-                config=dict(settings.config),
-                settings=wandb.Settings(silent=True, console="off", disable_git=True, x_disable_stats=True),
-            )
-            run.define_metric(STEP_KEY)
-            run.define_metric("*", step_metric=STEP_KEY)
-            self._url, self._run_id = run.url, run.id
-            self._state = "offline" if run.settings.mode == "offline" else "running"
-            while (point := self._points.get()) is not None:
-                run.log(point)
-            run.finish()
-            self._state = "finished"
-        except Exception as error:  # noqa: BLE001 -- the thread's edge: W&B must never end a run
-            self._fail(error)
-
-    def _fail(self, error: Exception) -> None:
-        if self._state != "failed":
-            self._state = "failed"
-            logger.warning("W&B is off for this run: %s: %s", type(error).__name__, error)
+    def _fail(self, reason: str) -> None:
+        if self._wire["state"] != "failed":
+            self._wire["state"] = "failed"
+            logger.warning("W&B is off for this run: %s", reason)

@@ -1,0 +1,90 @@
+"""An inference server over real HTTP, with a sampler that the test scripts."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import httpx
+import numpy as np
+import pytest
+
+from tinker_atropos.errors import RunError
+from tinker_atropos.serving import bind, serve
+from tinker_atropos.trainer.generation import Generator
+from tinker_atropos.trainer.inference import InferenceServer, inference_app
+from tinker_atropos.trainer.ledger import Ledger
+from tinker_atropos.trainer.policy import CurrentPolicy, Policy, Sample, SamplingSettings
+from tinker_atropos.trainer.rollouts import Ints
+from tinker_atropos.trainer.tokenizer import Tokenizer
+
+
+class ScriptedSampler:
+    """Answers every prompt with `outputs`, one after the other; remembers what it was asked."""
+
+    def __init__(self, outputs: list[list[int]]) -> None:
+        self.outputs = outputs
+        self.asked: list[tuple[list[int], int, SamplingSettings]] = []
+        self.error: Exception | None = None
+        self.hold: asyncio.Event | None = None
+        self.cancelled = asyncio.Event()
+
+    async def sample(self, prompt_T: Ints, n: int, settings: SamplingSettings) -> list[Sample]:
+        self.asked.append((prompt_T.tolist(), n, settings))
+        if self.error is not None:
+            raise self.error
+        if self.hold is not None:
+            try:
+                await self.hold.wait()
+            except asyncio.CancelledError:
+                self.cancelled.set()
+                raise
+        outputs = [self.outputs[index % len(self.outputs)] for index in range(n)]
+        return [
+            Sample(np.array(ids), -0.1 * np.arange(1, len(ids) + 1), "stop" if ids[-1] == 2 else "length")
+            for ids in outputs
+        ]
+
+
+class Inference:
+    """The server's parts, its client, and what it reported as fatal."""
+
+    def __init__(self, tokenizer: Tokenizer, sampler: ScriptedSampler, client: httpx.AsyncClient) -> None:
+        self.tokenizer = tokenizer
+        self.sampler = sampler
+        self.client = client
+        self.policy = CurrentPolicy()
+        self.ledger = Ledger()
+        self.failures: list[RunError] = []
+        self.generator = Generator(self.policy, self.ledger, self.failures.append)
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Tokenizer:
+    return Tokenizer("bundled")
+
+
+@pytest.fixture
+def serve_inference(
+    tokenizer: Tokenizer,
+) -> Callable[..., AbstractAsyncContextManager[Inference]]:
+    """Serve on a port that the kernel chose while the block runs."""
+
+    @asynccontextmanager
+    async def serving(policy_step: int | None = 7) -> AsyncIterator[Inference]:
+        sampler = ScriptedSampler([[*tokenizer.encode("1234").tolist(), 2]])
+        async with httpx.AsyncClient(trust_env=False, timeout=20) as client:
+            inference = Inference(tokenizer, sampler, client)
+            if policy_step is not None:
+                inference.policy.swap(Policy(policy_step, sampler))
+            server = InferenceServer(inference.generator, tokenizer, default_max_tokens=64)
+            async with serve(inference_app(server), bind("127.0.0.1", 0, "RL_INFERENCE_URL")) as port:
+                client.base_url = httpx.URL(f"http://127.0.0.1:{port}")
+                yield inference
+
+    return serving
+
+
+@pytest.fixture
+async def inference(serve_inference) -> AsyncIterator[Inference]:
+    async with serve_inference() as running:
+        yield running

@@ -1,0 +1,71 @@
+import httpx
+import pytest
+import tinker
+from tinker.types import RequestErrorCategory
+
+from tinker_atropos.errors import BackendError, BillingError, ConfigError, CredentialsError
+from tinker_atropos.trainer.backend_errors import refused, translate
+
+
+def status_error(status: int, detail: str = "no such model") -> tinker.APIStatusError:
+    response = httpx.Response(status, request=httpx.Request("POST", "http://backend/api/v1/x"))
+    return tinker.APIStatusError(f"Error code: {status}", response=response, body={"detail": detail})
+
+
+def failed(category: RequestErrorCategory) -> tinker.RequestFailedError:
+    return tinker.RequestFailedError("Request failed: out of range for self.request_id='1'", "1", category)
+
+
+USER, SERVER = RequestErrorCategory.User, RequestErrorCategory.Server
+
+
+@pytest.mark.parametrize(
+    ("error", "opening", "expected"),
+    [
+        (status_error(401), True, CredentialsError),
+        (status_error(403), False, CredentialsError),
+        (tinker.TinkerError("The api_key client option must be set"), True, CredentialsError),
+        (status_error(402), True, BillingError),
+        (status_error(402), False, BillingError),
+        (status_error(404), True, ConfigError),
+        (status_error(422), True, ConfigError),
+        (status_error(404), False, BackendError),  # a model that was known: the backend lost its state
+        (failed(USER), True, ConfigError),
+        (failed(USER), False, BackendError),
+        (failed(SERVER), True, BackendError),
+        (status_error(410), True, BackendError),
+        (status_error(500), False, BackendError),
+        (TimeoutError(), True, BackendError),
+        (tinker.APIConnectionError(request=httpx.Request("GET", "http://backend")), False, BackendError),
+        (ValueError("unexpected"), False, BackendError),
+    ],
+)
+def test_who_must_act(error: Exception, opening, expected) -> None:
+    assert type(translate(error, "creating a training run", 300, opening=opening)) is expected
+
+
+def test_a_poisoned_client_is_judged_by_the_request_that_failed() -> None:
+    poisoned = RuntimeError("A previous request failed; this TrainingClient is poisoned")
+    poisoned.__cause__ = status_error(401)
+    assert type(translate(poisoned, "optim_step", 300)) is CredentialsError
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (status_error(404), "creating: the backend refused: no such model (HTTP 404)"),
+        (failed(USER), "creating: the backend refused: out of range"),
+        (TimeoutError(), "creating: no answer within tinker.backend_deadline_seconds (300 s)"),
+    ],
+)
+def test_the_message_says_what_was_being_done_and_the_backends_own_words(error: Exception, message: str) -> None:
+    assert str(translate(error, "creating", 300, opening=True)) == message
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [(status_error(400), True), (status_error(422), True), (status_error(500), False), (failed(USER), True),
+     (failed(SERVER), False), (TimeoutError(), False)],
+)  # fmt: skip
+def test_what_is_the_requests_own_fault(error: Exception, expected) -> None:
+    assert refused(error) is expected

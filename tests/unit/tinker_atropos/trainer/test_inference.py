@@ -1,0 +1,202 @@
+"""The data port over real HTTP; the sampler behind it is scripted."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from tinker_atropos.errors import BackendError
+from tinker_atropos.trainer.policy import Policy, SampleRefusedError
+
+NO_LOGPROBS = np.array([np.nan])
+
+
+async def test_generate_in_sglangs_shape(inference) -> None:
+    ids = inference.tokenizer.encode("sort 4 1 3 2").tolist()
+    params = {"max_new_tokens": 8, "temperature": 0.7, "top_p": 0.9, "top_k": 5}
+    response = await inference.client.post("/generate", json={"input_ids": ids, "sampling_params": params})
+    answer = response.json()
+    output = inference.sampler.outputs[0]
+    assert answer["text"] == "1234"
+    assert answer["output_ids"] == output
+    meta = answer["meta_info"]
+    assert meta["prompt_tokens"] == len(ids)
+    assert meta["completion_tokens"] == len(output)
+    assert meta["finish_reason"] == {"type": "stop", "matched": 2}
+    assert meta["policy_step"] == 7
+    expected = [[pytest.approx(-0.1 * (at + 1)), token, None] for at, token in enumerate(output)]
+    assert meta["output_token_logprobs"] == expected
+    ((asked_ids, n, settings),) = inference.sampler.asked
+    assert (asked_ids, n) == (ids, 1)
+    assert (settings.max_tokens, settings.temperature, settings.top_p, settings.top_k) == (8, 0.7, 0.9, 5)
+
+
+async def test_generate_takes_text_and_answers_a_list_for_several(inference) -> None:
+    body = {"text": "sort 4 1 3 2", "sampling_params": {"n": 3}, "return_text_in_logprobs": True}
+    answers = (await inference.client.post("/generate", json=body)).json()
+    assert [answer["text"] for answer in answers] == ["1234"] * 3
+    assert "".join(text for _, _, text in answers[0]["meta_info"]["output_token_logprobs"][:-1]) == "1234"
+    assert len(inference.sampler.asked) == 1  # one request to the backend, which shares the prompt
+
+
+async def test_what_was_sampled_is_in_the_ledger_with_its_policy_step(inference) -> None:
+    ids = inference.tokenizer.encode("sort 1").tolist()
+    await inference.client.post("/generate", json={"input_ids": ids})
+    inference.policy.swap(Policy(8, inference.sampler))
+    inference.sampler.outputs = [[9, 9, 2]]
+    await inference.client.post("/v1/completions", json={"prompt": ids})
+    first = inference.ledger.find(
+        np.array(ids), np.array([*inference.tokenizer.encode("1234").tolist(), 2]), NO_LOGPROBS
+    )
+    second = inference.ledger.find(np.array(ids), np.array([9, 9, 2]), NO_LOGPROBS)
+    assert (first.policy_step, second.policy_step) == (7, 8)
+    assert second.logprobs_T.tolist() == pytest.approx([-0.1, -0.2, -0.3])
+
+
+async def test_completions(inference) -> None:
+    inference.sampler.outputs = [inference.tokenizer.encode("12").tolist()]
+    body = {"model": "m", "prompt": "sort 2 1", "max_tokens": 2, "n": 2, "logprobs": 0}
+    answer = (await inference.client.post("/v1/completions", json=body)).json()
+    assert answer["object"] == "text_completion"
+    assert answer["model"] == "m"
+    assert [choice["index"] for choice in answer["choices"]] == [0, 1]
+    choice = answer["choices"][0]
+    assert choice["text"] == "12"
+    assert choice["finish_reason"] == "length"
+    assert choice["logprobs"]["tokens"] == ["1", "2"]
+    assert choice["logprobs"]["text_offset"] == [0, 1]
+    assert choice["logprobs"]["token_logprobs"] == pytest.approx([-0.1, -0.2])
+    prompt_tokens = len(inference.tokenizer.encode("sort 2 1"))
+    assert answer["usage"] == {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": 4,
+        "total_tokens": prompt_tokens + 4,
+    }
+
+
+async def test_chat_renders_the_tokenizers_template(inference) -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "sort 4 1 3 2"}], "logprobs": True}
+    answer = (await inference.client.post("/v1/chat/completions", json=body)).json()
+    rendered = "<|im_start|>user\nsort 4 1 3 2<|im_end|>\n<|im_start|>assistant\n"
+    ((asked_ids, _, settings),) = inference.sampler.asked
+    assert asked_ids == inference.tokenizer.encode(rendered).tolist()
+    assert settings.max_tokens == 64
+    choice = answer["choices"][0]
+    assert choice["message"] == {"role": "assistant", "content": "1234"}
+    assert choice["finish_reason"] == "stop"
+    assert [entry["token"] for entry in choice["logprobs"]["content"]][:4] == ["1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize(
+    ("stop", "expected"),
+    [
+        (None, None),
+        ([], None),  # an empty list would switch EOS off in Tinker
+        ("\n", ("\n", "<|im_end|>")),
+        (["a", "b"], ("a", "b", "<|im_end|>")),
+    ],
+)
+async def test_eos_ends_a_sample_whatever_stop_says(inference, stop, expected) -> None:
+    await inference.client.post("/v1/completions", json={"prompt": "sort", "stop": stop})
+    await inference.client.post("/generate", json={"text": "sort", "sampling_params": {"stop": stop}})
+    assert [settings.stop for _, _, settings in inference.sampler.asked] == [expected, expected]
+
+
+async def test_seed_0_is_a_seed(inference) -> None:
+    await inference.client.post("/generate", json={"text": "sort", "sampling_params": {"seed": 0}})
+    await inference.client.post("/generate", json={"text": "sort"})
+    assert [settings.seed for _, _, settings in inference.sampler.asked] == [0, None]
+
+
+async def test_pings_are_answered_without_the_backend(inference) -> None:
+    chat = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
+    for path, body in (
+        ("/v1/completions", {"model": "m", "prompt": "hi", "max_tokens": 1}),
+        ("/v1/chat/completions", chat),
+    ):
+        response = await inference.client.post(path, json=body)
+        assert response.status_code == 200
+        assert response.json()["choices"][0]["finish_reason"] == "stop"
+    assert inference.sampler.asked == []
+    await inference.client.post("/v1/chat/completions", json={**chat, "max_tokens": 2})
+    assert len(inference.sampler.asked) == 1
+
+
+async def test_nothing_is_healthy_before_there_is_a_policy(serve_inference) -> None:
+    async with serve_inference(policy_step=None) as inference:
+        answers = [
+            await inference.client.get("/health"),
+            await inference.client.post("/v1/completions", json={"prompt": "hi", "max_tokens": 1}),
+            await inference.client.post("/generate", json={"text": "sort"}),
+        ]
+        assert [answer.status_code for answer in answers] == [503] * 3
+        assert "waits for its backend" in answers[2].text
+        inference.policy.swap(Policy(0, inference.sampler))
+        assert (await inference.client.get("/health")).status_code == 200
+
+
+async def test_a_stopping_trainer_refuses_new_samples(inference) -> None:
+    inference.generator.closed_because = "the trainer is stopping"
+    response = await inference.client.post("/generate", json={"text": "sort"})
+    assert response.status_code == 503
+    assert response.json()["error"]["message"] == "the trainer is stopping"
+
+
+async def test_a_prompt_that_fills_the_context_is_refused_with_both_numbers(inference) -> None:
+    inference.generator.context_length = 16
+    response = await inference.client.post("/generate", json={"input_ids": [5] * 17})
+    assert response.status_code == 400
+    message = response.json()["error"]["message"]
+    assert "17 tokens" in message
+    assert "16 tokens" in message
+    assert inference.sampler.asked == []
+
+
+async def test_max_tokens_are_cut_to_what_the_context_leaves(inference) -> None:
+    inference.generator.context_length = 16
+    await inference.client.post("/generate", json={"input_ids": [5] * 10, "sampling_params": {"max_new_tokens": 99}})
+    assert inference.sampler.asked[0][2].max_tokens == 6
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/generate", {}, "input_ids"),
+        ("/generate", {"input_ids": []}, "empty"),
+        ("/generate", {"text": "x", "sampling_params": {"n": 0}}, "sampling_params.n"),
+        ("/generate", {"input_ids": [[1, 2]]}, "input_ids.0"),
+        ("/v1/completions", {"prompt": "x", "temperature": -1}, "temperature"),
+        ("/v1/completions", {"prompt": "x", "stream": True}, "stream"),
+        ("/v1/chat/completions", {"messages": []}, "messages"),
+    ],
+)
+async def test_a_bad_request_names_its_field(inference, path, body, field) -> None:
+    response = await inference.client.post(path, json=body)
+    assert response.status_code == 400
+    assert field in response.json()["error"]["message"]
+
+
+async def test_what_the_backend_refuses_is_the_clients_fault_and_not_the_runs(inference) -> None:
+    inference.sampler.error = SampleRefusedError("token id 999999 is out of range")
+    response = await inference.client.post("/generate", json={"input_ids": [999999]})
+    assert response.status_code == 400
+    assert "999999" in response.text
+    assert inference.failures == []
+    assert inference.generator.totals.refused == 1
+
+
+async def test_a_lost_backend_is_reported_to_the_run(inference) -> None:
+    inference.sampler.error = BackendError("sampling: no answer within 300 s")
+    response = await inference.client.post("/generate", json={"text": "sort"})
+    assert response.status_code == 503
+    assert inference.failures == [inference.sampler.error]
+
+
+async def test_a_client_that_leaves_stops_costing_tokens(inference) -> None:
+    inference.sampler.hold = asyncio.Event()
+    request = asyncio.create_task(inference.client.post("/generate", json={"text": "sort"}))
+    while not inference.sampler.asked:  # bounded by the test's timeout
+        await asyncio.sleep(0.01)
+    request.cancel()
+    await asyncio.wait_for(inference.sampler.cancelled.wait(), 5)
+    assert len(inference.ledger) == 0
