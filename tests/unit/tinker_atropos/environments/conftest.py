@@ -133,6 +133,9 @@ class Run:
         addresses = {"RL_API_URL": self.api_url, "RL_INFERENCE_URL": self.inference_url}
         return {**os.environ, **addresses}
 
+    async def eventually(self, what: str, condition: Callable[[], Awaitable[bool]]) -> None:
+        await eventually(what, condition)
+
     def write_config(self, **sections: Any) -> Path:
         path = self.folder / "config.yaml"
         path.write_text(yaml.safe_dump({"env": self.env_section, **sections}))

@@ -59,11 +59,6 @@ class Discovery:
         return asdict(self)
 
 
-def is_path(name_or_path: str) -> bool:
-    """Whether an environment is named by its file and not by the name of a bundled one."""
-    return name_or_path.endswith(".py") or "/" in name_or_path
-
-
 def discover_bundled() -> Discovery:
     """The environments of this package; their paths are relative to it."""
     return discover(BUNDLED_FOLDER, relative_to=BUNDLED_FOLDER.parent)

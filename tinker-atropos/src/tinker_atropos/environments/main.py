@@ -2,17 +2,18 @@
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tinker_atropos.config import RunConfig, load_config
-from tinker_atropos.environments.discovery import is_path
 from tinker_atropos.environments.runner import surroundings, wandb_relay
 from tinker_atropos.environments.runner.attendant import Attendant, attended
 from tinker_atropos.environments.runner.board import Board
 from tinker_atropos.environments.runner.failures import environment_failed
+from tinker_atropos.environments.runner.locating import LocatedEnvironment, locate_environment
 from tinker_atropos.environments.runner.rollouts import Deadlines, Rollouts
+from tinker_atropos.environments.runner.sending import GroupSender
 from tinker_atropos.environments.runner.stopping import Ending, Stop, exit_within
 from tinker_atropos.errors import EnvironmentLostError, ExitCode, RunError
 from tinker_atropos.settings import Settings
@@ -29,8 +30,8 @@ class Assignment:
 
     settings: Settings
     run: RunConfig
-    name_or_path: str
-    deadlines: Deadlines = field(default_factory=Deadlines)
+    located: LocatedEnvironment
+    deadlines: Deadlines
 
 
 async def run_environment(
@@ -41,7 +42,8 @@ async def run_environment(
     Raises ConfigError, EnvironmentLostError when the environment fails or leaves early, InternalError otherwise.
     """
     stop, ending = Stop(), Ending()
-    assignment = Assignment(settings, load_config(config_path), name_or_path, deadlines or Deadlines())
+    located = locate_environment(name_or_path)
+    assignment = Assignment(settings, load_config(config_path), located, deadlines or Deadlines())
     board = Board(total_steps=assignment.run.env.total_steps)
     async with attended(settings, board, ending.settle) as attendant:
         try:
@@ -68,18 +70,19 @@ async def _serve(assignment: Assignment, board: Board, attendant: Attendant, end
     surroundings.set_env_vars([settings.api_url, settings.inference_url], run.env.tokenizer_name)
     wandb_relay.install(board.metrics)
     # atroposlib comes in with these imports: only now that the relay stands where `import wandb` finds it.
-    environment_file = Path(assignment.name_or_path) if is_path(assignment.name_or_path) else None
-    with surroundings.torch_hidden(environment_file):
+    with surroundings.torch_hidden(unless_mentioned_in=assignment.located.file):
         from tinker_atropos.environments.runner import seams
         from tinker_atropos.environments.runner.loading import load_environment
 
     surroundings.quieten_atroposlib()
-    loaded = load_environment(assignment.name_or_path)
+    loaded = load_environment(assignment.located)
     rollouts = Rollouts(board, attendant, ending, loaded.source, assignment.deadlines)
     env = loaded.build(run, settings)
     seams.widen_retries()
     seams.replace_env_manager(rollouts.serve)
-    seams.wire(env, loaded.source, board.tally, settings.api_url, ending.settle)
+    seams.Seams(
+        env, loaded.source, board.tally, GroupSender(settings.api_url, board.tally, ending.settle), ending.settle
+    )
     await _finish(env, rollouts, ending, loaded.source, assignment.deadlines)
 
 
@@ -98,6 +101,8 @@ async def _finish(env: Any, rollouts: Rollouts, ending: Ending, source: Path, de
     task = asyncio.create_task(manage(), name="env_manager")
     await asyncio.wait({task, ending.settled}, return_when=asyncio.FIRST_COMPLETED)
     await asyncio.wait({task}, timeout=deadlines.evaluation + LINGER_SECONDS)
+    if ending.settled.done():
+        ending.settled.result()  # raises why the environment had to give up
     if not task.done():
         logger.warning("the run is over and the environment's env_manager does not return: leaving it")
         return

@@ -1,4 +1,4 @@
-"""From a name or a path to an environment class."""
+"""From a file to a configured instance of the environment in it."""
 
 import importlib
 import importlib.util
@@ -12,10 +12,10 @@ from typing import Any
 
 from atroposlib.envs.base import BaseEnv
 
-from tinker_atropos.config import RunConfig, nearest
-from tinker_atropos.environments.discovery import BUNDLED_FOLDER, discover_bundled, is_path
+from tinker_atropos.config import RunConfig
 from tinker_atropos.environments.runner.configuring import configure
 from tinker_atropos.environments.runner.failures import environment_failed
+from tinker_atropos.environments.runner.locating import LocatedEnvironment
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.settings import Settings
 
@@ -40,39 +40,20 @@ class LoadedEnvironment:
             raise environment_failed("while it was built", error, self.source) from error
 
 
-def load_environment(name_or_path: str) -> LoadedEnvironment:
-    """Import an environment: a bundled one by name, or the only one in a Python file.
+def load_environment(located: LocatedEnvironment) -> LoadedEnvironment:
+    """Import an environment.
 
-    Raises ConfigError when there is no such environment, EnvironmentLostError when its file cannot be imported.
+    Raises ConfigError when the file does not hold exactly one, EnvironmentLostError when it cannot be imported.
     """
-    if is_path(name_or_path):
-        return _load_file(Path(name_or_path).resolve())
-    return _load_bundled(name_or_path)
-
-
-def _load_bundled(name: str) -> LoadedEnvironment:
-    environments = {found.name: found for found in discover_bundled().environments}
-    if name not in environments:
-        raise ConfigError(
-            f"there is no environment {name!r}{nearest(name, environments)} (available: {', '.join(environments)}; "
-            f"a path of a Python file works too)"
-        )
-    found = environments[name]
-    source = BUNDLED_FOLDER.parent / found.file_path
-    module = importlib.import_module(".".join(["tinker_atropos", *Path(found.file_path).with_suffix("").parts]))
-    return LoadedEnvironment(getattr(module, found.class_name), source)
-
-
-def _load_file(path: Path) -> LoadedEnvironment:
-    if not path.is_file():
-        raise ConfigError(f"there is no environment file {path}")
-    classes = _environment_classes(_import_file(path))
+    if located.module is not None and located.class_name is not None:
+        return LoadedEnvironment(getattr(importlib.import_module(located.module), located.class_name), located.file)
+    classes = _environment_classes(_import_file(located.file))
     if len(classes) != 1:
         found = ", ".join(each.__name__ for each in classes) or "none"
         raise ConfigError(
-            f"{path.name} must define exactly one environment, a class derived from BaseEnv; it has {found}"
+            f"{located.file.name} must define exactly one environment, a class derived from BaseEnv; it has {found}"
         )
-    return LoadedEnvironment(classes[0], path)
+    return LoadedEnvironment(classes[0], located.file)
 
 
 def _import_file(path: Path) -> ModuleType:
@@ -80,7 +61,7 @@ def _import_file(path: Path) -> ModuleType:
     sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise ConfigError(f"{path} cannot be imported as Python")
+        raise ConfigError(f"{path} cannot be imported as Python: its name must end with .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     try:

@@ -1,6 +1,5 @@
 """Where the runner takes part in the life of an environment it did not write: each seam with its reason."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -33,51 +32,52 @@ def replace_env_manager(serve: Callable[[Any], Awaitable[None]]) -> None:
     BaseEnv.env_manager = env_manager
 
 
-def wire(env: Any, source: Path, tally: Tally, api_url: str, give_up: Callable[[EnvironmentLostError], None]) -> None:
-    """Count what the environment does, and deliver its groups.
+class Seams:
+    """Counts what one environment does, and delivers its groups.
 
     The methods are replaced on the instance, so that an author's overrides and their `super()` stay as written.
     """
-    sender = GroupSender(api_url, tally, give_up)
-    collect, handle = env.collect_trajectories, env.handle_send_to_api
 
-    async def counted_collect(item: Any) -> Any:
+    def __init__(
+        self, env: Any, source: Path, tally: Tally, sender: GroupSender, give_up: Callable[[EnvironmentLostError], None]
+    ) -> None:
+        self._env, self._source, self._tally, self._sender = env, source, tally, sender
+        self._give_up = give_up
+        self._collect, self._handle = env.collect_trajectories, env.handle_send_to_api
+        env.collect_trajectories = self.collect
+        env.handle_send_to_api = self.handle
+        env._send_scored_data_to_api = self.send  # noqa: SLF001 -- the one place through which groups leave
+
+    async def collect(self, item: Any) -> Any:
         """BaseEnv logs and forgets what a rollout raises: remember it, and end when nothing else happens."""
         try:
-            collected = await collect(item)
+            collected = await self._collect(item)
         except SystemExit as error:
-            give_up(environment_failed("in a rollout", error, source))
+            self._give_up(environment_failed("in a rollout", error, self._source))
             return None, []
         except Exception as error:  # noqa: BLE001 -- the author's code, and BaseEnv would swallow it
-            note_failure(describe(error, source), environment_failed("in every rollout", error, source))
+            self._note_failure(
+                describe(error, self._source), environment_failed("in every rollout", error, self._source)
+            )
             return None, []
         if collected[0] is None:
             nothing = "collect_trajectories returned no group"
-            note_failure(nothing, EnvironmentLostError(f"the environment makes no groups: {nothing}"))
+            self._note_failure(nothing, EnvironmentLostError(f"the environment makes no groups: {nothing}"))
         else:
-            tally.collected()
+            self._tally.collected()
         return collected
 
-    def note_failure(reason: str, error: EnvironmentLostError) -> None:
-        tally.failed(reason)
-        if tally.hopeless:
-            give_up(error)
+    def _note_failure(self, reason: str, error: EnvironmentLostError) -> None:
+        self._tally.failed(reason)
+        if self._tally.hopeless:
+            self._give_up(error)
 
-    async def counted_handle(scored: Any, *args: Any, **kwargs: Any) -> Any:
-        """See the rewards before atroposlib drops groups whose rewards are equal."""
+    async def handle(self, scored: Any, *args: Any, **kwargs: Any) -> Any:
+        """See the rewards before BaseEnv drops groups whose rewards are equal."""
         for group in scored if isinstance(scored, list) else [scored]:
             if group is not None:
-                tally.scored(group["scores"])
-        return await handle(scored, *args, **kwargs)
+                self._tally.scored(group["scores"])
+        return await self._handle(scored, *args, **kwargs)
 
-    async def send(scored: Any) -> None:
-        await sender.send(env, scored)
-
-    env.collect_trajectories = counted_collect
-    env.handle_send_to_api = counted_handle
-    env._send_scored_data_to_api = send  # noqa: SLF001 -- the one place through which groups leave
-    env.setup_wandb = _nothing  # the relay needs no set-up, and there is no project to wait for
-
-
-async def _nothing() -> None:
-    await asyncio.sleep(0)
+    async def send(self, scored: Any) -> None:
+        await self._sender.send(self._env, scored)

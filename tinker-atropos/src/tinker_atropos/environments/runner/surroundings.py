@@ -14,7 +14,7 @@ from tinker_atropos.bundled import resolve_tokenizer
 TORCH_USERS = ("torch", "transformers")
 REPEAT_SECONDS = 60.0
 MAX_REMEMBERED = 1_000
-NOISY_LOGGERS = ("atroposlib", "httpx", "openai")
+NOISY_LOGGERS = ("atroposlib", "httpx", "httpx2", "openai")
 
 
 def set_env_vars(urls: Iterable[str], tokenizer_name: str, environ: MutableMapping[str, str] = os.environ) -> None:
@@ -28,11 +28,12 @@ def set_env_vars(urls: Iterable[str], tokenizer_name: str, environ: MutableMappi
 
 
 @contextlib.contextmanager
-def torch_hidden(environment_file: Path | None) -> Iterator[None]:
+def torch_hidden(unless_mentioned_in: Path) -> Iterator[None]:
     """Spare a process the import of torch, which transformers does wherever torch is installed: seconds of CPU, beside
     a trainer that needs them. An environment file that speaks of torch or transformers is not disturbed.
     """
-    if "torch" in sys.modules or (environment_file is not None and _mentions(environment_file, TORCH_USERS)):
+    source = unless_mentioned_in.read_text(encoding="utf-8", errors="replace")
+    if "torch" in sys.modules or any(user in source for user in TORCH_USERS):
         yield
         return
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # it would say that torch is missing
@@ -41,14 +42,6 @@ def torch_hidden(environment_file: Path | None) -> Iterator[None]:
         yield
     finally:
         del sys.modules["torch"]
-
-
-def _mentions(file: Path, words: Iterable[str]) -> bool:
-    try:
-        text = file.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False  # whoever loads it says so
-    return any(word in text for word in words)
 
 
 def quieten() -> None:

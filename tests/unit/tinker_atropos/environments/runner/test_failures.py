@@ -1,0 +1,63 @@
+from pathlib import Path
+
+import pytest
+from tenacity import AsyncRetrying, RetryError, stop_after_attempt
+
+from tinker_atropos.environments.runner.failures import MAX_MESSAGE, describe, environment_failed
+
+HERE = Path(__file__)
+
+
+def raised(error):
+    with pytest.raises(type(error)) as caught:
+        raise error
+    return caught.value
+
+
+def line_of(error):
+    return error.__traceback__.tb_lineno
+
+
+def test_class_message_and_place():
+    error = raised(ValueError("no data\nsecond line"))
+    assert describe(error, HERE) == f"ValueError: no data (test_failures.py, line {line_of(error)}, in raised)"
+
+
+CASES = {
+    "no message": (LookupError(), "LookupError ("),
+    "a long message": (ValueError("x" * 1000), f"ValueError: {'x' * MAX_MESSAGE} ("),
+    "sys.exit": (SystemExit(0), "it called sys.exit(0) ("),
+}
+
+
+@pytest.mark.parametrize(("error", "start"), CASES.values(), ids=CASES)
+def test_description_of(error, start):
+    assert describe(raised(error), HERE).startswith(start)
+
+
+def test_place_is_in_the_environments_own_file_also_when_a_library_raised():
+    with pytest.raises(OSError, match="nowhere") as caught:
+        Path("/nowhere/at/all").read_text()
+    assert "(test_failures.py, line" in describe(caught.value, HERE)
+    assert "(pathlib.py, line" in describe(caught.value, Path("/elsewhere.py"))
+
+
+def test_syntax_error_is_placed_where_it_is():
+    with pytest.raises(SyntaxError) as caught:
+        compile("x = (", "/somewhere/mine.py", "exec")
+    assert describe(caught.value, HERE) == "SyntaxError: '(' was never closed (mine.py, line 1)"
+
+
+async def test_retries_are_seen_through():
+    async def fail():
+        raise KeyError("reward")
+
+    with pytest.raises(RetryError) as caught:
+        await AsyncRetrying(stop=stop_after_attempt(2))(fail)
+    assert describe(caught.value, HERE).startswith("KeyError: 'reward' (test_failures.py, line")
+
+
+def test_sentence_says_when():
+    error = environment_failed("while setting up", raised(ValueError("no data")), HERE)
+    assert str(error).startswith("the environment failed while setting up: ValueError: no data (")
+    assert error.exit_code == 1

@@ -1,0 +1,206 @@
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tinker_atropos.environments.discovery import discover, discover_bundled
+
+
+@pytest.fixture
+def folder(tmp_path):
+    def write(**files):
+        for name, text in files.items():
+            path = tmp_path / f"{name.replace('__', '/')}.py"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        return tmp_path
+
+    return write
+
+
+def one(discovery):
+    assert discovery.warnings == []
+    (environment,) = discovery.environments
+    return environment
+
+
+def defaults(environment):
+    return {field.name: field.default for field in environment.fields}
+
+
+def test_bundled_environment():
+    environment = next(each for each in discover_bundled().environments if each.name == "sort_digits")
+    assert environment.class_name == "SortDigits"
+    assert environment.file_path == "environments/sort_digits.py"
+    assert environment.description.startswith("Sort four digits")
+    fields = {field.name: field for field in environment.fields}
+    assert fields["tokenizer_name"].default == "bundled"  # from config_init
+    assert fields["eval_items"].default == 250  # from our config class
+    assert fields["worker_timeout"].default == 600  # from atroposlib's
+    assert fields["group_size"].type == "int"
+    assert fields["group_size"].description == "How many responses are grouped together for scoring"
+    assert fields["eval_handling"].default == "STOP_TRAIN"
+    assert fields["wandb_name"].type == "str | None"
+
+
+def test_nothing_is_imported(folder):
+    before = set(sys.modules)
+    found = discover(
+        folder(
+            boom="from atroposlib.envs.base import BaseEnv\nclass Boom(BaseEnv):\n    x = 1 / 0\nraise SystemExit(3)"
+        )
+    )
+    assert one(found).class_name == "Boom"
+    assert set(sys.modules) - before == set()
+
+
+NAMES = {
+    "the class attribute": ('name = "mine"', "mine"),
+    "an annotated attribute": ('name: str = "mine"', "mine"),
+    "a constant": ("name = NAME", "constant"),
+    "the file, without a name": ("pass", "env"),
+    "the file, for a computed name": ('name = "a" + "b"', "env"),
+    "the file, for no string": ("name = 3", "env"),
+}
+
+
+@pytest.mark.parametrize(("body", "name"), NAMES.values(), ids=NAMES)
+def test_name_comes_from(folder, body, name):
+    text = f'from atroposlib.envs.base import BaseEnv\nNAME = "constant"\nclass E(BaseEnv):\n    {body}\n'
+    assert one(discover(folder(env=text))).name == name
+
+
+ANCESTRIES = {
+    "directly": {"env": "from atroposlib.envs.base import BaseEnv\nclass E(BaseEnv): ..."},
+    "through a module": {"env": "from atroposlib.envs import base\nclass E(base.BaseEnv): ..."},
+    "through a dotted module": {"env": "import atroposlib.envs.base\nclass E(atroposlib.envs.base.BaseEnv): ..."},
+    "under another name": {"env": "from atroposlib.envs.base import BaseEnv as Base\nclass E(Base): ..."},
+    "through our base class": {
+        "env": "from tinker_atropos.environments.base import Environment\nclass E(Environment[int]): ..."
+    },
+    "through a base of the folder": {
+        "base": "from abc import ABC\nfrom atroposlib.envs.base import BaseEnv\nclass Mine(BaseEnv, ABC): ...",
+        "env": "from base import Mine\nclass E(Mine): ...",
+    },
+    "through a relative import": {
+        "base": "from abc import ABC\nfrom atroposlib.envs.base import BaseEnv\nclass Mine(BaseEnv, ABC): ...",
+        "env": "from .base import Mine\nclass E(Mine): ...",
+    },
+    "through a folder and a package name": {
+        "lib__agents": "from abc import ABC\nfrom atroposlib.envs.base import BaseEnv\nclass Agent(BaseEnv, ABC): ...",
+        "env": "from environments.lib.agents import Agent\nclass E(Agent): ...",
+    },
+    "in a package that is not installed": {"env": "from elsewhere import BaseEnv\nclass E(BaseEnv): ..."},
+}
+
+
+@pytest.mark.parametrize("files", ANCESTRIES.values(), ids=ANCESTRIES)
+def test_ancestry_is_found(folder, files):
+    assert one(discover(folder(**files))).class_name == "E"
+
+
+NO_ENVIRONMENTS = {
+    "a class of its own": {"env": "class E: ..."},
+    "a base for others": {
+        "env": "from abc import ABC\nfrom atroposlib.envs.base import BaseEnv\nclass E(BaseEnv, ABC): ..."
+    },
+    "a file with an underscore": {"_env": "from atroposlib.envs.base import BaseEnv\nclass E(BaseEnv): ..."},
+    "a folder with an underscore": {"_lib__env": "from atroposlib.envs.base import BaseEnv\nclass E(BaseEnv): ..."},
+    "a circle": {"a": "from b import B\nclass A(B): ...", "b": "from a import A\nclass B(A): ..."},
+    "a circle of names": {"a": "from b import X\nclass A(X): ...", "b": "from a import X"},
+    "a class that is its own base": {"a": "class A(A): ..."},
+}
+
+
+@pytest.mark.parametrize("files", NO_ENVIRONMENTS.values(), ids=NO_ENVIRONMENTS)
+def test_no_environment_is_found_in(folder, files):
+    found = discover(folder(**files))
+    assert found.environments == []
+    assert found.warnings == []
+
+
+CONFIG_FILE = """
+from enum import Enum
+from typing import ClassVar
+from pydantic import Field
+from atroposlib.envs.base import BaseEnv, BaseEnvConfig
+
+LIMIT = 7
+
+class Colour(Enum):
+    RED = "red"
+
+class Config(BaseEnvConfig):
+    plain: int = 3
+    described: str = Field("x", description="says so")
+    made: list[str] = Field(default_factory=list)
+    constant: int = LIMIT
+    colour: Colour = Colour.RED
+    computed: float = 1.0 + LIMIT
+    required: int
+    group_size: int = 16
+    hidden: ClassVar[int] = 1
+    _private: int = 2
+
+class E(BaseEnv):
+    env_config_cls = Config
+
+    @classmethod
+    def config_init(cls):
+        return Config(plain=4, described=LIMIT, total_steps=12, computed=LIMIT + 1, required=-5), []
+"""
+
+
+def test_fields_and_their_defaults(folder):
+    environment = one(discover(folder(env=CONFIG_FILE)))
+    found = defaults(environment)
+    assert found["plain"] == 4
+    assert found["described"] == 7
+    assert found["made"] == []
+    assert found["constant"] == 7
+    assert found["colour"] == "red"
+    assert found["computed"] is None
+    assert found["required"] == -5
+    assert found["group_size"] == 16
+    assert found["total_steps"] == 12
+    assert "hidden" not in found
+    assert "_private" not in found
+    fields = {field.name: field for field in environment.fields}
+    assert fields["described"].description == "says so"
+    assert fields["group_size"].description == "How many responses are grouped together for scoring"
+
+
+def test_broken_file_is_a_warning_beside_the_others(folder):
+    found = discover(folder(good="from atroposlib.envs.base import BaseEnv\nclass E(BaseEnv): ...", bad="def f(:"))
+    assert [each.name for each in found.environments] == ["good"]
+    assert len(found.warnings) == 1
+    assert found.warnings[0].startswith("bad.py cannot be read: ")
+
+
+ODD_LINES = st.sampled_from(
+    [
+        "from atroposlib.envs.base import BaseEnv, BaseEnvConfig",
+        "from atroposlib.envs.base import *",
+        "from . import x as BaseEnv",
+        "class E(BaseEnv): ...",
+        "class E(BaseEnv, metaclass=M): name = name",
+        "class C(BaseEnvConfig): x: int = Field(*a, **k)",
+        "class E(BaseEnv): env_config_cls = C",
+        "class E(f(BaseEnv)[0].x): config_init = 3",
+        "A = B = A",
+        "x: int = x",
+        "def f(:",
+        "\x00",
+        "﻿",
+    ]
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.one_of(st.text(), st.lists(ODD_LINES).map("\n".join)))
+def test_any_text_is_read_or_warned_of(tmp_path_factory, text):
+    folder = tmp_path_factory.mktemp("odd")
+    (folder / "odd.py").write_bytes(text.encode("utf-8", "surrogatepass"))
+    found = discover(folder)
+    assert len(found.warnings) <= 1

@@ -1,0 +1,36 @@
+"""The bundled environment's rules, without a run around them."""
+
+import random
+
+import pytest
+
+from tinker_atropos import digits
+from tinker_atropos.environments.base import _endless
+from tinker_atropos.environments.sort_digits import SortDigits
+
+SCORES = [("1234", 1.0), ("1243", 0.0), ("1234 ", 0.0), ("", 0.0), ("12345", 0.0)]
+
+
+@pytest.fixture
+def environment():
+    return object.__new__(SortDigits)  # its rules need none of what BaseEnv connects to
+
+
+@pytest.mark.parametrize(("completion", "score"), SCORES)
+def test_only_the_sorted_digits_are_rewarded(environment, completion, score):
+    assert environment.score((4, 1, 3, 2), completion) == score
+
+
+def test_prompt(environment):
+    assert environment.prompt((4, 1, 3, 2)) == [{"role": "user", "content": "sort 4 1 3 2"}]
+
+
+def test_what_is_judged_is_never_trained(environment):
+    assert not set(environment.training_items()) & set(environment.held_out_items())
+    assert set(environment.held_out_items()) == set(digits.split().held_out)
+
+
+def test_every_item_comes_once_before_any_comes_twice():
+    items = _endless([1, 2, 3], random.Random(0))
+    drawn = [next(items) for _ in range(9)]
+    assert [sorted(drawn[start : start + 3]) for start in (0, 3, 6)] == [[1, 2, 3]] * 3
