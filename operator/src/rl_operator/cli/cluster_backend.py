@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rl_operator.cluster.client import ClusterClient
+from rl_operator.cluster.connection import ConnectionSettingsError
 from rl_operator.cluster.context import cluster_context
 from rl_operator.cluster.resources import EVENTS, PODS, RUNS, RUNTIMES
-from rl_operator.errors import GoneError
+from rl_operator.errors import BackEndUnreachableError, GoneError
 
 if TYPE_CHECKING:
     from rl_operator.api.catalogue import Catalogue
@@ -25,7 +26,7 @@ class ClusterBackEnd:
 
     def __init__(self, runner: asyncio.Runner, client: ClusterClient, context: str, *, asked: bool) -> None:
         found = cluster_context(context)
-        self.label = f"cluster {found.name}"
+        self.label = f"cluster:{found.name}"
         self.flags = f" --context {context}" if asked else ""
         self.namespace = found.namespace
         self._runner = runner
@@ -33,9 +34,12 @@ class ClusterBackEnd:
 
     @classmethod
     def open(cls, context: str) -> Self:
-        """Raises ConnectionSettingsError; nothing is called yet."""
+        """Nothing is called yet. Raises BackEndUnreachableError when the kubeconfig cannot be used."""
         runner = asyncio.Runner()
-        client = runner.run(ClusterClient.connect(context=context))
+        try:
+            client = runner.run(ClusterClient.connect(context=context))
+        except ConnectionSettingsError as error:
+            raise BackEndUnreachableError(str(error)) from error
 
         def close() -> None:
             runner.run(client.__aexit__())

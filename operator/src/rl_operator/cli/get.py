@@ -50,7 +50,7 @@ def describe(run: Manifest, backend: BackEnd, *, wide: bool) -> Iterator[str]:
         low, high = metrics.eval_percent_correct_low, metrics.eval_percent_correct_high
         yield f"  held-out    {interval(metrics.eval_percent_correct, low, high)}"
     if status.start_time:
-        yield f"  running for {age(status.start_time, status.completion_time)}"
+        yield f"  {'took' if status.finished else 'running for':<11} {age(status.start_time, status.completion_time)}"
     for container in status.containers:
         end = f", exit code {container.exit_code}" if container.exit_code is not None else ""
         reason = f" ({container.reason})" if container.reason else ""

@@ -29,7 +29,7 @@ class LocalBackEnd:
     poll_seconds = 0.2
 
     def __init__(self, layout: Layout, flags: str) -> None:
-        self.label = f"local ({_short(layout.root)})"
+        self.label = f"local:{_short(layout.root)}"
         self.flags = flags
         self._layout = layout
         self._store = Store(layout)

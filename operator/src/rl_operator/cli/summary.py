@@ -33,9 +33,13 @@ def _success(run: "TrainingRun", backend: BackEnd) -> Iterator[str]:
         yield f"  weights    {status.weights.sampler_path}   (to sample from)"
         yield f"             {status.weights.state_path}   (to train on from)"
     yield "Next:"
-    yield f"  rlctl results {name}{backend.flags}             these figures and paths again; -o json for programs"
-    yield f"  rlctl logs {name} -c environment{backend.flags} what the environment said"
-    yield f"  rlctl environments{backend.flags}               what else can be trained"
+    commands = {
+        f"rlctl results {name}{backend.flags}": "these figures and paths again; -o json for programs",
+        f"rlctl logs {name} -c environment{backend.flags}": "what the environment said",
+        f"rlctl environments{backend.flags}": "what else can be trained",
+    }
+    width = max(map(len, commands))
+    yield from (f"  {command:<{width}}   {purpose}" for command, purpose in commands.items())
 
 
 def _no_success(run: "TrainingRun", backend: BackEnd) -> Iterator[str]:

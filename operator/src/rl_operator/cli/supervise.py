@@ -49,6 +49,7 @@ class Supervisor:
         self._kubelet = kubelet
         self._world = world
         self._changed = changed
+        self._seen = self._version()
 
     async def run(self, lock: FileLock, ended: asyncio.Event) -> None:
         """Until there is nothing left to do (the lock is given back then) or `ended` is set."""
@@ -56,10 +57,10 @@ class Supervisor:
         try:
             while not ended.is_set():
                 self._changed.clear()
-                seen = self._version()
+                self._seen = self._version()
                 delay = await self._reconcile()
                 self._kubelet.sync(pods_of(self._store, self._key))
-                if delay is None and self._settled() and self._retire(seen, lock):
+                if delay is None and self._settled() and self._retire(lock):
                     return
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), delay)
@@ -77,11 +78,10 @@ class Supervisor:
             return TROUBLE_SECONDS
 
     async def _look_for_writes(self) -> None:
-        seen = self._version()
+        """Also our own writes are looked at: what a reconcile wrote may be what the next one acts on."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            if (version := self._version()) != seen:
-                seen = version
+            if self._version() != self._seen:
                 self._changed.set()
 
     def _settled(self) -> bool:
@@ -89,10 +89,10 @@ class Supervisor:
         pods = pods_of(self._store, self._key)
         return not self._kubelet.busy and not any(KUBELET_FINALIZER in p["metadata"]["finalizers"] for p in pods)
 
-    def _retire(self, seen: tuple[int, int] | None, lock: FileLock) -> bool:
+    def _retire(self, lock: FileLock) -> bool:
         """Give the lock back unless somebody wrote meanwhile: whoever writes after this starts a new supervisor."""
         with self._store.exclusive():
-            if self._version() != seen:
+            if self._version() != self._seen:
                 return False
             lock.give_back()
             return True
@@ -106,6 +106,7 @@ async def supervise(layout: Layout, key: Key, caller: Mapping[str, str]) -> None
     lock = FileLock(layout.supervisor_lock(*key))
     if not lock.take():
         return
+    lock.sign(os.getpid())
     store, changed, ended = Store(layout), asyncio.Event(), asyncio.Event()
 
     def end() -> None:

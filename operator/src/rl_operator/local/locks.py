@@ -31,6 +31,11 @@ class FileLock:
         self._descriptor = descriptor
         return True
 
+    def sign(self, pid: int) -> None:
+        """Say in the file whose process holds it: for people, and for who must end it."""
+        os.ftruncate(self.descriptor, 0)
+        os.pwrite(self.descriptor, f"{pid}\n".encode(), 0)
+
     @property
     def descriptor(self) -> int:
         """To be inherited by a process that shall hold the lock while it lives."""
@@ -69,6 +74,12 @@ def is_held(path: Path) -> bool:
         return True
     lock.give_back()
     return False
+
+
+def holder(path: Path) -> int | None:
+    """The process id of who holds a signed lock; None: nobody does."""
+    signature = path.read_text().strip() if is_held(path) else ""
+    return int(signature) if signature else None
 
 
 def _open(path: Path) -> int:

@@ -77,7 +77,7 @@ class TinkerService:
         arguments = ("tinker-service", "--model", "bundled", "--data", self._folder / "data", "--port", "0")
         files = ("--port-file", self._port_file, "--key-file", self._key_file, "--idle-exit", str(IDLE_EXIT_SECONDS))
         with self._log.open("ab") as log:
-            subprocess.Popen(  # noqa: S603 -- our own program
+            process = subprocess.Popen(  # noqa: S603 -- our own program
                 [program, *map(str, (*arguments, *files))],
                 env=passed_on(self._caller),
                 stdin=subprocess.DEVNULL,
@@ -87,6 +87,7 @@ class TinkerService:
                 start_new_session=True,
                 pass_fds=(lock.descriptor,),
             )
+        lock.sign(process.pid)
         lock.give_back()  # our copy; the process keeps its own
 
     def _address(self) -> ServiceAddress | None:

@@ -1,0 +1,105 @@
+"""Runs whose containers are scripts: the real supervisor and reconcile, without a model.
+
+What was frozen is what runs: a run that has started and whose ConfigMap holds a pod template is carried on with it.
+"""
+
+import json
+import sys
+from typing import Any
+
+from rl_operator.local.store import Store
+from rl_operator.status.observation import format_time, parse_time
+
+OPS = """
+import http.server, json, os, signal, sys, threading, time
+def result(outcome, **fields):
+    path = os.environ["RL_RESULT_FILE"]
+    document = {"schema": 1, "outcome": outcome, "attempt": int(os.environ["RL_ATTEMPT"]), "stepsTrained": 3,
+                "totalSteps": 3, "statePath": "tinker://s/weights/3", "samplerPath": "tinker://s/sampler_weights/3"}
+    open(path, "w").write(json.dumps(document | fields))
+class Ops(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps({"phase": "training", "step": 3, "totalSteps": 3}).encode())
+    def log_message(self, *_):
+        pass
+def serve():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["RL_OPS_PORT"])), Ops)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+def on_sigterm(*_):
+    if os.environ.get("RL_RESULT_FILE"):
+        result("stopped")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, on_sigterm)
+"""
+
+WORKS_ON = "serve(); print('working', flush=True); time.sleep(60)"
+SUCCEEDS = "serve(); print('trained', flush=True); result('succeeded')"
+LEAVES = "serve(); print('left', flush=True)"
+SILENT = "print('silent', flush=True); time.sleep(60)"
+
+
+def start_scripted(store: Store, name: str, *, trainer: str, environment: str = WORKS_ON, **spec: Any) -> None:
+    """Put a started run into the store; whoever looks at it next starts its supervisor."""
+    run = store.create(
+        {
+            "apiVersion": "rl-operator.dev/v1alpha1",
+            "kind": "RLTrainingRun",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"environment": "sort_digits", "runtime": "default", **spec},
+        }
+    )
+    uid = run["metadata"]["uid"]
+    owner = {"kind": "RLTrainingRun", "name": name, "uid": uid, "controller": True}
+    template = _template(name, uid, owner, trainer, environment)
+    store.create(
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": f"{name}-config", "namespace": "default", "ownerReferences": [owner]},
+            "data": {"config.yaml": "{}", "pod.json": json.dumps(template)},
+        }
+    )
+    started = {
+        "observedGeneration": 1,
+        "phase": "Starting",
+        "startTime": format_time(parse_time(run["metadata"]["creationTimestamp"])),
+        "attempt": 1,
+        "podName": f"{name}-{uid[:5]}-1",
+        "configMapName": f"{name}-config",
+        "configHash": "config",
+    }
+    store.update("RLTrainingRun", "default", name, lambda manifest: manifest.update(status=started))
+
+
+def _template(name: str, uid: str, owner: dict[str, Any], trainer: str, environment: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "generateName": f"{name}-{uid[:5]}-",
+            "namespace": "default",
+            "labels": {"rl-operator.dev/run": name},
+            "finalizers": ["rl-operator.dev/result"],
+            "ownerReferences": [owner],
+        },
+        "spec": {
+            "terminationGracePeriodSeconds": 5,
+            "initContainers": [_container("api", 8003, WORKS_ON) | {"restartPolicy": "Always"}],
+            "containers": [_container("trainer", 8002, trainer), _container("environment", 8004, environment)],
+        },
+    }
+
+
+def _container(name: str, port: int, code: str) -> dict[str, Any]:
+    probe = {"httpGet": {"path": "/healthz", "port": port}, "periodSeconds": 1, "failureThreshold": 30}
+    result_file = [{"name": "RL_RESULT_FILE", "value": "/dev/termination-log"}] if name == "trainer" else []
+    return {
+        "name": name,
+        "image": "none",
+        "command": [sys.executable, "-c", OPS + code],
+        "env": result_file,
+        "readinessProbe": probe,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    } | ({"startupProbe": probe} if name == "api" else {})
