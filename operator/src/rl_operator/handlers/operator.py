@@ -105,6 +105,7 @@ class Operator:
             clusterwide=self._namespace is None,
             namespaces=[self._namespace] if self._namespace else [],
             liveness_endpoint=probe,
+            identity=MANAGER,  # kopf's default asks for the user's name, which an unprivileged uid does not have
         )
 
     async def _resync(self) -> None:
