@@ -169,7 +169,8 @@ class Run:
             await self.client.post("/rl/progress", json={"steps_trained": step, "training_done": done, "reason": None})
 
     async def restart_api(self) -> None:
-        await self.api.kill()
+        self.api.handle.terminate()
+        assert await self.api.ends() == 0
         self.api = await start_api(self.folder, self.api_url)
         await self.api_answers()
 

@@ -205,7 +205,7 @@ async def test_lost_trainer_ends_the_environment_in_order_and_without_an_evaluat
     await run.beat("failed", "out of memory")
     assert await environment.ends() == 0, environment.output
     assert [record["step"] for record in await evaluations(run)] == [0]
-    assert "trainer_state='failed', reason='out of memory'" in environment.output
+    assert "the run is over: the trainer is failed: out of memory" in environment.output
 
 
 async def test_environment_survives_a_restart_of_the_trajectory_api(run):

@@ -61,7 +61,6 @@ async def run_environment(
         else:
             exit_within(LINGER_SECONDS, ExitCode.DONE, "the run is over; what the environment left behind did not end")
             await attendant.conclude("done")
-            logger.info("the run is over: %s", attendant.answer)
 
 
 async def _serve(assignment: Assignment, board: Board, attendant: Attendant, ending: Ending) -> None:

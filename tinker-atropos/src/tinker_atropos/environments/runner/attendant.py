@@ -46,6 +46,12 @@ class LeaseAnswer:
         """Over because everything is trained, and not because the trainer is gone."""
         return self.run_over and self.trainer_state in ("starting", "working", "done")
 
+    @property
+    def why(self) -> str:
+        if self.training_done:
+            return "training is done"
+        return f"the trainer is {self.trainer_state}" + (f": {self.reason}" if self.reason else "")
+
 
 class Attendant:
     """Started with `attended`. `answer` is what the last heartbeat brought."""

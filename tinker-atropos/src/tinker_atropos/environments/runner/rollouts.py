@@ -62,6 +62,7 @@ class Rollouts:
             if ended.done() and not ended.cancelled():
                 ended.result()  # raises what went wrong
         answer = self._attendant.answer
+        logger.info("the run is over: %s", answer.why if answer else "the trajectory API is silent")
         if self._board.lease_state == "working" and answer is not None and answer.training_done:
             await self._evaluate(env, self._board.total_steps)
         self.finished = True
@@ -134,7 +135,8 @@ class Rollouts:
             logger.warning("the evaluation at step %d failed: %s", step, describe(error, self._source))
         else:
             self._board.metrics.put(metrics, step, "evaluation")
-            logger.info("evaluation at step %d: %s", step, metrics or "the environment reports no " + EVAL_METRIC)
+            shown = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+            logger.info("evaluation at step %d: %s", step, shown or f"the environment reports no {EVAL_METRIC}")
 
     async def _measure(self, env: Any) -> dict[str, float]:
         """Our base class returns counts. Others hand their result to `wandb_log`, the next time that it is called."""
