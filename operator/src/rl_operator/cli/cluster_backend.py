@@ -101,10 +101,9 @@ class ClusterBackEnd:
         return bundled_catalogue()
 
     def _list(self, path: str, params: Mapping[str, str | int]) -> list[Manifest]:
-        async def collect() -> list[Manifest]:
-            return [item async for page in self._client.pages(path, params) for item in page["items"]]
-
-        return self._wait(collect())
+        items: list[Manifest] = []
+        self._wait(self._client.each(path, params, items.append))
+        return items
 
     def _wait(self, call: Coroutine[Any, Any, Answer]) -> Answer:
         return self._runner.run(call)

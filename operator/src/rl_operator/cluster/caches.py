@@ -5,7 +5,7 @@ from typing import Any
 
 from rl_operator.api.loading import parse_run, parse_runtime
 from rl_operator.api.names import RUN_LABEL
-from rl_operator.api.run import RunSpec, RunStatus, TrainingRun
+from rl_operator.api.run import TERMINAL_PHASES, Phase, RunSpec, RunStatus, TrainingRun
 from rl_operator.api.runtime import Runtime
 from rl_operator.cluster.client import ClusterClient
 from rl_operator.cluster.resources import RUNS, RUNTIMES
@@ -28,10 +28,14 @@ def project_run(document: Document) -> TrainingRun:
 
 
 def slim(run: TrainingRun) -> TrainingRun:
-    """Thousands of finished runs stay around: no reconcile reads more of them than this."""
-    bare = run.metadata.with_changes(labels={}, annotations={}, finalizers=())
-    spec = RunSpec.model_construct(_fields_set=set(), environment=run.spec.environment, runtime=run.spec.runtime)
-    return run.with_changes(metadata=bare, spec=spec, status=RunStatus.model_construct(phase=run.status.phase))
+    """Thousands of finished runs stay around: no reconcile reads more of them than this, and they share the rest."""
+    metadata = run.metadata.with_changes(labels=_EMPTY, annotations=_EMPTY, finalizers=())
+    return run.with_changes(metadata=metadata, spec=_UNREAD_SPEC, status=_ENDS[run.status.phase])
+
+
+_EMPTY: dict[str, str] = {}
+_UNREAD_SPEC = RunSpec(environment="-")
+_ENDS: dict[Phase | None, RunStatus] = {phase: RunStatus(phase=phase) for phase in TERMINAL_PHASES}
 
 
 def project_pod(document: Document) -> HeldPod:
@@ -67,10 +71,10 @@ async def list_own_kinds(client: ClusterClient, caches: Caches, namespace: str |
 
 async def _list(client: ClusterClient, path: str, store: Store[Any]) -> None:
     listed: set[Key] = set()
-    version = ""
-    async for page in client.pages(path, {}):
-        version = version or page["metadata"]["resourceVersion"]
-        for item in page["items"]:
-            listed.add(key_of(item))
-            store.put(item)
+
+    def take(document: dict[str, Any]) -> None:
+        listed.add(key_of(document))
+        store.put(document)
+
+    version = await client.each(path, {}, take)
     store.sweep(listed, int(version))

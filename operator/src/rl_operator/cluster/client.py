@@ -1,6 +1,6 @@
 """The only door to the API server: deadlines on every call, errors translated once, one pool of connections."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Literal, Self
 from urllib.parse import urlencode
 
@@ -14,7 +14,8 @@ from rl_operator.cluster.failures import failure
 from rl_operator.errors import BackEndUnreachableError
 from rl_operator.telemetry import API_CALLS
 
-PAGE_SIZE = 500
+PAGE_SIZE = 100
+"""Larger chunks cost memory that is never given back: 500 finished pods are 60 MiB while they are read."""
 WATCH_SECONDS = 290
 """The server ends a watch after this long; the client gives it ten seconds more."""
 INACTIVITY_SECONDS = 75
@@ -59,16 +60,24 @@ class ClusterClient:
         """Raises GoneError when there is no such object."""
         return await self._call("GET", path, params=params, accept=accept)
 
-    async def pages(self, path: str, params: Params, accept: str = JSON) -> AsyncIterator[dict[str, Any]]:
-        """A collection in chunks. Raises ExpiredError when listing took too long: start again."""
-        token = ""
-        while True:
-            page = await self.get(path, {**params, "limit": PAGE_SIZE, "continue": token}, accept)
-            page["items"] = page["items"] or []  # an empty list of metadata is null
-            yield page
-            token = page["metadata"].get("continue", "")
-            if not token:
-                return
+    async def each(self, path: str, params: Params, take: Callable[[dict[str, Any]], None], accept: str = JSON) -> str:
+        """Give every object of a collection to `take`; returns the list's resourceVersion.
+
+        One chunk is in memory at a time. Raises ExpiredError when listing took too long: start again.
+        """
+        query: Params = {**params, "limit": PAGE_SIZE}
+        version, token = await self._page(path, query, take, accept)
+        while token:
+            _, token = await self._page(path, {**query, "continue": token}, take, accept)
+        return version
+
+    async def _page(
+        self, path: str, params: Params, take: Callable[[dict[str, Any]], None], accept: str
+    ) -> tuple[str, str]:
+        page = await self.get(path, params, accept)
+        for document in page["items"] or ():  # an empty list of metadata is null
+            take(document)
+        return page["metadata"]["resourceVersion"], page["metadata"].get("continue", "")
 
     async def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Raises ConflictError when the name is taken."""

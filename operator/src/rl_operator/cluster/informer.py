@@ -50,6 +50,10 @@ class Informer(Generic[Value]):
         self.active_at = time.monotonic()
         """When the loop last did anything: a probe's question."""
 
+    @property
+    def what(self) -> str:
+        return self._resource.plural
+
     async def wait_synced(self) -> None:
         """Wait for the first complete list. The caller sets the deadline."""
         await self._synced.wait()
@@ -79,12 +83,12 @@ class Informer(Generic[Value]):
 
     async def _list(self) -> str:
         listed: set[Key] = set()
-        version = ""
-        async for page in self._client.pages(self._path, self._params, self._accept):
-            version = version or page["metadata"]["resourceVersion"]
-            for document in page["items"]:
-                listed.add(key_of(document))
-                self._put(document)
+
+        def take(document: dict[str, Any]) -> None:
+            listed.add(key_of(document))
+            self._put(document)
+
+        version = await self._client.each(self._path, self._params, take, self._accept)
         for record in self._store.sweep(listed, int(version)):
             self._tell(record.run)
         return version
@@ -113,9 +117,9 @@ class Informer(Generic[Value]):
             self._changed(run)
 
     def _restart(self, cause: str, failures: int) -> None:
-        WATCH_RESTARTS.labels(self._resource.plural, "error" if failures else "expired").inc()
+        WATCH_RESTARTS.labels(self.what, "error" if failures else "expired").inc()
         # Once per outage: the retries say nothing new.
-        log.log(logging.WARNING if failures == 1 else logging.DEBUG, "watch of %s: %s", self._resource.plural, cause)
+        log.log(logging.WARNING if failures == 1 else logging.DEBUG, "watch of %s: %s", self.what, cause)
 
 
 def _pause(failures: int) -> float:

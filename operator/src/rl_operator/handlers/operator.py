@@ -21,7 +21,7 @@ from rl_operator.cluster.queue import WorkQueue
 from rl_operator.cluster.resources import CONFIG_MAPS, PODS
 from rl_operator.cluster.store import Store, key_of
 from rl_operator.cluster.world import ClusterWorld
-from rl_operator.errors import OperatorError
+from rl_operator.errors import BackEndUnreachableError, OperatorError
 from rl_operator.handlers.kinds import require_kinds, with_patience
 from rl_operator.handlers.shell import build_registry
 from rl_operator.metrics.trainer import TrainerPoller
@@ -73,8 +73,10 @@ class Operator:
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT. Nothing is reconciled before all caches are complete."""
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(informer.run()) for informer in self._informers]
-            await self._fill_caches()
+            await with_patience(self._list_own_kinds, self._settings.connect_seconds)
+            # One after the other: lists that are read side by side cost memory that is never given back.
+            tasks = [await self._synced(group, informer) for informer in self._informers]
+            self._add_all(spread_seconds=0.0)
             # kopf waits for every task that began after it, and then ends it: these begin before.
             workers = [self.queue.work() for _ in range(self._settings.workers)]
             background = (*workers, self._recorder.run(), self._poller.run(), self._resync())
@@ -84,15 +86,15 @@ class Operator:
             for task in tasks:
                 task.cancel()
 
-    async def _fill_caches(self) -> None:
-        await with_patience(self._list_own_kinds, self._settings.connect_seconds)
+    async def _synced(self, group: asyncio.TaskGroup, informer: Informer[Any]) -> asyncio.Task[None]:
+        """Start an informer and wait for its first complete list."""
+        task = group.create_task(informer.run())
         try:
             async with asyncio.timeout(SYNC_SECONDS):
-                for informer in self._informers:
-                    await informer.wait_synced()
+                await informer.wait_synced()
         except TimeoutError as error:
-            raise TimeoutError(f"pods and ConfigMaps could not be listed within {SYNC_SECONDS:.0f} s") from error
-        self._add_all(spread_seconds=0.0)
+            raise BackEndUnreachableError(f"{informer.what} could not be listed within {SYNC_SECONDS:.0f} s") from error
+        return task
 
     async def _serve(self) -> None:
         settings = self._settings

@@ -31,7 +31,7 @@ def configure(settings: kopf.OperatorSettings) -> None:
     settings.peering.standalone = True
     settings.posting.enabled = False
     settings.process.ultimate_exiting_timeout = None
-    settings.queueing.idle_timeout = 1
+    settings.queueing.idle_timeout = 0.1
     settings.networking.request_timeout = 20
     settings.networking.connect_timeout = 10
     settings.networking.error_backoffs = Backoffs()

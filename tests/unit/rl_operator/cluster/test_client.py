@@ -54,11 +54,13 @@ async def test_an_answer_that_does_not_come(api: FakeApi, tmp_path: Path) -> Non
             await client.get(POD)
 
 
-async def test_pages_follow_the_token(api: FakeApi, client: ClusterClient) -> None:
-    first = {"metadata": {"resourceVersion": "5", "continue": "more"}, "items": [1]}
+async def test_a_collection_is_read_chunk_by_chunk(api: FakeApi, client: ClusterClient) -> None:
+    first = {"metadata": {"resourceVersion": "5", "continue": "more"}, "items": [{"a": 1}, {"a": 2}]}
     last = {"metadata": {"resourceVersion": "5"}, "items": None}
+    taken: list[dict[str, int]] = []
     api.answers("GET", PODS, Answer(first), Answer(last))
-    assert [page["items"] async for page in client.pages(PODS, {"labelSelector": "a=b"})] == [[1], []]
+    assert await client.each(PODS, {"labelSelector": "a=b"}, taken.append) == "5"
+    assert taken == [{"a": 1}, {"a": 2}]
     assert [r.query.get("continue") for r in api.requests] == [None, "more"]
     assert {r.query["labelSelector"] for r in api.requests} == {"a=b"}
 
