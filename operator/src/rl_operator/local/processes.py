@@ -33,7 +33,8 @@ class ContainerProcess:
     ) -> None:
         self._launch = launch
         self._process = process
-        self._pump = asyncio.create_task(_pump(output, launch.log), name=f"log of {launch.name}")
+        self._last_words = bytearray()
+        self._pump = asyncio.create_task(self._copy_output(output), name=f"log of {launch.name}")
         self._group_ended = group_ended
         self.started = datetime.now(UTC)
 
@@ -74,7 +75,7 @@ class ContainerProcess:
         return Terminated(
             exit_code=exit_code,
             reason="Error" if exit_code else "Completed",
-            message=termination_message(self._launch, failed=bool(exit_code)),
+            message=self._termination_message(failed=bool(exit_code)),
             started=self.started,
             finished=datetime.now(UTC),
         )
@@ -91,14 +92,21 @@ class ContainerProcess:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
 
+    def _termination_message(self, *, failed: bool) -> str:
+        """What the container wrote to its message file; if it failed without a word, the end of its output."""
+        message = _read_end(self._launch.termination_message, MESSAGE_BYTES)
+        if message or not (failed and self._launch.falls_back_to_logs):
+            return message
+        lines = bytes(self._last_words).decode("utf-8", "replace").splitlines(keepends=True)
+        return "".join(lines[-MESSAGE_FROM_LOG_LINES:])
 
-def termination_message(launch: Launch, *, failed: bool) -> str:
-    """What the container wrote to its message file; a container that failed without a word: the end of its log."""
-    message = _read_end(launch.termination_message, MESSAGE_BYTES)
-    if message or not (failed and launch.falls_back_to_logs):
-        return message
-    lines = _read_end(launch.log, MESSAGE_FROM_LOG_BYTES).splitlines(keepends=True)
-    return "".join(lines[-MESSAGE_FROM_LOG_LINES:])
+    async def _copy_output(self, output: asyncio.StreamReader) -> None:
+        """To the log. A disk that is full costs lines there, never the container, and not its last words."""
+        while chunk := await output.read(65536):
+            self._last_words += chunk
+            del self._last_words[:-MESSAGE_FROM_LOG_BYTES]
+            with contextlib.suppress(OSError):
+                _append(self._launch.log, chunk)
 
 
 async def _reader(descriptor: int) -> asyncio.StreamReader:
@@ -106,13 +114,6 @@ async def _reader(descriptor: int) -> asyncio.StreamReader:
     protocol = asyncio.StreamReaderProtocol(reader)
     await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(descriptor, "rb"))
     return reader
-
-
-async def _pump(stream: asyncio.StreamReader, path: Path) -> None:
-    """Copy a container's output to its log. A disk that is full costs lines, never the container."""
-    while chunk := await stream.read(65536):
-        with contextlib.suppress(OSError):
-            _append(path, chunk)
 
 
 def _append(path: Path, chunk: bytes) -> None:

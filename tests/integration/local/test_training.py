@@ -1,0 +1,139 @@
+"""Real runs: the bundled model trains for a few steps. They share one Tinker service."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.local.conftest import Rlctl
+
+from rl_operator.local.locks import holder
+
+WriteRun = Callable[..., str]
+SHORT = {"total_steps": 2, "steps_per_eval": 100}
+
+
+def test_from_a_file_to_weights(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
+    rlctl, file = shared_rlctl, write_run("sorting", config=SHORT)
+    ran = rlctl("run", file, "--local")
+    assert ran.returncode == 0, ran
+    assert "trained sort_digits for 2 steps" in ran.stdout
+    assert "95 % intervals" in ran.stdout
+    assert f"local:{'~/.' if rlctl.root == Path.home() else ''}" in ran.stdout
+    results = json.loads(rlctl("results", "sorting", "--local", "-o", "json").stdout)
+    assert results["phase"] == "Succeeded"
+    assert results["progress"]["step"] == 2
+    assert results["weights"]["samplerPath"].startswith("tinker://")
+    metrics = results["metrics"]
+    assert 0.4 < metrics["baselinePercentCorrectLow"] < metrics["baselinePercentCorrect"] < 0.65
+    assert metrics["evalPercentCorrectN"] == 500
+    listed = rlctl("list", "--local").stdout
+    assert "Succeeded" in listed
+    assert "2/2" in listed
+    assert "step 2/2" in rlctl("logs", "sorting", "--local").stdout
+    keys = rlctl.layout.service / "key"
+    assert keys.stat().st_mode & 0o077 == 0
+    assert keys.read_text().strip() not in _everything_readable(rlctl)
+
+
+def test_a_finished_name_gets_a_number(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
+    rlctl, file = shared_rlctl, write_run("again", config=SHORT)
+    assert rlctl("run", file, "--local").returncode == 0
+    second = rlctl("run", file, "--local", "--detach")
+    assert second.returncode == 0
+    assert "again is over (Succeeded), so this is again-2" in second.stderr
+    assert rlctl("stop", "again-2", "--local").returncode == 0
+
+
+def test_a_backend_that_dies_mid_run_costs_an_attempt(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
+    rlctl = shared_rlctl
+    file = write_run(
+        "survivor",
+        config={**SHORT, "total_steps": 6},
+        tinker={"backend_deadline_seconds": 5.0, "save_checkpoint_interval": 1},
+    )
+    assert rlctl("run", file, "--local", "--detach").returncode == 0
+    rlctl.wait_for("survivor", lambda s: s.get("progress", {}).get("step", 0) >= 2, "two steps")
+    service = holder(rlctl.layout.service / "running.lock")
+    assert service is not None
+    os.kill(service, signal.SIGKILL)
+    status = rlctl.wait_for("survivor", lambda s: s.get("phase") in ("Succeeded", "Failed"), "the end")
+    assert status["phase"] == "Succeeded", status
+    assert status["attempt"] == 2
+    assert status["attempts"][0]["reason"] == "BackendUnreachable"
+    assert status["attempts"][0]["steps"] >= 2
+    assert status["attempts"][1]["steps"] == 6
+
+
+def test_a_key_that_the_backend_refuses_is_final(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
+    rlctl = shared_rlctl
+    keys = rlctl.layout.service / "key"
+    right = keys.read_text() if keys.exists() else ""
+    if not right:
+        pytest.skip("no Tinker service has run yet: run the whole file")
+    keys.write_text("tml-wrong\n")
+    try:
+        ran = rlctl("run", write_run("refused-key", config=SHORT), "--local")
+    finally:
+        keys.write_text(right)
+    assert ran.returncode == 1, ran
+    status = rlctl.status("refused-key")
+    assert (status["phase"], status["failure"]["reason"], status["failure"]["exitCode"]) == (
+        "Failed",
+        "CredentialsRefused",
+        3,
+    )
+    assert "tml-wrong" not in json.dumps(status)
+
+
+def test_an_environment_that_is_killed_costs_an_attempt(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
+    rlctl = shared_rlctl
+    file = write_run("bereaved", config={**SHORT, "total_steps": 6}, tinker={"save_checkpoint_interval": 1})
+    assert rlctl("run", file, "--local", "--detach").returncode == 0
+    rlctl.wait_for("bereaved", lambda s: s.get("progress", {}).get("step", 0) >= 1, "a step")
+    pod = rlctl.status("bereaved")["podName"]
+    listed = subprocess.run(["ps", "-ww", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
+    mine = [line.split() for line in listed.splitlines() if f"{pod}/volumes/config" in line and " environment " in line]
+    os.kill(int(mine[0][0]), signal.SIGKILL)
+    status = rlctl.wait_for("bereaved", lambda s: s.get("phase") in ("Succeeded", "Failed"), "the end")
+    assert status["phase"] == "Succeeded", status
+    assert [attempt["reason"] for attempt in status["attempts"]] == ["EnvironmentFailed", "Succeeded"]
+    assert status["progress"]["step"] == 6
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a disk of 64 kB."""
+    folder = tmp_path / "pods"
+    folder.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small tmpfs needs root")
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"cannot mount a small tmpfs: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_in_the_journals_folder(small_disk: Path, rlctl: Rlctl, write_run: WriteRun) -> None:
+    ran = rlctl("run", write_run("full", config=SHORT, startDeadlineSeconds=20, backoffLimit=0), "--local")
+    assert ran.returncode == 1, ran
+    status = rlctl.status("full")
+    assert status["phase"] == "Failed"
+    assert "full" in status["message"], status["message"]
+
+
+def _everything_readable(rlctl: Rlctl) -> str:
+    """All logs, objects and events of the state folder."""
+    kinds: list[Any] = [
+        *rlctl.root.glob("objects/**/*.json"),
+        *rlctl.root.glob("**/*.log"),
+        *rlctl.root.glob("**/*.jsonl"),
+    ]
+    return "\n".join(path.read_text(errors="replace") for path in kinds)
