@@ -27,7 +27,7 @@ class ResultError:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a run has reached. Metrics are fractions and losses rounded to 4 digits."""
+    """What a run has reached. Metrics are rounded to 4 significant digits."""
 
     attempt: int
     total_steps: int
@@ -66,7 +66,7 @@ class Result:
             "trainingRunId": self.training_run_id,
             "statePath": self.state_path,
             "samplerPath": self.sampler_path,
-            "metrics": {name: round(value, 4) for name, value in self.metrics.items()},
+            "metrics": {name: float(f"{value:.4g}") for name, value in self.metrics.items()},
         }
         if self.error is not None:
             wire["error"] = {"class": self.error.error_class, "message": self.error.message}

@@ -21,7 +21,10 @@ RUN_UID_ANNOTATION = f"{GROUP}/run-uid"
 POD_FINALIZER = f"{GROUP}/result"
 """Keeps a pod until its result is in the run's status."""
 
-API_CONTAINER, TRAINER_CONTAINER, ENVIRONMENT_CONTAINER = "api", "trainer", "environment"
+API_CONTAINER: Final = "api"
+TRAINER_CONTAINER: Final = "trainer"
+ENVIRONMENT_CONTAINER: Final = "environment"
+CONTAINERS: Final = (API_CONTAINER, TRAINER_CONTAINER, ENVIRONMENT_CONTAINER)
 
 MAX_RUN_NAME_LENGTH = 52
 RUN_NAME_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"

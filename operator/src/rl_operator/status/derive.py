@@ -144,7 +144,8 @@ def _with_figures(
     """Overlay new figures on the old ones: what the source does not know keeps its value."""
     known = metrics.model_dump(exclude_none=True, exclude={"source", "observed_at"}, by_alias=False)
     old = status.metrics.model_dump(exclude_none=True, by_alias=False) if status.metrics else {}
-    rounded = {name: round(value, 4) if isinstance(value, float) else value for name, value in known.items()}
+    # Significant digits, not decimals: a logprob gap of 2e-6 is not 0.
+    rounded = {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in known.items()}
     if not rounded or all(old.get(name) == value for name, value in rounded.items()):
         return status
     merged = RunMetrics(**{**old, **rounded, "source": source, "observed_at": format_time(now)})

@@ -229,6 +229,9 @@ def _starting_detail(view: View) -> tuple[str, str]:
     pod = view.pod
     if pod is None:
         return "PodCreating", "Creating the pod."
+    before = view.run.status.condition("Reconciling")
+    if pod.deleting and before:
+        return before.reason, before.message  # what it waited for, not how it is taken down
     for container in pod.containers:
         if container.reason in WAITING_TROUBLES:
             return WAITING_TROUBLES[container.reason], _trouble_sentence(container)

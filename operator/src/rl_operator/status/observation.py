@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from rl_operator.api.model import ObservedModel
-from rl_operator.api.names import ATTEMPT_LABEL, POD_FINALIZER, TRAINER_CONTAINER
+from rl_operator.api.names import ATTEMPT_LABEL, CONTAINERS, POD_FINALIZER, TRAINER_CONTAINER
 from rl_operator.api.run import RunMetrics, WandbStatus
 
 ContainerState = Literal["Waiting", "Running", "Ready", "Terminated"]
@@ -118,7 +118,7 @@ def observe_pod(pod: Mapping[str, Any]) -> PodObservation:
         phase=status.get("phase", "Pending"),
         reason=status.get("reason") or _scheduling_reason(status),
         message=status.get("message", ""),
-        containers=tuple(_observe_container(s) for s in statuses),
+        containers=tuple(_observe_container(s) for s in sorted(statuses, key=_place)),
         result=parse_result((trainer.get("state") or {}).get("terminated", {}).get("message", "")),
         address=status.get("podIP"),
         deleting="deletionTimestamp" in metadata,
@@ -144,6 +144,12 @@ def parse_time(text: str) -> datetime:
 def format_time(time: datetime) -> str:
     """RFC 3339 in whole seconds, as Kubernetes writes it."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _place(status: Mapping[str, Any]) -> int:
+    """Containers in the order in which people think of them; the kubelet sorts by name."""
+    name = status["name"]
+    return CONTAINERS.index(name) if name in CONTAINERS else len(CONTAINERS)
 
 
 def _scheduling_reason(status: Mapping[str, Any]) -> str | None:
