@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
@@ -100,16 +99,14 @@ def tinker_service(
         Path | None, typer.Option(help="File with the key (tml-…) that clients must send; default: TINKER_API_KEY.")
     ] = None,
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Where the model runs.")] = "cpu",
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads of the model.")] = min(2, os.cpu_count() or 1),
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="CPU threads of the model; default: 1 for a small one, else all cores.")
+    ] = None,
     port_file: Annotated[Path | None, typer.Option(help="File to write the port to, once requests are served.")] = None,
     idle_exit: Annotated[float, typer.Option(min=0, help="End after so many seconds without a request; 0: never.")] = 0,
 ) -> None:
     """Serve the Tinker API from this machine: sampling and LoRA training of a small model."""
-    try:
-        from tinker_atropos.tinker_service.main import TinkerServiceOptions, run_tinker_service
-    except ModuleNotFoundError as error:
-        typer.echo(f"error: {error.name} is missing; pip install 'tinker-atropos[tinker-service]'", err=True)
-        raise typer.Exit(ExitCode.BAD_CONFIG) from None
+    from tinker_atropos.tinker_service.main import TinkerServiceOptions, run_tinker_service
 
     _run(
         run_tinker_service(

@@ -1,36 +1,23 @@
-"""The process `tinker-atropos tinker-service`."""
+"""The process `tinker-atropos tinker-service`: options and key first, the slow imports only when they are in order."""
 
-import asyncio
-import logging
 import os
-import signal
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
+from tinker_atropos.bundled import bundled_model_folder
+from tinker_atropos.config import BUNDLED
 from tinker_atropos.errors import ConfigError
-from tinker_atropos.serving import bind, serve
-from tinker_atropos.tinker_service.access import KEY_PREFIX, Gate
-from tinker_atropos.tinker_service.app import HEALTH_PATH, service_app
-from tinker_atropos.tinker_service.checkpoints import CheckpointStore
-from tinker_atropos.tinker_service.engine import Engine
-from tinker_atropos.tinker_service.futures import Futures
-from tinker_atropos.tinker_service.registry import Registry
-from tinker_atropos.tinker_service.service import Service
-from tinker_atropos.tinker_service.worker import Worker
-
-TIDY_SECONDS = 10.0
-SWEEP_SECONDS = 600.0
-
-log = logging.getLogger(__name__)
+from tinker_atropos.serving import bind
+from tinker_atropos.tinker_service.access import KEY_PREFIX
 
 
 @dataclass(frozen=True, slots=True)
 class TinkerServiceOptions:
-    """The command's options. `port` 0: the kernel's choice, written to `port_file`. `idle_exit` 0: never."""
+    """The command's options.
+
+    `port` 0: the kernel's choice, written to `port_file`; `idle_exit` 0: never; `threads` None: by the model's size.
+    """
 
     model: str
     data: Path
@@ -38,7 +25,7 @@ class TinkerServiceOptions:
     port: int
     key_file: Path | None
     device: str
-    threads: int
+    threads: int | None
     port_file: Path | None
     idle_exit: float
 
@@ -46,25 +33,23 @@ class TinkerServiceOptions:
 async def run_tinker_service(options: TinkerServiceOptions, env_vars: Mapping[str, str] = os.environ) -> None:
     """Serve until SIGTERM, SIGINT or `idle_exit`. Raises RunError when it cannot start."""
     key = read_key(options.key_file, env_vars)
-    listener = bind(options.host, options.port, "--port")
-    torch.set_num_threads(options.threads)
-    engine = Engine(options.model, options.device)
-    store = CheckpointStore(options.data)
-    store.sweep()
-    service = Service(engine, Worker(engine.sample), store, Registry())
-    futures = Futures()
-    gate = Gate(service_app(service, futures), key, open_path=HEALTH_PATH)
-    stopped = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    async with serve(gate, listener) as port:
-        log.info("the Tinker service listens on http://%s:%d", options.host, port)
-        if options.port_file is not None:
-            _write_port(options.port_file, port)
-        tidying = asyncio.create_task(_tidy(service, futures, gate, options.idle_exit, stopped), name="tidy")
-        await stopped.wait()
-        tidying.cancel()
-    service.worker.stop()
+    folder = model_folder(options.model)
+    with bind(options.host, options.port, "--port") as listener:
+        try:
+            from tinker_atropos.tinker_service.server import serve_model
+        except ModuleNotFoundError as error:
+            raise ConfigError(f"{error.name} is missing; pip install 'tinker-atropos[tinker-service]'") from None
+        await serve_model(
+            listener,
+            key=key,
+            name=options.model if options.model == BUNDLED else folder.name,
+            folder=folder,
+            data=options.data,
+            device=options.device,
+            threads=options.threads,
+            port_file=options.port_file,
+            idle_exit=options.idle_exit,
+        )
 
 
 def read_key(key_file: Path | None, env_vars: Mapping[str, str]) -> str:
@@ -85,24 +70,9 @@ def read_key(key_file: Path | None, env_vars: Mapping[str, str]) -> str:
     return key
 
 
-async def _tidy(service: Service, futures: Futures, gate: Gate, idle_exit: float, stopped: asyncio.Event) -> None:
-    """Forget what nobody will ask for again; stop when idle for long enough."""
-    swept = time.monotonic()
-    while True:
-        await asyncio.sleep(min(TIDY_SECONDS, idle_exit / 4) if idle_exit else TIDY_SECONDS)
-        now = time.monotonic()
-        futures.forget_expired(now)
-        service.registry.end_silent_sessions(now)
-        if now - swept > SWEEP_SECONDS:
-            swept = now
-            service.submit(service.store.sweep)
-        if idle_exit and gate.idle_seconds >= idle_exit:
-            log.info("no request for %.0f s: the Tinker service ends", idle_exit)
-            stopped.set()
-
-
-def _write_port(path: Path, port: int) -> None:
-    """Whoever waits for the file never sees half of it."""
-    temporary = path.with_name(f".{path.name}")
-    temporary.write_text(f"{port}\n", encoding="ascii")
-    temporary.rename(path)
+def model_folder(model: str) -> Path:
+    """The folder of `bundled`, or of a Hugging Face causal LM. Raises ConfigError when it holds none."""
+    folder = bundled_model_folder() if model == BUNDLED else Path(model).resolve()
+    if not (folder / "config.json").is_file():
+        raise ConfigError(f"--model {model}: {folder} holds no config.json; give {BUNDLED!r} or a model folder")
+    return folder

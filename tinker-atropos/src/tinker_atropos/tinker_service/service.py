@@ -50,17 +50,15 @@ class Service:
 
     def model_info(self, model_id: str) -> dict[str, Any]:
         trainee = self.registry.model(model_id)
+        # The folder stands for the name where the SDK loads tokenizers by it: no hub knows `bundled`.
+        folder = str(self.engine.folder)
         return {
             "type": "get_info",
             "model_id": model_id,
             "model_name": self.engine.name,
             "is_lora": True,
             "lora_rank": trainee.adapter.spec.rank,
-            "model_data": {
-                "arch": self.engine.architecture,
-                "model_name": self.engine.name,
-                "tokenizer_id": str(self.engine.folder),
-            },
+            "model_data": {"arch": self.engine.architecture, "model_name": folder, "tokenizer_id": folder},
         }
 
     def load_weights(self, request: types.LoadWeightsRequest) -> Future[Any]:

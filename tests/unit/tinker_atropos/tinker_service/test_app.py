@@ -1,0 +1,287 @@
+"""The unmodified tinker SDK against the running service: train, sample, save, resume, and be told what is wrong."""
+
+from collections.abc import Sequence
+
+import httpx
+import numpy as np
+import pytest
+import tinker
+from tinker import types
+
+WAIT = 60
+ADAM = types.AdamParams(learning_rate=1e-3)
+
+Prompts = list[tuple[int, ...]]
+
+
+def new_model(client: tinker.ServiceClient, **options: object) -> tinker.TrainingClient:
+    return client.create_lora_training_client("bundled", rank=8, seed=0, **options).result(WAIT)
+
+
+def sampled_data(sampler: tinker.SamplingClient, prompts: Prompts, seed: int = 0) -> list[types.Datum]:
+    """Datums for importance sampling, with alternating advantages."""
+    params = types.SamplingParams(max_tokens=6, seed=seed)
+    futures = [sampler.sample(types.ModelInput.from_ints(list(prompt)), 4, params) for prompt in prompts]
+    data = []
+    for prompt, future in zip(prompts, futures, strict=True):
+        for index, sequence in enumerate(future.result(WAIT).sequences):
+            full = [*prompt, *sequence.tokens]
+            padding = [0.0] * (len(prompt) - 1)
+            advantage = 1.0 if index % 2 else -1.0
+            data.append(
+                datum(
+                    full[:-1],
+                    target_tokens=full[1:],
+                    logprobs=[*padding, *sequence.logprobs],
+                    advantages=[*padding, *[advantage] * len(sequence.tokens)],
+                )
+            )
+    return data
+
+
+def datum(tokens: Sequence[int], **inputs: Sequence[float]) -> types.Datum:
+    return types.Datum(model_input=types.ModelInput.from_ints(list(tokens)), loss_fn_inputs=inputs)
+
+
+def train(model: tinker.TrainingClient, data: list[types.Datum], loss: str = "importance_sampling") -> np.ndarray:
+    """One step, submitted as the SDK wants it: both requests before either is awaited. Returns the logprobs."""
+    forward_backward, step = model.forward_backward(data, loss), model.optim_step(ADAM)
+    output = forward_backward.result(WAIT)
+    step.result(WAIT)
+    return np.concatenate([record["logprobs"].to_numpy() for record in output.loss_fn_outputs])
+
+
+def recorded_logprobs(data: list[types.Datum]) -> np.ndarray:
+    return np.concatenate([item.loss_fn_inputs["logprobs"].to_numpy() for item in data])
+
+
+def test_trained_and_sampled_logprobs_agree(client: tinker.ServiceClient, prompts: Prompts) -> None:
+    model = new_model(client)
+    sampler = model.save_weights_and_get_sampling_client().result(WAIT)
+    for step in range(4):
+        data = sampled_data(sampler, prompts[4 * step : 4 * step + 4], seed=step)
+        sampled = recorded_logprobs(data)
+        trained = train(model, data)
+        assert np.abs(sampled - trained)[sampled != 0].max() <= 1e-5
+        sampler = model.save_weights_and_get_sampling_client().result(WAIT)
+
+
+def test_a_sampler_does_not_change_with_training(client: tinker.ServiceClient, prompts: Prompts) -> None:
+    model = new_model(client)
+    sampler = model.save_weights_and_get_sampling_client().result(WAIT)
+    before = sampled_data(sampler, prompts[:2])
+    train(model, before)
+    np.testing.assert_array_equal(recorded_logprobs(sampled_data(sampler, prompts[:2])), recorded_logprobs(before))
+
+
+def test_resumed_training_equals_uninterrupted_training(client: tinker.ServiceClient, prompts: Prompts) -> None:
+    model = new_model(client)
+    batches = [sampled_data(model.save_weights_and_get_sampling_client().result(WAIT), prompts[:2])] * 6
+    for batch in batches[:3]:
+        train(model, batch)
+    path = model.save_state("half").result(WAIT).path
+    rest = [train(model, batch) for batch in batches[3:]]
+
+    resumed = client.create_training_client_from_state_with_optimizer(path).result(WAIT)
+    np.testing.assert_array_equal([train(resumed, batch) for batch in batches[3:]], rest)
+
+    cold = client.create_training_client_from_state(path).result(WAIT)
+    without_momentum = [train(cold, batch) for batch in batches[3:]]
+    np.testing.assert_array_equal(without_momentum[0], rest[0])
+    assert np.abs(without_momentum[1] - rest[1]).max() > 0
+
+
+def test_gradients_of_several_requests_add_up(client: tinker.ServiceClient, prompts: Prompts) -> None:
+    """Two halves, then a step, move the weights as the whole does."""
+    data = sampled_data(client.create_sampling_client(base_model="bundled").result(WAIT), prompts[:4])
+    whole, halves = new_model(client), new_model(client)
+    train(whole, data)
+    halves.forward_backward(data[:8], "importance_sampling").result(WAIT)
+    train(halves, data[8:])
+    np.testing.assert_allclose(train(halves, data), train(whole, data), atol=1e-3)
+
+
+def test_forward_leaves_no_gradients(client: tinker.ServiceClient, prompts: Prompts) -> None:
+    data = sampled_data(client.create_sampling_client(base_model="bundled").result(WAIT), prompts[:1])
+    model = new_model(client)
+    output = model.forward(data, "importance_sampling").result(WAIT)
+    assert output.metrics["loss:sum"] == pytest.approx(0, abs=1e-3)
+    with pytest.raises(tinker.RequestFailedError, match="call forward_backward before it"):
+        model.optim_step(ADAM).result(WAIT)
+
+
+@pytest.mark.parametrize("loss", ["ppo", "cispo"])
+def test_every_policy_loss_trains(client: tinker.ServiceClient, prompts: Prompts, loss: str) -> None:
+    """Five steps on the same batch raise what was rewarded above what was not."""
+    data = sampled_data(client.create_sampling_client(base_model="bundled").result(WAIT), prompts[:1])
+    advantages = np.concatenate([item.loss_fn_inputs["advantages"].to_numpy() for item in data])
+    model = new_model(client)
+    first, *_, last = [train(model, data, loss) for _ in range(5)]
+    assert ((last - first) * advantages).sum() > 0
+
+
+def test_cross_entropy_learns_a_sequence(client: tinker.ServiceClient) -> None:
+    tokens = [5, 6, 7, 8, 9]
+    data = [datum(tokens[:-1], target_tokens=tokens[1:], weights=[1.0] * 4)]
+    model = new_model(client)
+    losses = [-train(model, data, "cross_entropy").sum() for _ in range(20)]
+    assert losses[-1] < 0.8 * losses[0]
+
+
+def test_tokenizers_load_without_a_network(client: tinker.ServiceClient) -> None:
+    model = new_model(client)
+    assert model.get_tokenizer().encode("12") == [19, 20]
+    assert model.save_weights_and_get_sampling_client().result(WAIT).get_tokenizer().encode("12") == [19, 20]
+    assert model.get_info().model_name == "bundled"
+
+
+def test_compute_logprobs(client: tinker.ServiceClient, prompts: Prompts) -> None:
+    sampler = client.create_sampling_client(base_model="bundled").result(WAIT)
+    prompt = types.ModelInput.from_ints(list(prompts[0]))
+    logprobs = sampler.compute_logprobs(prompt).result(WAIT)
+    assert logprobs[0] is None
+    assert len(logprobs) == len(prompts[0])
+    assert sampler.compute_logprobs(prompt, 2).result(WAIT)[-2:] == pytest.approx(logprobs[-2:], abs=1e-5)
+
+
+def test_checkpoints_are_listed_with_their_metadata_and_can_be_deleted(
+    client: tinker.ServiceClient, rest: tinker.RestClient
+) -> None:
+    model = new_model(client, user_metadata={"uid": "u-1"})
+    metadata = {"rl-operator.dev/run-uid": "u-1", "step": "25"}
+    state = model.save_state("step-25", ttl_seconds=7_200, user_metadata=metadata).result(WAIT).path
+    weights = model.save_weights_for_sampler("final").result(WAIT).path
+    assert model.model_id in [run.training_run_id for run in rest.list_training_runs().result(WAIT).training_runs]
+    run = rest.get_training_run(model.model_id).result(WAIT)
+    assert (run.user_metadata, run.lora_rank) == ({"uid": "u-1"}, 8)
+    assert run.last_checkpoint is not None
+    assert run.last_checkpoint.tinker_path == state
+    listed = {item.tinker_path: item for item in rest.list_checkpoints(model.model_id).result(WAIT).checkpoints}
+    assert set(listed) == {state, weights}
+    assert (listed[state].checkpoint_type, listed[state].user_metadata) == ("training", metadata)
+    assert listed[state].expires_at is not None
+    assert (listed[weights].checkpoint_type, listed[weights].expires_at) == ("sampler", None)
+    assert state in [item.tinker_path for item in rest.list_user_checkpoints().result(WAIT).checkpoints]
+    assert rest.get_weights_info_by_tinker_path(state).result(WAIT).lora_rank == 8
+
+    rest.set_checkpoint_ttl_from_tinker_path(state, None).result(WAIT)
+    rest.delete_checkpoint_from_tinker_path(weights).result(WAIT)
+    (left,) = rest.list_checkpoints(model.model_id).result(WAIT).checkpoints
+    assert (left.tinker_path, left.expires_at) == (state, None)
+
+
+def test_a_checkpoint_is_overwritten_only_on_request(client: tinker.ServiceClient, rest: tinker.RestClient) -> None:
+    model = new_model(client)
+    path = model.save_state("s", user_metadata={"step": "1"}).result(WAIT).path
+    assert model.save_state("s", overwrite=True, user_metadata={"step": "2"}).result(WAIT).path == path
+    (listed,) = rest.list_checkpoints(model.model_id).result(WAIT).checkpoints
+    assert listed.user_metadata == {"step": "2"}
+    with pytest.raises(tinker.RequestFailedError, match="choose another name or pass overwrite=True"):
+        model.save_state("s").result(WAIT)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda c: c.create_lora_training_client("Qwen/Qwen3-8B"), "this service has 'bundled'"),
+        (lambda c: c.create_lora_training_client("bundled", rank=0), "rank is 0; it must be 1 to"),
+        (lambda c: c.create_sampling_client(base_model="Qwen/Qwen3-8B"), "this service has 'bundled'"),
+        (lambda c: c.create_sampling_client(model_path="tinker://nobody/weights/w"), "there is no checkpoint"),
+        (lambda c: c.create_sampling_client(model_path="tinker://../weights/w"), "is not a checkpoint path"),
+        (lambda c: c.create_training_client_from_state("tinker://nobody/weights/w"), "there is no checkpoint"),
+        (lambda c: c.create_training_client_from_state("tinker://nobody/sampler_weights/w"), "cannot be trained on"),
+    ],
+)
+def test_unknown_models_and_paths_are_named(client: tinker.ServiceClient, call, message: str) -> None:
+    with pytest.raises(tinker.APIStatusError, match=message):
+        call(client).result(WAIT)
+
+
+def test_an_unknown_training_run_is_named(rest: tinker.RestClient) -> None:
+    with pytest.raises(tinker.NotFoundError, match="there is no training run 'nobody'"):
+        rest.get_training_run("nobody").result(WAIT)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "inputs", "loss", "message"),
+    [
+        ([1, 2], {"target_tokens": [2, 3]}, "dro", "loss 'dro' is not supported here"),
+        ([1, 2], {"target_tokens": [2, 3]}, "ppo", "lacks 'logprobs'; ppo needs target_tokens, logprobs, advantages"),
+        ([1, 2], {"target_tokens": [2]}, "cross_entropy", "has 1 values and model_input 2 tokens"),
+        ([1, 512], {"target_tokens": [2, 3]}, "cross_entropy", "the model knows 0 to 511"),
+        ([1, 2], {"target_tokens": [2, -3]}, "cross_entropy", "the model knows 0 to 511"),
+        ([1] * 513, {"target_tokens": [2] * 513}, "cross_entropy", "513 tokens; at most 512 fit"),
+        ([1], {"target_tokens": [2], "weights": [float("nan")]}, "cross_entropy", "holds NaN"),
+        ([1], {"target_tokens": [2], "advantages": [1.0]}, "cross_entropy", "'advantages', which cross_entropy does"),
+    ],
+)
+def test_training_requests_are_checked(client, tokens, inputs, loss: str, message: str) -> None:
+    with pytest.raises(tinker.APIStatusError, match=message):
+        new_model(client).forward_backward([datum(tokens, **inputs)], loss).result(WAIT)
+
+
+def test_loss_settings_are_checked(client: tinker.ServiceClient) -> None:
+    data = [datum([1], target_tokens=[2], logprobs=[0.0], advantages=[1.0])]
+    with pytest.raises(tinker.APIStatusError, match=r"clip_high is not a setting of ppo \(known: clip_low_threshold"):
+        new_model(client).forward_backward(data, "ppo", {"clip_high": 1.2}).result(WAIT)
+
+
+@pytest.mark.parametrize(
+    ("length", "params", "message"),
+    [
+        (512, {}, "512 tokens; at most 511 fit"),
+        (3, {"temperature": -1.0}, "temperature is -1.0"),
+        (3, {"top_p": 0.0}, "top_p is 0.0"),
+        (3, {"top_k": 0}, "top_k is 0"),
+        (3, {"max_tokens": 0}, "max_tokens is 0"),
+    ],
+)
+def test_sampling_requests_are_checked(client: tinker.ServiceClient, length: int, params, message: str) -> None:
+    sampler = client.create_sampling_client(base_model="bundled").result(WAIT)
+    with pytest.raises(tinker.APIStatusError, match=message):
+        sampler.sample(types.ModelInput.from_ints([5] * length), 1, types.SamplingParams(**params)).result(WAIT)
+
+
+def test_a_wrong_key_is_refused_at_once(tinker_service) -> None:
+    with pytest.raises(tinker.AuthenticationError, match="set TINKER_API_KEY to the key this Tinker service"):
+        tinker.RestClient(base_url=tinker_service.url, api_key="tml-wrong").get_server_capabilities().result(WAIT)
+
+
+def test_every_path_but_healthz_needs_the_key(tinker_service) -> None:
+    with httpx.Client(base_url=tinker_service.url) as http:
+        assert http.get("/api/v1/healthz").json() == {"status": "ok"}
+        for path in ("/api/v1/get_server_capabilities", "/api/v1/training_runs", "/nowhere"):
+            assert http.get(path).status_code == 401
+
+
+def test_other_paths_and_bodies_are_refused_with_a_sentence(tinker_service) -> None:
+    with httpx.Client(base_url=tinker_service.url, headers={"X-API-Key": tinker_service.key}) as http:
+        answer = http.post("/api/v1/save_weights_external", json={})
+        assert (answer.status_code, answer.json()["detail"][:20]) == (404, "POST /api/v1/save_we")
+        answer = http.post("/api/v1/optim_step", json={"model_id": "m"})
+        assert answer.status_code == 422
+        assert "optim_params" in answer.json()["detail"]
+        assert http.post("/api/v1/forward_backward", content=b"\xff").status_code == 422
+        answer = http.post("/api/v1/retrieve_future", json={"request_id": "gone"})
+        assert (answer.status_code, "was restarted" in answer.text) == (410, True)
+
+
+def test_a_retried_request_is_not_run_twice(tinker_service, client: tinker.ServiceClient) -> None:
+    """The SDK repeats a request whose answer got lost, with the same seq_id."""
+    model = new_model(client)
+    train(model, [datum([1], target_tokens=[2])], "cross_entropy")
+    step = {"model_id": model.model_id, "seq_id": 2, "adam_params": {}}
+    with httpx.Client(base_url=tinker_service.url, headers={"X-API-Key": tinker_service.key}) as http:
+        request_id = http.post("/api/v1/optim_step", json=step).json()["request_id"]
+        result = http.post("/api/v1/retrieve_future", json={"request_id": request_id}).json()
+    assert result["metrics"]["optimizer_step"] == 1
+
+
+def test_a_finished_session_takes_its_models_along(tinker_service) -> None:
+    client = tinker.ServiceClient(base_url=tinker_service.url, api_key=tinker_service.key)
+    model = new_model(client)
+    client.close("success").result(WAIT)
+    with httpx.Client(base_url=tinker_service.url, headers={"X-API-Key": tinker_service.key}) as http:
+        answer = http.post("/api/v1/get_info", json={"model_id": model.model_id})
+    assert answer.status_code == 404
+    assert "create a training client from its last saved state" in answer.json()["detail"]

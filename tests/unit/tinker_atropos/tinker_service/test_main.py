@@ -1,0 +1,117 @@
+"""The process: what it refuses to start with, how it ends, and what outlives it."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+import tinker
+from tinker import types
+
+WAIT = 60
+COMMAND = [str(Path(sys.executable).with_name("tinker-atropos")), "tinker-service"]
+
+
+def refused(folder: Path, *options: str, key: str = "tml-test") -> tuple[int, str]:
+    """Exit code and last line of a service that must not start."""
+    done = subprocess.run(
+        [*COMMAND, "--data", str(folder / "data"), "--port", "0", *options],
+        env={"TINKER_API_KEY": key},
+        capture_output=True,
+        text=True,
+        timeout=WAIT,
+        check=False,
+    )
+    return done.returncode, done.stderr.splitlines()[-1]
+
+
+def test_a_key_is_required(tmp_path: Path) -> None:
+    code, message = refused(tmp_path, key="")
+    assert (code, message[:60]) == (2, "error: the service needs a key that starts with 'tml-', and ")
+    assert "TINKER_API_KEY is not set" in message
+    (tmp_path / "key").write_text("secret\n")
+    code, message = refused(tmp_path, "--key-file", str(tmp_path / "key"))
+    assert code == 2
+    assert "secret" not in message
+    assert refused(tmp_path, "--key-file", "/no/such/file") == (
+        2,
+        "error: cannot read --key-file /no/such/file: No such file or directory",
+    )
+
+
+def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
+    code, message = refused(tmp_path, "--model", str(tmp_path))
+    assert code == 2
+    assert f"{tmp_path} holds no config.json; give 'bundled' or a model folder" in message
+
+
+def test_a_port_in_use_is_named(tmp_path: Path, tinker_service) -> None:
+    port = tinker_service.url.rpartition(":")[2]
+    code, message = refused(tmp_path, "--port", port)
+    assert code == 1
+    assert f"port {port} on 127.0.0.1 is in use" in message
+    assert "--port" in message
+
+
+@pytest.mark.timeout(300)  # two starts
+def test_checkpoints_survive_a_kill(tmp_path: Path, start_tinker_service) -> None:
+    """State and weights saved before a SIGKILL train on and sample as before; half-written ones are swept."""
+    data = [
+        types.Datum(
+            model_input=types.ModelInput.from_ints([5, 6, 7]),
+            loss_fn_inputs={"target_tokens": [6, 7, 8], "weights": [1.0] * 3},
+        )
+    ]
+
+    def step(model: tinker.TrainingClient) -> np.ndarray:
+        output = model.forward_backward(data, "cross_entropy").result(WAIT)
+        model.optim_step(types.AdamParams(learning_rate=1e-2)).result(WAIT)
+        return output.loss_fn_outputs[0]["logprobs"].to_numpy()
+
+    with start_tinker_service(tmp_path) as service:
+        client = tinker.ServiceClient(base_url=service.url, api_key=service.key)
+        model = client.create_lora_training_client("bundled", rank=4, seed=0).result(WAIT)
+        step(model)
+        state = model.save_state("state").result(WAIT).path
+        weights = model.save_weights_for_sampler("weights").result(WAIT).path
+        expected = [step(model) for _ in range(2)]
+        service.process.send_signal(signal.SIGKILL)
+        service.process.wait(10)
+    half_written = tmp_path / "data" / model.model_id / "weights" / ".other.tmp"
+    half_written.mkdir()
+
+    with start_tinker_service(tmp_path) as service:
+        assert not half_written.exists()
+        client = tinker.ServiceClient(base_url=service.url, api_key=service.key)
+        resumed = client.create_training_client_from_state_with_optimizer(state).result(WAIT)
+        np.testing.assert_array_equal([step(resumed) for _ in range(2)], expected)
+        sampler = client.create_sampling_client(model_path=weights).result(WAIT)
+        logprobs = sampler.compute_logprobs(types.ModelInput.from_ints([5, 6, 7, 8])).result(WAIT)
+        np.testing.assert_allclose(logprobs[1:], expected[0], atol=1e-5)
+        client.close("success").result(WAIT)
+
+
+def test_it_ends_on_sigterm_in_order(tmp_path: Path, start_tinker_service) -> None:
+    with start_tinker_service(tmp_path) as service:
+        started = time.monotonic()
+        service.process.send_signal(signal.SIGTERM)
+        assert service.process.wait(10) == 0
+        assert time.monotonic() - started < 5
+
+
+def test_it_ends_by_itself_when_idle(tmp_path: Path, start_tinker_service) -> None:
+    """Health probes are nobody's requests."""
+    with start_tinker_service(tmp_path, "--idle-exit", "1") as service:
+        deadline = time.monotonic() + WAIT
+        while service.process.poll() is None:
+            assert time.monotonic() < deadline, "the idle service did not end"
+            try:
+                httpx.get(f"{service.url}/api/v1/healthz")
+            except httpx.TransportError:
+                service.process.wait(10)
+            time.sleep(0.1)
+        assert service.process.returncode == 0

@@ -1,0 +1,88 @@
+"""Order of submission, batching of one sampler's waiting requests, and errors that stay with their job."""
+
+import threading
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from tinker_atropos.tinker_service.errors import RequestError
+from tinker_atropos.tinker_service.sampling import SamplingRequest
+from tinker_atropos.tinker_service.worker import MAX_BATCH_TOKENS, Job, SampleJob, Worker, fitting_batch
+
+REQUEST = SamplingRequest(prompt=(1, 2), num_samples=1, max_tokens=8)
+
+
+class Recorder:
+    """Runs samples by noting them; holds the worker until `opened`."""
+
+    def __init__(self) -> None:
+        self.opened = threading.Event()
+        self.batches: list[list[str]] = []
+        self.worker = Worker(self.run_samples)
+
+    def run_samples(self, jobs: Sequence[SampleJob]) -> Sequence[int]:
+        self.batches.append([job.sampler_id for job in jobs])
+        return list(range(len(jobs)))
+
+    def hold(self) -> None:
+        self.worker.submit(Job(lambda: self.opened.wait(10)))
+
+    def sample(self, sampler_id: str) -> SampleJob:
+        job = SampleJob(sampler_id, None, REQUEST)
+        self.worker.submit(job)
+        return job
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    recorder = Recorder()
+    yield recorder
+    recorder.opened.set()
+    recorder.worker.stop()
+
+
+def test_waiting_requests_of_one_sampler_run_together(recorder: Recorder) -> None:
+    recorder.hold()
+    jobs = [recorder.sample(name) for name in "abaab"]
+    recorder.opened.set()
+    assert [job.future.result(10) for job in jobs] == [0, 0, 1, 2, 1]
+    assert recorder.batches == [["a", "a", "a"], ["b", "b"]]
+
+
+def test_jobs_run_in_order_of_submission(recorder: Recorder) -> None:
+    recorder.hold()
+    order: list[int] = []
+    futures = [recorder.worker.submit(Job(lambda number=number: order.append(number))) for number in range(5)]
+    recorder.opened.set()
+    for future in futures:
+        future.result(10)
+    assert order == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("error", [RequestError("no"), ZeroDivisionError("broken")])
+def test_an_error_reaches_its_job_and_the_next_job_runs(recorder: Recorder, error: Exception) -> None:
+    def fail() -> None:
+        raise error
+
+    failed = recorder.worker.submit(Job(fail))
+    after = recorder.worker.submit(Job(lambda: "ran"))
+    assert failed.exception(10) is error
+    assert after.result(10) == "ran"
+
+
+def test_a_cancelled_request_is_not_run(recorder: Recorder) -> None:
+    recorder.hold()
+    first, second = recorder.sample("a"), recorder.sample("a")
+    assert first.future.cancel()
+    recorder.opened.set()
+    assert second.future.result(10) == 0
+    assert recorder.batches == [["a"]]
+
+
+def test_a_batch_fits_the_cache_and_a_single_request_always_runs() -> None:
+    large = SamplingRequest(prompt=(1,) * 10, num_samples=1, max_tokens=MAX_BATCH_TOKENS // 2 - 10)
+    huge = SamplingRequest(prompt=(1,), num_samples=2, max_tokens=MAX_BATCH_TOKENS)
+    waiting = [SampleJob("a", None, request) for request in (large, large, REQUEST)]
+    assert fitting_batch(waiting[0], waiting) == waiting[:2]
+    head = SampleJob("a", None, huge)
+    assert fitting_batch(head, [head, *waiting]) == [head]
