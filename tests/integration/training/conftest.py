@@ -153,6 +153,11 @@ def free_port() -> int:
         return port
 
 
+@pytest.fixture(name="eventually")
+def _eventually() -> Callable[..., Awaitable[Any]]:
+    return eventually
+
+
 @pytest.fixture
 async def half(tmp_path: Path, tinker_service) -> AsyncIterator[TrainingHalf]:
     env_vars = {

@@ -116,3 +116,20 @@ async def checkpoints(tinker_service, training_run_id: str) -> set[str]:
             f"/api/v1/training_runs/{training_run_id}/checkpoints", headers={"X-API-Key": tinker_service.key}
         )
     return {checkpoint["tinker_path"] for checkpoint in response.json()["checkpoints"]}
+
+
+async def test_wandb_offline_goes_along_and_is_in_the_status(half, scripted_environment, eventually) -> None:
+    await half.start_api()
+    trainer = await half.start_trainer(
+        half.write_config(), WANDB_MODE="offline", WANDB_DIR=str(half.folder), RL_WANDB_RUN_ID="run-1"
+    )
+    await half.ready(trainer)
+
+    async def offline() -> bool:
+        return (await half.status(trainer))["wandb"] == {"state": "offline", "url": None, "runId": "run-1"}
+
+    await eventually("W&B has begun", offline)
+    async with scripted_environment():
+        assert await trainer.exit_code() == 0, trainer.log
+    assert list(half.folder.glob("wandb/offline-run-*/run-run-1.wandb"))
+    assert half.result["outcome"] == "succeeded"

@@ -18,17 +18,18 @@ class Lease:
         self._api = api
         self._renewed = asyncio.Condition()
         self.state: LeaseState = "starting"
+        self._reason: str | None = None
         self.peer = Peer()
 
     async def keep(self) -> Never:
         while True:
-            await self._renew(self.state, None)
+            await self._renew()
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     async def end(self, state: LeaseState, reason: str | None) -> None:
         """The last word: `done` or `failed`, with the reason that the environment will log."""
-        self.state = state
-        await self._renew(state, reason)
+        self.state, self._reason = state, reason
+        await self._renew()
 
     async def environment_lost(self) -> Never:
         """Wait until the environment has ended before the training has; raises EnvironmentLostError saying why."""
@@ -53,8 +54,8 @@ class Lease:
         except TimeoutError:
             return self.peer
 
-    async def _renew(self, state: LeaseState, reason: str | None) -> None:
-        peer = await self._api.renew_lease(state, reason)
+    async def _renew(self) -> None:
+        peer = await self._api.renew_lease(self.state, self._reason)
         async with self._renewed:
             self.peer = peer
             self._renewed.notify_all()

@@ -140,7 +140,9 @@ class Run:
         stopping = asyncio.ensure_future(self._stop.wait())
         try:
             await asyncio.wait({training, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.wait({training}, timeout=STEP_GRACE_SECONDS if self._stop.cause is None else None)
+            if self._stop.asked:
+                self.generator.closed_because = "the trainer is stopping"
+            await asyncio.wait({training}, timeout=self._grace(STEP_GRACE_SECONDS))
             if training.done():
                 training.result()
                 return False
@@ -200,13 +202,16 @@ class Run:
         await self._farewell("done", None)
 
     async def _save_what_was_trained(self, *, abandoned: bool) -> None:
-        self.generator.closed_because = "the trainer is stopping"
         if self.status.step > self._saved_step and not abandoned:
             self.status.phase = "saving"
             try:
-                await asyncio.wait_for(self.save(self.status.step), SAVE_GRACE_SECONDS)
+                await asyncio.wait_for(self.save(self.status.step), self._grace(SAVE_GRACE_SECONDS))
             except (RunError, TimeoutError) as error:
                 logger.warning("the last %d steps are lost: %s", self.status.step - self._saved_step, error)
+
+    def _grace(self, seconds: float) -> float | None:
+        """Who asks for a stop waits for it only so long; without asking, the backend's deadline is bound enough."""
+        return seconds if self._stop.asked and self._stop.cause is None else None
 
     async def fail(self, error: RunError) -> None:
         """Tell the environment why the run is over."""
