@@ -1,0 +1,51 @@
+"""What `rlctl run FILE` does with a name that is taken."""
+
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator.cli.fakes import MemoryBackEnd, parsed, run_manifest
+
+from rl_operator.cli.run import submit
+
+WANTED = parsed(run_manifest(spec={"config": {"total_steps": 7}}))
+
+
+def test_a_new_name_is_created(capsys: pytest.CaptureFixture[str]) -> None:
+    backend = MemoryBackEnd()
+    assert submit(backend, WANTED, "team-a") == "sorting"
+    created = backend.objects["team-a", "sorting"]
+    assert created["spec"]["config"] == {"total_steps": 7}
+    assert "status" not in created
+    assert capsys.readouterr().err == "sorting is created (memory)\n"
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_finished_name_gets_the_next_free_number(phase: str, capsys: pytest.CaptureFixture[str]) -> None:
+    backend = MemoryBackEnd(run_manifest(phase=phase), run_manifest("sorting-2"))
+    assert submit(backend, WANTED, "default") == "sorting-3"
+    assert f"sorting is over ({phase}), so this is sorting-3" in capsys.readouterr().err
+    assert backend.objects["default", "sorting"]["status"]["phase"] == phase
+
+
+def test_a_running_one_is_followed_and_stays_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    backend = MemoryBackEnd(run_manifest(phase="Running", startTime="2026-01-01T00:00:00Z"))
+    assert submit(backend, WANTED, "default") == "sorting"
+    assert "config" not in backend.objects["default", "sorting"]["spec"]
+    assert backend.looked_after == ["default/sorting"]
+    assert "sorting is running" in capsys.readouterr().err
+
+
+def test_a_stopped_one_goes_on() -> None:
+    stopped = run_manifest(spec={"suspend": True}, phase="Stopped", startTime="2026-01-01T00:00:00Z")
+    backend = MemoryBackEnd(stopped)
+    submit(backend, WANTED, "default")
+    assert backend.objects["default", "sorting"]["spec"]["suspend"] is False
+    assert "config" not in backend.objects["default", "sorting"]["spec"]
+
+
+@pytest.mark.parametrize("spec", [{"suspend": True}, {"config": {"group_sise": 8}}, {"environment": "sort_digit"}])
+def test_one_that_has_not_started_takes_the_files_spec(spec: dict[str, Any]) -> None:
+    backend = MemoryBackEnd(run_manifest(spec=spec, phase="Pending"))
+    submit(backend, WANTED, "default")
+    taken = backend.objects["default", "sorting"]["spec"]
+    assert parsed(run_manifest(spec=taken)).spec == WANTED.spec
