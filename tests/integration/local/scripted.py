@@ -34,6 +34,13 @@ def on_sigterm(*_):
 signal.signal(signal.SIGTERM, on_sigterm)
 """
 
+RUN_FILE = """
+apiVersion: rl-operator.dev/v1alpha1
+kind: RLTrainingRun
+metadata: {name: run}
+spec: {environment: sort_digits}
+"""
+
 WORKS_ON = "serve(); print('working', flush=True); time.sleep(60)"
 SUCCEEDS = "serve(); print('trained', flush=True); result('succeeded')"
 LEAVES = "serve(); print('left', flush=True)"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.integration.local.conftest import Rlctl
-from tests.integration.local.scripted import LEAVES, SILENT, SUCCEEDS, WORKS_ON, start_scripted
+from tests.integration.local.scripted import LEAVES, RUN_FILE, SILENT, SUCCEEDS, WORKS_ON, start_scripted
 
 
 def ended(status: dict[str, Any]) -> bool:
@@ -90,10 +90,7 @@ def test_stop_and_go_on(rlctl: Rlctl, tmp_path: Any) -> None:
     assert status["checkpoint"] == {"step": 3, "statePath": "tinker://s/weights/3"}
     rlctl.until_unsupervised("run")
     file = tmp_path / "run.yaml"
-    file.write_text(
-        "{apiVersion: rl-operator.dev/v1alpha1, kind: RLTrainingRun, metadata: {name: run},"
-        " spec: {environment: sort_digits}}"
-    )
+    file.write_text(RUN_FILE)
     again = rlctl("run", str(file), "--local", "--detach")
     assert "goes on from its last checkpoint" in again.stderr
     assert rlctl.wait_for("run", running, "the second attempt")["attempt"] == 2

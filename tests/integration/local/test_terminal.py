@@ -1,0 +1,104 @@
+"""rlctl on a terminal: a live panel, and what Ctrl-C means."""
+
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.local.conftest import RLCTL, Rlctl
+from tests.integration.local.scripted import RUN_FILE, WORKS_ON, start_scripted
+
+CTRL_C = b"\x03"
+
+
+class Terminal:
+    """A process on a terminal of 100 columns."""
+
+    def __init__(self, rlctl: Rlctl, *arguments: str) -> None:
+        self._ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+        self.process = subprocess.Popen(
+            [RLCTL, *arguments],
+            env={**rlctl.env_vars, "TERM": "xterm"},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            # So that Ctrl-C reaches it.
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 -- one thread here
+        )
+        os.close(theirs)
+        self._seen = ""
+
+    def until(self, text: str) -> None:
+        """Read until the text was printed (escape sequences left out)."""
+        deadline = time.monotonic() + 60
+        while text not in self._seen:
+            remaining = deadline - time.monotonic()
+            assert remaining > 0, f"waited 60 s for {text!r}; the terminal showed:\n{self._seen}"
+            if select.select([self._ours], [], [], min(remaining, 1))[0]:
+                try:
+                    chunk = os.read(self._ours, 65536).decode(errors="replace")
+                except OSError:  # Linux says so when the other end is closed
+                    chunk = ""
+                assert chunk, f"it ended without {text!r}; the terminal showed:\n{self._seen}"
+                self._seen += re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", chunk)
+
+    def type(self, keys: bytes) -> None:
+        os.write(self._ours, keys)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+
+
+@pytest.fixture
+def terminal(rlctl: Rlctl, tmp_path: Path) -> Iterator[Terminal]:
+    """`rlctl run` attached to a run that works."""
+    start_scripted(rlctl.store, "run", trainer=WORKS_ON)
+    file = tmp_path / "run.yaml"
+    file.write_text(RUN_FILE)
+    attached = Terminal(rlctl, "run", str(file), "--local")
+    attached.until("Running")
+    yield attached
+    attached.close()
+
+
+def test_ctrl_c_asks_and_stops_with_a_checkpoint(terminal: Terminal, rlctl: Rlctl) -> None:
+    terminal.type(CTRL_C)
+    terminal.until("Stop the run, or detach from it?")
+    terminal.type(b"stop\r")
+    terminal.until("Stopped with a checkpoint of step 3")
+    assert terminal.process.wait(20) == 0
+    assert rlctl.status("run")["phase"] == "Stopped"
+
+
+def test_ctrl_c_asks_and_detaches(terminal: Terminal, rlctl: Rlctl) -> None:
+    terminal.type(CTRL_C)
+    terminal.until("Stop the run, or detach from it?")
+    terminal.type(b"\r")
+    terminal.until("run goes on")
+    assert terminal.process.wait(20) == 0
+    assert rlctl.status("run")["phase"] == "Running"
+
+
+def test_a_second_ctrl_c_detaches(terminal: Terminal, rlctl: Rlctl) -> None:
+    terminal.type(CTRL_C)
+    terminal.until("Stop the run, or detach from it?")
+    terminal.type(CTRL_C)
+    terminal.until("run goes on")
+    assert terminal.process.wait(20) == 0
+    assert rlctl.supervisor("run") is not None
+
+
+def test_the_panel_shows_the_steps(terminal: Terminal) -> None:
+    terminal.until("3/3")
