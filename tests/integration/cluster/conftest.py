@@ -7,13 +7,8 @@ from pathlib import Path
 
 import pytest
 from tests.integration.cluster.control_plane import HOW_TO_GET, ControlPlane, find_program
-from tests.integration.cluster.operator_process import OperatorProcess
+from tests.integration.cluster.operator_process import FAST, OperatorProcess
 from tests.integration.cluster.runs import RunsNamespace, install_runtime
-
-FAST = (
-    "--poll-seconds", "0.2", "--progress-seconds", "0.5", "--backoff-seconds", "0.3",
-    "--log-format", "text", "--log-level", "debug",
-)  # fmt: skip
 
 _numbers = itertools.count(1)
 

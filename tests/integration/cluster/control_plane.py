@@ -8,6 +8,7 @@ import socket
 import ssl
 import subprocess
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,8 @@ class ControlPlane:
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="rl-control-plane-"))
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._etcd = f"http://127.0.0.1:{free_port()}"
         self.port = free_port()
         self.admin = AdminClient("127.0.0.1", self.port, ADMIN_TOKEN)
 
@@ -75,12 +77,21 @@ class ControlPlane:
         return f"https://127.0.0.1:{self.port}"
 
     def start(self) -> None:
+        self._write_files()
         self._start_etcd()
-        wait_for("kube-apiserver is ready", self._ready, seconds=60)
+        self._start_api_server()
         self._install()
 
+    def restart_api_server(self) -> None:
+        """Kill it, leave it away for a moment, and start it again beside the same etcd."""
+        process = self._processes.pop("kube-apiserver")
+        process.kill()
+        process.wait(10)
+        time.sleep(1)
+        self._start_api_server()
+
     def stop(self) -> None:
-        for process in reversed(self._processes):
+        for process in reversed(self._processes.values()):
             process.send_signal(signal.SIGKILL)  # nothing in it is worth a graceful end
             process.wait(10)
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -107,42 +118,44 @@ class ControlPlane:
         lines = (self._folder / "audit.log").read_text(encoding="utf-8").splitlines()
         return [write for write in map(_write_of, lines) if write.namespace == namespace]
 
-    def _start_etcd(self) -> None:
-        client, peer = free_port(), free_port()
-        etcd = f"http://127.0.0.1:{client}"
-        self._run(
-            "etcd", "--data-dir", str(self._folder / "etcd"), "--unsafe-no-fsync", "--log-level", "error",
-            "--listen-client-urls", etcd, "--advertise-client-urls", etcd,
-            "--listen-peer-urls", f"http://127.0.0.1:{peer}",
-        )  # fmt: skip
+    def _write_files(self) -> None:
+        """The users' tokens, what is audited, and the key that signs service accounts' tokens."""
+        tokens = f"{ADMIN_TOKEN},{ADMIN},1,system:masters\n{OPERATOR_TOKEN},{OPERATOR},2\n"
+        tokens += f"{POWERLESS_TOKEN},test-nobody,3\n"
+        (self._folder / "tokens.csv").write_text(tokens, encoding="utf-8")
+        (self._folder / "audit-policy.yaml").write_text(json.dumps(AUDIT_POLICY), encoding="utf-8")
         key = self._folder / "service-account.key"
         subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
-        tokens = self._folder / "tokens.csv"
-        tokens.write_text(
-            f"{ADMIN_TOKEN},{ADMIN},1,system:masters\n{OPERATOR_TOKEN},{OPERATOR},2\n{POWERLESS_TOKEN},test-nobody,3\n",
-            encoding="utf-8",
-        )
-        policy = self._folder / "audit-policy.yaml"
-        policy.write_text(json.dumps(AUDIT_POLICY), encoding="utf-8")
+
+    def _start_etcd(self) -> None:
         self._run(
-            "kube-apiserver", "--etcd-servers", etcd, "--bind-address", "127.0.0.1",
+            "etcd", "--data-dir", str(self._folder / "etcd"), "--unsafe-no-fsync", "--log-level", "error",
+            "--listen-client-urls", self._etcd, "--advertise-client-urls", self._etcd,
+            "--listen-peer-urls", f"http://127.0.0.1:{free_port()}",
+        )  # fmt: skip
+
+    def _start_api_server(self) -> None:
+        folder, key = self._folder, str(self._folder / "service-account.key")
+        self._run(
+            "kube-apiserver", "--etcd-servers", self._etcd, "--bind-address", "127.0.0.1",
             "--advertise-address", "127.0.0.1", "--secure-port", str(self.port),
-            "--cert-dir", str(self._folder / "pki"), "--token-auth-file", str(tokens),
+            "--cert-dir", str(folder / "pki"), "--token-auth-file", str(folder / "tokens.csv"),
             "--authorization-mode", "RBAC", "--service-cluster-ip-range", "10.0.0.0/24",
-            "--service-account-issuer", "https://test", "--service-account-key-file", str(key),
-            "--service-account-signing-key-file", str(key), "--disable-admission-plugins", "ServiceAccount",
-            "--audit-policy-file", str(policy), "--audit-log-path", str(self._folder / "audit.log"),
+            "--service-account-issuer", "https://test", "--service-account-key-file", key,
+            "--service-account-signing-key-file", key, "--disable-admission-plugins", "ServiceAccount",
+            "--audit-policy-file", str(folder / "audit-policy.yaml"), "--audit-log-path", str(folder / "audit.log"),
             "--endpoint-reconciler-type", "none",
         )  # fmt: skip
+        wait_for("kube-apiserver is ready", self._ready, seconds=60)
 
     def _run(self, program: str, *arguments: str) -> None:
         path = find_program(program)
         assert path, HOW_TO_GET
-        with (self._folder / f"{program}.log").open("wb") as log:
-            self._processes.append(subprocess.Popen([path, *arguments], stdout=log, stderr=subprocess.STDOUT))
+        with (self._folder / f"{program}.log").open("ab") as log:
+            self._processes[program] = subprocess.Popen([path, *arguments], stdout=log, stderr=subprocess.STDOUT)
 
     def _ready(self) -> bool:
-        for process in self._processes:
+        for process in self._processes.values():
             assert process.poll() is None, f"{process.args} ended with {process.returncode}: {self._last_words()}"
         try:
             self.admin.get("/readyz")

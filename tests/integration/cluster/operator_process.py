@@ -11,6 +11,12 @@ from pathlib import Path
 from tests.integration.cluster.control_plane import free_port
 from tests.integration.cluster.polling import wait_for
 
+FAST = (
+    "--poll-seconds", "0.2", "--progress-seconds", "0.5", "--backoff-seconds", "0.3",
+    "--log-format", "text", "--log-level", "debug",
+)  # fmt: skip
+"""Flags that leave nothing to wait for."""
+
 
 class OperatorProcess:
     """May be killed and started again; its log is one file over all its lives."""
@@ -27,6 +33,10 @@ class OperatorProcess:
     @property
     def log(self) -> str:
         return self._log.read_text(encoding="utf-8", errors="replace")
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process and self.alive else None
 
     @property
     def alive(self) -> bool:

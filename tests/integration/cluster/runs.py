@@ -84,13 +84,13 @@ class RunsNamespace:
         self.until_released(pod)
 
     # --- waiting ------------------------------------------------------------------------------------------------
-    def until_phase(self, phase: str, name: str = "sorting") -> dict[str, Any]:
+    def until_phase(self, phase: str, name: str = "sorting", *, seconds: float = 20.0) -> dict[str, Any]:
         def look() -> dict[str, Any] | None:
             self._last = self.status(name)
             return self._last if self._last.get("phase") == phase else None
 
         try:
-            return wait_for(f"run {name} is {phase}", look)
+            return wait_for(f"run {name} is {phase}", look, seconds=seconds)
         except AssertionError as error:
             raise AssertionError(f"{error}; status: {self._last}") from None
 

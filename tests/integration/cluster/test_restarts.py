@@ -4,8 +4,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from tests.integration.cluster.control_plane import ControlPlane
 from tests.integration.cluster.kubelet import End, result
-from tests.integration.cluster.operator_process import OperatorProcess
+from tests.integration.cluster.operator_process import FAST, OperatorProcess
 from tests.integration.cluster.polling import stays, wait_for
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
 
@@ -113,6 +114,42 @@ def test_a_finished_run_stays_as_it_is(runs: RunsNamespace, operator: OperatorPr
     operator.start()
     stays("nothing is written", lambda: len(runs.writes()) == writes)
     assert runs.find() == before
+
+
+def test_the_api_server_was_away(runs: RunsNamespace, operator: OperatorProcess, control_plane: ControlPlane) -> None:
+    """Running goes on, nothing is started twice, and the operator is the same process as before."""
+    runs.apply()
+    pod = runs.until_pod()
+    runs.kubelet.start(pod)
+    runs.kubelet.work(pod)
+    runs.until_phase("Running")
+    process = operator.pid
+    control_plane.restart_api_server()
+    runs.kubelet.end(pod, "Succeeded", trainer=End(0, SUCCEEDED))
+    runs.until_phase("Succeeded", seconds=60)
+    runs.until_released(pod)
+    assert operator.pid == process
+    one_pod_per_attempt(runs)
+
+
+def test_two_operators_at_once_harm_nothing(
+    runs: RunsNamespace, operator: OperatorProcess, control_plane: ControlPlane
+) -> None:
+    """There is no fencing token in Kubernetes: versions, uids and deterministic names must do."""
+    second = OperatorProcess(control_plane.kubeconfig(), *FAST)
+    try:
+        second.start()
+        names = [f"run-{number}" for number in range(5)]
+        for name in names:
+            runs.apply(name)
+        pods = [runs.until_pod(name=name) for name in names]
+        for pod in pods:
+            runs.kubelet.end(pod, "Succeeded", trainer=End(0, SUCCEEDED))
+        for name in names:
+            assert len(runs.until_phase("Succeeded", name)["attempts"]) == 1
+    finally:
+        second.close()
+    one_pod_per_attempt(runs, attempts=5)
 
 
 def test_deleted_while_the_operator_was_away(runs: RunsNamespace, operator: OperatorProcess) -> None:

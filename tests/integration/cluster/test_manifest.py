@@ -1,0 +1,42 @@
+"""examples/operator.yaml on a real API server, and what it lets the operator do."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.integration.cluster.control_plane import ControlPlane
+from tests.integration.cluster.runs import RunsNamespace
+
+MANIFEST = Path(__file__).parents[3] / "examples" / "operator.yaml"
+DOCUMENTS: dict[str, dict[str, Any]] = {
+    document["kind"]: document for document in yaml.safe_load_all(MANIFEST.read_text(encoding="utf-8"))
+}
+
+PATHS = {
+    "Namespace": "/api/v1/namespaces",
+    "ServiceAccount": "/api/v1/namespaces/default/serviceaccounts",
+    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "Deployment": "/apis/apps/v1/namespaces/default/deployments",
+}
+
+
+@pytest.mark.parametrize("kind", PATHS)
+def test_the_api_server_takes_it_without_unknown_fields(control_plane: ControlPlane, kind: str) -> None:
+    document = {**DOCUMENTS[kind], "metadata": {"name": DOCUMENTS[kind]["metadata"]["name"]}}
+    control_plane.admin.post(f"{PATHS[kind]}?dryRun=All&fieldValidation=Strict", document)
+
+
+def test_the_operators_pod_and_a_runs_pod_are_restricted(runs: RunsNamespace) -> None:
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    runs.admin.patch(f"/api/v1/namespaces/{runs.namespace}", {"metadata": {"labels": labels}})
+    pod = {"metadata": {"name": "operator"}, "spec": DOCUMENTS["Deployment"]["spec"]["template"]["spec"]}
+    runs.admin.post(f"/api/v1/namespaces/{runs.namespace}/pods?dryRun=All", pod)
+    runs.apply()
+    runs.until_pod()
+
+
+def test_no_secrets_and_no_wildcards() -> None:
+    for rule in DOCUMENTS["ClusterRole"]["rules"]:
+        assert "secrets" not in rule["resources"]
+        assert not any("*" in word for field in ("apiGroups", "resources", "verbs") for word in rule[field])
