@@ -62,7 +62,7 @@ def test_trained_and_sampled_logprobs_agree(client: tinker.ServiceClient, prompt
         data = sampled_data(sampler, prompts[4 * step : 4 * step + 4], seed=step)
         sampled = recorded_logprobs(data)
         trained = train(model, data)
-        assert np.abs(sampled - trained)[sampled != 0].max() <= 1e-5
+        assert np.abs(sampled - trained)[sampled != 0].max() <= 1e-6
         sampler = model.save_weights_and_get_sampling_client().result(WAIT)
 
 

@@ -121,9 +121,9 @@ class LoraModel:
 
 
 def _initial_weights(base: nn.Linear, rank: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    device = base.weight.device
+    like = base.weight
     a = (torch.rand(rank, base.in_features, generator=generator) * 2 - 1) / math.sqrt(base.in_features)
-    return a.to(device).requires_grad_(), torch.zeros(base.out_features, rank, device=device).requires_grad_()
+    return a.to(like).requires_grad_(), torch.zeros(base.out_features, rank).to(like).requires_grad_()
 
 
 def _wrap_layers(model: PreTrainedModel) -> dict[str, LoraLinear]:

@@ -1,8 +1,8 @@
 """The sampling half of the engine: many requests, each with its own parameters, in one batch with a KV cache.
 
 Every sequence draws from a generator of its own, seeded by (the request's seed, its index), and a draw becomes a token
-by inverting the cumulative distribution. What else is in the batch changes a token only where a draw falls within
-float rounding (1e-6) of a boundary.
+by inverting the cumulative distribution: what else is in the batch changes a token only where a draw falls within
+rounding of a boundary (1e-15 for small models, which compute in double precision; 1e-6 for others).
 """
 
 import secrets
@@ -171,7 +171,7 @@ class _Batch:
             use_cache=True,
             logits_to_keep=1,
         )
-        self.logits_BV = output.logits[:, -1].float()
+        self.logits_BV = output.logits[:, -1]
 
     def _select(self, index: torch.Tensor) -> None:
         self.cache.batch_select_indices(index)

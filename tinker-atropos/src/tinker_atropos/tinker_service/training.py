@@ -74,11 +74,11 @@ def forward_backward(
 
 
 def target_logprobs(model: PreTrainedModel, tokens_BT: torch.Tensor, targets_BT: torch.Tensor) -> torch.Tensor:
-    """Logprobs of the targets given the tokens up to their position, [B, T] float32.
+    """Logprobs of the targets given the tokens up to their position, [B, T].
 
     Sequences are padded on the right: causal attention never looks there, so no mask is needed.
     """
-    logits_BTV: torch.Tensor = model(input_ids=tokens_BT, use_cache=False).logits.float()
+    logits_BTV: torch.Tensor = model(input_ids=tokens_BT, use_cache=False).logits
     chosen_BT = logits_BTV.gather(-1, targets_BT[..., None]).squeeze(-1)
     return chosen_BT - logits_BTV.logsumexp(-1)
 
@@ -126,5 +126,5 @@ def _stack(data: Sequence[Datum], names: Sequence[str], device: torch.device) ->
 
 
 def _unstack(values_BT: torch.Tensor, data: Sequence[Datum]) -> list[Array]:
-    array = values_BT.detach().cpu().numpy()
+    array = values_BT.detach().float().cpu().numpy()
     return [array[row, : len(datum.tokens)] for row, datum in enumerate(data)]
