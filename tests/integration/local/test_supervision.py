@@ -123,6 +123,7 @@ def test_delete_ends_the_processes_and_removes_the_objects(rlctl: Rlctl) -> None
     until_gone(trainer)
     rlctl.until_unsupervised("run")
     assert not list(rlctl.layout.objects.rglob("*.json"))
+    assert not list((rlctl.root / "pods").rglob("*.log"))
 
 
 def test_waiting_has_a_deadline_and_a_goal(rlctl: Rlctl) -> None:

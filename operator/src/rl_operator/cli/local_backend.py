@@ -1,14 +1,16 @@
 """rlctl's side of the local back end: it reads and writes the state folder and starts supervisors."""
 
 import os
+import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from rl_operator.api.names import RUN_KIND
-from rl_operator.cli.exits import RefusedError
+from rl_operator.cli.exits import RefusedError, WaitTimeoutError
 from rl_operator.cli.selector import parse_selector
 from rl_operator.errors import GoneError
 from rl_operator.local.events import read_events
@@ -20,6 +22,9 @@ from rl_operator.local.store import Manifest, Store
 if TYPE_CHECKING:
     from rl_operator.api.catalogue import Catalogue
     from rl_operator.api.runtime import Runtime
+
+
+DELETION_SECONDS = 120.0
 
 
 class LocalBackEnd:
@@ -65,9 +70,14 @@ class LocalBackEnd:
         return changed
 
     def delete(self, namespace: str, name: str) -> None:
+        run = self._store.get(RUN_KIND, namespace, name)
         self._store.delete(RUN_KIND, namespace, name)
-        self._layout.events(namespace, name).unlink(missing_ok=True)
         self.look_after(namespace, name)
+        self._until_processes_are_gone(namespace, name)
+        self._layout.events(namespace, name).unlink(missing_ok=True)
+        if run is not None:
+            for folder in self._layout.pod_folders(namespace, name, run["metadata"]["uid"]):
+                shutil.rmtree(folder, ignore_errors=True)
 
     def look_after(self, namespace: str, name: str) -> None:
         """Start the run's supervisor if there is something to do and nobody does it."""
@@ -102,6 +112,16 @@ class LocalBackEnd:
         run = self._store.get(RUN_KIND, namespace, name)
         return run is not None and not is_at_rest(run)
 
+    def _until_processes_are_gone(self, namespace: str, name: str) -> None:
+        deadline = time.monotonic() + DELETION_SECONDS
+        while self._is_unsettled(namespace, name):
+            if time.monotonic() > deadline:
+                raise WaitTimeoutError(
+                    f"{name} is deleted, but its processes have not ended within {DELETION_SECONDS:.0f} s; "
+                    f"see {self._layout.supervisor_log(namespace, name)}"
+                )
+            time.sleep(self.poll_seconds)
+
     def _start_supervisor(self, namespace: str, name: str) -> None:
         log = self._layout.supervisor_log(namespace, name)
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -128,11 +148,12 @@ class LocalBackEnd:
         from rl_operator.local.service import TINY_RUNTIME
 
         runtime = self.runtimes().get(manifest["spec"]["runtime"])
-        needs_key = runtime is not None and runtime.spec.backend.key_secret and runtime.metadata.name != TINY_RUNTIME
-        if needs_key and not os.environ.get("TINKER_API_KEY"):
+        if runtime is None or runtime.metadata.name == TINY_RUNTIME:
+            return
+        if runtime.spec.backend.key_secret and not os.environ.get("TINKER_API_KEY"):
             raise RefusedError(
-                "TINKER_API_KEY is not set, and the runtime 'default' trains on Tinker: export TINKER_API_KEY=tml-…, "
-                "or use the runtime 'tiny', which needs no key"
+                f"TINKER_API_KEY is not set, and the runtime {runtime.metadata.name!r} needs it: export "
+                f"TINKER_API_KEY=tml-…, or use the runtime {TINY_RUNTIME!r}, which needs no key"
             )
 
 

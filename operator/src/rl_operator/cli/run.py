@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rl_operator.api.names import MAX_RUN_NAME_LENGTH
 from rl_operator.cli.backend import BackEnd, Manifest, choose_backend
 from rl_operator.cli.exits import ExitCode, RefusedError
 from rl_operator.cli.follow import at_rest, exit_code, follow, shown
@@ -85,8 +86,11 @@ def _replacing(existing: Manifest, wanted: "TrainingRun") -> Manifest:
 
 def _free_name(backend: BackEnd, namespace: str, name: str) -> str:
     for number in range(2, MAX_NAMESAKES):
-        if backend.run(namespace, f"{name}-{number}") is None:
-            return f"{name}-{number}"
+        fresh = f"{name}-{number}"
+        if len(fresh) > MAX_RUN_NAME_LENGTH:
+            raise RefusedError(f"{name} is over and {fresh} is too long for a name: delete it, or choose another name")
+        if backend.run(namespace, fresh) is None:
+            return fresh
     raise RefusedError(f"{name} and {MAX_NAMESAKES - 2} runs after it exist; delete some, or choose another name")
 
 

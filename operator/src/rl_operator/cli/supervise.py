@@ -76,6 +76,9 @@ class Supervisor:
         except OperatorError as error:
             logger.warning("%s", error)
             return TROUBLE_SECONDS
+        except Exception:  # the loop's edge: a fault of ours must not kill the containers
+            logger.exception("reconcile failed; it is tried again in %.0f s", TROUBLE_SECONDS)
+            return TROUBLE_SECONDS
 
     async def _look_for_writes(self) -> None:
         """Also our own writes are looked at: what a reconcile wrote may be what the next one acts on."""

@@ -12,7 +12,8 @@ from rl_operator.errors import BackEndUnreachableError, GoneError
 from rl_operator.local.launch import Surroundings
 from rl_operator.local.layout import PodFolder
 from rl_operator.local.leash import Leash
-from rl_operator.local.lost import lost_pod_status
+from rl_operator.local.lost import SUPERVISOR_LOST, lost_pod_status
+from rl_operator.local.pod_status import PodEnd
 from rl_operator.local.pod_worker import PodWorker
 from rl_operator.local.ports import PodPorts, choose_ports
 from rl_operator.local.store import Manifest, Store
@@ -77,7 +78,7 @@ class Kubelet:
         """Stop every pod in order; returns when their processes are gone."""
         for life in self._lives.values():
             life.worker.stop()
-        await asyncio.gather(*(life.task for life in self._lives.values()))
+        await asyncio.gather(*(life.task for life in self._lives.values()), return_exceptions=True)
 
     def _start(self, pod: Manifest) -> None:
         ports = choose_ports()
@@ -87,9 +88,8 @@ class Kubelet:
             self._write_status(pod, life)
 
         def prepare() -> Surroundings:
-            folder = self._store.layout.pod(pod["metadata"]["namespace"], pod["metadata"]["name"])
-            self._write_volumes(pod, folder)
-            return Surroundings(folder, ports, self._caller)
+            self._write_volumes(pod, self._folder(pod))
+            return Surroundings(self._folder(pod), ports, self._caller)
 
         async def backend() -> Mapping[str, str]:
             return await self._backend(pod)
@@ -97,7 +97,19 @@ class Kubelet:
         worker = PodWorker(pod, prepare, backend, leash=self._leash, session=self._session, report=report)
         task = asyncio.create_task(worker.run(), name=f"pod {pod['metadata']['name']}")
         life = self._lives[pod["metadata"]["uid"]] = _Life(worker, task, ports)
-        task.add_done_callback(lambda _: self._release(pod))
+        task.add_done_callback(lambda _: self._finish(pod, life))
+
+    def _finish(self, pod: Manifest, life: "_Life") -> None:
+        """The pod is over; a fault of ours must not leave it behind as if it were running."""
+        if fault := life.task.exception():
+            logger.error("pod %s was abandoned", pod["metadata"]["name"], exc_info=fault)
+            end = PodEnd("KubeletFailed", f"A fault in rlctl's supervisor ended the pod: {fault!r}", "KubeletFailed")
+            life.status = lost_pod_status({**pod, "status": life.status or {}}, self._folder(pod), end)
+            self._write_status(pod, life)
+        self._release(pod)
+
+    def _folder(self, pod: Manifest) -> PodFolder:
+        return self._store.layout.pod(pod["metadata"]["namespace"], pod["metadata"]["name"])
 
     def _write_volumes(self, pod: Manifest, folder: PodFolder) -> None:
         """Make a folder of every volume; a ConfigMap's keys become files."""
@@ -116,8 +128,7 @@ class Kubelet:
     def _mark_lost(self, pod: Manifest) -> None:
         """An earlier supervisor left this pod behind: its processes died with it."""
         if pod["status"].get("phase") not in ("Succeeded", "Failed"):
-            folder = self._store.layout.pod(pod["metadata"]["namespace"], pod["metadata"]["name"])
-            status = lost_pod_status(pod, folder)
+            status = lost_pod_status(pod, self._folder(pod), SUPERVISOR_LOST)
             self._change(pod, lambda manifest: manifest.update(status=status))
         self._release(pod)
 

@@ -44,6 +44,10 @@ class Layout:
     def supervisor_log(self, namespace: str, run_name: str) -> Path:
         return self.root / "supervisors" / namespace / f"{run_name}.log"
 
+    def pod_folders(self, namespace: str, run_name: str, run_uid: str) -> tuple[Path, ...]:
+        """What all attempts of a run left on disk."""
+        return tuple((self.root / "pods" / namespace).glob(f"{run_name}-{run_uid[:5]}-*"))
+
     def pod(self, namespace: str, pod_name: str) -> "PodFolder":
         return PodFolder(self.root / "pods" / namespace / pod_name)
 

@@ -15,7 +15,7 @@ SUPERVISOR_LOST = PodEnd(
 KILLED = 137
 
 
-def lost_pod_status(pod: Mapping[str, Any], folder: PodFolder) -> dict[str, Any]:
+def lost_pod_status(pod: Mapping[str, Any], folder: PodFolder, end: PodEnd) -> dict[str, Any]:
     """The status a kubelet writes for containers that it cannot find any more; they keep their last messages."""
     now, spec = datetime.now(UTC), pod["spec"]
     records = [
@@ -24,7 +24,7 @@ def lost_pod_status(pod: Mapping[str, Any], folder: PodFolder) -> dict[str, Any]
         for container in containers
     ]
     started = pod["status"].get("startTime")
-    return pod_status(records, parse_time(started) if started else now, over=True, end=SUPERVISOR_LOST)
+    return pod_status(records, parse_time(started) if started else now, over=True, end=end)
 
 
 def _lost_container(container: Mapping[str, Any], sidecar: bool, folder: PodFolder, now: datetime) -> ContainerRecord:

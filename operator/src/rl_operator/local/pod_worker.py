@@ -77,7 +77,9 @@ class PodWorker:
             for sidecar in self._sidecars:
                 keepers[sidecar["name"]] = asyncio.create_task(self._keep_running(sidecar))
                 await self._until_started(sidecar)
-            await asyncio.gather(*(self._run_once(container) for container in self._regular))
+            async with asyncio.TaskGroup() as group:
+                for container in self._regular:
+                    group.create_task(self._run_once(container), name=container["name"])
         finally:
             deadline.cancel()
             self._finding_backend.cancel()
@@ -120,6 +122,9 @@ class PodWorker:
             process.terminate()
         try:
             return await process.wait()
+        except asyncio.CancelledError:
+            process.kill()
+            raise
         finally:
             self._processes.pop(name)
             if watch:
@@ -191,10 +196,15 @@ class PodWorker:
 
     async def _find_backend(self, container: Manifest) -> Mapping[str, str]:
         """Only who speaks to the backend waits for it; the others load meanwhile."""
-        if container["name"] != TRAINER_CONTAINER or self._stopping.is_set():
+        if container["name"] != TRAINER_CONTAINER:
+            return {}
+        stopping = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait({self._finding_backend, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not self._finding_backend.done():
             return {}
         try:
-            return await asyncio.shield(self._finding_backend)
+            return self._finding_backend.result()
         except (OSError, OperatorError) as error:
             self.stop(PodEnd("BackendNotStarted", str(error), "BackendNotStarted"))
             return {}

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.cli.fakes import MemoryBackEnd, parsed, run_manifest
 
+from rl_operator.cli.exits import RefusedError
 from rl_operator.cli.run import submit
 
 WANTED = parsed(run_manifest(spec={"config": {"total_steps": 7}}))
@@ -41,6 +42,13 @@ def test_a_stopped_one_goes_on() -> None:
     submit(backend, WANTED, "default")
     assert backend.objects["default", "sorting"]["spec"]["suspend"] is False
     assert "config" not in backend.objects["default", "sorting"]["spec"]
+
+
+def test_a_number_must_fit_into_the_name() -> None:
+    name = "x" * 51
+    backend = MemoryBackEnd(run_manifest(name, phase="Failed"))
+    with pytest.raises(RefusedError, match="too long for a name"):
+        submit(backend, parsed(run_manifest(name)), "default")
 
 
 @pytest.mark.parametrize("spec", [{"suspend": True}, {"config": {"group_sise": 8}}, {"environment": "sort_digit"}])

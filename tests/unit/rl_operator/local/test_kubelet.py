@@ -188,6 +188,36 @@ async def test_a_backend_that_does_not_start_ends_the_attempt(make_node: MakeNod
     assert ended.message == "the Tinker service ended while starting: no torch"
 
 
+async def test_a_pod_can_be_deleted_while_its_backend_starts(make_node: MakeNode) -> None:
+    async def slow(_pod: Any) -> dict[str, str]:
+        await asyncio.sleep(60)
+        return {}
+
+    node = make_node(backend=slow)
+    manifest = pod(sidecar(), container("trainer", "pass"), container("environment", ENDS_ON_SIGTERM))
+    manifest["metadata"]["finalizers"].append("keep")
+    created = node.create(manifest)
+    await node.until(lambda p: "running" in state_of(p, "environment")["state"], "the environment to run")
+    node.store.delete("Pod", "default", "run-00000-1")
+    node.kubelet.sync((node.read() or created,))
+    ended = await node.end()
+    assert "did not run" in state_of(ended, "trainer")["state"]["terminated"]["message"]
+
+
+async def test_a_fault_of_the_kubelet_ends_the_pod(make_node: MakeNode) -> None:
+    async def faulty(_pod: Any) -> dict[str, str]:
+        raise KeyError("ownerReferences")
+
+    node = make_node(backend=faulty)
+    show_pid = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+    serve = sidecar("import time; time.sleep(0.5)\n" + SERVE_OPS)
+    node.create(pod(serve, container("trainer", "pass"), container("environment", show_pid)))
+    ended = observe_pod(await node.end())
+    assert (ended.phase, ended.disruption) == ("Failed", "KubeletFailed")
+    assert "ownerReferences" in ended.message
+    assert not [pid for pid in log_of(node.store, "environment").split() if _is_alive(int(pid))]
+
+
 async def test_the_backend_overrides_the_trainers_variables_only(make_node: MakeNode) -> None:
     async def shared(_pod: Any) -> dict[str, str]:
         return {"TINKER_BASE_URL": "http://127.0.0.1:1", "TINKER_API_KEY": "tml-shared"}
