@@ -5,7 +5,8 @@ Only paths here: whoever needs a name resolved must not pay for torch or transfo
 
 from pathlib import Path
 
-from tinker_atropos.config import BUNDLED
+BUNDLED = "bundled"
+"""The name under which the bundled model and its tokenizer are known everywhere."""
 
 
 def bundled_model_folder() -> Path:

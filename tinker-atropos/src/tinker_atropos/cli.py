@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from tinker_atropos.config import BUNDLED
+from tinker_atropos.bundled import BUNDLED
 from tinker_atropos.errors import EnvironmentLostError, ExitCode, RunError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)

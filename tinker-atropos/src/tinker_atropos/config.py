@@ -15,9 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tinker_atropos.errors import ConfigError
 
-BUNDLED = "bundled"
-"""The name under which the bundled model and its tokenizer are known everywhere."""
-
 
 class SharedEnvSection(BaseModel):
     """The fields of `env` that trainer, api and environment must agree on. Others pass through."""

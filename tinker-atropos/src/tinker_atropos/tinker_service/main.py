@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tinker_atropos.bundled import bundled_model_folder
-from tinker_atropos.config import BUNDLED
+from tinker_atropos.bundled import BUNDLED, bundled_model_folder
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.serving import bind
 from tinker_atropos.tinker_service.access import KEY_PREFIX
