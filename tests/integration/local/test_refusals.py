@@ -1,5 +1,6 @@
 """Bad input: exit code 2 and a sentence that teaches, and the run's status says it too."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -130,3 +131,17 @@ def test_a_cluster_that_is_not_there(rlctl: Rlctl, tmp_path: Path) -> None:
     silent = rlctl("list", KUBECONFIG=str(kubeconfig))
     assert silent.returncode == 3, silent
     assert "does not answer" in silent.stderr
+
+
+def test_a_good_file_is_validated_and_rendered_without_creating_anything(rlctl: Rlctl, write_run: WriteRun) -> None:
+    file = write_run("sorting", config={"total_steps": 7})
+    validated = rlctl("validate", file, "--local")
+    assert (validated.returncode, validated.stderr) == (0, "")
+    assert "run sorting is accepted by runtime tiny of local:" in validated.stdout
+    assert json.loads(rlctl("validate", file, "--local", "-o", "json").stdout) == {"accepted": True, "refusals": []}
+    rendered = rlctl("render", file, "--local")
+    assert rendered.returncode == 0, rendered
+    assert "  total_steps: 7\n" in rendered.stdout
+    kinds = [item["kind"] for item in json.loads(rlctl("render", file, "--local", "-o", "json").stdout)["items"]]
+    assert kinds == ["ConfigMap", "Pod"]
+    assert "No runs" in rlctl("list", "--local").stdout

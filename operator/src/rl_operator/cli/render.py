@@ -1,6 +1,6 @@
 """`rlctl render`: show what a file becomes, before it costs anything."""
 
-import json
+import typer
 
 from rl_operator.cli.backend import choose_backend
 from rl_operator.cli.options import Context, Local, Output, OutputFormat, RunFile, StateDir
@@ -17,9 +17,9 @@ def render(
     local: Local = False,
     context: Context = "",
     state_dir: StateDir = None,
-    output: OutputFormat = Output.YAML,
+    output: OutputFormat = Output.TEXT,
 ) -> None:
-    """Print the ConfigMap and the pod that a run's file would become; nothing is created."""
+    """Print the config and the pod that a run's file would become; nothing is created."""
     from rl_operator.api.loading import DocumentError
     from rl_operator.cli.checking import refusals_of
     from rl_operator.render import pod_of_attempt, render_run
@@ -29,13 +29,13 @@ def render(
     if refusals := refusals_of(run, backend):
         raise DocumentError(*refusals)
     named = run.with_changes(metadata=run.metadata.with_changes(uid=UID_PLACEHOLDER))
-    rendered = render_run(
-        named, backend.runtimes()[run.spec.runtime], backend.catalogue().by_name[run.spec.environment]
-    )
-    objects = [rendered.config_map, pod_of_attempt(rendered.pod, 1)]
-    if output is Output.JSON:
-        print_object({"apiVersion": "v1", "kind": "List", "items": json.loads(json.dumps(objects))}, output)
+    environment = backend.catalogue().by_name[run.spec.environment]
+    rendered = render_run(named, backend.runtimes()[run.spec.runtime], environment)
+    config_map, pod = rendered.config_map, pod_of_attempt(rendered.pod, 1)
+    if output in (Output.JSON, Output.YAML):
+        print_object({"apiVersion": "v1", "kind": "List", "items": [config_map, pod]}, output)
         return
-    for manifest in objects:
-        print("---")  # noqa: T201 -- the command's output
-        print_object(manifest, Output.YAML)
+    typer.echo(f"# config.yaml, in ConfigMap {config_map['metadata']['name']} ({backend.label})")
+    typer.echo(config_map["data"]["config.yaml"].rstrip())
+    typer.echo("---\n# the pod of the first attempt")
+    print_object(pod, Output.YAML)
