@@ -62,7 +62,7 @@ e2e: $(VENV)/dev ## Run the tests on a real cluster (KUBECONFIG, images loaded)
 	@$(PYTEST) -m e2e
 
 bench: $(VENV)/dev ## Measure, and print a table
-	@for f in tests/benchmarks/*_bench.py; do $(BIN)/python $$f; done
+	@for f in tests/benchmarks/*_bench.py; do PYTHONPATH=. $(BIN)/python $$f; done
 
 images: ## Build the images with docker (IMAGE_BUILD='podman build' for another tool)
 	$(IMAGE_BUILD) -f images/operator/Dockerfile -t rl-operator:dev .

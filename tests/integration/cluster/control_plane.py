@@ -24,7 +24,14 @@ HOW_TO_GET = (
 
 ADMIN, ADMIN_TOKEN = "test-admin", "admin-token"
 OPERATOR, OPERATOR_TOKEN = "test-operator", "operator-token"
+FORMER, FORMER_TOKEN = "test-former-operator", "former-token"
 POWERLESS_TOKEN = "powerless-token"
+TOKENS = (
+    f"{ADMIN_TOKEN},{ADMIN},1,system:masters",
+    f"{OPERATOR_TOKEN},{OPERATOR},2",
+    f"{FORMER_TOKEN},{FORMER},3",
+    f"{POWERLESS_TOKEN},test-nobody,4",
+)
 
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
@@ -82,6 +89,11 @@ class ControlPlane:
         self._start_api_server()
         self._install()
 
+    def revoke(self, token: str) -> None:
+        """From now on the API server answers 401 to it."""
+        self._write_tokens(*(line for line in TOKENS if not line.startswith(token)))
+        self.restart_api_server()
+
     def restart_api_server(self) -> None:
         """Kill it, leave it away for a moment, and start it again beside the same etcd."""
         process = self._processes.pop("kube-apiserver")
@@ -120,12 +132,13 @@ class ControlPlane:
 
     def _write_files(self) -> None:
         """The users' tokens, what is audited, and the key that signs service accounts' tokens."""
-        tokens = f"{ADMIN_TOKEN},{ADMIN},1,system:masters\n{OPERATOR_TOKEN},{OPERATOR},2\n"
-        tokens += f"{POWERLESS_TOKEN},test-nobody,3\n"
-        (self._folder / "tokens.csv").write_text(tokens, encoding="utf-8")
+        self._write_tokens(*TOKENS)
         (self._folder / "audit-policy.yaml").write_text(json.dumps(AUDIT_POLICY), encoding="utf-8")
         key = self._folder / "service-account.key"
         subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
+
+    def _write_tokens(self, *lines: str) -> None:
+        (self._folder / "tokens.csv").write_text("\n".join(lines), encoding="utf-8")
 
     def _start_etcd(self) -> None:
         self._run(
@@ -179,7 +192,9 @@ class ControlPlane:
             "roleRef": {
                 "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role["metadata"]["name"],
             },
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": OPERATOR}],
+            "subjects": [
+                {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name} for name in (OPERATOR, FORMER)
+            ],
         }  # fmt: skip
         self.admin.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
         for crd in crds:

@@ -60,6 +60,11 @@ class OperatorProcess:
             self._process.send_signal(signal.SIGTERM)
         return self._process.wait(seconds)
 
+    def until_ended(self, seconds: float) -> int:
+        """The exit code, once it ends by itself."""
+        assert self._process
+        return self._process.wait(seconds)
+
     def close(self) -> None:
         if self._process and self._process.poll() is None:
             self.kill()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.integration.cluster.control_plane import ControlPlane, free_port
+from tests.integration.cluster.control_plane import FORMER_TOKEN, ControlPlane, free_port
 from tests.integration.cluster.operator_process import OperatorProcess
 
 
@@ -73,6 +73,17 @@ def test_rights_that_are_missing(control_plane: ControlPlane) -> None:
     assert "403" in said
     assert 'cannot list resource "rlruntimes"' in said
     assert "Traceback" not in said
+
+
+def test_credentials_that_are_revoked_end_it(control_plane: ControlPlane) -> None:
+    process = OperatorProcess(control_plane.kubeconfig(FORMER_TOKEN), "--namespace", "default", "--log-format", "text")
+    try:
+        process.start()
+        control_plane.revoke(FORMER_TOKEN)
+        assert process.until_ended(60) == 3, process.log
+        assert "the API server answered 401: Unauthorized" in process.log.splitlines()[-1]
+    finally:
+        process.close()
 
 
 def test_a_context_that_does_not_exist(control_plane: ControlPlane) -> None:

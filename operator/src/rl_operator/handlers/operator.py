@@ -18,7 +18,7 @@ from rl_operator.cluster.client import METADATA_ONLY, ClusterClient
 from rl_operator.cluster.events import EventRecorder
 from rl_operator.cluster.informer import Informer
 from rl_operator.cluster.queue import WorkQueue
-from rl_operator.cluster.resources import CONFIG_MAPS, PODS
+from rl_operator.cluster.resources import CONFIG_MAPS, PODS, Resource
 from rl_operator.cluster.store import Store, key_of
 from rl_operator.cluster.world import ClusterWorld
 from rl_operator.errors import BackEndUnreachableError, OperatorError
@@ -59,7 +59,7 @@ class Operator:
             self._informer(CONFIG_MAPS, self.caches.config_maps, METADATA_ONLY),
         )
 
-    def _informer(self, resource: Any, store: Store[Any], accept: str) -> Informer[Any]:
+    def _informer(self, resource: Resource, store: Store[Any], accept: str) -> Informer[Any]:
         return Informer(
             self._client,
             resource,
@@ -97,9 +97,24 @@ class Operator:
         return task
 
     async def _serve(self) -> None:
+        """Let kopf serve. When it ends by itself, the API server may say why in one sentence."""
+        refused = asyncio.Event()
+        try:
+            await self._run_kopf(refused)
+        except Exception:
+            await require_kinds(self._client)
+            raise
+        if refused.is_set():
+            await require_kinds(self._client)
+
+    async def _run_kopf(self, refused: asyncio.Event) -> None:
         settings = self._settings
         registry = build_registry(
-            self._client, run_event=self.run_event, runtime_event=self.runtime_event, trouble=self.trouble
+            self._client,
+            run_event=self.run_event,
+            runtime_event=self.runtime_event,
+            trouble=self.trouble,
+            refused=refused.set,
         )
         probe = f"http://{settings.probe_host}:{settings.probe_port}/healthz" if settings.probe_port else None
         await kopf.operator(
@@ -108,6 +123,7 @@ class Operator:
             namespaces=[self._namespace] if self._namespace else [],
             liveness_endpoint=probe,
             identity=MANAGER,  # kopf's default asks for the user's name, which an unprivileged uid does not have
+            stop_flag=refused,
         )
 
     async def _resync(self) -> None:

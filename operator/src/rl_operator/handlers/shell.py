@@ -50,15 +50,18 @@ def build_registry(
     run_event: Callable[[RawEvent], None],
     runtime_event: Callable[[RawEvent], None],
     trouble: Callable[[], str | None],
+    refused: Callable[[], None],
 ) -> kopf.OperatorRegistry:
-    """All handlers there are. `trouble` says in a sentence what is stuck, if anything is."""
+    """All handlers there are. `trouble` says in a sentence what is stuck, if anything is; `refused` is called when
+    the API server does not accept our credentials any more.
+    """
     registry = kopf.OperatorRegistry()
 
     async def startup(settings: kopf.OperatorSettings, **_: Any) -> None:
         configure(settings)
 
     async def login(**_: Any) -> kopf.AiohttpSession:
-        return await _log_in(client)
+        return await _log_in(client, refused)
 
     async def probe(**_: Any) -> str:
         if sentence := trouble():
@@ -80,11 +83,12 @@ def build_registry(
     return registry
 
 
-async def _log_in(client: ClusterClient) -> kopf.AiohttpSession:
+async def _log_in(client: ClusterClient, refused: Callable[[], None]) -> kopf.AiohttpSession:
     """Our connections and credentials. kopf asks again after every 401: a refusal that stays is the end, not a loop."""
     try:
         await require_kinds(client)
     except ForbiddenError as error:
+        refused()  # kopf would go on for ever without credentials
         raise kopf.PermanentError(str(error)) from error
     except OperatorError as error:
         raise kopf.TemporaryError(str(error), delay=5) from error

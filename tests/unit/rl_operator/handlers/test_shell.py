@@ -1,7 +1,7 @@
 """kopf is the shell and nothing more: what is registered, what it may write, and how it waits."""
 
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,8 @@ async def client(api: FakeApi, tmp_path: Path) -> AsyncIterator[ClusterClient]:
         yield connected
 
 
-def registry_of(client: ClusterClient, trouble: str | None = None) -> Any:
-    return build_registry(client, run_event=print, runtime_event=print, trouble=lambda: trouble)
+def registry_of(client: ClusterClient, trouble: str | None = None, refused: Callable[[], None] = print) -> Any:
+    return build_registry(client, run_event=print, runtime_event=print, trouble=lambda: trouble, refused=refused)
 
 
 def activity(registry: Any, kind: str) -> Any:
@@ -74,8 +74,10 @@ def test_pauses_never_end_and_can_be_begun_again() -> None:
 
 async def test_a_login_that_stays_refused_ends_the_process(api: FakeApi, client: ClusterClient) -> None:
     api.answers("GET", DISCOVERY, Answer({"message": "Unauthorized"}, 401))
+    ends: list[str] = []
     with pytest.raises(kopf.PermanentError, match="401: Unauthorized"):
-        await activity(registry_of(client), "AUTHENTICATION")()
+        await activity(registry_of(client, refused=lambda: ends.append("end")), "AUTHENTICATION")()
+    assert ends == ["end"]
 
 
 async def test_a_login_while_the_api_server_is_away_is_tried_again(api: FakeApi, client: ClusterClient) -> None:
