@@ -120,6 +120,10 @@ def test_a_state_folder_that_cannot_be_written(tmp_path: Path, rlctl: Rlctl, wri
     assert "Not a directory" in ended.stderr
 
 
+def test_without_a_kubeconfig_the_back_end_is_this_machine(rlctl: Rlctl) -> None:
+    assert rlctl("list").stdout.startswith("No runs in namespace default of local:")
+
+
 def test_a_cluster_that_is_not_there(rlctl: Rlctl, tmp_path: Path) -> None:
     missing = rlctl("list", KUBECONFIG=str(tmp_path / "none"))
     assert missing.returncode == 3, missing

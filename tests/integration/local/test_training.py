@@ -43,10 +43,14 @@ def test_from_a_file_to_weights(shared_rlctl: Rlctl, write_run: WriteRun) -> Non
 def test_a_finished_name_gets_a_number(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
     rlctl, file = shared_rlctl, write_run("again", config=SHORT)
     assert rlctl("run", file, "--local").returncode == 0
+    service = holder(rlctl.layout.service / "running.lock")
     second = rlctl("run", file, "--local", "--detach")
     assert second.returncode == 0
     assert "again is over (Succeeded), so this is again-2" in second.stderr
-    assert rlctl("stop", "again-2", "--local").returncode == 0
+    rlctl.wait_for("again-2", lambda s: s.get("phase") == "Running", "the second run to train")
+    assert holder(rlctl.layout.service / "running.lock") == service
+    assert rlctl("delete", "again-2", "--local").returncode == 0
+    assert rlctl.store.get("RLTrainingRun", "default", "again-2") is None
 
 
 def test_a_backend_that_dies_mid_run_costs_an_attempt(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
@@ -122,7 +126,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_in_the_journals_folder(small_disk: Path, rlctl: Rlctl, write_run: WriteRun) -> None:
-    ran = rlctl("run", write_run("full", config=SHORT, startDeadlineSeconds=20, backoffLimit=0), "--local")
+    ran = rlctl("run", write_run("full", config=SHORT, startDeadlineSeconds=12, backoffLimit=0), "--local")
     assert ran.returncode == 1, ran
     status = rlctl.status("full")
     assert status["phase"] == "Failed"

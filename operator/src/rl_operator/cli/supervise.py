@@ -90,7 +90,9 @@ class Supervisor:
     def _settled(self) -> bool:
         """No processes, and no pod that waits for one of us."""
         pods = pods_of(self._store, self._key)
-        return not self._kubelet.busy and not any(KUBELET_FINALIZER in p["metadata"]["finalizers"] for p in pods)
+        return not self._kubelet.busy and not any(
+            KUBELET_FINALIZER in p["metadata"].get("finalizers", []) for p in pods
+        )
 
     def _retire(self, lock: FileLock) -> bool:
         """Give the lock back unless somebody wrote meanwhile: whoever writes after this starts a new supervisor."""
