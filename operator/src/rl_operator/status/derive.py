@@ -185,6 +185,7 @@ def _with_ending(
     programme = ending.fate is Fate.PROGRAMME
     over = finding.situation in (Situation.SUCCEEDED, Situation.FAILED)
     return status.with_changes(
+        attempt=record.attempt,
         attempts=(*status.attempts, record)[-KEPT_ATTEMPTS:],
         failed_attempts=(status.failed_attempts or 0) + 1 if programme else status.failed_attempts,
         failure=_failure(ending),
