@@ -4,6 +4,7 @@ Safe to repeat and to abandon at any point: what happened is read from the objec
 effects is the safety: status (freezes the run) -> ConfigMap -> a live read -> Pod; at the end status -> finalizer.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -109,7 +110,7 @@ async def _create_missing(view: View, world: World) -> View:
     run = view.run
     existing = await world.read_config_map(run.metadata.namespace, run.status.config_map_name or "")
     if existing is not None:
-        await _create_pod(run, template_of(existing), world)
+        await _create_pod(run, await world.read_run(run.key), template_of(existing), world)
         return view
     rendered = _render(run, world)
     if rendered.config_hash != run.status.config_hash:
@@ -118,14 +119,14 @@ async def _create_missing(view: View, world: World) -> View:
 
 
 async def _create_children(view: View, rendered: Rendered, world: World) -> View:
-    await world.create_child(rendered.config_map)
-    await _create_pod(view.run, rendered.pod, world)
+    # The last look at the run does not wait for the ConfigMap, which costs nothing.
+    _, live = await asyncio.gather(world.create_child(rendered.config_map), world.read_run(view.run.key))
+    await _create_pod(view.run, live, rendered.pod, world)
     return view
 
 
-async def _create_pod(run: TrainingRun, template: Mapping[str, Any], world: World) -> None:
-    """Create the current attempt's pod, after a last look at the run: from here on it costs money."""
-    live = await world.read_run(run.key)
+async def _create_pod(run: TrainingRun, live: TrainingRun | None, template: Mapping[str, Any], world: World) -> None:
+    """Create the current attempt's pod unless the last look forbids it: from here on it costs money."""
     if live is not None and _may_start(live, run):
         await world.create_child(pod_of_attempt(template, run.status.attempt or 1))
 
