@@ -1,6 +1,9 @@
 """A run on a real kubelet, from `kubectl apply` to trained weights, as a user sees it."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +24,13 @@ def finish(kubectl: Kubectl, namespace: str, name: str, seconds: int) -> dict[st
         timeout=seconds + 30,
     )
     return kubectl.json("-n", namespace, "get", "rlrun", name)
+
+
+def rlctl(*arguments: str) -> str:
+    command = [Path(sys.executable).with_name("rlctl"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_sorting_learns(installed: Kubectl, namespace: str) -> None:
@@ -47,6 +57,8 @@ def test_sorting_learns(installed: Kubectl, namespace: str) -> None:
     pod = status["podName"]
     for container, said in {"trainer": "step 40", "api": "", "environment": ""}.items():
         assert said in kubectl("-n", namespace, "logs", pod, "-c", container)
+    assert "step 40/40" in rlctl("logs", "sorting", "-n", namespace, "-c", "trainer")
+    assert "95 % intervals over" in rlctl("results", "sorting", "-n", namespace)
     events = kubectl("-n", namespace, "get", "events", "--field-selector=involvedObject.kind=RLTrainingRun")
     assert "Succeeded" in events
 

@@ -7,7 +7,7 @@ import typer
 from rl_operator.cli.backend import BackEnd, choose_backend
 from rl_operator.cli.exits import RefusedError
 from rl_operator.cli.options import Context, Local, Output, OutputFormat, StateDir
-from rl_operator.cli.printing import columns, print_object
+from rl_operator.cli.printing import columns, print_object, program
 
 if TYPE_CHECKING:
     from rl_operator.api.catalogue import CatalogueEnvironment
@@ -38,7 +38,9 @@ def environments(
 
 def _overview(chosen: "list[CatalogueEnvironment]", backend: BackEnd) -> str:
     table = columns(["NAME", "DESCRIPTION"], [[each.name, each.description] for each in chosen])
-    return f"{table}\n\n{len(chosen)} in {backend.label}; the fields of one: rlctl environments NAME{backend.flags}"
+    return (
+        f"{table}\n\n{len(chosen)} in {backend.label}; the fields of one: {program()} environments NAME{backend.flags}"
+    )
 
 
 def _fields(environment: "CatalogueEnvironment", backend: BackEnd) -> str:

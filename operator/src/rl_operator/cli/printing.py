@@ -1,14 +1,19 @@
 """Text for people: columns, numbers, ages, JSON and YAML for programs."""
 
 import json
+import os
+import shutil
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import typer
 
 from rl_operator.cli.options import Output
 
+PROGRAM = "rlctl"
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -17,6 +22,16 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     widths = [max(len(cell) for cell in column) for column in zip(header, *rows, strict=True)]
     lines = ("   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (header, *rows))
     return "\n".join(line.rstrip() for line in lines)
+
+
+def program() -> str:
+    """How a person calls this program here: printed commands are there to be pasted."""
+    called = Path(sys.argv[0])
+    if called.name == "kubectl-rl":
+        return "kubectl rl"
+    if called.name != PROGRAM or shutil.which(PROGRAM):
+        return PROGRAM
+    return os.path.relpath(called)
 
 
 def print_object(value: Any, output: Output) -> None:

@@ -10,6 +10,7 @@ from rl_operator.cli.backend import BackEnd, Manifest, choose_backend
 from rl_operator.cli.exits import ExitCode, RefusedError
 from rl_operator.cli.follow import at_rest, exit_code, follow, shown
 from rl_operator.cli.options import Context, Local, Namespace, RunFile, StateDir
+from rl_operator.cli.printing import program
 from rl_operator.cli.summary import summary
 from rl_operator.cli.targets import read_run_file
 
@@ -34,7 +35,7 @@ def run(
     place = namespace or _own_namespace(wanted, backend)
     name = submit(backend, wanted, place)
     if detach:
-        typer.echo(f"{name} runs on its own ({backend.label}); follow it: rlctl watch {name}{backend.flags}")
+        typer.echo(f"{name} runs on its own ({backend.label}); follow it: {program()} watch {name}{backend.flags}")
         return
     try:
         _follow_to_end(backend, place, name)
@@ -116,4 +117,4 @@ def _stop_or_detach(backend: BackEnd, namespace: str, name: str) -> None:
             _follow_to_end(backend, namespace, name)
     except (KeyboardInterrupt, typer.Abort):
         pass
-    typer.echo(f"{name} goes on ({backend.label}); follow it: rlctl watch {name}{backend.flags}", err=True)
+    typer.echo(f"{name} goes on ({backend.label}); follow it: {program()} watch {name}{backend.flags}", err=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rl_operator.cli.backend import BackEnd
-from rl_operator.cli.printing import age, sparkline
+from rl_operator.cli.printing import age, program, sparkline
 from rl_operator.cli.progress import baseline, held_out
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ def _success(run: "TrainingRun", backend: BackEnd) -> Iterator[str]:
         yield f"             {status.weights.state_path}   (to train on from)"
     yield "Next:"
     commands = {
-        f"rlctl results {name}{backend.flags}": "these figures and paths again; -o json for programs",
-        f"rlctl logs {name} -c environment{backend.flags}": "what the environment said",
-        f"rlctl environments{backend.flags}": "what else can be trained",
+        f"{program()} results {name}{backend.flags}": "these figures and paths again; -o json for programs",
+        f"{program()} logs {name} -c environment{backend.flags}": "what the environment said",
+        f"{program()} environments{backend.flags}": "what else can be trained",
     }
     width = max(map(len, commands))
     yield from (f"  {command:<{width}}   {purpose}" for command, purpose in commands.items())
@@ -51,4 +51,4 @@ def _no_success(run: "TrainingRun", backend: BackEnd) -> Iterator[str]:
         yield f"  checkpoint  step {status.checkpoint.step}   {status.checkpoint.state_path}"
     if status.failure and status.pod_name:
         container = status.failure.container or "trainer"
-        yield f"Next: rlctl logs {name} -c {container} --tail 50{backend.flags}"
+        yield f"Next: {program()} logs {name} -c {container} --tail 50{backend.flags}"

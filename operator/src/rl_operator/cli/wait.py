@@ -10,6 +10,7 @@ from rl_operator.cli.backend import choose_backend
 from rl_operator.cli.exits import RefusedError
 from rl_operator.cli.follow import at_rest, exit_code, follow
 from rl_operator.cli.options import Context, Local, Namespace, RunName, StateDir
+from rl_operator.cli.printing import program
 from rl_operator.cli.targets import existing_run
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def wait(
     run = follow(backend, place, name, lambda run: reached(run) or at_rest(run), lambda _: None, timeout=timeout)
     typer.echo(f"{name}: {run.status.phase}: {run.status.message} ({backend.label})")
     if not reached(run) and run.status.phase == "Stopped":
-        raise RefusedError(f"run {name} is stopped, so it does not get there; go on with: rlctl run FILE")
+        raise RefusedError(f"run {name} is stopped, so it does not get there; go on with: {program()} run FILE")
     raise typer.Exit(0 if until != "finished" and reached(run) else exit_code(run))
 
 
