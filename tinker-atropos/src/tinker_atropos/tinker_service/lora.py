@@ -129,9 +129,9 @@ def _initial_weights(base: nn.Linear, rank: int, generator: torch.Generator) -> 
 def _wrap_layers(model: PreTrainedModel) -> dict[str, LoraLinear]:
     linears = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear)]
     wrapped = {name: LoraLinear(module, kind) for name, module in linears if (kind := _kind(name))}
-    if not wrapped:
+    if not {"attn", "mlp"} & {layer.kind for layer in wrapped.values()}:
         raise ConfigError(
-            f"{type(model).__name__} has no linear layers named attn, mlp or lm_head to adapt; "
+            f"{type(model).__name__} has no linear layers named attn or mlp to adapt; "
             f"use a model of the Llama or Qwen families"
         )
     for name, layer in wrapped.items():
