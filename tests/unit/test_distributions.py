@@ -1,0 +1,44 @@
+"""What each distribution may bring, and what its processes may import."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAVY = {"torch", "tinker", "atroposlib", "wandb"}
+
+
+def requirements(folder: str, extra: str | None = None) -> set[str]:
+    """Names of the packages that a distribution asks for."""
+    project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = project["optional-dependencies"][extra] if extra else project["dependencies"]
+    return {re.split(r"[<>=!~\[ ]", requirement)[0].lower() for requirement in wanted}
+
+
+def test_the_operator_asks_for_nothing_that_trains() -> None:
+    assert not requirements("operator") & HEAVY
+
+
+def test_only_the_tinker_service_asks_for_torch() -> None:
+    assert "torch" not in requirements("tinker-atropos")
+    assert "torch" in requirements("tinker-atropos", "tinker-service")
+
+
+PROCESSES = {
+    "the operator": "rl_operator.handlers.operator",
+    "rlctl": "rl_operator.cli",
+    "the trajectory API": "tinker_atropos.trajectory_api.main",
+    "the trainer, before its config is read": "tinker_atropos.trainer.main",
+    "tinker-atropos": "tinker_atropos.cli",
+}
+
+
+@pytest.mark.parametrize("module", PROCESSES.values(), ids=PROCESSES)
+def test_a_process_does_not_import_what_it_does_not_need(module: str) -> None:
+    code = f"import {module}, sys; print(*sorted({HEAVY!r} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
