@@ -145,7 +145,9 @@ def _between_attempts(view: View, last: Attempt) -> Finding:
 def _stopped(view: View, ending: Ending | None) -> Finding:
     checkpoint = view.run.status.checkpoint
     kept = f" with a checkpoint of step {checkpoint.step}" if checkpoint else ""
-    return Finding(Situation.STOPPED, "Stopped", f"Stopped{kept}; set spec.suspend to false to go on.", ending)
+    return Finding(
+        Situation.STOPPED, "Stopped", f"Stopped{kept}; to go on, set spec.suspend to false (rlctl run does).", ending
+    )
 
 
 def _after_attempt(view: View, pod: PodObservation) -> Finding:
