@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import random
+import signal
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -43,6 +44,8 @@ class Operator:
         self._settings = settings
         self._client = client
         self._namespace = settings.namespace or None
+        self._over = asyncio.Event()
+        self._stop_asked = False
         self.caches = Caches()
         self._recorder = EventRecorder(client)
         self._poller = TrainerPoller(
@@ -81,6 +84,7 @@ class Operator:
             workers = [self.queue.work() for _ in range(self._settings.workers)]
             background = (*workers, self._recorder.run(), self._poller.run(), self._resync())
             tasks += [group.create_task(part) for part in background]
+            self._take_signals()
             log.info("ready: %d runs, %d runtimes", len(self.caches.runs), len(self.caches.runtimes))
             await self._serve()
             for task in tasks:
@@ -98,23 +102,35 @@ class Operator:
 
     async def _serve(self) -> None:
         """Let kopf serve. When it ends by itself, the API server may say why in one sentence."""
-        refused = asyncio.Event()
         try:
-            await self._run_kopf(refused)
+            await self._run_kopf()
         except Exception:
+            if self._stop_asked:
+                log.debug("kopf was stopped while it started", exc_info=True)
+                return
             await require_kinds(self._client)
             raise
-        if refused.is_set():
+        if not self._stop_asked:
             await require_kinds(self._client)
 
-    async def _run_kopf(self, refused: asyncio.Event) -> None:
+    def _take_signals(self) -> None:
+        """In place of kopf's own handlers, which come late and leave no trace of having been asked."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._ask_to_stop)
+
+    def _ask_to_stop(self) -> None:
+        self._stop_asked = True
+        self._over.set()
+
+    async def _run_kopf(self) -> None:
         settings = self._settings
         registry = build_registry(
             self._client,
             run_event=self.run_event,
             runtime_event=self.runtime_event,
             trouble=self.trouble,
-            refused=refused.set,
+            started=self._take_signals,
+            refused=self._over.set,
         )
         probe = f"http://{settings.probe_host}:{settings.probe_port}/healthz" if settings.probe_port else None
         await kopf.operator(
@@ -123,7 +139,7 @@ class Operator:
             namespaces=[self._namespace] if self._namespace else [],
             liveness_endpoint=probe,
             identity=MANAGER,  # kopf's default asks for the user's name, which an unprivileged uid does not have
-            stop_flag=refused,
+            stop_flag=self._over,
         )
 
     async def _resync(self) -> None:

@@ -50,15 +50,17 @@ def build_registry(
     run_event: Callable[[RawEvent], None],
     runtime_event: Callable[[RawEvent], None],
     trouble: Callable[[], str | None],
+    started: Callable[[], None],
     refused: Callable[[], None],
 ) -> kopf.OperatorRegistry:
-    """All handlers there are. `trouble` says in a sentence what is stuck, if anything is; `refused` is called when
-    the API server does not accept our credentials any more.
+    """All handlers there are. `trouble` says in a sentence what is stuck, if anything is; `started` is called when
+    kopf has set itself up, `refused` when the API server does not accept our credentials any more.
     """
     registry = kopf.OperatorRegistry()
 
     async def startup(settings: kopf.OperatorSettings, **_: Any) -> None:
         configure(settings)
+        started()
 
     async def login(**_: Any) -> kopf.AiohttpSession:
         return await _log_in(client, refused)
