@@ -108,32 +108,27 @@ class Service:
         return self.submit(lambda: {"metrics": optim_step(trainee, settings)})
 
     def save_weights(self, request: types.SaveWeightsRequest) -> Future[Any]:
-        trainee = self.registry.model(request.model_id)
-        location = _location(request.model_id, "weights", request.path)
-        check_ttl(request.ttl_seconds)
-
-        def run() -> dict[str, Any]:
-            self.store.save(
-                location,
-                trainee,
-                self.engine.name,
-                with_optimizer=True,
-                ttl_seconds=request.ttl_seconds,
-                overwrite=request.overwrite,
-                user_metadata=request.user_metadata,
-            )
-            return {"type": "save_weights", "path": location.path}
-
-        return self.submit(run)
+        return self._save(request, "weights", with_optimizer=True, overwrite=request.overwrite)
 
     def save_weights_for_sampler(self, request: types.SaveWeightsForSamplerRequest) -> Future[Any]:
         """A named checkpoint, or (without a path) a sampler that lives in memory only."""
-        trainee = self.registry.model(request.model_id)
         if request.kind != "snapshot":
             raise RequestError(f"kind {request.kind!r} is not supported by this service; use 'snapshot'")
         if request.path is None:
+            trainee = self.registry.model(request.model_id)
             return self.submit(lambda: self._snapshot(request, trainee))
-        location = _location(request.model_id, "sampler_weights", request.path)
+        return self._save(request, "sampler_weights", with_optimizer=False, overwrite=False)
+
+    def _save(
+        self,
+        request: types.SaveWeightsRequest | types.SaveWeightsForSamplerRequest,
+        kind: Kind,
+        *,
+        with_optimizer: bool,
+        overwrite: bool,
+    ) -> Future[Any]:
+        trainee = self.registry.model(request.model_id)
+        location = _location(request.model_id, kind, request.path)
         check_ttl(request.ttl_seconds)
 
         def run() -> dict[str, Any]:
@@ -141,11 +136,12 @@ class Service:
                 location,
                 trainee,
                 self.engine.name,
-                with_optimizer=False,
+                with_optimizer=with_optimizer,
                 ttl_seconds=request.ttl_seconds,
+                overwrite=overwrite,
                 user_metadata=request.user_metadata,
             )
-            return {"type": "save_weights_for_sampler", "path": location.path}
+            return {"type": request.type, "path": location.path}
 
         return self.submit(run)
 
