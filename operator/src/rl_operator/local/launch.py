@@ -62,10 +62,10 @@ def plan_launch(container: Mapping[str, Any], surroundings: Surroundings, backen
     own = {each["name"]: backend.get(each["name"]) or _value(each, caller) for each in container.get("env", [])}
     mapped = {key: map_paths(value, mounts) for key, value in own.items() if value is not None}
     temporary = {"TMPDIR": mounts["/tmp"]} if "/tmp" in mounts else {}  # noqa: S108 -- a path inside the pod
-    argv = [map_paths(argument, mounts) for argument in (*container.get("command", ()), *container.get("args", ()))]
+    program, *arguments = (*container.get("command", ()), *container.get("args", ()))  # the program is this machine's
     return Launch(
         name=name,
-        argv=(find_program(argv[0], caller), *argv[1:]),
+        argv=(find_program(program, caller), *(map_paths(argument, mounts) for argument in arguments)),
         env_vars=passed_on(caller) | {"PYTHONUNBUFFERED": "1"} | temporary | mapped | surroundings.ports.env_vars(name),
         folder=folder.working_folder(name),
         log=folder.log(name),
