@@ -62,7 +62,8 @@ def plan_launch(container: Mapping[str, Any], surroundings: Surroundings, backen
     own = {each["name"]: backend.get(each["name"]) or _value(each, caller) for each in container.get("env", [])}
     mapped = {key: map_paths(value, mounts) for key, value in own.items() if value is not None}
     temporary = {"TMPDIR": mounts["/tmp"]} if "/tmp" in mounts else {}  # noqa: S108 -- a path inside the pod
-    program, *arguments = (*container.get("command", ()), *container.get("args", ()))  # the program is this machine's
+    command: list[str] = [*container.get("command", ()), *container.get("args", ())]
+    program, arguments = command[0], command[1:]  # the program is this machine's: only what follows is mapped
     return Launch(
         name=name,
         argv=(find_program(program, caller), *(map_paths(argument, mounts) for argument in arguments)),
