@@ -110,6 +110,8 @@ class Operator:
                 return
             await require_kinds(self._client)
             raise
+        finally:
+            asyncio.get_running_loop().set_exception_handler(_note_leftover)
         if not self._stop_asked:
             await require_kinds(self._client)
 
@@ -193,6 +195,11 @@ def _take(store: Store[Any], event: Mapping[str, Any]) -> bool:
     changed = store.remove(document) if event["type"] == "DELETED" else store.put(document)
     store.watched(int(document["metadata"]["resourceVersion"]))
     return changed
+
+
+def _note_leftover(_loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+    """What abandoned tasks of kopf raised: asyncio would print tracebacks after our last sentence."""
+    log.debug("left by kopf: %s", context["message"], exc_info=context.get("exception"))
 
 
 async def run_operator(settings: OperatorSettings) -> None:
