@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import pytest
 from tests.integration.cluster.control_plane import free_port
 from tests.integration.cluster.polling import wait_for
 
@@ -63,7 +64,10 @@ class OperatorProcess:
     def until_ended(self, seconds: float) -> int:
         """The exit code, once it ends by itself."""
         assert self._process
-        return self._process.wait(seconds)
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"the operator did not end within {seconds:.0f} s; it said:\n{self.log}")
 
     def close(self) -> None:
         if self._process and self._process.poll() is None:

@@ -80,7 +80,7 @@ def test_credentials_that_are_revoked_end_it(control_plane: ControlPlane) -> Non
     try:
         process.start()
         control_plane.revoke(FORMER_TOKEN)
-        assert process.until_ended(60) == 3, process.log
+        assert process.until_ended(100) == 3, process.log
         assert "the API server answered 401: Unauthorized" in process.log.splitlines()[-1], process.log
     finally:
         process.close()

@@ -116,7 +116,7 @@ class Operator:
             await require_kinds(self._client)
 
     def _take_signals(self) -> None:
-        """In place of kopf's own handlers, which come late and leave no trace of having been asked."""
+        """Before kopf's own handlers, which come late, and in their place: they leave no trace of having been asked."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._ask_to_stop)
 
@@ -131,11 +131,11 @@ class Operator:
             run_event=self.run_event,
             runtime_event=self.runtime_event,
             trouble=self.trouble,
-            started=self._take_signals,
             refused=self._over.set,
         )
         probe = f"http://{settings.probe_host}:{settings.probe_port}/healthz" if settings.probe_port else None
-        await kopf.operator(
+        ours = asyncio.all_tasks()
+        tasks = await kopf.spawn_tasks(
             registry=registry,
             clusterwide=self._namespace is None,
             namespaces=[self._namespace] if self._namespace else [],
@@ -143,6 +143,8 @@ class Operator:
             identity=MANAGER,  # kopf's default asks for the user's name, which an unprivileged uid does not have
             stop_flag=self._over,
         )
+        self._take_signals()
+        await kopf.run_tasks(tasks, ignored=ours)
 
     async def _resync(self) -> None:
         """Look at everything again now and then: a bug or a lost event costs minutes, not a run."""

@@ -15,14 +15,17 @@ from rl_operator.handlers.storages import NoDiffBase, NoProgress
 RawEvent = Mapping[str, Any]
 
 
+MAX_PAUSE_SECONDS = 10.0
+
+
 class Backoffs:
-    """Endless, jittered pauses: the API server may be away for as long as it likes."""
+    """Endless, jittered pauses: the API server may be away for as long as it likes, and is soon noticed to be back."""
 
     def __iter__(self) -> Iterator[float]:
         pause = 0.5
         while True:
             yield pause * random.uniform(0.5, 1.5)  # noqa: S311 -- jitter, no secret
-            pause = min(pause * 2, 30.0)
+            pause = min(pause * 2, MAX_PAUSE_SECONDS)
 
 
 def configure(settings: kopf.OperatorSettings) -> None:
@@ -50,17 +53,15 @@ def build_registry(
     run_event: Callable[[RawEvent], None],
     runtime_event: Callable[[RawEvent], None],
     trouble: Callable[[], str | None],
-    started: Callable[[], None],
     refused: Callable[[], None],
 ) -> kopf.OperatorRegistry:
-    """All handlers there are. `trouble` says in a sentence what is stuck, if anything is; `started` is called when
-    kopf has set itself up, `refused` when the API server does not accept our credentials any more.
+    """All handlers there are. `trouble` says in a sentence what is stuck, if anything is; `refused` is called when
+    the API server does not accept our credentials any more.
     """
     registry = kopf.OperatorRegistry()
 
     async def startup(settings: kopf.OperatorSettings, **_: Any) -> None:
         configure(settings)
-        started()
 
     async def login(**_: Any) -> kopf.AiohttpSession:
         return await _log_in(client, refused)

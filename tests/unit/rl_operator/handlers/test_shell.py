@@ -31,8 +31,7 @@ async def client(api: FakeApi, tmp_path: Path) -> AsyncIterator[ClusterClient]:
 
 
 def registry_of(client: ClusterClient, trouble: str | None = None, refused: Callable[[], None] = print) -> Any:
-    handlers = {"run_event": print, "runtime_event": print, "started": lambda: None}
-    return build_registry(client, **handlers, trouble=lambda: trouble, refused=refused)
+    return build_registry(client, run_event=print, runtime_event=print, trouble=lambda: trouble, refused=refused)
 
 
 def activity(registry: Any, kind: str) -> Any:
