@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 RUN = "bench-start"
+SELECTOR = f"rl-operator.dev/run={RUN}"
 GOAL_SECONDS = 25
 
 
@@ -25,11 +26,16 @@ def kubectl(*arguments: str, stdin: str | None = None) -> str:
     ).stdout
 
 
+def remove(namespace: str) -> None:
+    """Delete the run and wait until its pod is gone: the next run must not see it."""
+    kubectl("-n", namespace, "delete", "rlrun", RUN, "--ignore-not-found", "--wait")
+    kubectl("-n", namespace, "wait", "--for=delete", "pod", "-l", SELECTOR, "--timeout=90s")
+
+
 def pod_states(namespace: str) -> Iterator[tuple[float, dict[str, Any]]]:
     """The run's pod each time it changes, with the moment at which the change was seen."""
     program = shutil.which("kubectl") or "kubectl"
-    selector = f"rl-operator.dev/run={RUN}"
-    command = [program, "-n", namespace, "get", "pods", "-l", selector, "-w", "-o", "json", "--output-watch-events"]
+    command = [program, "-n", namespace, "get", "pods", "-l", SELECTOR, "-w", "-o", "json", "--output-watch-events"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watch:
         assert watch.stdout
         decoder, text = json.JSONDecoder(), ""
@@ -71,7 +77,7 @@ def main() -> None:
         "metadata": {"name": RUN, "namespace": namespace},
         "spec": {"environment": "sort_digits", "runtime": "tiny", "config": {"total_steps": 3}},
     }
-    kubectl("-n", namespace, "delete", "rlrun", RUN, "--ignore-not-found", "--wait")
+    remove(namespace)
     states = pod_states(namespace)
     begin = time.monotonic()
     kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
@@ -88,7 +94,7 @@ def main() -> None:
         print(f"{name:<24}{seconds:>8.2f}{seconds - previous:>8.2f}")
         previous = seconds
     print(f"first group accepted: {reached['environment ready']:.1f} s (goal <= {GOAL_SECONDS} s)")
-    kubectl("-n", namespace, "delete", "rlrun", RUN, "--wait")
+    remove(namespace)
 
 
 if __name__ == "__main__":
