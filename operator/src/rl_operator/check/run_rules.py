@@ -52,19 +52,29 @@ def limit_refusals(subject: Subject) -> Iterator[Refusal]:
 def not_supported_refusals(subject: Subject) -> Iterator[Refusal]:
     """What the API knows and this release does not do: better refused than silently left undone."""
     for field, given, hint in _not_supported(subject):
-        if given:
+        if given is not None:
             yield Refusal(code="NotSupported", field=field, given=shown(given), hint=f"not supported yet: {hint}")
 
 
 def _not_supported(subject: Subject) -> Iterator[tuple[str, Any, str]]:
-    """Field, what was asked (nothing: not asked), and what to do instead."""
+    """Field, what was asked (None: not asked), and what to do instead."""
     spec, runtime = subject.run.spec, subject.runtime
     if spec.start_from is not None:
         copy_path = "copy status.weights.statePath of that run into spec.startFrom.statePath"
         yield "spec.startFrom.run", spec.start_from.run, copy_path
         fresh = "a new run starts with a new optimizer: leave the field out"
-        yield "spec.startFrom.withOptimizer", spec.start_from.with_optimizer, fresh
+        yield "spec.startFrom.withOptimizer", spec.start_from.with_optimizer or None, fresh
     replicas = spec.environment_replicas if spec.environment_replicas > 1 else None
     yield "spec.environmentReplicas", replicas, "one environment process per run: leave the field out"
-    selective = runtime.metadata.name if runtime.spec.namespace_selector is not None else None
-    yield "spec.runtime", selective, "nothing enforces this runtime's namespaceSelector: choose another runtime"
+    yield (
+        "spec.ttlSecondsAfterFinished",
+        spec.ttl_seconds_after_finished,
+        "delete the run yourself: leave the field out",
+    )
+    unenforced = {
+        "namespaceSelector": runtime.spec.namespace_selector,
+        "limits.maxActiveRuns": runtime.spec.limits.max_active_runs,
+    }
+    for name, value in unenforced.items():
+        asked = runtime.metadata.name if value is not None else None
+        yield "spec.runtime", asked, f"nothing enforces this runtime's {name}: choose another runtime"

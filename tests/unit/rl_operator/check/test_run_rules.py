@@ -17,6 +17,7 @@ from rl_operator.api.catalogue import Catalogue
         ({"environment": "./mine.py"}, "NotSupported", "spec.environment", "rlctl run FILE --local"),
         ({"environment": "own/mine.py"}, "NotSupported", "spec.environment", "not supported yet"),
         ({"environmentReplicas": 2}, "NotSupported", "spec.environmentReplicas", "one environment process"),
+        ({"ttlSecondsAfterFinished": 0}, "NotSupported", "spec.ttlSecondsAfterFinished", "leave the field out"),
         ({"startFrom": {"run": "a"}}, "NotSupported", "spec.startFrom.run", "statePath"),
         (
             {"startFrom": {"statePath": "tinker://x", "withOptimizer": True}},
@@ -39,6 +40,10 @@ def test_a_local_file_in_the_catalogue_is_accepted() -> None:
     assert check({"environment": "./mine.py"}, catalogue=catalogue) == ()
 
 
-def test_a_runtime_for_some_namespaces_only_is_refused_as_long_as_nothing_enforces_it() -> None:
-    [refusal] = check({}, make_runtime(namespaceSelector={"matchLabels": {"team": "a"}}))
+@pytest.mark.parametrize(
+    "promise", [{"namespaceSelector": {"matchLabels": {"team": "a"}}}, {"limits": {"maxActiveRuns": 3}}]
+)
+def test_a_runtime_that_promises_what_nothing_enforces_is_refused(promise: dict[str, Any]) -> None:
+    [refusal] = check({}, make_runtime(**promise))
     assert (refusal.code, refusal.field) == ("NotSupported", "spec.runtime")
+    assert next(iter(promise)) in refusal.hint
