@@ -1,6 +1,10 @@
 """Bad input: exit code 2 and a sentence that teaches, and the run's status says it too."""
 
 import json
+import os
+import subprocess
+import sys
+import venv
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -87,6 +91,25 @@ def test_a_missing_key_is_named_before_anything_is_created(rlctl: Rlctl, write_r
     ended = rlctl("run", write_run("keyless", runtime="default"), "--local")
     assert ended.returncode == 2
     assert "TINKER_API_KEY is not set" in ended.stderr
+    assert "No runs" in rlctl("list", "--local").stdout
+
+
+def test_a_missing_installation_is_named_before_anything_is_created(
+    rlctl: Rlctl, write_run: WriteRun, tmp_path: Path
+) -> None:
+    """rl-operator installed alone: a Python of its own, with nothing beside it."""
+    venv.create(tmp_path / "alone", symlinks=True, with_pip=False)
+    call = "import sys; sys.argv[0] = 'rlctl'; from rl_operator.cli import main; main()"
+    done = subprocess.run(
+        [tmp_path / "alone" / "bin" / "python", "-c", call, "run", write_run("lonely"), "--local"],
+        env=rlctl.env_vars | {"PATH": "/usr/bin:/bin", "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2, done
+    assert "the program 'tinker-atropos' is not there; install it beside rlctl: pip install" in done.stderr
     assert "No runs" in rlctl("list", "--local").stdout
 
 

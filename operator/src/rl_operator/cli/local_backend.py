@@ -55,6 +55,7 @@ class LocalBackEnd:
         return self._store.get(RUN_KIND, namespace, name)
 
     def create(self, manifest: Mapping[str, Any]) -> Manifest:
+        _refuse_missing_program()
         self._refuse_missing_keys(manifest)
         created = self._store.create(manifest)
         self.look_after(created["metadata"]["namespace"], created["metadata"]["name"])
@@ -155,6 +156,16 @@ class LocalBackEnd:
                 f"TINKER_API_KEY is not set, and the runtime {runtime.metadata.name!r} needs it: export "
                 f"TINKER_API_KEY=tml-…, or use the runtime {TINY_RUNTIME!r}, which needs no key"
             )
+
+
+def _refuse_missing_program() -> None:
+    """The containers would wait for it until the start deadline; whoever calls can install it now."""
+    from rl_operator.local.launch import NotLaunchableError, find_program
+
+    try:
+        find_program("tinker-atropos", os.environ)
+    except NotLaunchableError as error:
+        raise RefusedError(str(error)) from None
 
 
 def is_at_rest(run: Manifest) -> bool:
