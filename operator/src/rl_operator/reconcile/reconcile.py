@@ -1,7 +1,7 @@
 """One reconcile: load, check, render, apply, observe, derive, report.
 
 Safe to repeat and to abandon at any point: what happened is read from the objects, never remembered. The order of
-effects is the safety: status (freezes the run) -> ConfigMap -> a live read -> Pod; at the end status -> finalizer.
+effects is the safety: status (freezes the run) -> ConfigMap and a live read -> Pod; at the end status -> finalizer.
 """
 
 import asyncio
@@ -141,8 +141,11 @@ async def _freeze_again(run: TrainingRun, rendered: Rendered, world: World) -> T
 def _render(run: TrainingRun, world: World) -> Rendered:
     runtime = world.runtime(run.spec.runtime)
     if runtime is None:
-        raise InvalidError(f"the runtime {run.spec.runtime!r} is gone")
-    return render_run(run, runtime, world.catalogue(runtime).by_name[run.spec.environment])
+        raise InvalidError(f"the runtime {run.spec.runtime!r} is gone: create it again, or delete the run")
+    environment = world.catalogue(runtime).by_name.get(run.spec.environment)
+    if environment is None:
+        raise InvalidError(f"the environment {run.spec.environment!r} is gone from the catalogue: delete the run")
+    return render_run(run, runtime, environment)
 
 
 def _may_start(live: TrainingRun, run: TrainingRun) -> bool:

@@ -232,6 +232,26 @@ async def test_a_strangers_object_of_the_same_name_is_no_takeover(life: Life) ->
     assert [pod["metadata"]["name"] for pod in life.pods] == [name]
 
 
+@pytest.mark.parametrize("gone", [{"runtime": "gone"}, {"environment": "gone"}], ids=["runtime", "environment"])
+async def test_what_vanished_after_the_freeze_is_named(life: Life, gone: dict[str, str]) -> None:
+    """The operator died between the freeze and the ConfigMap, and what it would render from is not there any more."""
+    life.apply(**gone)
+    frozen = {
+        "startTime": "2026-05-01T12:00:00Z",
+        "attempt": 1,
+        "podName": "p",
+        "configMapName": "c",
+        "configHash": "h",
+    }
+    life.store.update(RUN_KIND, *KEY, lambda run: run.update(status=frozen))
+    assert await life.reconcile() is not None
+    condition = life.status.condition("Reconciling")
+    assert condition is not None
+    assert condition.reason == "CreationRefused"
+    assert "'gone' is gone" in condition.message
+    assert life.pods == ()
+
+
 async def test_a_deleted_run_lets_go_of_its_pod(life: Life) -> None:
     life.apply()
     await life.settle()
