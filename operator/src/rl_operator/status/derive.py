@@ -115,7 +115,7 @@ def _containers(pod: PodObservation | None) -> tuple[ContainerStatus, ...]:
 def _with_trainer(status: RunStatus, trainer: TrainerStatus, now: datetime) -> RunStatus:
     checkpoint = status.checkpoint
     if trainer.checkpoint:
-        checkpoint = Checkpoint(step=trainer.checkpoint.step, state_path=trainer.checkpoint.state_path)
+        checkpoint = Checkpoint(**trainer.checkpoint.model_dump())
     return _with_figures(
         status, trainer.step, trainer.total_steps, trainer.metrics, source="trainer", now=now
     ).with_changes(

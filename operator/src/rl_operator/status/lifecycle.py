@@ -205,10 +205,14 @@ def _lingers(view: View) -> bool:
 
 
 def _training_message(view: View) -> str:
-    if view.trainer is None:
-        return "Training."
-    message = f"Training: step {view.trainer.step} of {view.trainer.total_steps}."
-    return "All steps are trained: evaluating and saving." if view.trainer.phase == "saving" else message
+    trainer = view.trainer
+    if trainer is None:  # silent for now, or on its way out: what it said last still says most
+        ready = view.run.status.condition("Ready")
+        return ready.message if ready and ready.status == "True" else "Training."
+    if trainer.total_steps and trainer.step >= trainer.total_steps:
+        return "All steps are trained: saving the weights and evaluating them."
+    sentences = (f"Training: step {trainer.step} of {trainer.total_steps}.", trainer.waiting or "", *trainer.warnings)
+    return " ".join(sentence for sentence in sentences if sentence)
 
 
 WAITING_TROUBLES = {
@@ -248,6 +252,7 @@ def _trouble_sentence(container: ContainerObservation) -> str:
 
 
 def _seen(view: View) -> str:
-    """What was seen last while the run was starting: the likely cause of a missed deadline."""
-    reconciling = view.run.status.condition("Reconciling")
-    return f"Last seen: {reconciling.message}" if reconciling else ""
+    """What was seen last, while the run was starting or training: the likely cause of a missed deadline."""
+    conditions = (view.run.status.condition(type_) for type_ in ("Reconciling", "Ready"))
+    last = next((condition.message for condition in conditions if condition and condition.status == "True"), "")
+    return f"Last seen: {last}" if last else ""

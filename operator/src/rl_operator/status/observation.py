@@ -39,10 +39,14 @@ class TrainerResult(ObservedModel):
 class TrainerCheckpoint(ObservedModel):
     step: int
     state_path: str
+    expires_at: str | None = None
 
 
 class TrainerStatus(ObservedModel):
-    """The trainer's own `/status` (contract: Containers). Advisory."""
+    """The trainer's own `/status` (contract: Containers). Advisory.
+
+    `waiting` is a sentence on what it waits for and why, `warnings` are few and short.
+    """
 
     phase: str = "starting"
     step: int = 0
@@ -52,6 +56,8 @@ class TrainerStatus(ObservedModel):
     checkpoint: TrainerCheckpoint | None = None
     metrics: RunMetrics = Field(default_factory=RunMetrics)
     wandb: WandbStatus | None = None
+    waiting: str | None = None
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

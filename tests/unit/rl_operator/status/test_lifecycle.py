@@ -254,3 +254,32 @@ def test_the_next_look_is_the_nearest_deadline() -> None:
 def test_a_run_that_trains_needs_no_clock_without_deadlines() -> None:
     view = make_view(RUNNING, pod=WORKING, spec={"progressDeadlineSeconds": None})
     assert next_look(view, find(view)) is None
+
+
+def test_what_the_trainer_waits_for_and_warns_of_is_in_the_message() -> None:
+    trainer = TrainerStatus(
+        step=3, total_steps=40, waiting="Every one of the last 64 groups had equal scores.", warnings=("KL is 0.2.",)
+    )
+    finding = find(make_view(RUNNING, pod=WORKING, trainer=trainer))
+    assert finding.message == "Training: step 3 of 40. Every one of the last 64 groups had equal scores. KL is 0.2."
+
+
+@pytest.mark.parametrize(("step", "says"), [(5, "Training: step 5 of 40."), (40, "All steps are trained")])
+def test_a_checkpoint_in_the_middle_is_not_the_end(step: int, says: str) -> None:
+    trainer = TrainerStatus(phase="saving", step=step, total_steps=40)
+    assert find(make_view(RUNNING, pod=WORKING, trainer=trainer)).message.startswith(says)
+
+
+def test_a_missed_progress_deadline_names_what_was_seen_last() -> None:
+    """Also when the trainer no longer answers: its pod is on its way out by then."""
+    seen = "Training: step 3 of 40. Every one of the last 64 groups had equal scores."
+    ready = {**RUNNING["conditions"][0], "message": seen}
+    status = {**RUNNING, "conditions": [ready]}
+    spec = {"progressDeadlineSeconds": 300}
+    deleting = make_pod(running(), running(), running(), deleting=True)
+    assert find(make_view(status, pod=deleting, spec=spec)).message == seen
+    stopped = terminated(0, result(outcome="stopped", stepsTrained=3))
+    over = make_pod(terminated(0), stopped, terminated(0), phase="Failed", deleting=True)
+    finding = find(make_view(status, pod=over, spec=spec))
+    assert finding.reason == "ProgressDeadlineExceeded"
+    assert f"Last seen: {seen}" in finding.message
