@@ -24,12 +24,14 @@ class ScriptedApi:
     def __init__(self, *answers: Response) -> None:
         self.answers = list(answers)
         self.bodies: list[Any] = []
+        self.paths: list[str] = []
 
     def app(self) -> Starlette:
         return Starlette(routes=[Route("/{path:path}", self._answer, methods=["GET", "POST", "PUT"])])
 
     async def _answer(self, request: Request) -> Response:
         body = await request.body()
+        self.paths.append(f"{request.method} {request.url.path}?{request.url.query}".rstrip("?"))
         self.bodies.append(await request.json() if body else None)
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
@@ -53,7 +55,7 @@ def lease(state: str, reason: str | None = None) -> Response:
 async def test_an_api_that_restarts_is_asked_again(client_of) -> None:
     api = ScriptedApi(Response(status_code=503), Response(status_code=500), JSONResponse({"batch": None}))
     async with client_of(api) as client:
-        assert await client.batch() is None
+        assert await client.batch(3) is None
     assert len(api.bodies) == 3
 
 
@@ -63,7 +65,7 @@ async def test_an_api_that_stays_away_ends_the_run_with_its_address() -> None:
     client = ApiClient(url, retry_seconds=0.5)
     started = time.monotonic()
     with pytest.raises(InternalError, match=rf"{url} \(RL_API_URL\) was away for 0.5 s"):
-        await client.batch()
+        await client.batch(3)
     assert time.monotonic() - started < 10
     await client.close()
 
@@ -78,18 +80,58 @@ async def test_a_refusal_is_not_repeated(client_of) -> None:
 
 async def test_batches_are_parsed_at_the_border(client_of) -> None:
     group = {"tokens": [[1, 2]], "masks": [[-100, 2]], "scores": [1.0]}
-    async with client_of(ScriptedApi(JSONResponse({"batch": [group]}))) as client:
-        (parsed,) = await client.batch()
-    assert parsed.tokens == [[1, 2]]
+    api = ScriptedApi(JSONResponse({"batch": [group], "ids": [7], "step": 3}))
+    async with client_of(api) as client:
+        batch = await client.batch(3)
+    assert (batch.step, batch.ids, batch.groups[0].tokens) == (3, (7,), [[1, 2]])
+    assert api.paths == ["GET /batch?wait=5&step=3"]
     async with client_of(ScriptedApi(JSONResponse({"batch": [{**group, "scores": []}]}))) as client:
         with pytest.raises(InternalError, match="/batch answered what nobody expects"):
-            await client.batch()
+            await client.batch(3)
+
+
+async def test_a_batch_below_the_covered_checkpoint_is_refused_with_the_apis_sentence(client_of) -> None:
+    api = ScriptedApi(JSONResponse({"detail": "step is 3: batches below the checkpoint of step 5 are gone"}, 409))
+    async with client_of(api) as client:
+        with pytest.raises(InternalError, match="batches below the checkpoint of step 5 are gone"):
+            await client.batch(3)
+
+
+async def test_groups_are_dropped_with_their_reason(client_of) -> None:
+    api = ScriptedApi(JSONResponse({}))
+    async with client_of(api) as client:
+        await client.drop((7, 9), "stale")
+    assert (api.paths, api.bodies) == (["POST /rl/drop"], [{"ids": [7, 9], "reason": "stale"}])
+
+
+async def test_progress_says_what_a_checkpoint_covers(client_of) -> None:
+    api = ScriptedApi(JSONResponse({"current_step": 25}))
+    async with client_of(api) as client:
+        await client.report_progress(25, done=False, checkpoint_step=25, totals={"sampled_tokens": 9})
+    assert api.bodies == [
+        {
+            "steps_trained": 25,
+            "training_done": False,
+            "reason": None,
+            "checkpoint_step": 25,
+            "totals": {"sampled_tokens": 9},
+        }
+    ]
+
+
+async def test_the_books_name_what_was_dropped_and_why(client_of) -> None:
+    account = {"received": 5, "queued": 1, "trained": 2, "dropped": {"stale": 2}, "refused": {"masks": 1}}
+    async with client_of(ScriptedApi(JSONResponse({"groups": account, "rollouts": account}))) as client:
+        books = await client.books()
+    assert (books.groups.dropped, books.rollouts.trained, books.groups.duplicates) == ({"stale": 2}, 2, 0)
 
 
 async def test_registration_has_upstreams_fields(client_of) -> None:
     api = ScriptedApi(JSONResponse({"uuid": 1}))
     async with client_of(api) as client:
-        await client.register(Registration(32, 512, 40, 10, 25, "./temp/", "project", "group"))
+        await client.register(
+            Registration(32, 512, 40, 10, 25, "./temp/", "project", "group", max_staleness=8, vocabulary=512)
+        )
     assert api.bodies == [
         {
             "batch_size": 32,
@@ -100,6 +142,8 @@ async def test_registration_has_upstreams_fields(client_of) -> None:
             "checkpoint_dir": "./temp/",
             "wandb_project": "project",
             "wandb_group": "group",
+            "max_staleness": 8,
+            "vocabulary": 512,
         }
     ]
 

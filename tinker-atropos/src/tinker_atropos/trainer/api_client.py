@@ -2,12 +2,13 @@
 
 import asyncio
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import httpx
 import orjson
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tinker_atropos import wire
 from tinker_atropos.errors import InternalError
@@ -41,7 +42,28 @@ class LeaseAnswer(_Wire):
 
 
 class BatchAnswer(_Wire):
+    """`batch` is None when there was no full batch within the wait; `ids` name its groups in order."""
+
+    ids: list[int] = Field(default_factory=list)
     batch: list[wire.Group] | None
+
+
+class Account(_Wire):
+    """Where all groups, or all rollouts, are: received = buffered + queued + delivered + trained + dropped."""
+
+    received: int
+    duplicates: int = 0
+    refused: dict[str, int] = Field(default_factory=dict)
+    buffered: int = 0
+    queued: int = 0
+    delivered: int = 0
+    trained: int = 0
+    dropped: dict[str, int] = Field(default_factory=dict)
+
+
+class Books(_Wire):
+    groups: Account
+    rollouts: Account
 
 
 class QueueStatus(_Wire):
@@ -62,8 +84,20 @@ class MetricsAnswer(_Wire):
 
 
 @dataclass(frozen=True, slots=True)
+class Batch:
+    """What step `step` trains on. `ids` name the groups, in their order, for `drop`."""
+
+    step: int
+    ids: tuple[int, ...]
+    groups: tuple[wire.Group, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Registration:
-    """What the trainer announces. `batch_size` counts sequences; lengths are in tokens."""
+    """What the trainer announces. `batch_size` counts rollouts; lengths are in tokens, `vocabulary` in token ids.
+
+    `max_staleness` (policy steps) and `vocabulary` are extensions of Atropos' route.
+    """
 
     batch_size: int
     max_token_len: int
@@ -73,6 +107,8 @@ class Registration:
     checkpoint_dir: str
     wandb_project: str
     wandb_group: str
+    max_staleness: int | None = None
+    vocabulary: int | None = None
 
 
 class ApiClient:
@@ -90,9 +126,22 @@ class ApiClient:
         fields = {name: getattr(registration, name) for name in Registration.__slots__}
         await self._call("POST", "/register", body=fields)
 
-    async def batch(self) -> list[wire.Group] | None:
-        """The next full batch; None when there was none within BATCH_WAIT_SECONDS."""
-        return (await self._ask(BatchAnswer, "GET", "/batch", query={"wait": BATCH_WAIT_SECONDS})).batch
+    async def batch(self, step: int) -> Batch | None:
+        """Batch `step`, the same one whenever it is asked for; None when none was full within BATCH_WAIT_SECONDS.
+
+        A batch that lost groups by `drop` is filled up.
+        """
+        query = {"wait": BATCH_WAIT_SECONDS, "step": step}
+        answer = await self._ask(BatchAnswer, "GET", "/batch", query=query)
+        return None if answer.batch is None else Batch(step, tuple(answer.ids), tuple(answer.batch))
+
+    async def drop(self, ids: Sequence[int], reason: str) -> None:
+        """Take groups out of their batch for good; they are counted under `reason`."""
+        await self._call("POST", "/rl/drop", body={"ids": list(ids), "reason": reason})
+
+    async def books(self) -> Books:
+        """What became of everything that the api received."""
+        return await self._ask(Books, "GET", "/rl/books")
 
     async def queue_size(self) -> int:
         """Groups waiting at the api."""
@@ -102,8 +151,23 @@ class ApiClient:
         body = {"state": state, "reason": reason, "ttl_seconds": LEASE_TTL_SECONDS}
         return (await self._ask(LeaseAnswer, "PUT", "/rl/lease/trainer", body=body)).peer
 
-    async def report_progress(self, steps_trained: int, *, done: bool, reason: str | None = None) -> None:
-        body = {"steps_trained": steps_trained, "training_done": done, "reason": reason}
+    async def report_progress(
+        self,
+        steps_trained: int,
+        *,
+        done: bool,
+        reason: str | None = None,
+        checkpoint_step: int | None = None,
+        totals: Mapping[str, int] | None = None,
+    ) -> None:
+        """Batches below `checkpoint_step` are never asked for again: the api lets their content go."""
+        body = {
+            "steps_trained": steps_trained,
+            "training_done": done,
+            "reason": reason,
+            "checkpoint_step": checkpoint_step,
+            "totals": None if totals is None else dict(totals),
+        }
         await self._call("POST", "/rl/progress", body=body)
 
     async def metrics(self, after: int) -> MetricsAnswer:

@@ -41,12 +41,14 @@ class StepOutput:
     """What one optimizer step returned.
 
     `logprobs` per datum are under the weights before the step, `loss_sum` is a SUM over tokens (Tinker's reduction),
-    and `sampler` holds the weights after the step.
+    `sampler` holds the weights after the step, and `seconds` says how long each of forward_backward, optim_step and
+    snapshot was waited for: they run back to back, so the three add up to the step.
     """
 
     logprobs: list[Floats]
     loss_sum: float
     sampler: Sampler
+    seconds: dict[str, float]
 
 
 async def wait_for_backend(base_url: str, deadline_seconds: float) -> None:
@@ -150,21 +152,37 @@ class Training:
     def run_id(self) -> str:
         return str(self._client.model_id)
 
-    async def step(self, datums: list[Datum], loss: types.LossFnType, learning_rate: float) -> StepOutput:
-        """One optimizer step and the snapshot after it.
+    async def step(
+        self,
+        datums: list[Datum],
+        loss: types.LossFnType,
+        learning_rate: float,
+        loss_config: Mapping[str, float] | None = None,
+    ) -> StepOutput:
+        """One optimizer step and the snapshot after it. `loss_config` holds the loss's own settings (its clips).
 
         All three requests are submitted before the first is awaited: they land in one clock cycle of the backend.
         """
         adam = types.AdamParams(learning_rate=learning_rate, beta1=ADAM_BETA1, beta2=ADAM_BETA2, eps=ADAM_EPS)
-        forward_backward = self._client.forward_backward([to_tinker(datum) for datum in datums], loss)
+        config = dict(loss_config) if loss_config else None
+        begun = time.perf_counter()
+        forward_backward = self._client.forward_backward([to_tinker(datum) for datum in datums], loss, config)
         optim_step = self._client.optim_step(adam)
         snapshot = self._client.save_weights_and_get_sampling_client()
         output = await self._wait(forward_backward, "forward_backward")
+        passed = time.perf_counter()
         await self._wait(optim_step, "optim_step")
+        updated = time.perf_counter()
+        sampler = TinkerSampler(await self._wait(snapshot, "taking a snapshot to sample from"), self._deadline)
         return StepOutput(
             logprobs=[np.asarray(row["logprobs"].to_numpy(), np.float64) for row in output.loss_fn_outputs],
             loss_sum=float(output.metrics["loss:sum"]),
-            sampler=TinkerSampler(await self._wait(snapshot, "taking a snapshot to sample from"), self._deadline),
+            sampler=sampler,
+            seconds={
+                "forward_backward": passed - begun,
+                "optim_step": updated - passed,
+                "snapshot": time.perf_counter() - updated,
+            },
         )
 
     async def snapshot(self) -> Sampler:

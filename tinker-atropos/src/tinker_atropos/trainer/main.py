@@ -71,7 +71,7 @@ async def _serve(settings: Settings, config: RunConfig, results: ResultFile) -> 
     ):
         tokenizer = await asyncio.to_thread(Tokenizer, config.env.tokenizer_name)
         sink = WandbSink(_wandb_settings(settings, config))
-        run = Run(settings, config, results, sink, stop)
+        run = Run(settings, config, results, sink, stop, vocabulary=tokenizer.vocabulary)
 
         async def show_history(_request: Request) -> Response:
             return json_response({"points": run.status.history.points})

@@ -44,13 +44,21 @@ class Run:
     """Everything one attempt shares. The loop sees it through `loop.Surroundings`."""
 
     def __init__(
-        self, settings: Settings, config: RunConfig, results: ResultFile, sink: WandbSink, stop: StopRequest
+        self,
+        settings: Settings,
+        config: RunConfig,
+        results: ResultFile,
+        sink: WandbSink,
+        stop: StopRequest,
+        *,
+        vocabulary: int,
     ) -> None:
         self._settings = settings
         self._config = config
         self._results = results
         self._sink = sink
         self._stop = stop
+        self._vocabulary = vocabulary
         self._opened: Opened | None = None
         self._saved_step = 0
         self._ledger = Ledger()
@@ -124,6 +132,8 @@ class Run:
             checkpoint_dir=tinker.checkpoint_dir,
             wandb_project=tinker.wandb_project or "",
             wandb_group=tinker.wandb_group or "",
+            max_staleness=tinker.max_staleness,
+            vocabulary=self._vocabulary,
         )
 
     async def _train(self, opened: Opened) -> bool:
@@ -156,11 +166,11 @@ class Run:
 
     async def next_groups(self) -> list[Group] | None:
         while True:
-            batch = await unless_stopped(self.api.batch(), self._stop)
+            batch = await unless_stopped(self.api.batch(self.status.step), self._stop)
             if self._stop.asked:
                 return None
             if batch:
-                return [Group.from_wire(group) for group in batch]
+                return [Group.from_wire(group) for group in batch.groups]
 
     def enter(self, phase: Phase) -> None:
         self.status.phase = phase

@@ -27,6 +27,17 @@ class Tokenizer:
         token: str | None = self._tokenizer.eos_token
         return token
 
+    @property
+    def vocabulary(self) -> int:
+        """Number of token ids that the model knows: its embedding may be longer than the tokenizer's list."""
+        from transformers import AutoConfig
+
+        try:
+            config: Any = AutoConfig.from_pretrained(self._tokenizer.name_or_path)
+        except (OSError, ValueError):  # a folder with a tokenizer alone
+            return len(self._tokenizer)
+        return max(len(self._tokenizer), int(getattr(config.get_text_config(), "vocab_size", 0)))
+
     def encode(self, text: str) -> Ints:
         return np.array(self._tokenizer.encode(text), np.int64)
 
