@@ -13,8 +13,8 @@ from tinker_atropos.serving import bind, serve
 from tinker_atropos.trainer.generation import Generator
 from tinker_atropos.trainer.inference import InferenceServer, inference_app
 from tinker_atropos.trainer.ledger import Ledger
-from tinker_atropos.trainer.policy import CurrentPolicy, Policy, Sample, SamplingSettings
-from tinker_atropos.trainer.rollouts import Ints
+from tinker_atropos.trainer.policy import CurrentPolicy, Policy, Sample, SamplingSettings, StopReason
+from tinker_atropos.trainer.rollouts import UNKNOWN_STEP, Ints, TokenSequence
 from tinker_atropos.trainer.tokenizer import Tokenizer
 
 
@@ -26,6 +26,7 @@ class ScriptedSampler:
         self.asked: list[tuple[list[int], int, SamplingSettings]] = []
         self.error: Exception | None = None
         self.hold: asyncio.Event | None = None
+        self.stop_reason: StopReason | None = None  # None: as EOS says
         self.cancelled = asyncio.Event()
 
     async def sample(self, prompt_T: Ints, n: int, settings: SamplingSettings) -> list[Sample]:
@@ -40,7 +41,11 @@ class ScriptedSampler:
                 raise
         outputs = [self.outputs[index % len(self.outputs)] for index in range(n)]
         return [
-            Sample(np.array(ids), -0.1 * np.arange(1, len(ids) + 1), "stop" if ids[-1] == 2 else "length")
+            Sample(
+                np.array(ids),
+                -0.1 * np.arange(1, len(ids) + 1),
+                self.stop_reason or ("stop" if ids[-1] == 2 else "length"),
+            )
             for ids in outputs
         ]
 
@@ -48,14 +53,28 @@ class ScriptedSampler:
 class Inference:
     """The server's parts, its client, and what it reported as fatal."""
 
-    def __init__(self, tokenizer: Tokenizer, sampler: ScriptedSampler, client: httpx.AsyncClient) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, sampler: ScriptedSampler, client: httpx.AsyncClient, **limits: int
+    ) -> None:
         self.tokenizer = tokenizer
         self.sampler = sampler
         self.client = client
         self.policy = CurrentPolicy()
         self.ledger = Ledger()
         self.failures: list[RunError] = []
-        self.generator = Generator(self.policy, self.ledger, self.failures.append)
+        self.generator = Generator(self.policy, self.ledger, self.failures.append, **limits)
+
+    def remembered(self, prompt: list[int], output: list[int]) -> TokenSequence:
+        """What the ledger knows of a generation of these ids, of which nothing else is known."""
+        tokens_T = np.array([*prompt, *output], np.int64)
+        unknown = TokenSequence(
+            tokens_T,
+            generated_T=np.arange(len(tokens_T)) >= len(prompt),
+            logprobs_T=np.full(len(tokens_T), np.nan),
+            policy_step_T=np.full(len(tokens_T), UNKNOWN_STEP),
+            score=0.0,
+        )
+        return self.ledger.attribute(unknown).sequence
 
 
 @pytest.fixture(scope="session")
@@ -70,10 +89,10 @@ def serve_inference(
     """Serve on a port that the kernel chose while the block runs."""
 
     @asynccontextmanager
-    async def serving(policy_step: int | None = 7) -> AsyncIterator[Inference]:
+    async def serving(policy_step: int | None = 7, **limits: int) -> AsyncIterator[Inference]:
         sampler = ScriptedSampler([[*tokenizer.encode("1234").tolist(), 2]])
         async with httpx.AsyncClient(trust_env=False, timeout=20) as client:
-            inference = Inference(tokenizer, sampler, client)
+            inference = Inference(tokenizer, sampler, client, **limits)
             if policy_step is not None:
                 inference.policy.swap(Policy(policy_step, sampler))
             server = InferenceServer(inference.generator, tokenizer, default_max_tokens=64)

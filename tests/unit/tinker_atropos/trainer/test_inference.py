@@ -2,13 +2,10 @@
 
 import asyncio
 
-import numpy as np
 import pytest
 
 from tinker_atropos.errors import BackendError
 from tinker_atropos.trainer.policy import Policy, SampleRefusedError
-
-NO_LOGPROBS = np.array([np.nan])
 
 
 async def test_generate_in_sglangs_shape(inference) -> None:
@@ -45,12 +42,11 @@ async def test_what_was_sampled_is_in_the_ledger_with_its_policy_step(inference)
     inference.policy.swap(Policy(8, inference.sampler))
     inference.sampler.outputs = [[9, 9, 2]]
     await inference.client.post("/v1/completions", json={"prompt": ids})
-    first = inference.ledger.find(
-        np.array(ids), np.array([*inference.tokenizer.encode("1234").tolist(), 2]), NO_LOGPROBS
-    )
-    second = inference.ledger.find(np.array(ids), np.array([9, 9, 2]), NO_LOGPROBS)
-    assert (first.policy_step, second.policy_step) == (7, 8)
-    assert second.logprobs_T.tolist() == pytest.approx([-0.1, -0.2, -0.3])
+    first = inference.remembered(ids, [*inference.tokenizer.encode("1234").tolist(), 2])
+    second = inference.remembered(ids, [9, 9, 2])
+    assert set(first.policy_step_T[len(ids) :]) == {7}
+    assert second.policy_step_T[len(ids) :].tolist() == [8, 8, 8]
+    assert second.logprobs_T[len(ids) :].tolist() == pytest.approx([-0.1, -0.2, -0.3])
 
 
 async def test_completions(inference) -> None:
@@ -100,6 +96,56 @@ async def test_eos_ends_a_sample_whatever_stop_says(inference, stop, expected) -
     await inference.client.post("/v1/completions", json={"prompt": "sort", "stop": stop})
     await inference.client.post("/generate", json={"text": "sort", "sampling_params": {"stop": stop}})
     assert [settings.stop for _, _, settings in inference.sampler.asked] == [expected, expected]
+
+
+async def test_stop_token_ids_replace_eos_and_eos_is_added(inference) -> None:
+    for params in ({"stop_token_ids": [7]}, {"stop_token_ids": [7], "ignore_eos": True}, {"ignore_eos": True}):
+        await inference.client.post("/generate", json={"text": "sort", "sampling_params": params})
+    assert [settings.stop for _, _, settings in inference.sampler.asked] == [(7, 2), (7,), ()]
+
+
+STOPS = {
+    "eos": ({}, "1234<|im_end|>", "1234", 2),
+    "a string": ({"stop": "3"}, "123", "12", "3"),
+    "the first of two strings": ({"stop": ["3", "23"]}, "123", "1", "23"),
+    "a token id": ({"stop_token_ids": "3"}, "123", "12", "3"),
+    "a string that is not there": ({"stop": "x"}, "12<|im_end|>", "12", 2),
+}
+
+
+@pytest.mark.parametrize(("params", "sampled", "text", "matched"), STOPS.values(), ids=STOPS)
+async def test_text_ends_before_the_stop_and_tokens_with_it(inference, params, sampled, text, matched) -> None:
+    ids = inference.tokenizer.encode(sampled).tolist()
+    if "stop_token_ids" in params:
+        (matched,) = inference.tokenizer.encode(params["stop_token_ids"]).tolist()
+        params = {"stop_token_ids": [matched]}
+    inference.sampler.outputs, inference.sampler.stop_reason = [ids], "stop"
+    body = {"text": "sort", "sampling_params": params}
+    answer = (await inference.client.post("/generate", json=body)).json()
+    assert answer["text"] == text
+    assert answer["output_ids"] == ids
+    assert answer["meta_info"]["finish_reason"] == {"type": "stop", "matched": matched}
+    body = {"prompt": "sort", "logprobs": 1, **params}
+    (choice,) = (await inference.client.post("/v1/completions", json=body)).json()["choices"]
+    assert (choice["text"], choice["finish_reason"]) == (text, "stop")
+    assert len(choice["logprobs"]["tokens"]) == len(ids)
+
+
+async def test_special_tokens_are_in_the_text_when_asked_for(inference) -> None:
+    inference.sampler.outputs = [inference.tokenizer.encode("1<|im_start|>2").tolist()]
+    for skip, text in ((True, "12"), (False, "1<|im_start|>2")):
+        params = {"skip_special_tokens": skip}
+        answer = await inference.client.post("/generate", json={"text": "sort", "sampling_params": params})
+        assert answer.json()["text"] == text
+
+
+@pytest.mark.parametrize(("logprobs", "given"), [(None, False), (False, False), (0, True), (1, True), (True, True)])
+async def test_logprobs_are_those_of_the_sampled_tokens(inference, logprobs, given) -> None:
+    body = {"prompt": "sort", "logprobs": logprobs}
+    (choice,) = (await inference.client.post("/v1/completions", json=body)).json()["choices"]
+    assert (choice["logprobs"] is not None) is given
+    if given:
+        assert choice["logprobs"]["top_logprobs"] is None
 
 
 async def test_seed_0_is_a_seed(inference) -> None:
@@ -152,28 +198,110 @@ async def test_a_prompt_that_fills_the_context_is_refused_with_both_numbers(infe
     assert inference.sampler.asked == []
 
 
+async def test_too_many_too_long_prompts_in_a_row_end_the_run(serve_inference) -> None:
+    async with serve_inference(max_context_overflows=3) as inference:
+        inference.generator.context_length = 16
+
+        async def ask(length: int) -> int:
+            response = await inference.client.post("/generate", json={"input_ids": [5] * length})
+            return response.status_code
+
+        assert [await ask(16), await ask(17)] == [400, 400]
+        assert await ask(4) == 200  # of no help to the groups that are lost
+        inference.generator.batch_taken()
+        assert [await ask(20), await ask(20)] == [400, 400]
+        assert inference.failures == []
+        assert await ask(21) == 400
+        (failure,) = inference.failures
+        assert failure.error_class == "environment"
+        for part in ("3 prompts", "21 tokens", "16 tokens", "tinker.max_context_overflows", "shorten"):
+            assert part in str(failure)
+        assert inference.generator.totals.context_overflows == 5
+        response = await inference.client.post("/v1/completions", json={"prompt": [5] * 16})
+        assert response.json()["error"]["code"] == "context_length_exceeded"
+        assert len(inference.failures) == 1
+
+
+async def test_evaluations_have_a_book_of_their_own_and_are_not_in_the_ledger(inference) -> None:
+    await inference.client.post("/generate", json={"text": "sort", "sampling_params": {"n": 2}})
+    for path, body in (
+        ("/generate", {"text": "sort", "sampling_params": {"n": 3, "rl_purpose": "evaluation"}}),
+        ("/v1/completions", {"prompt": "sort", "rl_purpose": "evaluation"}),
+        ("/v1/chat/completions", {**CHAT, "rl_purpose": "evaluation"}),
+    ):
+        assert (await inference.client.post(path, json=body)).status_code == 200
+    length = len(inference.sampler.outputs[0])
+    books = inference.generator.totals.to_wire()
+    assert books["sampled"] == {"requests": 1, "rollouts": 2, "tokens": 2 * length}
+    assert books["evaluation"] == {"requests": 3, "rollouts": 5, "tokens": 5 * length}
+    assert books["cancelled"] == {"requests": 0, "rollouts": 0, "tokens": 0}
+    assert inference.generator.metrics()["tokens/sampled"] == 2 * length
+    assert len(inference.ledger) == 2
+
+
 async def test_max_tokens_are_cut_to_what_the_context_leaves(inference) -> None:
     inference.generator.context_length = 16
     await inference.client.post("/generate", json={"input_ids": [5] * 10, "sampling_params": {"max_new_tokens": 99}})
     assert inference.sampler.asked[0][2].max_tokens == 6
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "field"),
-    [
-        ("/generate", {}, "input_ids"),
-        ("/generate", {"input_ids": []}, "empty"),
-        ("/generate", {"text": "x", "sampling_params": {"n": 0}}, "sampling_params.n"),
-        ("/generate", {"input_ids": [[1, 2]]}, "input_ids.0"),
-        ("/v1/completions", {"prompt": "x", "temperature": -1}, "temperature"),
-        ("/v1/completions", {"prompt": "x", "stream": True}, "stream"),
-        ("/v1/chat/completions", {"messages": []}, "messages"),
-    ],
-)
+CHAT = {"messages": [{"role": "user", "content": "x"}]}
+REFUSED = [
+    ("/generate", {}, "input_ids"),
+    ("/generate", {"text": "x", "input_ids": [5]}, "once"),
+    ("/generate", {"input_ids": []}, "empty"),
+    ("/generate", {"text": "x", "sampling_params": {"n": 0}}, "sampling_params.n"),
+    ("/generate", {"text": "x", "sampling_params": {"max_new_tokens": 0}}, "sampling_params.max_new_tokens"),
+    ("/generate", {"text": "x", "sampling_params": {"min_p": 0.1}}, "min_p"),
+    ("/generate", {"text": "x", "sampling_params": {"regex": "a+"}}, "regex"),
+    ("/generate", {"text": "x", "sampling_params": {"stop": "a", "stop_token_ids": [1]}}, "stop_token_ids"),
+    ("/generate", {"text": "x", "top_logprobs_num": 5}, "top_logprobs_num"),
+    ("/generate", {"text": "x", "logprob_start_len": 0}, "logprob_start_len"),
+    ("/generate", {"input_ids": [[1, 2]]}, "input_ids.0"),
+    ("/v1/completions", {"prompt": "x", "temperature": -1}, "temperature"),
+    ("/v1/completions", {"prompt": "x", "temperature": "hot"}, "temperature"),
+    ("/v1/completions", {"prompt": "x", "stream": True}, "stream"),
+    ("/v1/completions", {"prompt": "x", "echo": True}, "echo"),
+    ("/v1/completions", {"prompt": "x", "best_of": 4}, "best_of"),
+    ("/v1/completions", {"prompt": "x", "logit_bias": {"5": 1}}, "logit_bias"),
+    ("/v1/completions", {"prompt": "x", "frequency_penalty": 0.5}, "frequency_penalty"),
+    ("/v1/completions", {"prompt": "x", "logprobs": 5}, "logprobs 5"),
+    ("/v1/completions", {"prompt": "x", "max_tokens": -1}, "max_tokens"),
+    ("/v1/completions", {"prompt": ["x", "y"]}, "prompt holds 2 prompts"),
+    ("/v1/completions", {"prompt": "x", "temprature": 1}, "temprature"),
+    ("/v1/chat/completions", {"messages": []}, "messages"),
+    ("/v1/chat/completions", {**CHAT, "top_logprobs": 3, "logprobs": True}, "top_logprobs"),
+    ("/v1/chat/completions", {**CHAT, "response_format": {"type": "json_object"}}, "response_format"),
+    ("/v1/chat/completions", {**CHAT, "tool_choice": "required"}, "tool_choice"),
+    ("/v1/chat/completions", {"messages": [{"content": "x"}]}, "messages.0.role"),
+    (
+        "/v1/chat/completions",
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+        "messages.0.content.0",
+    ),
+    ("/v1/chat/completions", {**CHAT, "tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "field"), REFUSED, ids=[field for _, _, field in REFUSED])
 async def test_a_bad_request_names_its_field(inference, path, body, field) -> None:
     response = await inference.client.post(path, json=body)
     assert response.status_code == 400
     assert field in response.json()["error"]["message"]
+    assert inference.sampler.asked == []
+
+
+async def test_what_asks_for_nothing_is_no_reason_to_refuse(inference) -> None:
+    nothing = {"stream": False, "logit_bias": {}, "frequency_penalty": 0.0, "stop": None, "seed": None, "user": "me"}
+    more = {"response_format": {"type": "text"}, "tool_choice": "auto", "top_logprobs": 0, "tools": None}
+    for path, body in (
+        ("/v1/completions", {"prompt": ["sort"], "max_tokens": None, "best_of": 1, **nothing}),
+        ("/v1/chat/completions", {**CHAT, **nothing, **more}),
+        ("/generate", {"text": "sort", "return_logprob": True, "logprob_start_len": -1, "stream": False}),
+    ):
+        response = await inference.client.post(path, json=body)
+        assert response.status_code == 200, response.text
+    assert [settings.max_tokens for _, _, settings in inference.sampler.asked] == [16, 64, 128]
 
 
 async def test_what_the_backend_refuses_is_the_clients_fault_and_not_the_runs(inference) -> None:
@@ -199,4 +327,6 @@ async def test_a_client_that_leaves_stops_costing_tokens(inference) -> None:
         await asyncio.sleep(0.01)
     request.cancel()
     await asyncio.wait_for(inference.sampler.cancelled.wait(), 5)
+    assert inference.generator.totals.to_wire()["cancelled"] == {"requests": 1, "rollouts": 1, "tokens": 0}
+    assert inference.generator.totals.to_wire()["sampled"]["requests"] == 0
     assert len(inference.ledger) == 0

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import httpx
 import numpy as np
+import openai
 import pytest
 from atroposlib.envs.server_handling.managed_server import ManagedServer
 from atroposlib.envs.server_handling.server_baseline import APIServerConfig
@@ -58,12 +59,9 @@ async def test_a_managed_server_gets_tokens_masks_and_true_logprobs(sglang_serve
     assert len(nodes) == 4
     for node in nodes:
         start = next(at for at, mask in enumerate(node.masked_tokens) if mask != -100)
-        sampled = real_inference.ledger.find(
-            np.array(node.tokens[:start]), np.array(node.tokens[start:]), np.array(node.logprobs[start:])
-        )
-        assert sampled is not None
-        np.testing.assert_allclose(node.logprobs[start:], sampled.logprobs_T, atol=1e-6)
-        assert sampled.policy_step == 0
+        sampled = real_inference.remembered(node.tokens[:start], node.tokens[start:])
+        np.testing.assert_allclose(node.logprobs[start:], sampled.logprobs_T[start:], atol=1e-6)
+        assert set(sampled.policy_step_T[start:]) == {0}
 
 
 async def test_chat_completions_sample_from_the_policy(sglang_server) -> None:
@@ -86,11 +84,80 @@ async def test_the_same_seed_samples_the_same_tokens_also_when_it_is_0(real_infe
 
 
 async def test_finish_reasons_are_true(real_inference, tokenizer) -> None:
-    prompt_T = tokenizer.render_chat(MESSAGES, None)
+    prompt_T = tokenizer.render_chat(MESSAGES)
     for max_tokens, reason in ((2, "length"), (20, "stop")):
         body = {"input_ids": prompt_T.tolist(), "sampling_params": {"max_new_tokens": max_tokens}}
         meta = (await real_inference.client.post("/generate", json=body)).json()["meta_info"]
         assert meta["finish_reason"]["type"] == reason
+
+
+@pytest.fixture
+def openai_client(real_inference) -> openai.AsyncOpenAI:
+    os.environ["NO_PROXY"] = "127.0.0.1"
+    url = str(real_inference.client.base_url).rstrip("/") + "/v1"
+    return openai.AsyncOpenAI(api_key="x", base_url=url, timeout=60, max_retries=0)
+
+
+async def test_openais_client_stops_where_it_says(openai_client) -> None:
+    """The bundled model answers `1234` about every second time; `3` ends it before, and is not in the text."""
+    completion = await openai_client.chat.completions.create(
+        model="bundled", messages=MESSAGES, n=16, max_tokens=8, stop=["3"], seed=0, logprobs=True, user="me"
+    )
+    stopped = [choice for choice in completion.choices if choice.message.content == "12"]
+    assert len(stopped) > 4
+    assert {choice.finish_reason for choice in stopped} == {"stop"}
+    assert {"".join(entry.token for entry in choice.logprobs.content) for choice in stopped} == {"123"}
+    assert all("3" not in choice.message.content for choice in completion.choices)
+
+
+async def test_sglangs_client_stops_at_token_ids_and_keeps_them(sglang_server, tokenizer) -> None:
+    (three,) = tokenizer.encode("3").tolist()
+    prompt = tokenizer.render_chat(MESSAGES).tolist()
+    _, outputs, logprobs, reasons = await sglang_server.tokens_and_logprobs_completion(
+        input_ids=prompt, n=16, max_tokens=8, temperature=1.0, stop_token_ids=[three], seed=3
+    )
+    assert sum(output[-1] == three for output in outputs) > 4
+    assert all(three not in output[:-1] for output in outputs)
+    assert [len(output) for output in outputs] == [len(row) for row in logprobs]
+    for output, reason in zip(outputs, reasons, strict=True):
+        assert reason == {"type": "stop", "matched": output[-1]}
+
+
+async def test_openais_client_is_told_what_is_not_supported(openai_client) -> None:
+    unsupported = ({"stream": True}, {"top_logprobs": 2, "logprobs": True}, {"logit_bias": {"5": 10}})
+    for extra in unsupported:
+        with pytest.raises(openai.BadRequestError, match=next(iter(extra))):
+            await openai_client.chat.completions.create(model="m", messages=MESSAGES, **extra)
+
+
+async def test_completions_and_their_logprobs_by_openais_client(openai_client, real_inference, tokenizer) -> None:
+    prompt = tokenizer.render_chat(MESSAGES).tolist()
+    completion = await openai_client.completions.create(model="m", prompt=prompt, n=4, max_tokens=8, logprobs=0, seed=5)
+    again = await openai_client.completions.create(model="m", prompt=prompt, n=4, max_tokens=8, logprobs=0, seed=5)
+    assert [choice.text for choice in again.choices] == [choice.text for choice in completion.choices]
+    for choice in completion.choices:
+        ids = [*tokenizer.encode(choice.text).tolist(), tokenizer.eos_id]
+        remembered = real_inference.remembered(prompt, ids)
+        np.testing.assert_allclose(choice.logprobs.token_logprobs, remembered.logprobs_T[len(prompt) :], atol=1e-6)
+
+
+async def test_the_most_likely_token_alone_is_left_by_top_k_1_and_temperature_0(real_inference, tokenizer) -> None:
+    prompt = tokenizer.render_chat(MESSAGES).tolist()
+    outputs = []
+    for shape in ({"top_k": 1}, {"temperature": 0}):
+        body = {"input_ids": prompt, "sampling_params": {"n": 8, "max_new_tokens": 8, **shape}}
+        answers = (await real_inference.client.post("/generate", json=body)).json()
+        outputs += [tuple(answer["output_ids"]) for answer in answers]
+    assert len(outputs) == 16
+    assert len(set(outputs)) == 1
+
+
+async def test_max_tokens_beyond_the_context_are_cut_and_the_end_is_called_length(real_inference) -> None:
+    real_inference.generator.context_length = 20
+    body = {"text": "sort 1 2", "sampling_params": {"max_new_tokens": 4096, "ignore_eos": True}}
+    meta = (await real_inference.client.post("/generate", json=body)).json()["meta_info"]
+    assert meta["prompt_tokens"] + meta["completion_tokens"] == 20
+    assert meta["finish_reason"]["type"] == "length"
 
 
 async def test_token_ids_that_the_model_does_not_have_are_refused(real_inference) -> None:
@@ -103,4 +170,4 @@ async def test_hundred_requests_at_once(real_inference) -> None:
     body = {"text": "<|im_start|>user\nsort 4 1 3 2<|im_end|>\n<|im_start|>assistant\n"}
     answers = await asyncio.gather(*(real_inference.client.post("/generate", json=body) for _ in range(100)))
     assert {answer.status_code for answer in answers} == {httpx.codes.OK}
-    assert real_inference.generator.totals.samples == 100
+    assert real_inference.generator.totals.training.rollouts == 100

@@ -13,16 +13,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tinker_atropos.serving import json_response
-from tinker_atropos.trainer.generation import Generation, Generator, UnavailableError
-from tinker_atropos.trainer.inference_wire import (
-    ChatRequest,
-    CompletionRequest,
-    GenerateRequest,
-    chat_answer,
-    completion_answer,
-    generate_answer,
-    ping_answer,
-)
+from tinker_atropos.trainer.chat import ChatError
+from tinker_atropos.trainer.generation import ContextOverflowError, Generation, Generator, UnavailableError
+from tinker_atropos.trainer.inference_answers import chat_answer, completion_answer, generate_answer, ping_answer
+from tinker_atropos.trainer.inference_wire import ChatRequest, CompletionRequest, GenerateRequest, SamplingRequest
 from tinker_atropos.trainer.policy import SampleRefusedError
 from tinker_atropos.trainer.rollouts import Ints
 from tinker_atropos.trainer.tokenizer import Tokenizer
@@ -36,6 +30,10 @@ CLIENT_CLOSED_REQUEST = 499
 
 class BadRequestError(Exception):
     """The request does not fit the route; the message names the field."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field or None
 
 
 class InferenceServer:
@@ -52,49 +50,39 @@ class InferenceServer:
 
     async def generate(self, request: Request) -> Response:
         body = await _parse(request, GenerateRequest)
-        prompt_T = self._prompt(body)
         params = body.sampling_params
-        settings = params.settings(params.max_new_tokens, self._tokenizer.eos)
-        generation = await _unless_gone(request, self._generator.generate(prompt_T, params.n, settings))
-        token_texts = self._token_texts(generation) if body.return_text_in_logprobs else None
-        return json_response(generate_answer(generation, self._texts(generation), prompt_T, token_texts))
+        prompt_T = self._encoded(body.text if body.input_ids is None else body.input_ids)
+        generation = await self._sampled(request, params, prompt_T, params.max_new_tokens)
+        return json_response(generate_answer(body, generation, prompt_T, self._tokenizer))
 
     async def completions(self, request: Request) -> Response:
         body = await _parse(request, CompletionRequest)
         if body.is_ping:
             return self._pong(ping_answer(body))
-        prompt_T = self._tokenizer.encode(body.prompt) if isinstance(body.prompt, str) else _ids(body.prompt)
-        settings = body.settings(body.max_tokens, self._tokenizer.eos)
-        generation = await _unless_gone(request, self._generator.generate(prompt_T, body.n, settings))
-        texts, token_texts = self._texts(generation), self._token_texts(generation)
-        return json_response(completion_answer(body, generation, texts, token_texts, prompt_T))
+        prompt_T = self._encoded(body.prompt)
+        generation = await self._sampled(request, body, prompt_T, body.max_tokens)
+        return json_response(completion_answer(body, generation, prompt_T, self._tokenizer))
 
     async def chat(self, request: Request) -> Response:
         body = await _parse(request, ChatRequest)
         if body.is_ping:
             return self._pong(ping_answer(body))
-        prompt_T = self._tokenizer.render_chat(body.messages, body.tools)
-        settings = body.settings(body.token_limit or self._default_max_tokens, self._tokenizer.eos)
-        generation = await _unless_gone(request, self._generator.generate(prompt_T, body.n, settings))
-        texts, token_texts = self._texts(generation), self._token_texts(generation)
-        return json_response(chat_answer(body, generation, texts, token_texts, prompt_T))
+        prompt_T = self._tokenizer.render_chat(body.messages, body.tools, body.chat_template_kwargs)
+        generation = await self._sampled(request, body, prompt_T, body.token_limit or self._default_max_tokens)
+        return json_response(chat_answer(body, generation, prompt_T, self._tokenizer))
+
+    async def _sampled(self, request: Request, body: SamplingRequest, prompt_T: Ints, max_tokens: int) -> Generation:
+        settings = body.settings(max_tokens, self._tokenizer.eos, self._tokenizer.eos_id)
+        return await _unless_gone(request, self._generator.generate(prompt_T, body.n, settings, body.rl_purpose))
 
     def _pong(self, answer: dict[str, Any]) -> Response:
         reason = self._generator.unavailable()
         return _error(503, reason) if reason else json_response(answer)
 
-    def _prompt(self, body: GenerateRequest) -> Ints:
-        if body.input_ids is not None:
-            return _ids(body.input_ids)
-        if body.text is None:
-            raise BadRequestError("a prompt is needed: set input_ids (token ids) or text")
-        return self._tokenizer.encode(body.text)
-
-    def _texts(self, generation: Generation) -> list[str]:
-        return [self._tokenizer.decode(sample.tokens_T) for sample in generation.samples]
-
-    def _token_texts(self, generation: Generation) -> list[list[str]]:
-        return [self._tokenizer.decode_each(sample.tokens_T) for sample in generation.samples]
+    def _encoded(self, prompt: str | list[int] | None) -> Ints:
+        if isinstance(prompt, list):
+            return np.array(prompt, np.int64)
+        return self._tokenizer.encode(prompt or "")
 
 
 def inference_app(server: InferenceServer) -> Starlette:
@@ -113,7 +101,11 @@ def _guarded(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Req
     async def handle(request: Request) -> Response:
         try:
             return await handler(request)
-        except (BadRequestError, SampleRefusedError) as error:
+        except BadRequestError as error:
+            return _error(400, str(error), param=error.field)
+        except ContextOverflowError as error:
+            return _error(400, str(error), "context_length_exceeded")
+        except (SampleRefusedError, ChatError) as error:
             return _error(400, str(error))
         except UnavailableError as error:
             return _error(503, str(error))
@@ -123,9 +115,10 @@ def _guarded(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Req
     return handle
 
 
-def _error(status_code: int, message: str) -> Response:
+def _error(status_code: int, message: str, code: str | None = None, param: str | None = None) -> Response:
+    """OpenAI's shape, which sglang's clients do not read."""
     kind = "invalid_request_error" if status_code == 400 else "unavailable"
-    return json_response({"error": {"message": message, "type": kind, "code": status_code}}, status_code)
+    return json_response({"error": {"message": message, "type": kind, "param": param, "code": code}}, status_code)
 
 
 async def _parse(request: Request, model: type[Body]) -> Body:
@@ -133,12 +126,9 @@ async def _parse(request: Request, model: type[Body]) -> Body:
         return model.model_validate_json(await request.body())
     except ValidationError as error:
         first = error.errors()[0]
-        field = ".".join(map(str, first["loc"])) or "the body"
-        raise BadRequestError(f"{field}: {first['msg']}") from None
-
-
-def _ids(ids: list[int]) -> Ints:
-    return np.array(ids, np.int64)
+        field = ".".join(map(str, first["loc"]))
+        reason = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
+        raise BadRequestError(field, f"{field}: {reason}" if field else reason) from None
 
 
 class _ClientGoneError(Exception):

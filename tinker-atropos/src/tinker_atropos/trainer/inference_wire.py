@@ -1,54 +1,148 @@
-"""Requests and answers of the inference server: sglang's `/generate`, and OpenAI's completions and chat.
+"""Requests of the inference server: sglang's `/generate`, and OpenAI's completions and chat.
 
-Unknown fields are ignored, as both servers do.
+Nothing that a request asks for is ignored in silence. A field is honoured, or says what happens anyway (`NEUTRAL`), or
+cannot matter to what is sampled (`HARMLESS`); everything else is refused by name. A null is as good as no field.
 """
 
-import time
-import uuid
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
 
-import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+import orjson
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic.fields import FieldInfo
 
-from tinker_atropos.trainer.generation import Generation
-from tinker_atropos.trainer.policy import Sample, SamplingSettings
-from tinker_atropos.trainer.rollouts import Ints
+from tinker_atropos.trainer.generation import Purpose
+from tinker_atropos.trainer.policy import SamplingSettings
 
 PING_TEXT = "hi"
 
+NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+    "audio": (),
+    "best_of": (1,),
+    "custom_logit_processor": (),
+    "dynatemp_range": (0,),
+    "ebnf": (),
+    "echo": (False,),
+    "frequency_penalty": (0,),
+    "function_call": ("none",),
+    "functions": ([],),
+    "include_stop_str_in_output": (False,),
+    "input_embeds": (),
+    "json_schema": (),
+    "length_penalty": (1,),
+    "logit_bias": ({},),
+    "logprob_start_len": (-1,),
+    "lora_path": (),
+    "min_new_tokens": (0,),
+    "min_p": (0,),
+    "min_tokens": (0,),
+    "modalities": (["text"],),
+    "no_stop_trim": (False,),
+    "presence_penalty": (0,),
+    "prompt_logprobs": (),
+    "regex": (),
+    "repetition_penalty": (1,),
+    "response_format": ({"type": "text"},),
+    "return_hidden_states": (False,),
+    "stream": (False,),
+    "suffix": ("",),
+    "tool_choice": ("auto", "none"),
+    "top_logprobs": (0,),
+    "top_logprobs_num": (0,),
+    "use_beam_search": (False,),
+}
+"""Fields that are not supported, with the values that ask for nothing. (The model's text is never parsed for calls, so
+that there is no other `tool_choice`.)
+"""
+
+HARMLESS = frozenset(
+    {
+        *("metadata", "parallel_tool_calls", "priority", "prompt_cache_key", "request_id", "rid", "return_logprob"),
+        *("safety_identifier", "service_tier", "spaces_between_special_tokens", "store", "user"),
+    }
+)
+"""Fields about bookkeeping or speed: what is sampled is the same without them."""
+
+
+class UnsupportedFieldError(ValueError):
+    """A field that the server does not know, or whose value it cannot honour."""
+
 
 class _Request(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_what_is_honoured(cls, body: Any) -> Any:
+        if not isinstance(body, dict):
+            return body
+        given = {name: value for name, value in body.items() if value is not None}
+        known = {spelling for name, field in cls.model_fields.items() for spelling in _spellings(name, field)}
+        for name in given.keys() - known:
+            _check_foreign(name, given[name])
+        return {name: value for name, value in given.items() if name in known}
 
 
-class _Sampling(_Request):
-    """The fields that all three routes share."""
+def _spellings(name: str, field: FieldInfo) -> list[str]:
+    alias = field.validation_alias
+    return [str(choice) for choice in alias.choices] if isinstance(alias, AliasChoices) else [name]
+
+
+def _check_foreign(name: str, value: Any) -> None:
+    """Raises UnsupportedFieldError for a field that asks for what this server does not do."""
+    if name in HARMLESS or value in NEUTRAL.get(name, ()):
+        return
+    if name in NEUTRAL:
+        allowed = " or ".join(orjson.dumps(each).decode() for each in NEUTRAL[name]) or "null"
+        raise UnsupportedFieldError(f"{name} is not supported: leave it out, or send {allowed}")
+    raise UnsupportedFieldError(f"{name} is not a field that this server honours: leave it out")
+
+
+class SamplingRequest(_Request):
+    """The fields that all three routes share. `rl_purpose` is ours: evaluations are kept apart in the books."""
 
     n: int = Field(default=1, ge=1, le=1024)
-    temperature: float = Field(default=1.0, ge=0)
+    temperature: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     top_p: float = Field(default=1.0, gt=0, le=1)
     top_k: int = Field(default=-1, ge=-1)
-    stop: str | list[str] | None = None
-    seed: int | None = None
-    stream: Literal[False] = False
+    stop: str | list[str] = []
+    stop_token_ids: list[int] = []
+    ignore_eos: bool = False
+    skip_special_tokens: bool = True
+    seed: int | None = Field(default=None, validation_alias=AliasChoices("seed", "sampling_seed"))
+    rl_purpose: Purpose = "training"
 
-    def settings(self, max_tokens: int, eos: str | None) -> SamplingSettings:
-        """`stop` in Tinker's sense: an empty list would switch EOS off, and strings replace EOS, so it is added."""
-        stop = [self.stop] if isinstance(self.stop, str) else list(self.stop or [])
-        if stop and eos is not None:
-            stop.append(eos)
+    @property
+    def stop_strings(self) -> tuple[str, ...]:
+        """The strings that end a sample; an empty one would end it at once, and is left out."""
+        strings = [self.stop] if isinstance(self.stop, str) else self.stop
+        return tuple(string for string in strings if string)
+
+    @model_validator(mode="after")
+    def _one_kind_of_stop(self) -> Self:
+        if self.stop_strings and self.stop_token_ids:
+            raise UnsupportedFieldError("stop and stop_token_ids cannot be combined: the backend takes one kind")
+        return self
+
+    def settings(self, max_tokens: int, eos: str | None, eos_id: int | None) -> SamplingSettings:
+        """`stop` in Tinker's sense: None is EOS, an empty list is no stop at all, and a list replaces EOS, so that EOS
+        is added to it.
+        """
+        stops: list[Any] = [*self.stop_strings] or [*self.stop_token_ids]
+        if stops and not self.ignore_eos:
+            end = eos if self.stop_strings else eos_id
+            stops += [end] if end is not None else []
         return SamplingSettings(
             max_tokens=max_tokens,
             temperature=self.temperature,
             top_p=self.top_p,
             top_k=self.top_k or -1,
-            stop=tuple(stop) or None,
+            stop=tuple(stops) if stops or self.ignore_eos else None,
             seed=self.seed,
         )
 
 
-class SglangSampling(_Sampling):
+class SglangSampling(SamplingRequest):
     max_new_tokens: int = Field(default=128, ge=1)
 
 
@@ -60,29 +154,64 @@ class GenerateRequest(_Request):
     sampling_params: SglangSampling = SglangSampling()
     return_text_in_logprobs: bool = False
 
+    @model_validator(mode="after")
+    def _one_prompt(self) -> Self:
+        if (self.text is None) == (self.input_ids is None):
+            raise UnsupportedFieldError("a prompt is needed, once: set input_ids (token ids) or text")
+        return self
 
-class CompletionRequest(_Sampling):
-    """`POST /v1/completions`: one prompt, as text or token ids."""
 
-    prompt: str | list[int]
+def _single_prompt(prompt: Any) -> Any:
+    """OpenAI's `prompt` may hold several prompts; a list of one is as good as the one."""
+    if not isinstance(prompt, list) or not any(isinstance(each, str | list) for each in prompt):
+        return prompt
+    if len(prompt) > 1:
+        raise UnsupportedFieldError(f"prompt holds {len(prompt)} prompts: send one request for each")
+    return prompt[0]
+
+
+def _sampled_tokens_only(logprobs: Any) -> Any:
+    if isinstance(logprobs, int) and logprobs > 1:
+        raise UnsupportedFieldError(
+            f"logprobs {logprobs} asks for the most likely tokens too, which are not known: send 1, 0 or true"
+        )
+    return logprobs
+
+
+class CompletionRequest(SamplingRequest):
+    """`POST /v1/completions`: one prompt, as text or token ids.
+
+    `logprobs`: those of the sampled tokens, for true, 0 and 1 alike, without alternatives.
+    """
+
+    prompt: Annotated[str | list[int], BeforeValidator(_single_prompt)]
     model: str = ""
     max_tokens: int = Field(default=16, ge=1)
-    logprobs: int | None = None
+    logprobs: Annotated[bool | int | None, BeforeValidator(_sampled_tokens_only)] = None
+
+    @property
+    def wants_logprobs(self) -> bool:
+        return self.logprobs is not None and self.logprobs is not False
 
     @property
     def is_ping(self) -> bool:
         return self.prompt == PING_TEXT and self.max_tokens == 1
 
 
-class ChatRequest(_Sampling):
-    """`POST /v1/chat/completions`. `max_tokens` None: as much as the context has room for."""
+class ChatRequest(SamplingRequest):
+    """`POST /v1/chat/completions`. `max_tokens` None: as much as the context has room for.
+
+    `tools` go into the prompt by the tokenizer's chat template, and so do the `chat_template_kwargs`. Calls are not
+    parsed: the answer's content is what the model wrote.
+    """
 
     messages: list[dict[str, Any]] = Field(min_length=1)
-    tools: list[dict[str, Any]] | None = None
+    tools: list[dict[str, Any]] = []
+    chat_template_kwargs: dict[str, Any] = {}
     model: str = ""
     max_tokens: int | None = Field(default=None, ge=1)
     max_completion_tokens: int | None = Field(default=None, ge=1)
-    logprobs: bool | None = None
+    logprobs: bool = False
 
     @property
     def token_limit(self) -> int | None:
@@ -92,112 +221,3 @@ class ChatRequest(_Sampling):
     def is_ping(self) -> bool:
         contents = [message.get("content") for message in self.messages]
         return contents == [PING_TEXT] and self.token_limit == 1
-
-
-def generate_answer(
-    generation: Generation, texts: list[str], prompt_T: Ints, token_texts: list[list[str]] | None
-) -> Any:
-    """One object for one sample, a list for several. `policy_step` is ours; sglang's clients ignore it."""
-    answers = [
-        {
-            "text": text,
-            "output_ids": sample.tokens_T.tolist(),
-            "meta_info": {
-                "id": uuid.uuid4().hex,
-                "finish_reason": _sglang_finish(sample),
-                "prompt_tokens": len(prompt_T),
-                "completion_tokens": len(sample.tokens_T),
-                "policy_step": generation.policy_step,
-                "output_token_logprobs": _sglang_logprobs(sample, token_texts[index] if token_texts else None),
-            },
-        }
-        for index, (sample, text) in enumerate(zip(generation.samples, texts, strict=True))
-    ]
-    return answers[0] if len(answers) == 1 else answers
-
-
-def _sglang_finish(sample: Sample) -> dict[str, Any]:
-    if sample.stop_reason == "length":
-        return {"type": "length", "length": len(sample.tokens_T)}
-    return {"type": "stop", "matched": int(sample.tokens_T[-1]) if len(sample.tokens_T) else None}
-
-
-def _sglang_logprobs(sample: Sample, token_texts: list[str] | None) -> list[tuple[float, int, str | None]]:
-    texts: Sequence[str | None] = token_texts or [None] * len(sample.tokens_T)
-    return list(zip(sample.logprobs_T.tolist(), sample.tokens_T.tolist(), texts, strict=True))
-
-
-def completion_answer(
-    request: CompletionRequest, generation: Generation, texts: list[str], token_texts: list[list[str]], prompt_T: Ints
-) -> dict[str, Any]:
-    choices = [
-        {
-            "index": index,
-            "text": text,
-            "finish_reason": sample.stop_reason,
-            "logprobs": None
-            if request.logprobs is None
-            else {"tokens": tokens, "token_logprobs": sample.logprobs_T.tolist(), "text_offset": _offsets(tokens)},
-        }
-        for index, (sample, text, tokens) in enumerate(zip(generation.samples, texts, token_texts, strict=True))
-    ]
-    return _openai_answer("cmpl", "text_completion", request.model, choices, _usage(generation, prompt_T))
-
-
-def chat_answer(
-    request: ChatRequest, generation: Generation, texts: list[str], token_texts: list[list[str]], prompt_T: Ints
-) -> dict[str, Any]:
-    choices = [
-        {
-            "index": index,
-            "message": {"role": "assistant", "content": text},
-            "finish_reason": sample.stop_reason,
-            "logprobs": {"content": _chat_logprobs(sample, tokens)} if request.logprobs else None,
-        }
-        for index, (sample, text, tokens) in enumerate(zip(generation.samples, texts, token_texts, strict=True))
-    ]
-    return _openai_answer("chatcmpl", "chat.completion", request.model, choices, _usage(generation, prompt_T))
-
-
-def ping_answer(request: CompletionRequest | ChatRequest) -> dict[str, Any]:
-    """What a health ping gets: no backend call, which would be billed once a second."""
-    usage = {"prompt_tokens": 1, "completion_tokens": 0, "total_tokens": 1}
-    choice: dict[str, Any] = {"index": 0, "finish_reason": "stop", "logprobs": None}
-    if isinstance(request, ChatRequest):
-        choice["message"] = {"role": "assistant", "content": ""}
-        return _openai_answer("chatcmpl", "chat.completion", request.model, [choice], usage)
-    return _openai_answer("cmpl", "text_completion", request.model, [{**choice, "text": ""}], usage)
-
-
-def _openai_answer(
-    prefix: str, kind: str, model: str, choices: list[dict[str, Any]], usage: dict[str, int]
-) -> dict[str, Any]:
-    return {
-        "id": f"{prefix}-{uuid.uuid4().hex}",
-        "object": kind,
-        "created": int(time.time()),
-        "model": model,
-        "choices": choices,
-        "usage": usage,
-    }
-
-
-def _usage(generation: Generation, prompt_T: Ints) -> dict[str, int]:
-    completion = sum(len(sample.tokens_T) for sample in generation.samples)
-    return {
-        "prompt_tokens": len(prompt_T),
-        "completion_tokens": completion,
-        "total_tokens": len(prompt_T) + completion,
-    }
-
-
-def _offsets(token_texts: list[str]) -> list[int]:
-    ends = np.cumsum([0, *map(len, token_texts)])
-    return [int(end) for end in ends[:-1]]
-
-
-def _chat_logprobs(sample: Sample, token_texts: list[str]) -> list[dict[str, Any]]:
-    return [
-        {"token": text, "logprob": logprob, "bytes": list(text.encode()), "top_logprobs": []}
-        for text, logprob in zip(token_texts, sample.logprobs_T.tolist(), strict=True)
-    ]

@@ -10,13 +10,15 @@ StopReason = Literal["stop", "length"]
 
 @dataclass(frozen=True, slots=True)
 class SamplingSettings:
-    """How to sample. `stop=None` ends at the model's EOS; `seed=None` lets the backend choose."""
+    """How to sample. `stop=None` ends at the model's EOS, an empty `stop` nowhere, and others (strings or token ids, of
+    one kind) replace EOS; `seed=None` lets the backend choose.
+    """
 
     max_tokens: int
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = -1
-    stop: tuple[str, ...] | None = None
+    stop: tuple[str, ...] | tuple[int, ...] | None = None
     seed: int | None = None
 
 
@@ -34,6 +36,10 @@ class Sampler(Protocol):
 
     async def sample(self, prompt_T: Ints, n: int, settings: SamplingSettings) -> list[Sample]:
         """Sample n sequences. Raises SampleRefusedError, or a RunError when the run cannot go on."""
+        ...
+
+    async def logprobs(self, tokens_T: Ints) -> Floats:
+        """Logprob of each token given those before it, by a forward pass; NaN for the first. Raises as `sample`."""
         ...
 
 

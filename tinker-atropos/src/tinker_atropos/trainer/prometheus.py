@@ -20,10 +20,17 @@ class TrainerCollector(Collector):
         yield GaugeMetricFamily("rl_trainer_total_steps", "Steps to train.", status.total_steps)
         yield GaugeMetricFamily("rl_trainer_seconds_per_step", "Smoothed duration.", status.seconds_per_step or 0)
         yield GaugeMetricFamily("rl_trainer_queued_groups", "Groups waiting at the api.", status.queued_groups)
-        yield CounterMetricFamily("rl_trainer_sample_requests", "Sample requests served.", value=totals.requests)
-        yield CounterMetricFamily("rl_trainer_samples", "Sequences sampled.", value=totals.samples)
-        yield CounterMetricFamily("rl_trainer_sampled_tokens", "Tokens sampled.", value=totals.tokens)
+        for name, meaning in (("requests", "Requests"), ("rollouts", "Continuations"), ("tokens", "Tokens")):
+            counter = CounterMetricFamily(
+                f"rl_trainer_sampled_{name}", f"{meaning} sampled, by purpose.", labels=["purpose"]
+            )
+            for purpose, book in totals.to_wire().items():
+                counter.add_metric(["training" if purpose == "sampled" else purpose], book[name])
+            yield counter
         yield CounterMetricFamily("rl_trainer_refused_requests", "Sample requests refused.", value=totals.refused)
+        yield CounterMetricFamily(
+            "rl_trainer_context_overflows", "Prompts that left no room for an answer.", value=totals.context_overflows
+        )
 
 
 def registry(status: RunStatus, totals: SamplingTotals) -> CollectorRegistry:

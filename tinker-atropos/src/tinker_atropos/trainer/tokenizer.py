@@ -1,16 +1,21 @@
 """The tokenizer, for text in and out. Loaded without torch, and without a network when its files are here."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from jinja2 import TemplateError
 
 from tinker_atropos.bundled import resolve_tokenizer
 from tinker_atropos.errors import ConfigError
+from tinker_atropos.trainer.chat import ChatError, Message, template_messages
 from tinker_atropos.trainer.rollouts import Ints
+
+NO_KWARGS: Mapping[str, Any] = {}
 
 
 class Tokenizer:
-    """A Hugging Face tokenizer. Decoded texts carry no special tokens; token ids keep them."""
+    """A Hugging Face tokenizer. Token ids keep special tokens; texts are decoded without them unless asked for."""
 
     def __init__(self, name: str) -> None:
         """Raises ConfigError when there is no such tokenizer, or it cannot be fetched."""
@@ -28,6 +33,11 @@ class Tokenizer:
         return token
 
     @property
+    def eos_id(self) -> int | None:
+        token: int | None = self._tokenizer.eos_token_id
+        return token
+
+    @property
     def vocabulary(self) -> int:
         """Number of token ids that the model knows: its embedding may be longer than the tokenizer's list."""
         from transformers import AutoConfig
@@ -41,13 +51,38 @@ class Tokenizer:
     def encode(self, text: str) -> Ints:
         return np.array(self._tokenizer.encode(text), np.int64)
 
-    def decode(self, tokens_T: Ints) -> str:
-        return str(self._tokenizer.decode(tokens_T.tolist(), skip_special_tokens=True))
+    def decode(self, tokens_T: Ints, *, skip_special_tokens: bool = True) -> str:
+        return str(self._tokenizer.decode(tokens_T.tolist(), skip_special_tokens=skip_special_tokens))
 
     def decode_each(self, tokens_T: Ints) -> list[str]:
         return [str(self._tokenizer.decode([token])) for token in tokens_T.tolist()]
 
-    def render_chat(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> Ints:
-        """The prompt of the assistant's next turn, by the tokenizer's chat template."""
-        ids = self._tokenizer.apply_chat_template(messages, tools=tools, add_generation_prompt=True, return_dict=False)
-        return np.array(ids, np.int64)
+    def render_chat(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] = (),
+        template_kwargs: Mapping[str, Any] = NO_KWARGS,
+    ) -> Ints:
+        """The prompt of the assistant's next turn, by the tokenizer's chat template.
+
+        Raises ChatError when the template cannot render the messages, or would leave tools or their calls out.
+        """
+        wanted = template_messages(messages)
+        rendered = self._render(wanted, tools, template_kwargs)
+        if tools and rendered == self._render(wanted, (), template_kwargs):
+            raise ChatError("tools: the tokenizer's chat template does not show tools to the model")
+        spoken = [{name: value for name, value in message.items() if name != "tool_calls"} for message in wanted]
+        if spoken != wanted and rendered == self._render(spoken, tools, template_kwargs):
+            raise ChatError("tool_calls: the tokenizer's chat template does not show tool calls to the model")
+        return np.array(rendered, np.int64)
+
+    def _render(
+        self, messages: list[Message], tools: Sequence[Mapping[str, Any]], template_kwargs: Mapping[str, Any]
+    ) -> list[int]:
+        try:
+            ids: list[int] = self._tokenizer.apply_chat_template(
+                messages, tools=list(tools) or None, add_generation_prompt=True, return_dict=False, **template_kwargs
+            )
+        except (TemplateError, ValueError, TypeError, KeyError) as error:  # what templates and their input can raise
+            raise ChatError(f"messages cannot be rendered by the tokenizer's chat template: {error}") from error
+        return ids
