@@ -1,28 +1,64 @@
 import numpy as np
 
 from tinker_atropos import wire
-from tinker_atropos.trainer.rollouts import Group
+from tinker_atropos.trainer.rollouts import UNKNOWN_STEP, Group
+
+PAIR = {
+    "tokens": [[5, 6, 7, 8], [5, 6]],
+    "masks": [[-100, -100, 7, 8], [-100, 6]],
+    "scores": [1.0, 0.0],
+}
+
+
+def group(**fields) -> Group:
+    return Group.from_wire(wire.Group(**{**PAIR, **fields}))
 
 
 def test_masks_mark_what_was_generated_and_a_positive_logprob_means_unknown() -> None:
-    group = wire.Group(
-        tokens=[[5, 6, 7, 8], [5, 6]],
-        masks=[[-100, -100, 7, 8], [-100, 6]],
-        scores=[1.0, 0.0],
-        inference_logprobs=[[1.0, 1.0, -0.5, 1.0], [1.0, -2.0]],
-    )
-    first, second = Group.from_wire(group).rollouts_G
+    first, second = group(inference_logprobs=[[1.0, 1.0, -0.5, 1.0], [1.0, -2.0]]).sequences_S
     assert first.generated_T.tolist() == [False, False, True, True]
     np.testing.assert_array_equal(first.logprobs_T, [np.nan, np.nan, -0.5, np.nan])
     np.testing.assert_array_equal(second.logprobs_T, [np.nan, -2.0])
-    assert Group.from_wire(group).scores_G.tolist() == [1.0, 0.0]
+    assert first.policy_step_T.tolist() == [UNKNOWN_STEP] * 4
 
 
-def test_logprobs_that_do_not_fit_the_tokens_count_as_not_sent() -> None:
-    group = wire.Group(tokens=[[5, 6, 7]], masks=[[-100, 6, 7]], scores=[1.0], inference_logprobs=[[-0.5]])
-    assert np.isnan(Group.from_wire(group).rollouts_G[0].logprobs_T).all()
+def test_what_is_optional_is_unknown_or_absent() -> None:
+    first = group().sequences_S[0]
+    assert np.isnan(first.logprobs_T).all()
+    assert (first.advantages_T, first.teacher_logprobs_T, first.muted) == (None, None, False)
+    assert group().scores_R.tolist() == [1.0, 0.0]
+    assert group().rollout_of_S.tolist() == [0, 1]
 
 
-def test_logprobs_are_optional() -> None:
-    group = wire.Group(tokens=[[5, 6]], masks=[[-100, 6]], scores=[1.0])
-    assert np.isnan(Group.from_wire(group).rollouts_G[0].logprobs_T).all()
+def test_a_rollout_of_several_sequences_counts_once() -> None:
+    three = group(
+        tokens=[[1, 2], [1, 3], [1, 4]],
+        masks=[[-100, 2], [-100, 3], [-100, 4]],
+        scores=[0.1, 1.0, 0.1],
+        group_overrides={"group_size": 3, "rollouts": [4, 2, 4]},
+    )
+    assert three.rollout_of_S.tolist() == [0, 1, 0]
+    assert three.scores_R.tolist() == [0.1, 1.0]
+    assert three.rollout_count == 2
+
+
+def test_an_override_mutes_a_sequence_and_unknown_ones_are_named() -> None:
+    overridden = group(overrides=[{"set_advantage_to_zero": True, "weight": 2}, {"set_advantage_to_zero": False}])
+    assert [sequence.muted for sequence in overridden.sequences_S] == [True, False]
+    assert overridden.unknown_overrides == ("weight",)
+
+
+def test_the_teacher_speaks_of_the_sampled_token_or_not_at_all() -> None:
+    taught = group(
+        distill_token_ids=[[[0], [0], [7], [9]], [[5], [6]]],
+        distill_logprobs=[[[0.0], [0.0], [-0.25], [-0.5]], [[-3.0], [-1.0]]],
+    )
+    first, second = taught.sequences_S
+    np.testing.assert_array_equal(first.teacher_logprobs_T, [np.nan, np.nan, -0.25, np.nan])
+    np.testing.assert_array_equal(second.teacher_logprobs_T, [-3.0, -1.0])
+
+
+def test_advantages_per_token_are_taken_as_sent() -> None:
+    first, second = group(advantages=[[0.0, 0.0, 1.5, -2.0], [0.0, 0.5]]).sequences_S
+    assert first.advantages_T.tolist() == [0.0, 0.0, 1.5, -2.0]
+    assert second.advantages_T.tolist() == [0.0, 0.5]
