@@ -1,20 +1,22 @@
-"""The base class of environments: the author says what is asked and what is right, the rest is here."""
+"""The base classes of environments: the author says what is asked and what is right, the rest is here."""
 
 import asyncio
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from atroposlib.envs.base import BaseEnv, BaseEnvConfig
 from pydantic import Field
 
-from tinker_atropos.environments.evaluation import Evaluation
-from tinker_atropos.wire import PROMPT_LOGPROB, PROMPT_MASK
+from tinker_atropos.environments.conversation import Message, Output, SampledSequence, answer_text, render
+from tinker_atropos.environments.evaluation import EVAL_METRIC, Evaluation
+
+__all__ = ["Environment", "EnvironmentConfig", "Item", "Message", "Rollout", "SampledEnvironment", "scored_group"]
 
 Item = TypeVar("Item")
-Message = dict[str, Any]
+T = TypeVar("T")
 
 
 class EnvironmentConfig(BaseEnvConfig):  # type: ignore[misc]  # atroposlib ships no types
@@ -26,25 +28,23 @@ class EnvironmentConfig(BaseEnvConfig):  # type: ignore[misc]  # atroposlib ship
 
 
 @dataclass(frozen=True, slots=True)
-class Completion:
-    """One sampled answer: the whole sequence of prompt and answer, as the trainer needs it. Axis `T`: its tokens."""
+class Rollout:
+    """What one try at an item gave. Several sequences where the prompt of a later turn was another one."""
 
-    text: str
-    tokens: list[int]
-    masks: list[int]
-    logprobs: list[float]
+    sequences: list[SampledSequence]
+    score: float
 
 
-class Environment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # atroposlib ships no types
-    """A task with a verifiable answer. An author writes four methods: what is trained, what is held out, how an item
-    is asked, and what an answer is worth.
+class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # atroposlib ships no types
+    """Items to train on and to judge by, rollouts of them, and their groups: what `Environment` (one answer) and
+    `MultiTurnEnvironment` (a conversation) share.
 
     Rollouts carry the logprobs under which they were sampled, and the end-of-turn token once: tokens come from the
     sampler and are never rebuilt from text.
     """
 
     env_config_cls = EnvironmentConfig
-    eval_metric: ClassVar[str] = "eval/percent_correct"
+    eval_metric: ClassVar[str] = EVAL_METRIC
 
     @abstractmethod
     def training_items(self) -> Sequence[Item]:
@@ -59,8 +59,8 @@ class Environment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # atropos
         """The messages that ask for an answer."""
 
     @abstractmethod
-    def score(self, item: Item, completion: str) -> float:
-        """The reward of an answer, from 0 to 1."""
+    async def roll_out(self, item: Item, n: int, split: str) -> list[Rollout]:
+        """Sample and score n rollouts. `split` is `train` or `eval`: each has its own limit of requests at once."""
 
     def is_correct(self, score: float) -> bool:
         """Whether an evaluation counts this reward as right."""
@@ -74,17 +74,10 @@ class Environment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # atropos
         return next(self._items)
 
     async def collect_trajectories(self, item: Item) -> tuple[dict[str, Any], list[Item]]:
-        """Sample and score one group: `group_size` answers to the same item."""
-        completions = await self.sample(item, self.config.group_size, split="train")
-        scores = [self.score(item, completion.text) for completion in completions]
-        self._scores += scores
-        group = {
-            "tokens": [completion.tokens for completion in completions],
-            "masks": [completion.masks for completion in completions],
-            "inference_logprobs": [completion.logprobs for completion in completions],
-            "scores": scores,
-        }
-        return group, []
+        """One group: `group_size` rollouts of the same item."""
+        rollouts = await self.roll_out(item, self.config.group_size, split="train")
+        self._scores += [rollout.score for rollout in rollouts]
+        return scored_group(rollouts), []
 
     async def evaluate(self, *_args: Any, **_kwargs: Any) -> Evaluation:
         """Sample the held-out set at temperature 1: the policy as it is trained, not its most likely answers."""
@@ -93,10 +86,10 @@ class Environment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # atropos
 
         async def judge(item: Item) -> list[bool]:
             async with free:
-                completions = await self.sample(item, self.config.eval_samples, split="eval")
-            return [self.is_correct(self.score(item, completion.text)) for completion in completions]
+                rollouts = await self.roll_out(item, self.config.eval_samples, split="eval")
+            return [self.is_correct(rollout.score) for rollout in rollouts]
 
-        verdicts = [verdict for verdicts in await asyncio.gather(*map(judge, items)) for verdict in verdicts]
+        verdicts = [verdict for verdicts in await together(map(judge, items)) for verdict in verdicts]
         return Evaluation(correct=sum(verdicts), n=len(verdicts))
 
     async def wandb_log(self, wandb_metrics: dict[str, Any] | None = None) -> None:
@@ -107,28 +100,63 @@ class Environment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # atropos
             self._scores = []
         await super().wandb_log(metrics)
 
-    async def sample(self, item: Item, n: int, split: str) -> list[Completion]:
-        """Sample n answers at temperature 1 in one request. `split` is `train` or `eval`: each has its own limit."""
-        rendered = self.tokenizer.apply_chat_template(
-            self.prompt(item), add_generation_prompt=True, tokenize=True, return_dict=False
-        )
-        # A sequence as long as max_token_length is dropped before it is sent: stay below it.
-        prompt_ids, outputs, logprobs, _ = await self.server.tokens_and_logprobs_completion(
-            input_ids=rendered,
-            n=n,
-            max_tokens=self.config.max_token_length - len(rendered) - 1,
-            temperature=1.0,
-            split=split,
-        )
-        return [
-            Completion(
-                text=self.tokenizer.decode(output_ids, skip_special_tokens=True),
-                tokens=[*prompt_ids, *output_ids],
-                masks=[PROMPT_MASK] * len(prompt_ids) + output_ids,
-                logprobs=[PROMPT_LOGPROB] * len(prompt_ids) + output_logprobs,
+    def room(self, prompt: list[int]) -> int:
+        """How many tokens may follow. A sequence as long as max_token_length is dropped before it is sent."""
+        return max(0, int(self.config.max_token_length) - 1 - len(prompt))
+
+    async def generate(self, prompt: list[int], n: int, split: str) -> list[Output]:
+        """Sample n continuations at temperature 1, in one request."""
+        max_tokens = self.room(prompt)
+        if not max_tokens:
+            raise ValueError(
+                f"the prompt has {len(prompt)} tokens and env.max_token_length is {self.config.max_token_length}: "
+                f"there is no room for an answer"
             )
-            for output_ids, output_logprobs in zip(outputs, logprobs, strict=True)
+        _, outputs, logprobs, _ = await self.server.tokens_and_logprobs_completion(
+            input_ids=prompt, n=n, max_tokens=max_tokens, temperature=1.0, split=split
+        )
+        return [Output(tokens, row) for tokens, row in zip(outputs, logprobs, strict=True)]
+
+
+class Environment(SampledEnvironment[Item], ABC):
+    """A task with a verifiable answer. An author writes four methods: what is trained, what is held out, how an item
+    is asked, and what an answer is worth.
+    """
+
+    @abstractmethod
+    def score(self, item: Item, completion: str) -> float:
+        """The reward of an answer, from 0 to 1."""
+
+    async def roll_out(self, item: Item, n: int, split: str) -> list[Rollout]:
+        prompt = render(self.tokenizer, self.prompt(item))
+        return [
+            Rollout([SampledSequence.begun(prompt, output)], self.score(item, answer_text(self.tokenizer, output)))
+            for output in await self.generate(prompt, n, split)
         ]
+
+
+def scored_group(rollouts: Sequence[Rollout]) -> dict[str, Any]:
+    """The group in Atropos' form. Where rollouts have several sequences, `group_overrides` says which is whose."""
+    owned = [(index, sequence) for index, rollout in enumerate(rollouts) for sequence in rollout.sequences]
+    group: dict[str, Any] = {
+        "tokens": [sequence.tokens for _, sequence in owned],
+        "masks": [sequence.masks for _, sequence in owned],
+        "inference_logprobs": [sequence.logprobs for _, sequence in owned],
+        "scores": [rollouts[index].score for index, _ in owned],
+    }
+    if len(owned) > len(rollouts):
+        group["group_overrides"] = {"group_size": len(owned), "rollouts": [index for index, _ in owned]}
+    return group
+
+
+async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """The results of all, in order. The first error cancels the others: nobody would use what they still sample."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(each) for each in work]
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]
 
 
 def _endless(items: Sequence[Item], generator: random.Random) -> Iterator[Item]:
