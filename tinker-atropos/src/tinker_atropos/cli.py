@@ -31,12 +31,16 @@ def api(
 @app.command()
 def trainer(
     config: Annotated[Path, typer.Option(help="The run's config file.")],
+    data: Annotated[
+        Path | None,
+        typer.Option(envvar="RL_DATA_DIR", help="Folder of the ledger of samples; default: a temporary one."),
+    ] = None,
 ) -> None:
     """Train against a Tinker backend, and serve inference from the current policy."""
     from tinker_atropos.settings import load_settings
     from tinker_atropos.trainer.main import run_trainer
 
-    _run(run_trainer(load_settings("trainer"), config))
+    _run(run_trainer(load_settings("trainer"), config, data))
 
 
 @app.command()
@@ -98,7 +102,14 @@ def tinker_service(
     key_file: Annotated[
         Path | None, typer.Option(help="File with the key (tml-…) that clients must send; default: TINKER_API_KEY.")
     ] = None,
+    max_disk: Annotated[
+        float | None, typer.Option(min=0, help="GiB that all checkpoints may hold; default: no limit.")
+    ] = None,
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Where the model runs.")] = "cpu",
+    dtype: Annotated[
+        Literal["auto", "float64", "float32", "bfloat16"],
+        typer.Option(help="auto: float64 for a small model, else bfloat16 on cuda and float32 on cpu."),
+    ] = "auto",
     threads: Annotated[
         int | None, typer.Option(min=1, help="CPU threads of the model; default: 1 for a small one, else all cores.")
     ] = None,
@@ -117,6 +128,8 @@ def tinker_service(
                 port=port,
                 key_file=key_file,
                 device=device,
+                dtype=dtype,
+                max_disk=max_disk,
                 threads=threads,
                 port_file=port_file,
                 idle_exit=idle_exit,

@@ -205,7 +205,8 @@ def test_an_unknown_training_run_is_named(rest: tinker.RestClient) -> None:
 @pytest.mark.parametrize(
     ("tokens", "inputs", "loss", "message"),
     [
-        ([1, 2], {"target_tokens": [2, 3]}, "dro", "loss 'dro' is not supported here"),
+        ([1, 2], {"target_tokens": [2, 3]}, "stable_reinforce", "loss 'stable_reinforce' is not supported here"),
+        ([1, 2], {"target_tokens": [2, 3]}, "dro", "dro needs loss_fn_config="),
         ([1, 2], {"target_tokens": [2, 3]}, "ppo", "lacks 'logprobs'; ppo needs target_tokens, logprobs, advantages"),
         ([1, 2], {"target_tokens": [2]}, "cross_entropy", "has 1 values and model_input 2 tokens"),
         ([1, 512], {"target_tokens": [2, 3]}, "cross_entropy", "the model knows 0 to 511"),
@@ -256,8 +257,8 @@ def test_every_path_but_healthz_needs_the_key(tinker_service) -> None:
 
 def test_other_paths_and_bodies_are_refused_with_a_sentence(tinker_service) -> None:
     with httpx.Client(base_url=tinker_service.url, headers={"X-API-Key": tinker_service.key}) as http:
-        answer = http.post("/api/v1/save_weights_external", json={})
-        assert (answer.status_code, answer.json()["detail"][:20]) == (404, "POST /api/v1/save_we")
+        answer = http.post("/api/v1/copy_weights", json={})
+        assert (answer.status_code, answer.json()["detail"][:20]) == (404, "POST /api/v1/copy_we")
         answer = http.post("/api/v1/optim_step", json={"model_id": "m"})
         assert answer.status_code == 422
         assert "optim_params" in answer.json()["detail"]

@@ -12,9 +12,10 @@ from tinker_atropos.tinker_service.sampling import (
     Continuation,
     SamplingRequest,
     choose,
+    distribution,
     generate,
-    prompt_logprobs,
 )
+from tinker_atropos.tinker_service.scoring import PromptScoring, score_prompt
 
 Prompts = list[tuple[int, ...]]
 
@@ -69,17 +70,72 @@ def test_unseeded_requests_differ(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("adapted", [False, True])
-def test_logprobs_are_the_models_at_temperature_1(engine: Engine, prompts: Prompts, adapted: bool) -> None:
+def test_logprobs_at_temperature_1_are_the_models(engine: Engine, prompts: Prompts, adapted: bool) -> None:
+    """Sampled in a padded batch with a cache, scored alone without one."""
     adapter = strong_adapter(engine) if adapted else None
     requests = [
-        request(prompts[0], num_samples=2, temperature=0.3),
-        request((1, 2, 3), num_samples=2, top_k=3, max_tokens=12, stop_tokens=frozenset({200})),
-        request((*prompts[1], 9), num_samples=2, top_p=0.5),
+        request(prompts[0], num_samples=2),
+        request((1, 2, 3), num_samples=2, max_tokens=12, stop_tokens=frozenset({200})),
     ]
     for rows in sample(engine, *requests, adapter=adapter):
         for row in rows:
-            full = prompt_logprobs(engine.model, adapter, (*row.request.prompt, *row.tokens))
-            np.testing.assert_allclose(row.logprobs, full[len(row.request.prompt) :], atol=1e-5)
+            full = score_prompt(
+                engine.model, adapter, (*row.request.prompt, *row.tokens), PromptScoring(logprobs=True)
+            ).logprobs
+            assert full is not None
+            np.testing.assert_allclose(row.logprobs, full[len(row.request.prompt) :], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"temperature": 0.3}, {"temperature": 2.0}, {"top_k": 3}, {"top_p": 0.5}, {"temperature": 1.5, "top_k": 9}],
+)
+def test_logprobs_are_of_the_distribution_sampled_from(engine: Engine, changes: dict[str, float]) -> None:
+    """Step by step against the definition, worked out in numpy: scale, keep the best, renormalise."""
+    mine = request((5, 6, 7), num_samples=2, seed=1, **changes)
+    for row in sample(engine, mine)[0]:
+        for step, (token, logprob) in enumerate(zip(row.tokens, row.logprobs, strict=True)):
+            with torch.no_grad():
+                context = torch.tensor([[*mine.prompt, *row.tokens[:step]]])
+                logits = engine.model.model(context).logits[0, -1].numpy() / mine.temperature
+            probabilities = np.exp(logits - logits.max())
+            probabilities /= probabilities.sum()
+            order = np.argsort(-probabilities)
+            before = np.cumsum(probabilities[order]) - probabilities[order]
+            kept = [index for rank, index in enumerate(order) if before[rank] < mine.top_p]
+            kept = kept[: mine.top_k] if mine.top_k > 0 else kept
+            assert token in kept
+            assert logprob == pytest.approx(np.log(probabilities[token] / probabilities[kept].sum()), abs=1e-6)
+
+
+def test_greedy_puts_all_mass_on_its_token(engine: Engine) -> None:
+    assert sample(engine, request((5, 6, 7), temperature=0.0))[0][0].logprobs == [0.0] * 8
+
+
+def test_the_likeliest_tokens_stand_beside_the_sampled_one(engine: Engine) -> None:
+    with_top, without = sample(engine, request((5, 6), top_logprobs=4, top_k=3), request((5, 6)))
+    top = with_top[0].top_logprobs
+    assert without[0].top_logprobs is None
+    assert top is not None
+    assert top.tokens.shape == top.logprobs.shape == (8, 4)
+    assert (np.diff(top.logprobs[:, :3]) <= 0).all()
+    assert np.isneginf(top.logprobs[:, 3]).all()
+    for step, (token, logprob) in enumerate(zip(with_top[0].tokens, with_top[0].logprobs, strict=True)):
+        rank = top.tokens[step].tolist().index(token)
+        assert top.logprobs[step, rank] == pytest.approx(logprob, abs=1e-6)
+
+
+def test_a_given_up_request_takes_no_further_step(engine: Engine) -> None:
+    asked: list[int] = []
+
+    def given_up(index: int) -> bool:
+        asked.append(index)
+        return index == 0 and asked.count(0) > 2
+
+    requests = [request((5, 6), max_tokens=50), request((5, 6), max_tokens=9)]
+    stopped, other = generate(engine.model, None, requests, engine.tokenizer.decode, given_up)
+    assert (len(stopped[0].tokens), stopped[0].stop_reason) == (3, None)
+    assert (len(other[0].tokens), other[0].stop_reason) == (9, "length")
 
 
 def test_greedy_takes_the_best_token(engine: Engine, prompts: Prompts) -> None:
@@ -134,10 +190,6 @@ def test_draws_follow_the_distribution(changes: dict[str, float], expected: list
     draws = torch.arange(0.0005, 1, 0.001, dtype=torch.float64)
     rows = [request(**changes), request(temperature=1.7)] * len(draws)
     logits = torch.tensor([0.1, 0.2, 0.3, 0.4]).log().repeat(len(rows), 1)
-    chosen = choose(logits, draws.repeat_interleave(2), rows)[::2]
+    chosen = choose(distribution(logits, rows), draws.repeat_interleave(2))[::2]
     shares = torch.bincount(chosen, minlength=4) / len(draws)
     np.testing.assert_allclose(shares.numpy(), expected, atol=0.0015)
-
-
-def test_prompt_logprobs_of_one_token(engine: Engine) -> None:
-    assert np.isnan(prompt_logprobs(engine.model, None, (5,))).tolist() == [True]

@@ -16,16 +16,18 @@ from tinker import types
 
 from tinker_atropos.serving import json_response
 from tinker_atropos.tinker_service.checkpoint_routes import checkpoint_routes
+from tinker_atropos.tinker_service.downloads import Downloads
 from tinker_atropos.tinker_service.engine import Sampled
 from tinker_atropos.tinker_service.errors import RequestError
 from tinker_atropos.tinker_service.futures import Futures, RequestKey
+from tinker_atropos.tinker_service.paging import page
 from tinker_atropos.tinker_service.registry import model_id_of
 from tinker_atropos.tinker_service.service import Service
 from tinker_atropos.tinker_service.training import LossOutput
 from tinker_atropos.tinker_service.wire import loss_output_message, parse_forward_backward, sample_message
 
 PREFIX = "/api/v1"
-HEALTH_PATH = f"{PREFIX}/healthz"
+PROBES = frozenset({f"{PREFIX}/healthz", "/healthz", "/metrics"})
 LONG_POLL_SECONDS = 20.0
 PROTOBUF = "application/x-protobuf"
 
@@ -34,7 +36,7 @@ CLIENT_CONFIG = {"pjwt_auth_enabled": False, "proto_compress_fwdbwd": False, "pa
 DYNAMIC_CONFIG = {"sample_cancel_enabled": True}
 
 
-def service_app(service: Service, futures: Futures) -> Starlette:
+def service_app(service: Service, futures: Futures, downloads: Downloads) -> Starlette:
     api = _Api(service, futures)
     posts = {
         "/client/config": api.client_config,
@@ -50,6 +52,7 @@ def service_app(service: Service, futures: Futures) -> Starlette:
         "/optim_step": api.optim_step,
         "/save_weights": api.save_weights,
         "/save_weights_for_sampler": api.save_weights_for_sampler,
+        "/save_weights_external": api.save_weights_external,
         "/create_sampling_session": api.create_sampling_session,
         "/asample": api.sample,
         "/retrieve_future": api.retrieve_future,
@@ -57,11 +60,15 @@ def service_app(service: Service, futures: Futures) -> Starlette:
     }
     return Starlette(
         routes=[
-            Route(HEALTH_PATH, api.healthz),
+            Route(f"{PREFIX}/healthz", api.healthz),
+            Route("/healthz", api.healthz),
+            Route("/metrics", api.metrics),
             Route(f"{PREFIX}/get_server_capabilities", api.capabilities),
             Route(f"{PREFIX}/samplers/{{sampler_id}}", api.sampler),
+            Route(f"{PREFIX}/sessions", api.list_sessions),
+            Route(f"{PREFIX}/sessions/{{session_id}}", api.show_session),
             *(Route(PREFIX + path, handler, methods=["POST"]) for path, handler in posts.items()),
-            *checkpoint_routes(PREFIX, service),
+            *checkpoint_routes(PREFIX, service, downloads),
         ],
         exception_handlers={
             RequestError: _request_error,
@@ -80,6 +87,9 @@ class _Api:
     async def healthz(self, _request: Request) -> Response:
         return json_response({"status": "ok"})
 
+    async def metrics(self, _request: Request) -> Response:
+        return Response(self._service.metrics.render(), media_type="text/plain; version=0.0.4")
+
     async def client_config(self, _request: Request) -> Response:
         return json_response(CLIENT_CONFIG)
 
@@ -92,7 +102,12 @@ class _Api:
 
     async def capabilities(self, _request: Request) -> Response:
         engine = self._service.engine
-        model = {"model_name": engine.name, "max_context_length": engine.context, "trainable": True, "sampleable": True}
+        model = {
+            "model_name": engine.base.name,
+            "max_context_length": engine.context,
+            "trainable": True,
+            "sampleable": True,
+        }
         return json_response({"supported_models": [model]})
 
     async def create_session(self, _request: Request) -> Response:
@@ -108,6 +123,14 @@ class _Api:
     async def finish_session(self, request: Request) -> Response:
         self._service.registry.end_session(request.path_params["session_id"])
         return json_response({})
+
+    async def list_sessions(self, request: Request) -> Response:
+        """Sessions that live, newest first."""
+        sessions, _ = page(request, self._service.registry.sessions[::-1])
+        return json_response({"sessions": sessions})
+
+    async def show_session(self, request: Request) -> Response:
+        return json_response(self._service.session(request.path_params["session_id"]))
 
     async def create_model(self, request: Request) -> Response:
         body = types.CreateModelRequest.model_validate_json(await request.body())
@@ -139,6 +162,10 @@ class _Api:
         body = types.SaveWeightsForSamplerRequest.model_validate_json(await request.body())
         return self._submitted(_key(body.model_id, body.seq_id), lambda: self._service.save_weights_for_sampler(body))
 
+    async def save_weights_external(self, request: Request) -> Response:
+        body = types.SaveWeightsExternalRequest.model_validate_json(await request.body())
+        return self._submitted(_key(body.model_id, body.seq_id), lambda: self._service.save_weights_external(body))
+
     async def create_sampling_session(self, request: Request) -> Response:
         """The one operation that is answered without a future."""
         body = types.CreateSamplingSessionRequest.model_validate_json(await request.body())
@@ -147,7 +174,7 @@ class _Api:
     async def sampler(self, request: Request) -> Response:
         sampler = self._service.registry.sampler(request.path_params["sampler_id"])
         # The folder, not the name: the SDK loads the sampling client's tokenizer from it.
-        base_model = str(self._service.engine.folder)
+        base_model = str(self._service.engine.base.folder)
         return json_response(
             {"sampler_id": sampler.sampler_id, "base_model": base_model, "model_path": sampler.model_path}
         )

@@ -1,7 +1,6 @@
 """The SDK's REST client: training runs, checkpoints, their metadata and expiry."""
 
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import BaseModel
 from starlette.requests import Request
@@ -16,13 +15,11 @@ from tinker_atropos.tinker_service.checkpoints import (
     Location,
     TrainingRunRecord,
 )
-from tinker_atropos.tinker_service.errors import RequestError
+from tinker_atropos.tinker_service.downloads import Downloads
+from tinker_atropos.tinker_service.paging import page
 from tinker_atropos.tinker_service.service import Service, check_ttl
 
-DEFAULT_LIMIT = 100
-_TYPES: dict[Kind, str] = {"weights": "training", "sampler_weights": "sampler"}
-
-_Record = TypeVar("_Record")
+_TYPES: dict[Kind, str] = {"weights": "training", "sampler_weights": "sampler", "external_weights": "external"}
 
 
 class _WeightsInfoBody(BaseModel):
@@ -33,7 +30,7 @@ class _TtlBody(BaseModel):
     ttl_seconds: int | None
 
 
-def checkpoint_routes(prefix: str, service: Service) -> list[Route]:
+def checkpoint_routes(prefix: str, service: Service, downloads: Downloads) -> list[Route]:
     routes = _CheckpointRoutes(service.store)
     runs = f"{prefix}/training_runs"
     checkpoint = f"{runs}/{{run}}/checkpoints/{{kind}}/{{name}}"
@@ -45,6 +42,8 @@ def checkpoint_routes(prefix: str, service: Service) -> list[Route]:
         Route(f"{runs}/{{run}}/checkpoints", routes.list_of_run),
         Route(checkpoint, routes.delete, methods=["DELETE"]),
         Route(f"{checkpoint}/ttl", routes.set_ttl, methods=["PUT"]),
+        Route(f"{checkpoint}/external_weights_urls", downloads.sign),
+        downloads.route,
     ]
 
 
@@ -68,8 +67,8 @@ class _CheckpointRoutes:
 
     async def list_runs(self, request: Request) -> Response:
         records = self._store.runs()
-        page, cursor = _page(request, records)
-        return json_response({"training_runs": [self._run_wire(record) for record in page], "cursor": cursor})
+        shown, cursor = page(request, records)
+        return json_response({"training_runs": [self._run_wire(record) for record in shown], "cursor": cursor})
 
     async def show_run(self, request: Request) -> Response:
         return json_response(self._run_wire(self._store.run(request.path_params["run"])))
@@ -83,8 +82,8 @@ class _CheckpointRoutes:
         """Checkpoints of all runs, newest first."""
         records = [record for run in self._store.runs() for record in self._store.checkpoints(run.training_run_id)]
         records.sort(key=lambda record: record.created_at, reverse=True)
-        page, cursor = _page(request, records)
-        return json_response({"checkpoints": [self._checkpoint_wire(record) for record in page], "cursor": cursor})
+        shown, cursor = page(request, records)
+        return json_response({"checkpoints": [self._checkpoint_wire(record) for record in shown], "cursor": cursor})
 
     async def delete(self, request: Request) -> Response:
         self._store.delete(_location(request))
@@ -128,17 +127,3 @@ class _CheckpointRoutes:
 def _location(request: Request) -> Location:
     params = request.path_params
     return Location.parse(f"tinker://{params['run']}/{params['kind']}/{params['name']}")
-
-
-def _page(request: Request, records: Sequence[_Record]) -> tuple[Sequence[_Record], dict[str, int]]:
-    offset, limit = (
-        _query_integer(request, name, default) for name, default in (("offset", 0), ("limit", DEFAULT_LIMIT))
-    )
-    return records[offset : offset + limit], {"offset": offset, "limit": limit, "total_count": len(records)}
-
-
-def _query_integer(request: Request, name: str, default: int) -> int:
-    text = request.query_params.get(name, str(default))
-    if not text.isdecimal():
-        raise RequestError(f"{name} is {text!r}; it must be a whole number")
-    return int(text)

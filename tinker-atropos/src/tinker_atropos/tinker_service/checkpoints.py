@@ -1,49 +1,48 @@
 """Checkpoints on disk: `<root>/<training run>/<kind>/<name>/`, addressed as `tinker://<training run>/<kind>/<name>`.
 
-A checkpoint appears whole or not at all: it is written beside its place, flushed to disk and renamed. Its folder is
-also an adapter folder of PEFT.
+A checkpoint appears whole or not at all: it is written beside its place, flushed to disk and renamed. Kinds:
+
+    weights           a state to train on: LoRA weights and optimizer moments, bit for bit
+    sampler_weights   LoRA weights to sample from
+    external_weights  a PEFT folder in float32 for other programs, downloaded by signed addresses (downloads.py)
 """
 
 import contextlib
-import json
-import os
+import logging
 import re
 import shutil
-import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
-from pydantic import BaseModel, ConfigDict
-from safetensors.torch import load_file, save_file
+from pydantic import BaseModel as Record
+from pydantic import ConfigDict, ValidationError
 
-from tinker_atropos.tinker_service.adamw import AdamState
+from tinker_atropos.tinker_service import checkpoint_files as files
 from tinker_atropos.tinker_service.errors import NotFoundError, RequestError
-from tinker_atropos.tinker_service.lora import ALPHA, Adapter, LoraSpec
+from tinker_atropos.tinker_service.lora import LoraSpec
 from tinker_atropos.tinker_service.training import Trainee
 
-Kind = Literal["weights", "sampler_weights"]
-KINDS: tuple[Kind, ...] = ("weights", "sampler_weights")
+log = logging.getLogger(__name__)
+
+Kind = Literal["weights", "sampler_weights", "external_weights"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 RECORD_FILE = "checkpoint.json"
 RUN_FILE = "training_run.json"
-ADAPTER_FILE = "adapter_model.safetensors"
-ADAPTER_CONFIG_FILE = "adapter_config.json"
-OPTIMIZER_FILE = "optimizer.safetensors"
+NO_SPACE_STATUS = 507
 
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_.:-]*"
-_PATH = re.compile(rf"tinker://(?P<run>{_PART})/(?P<kind>weights|sampler_weights)/(?P<name>{_PART})")
+_PATH = re.compile(rf"tinker://(?P<run>{_PART})/(?P<kind>{'|'.join(KINDS)})/(?P<name>{_PART})")
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class TrainingRunRecord(_Record):
+class TrainingRunRecord(Record):
     """What stays of a training run when the process ends."""
+
+    model_config = ConfigDict(frozen=True)
 
     training_run_id: str
     base_model: str
@@ -52,8 +51,10 @@ class TrainingRunRecord(_Record):
     user_metadata: dict[str, str] | None = None
 
 
-class CheckpointRecord(_Record):
+class CheckpointRecord(Record):
     """A checkpoint's description, stored beside its weights."""
+
+    model_config = ConfigDict(frozen=True)
 
     tinker_path: str
     base_model: str
@@ -86,10 +87,10 @@ class Location:
         match = _PATH.fullmatch(path)
         if match is None:
             raise RequestError(
-                f"{path!r} is not a checkpoint path; it looks like tinker://RUN/weights/NAME or "
-                f"tinker://RUN/sampler_weights/NAME, of letters, digits and _ . : -"
+                f"{path!r} is not a checkpoint path; it looks like tinker://RUN/weights/NAME "
+                f"(or sampler_weights, external_weights), of letters, digits and _ . : -"
             )
-        kind: Kind = "weights" if match["kind"] == "weights" else "sampler_weights"
+        kind = next(kind for kind in KINDS if kind == match["kind"])
         return cls(match["run"], kind, match["name"])
 
     @property
@@ -98,32 +99,33 @@ class Location:
 
 
 class CheckpointStore:
-    """The folder of all training runs."""
+    """The folder of all training runs. `max_bytes` None: as much as the disk holds."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, max_bytes: int | None = None) -> None:
         self._root = root
+        self._max_bytes = max_bytes
         root.mkdir(parents=True, exist_ok=True)
 
     def save(
         self,
         location: Location,
         trainee: Trainee,
-        base_model: str,
+        base: files.BaseModel,
         *,
-        with_optimizer: bool,
         ttl_seconds: int | None = None,
         overwrite: bool = False,
         user_metadata: dict[str, str] | None = None,
     ) -> None:
-        """Write a checkpoint. Raises RequestError when it exists and `overwrite` is not set."""
+        """Write a checkpoint. Raises RequestError when it exists and `overwrite` is not set, or finds no room."""
         folder = self._folder(location)
         if folder.exists() and not overwrite:
             raise RequestError(f"{location.path} exists; choose another name or pass overwrite=True", status=409)
+        optimizer = trainee.optimizer if location.kind == "weights" else None
+        self._check_room(location, trainee, with_optimizer=optimizer is not None)
         spec = trainee.adapter.spec
-        optimizer = trainee.optimizer if with_optimizer else None
         record = CheckpointRecord(
             tinker_path=location.path,
-            base_model=base_model,
+            base_model=base.name,
             rank=spec.rank,
             train_attn=spec.train_attn,
             train_mlp=spec.train_mlp,
@@ -133,54 +135,64 @@ class CheckpointStore:
             optimizer_step=optimizer.step if optimizer else None,
             user_metadata=user_metadata,
         )
-        temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
-        temporary.mkdir(parents=True)
-        _write_adapter(temporary, trainee.adapter, base_model)
-        if optimizer:
-            _write_optimizer(temporary, optimizer, list(trainee.adapter.parameters))
-        (temporary / RECORD_FILE).write_text(record.model_dump_json(indent=1), encoding="utf-8")
-        _flush(temporary)
-        _move_into_place(temporary, folder)
+        with _whole(folder, location) as temporary:
+            if location.kind == "external_weights":
+                files.write_adapter(temporary, trainee.adapter, base, torch.float32)
+                files.write_readme(temporary, trainee.adapter, base)
+            else:
+                files.write_adapter(temporary, trainee.adapter, base)
+            if optimizer:
+                files.write_optimizer(temporary, optimizer, list(trainee.adapter.parameters))
+            (temporary / RECORD_FILE).write_text(record.model_dump_json(indent=1), encoding="utf-8")
 
     def load(self, path: str, device: torch.device, *, with_optimizer: bool, trainable: bool) -> Trainee:
         """Read a checkpoint. Raises NotFoundError when there is none (any more)."""
         location = Location.parse(path)
-        record = self.record(location)
-        folder = self._folder(location)
-        tensors = load_file(folder / ADAPTER_FILE, device=str(device))
-        parameters = {name.removeprefix(_PEFT_PREFIX): tensor for name, tensor in tensors.items()}
-        adapter = Adapter.from_parameters(record.spec, parameters)
-        for parameter in parameters.values():
-            parameter.requires_grad_(trainable)
+        record, folder = self.record(location), self._folder(location)
+        adapter = files.read_adapter(folder, record.spec, device, trainable=trainable)
         if not with_optimizer or record.optimizer_step is None:
             return Trainee(adapter)
-        moments = load_file(folder / OPTIMIZER_FILE, device=str(device))
-        first, second = ([moments[f"{moment}.{name}"] for name in adapter.parameters] for moment in _MOMENTS)
-        return Trainee(adapter, AdamState(first, second, record.optimizer_step))
+        names = list(adapter.parameters)
+        return Trainee(adapter, files.read_optimizer(folder, names, record.optimizer_step, device))
 
     def record(self, location: Location) -> CheckpointRecord:
         """A checkpoint's description. Raises NotFoundError when there is none (any more)."""
         try:
             text = (self._folder(location) / RECORD_FILE).read_text(encoding="utf-8")
+            record = CheckpointRecord.model_validate_json(text)
         except FileNotFoundError:
             raise NotFoundError(
                 f"there is no checkpoint {location.path}; list_checkpoints shows those of a training run"
             ) from None
-        record = CheckpointRecord.model_validate_json(text)
+        except ValidationError:
+            raise NotFoundError(f"{location.path} is damaged: its {RECORD_FILE} cannot be read; delete it") from None
         if record.expires_at and record.expires_at <= _now():
             raise NotFoundError(f"{location.path} expired at {record.expires_at:%Y-%m-%d %H:%M} UTC")
         return record
 
+    def peft_files(self, location: Location) -> dict[str, Path]:
+        """The files that others may download, by name. Raises NotFoundError."""
+        self.record(location)
+        return {name: self._folder(location) / name for name in files.PEFT_FILES}
+
     def size_bytes(self, location: Location) -> int:
         return sum(entry.stat().st_size for entry in self._folder(location).iterdir())
 
+    def total_bytes(self) -> int:
+        """Of everything in the folder, what is being written included."""
+        total = 0
+        for path in self._root.rglob("*"):
+            with contextlib.suppress(FileNotFoundError):  # deleted while we count
+                total += path.stat().st_size if path.is_file() else 0
+        return total
+
     def delete(self, location: Location) -> None:
         self.record(location)
-        shutil.rmtree(self._folder(location))
+        files.remove(self._folder(location))
 
     def set_expiry(self, location: Location, ttl_seconds: int | None) -> None:
         record = self.record(location).model_copy(update={"expires_at": _expiry(ttl_seconds)})
-        _replace_text(self._folder(location) / RECORD_FILE, record.model_dump_json(indent=1))
+        files.replace_text(self._folder(location) / RECORD_FILE, record.model_dump_json(indent=1))
 
     def checkpoints(self, training_run_id: str) -> list[CheckpointRecord]:
         """A run's checkpoints that have not expired, oldest first."""
@@ -194,94 +206,77 @@ class CheckpointStore:
     def add_run(self, record: TrainingRunRecord) -> None:
         folder = self._root / record.training_run_id
         folder.mkdir(exist_ok=True)
-        _replace_text(folder / RUN_FILE, record.model_dump_json(indent=1))
+        files.replace_text(folder / RUN_FILE, record.model_dump_json(indent=1))
 
     def runs(self) -> list[TrainingRunRecord]:
         """All training runs, newest first."""
-        records = [
-            TrainingRunRecord.model_validate_json(path.read_text(encoding="utf-8"))
-            for path in self._root.glob(f"*/{RUN_FILE}")
-        ]
+        records = [self.run(path.parent.name) for path in self._root.glob(f"*/{RUN_FILE}")]
         return sorted(records, key=lambda record: record.created_at, reverse=True)
 
     def run(self, training_run_id: str) -> TrainingRunRecord:
-        for record in self.runs():
-            if record.training_run_id == training_run_id:
-                return record
-        raise NotFoundError(f"there is no training run {training_run_id!r}; list_training_runs shows all")
+        """A training run's description. Raises NotFoundError."""
+        path = self._root / training_run_id / RUN_FILE
+        if not re.fullmatch(_PART, training_run_id) or not path.is_file():
+            raise NotFoundError(f"there is no training run {training_run_id!r}; list_training_runs shows all")
+        return TrainingRunRecord.model_validate_json(path.read_text(encoding="utf-8"))
 
     def sweep(self) -> None:
         """Remove what expired, and what a killed process left half written."""
-        for folder in self._root.glob("*/*/*"):
-            if folder.name.startswith(".") or self._expired(folder):
-                shutil.rmtree(folder)
+        for hidden in self._root.glob("*/*/.*"):
+            files.recover(hidden)
+        for folder in self._root.glob("*/*/[!.]*"):
+            if self._expired(folder):
+                files.remove(folder)
 
     def _expired(self, folder: Path) -> bool:
-        record = CheckpointRecord.model_validate_json((folder / RECORD_FILE).read_text(encoding="utf-8"))
+        try:
+            record = CheckpointRecord.model_validate_json((folder / RECORD_FILE).read_text(encoding="utf-8"))
+        except (OSError, ValidationError):
+            log.warning("%s is no checkpoint: its %s cannot be read; it stays where it is", folder, RECORD_FILE)
+            return False
         return record.expires_at is not None and record.expires_at <= _now()
+
+    def _check_room(self, location: Location, trainee: Trainee, *, with_optimizer: bool) -> None:
+        if self._max_bytes is None:
+            return
+        weights = files.bytes_of(iter(trainee.adapter.parameters.values()))
+        needed = weights * (3 if with_optimizer else 1)
+        if self.total_bytes() + needed > self._max_bytes:
+            self.sweep()
+        used = self.total_bytes()
+        if used + needed > self._max_bytes:
+            raise RequestError(
+                f"{location.path} needs {_mib(needed)} and the service's checkpoints hold {_mib(used)} of the "
+                f"{_mib(self._max_bytes)} that --max-disk allows: delete checkpoints, or save them with ttl_seconds",
+                NO_SPACE_STATUS,
+            )
 
     def _folder(self, location: Location) -> Path:
         return self._root / location.training_run_id / location.kind / location.name
 
 
-_PEFT_PREFIX = "base_model.model."
-_MOMENTS = ("first", "second")
-
-
-def _write_adapter(folder: Path, adapter: Adapter, base_model: str) -> None:
-    tensors = {f"{_PEFT_PREFIX}{name}": tensor.detach().contiguous() for name, tensor in adapter.parameters.items()}
-    save_file(tensors, folder / ADAPTER_FILE)
-    config = {
-        "peft_type": "LORA",
-        "task_type": "CAUSAL_LM",
-        "base_model_name_or_path": base_model,
-        "r": adapter.spec.rank,
-        "lora_alpha": ALPHA,
-        "lora_dropout": 0.0,
-        "bias": "none",
-        "target_modules": sorted({name.rsplit(".", 1)[-1] for name in adapter.weights}),
-    }
-    (folder / ADAPTER_CONFIG_FILE).write_text(json.dumps(config, indent=1), encoding="utf-8")
-
-
-def _write_optimizer(folder: Path, state: AdamState, names: Sequence[str]) -> None:
-    moments = zip(_MOMENTS, (state.first, state.second), strict=True)
-    tensors = {
-        f"{moment}.{name}": tensor for moment, values in moments for name, tensor in zip(names, values, strict=True)
-    }
-    save_file(tensors, folder / OPTIMIZER_FILE)
-
-
-def _move_into_place(temporary: Path, folder: Path) -> None:
-    """Rename; what stood there before is gone only after the new one stands there."""
-    if folder.exists():
-        old = folder.with_name(f"{temporary.name}.old")
-        folder.rename(old)
-        temporary.rename(folder)
-        shutil.rmtree(old)
-    else:
-        temporary.rename(folder)
-    _sync(folder.parent)
-
-
-def _flush(folder: Path) -> None:
-    for path in (*folder.iterdir(), folder):
-        _sync(path)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+@contextlib.contextmanager
+def _whole(folder: Path, location: Location) -> Iterator[Path]:
+    """A folder to write to that takes its place only when all of it was written. Raises RequestError."""
+    temporary = None
     try:
-        os.fsync(descriptor)
+        temporary = files.new_hidden_folder(folder)
+        yield temporary
+        files.move_into_place(temporary, folder)
+    except OSError as error:
+        log.exception("saving %s failed", location.path)
+        raise RequestError(
+            f"{location.path} was not saved: {error.strerror} in the service's data folder: "
+            f"make room there or delete checkpoints, then save again",
+            NO_SPACE_STATUS,
+        ) from None
     finally:
-        os.close(descriptor)
+        if temporary is not None and temporary.exists():
+            shutil.rmtree(temporary)
 
 
-def _replace_text(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    temporary.write_text(text, encoding="utf-8")
-    _sync(temporary)
-    temporary.rename(path)
+def _mib(number: int) -> str:
+    return f"{number / 2**20:.1f} MiB"
 
 
 def _expiry(ttl_seconds: int | None) -> datetime | None:

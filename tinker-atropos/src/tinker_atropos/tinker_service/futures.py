@@ -55,7 +55,7 @@ class Futures:
         return entry.future
 
     def cancel(self, request_id: str) -> None:
-        """Give up a request that has not started."""
+        """Give up a request that has not started, or (a sample request) that has."""
         entry = self._entries.get(request_id)
         if entry is not None:
             entry.future.cancel()

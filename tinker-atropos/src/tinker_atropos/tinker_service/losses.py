@@ -4,10 +4,15 @@ With p the trainer's probability of a target token, q the sampler's, A its advan
 
     cross_entropy        -w log p
     importance_sampling  -r A
-    ppo                  -min(r A, clip(r) A)             (Schulman et al. 2017, arXiv:1707.06347)
-    cispo                -stop_gradient(clip(r)) A log p  (MiniMax-M1, arXiv:2506.13585)
+    ppo                  -min(r A, clip(r) A)                 (Schulman et al. 2017, arXiv:1707.06347)
+    cispo                -stop_gradient(clip(r)) A log p      (MiniMax-M1, arXiv:2506.13585)
+    gspo                 -min(s A, clip(s) A)                 (Zheng et al. 2025, arXiv:2507.18071, GSPO-token)
+    dro                  -(A log p - beta / 2 (log r)^2)      (Richemond et al. 2024, arXiv:2405.19107)
 
-Formulas and default thresholds as in Tinker's documentation of its loss functions.
+s is the geometric mean of r over the tokens that `sequence_ratio_mask` marks, with the gradient of each token's own
+log p. Formulas and default thresholds as in Tinker's documentation of its loss functions; it names no defaults for
+gspo (here: the paper's) and dro (here: beta must be given). Every loss but these and `stable_reinforce`, which needs
+what only the hosted service records, can be had by forward_backward_custom.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,6 +21,7 @@ from dataclasses import dataclass, field
 import torch
 
 CLIP_THRESHOLDS: Mapping[str, float] = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
+GSPO_THRESHOLDS: Mapping[str, float] = {"clip_low_threshold": 1 - 3e-4, "clip_high_threshold": 1 + 4e-4}
 
 Inputs = Mapping[str, torch.Tensor]
 LossFunction = Callable[[torch.Tensor, Inputs, Mapping[str, float]], torch.Tensor]
@@ -25,13 +31,23 @@ LossFunction = Callable[[torch.Tensor, Inputs, Mapping[str, float]], torch.Tenso
 class Loss:
     """A loss: its function of (log p, inputs, config), the inputs beside `target_tokens`, and its config's defaults.
 
-    `optional` inputs default to ones.
+    `optional` inputs default to the config's value of that name, else to ones. `required_config` has no default.
     """
 
     function: LossFunction
     required: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     config: Mapping[str, float] = field(default_factory=dict)
+    required_config: tuple[str, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return (*self.required, *self.optional)
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """The names that `loss_fn_config` may have."""
+        return (*self.config, *self.required_config)
 
 
 def _cross_entropy(logprobs: torch.Tensor, inputs: Inputs, _config: Mapping[str, float]) -> torch.Tensor:
@@ -39,31 +55,50 @@ def _cross_entropy(logprobs: torch.Tensor, inputs: Inputs, _config: Mapping[str,
 
 
 def _importance_sampling(logprobs: torch.Tensor, inputs: Inputs, _config: Mapping[str, float]) -> torch.Tensor:
-    return -_ratio(logprobs, inputs) * inputs["advantages"]
+    return -torch.exp(_log_ratio(logprobs, inputs)) * inputs["advantages"]
 
 
-def _ppo(logprobs: torch.Tensor, inputs: Inputs, config: Mapping[str, float]) -> torch.Tensor:
-    ratio, advantages = _ratio(logprobs, inputs), inputs["advantages"]
-    return -torch.minimum(ratio * advantages, _clip(ratio, config) * advantages)
+def _ppo(logprobs: torch.Tensor, inputs: Inputs, _config: Mapping[str, float]) -> torch.Tensor:
+    return _pessimistic(torch.exp(_log_ratio(logprobs, inputs)), inputs)
 
 
-def _cispo(logprobs: torch.Tensor, inputs: Inputs, config: Mapping[str, float]) -> torch.Tensor:
-    return -_clip(_ratio(logprobs, inputs), config).detach() * inputs["advantages"] * logprobs
+def _cispo(logprobs: torch.Tensor, inputs: Inputs, _config: Mapping[str, float]) -> torch.Tensor:
+    ratio = torch.exp(_log_ratio(logprobs, inputs))
+    return -_clip(ratio, inputs).detach() * inputs["advantages"] * logprobs
 
 
-def _ratio(logprobs: torch.Tensor, inputs: Inputs) -> torch.Tensor:
-    return torch.exp(logprobs - inputs["logprobs"])
+def _gspo(logprobs_BT: torch.Tensor, inputs: Inputs, _config: Mapping[str, float]) -> torch.Tensor:
+    marked_BT = inputs["sequence_ratio_mask"] != 0
+    log_ratio_BT = _log_ratio(logprobs_BT.detach(), inputs) * marked_BT
+    sequence_B1 = log_ratio_BT.sum(-1, keepdim=True) / marked_BT.sum(-1, keepdim=True).clamp(min=1)
+    return _pessimistic(torch.exp(sequence_B1 + logprobs_BT - logprobs_BT.detach()), inputs)
 
 
-def _clip(ratio: torch.Tensor, config: Mapping[str, float]) -> torch.Tensor:
-    return ratio.clamp(config["clip_low_threshold"], config["clip_high_threshold"])
+def _dro(logprobs: torch.Tensor, inputs: Inputs, config: Mapping[str, float]) -> torch.Tensor:
+    return 0.5 * config["beta"] * _log_ratio(logprobs, inputs) ** 2 - logprobs * inputs["advantages"]
+
+
+def _log_ratio(logprobs: torch.Tensor, inputs: Inputs) -> torch.Tensor:
+    return logprobs - inputs["logprobs"]
+
+
+def _clip(ratio: torch.Tensor, inputs: Inputs) -> torch.Tensor:
+    return ratio.clamp(inputs["clip_low_threshold"], inputs["clip_high_threshold"])
+
+
+def _pessimistic(ratio: torch.Tensor, inputs: Inputs) -> torch.Tensor:
+    return -torch.minimum(ratio * inputs["advantages"], _clip(ratio, inputs) * inputs["advantages"])
 
 
 _POLICY_INPUTS = ("logprobs", "advantages")
+_CLIPS = tuple(CLIP_THRESHOLDS)
 
 LOSSES: Mapping[str, Loss] = {
     "cross_entropy": Loss(_cross_entropy, optional=("weights",)),
     "importance_sampling": Loss(_importance_sampling, required=_POLICY_INPUTS),
-    "ppo": Loss(_ppo, required=_POLICY_INPUTS, config=CLIP_THRESHOLDS),
-    "cispo": Loss(_cispo, required=_POLICY_INPUTS, config=CLIP_THRESHOLDS),
+    "ppo": Loss(_ppo, required=_POLICY_INPUTS, optional=_CLIPS, config=CLIP_THRESHOLDS),
+    "cispo": Loss(_cispo, required=_POLICY_INPUTS, optional=_CLIPS, config=CLIP_THRESHOLDS),
+    "gspo": Loss(_gspo, required=(*_POLICY_INPUTS, "sequence_ratio_mask"), optional=_CLIPS, config=GSPO_THRESHOLDS),
+    "dro": Loss(_dro, required=_POLICY_INPUTS, required_config=("beta",)),
 }
+MANY_TARGETS = "cross_entropy"  # the one loss with several targets per position

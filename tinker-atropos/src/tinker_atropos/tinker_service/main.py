@@ -15,7 +15,8 @@ from tinker_atropos.tinker_service.access import KEY_PREFIX
 class TinkerServiceOptions:
     """The command's options.
 
-    `port` 0: the kernel's choice, written to `port_file`; `idle_exit` 0: never; `threads` None: by the model's size.
+    `port` 0: the kernel's choice, written to `port_file`; `idle_exit` 0: never; `threads` None and `dtype` auto: by
+    the model's size; `max_disk` in GiB of 2**30 bytes, None: no limit.
     """
 
     model: str
@@ -24,6 +25,8 @@ class TinkerServiceOptions:
     port: int
     key_file: Path | None
     device: str
+    dtype: str
+    max_disk: float | None
     threads: int | None
     port_file: Path | None
     idle_exit: float
@@ -45,6 +48,8 @@ async def run_tinker_service(options: TinkerServiceOptions, env_vars: Mapping[st
             folder=folder,
             data=options.data,
             device=options.device,
+            dtype=options.dtype,
+            max_disk_bytes=None if options.max_disk is None else int(options.max_disk * 2**30),
             threads=options.threads,
             port_file=options.port_file,
             idle_exit=options.idle_exit,

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tinker_atropos.tinker_service.errors import NotFoundError
+from tinker_atropos.tinker_service.errors import NotFoundError, RequestError
 from tinker_atropos.tinker_service.lora import Adapter
 from tinker_atropos.tinker_service.training import Trainee
 
@@ -28,7 +28,21 @@ class Registry:
     def __init__(self) -> None:
         self._last_seen: dict[str, float] = {}
         self._models: dict[str, Trainee] = {}
+        self._last_seq_ids: dict[str, int] = {}  # by model
         self._samplers: dict[str, Sampler] = {}  # least recently used first
+
+    @property
+    def sessions(self) -> list[str]:
+        """Newest last."""
+        return list(self._last_seen)
+
+    @property
+    def model_ids(self) -> list[str]:
+        return list(self._models)
+
+    @property
+    def sampler_ids(self) -> list[str]:
+        return list(self._samplers)
 
     def touch(self, session_id: str) -> None:
         self._last_seen[session_id] = time.monotonic()
@@ -44,6 +58,22 @@ class Registry:
                 f"there is no model {model_id!r} in training (any more): its session ended or the service was "
                 f"restarted; create a training client from its last saved state"
             ) from None
+
+    def has_model(self, model_id: str) -> bool:
+        return model_id in self._models
+
+    def check_order(self, model_id: str, seq_id: int | None) -> None:
+        """Note a request's number. Raises RequestError when it is not above the last: a repeat would train twice."""
+        last = self._last_seq_ids.get(model_id, 0)
+        if seq_id is None:
+            return
+        if seq_id <= last:
+            raise RequestError(
+                f"request {seq_id} of model {model_id!r} comes after request {last}: it has run already and its result "
+                f"has expired, or another client trains the same model; create a training client from the last "
+                f"saved state"
+            )
+        self._last_seq_ids[model_id] = seq_id
 
     def add_sampler(self, sampler: Sampler) -> None:
         """Add a sampler; a session keeps its most recently used ones."""
@@ -65,6 +95,7 @@ class Registry:
         self._last_seen.pop(session_id, None)
         for model_id in [model_id for model_id in self._models if session_of(model_id) == session_id]:
             del self._models[model_id]
+            self._last_seq_ids.pop(model_id, None)
         self._remove_samplers([key for key, sampler in self._samplers.items() if sampler.session_id == session_id])
 
     def end_silent_sessions(self, now: float) -> None:

@@ -3,6 +3,9 @@
 Every sequence draws from a generator of its own, seeded by (the request's seed, its index), and a draw becomes a token
 by inverting the cumulative distribution: what else is in the batch changes a token only where a draw falls within
 rounding of a boundary (1e-15 for small models, which compute in double precision; 1e-6 for others).
+
+Logprobs are of the distribution that was sampled from: after temperature, top_k and top_p. The importance ratio p / q
+of a loss is then the true one, whatever the sampling parameters.
 """
 
 import secrets
@@ -15,7 +18,6 @@ import torch
 from transformers import DynamicCache, PreTrainedModel
 
 from tinker_atropos.tinker_service.lora import Adapter, LoraModel
-from tinker_atropos.tinker_service.training import target_logprobs
 
 StopReason = Literal["stop", "length"]
 Decode = Callable[[list[int]], str]
@@ -26,6 +28,7 @@ class SamplingRequest:
     """One prompt and how to continue it. `temperature` 0 is greedy; `top_k` -1 and `top_p` 1 do nothing.
 
     Stop tokens end a sequence and belong to it; so does the token that completes a stop string. `seed` None: random.
+    `top_logprobs`: how many of the likeliest tokens are reported beside each sampled one.
     """
 
     prompt: tuple[int, ...]
@@ -37,6 +40,7 @@ class SamplingRequest:
     seed: int | None = None
     stop_tokens: frozenset[int] = frozenset()
     stop_strings: tuple[str, ...] = ()
+    top_logprobs: int = 0
 
     @property
     def token_slots(self) -> int:
@@ -44,14 +48,24 @@ class SamplingRequest:
         return self.num_samples * (len(self.prompt) + self.max_tokens)
 
 
+@dataclass(frozen=True, slots=True)
+class TopLogprobs:
+    """The likeliest tokens [T, K] at T positions with their logprobs, best first; impossible ones have -inf."""
+
+    tokens: np.ndarray[tuple[int, int], np.dtype[np.int32]]
+    logprobs: np.ndarray[tuple[int, int], np.dtype[np.float32]]
+
+
 @dataclass(slots=True)
 class Continuation:
-    """One sampled sequence; `logprobs` are of the model's distribution at temperature 1, whatever was sampled from."""
+    """One sampled sequence. `stop_reason` None: not finished, or given up."""
 
     request: SamplingRequest
+    request_index: int
     generator: np.random.Generator
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    top: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
     stop_reason: StopReason | None = None
 
     def append(self, token: int, logprob: float, decode: Decode) -> None:
@@ -61,6 +75,14 @@ class Continuation:
             self.stop_reason = "stop"
         elif len(self.tokens) == self.request.max_tokens:
             self.stop_reason = "length"
+
+    @property
+    def top_logprobs(self) -> TopLogprobs | None:
+        """None when the request did not ask for them."""
+        if not self.top:
+            return None
+        tokens, logprobs = (torch.stack(rows).cpu().numpy() for rows in zip(*self.top, strict=True))
+        return TopLogprobs(tokens.astype(np.int32), logprobs.astype(np.float32))
 
     def _ends_with_stop_string(self, decode: Decode) -> bool:
         strings = self.request.stop_strings
@@ -72,38 +94,44 @@ class Continuation:
         return any(string in text for string in strings)
 
 
+def _never(_request_index: int) -> bool:
+    return False
+
+
 @torch.inference_mode()
 def generate(
-    model: LoraModel, adapter: Adapter | None, requests: Sequence[SamplingRequest], decode: Decode
+    model: LoraModel,
+    adapter: Adapter | None,
+    requests: Sequence[SamplingRequest],
+    decode: Decode,
+    given_up: Callable[[int], bool] = _never,
 ) -> list[list[Continuation]]:
-    """Continue every request's prompt; one list of `num_samples` continuations per request, in order."""
-    continuations = [_start(request) for request in requests]
+    """Continue every request's prompt; one list of `num_samples` continuations per request, in order.
+
+    `given_up` says of a request's index whether nobody waits for it any more: it then takes no further step.
+    """
+    continuations = [_start(request, index) for index, request in enumerate(requests)]
     with model.adapted(adapter) as adapted:
         batch = _Batch.prefill(adapted, requests, [row for rows in continuations for row in rows])
         while batch.rows:
             tokens_B, logprobs_B = batch.draw()
             for row, token, logprob in zip(batch.rows, tokens_B.tolist(), logprobs_B.tolist(), strict=True):
                 row.append(token, logprob, decode)
-            unfinished = [index for index, row in enumerate(batch.rows) if row.stop_reason is None]
+            unfinished = [
+                index
+                for index, row in enumerate(batch.rows)
+                if row.stop_reason is None and not given_up(row.request_index)
+            ]
             batch.advance(tokens_B, unfinished)
     return continuations
 
 
-@torch.inference_mode()
-def prompt_logprobs(model: LoraModel, adapter: Adapter | None, prompt: Sequence[int]) -> list[float]:
-    """Logprob of each prompt token given those before it; the first has none: NaN."""
-    if len(prompt) < 2:
-        return [float("nan")] * len(prompt)
-    with model.adapted(adapter) as adapted:
-        tokens_1T = torch.tensor([prompt], device=adapted.device)
-        logprobs: list[float] = target_logprobs(adapted, tokens_1T[:, :-1], tokens_1T[:, 1:])[0].tolist()
-    return [float("nan"), *logprobs]
-
-
-def _start(request: SamplingRequest) -> list[Continuation]:
+def _start(request: SamplingRequest, request_index: int) -> list[Continuation]:
     seed = secrets.randbits(63) if request.seed is None else request.seed
     return [
-        Continuation(request, np.random.Generator(np.random.Philox(np.random.SeedSequence([abs(seed), index]))))
+        Continuation(
+            request, request_index, np.random.Generator(np.random.Philox(np.random.SeedSequence([abs(seed), index])))
+        )
         for index in range(request.num_samples)
     ]
 
@@ -142,12 +170,16 @@ class _Batch:
         return batch
 
     def draw(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The next token of every row [B], and its logprob at temperature 1 [B]."""
-        uniform_B = torch.tensor([row.generator.random() for row in self.rows], dtype=torch.float64)
+        """The next token of every row [B], and its logprob [B]."""
         requests = [row.request for row in self.rows]
-        tokens_B = choose(self.logits_BV, uniform_B.to(self.logits_BV.device), requests)
-        logprobs_B = self.logits_BV.gather(-1, tokens_B[:, None]).squeeze(-1) - self.logits_BV.logsumexp(-1)
-        return tokens_B, logprobs_B
+        logprobs_BV = distribution(self.logits_BV, requests)
+        uniform_B = torch.tensor([row.generator.random() for row in self.rows], dtype=torch.float64)
+        tokens_B = choose(logprobs_BV, uniform_B.to(logprobs_BV.device))
+        for index, row in enumerate(self.rows):
+            if row.request.top_logprobs:
+                best = logprobs_BV[index].topk(row.request.top_logprobs)
+                row.top.append((best.indices, best.values))
+        return tokens_B, logprobs_BV.gather(-1, tokens_B[:, None]).squeeze(-1)
 
     def advance(self, tokens_B: torch.Tensor, unfinished: list[int]) -> None:
         """Forget finished rows and run the model on the last token of the others."""
@@ -179,8 +211,8 @@ class _Batch:
         self.logits_BV = self.logits_BV[index]
 
 
-def choose(logits_BV: torch.Tensor, uniform_B: torch.Tensor, requests: Sequence[SamplingRequest]) -> torch.Tensor:
-    """Tokens [B]: each row's uniform draw inverted through its request's distribution; temperature 0 takes the best."""
+def distribution(logits_BV: torch.Tensor, requests: Sequence[SamplingRequest]) -> torch.Tensor:
+    """Logprobs [B, V] of what each row's request samples from; temperature 0: all mass on the best token."""
     temperature_B1 = _column([request.temperature for request in requests], logits_BV)
     greedy_B1 = temperature_B1 == 0
     scaled_BV = logits_BV / temperature_B1.masked_fill(greedy_B1, 1.0)
@@ -188,11 +220,19 @@ def choose(logits_BV: torch.Tensor, uniform_B: torch.Tensor, requests: Sequence[
         scaled_BV = _keep_top_k(scaled_BV, [request.top_k for request in requests])
     if any(request.top_p < 1 for request in requests):
         scaled_BV = _keep_top_p(scaled_BV, _column([request.top_p for request in requests], logits_BV))
-    cumulative_BV = scaled_BV.softmax(-1).double().cumsum(-1)
+    logprobs_BV = scaled_BV - scaled_BV.logsumexp(-1, keepdim=True)
+    if not greedy_B1.any():
+        return logprobs_BV
+    best_BV = torch.full_like(logits_BV, -torch.inf).scatter(-1, logits_BV.argmax(-1, keepdim=True), 0.0)
+    return torch.where(greedy_B1, best_BV, logprobs_BV)
+
+
+def choose(logprobs_BV: torch.Tensor, uniform_B: torch.Tensor) -> torch.Tensor:
+    """Tokens [B]: each row's uniform draw in [0, 1) inverted through its distribution."""
+    cumulative_BV = logprobs_BV.exp().double().cumsum(-1)
     drawn_B1 = uniform_B[:, None] * cumulative_BV[:, -1:]
-    sampled_B = torch.searchsorted(cumulative_BV, drawn_B1, right=True).squeeze(-1)
-    sampled_B = sampled_B.clamp(max=logits_BV.shape[-1] - 1)
-    return torch.where(greedy_B1.squeeze(-1), logits_BV.argmax(-1), sampled_B)
+    chosen_B = torch.searchsorted(cumulative_BV, drawn_B1, right=True).squeeze(-1)
+    return chosen_B.clamp(max=logprobs_BV.shape[-1] - 1)
 
 
 def _keep_top_k(scaled_BV: torch.Tensor, top_k: Sequence[int]) -> torch.Tensor:

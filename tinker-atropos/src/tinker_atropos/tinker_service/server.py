@@ -5,17 +5,20 @@ import logging
 import signal
 import socket
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from tinker_atropos.serving import serve
 from tinker_atropos.tinker_service.access import Gate
-from tinker_atropos.tinker_service.app import HEALTH_PATH, service_app
+from tinker_atropos.tinker_service.app import PROBES, service_app
 from tinker_atropos.tinker_service.checkpoints import CheckpointStore
-from tinker_atropos.tinker_service.engine import Engine
+from tinker_atropos.tinker_service.downloads import DOWNLOADS, Downloads
+from tinker_atropos.tinker_service.engine import Engine, Sampled
 from tinker_atropos.tinker_service.futures import Futures
+from tinker_atropos.tinker_service.metrics import Metrics
 from tinker_atropos.tinker_service.registry import Registry
 from tinker_atropos.tinker_service.service import Service
-from tinker_atropos.tinker_service.worker import Worker
+from tinker_atropos.tinker_service.worker import RunSamples, SampleJob, Worker
 
 TIDY_SECONDS = 10.0
 SWEEP_SECONDS = 600.0
@@ -31,18 +34,24 @@ async def serve_model(
     folder: Path,
     data: Path,
     device: str,
+    dtype: str,
+    max_disk_bytes: int | None,
     threads: int | None,
     port_file: Path | None,
     idle_exit: float,
 ) -> None:
     """Serve until SIGTERM, SIGINT or `idle_exit`."""
-    engine = Engine(name, folder, device)
+    engine = Engine(name, folder, device, dtype)
     engine.use_threads(threads)
-    store = CheckpointStore(data)
+    store = CheckpointStore(data, max_disk_bytes)
     store.sweep()
-    service = Service(engine, Worker(engine.sample), store, Registry())
+    metrics, registry = Metrics(), Registry()
+    worker = Worker(_counted(engine, metrics))
+    metrics.observe_kept(worker, registry, store)
+    service = Service(engine, worker, store, registry, metrics)
     futures = Futures()
-    gate = Gate(service_app(service, futures), key, open_path=HEALTH_PATH)
+    app = service_app(service, futures, Downloads(store, key))
+    gate = Gate(app, key, probes=PROBES, signed_prefix=DOWNLOADS, observe=metrics.count_request)
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
@@ -54,6 +63,15 @@ async def serve_model(
         await stopped.wait()
         tidying.cancel()
     service.worker.stop()
+
+
+def _counted(engine: Engine, metrics: Metrics) -> RunSamples:
+    def run_samples(jobs: Sequence[SampleJob]) -> Sequence[Sampled]:
+        results = engine.sample(jobs)
+        metrics.count_samples(jobs, results)
+        return results
+
+    return run_samples
 
 
 async def _tidy(service: Service, futures: Futures, gate: Gate, idle_exit: float, stopped: asyncio.Event) -> None:

@@ -22,15 +22,22 @@ MAX_MICROBATCH_LOGITS = 2**27  # 512 MB of float32; autograd holds a few such te
 
 @dataclass(frozen=True, slots=True)
 class Datum:
-    """One sequence: input tokens [T], and per-token loss inputs [T] (`target_tokens` among them)."""
+    """One sequence: input tokens [T], and loss inputs in the shape of `target_tokens` (one of them).
+
+    That is [T], or [T, K] for K weighted targets per position.
+    """
 
     tokens: npt.NDArray[np.int64]
     inputs: Mapping[str, npt.NDArray[np.generic]]
 
+    @property
+    def target_shape(self) -> tuple[int, ...]:
+        return self.inputs["target_tokens"].shape
+
 
 @dataclass(frozen=True, slots=True)
 class LossOutput:
-    """Per sequence, in the request's order: logprobs of the targets [T] and the loss of each token [T]."""
+    """Per sequence, in the request's order and its targets' shape: logprobs of the targets, and their losses."""
 
     logprobs: list[Array]
     losses: list[Array]
@@ -60,27 +67,28 @@ def forward_backward(
     """Loss and logprobs; with `backward`, gradients are added to what earlier requests have accumulated."""
     loss = LOSSES[loss_name]
     config = {**loss.config, **loss_config}
+    defaults = {**dict.fromkeys(loss.inputs, 1.0), **config}
     output = LossOutput([], [])
     with model.adapted(trainee.adapter) as adapted, torch.set_grad_enabled(backward):
         for microbatch in _microbatches(data, adapted.config.get_text_config().vocab_size):
-            inputs = _stack(microbatch, (*loss.required, *loss.optional), adapted.device)
-            logprobs_BT = target_logprobs(adapted, inputs["tokens"], inputs["target_tokens"])
-            losses_BT = loss.function(logprobs_BT, inputs, config) * inputs["valid"]
+            inputs = _stack(microbatch, {name: defaults[name] for name in loss.inputs}, adapted.device)
+            logprobs = target_logprobs(adapted, inputs["tokens"], inputs["target_tokens"])
+            losses = loss.function(logprobs, inputs, config) * inputs["valid"]
             if backward:
-                torch.autograd.backward(losses_BT.sum())
-            output.logprobs.extend(_unstack(logprobs_BT, microbatch))
-            output.losses.extend(_unstack(losses_BT, microbatch))
+                torch.autograd.backward(losses.sum())
+            output.logprobs.extend(_unstack(logprobs, microbatch))
+            output.losses.extend(_unstack(losses, microbatch))
     return output
 
 
-def target_logprobs(model: PreTrainedModel, tokens_BT: torch.Tensor, targets_BT: torch.Tensor) -> torch.Tensor:
-    """Logprobs of the targets given the tokens up to their position, [B, T].
+def target_logprobs(model: PreTrainedModel, tokens_BT: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Logprobs of the targets given the tokens up to their position; both [B, T] or [B, T, K].
 
     Sequences are padded on the right: causal attention never looks there, so no mask is needed.
     """
     logits_BTV: torch.Tensor = model(input_ids=tokens_BT, use_cache=False).logits
-    chosen_BT = logits_BTV.gather(-1, targets_BT[..., None]).squeeze(-1)
-    return chosen_BT - logits_BTV.logsumexp(-1)
+    chosen_BTK = logits_BTV.gather(-1, targets.view(*tokens_BT.shape, -1))
+    return (chosen_BTK - logits_BTV.logsumexp(-1, keepdim=True)).view(targets.shape)
 
 
 def optim_step(trainee: Trainee, settings: AdamSettings) -> dict[str, float]:
@@ -108,23 +116,34 @@ def _microbatches(data: Sequence[Datum], vocabulary: int) -> Iterator[Sequence[D
     yield data[start:]
 
 
-def _stack(data: Sequence[Datum], names: Sequence[str], device: torch.device) -> dict[str, torch.Tensor]:
-    """Tensors [B, T] padded with zeros on the right; `valid` is 1 where there is a token."""
+def _stack(data: Sequence[Datum], defaults: Mapping[str, float], device: torch.device) -> dict[str, torch.Tensor]:
+    """Tensors padded with zeros on the right: `tokens` [B, T], and in the targets' shape [B, T] or [B, T, K] the rest.
+
+    `defaults` names the loss inputs, with the value of those that a sequence does not have. `valid` is 1 where there
+    is a target.
+    """
     longest = max(len(datum.tokens) for datum in data)
-    dtypes = {"tokens": np.int64, "target_tokens": np.int64, "valid": np.float32, **dict.fromkeys(names, np.float32)}
-    stacked: dict[str, npt.NDArray[Any]] = {
-        name: np.zeros((len(data), longest), dtype) for name, dtype in dtypes.items()
-    }
+    widths = [shape[1:] for shape in (datum.target_shape for datum in data)]
+    shape = (len(data), longest, *max(widths))
+    dtypes = {"target_tokens": np.int64, "valid": np.float32, **dict.fromkeys(defaults, np.float32)}
+    stacked: dict[str, npt.NDArray[Any]] = {name: np.zeros(shape, dtype) for name, dtype in dtypes.items()}
+    stacked["tokens"] = np.zeros((len(data), longest), np.int64)
     for row, datum in enumerate(data):
-        length = len(datum.tokens)
-        stacked["tokens"][row, :length] = datum.tokens
-        stacked["target_tokens"][row, :length] = datum.inputs["target_tokens"]
-        stacked["valid"][row, :length] = 1
-        for name in names:
-            stacked[name][row, :length] = datum.inputs.get(name, 1)
+        stacked["tokens"][row, : len(datum.tokens)] = datum.tokens
+        place = _place(row, datum, shape)
+        stacked["target_tokens"][place] = datum.inputs["target_tokens"]
+        stacked["valid"][place] = 1
+        for name, default in defaults.items():
+            stacked[name][place] = datum.inputs.get(name, default)
     return {name: torch.from_numpy(array).to(device) for name, array in stacked.items()}
 
 
-def _unstack(values_BT: torch.Tensor, data: Sequence[Datum]) -> list[Array]:
-    array = values_BT.detach().float().cpu().numpy()
-    return [array[row, : len(datum.tokens)] for row, datum in enumerate(data)]
+def _place(row: int, datum: Datum, shape: Sequence[int]) -> tuple[int | slice, ...]:
+    """Where a sequence's values stand in a stacked array; one target per position stands first among several."""
+    sizes = [slice(size) for size in datum.target_shape]
+    return (row, *sizes, *([0] * (len(shape) - 1 - len(sizes))))
+
+
+def _unstack(values: torch.Tensor, data: Sequence[Datum]) -> list[Array]:
+    array = values.detach().float().cpu().numpy()
+    return [array[_place(row, datum, array.shape)] for row, datum in enumerate(data)]

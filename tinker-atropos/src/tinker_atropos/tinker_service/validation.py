@@ -7,12 +7,14 @@ from tinker import types
 
 from tinker_atropos.config import nearest
 from tinker_atropos.tinker_service.errors import RequestError
-from tinker_atropos.tinker_service.losses import LOSSES, Loss
+from tinker_atropos.tinker_service.losses import LOSSES, MANY_TARGETS, Loss
 from tinker_atropos.tinker_service.sampling import SamplingRequest
+from tinker_atropos.tinker_service.scoring import NOTHING_ASKED, Integers, PromptScoring
 from tinker_atropos.tinker_service.training import Datum
 from tinker_atropos.tinker_service.wire import ForwardBackwardRequest
 
 MAX_SAMPLES = 1_024
+MAX_TOP = 1_024  # of top-k logprobs and of drawn alternatives, per position
 
 
 def check_forward_backward(request: ForwardBackwardRequest, vocabulary: int, context: int) -> None:
@@ -23,11 +25,14 @@ def check_forward_backward(request: ForwardBackwardRequest, vocabulary: int, con
             f"(supported: {', '.join(LOSSES)})"
         )
     for name in request.loss_config:
-        if name not in loss.config:
+        if name not in loss.settings:
             raise RequestError(
                 f"loss_fn_config.{name} is not a setting of {request.loss_name} "
-                f"(known: {', '.join(loss.config) or 'none'})"
+                f"(known: {', '.join(loss.settings) or 'none'})"
             )
+    for name in loss.required_config:
+        if name not in request.loss_config:
+            raise RequestError(f"{request.loss_name} needs loss_fn_config={{{name!r}: ...}}: it has no default")
     if not request.data:
         raise RequestError("data is empty: give at least one sequence")
     for index, datum in enumerate(request.data):
@@ -39,13 +44,6 @@ def parse_sampling(
     request: types.SampleRequest, vocabulary: int, context: int, model_stop_tokens: frozenset[int]
 ) -> SamplingRequest:
     """The request as the engine wants it: `max_tokens` within the context, stops by kind."""
-    unsupported = [
-        name
-        for name in ("topk_prompt_logprobs", "topk_sample_logprobs", "target_prompt_logprobs", "prompt_alt_tokens_k")
-        if getattr(request, name)
-    ]
-    if unsupported:
-        raise RequestError(f"{', '.join(unsupported)}: not supported by this service; leave it out")
     prompt = _text_tokens(request.prompt)
     _check_tokens("prompt", prompt, vocabulary, context - 1)
     params = request.sampling_params
@@ -64,18 +62,61 @@ def parse_sampling(
         seed=params.seed,
         stop_tokens=stop_tokens,
         stop_strings=stop_strings,
+        top_logprobs=_top_k("topk_sample_logprobs", request.topk_sample_logprobs, vocabulary),
     )
 
 
-def scored_prompt_tokens(request: types.SampleRequest) -> int:
-    """How many of the last prompt tokens are to be scored."""
-    if not request.prompt_logprobs:
-        return 0
-    length = request.prompt.length
-    last_n = request.prompt_logprobs_last_n
+def parse_scoring(request: types.SampleRequest, vocabulary: int) -> PromptScoring | None:
+    """What the request wants to know about its prompt; None: nothing."""
+    top_k = _top_k("topk_prompt_logprobs", request.topk_prompt_logprobs, vocabulary)
+    draws = request.prompt_alt_tokens_k
+    if not 0 <= draws <= MAX_TOP:
+        raise RequestError(f"prompt_alt_tokens_k is {draws}; it must be 0 to {MAX_TOP}")
+    targets = _target_tokens(request, vocabulary)
+    if not (request.prompt_logprobs or top_k or draws or targets is not None):
+        return None
+    length, last_n = request.prompt.length, request.prompt_logprobs_last_n
     if last_n is not None and not 1 <= last_n < length:
         raise RequestError(f"prompt_logprobs_last_n is {last_n}; it must be 1 to {length - 1}, the prompt's length - 1")
-    return length if last_n is None else last_n
+    return PromptScoring(
+        logprobs=bool(request.prompt_logprobs),
+        last_n=last_n,
+        top_k=top_k,
+        targets=targets,
+        draws=draws,
+        temperature=request.sampling_params.temperature,
+        seed=request.sampling_params.seed,
+    )
+
+
+def _target_tokens(request: types.SampleRequest, vocabulary: int) -> Integers | None:
+    tensor = request.target_prompt_logprobs
+    if tensor is None:
+        return None
+    rows = request.prompt.length - 1
+    shape = tuple(tensor.shape or ())
+    if tensor.sparse_crow_indices is not None or len(shape) != 2 or shape[0] != rows:
+        raise RequestError(
+            f"target_prompt_logprobs must be a dense tensor [{rows}, K]: one row per token but the first"
+        )
+    targets = np.array(tensor.data, np.int64)
+    if targets.size != shape[0] * shape[1]:
+        raise RequestError(
+            f"target_prompt_logprobs holds {targets.size} values; its shape {list(shape)} says otherwise"
+        )
+    if targets.size and not NOTHING_ASKED <= targets.min() <= targets.max() < vocabulary:
+        raise RequestError(
+            f"target_prompt_logprobs holds token ids from {targets.min()} to {targets.max()}; the model knows 0 to "
+            f"{vocabulary - 1}, and {NOTHING_ASKED} asks for nothing"
+        )
+    return targets.reshape(shape)
+
+
+def _top_k(field: str, value: int, vocabulary: int) -> int:
+    limit = min(MAX_TOP, vocabulary)
+    if not 0 <= value <= limit:
+        raise RequestError(f"{field} is {value}; it must be 0 (off) to {limit}")
+    return value
 
 
 def _text_tokens(prompt: types.ModelInput) -> list[int]:
@@ -105,20 +146,32 @@ def _check_loss_inputs(field: str, datum: Datum, loss_name: str, loss: Loss, voc
     for name in required:
         if name not in datum.inputs:
             raise RequestError(f"{field} lacks {name!r}; {loss_name} needs {', '.join(required)}")
+    _check_targets(f"{field}['target_tokens']", datum, loss_name, vocabulary)
     for name, values in datum.inputs.items():
         if name not in known:
             raise RequestError(f"{field} has {name!r}, which {loss_name} does not take (it takes {', '.join(known)})")
-        if len(values) != len(datum.tokens):
+        if values.shape != datum.target_shape:
             raise RequestError(
-                f"{field}[{name!r}] has {len(values)} values and model_input {len(datum.tokens)} tokens: "
-                f"lengths must be equal"
+                f"{field}[{name!r}] has {_shape(values.shape)} values and target_tokens {_shape(datum.target_shape)}: "
+                f"shapes must be equal"
             )
         if not np.isfinite(values).all():
             raise RequestError(f"{field}[{name!r}] holds NaN or infinity: it would ruin the weights")
-    targets = datum.inputs["target_tokens"]
+
+
+def _check_targets(field: str, datum: Datum, loss_name: str, vocabulary: int) -> None:
+    targets, length = datum.inputs["target_tokens"], len(datum.tokens)
     if not np.issubdtype(targets.dtype, np.integer):
-        raise RequestError(f"{field}['target_tokens'] must be int64, not {targets.dtype}")
-    _check_tokens(f"{field}['target_tokens']", targets.tolist(), vocabulary, len(targets))
+        raise RequestError(f"{field} must be int64, not {targets.dtype}")
+    if targets.ndim > 1 and loss_name != MANY_TARGETS:
+        raise RequestError(f"{field} has several targets per token; only {MANY_TARGETS} takes them")
+    if len(targets) != length:
+        raise RequestError(f"{field} has {len(targets)} values and model_input {length} tokens: lengths must be equal")
+    _check_tokens(field, targets.ravel().tolist(), vocabulary, targets.size)
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))
 
 
 def _check_sampling_params(params: types.SamplingParams) -> None:

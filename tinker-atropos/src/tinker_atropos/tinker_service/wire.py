@@ -1,5 +1,6 @@
 """The SDK's protobuf messages to and from plain values (tinker/proto/tinker_public.proto, SDK 0.38)."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,10 +11,13 @@ from tinker.proto import tinker_public_pb2 as pb
 
 from tinker_atropos.tinker_service.engine import Sampled
 from tinker_atropos.tinker_service.errors import RequestError
-from tinker_atropos.tinker_service.training import Datum, LossOutput
+from tinker_atropos.tinker_service.sampling import TopLogprobs
+from tinker_atropos.tinker_service.training import Array, Datum, LossOutput
 
 _DTYPES = {pb.DTYPE_FLOAT32: np.float32, pb.DTYPE_INT64: np.int64}
 _STOP_REASONS = {"stop": pb.STOP_REASON_STOP, "length": pb.STOP_REASON_LENGTH}
+_EMPTY_LOGPROB = -99_999.0  # with token id 0: an empty cell of top-k logprobs
+_MAX_DENSE_CELLS = 2**25  # of one sparse tensor, which may claim any shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,26 +52,61 @@ def parse_forward_backward(body: bytes) -> ForwardBackwardRequest:
 def loss_output_message(output: LossOutput) -> bytes:
     message = pb.ForwardBackwardOutput(loss_fn_output_type="ArrayRecord")
     message.metrics.update(output.metrics)
-    record = message.loss_fn_outputs.add(num_datums=len(output.logprobs))
-    for name, arrays in (("logprobs", output.logprobs), ("elementwise_loss", output.losses)):
-        field = record.fields[name]
-        field.dtype = pb.DTYPE_FLOAT32
-        field.data = b"".join(array.tobytes() for array in arrays)
-        field.offsets = np.cumsum([0, *(array.nbytes for array in arrays)]).astype(np.int64).tobytes()
+    pairs = zip(output.logprobs, output.losses, strict=True)
+    for trailing_shape, group in itertools.groupby(pairs, lambda pair: pair[0].shape[1:]):
+        logprobs, losses = zip(*group, strict=True)
+        record = message.loss_fn_outputs.add(num_datums=len(logprobs))
+        for name, arrays in (("logprobs", logprobs), ("elementwise_loss", losses)):
+            record.fields[name].CopyFrom(_batched_tensor(arrays, trailing_shape))
     return bytes(message.SerializeToString())
 
 
 def sample_message(sampled: Sampled) -> bytes:
     message = pb.SampleResponse()
     for continuation in sampled.continuations:
-        message.sequences.add(
+        sequence = message.sequences.add(
             stop_reason=_STOP_REASONS[continuation.stop_reason or "length"],
             tokens=np.array(continuation.tokens, np.int32).tobytes(),
             logprobs=np.array(continuation.logprobs, np.float32).tobytes(),
         )
-    if sampled.prompt_logprobs is not None:
-        message.prompt_logprobs = np.array(sampled.prompt_logprobs, np.float32).tobytes()
+        if (top := continuation.top_logprobs) is not None:
+            sequence.topk_sampled_logprobs.CopyFrom(_top_logprobs(top))
+    scores = sampled.prompt
+    if scores.logprobs is not None:
+        message.prompt_logprobs = scores.logprobs.tobytes()
+    if scores.top is not None:
+        message.topk_prompt_logprobs.CopyFrom(_top_logprobs(scores.top))
+    if scores.targets is not None:
+        message.target_prompt_logprobs.CopyFrom(_tensor(scores.targets, pb.DTYPE_FLOAT32))
+    if scores.drawn is not None:
+        tokens, logprobs = scores.drawn
+        message.prompt_alt_tokens.tokens.CopyFrom(_tensor(tokens, pb.DTYPE_INT64))
+        message.prompt_alt_tokens.logprobs.CopyFrom(_tensor(logprobs, pb.DTYPE_FLOAT32))
     return bytes(message.SerializeToString())
+
+
+def _batched_tensor(arrays: Sequence[Array], trailing_shape: Sequence[int]) -> pb.BatchedTensor:
+    return pb.BatchedTensor(
+        dtype=pb.DTYPE_FLOAT32,
+        data=b"".join(array.tobytes() for array in arrays),
+        offsets=np.cumsum([0, *(array.nbytes for array in arrays)]).astype(np.int64).tobytes(),
+        trailing_shape=trailing_shape,
+    )
+
+
+def _top_logprobs(top: TopLogprobs) -> pb.TopkLogprobs:
+    possible = np.isfinite(top.logprobs)
+    length, k = top.logprobs.shape
+    return pb.TopkLogprobs(
+        token_ids=np.where(possible, top.tokens, 0).astype(np.int32).tobytes(),
+        logprobs=np.where(possible, top.logprobs, _EMPTY_LOGPROB).astype(np.float32).tobytes(),
+        k=k,
+        length=length,
+    )
+
+
+def _tensor(array: npt.NDArray[np.generic], dtype: pb.DType.ValueType) -> pb.Tensor:
+    return pb.Tensor(dense=array.tobytes(), dtype=dtype, shape=array.shape)
 
 
 def _loss_config(message: pb.ForwardBackwardRequest) -> dict[str, float]:
@@ -86,9 +125,25 @@ def _datum(index: int, datum: pb.Datum) -> Datum:
 
 
 def _array(index: int, name: str, tensor: pb.Tensor) -> npt.NDArray[np.generic]:
-    dtype = _DTYPES.get(tensor.dtype)
-    if dtype is None or tensor.HasField("sparse_csr") or len(tensor.shape) > 1:
-        raise RequestError(
-            f"data[{index}].loss_fn_inputs[{name!r}] must be a dense list of float32 or int64, one per token"
-        )
-    return np.frombuffer(tensor.dense, dtype)
+    """A dense array of one or two axes; the SDK sends two-dimensional torch tensors as sparse rows (CSR)."""
+    field = f"data[{index}].loss_fn_inputs[{name!r}]"
+    dtype, shape = _DTYPES.get(tensor.dtype), tuple(tensor.shape)
+    if dtype is None or len(shape) > 2:
+        raise RequestError(f"{field} must be float32 or int64, of one or two axes")
+    try:
+        if tensor.HasField("sparse_csr"):
+            return _densified(tensor.sparse_csr, np.dtype(dtype), shape)
+        flat = np.frombuffer(tensor.dense, dtype)
+        return flat.reshape(shape) if shape else flat
+    except (ValueError, IndexError):
+        raise RequestError(f"{field} does not hold as many values as its shape {list(shape)} says") from None
+
+
+def _densified(csr: pb.SparseCsr, dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> npt.NDArray[np.generic]:
+    rows, columns = shape
+    if rows * columns > _MAX_DENSE_CELLS:
+        raise ValueError(shape)
+    row_ends, cells = np.frombuffer(csr.crow_indices, np.int64), np.frombuffer(csr.col_indices, np.int64)
+    dense = np.zeros((rows, columns), dtype)
+    dense[np.repeat(np.arange(rows), np.diff(row_ends)), cells] = np.frombuffer(csr.values, dtype)
+    return dense

@@ -15,6 +15,7 @@ from typing import Any
 from tinker_atropos.tinker_service.errors import RequestError
 from tinker_atropos.tinker_service.lora import Adapter
 from tinker_atropos.tinker_service.sampling import SamplingRequest
+from tinker_atropos.tinker_service.scoring import PromptScoring
 
 log = logging.getLogger(__name__)
 
@@ -31,15 +32,27 @@ class Job:
     future: Future[Any] = field(default_factory=Future)
 
 
+class SampleFuture(Future[Any]):
+    """A future that can be given up while it runs: sampling then stops at the next token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given_up = False
+
+    def cancel(self) -> bool:
+        self.given_up = True
+        return super().cancel()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SampleJob:
-    """One sample request of a sampler; it also wants the logprobs of the prompt's last `scored_prompt_tokens`."""
+    """One sample request of a sampler, and what it wants to know about its prompt."""
 
     sampler_id: str
     adapter: Adapter | None
     request: SamplingRequest
-    scored_prompt_tokens: int = 0
-    future: Future[Any] = field(default_factory=Future)
+    scoring: PromptScoring | None = None
+    future: SampleFuture = field(default_factory=SampleFuture)
 
 
 RunSamples = Callable[[Sequence[SampleJob]], Sequence[Any]]
@@ -55,6 +68,11 @@ class Worker:
         self._stopping = False
         self._thread = threading.Thread(target=self._loop, name="model", daemon=True)
         self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs wait for their turn."""
+        return len(self._waiting)
 
     def submit(self, job: Job | SampleJob) -> Future[Any]:
         with self._changed:
