@@ -137,34 +137,36 @@ def test_only_the_losses_that_clip_get_thresholds() -> None:
 
 
 @st.composite
-def conversations(draw: st.DrawFn) -> tuple[dict[str, list], Ledger]:
-    """Groups of several turns, each answer of its own; some are in the ledger, too."""
+def conversations(draw: st.DrawFn) -> tuple[dict[str, list], list[list[float]], Ledger]:
+    """A group of several turns, each answer of its own, and the true logprobs. The group or the ledger knows them."""
     turns = iter(range(100, 200))
-    ledger, fields = Ledger(), {"tokens": [], "masks": [], "scores": [], "inference_logprobs": []}
+    ledger, truth, fields = Ledger(), [], {"tokens": [], "masks": [], "scores": [], "inference_logprobs": []}
     for _ in range(draw(st.integers(1, 5))):
-        tokens, masks, logprobs = [0], [-100], [1.0]
+        tokens, masks, sent, logprobs = [0], [-100], [1.0], [1.0]
         for _ in range(draw(st.integers(0, 3))):
             output = [next(turns), *draw(st.lists(st.integers(0, 3), max_size=4))]
-            sampled = draw(st.lists(st.integers(-64, 0), min_size=len(output), max_size=len(output)))
-            sampled = [logprob / 8 for logprob in sampled]
+            sampled = [-draw(st.integers(0, 64)) / 8 for _ in output]
             between = draw(st.lists(st.integers(4, 6), min_size=1, max_size=3))
-            if draw(st.booleans()):
+            recorded = draw(st.booleans())
+            if recorded:
                 ledger.record(np.array(tokens), np.array(output), Sampled(np.array(sampled), policy_step=1))
+            told = [1.0] * len(output) if recorded and draw(st.booleans()) else sampled
             tokens, masks = tokens + output + between, masks + output + [-100] * len(between)
-            logprobs = logprobs + sampled + [1.0] * len(between)
-        for name, value in zip(fields, (tokens, masks, draw(st.integers(0, 2)), logprobs), strict=True):
+            sent, logprobs = sent + told + [1.0] * len(between), logprobs + sampled + [1.0] * len(between)
+        truth.append(logprobs)
+        for name, value in zip(fields, (tokens, masks, draw(st.integers(0, 2)), sent), strict=True):
             fields[name].append(value)
-    return fields, ledger
+    return fields, truth, ledger
 
 
 @given(conversations())
 def test_every_generated_token_is_trained_once_with_its_own_logprob_and_no_prompt_position_is(drawn) -> None:
-    fields, ledger = drawn
+    fields, truth, ledger = drawn
     read = Group.from_wire(wire.Group(**fields))
     attributed = [ledger.attribute(sequence).sequence for sequence in read.sequences_S]
     batch = build_batch([Group(tuple(attributed), read.rollout_of_S)], CENTRED)
     mean = float(np.mean(fields["scores"]))
-    rows = list(zip(*fields.values(), strict=True))
+    rows = list(zip(fields["tokens"], fields["masks"], fields["scores"], truth, strict=True))
     trained = [row for row in rows if any(mark != -100 for mark in row[1])]
     if not any(score != fields["scores"][0] for score in fields["scores"]) or not any(
         score != mean for _, _, score, _ in trained

@@ -1,30 +1,35 @@
-"""What was sampled, as the inference server saw it: the truth about logprobs and policy steps.
+"""What was sampled, as the inference server saw it: the truth about logprobs, policy steps and sampling parameters.
 
-Environments pass tokens on, but often drop the logprobs, and none can carry a policy step: a sequence finds its
-record again by its prompt and output ids.
+Environments pass tokens on, but often drop the logprobs, and none can carry a policy step. So a sequence finds its
+generations again by its ids: wherever what stands before a position is a recorded prompt, and what follows is that
+prompt's output, that part of the sequence was sampled (`Ledger.attribute`).
+
+The memory is bounded in bytes, the oldest generation is forgotten first. A `LedgerFile` keeps the same on disk, so that
+queued groups keep their versions over a restart; it is read once at the start and written behind.
 """
 
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
-from hashlib import blake2b
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from tinker_atropos.trainer.rollouts import Bools, Floats, Ints, Rollout
+from tinker_atropos.trainer.ledger_file import Generation, LedgerFile
+from tinker_atropos.trainer.rollouts import Bools, Floats, Ints, TokenSequence
 
-DEFAULT_CAPACITY = 65_536
-"""Records kept: some hundred batches of rollouts."""
+DEFAULT_CAPACITY_BYTES = 256 * 2**20
+"""Room for some 60,000 outputs of 512 tokens."""
 
-SAME_KEY = 8
-"""Records kept of one (prompt, output): short outputs repeat, also across policy steps."""
-
-UNKNOWN_STEP = -1
+ID = np.dtype(np.int32)
+Shaping = Literal["temperature", "top_p", "top_k"]
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """One generation: its logprobs under the distribution it was sampled from, and under which policy."""
+    """One generation: its logprobs, under which policy, and how it was sampled."""
 
     logprobs_T: Floats
     policy_step: int
@@ -35,46 +40,133 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """A rollout's logprobs and policy steps per position: NaN and UNKNOWN_STEP where nothing is known."""
+    """A sequence with what the ledger knows of it.
 
-    logprobs_T: Floats
-    policy_step_T: Ints
+    `sequence.generated_T` is narrowed to what the policy sampled. `missing_T` are generated positions without a
+    logprob: a span of which neither ledger nor environment know anything. `generations` are the records found.
+    """
+
+    sequence: TokenSequence
+    missing_T: Bools
+    generations: tuple[Generation, ...]
+
+
+class _Part(NamedTuple):
+    """`length` tokens from `start` were sampled: they are the first of the generation's output."""
+
+    start: int
+    length: int
+    generation: Generation
 
 
 class Ledger:
-    """Bounded memory of generations, the oldest forgotten first."""
+    """Bounded memory of generations. `folder` None keeps nothing on disk."""
 
-    def __init__(self, capacity: int = DEFAULT_CAPACITY) -> None:
-        self._capacity = capacity
-        self._records: OrderedDict[bytes, tuple[Sampled, ...]] = OrderedDict()
+    def __init__(self, folder: Path | None = None, capacity_bytes: int = DEFAULT_CAPACITY_BYTES) -> None:
+        self._capacity_bytes = capacity_bytes
+        self._bytes = 0
+        self._in_order: deque[Generation] = deque()
+        self._by_prompt: dict[int, list[Generation]] = {}
+        self._file = LedgerFile(folder) if folder else None
+        for generation in self._file.load() if self._file else ():
+            self._remember(generation)
 
     def __len__(self) -> int:
-        return len(self._records)
+        return len(self._in_order)
+
+    def close(self) -> None:
+        """Write what is not on disk yet."""
+        if self._file:
+            self._file.close()
 
     def record(self, prompt_T: Ints, output_T: Ints, sampled: Sampled) -> None:
-        key = _key(prompt_T, output_T)
-        self._records[key] = (sampled, *self._records.pop(key, ()))[:SAME_KEY]
-        while len(self._records) > self._capacity:
-            self._records.popitem(last=False)
+        """Note one generation of at least one token."""
+        generation = Generation(
+            number=self._in_order[-1].number + 1 if self._in_order else 0,
+            prompt_key=int(prefix_keys(prompt_T)[-1]),
+            output=output_T.astype(ID).tobytes(),
+            logprobs=sampled.logprobs_T.astype(np.float32).tobytes(),
+            policy_step=sampled.policy_step,
+            temperature=sampled.temperature,
+            top_p=sampled.top_p,
+            top_k=sampled.top_k,
+        )
+        self._remember(generation)
+        if self._file:
+            self._file.append(generation, self._in_order[0].number)
 
-    def find(self, prompt_T: Ints, output_T: Ints, reported_T: Floats) -> Sampled | None:
-        """The generation of these ids: the one whose logprobs are nearest to the reported ones, else the newest."""
-        candidates = self._records.get(_key(prompt_T, output_T), ())
-        if len(candidates) > 1 and not np.isnan(reported_T).any():
-            return min(candidates, key=lambda sampled: float(np.abs(sampled.logprobs_T - reported_T).max()))
-        return candidates[0] if candidates else None
+    def attribute(self, sequence: TokenSequence) -> Attribution:
+        """Find the generations within each generated span. Tokens of a span are, in this order of trust:
 
-    def attribute(self, rollout: Rollout) -> Attribution:
-        """Look up every generated span of a rollout; logprobs that the environment sent itself are kept."""
-        logprobs_T = rollout.logprobs_T.copy()
-        policy_step_T = np.full(len(rollout.tokens_T), UNKNOWN_STEP, np.int64)
-        for start, end in generated_spans(rollout.generated_T):
-            reported_T = logprobs_T[start:end]
-            sampled = self.find(rollout.tokens_T[:start], rollout.tokens_T[start:end], reported_T)
-            if sampled is not None:
-                policy_step_T[start:end] = sampled.policy_step
-                logprobs_T[start:end] = np.where(np.isnan(reported_T), sampled.logprobs_T, reported_T)
-        return Attribution(logprobs_T, policy_step_T)
+        * sampled, where the ledger says so: they take its logprob and policy step. The rest of such a span was not
+          sampled (a template's tokens, a doubled EOS) and is not trained;
+        * sampled, where the environment sent logprobs: the policy step stays unknown. A gap in them was not sampled;
+        * missing, all of them, when nobody knows a logprob.
+        """
+        generated_T, missing_T = sequence.generated_T.copy(), np.zeros(len(sequence.tokens_T), bool)
+        logprobs_T, policy_step_T = sequence.logprobs_T.copy(), sequence.policy_step_T.copy()
+        parts = list(self._sampled_parts(sequence))
+        sampled_T = np.zeros(len(sequence.tokens_T), bool)
+        for start, length, generation in parts:
+            here = slice(start, start + length)
+            sampled_T[here] = True
+            logprobs_T[here] = np.frombuffer(generation.logprobs, np.float32)[:length]
+            policy_step_T[here] = generation.policy_step
+        for start, end in generated_spans(sequence.generated_T):
+            known_T = sampled_T[start:end] if sampled_T[start:end].any() else ~np.isnan(logprobs_T[start:end])
+            if known_T.any():
+                generated_T[start:end] = known_T
+            else:
+                missing_T[start:end] = True
+        attributed = replace(sequence, generated_T=generated_T, logprobs_T=logprobs_T, policy_step_T=policy_step_T)
+        return Attribution(attributed, missing_T, tuple(part.generation for part in parts))
+
+    def _sampled_parts(self, sequence: TokenSequence) -> Iterator[_Part]:
+        keys = prefix_keys(sequence.tokens_T).tolist()
+        ids = sequence.tokens_T.astype(ID).tobytes()
+        for start, end in generated_spans(sequence.generated_T):
+            position = start
+            while position < end:
+                rest = ids[position * ID.itemsize : end * ID.itemsize]
+                part = self._find(keys[position], rest, position, sequence.logprobs_T)
+                if part:
+                    yield part
+                position = part.start + part.length if part else position + 1
+
+    def _find(self, prompt_key: int, rest: bytes, position: int, reported_T: Floats) -> _Part | None:
+        """The generation that explains most of `rest`: its output is a beginning of it, or goes on beyond it.
+
+        Outputs repeat, also across policy steps: among equals the one whose logprobs are nearest to the reported ones,
+        else the newest.
+        """
+        candidates = [
+            generation
+            for generation in self._by_prompt.get(prompt_key, ())
+            if rest.startswith(generation.output) or generation.output.startswith(rest)
+        ]
+        if not candidates:
+            return None
+        longest = max(min(len(generation.output), len(rest)) for generation in candidates)
+        equals = [generation for generation in candidates if min(len(generation.output), len(rest)) == longest]
+        length = longest // ID.itemsize
+        reported = reported_T[position : position + length]
+        if len(equals) == 1 or np.isnan(reported).any():
+            return _Part(position, length, equals[-1])
+        return _Part(position, length, min(reversed(equals), key=lambda one: _distance(one, reported)))
+
+    def _remember(self, generation: Generation) -> None:
+        self._in_order.append(generation)
+        self._by_prompt.setdefault(generation.prompt_key, []).append(generation)
+        self._bytes += generation.size
+        while self._bytes > self._capacity_bytes and len(self._in_order) > 1:
+            self._forget(self._in_order.popleft())
+
+    def _forget(self, generation: Generation) -> None:
+        self._bytes -= generation.size
+        of_prompt = self._by_prompt[generation.prompt_key]
+        of_prompt.remove(generation)
+        if not of_prompt:
+            del self._by_prompt[generation.prompt_key]
 
 
 def generated_spans(generated_T: Bools) -> Iterator[tuple[int, int]]:
@@ -84,8 +176,19 @@ def generated_spans(generated_T: Bools) -> Iterator[tuple[int, int]]:
     return zip(edges[::2], edges[1::2], strict=True)
 
 
-def _key(prompt_T: Ints, output_T: Ints) -> bytes:
-    digest = blake2b(np.ascontiguousarray(prompt_T, np.int64).tobytes(), digest_size=16)
-    digest.update(b"|")
-    digest.update(np.ascontiguousarray(output_T, np.int64).tobytes())
-    return digest.digest()
+def prefix_keys(tokens_T: Ints) -> Ints:
+    """A 64-bit key of each prefix, [T+1]: the wrapping sum of (position, token), mixed.
+
+    The mixing is splitmix64's (Steele, Lea, Flood 2014): two of 100,000 prompts share a key once in 4 billion ledgers.
+    """
+    mixed_T: npt.NDArray[np.uint64] = tokens_T.astype(np.uint64)
+    mixed_T = mixed_T + (np.arange(1, len(tokens_T) + 1, dtype=np.uint64) << np.uint64(32))
+    mixed_T = (mixed_T ^ (mixed_T >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed_T = (mixed_T ^ (mixed_T >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed_T ^= mixed_T >> np.uint64(31)
+    return np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed_T, dtype=np.uint64)]).view(np.int64)
+
+
+def _distance(generation: Generation, reported_T: Floats) -> float:
+    logprobs_T = np.frombuffer(generation.logprobs, np.float32)[: len(reported_T)]
+    return float(np.abs(logprobs_T - reported_T).max())

@@ -1,0 +1,128 @@
+"""The ledger on disk: SQLite, written behind by a thread, so that neither sampling nor training waits for a disk.
+
+WAL with synchronous=NORMAL: a killed process loses what its thread had not written (milliseconds), a killed machine
+what was not yet flushed, and neither ever spoils the file. Losing a record costs one forward pass; waiting for a flush
+after every sample would cost each of them milliseconds.
+"""
+
+import contextlib
+import logging
+import queue
+import sqlite3
+import threading
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME = "ledger.sqlite"
+CLOSE_SECONDS = 5.0
+OVERHEAD_BYTES = 300
+"""What a record costs beside its arrays, in memory."""
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS generations (
+  number INTEGER PRIMARY KEY, prompt_key INTEGER, output BLOB, logprobs BLOB,
+  policy_step INTEGER, temperature REAL, top_p REAL, top_k INTEGER
+)"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Generation:
+    """One record. `output` are int32 token ids and `logprobs` float32, as many; `number` rises with each record."""
+
+    number: int
+    prompt_key: int
+    output: bytes
+    logprobs: bytes
+    policy_step: int
+    temperature: float
+    top_p: float
+    top_k: int
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.output) + len(self.logprobs) + OVERHEAD_BYTES
+
+
+class _Change(NamedTuple):
+    """A new record, and the oldest number that is still kept."""
+
+    generation: Generation
+    oldest: int
+
+
+class LedgerFile:
+    """The file in `folder`. One that cannot be read begins anew; one that cannot be written is given up, with a log."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._path = folder / FILE_NAME
+        self._changes: queue.SimpleQueue[_Change | None] = queue.SimpleQueue()
+        self._writer = threading.Thread(target=self._write, daemon=True, name="ledger-file")
+
+    def load(self) -> list[Generation]:
+        """What the file holds, oldest first. Writing starts with it."""
+        try:
+            generations = self._read()
+        except sqlite3.DatabaseError as error:
+            logger.warning("the ledger %s cannot be read and begins anew: %s", self._path, error)
+            for leftover in self._path.parent.glob(f"{FILE_NAME}*"):
+                leftover.unlink()
+            generations = []
+        self._writer.start()
+        return generations
+
+    def append(self, generation: Generation, oldest: int) -> None:
+        """Write a record soon, and delete those below `oldest`."""
+        if self._writer.is_alive():
+            self._changes.put(_Change(generation, oldest))
+
+    def close(self) -> None:
+        """Write what waits, within CLOSE_SECONDS."""
+        self._changes.put(None)
+        self._writer.join(CLOSE_SECONDS)
+
+    def _read(self) -> list[Generation]:
+        with self._connected() as connection:
+            rows = connection.execute("SELECT * FROM generations ORDER BY number").fetchall()
+        return [Generation(*row) for row in rows]
+
+    def _write(self) -> None:
+        try:
+            with self._connected() as connection:
+                while changes := self._next_changes():
+                    with connection:
+                        rows = [astuple(change.generation) for change in changes]
+                        connection.executemany("INSERT INTO generations VALUES (?,?,?,?,?,?,?,?)", rows)
+                        connection.execute("DELETE FROM generations WHERE number < ?", (changes[-1].oldest,))
+        except sqlite3.Error as error:
+            logger.warning("the ledger %s is not written any more (a restart will recompute): %s", self._path, error)
+
+    def _next_changes(self) -> list[_Change]:
+        """All that wait, at least one; none at the end."""
+        changes: list[_Change] = []
+        change = self._changes.get()
+        while change is not None:
+            changes.append(change)
+            try:
+                change = self._changes.get_nowait()
+            except queue.Empty:
+                return changes
+        if changes:
+            self._changes.put(None)  # the end comes after these
+        return changes
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        connection = sqlite3.connect(self._path, timeout=CLOSE_SECONDS)
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=NORMAL")
+            connection.execute(_SCHEMA)
+            yield connection
+        finally:
+            connection.close()
