@@ -1,0 +1,82 @@
+"""Whether the backend's logprobs are of the distribution that was sampled from: measured, once per way of shaping it.
+
+An importance ratio p/q needs the q that drew the token. A backend that samples with a temperature, top_p or top_k and
+answers the logprobs of the unshaped distribution gives a wrong q, and nothing in its answer says which it is.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from tinker_atropos.trainer.ledger import Shaping
+from tinker_atropos.trainer.ledger_file import Generation
+from tinker_atropos.trainer.policy import Sampler, SampleRefusedError, SamplingSettings
+from tinker_atropos.trainer.rollouts import Ints
+
+logger = logging.getLogger(__name__)
+
+PROBE_TOKENS = 16
+TOLERANCE = 1e-3
+"""In logprob, summed over the probe's tokens: float32 sums agree far better, a shaped distribution differs far more."""
+
+PROBES: Mapping[Shaping, SamplingSettings] = {
+    "temperature": SamplingSettings(max_tokens=PROBE_TOKENS, temperature=0.5, stop=(), seed=0),
+    "top_p": SamplingSettings(max_tokens=PROBE_TOKENS, top_p=1e-6, stop=(), seed=0),
+    "top_k": SamplingSettings(max_tokens=PROBE_TOKENS, top_k=1, stop=(), seed=0),
+}
+"""With top_p near 0 and with top_k 1 only the likeliest token is left: its logprob is 0 under what was sampled from."""
+
+
+def shapings(generation: Generation) -> frozenset[Shaping]:
+    """How the distribution was changed before this was drawn from it."""
+    applied: dict[Shaping, bool] = {
+        "temperature": generation.temperature != 1,
+        "top_p": generation.top_p < 1,
+        "top_k": generation.top_k > 0,
+    }
+    return frozenset(shaping for shaping, is_applied in applied.items() if is_applied)
+
+
+class SamplingProbe:
+    """Asks the sampler, and remembers the answer for the process's life: it is a property of the backend."""
+
+    def __init__(self) -> None:
+        self._answers: dict[Shaping, bool] = {}
+        self._asking = asyncio.Lock()
+
+    async def trainable(self, generations: Iterable[Generation], sampler: Sampler, prompt_T: Ints) -> bool:
+        """Whether the logprobs of these generations are of the distributions that they were drawn from.
+
+        Greedy sampling (temperature 0) has no distribution. `prompt_T` is any prompt to probe with.
+        """
+        found = list(generations)
+        if any(generation.temperature == 0 for generation in found):
+            return False
+        applied = frozenset[Shaping]().union(*(shapings(generation) for generation in found))
+        return all([await self._answer(shaping, sampler, prompt_T) for shaping in sorted(applied)])
+
+    async def _answer(self, shaping: Shaping, sampler: Sampler, prompt_T: Ints) -> bool:
+        async with self._asking:
+            if shaping not in self._answers:
+                self._answers[shaping] = await _measure(PROBES[shaping], sampler, prompt_T)
+                which = "shaped" if self._answers[shaping] else "unshaped"
+                logger.info("the backend's logprobs of samples with %s are of the %s distribution", shaping, which)
+        return self._answers[shaping]
+
+
+async def _measure(settings: SamplingSettings, sampler: Sampler, prompt_T: Ints) -> bool:
+    """Sample with the settings, and compare with a forward pass over the same tokens.
+
+    Logprobs that agree with the unshaped ones are unshaped; a refusal counts as that, too.
+    """
+    try:
+        (sample,) = await sampler.sample(prompt_T, 1, settings)
+        unshaped_T = await sampler.logprobs(np.concatenate([prompt_T, sample.tokens_T]))
+    except SampleRefusedError:
+        return False
+    answered = float(sample.logprobs_T.sum())
+    differs = abs(answered - float(unshaped_T[len(prompt_T) :].sum())) > TOLERANCE
+    only_one_token = settings.temperature == 1
+    return differs and (not only_one_token or abs(answered) <= TOLERANCE)
