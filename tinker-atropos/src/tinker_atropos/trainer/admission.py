@@ -1,0 +1,105 @@
+"""Whether a group can be trained on, and how it was sampled. A group is admitted whole or not at all."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import numpy as np
+
+from tinker_atropos import wire
+from tinker_atropos.config import TinkerSection
+from tinker_atropos.trainer.ledger import Attribution, Ledger
+from tinker_atropos.trainer.policy import CurrentPolicy, Policy, SampleRefusedError
+from tinker_atropos.trainer.probing import SamplingProbe
+from tinker_atropos.trainer.rollouts import UNKNOWN_STEP, Group, TokenSequence
+
+DropReason = Literal["stale", "no_logprobs", "untrainable_sampling", "too_long"]
+DROP_REASONS: tuple[DropReason, ...] = get_args(DropReason)
+
+PROBE_PROMPT_TOKENS = 32
+
+
+class UnusableError(Exception):
+    """One group cannot be trained on; the message says why."""
+
+    def __init__(self, reason: DropReason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A group as it is trained; `recomputed` of its sequences took their logprobs from a forward pass."""
+
+    group: Group
+    recomputed: int
+
+
+class Admission:
+    """Looks at groups, one by one."""
+
+    def __init__(self, ledger: Ledger, policy: CurrentPolicy, config: TinkerSection) -> None:
+        self._ledger = ledger
+        self._policy = policy
+        self._config = config
+        self._probe = SamplingProbe()
+
+    async def admit(self, sent: wire.Group, step: int) -> Admitted:
+        """The group for step `step`. Raises UnusableError."""
+        policy = self._policy.latest
+        assert policy is not None, "there is a policy before there is a batch"
+        _check_length(sent, self._config.max_token_trainer_length)
+        group = Group.from_wire(sent)
+        attributions = [self._ledger.attribute(sequence) for sequence in group.sequences_S]
+        for attribution in attributions:
+            await self._check_sampling(attribution, policy)
+        missing = [attribution for attribution in attributions if attribution.missing_T.any()]
+        if missing and self._config.missing_logprobs == "refuse":
+            raise UnusableError(
+                "no_logprobs", "nobody knows the logprobs of its tokens, and tinker.missing_logprobs is 'refuse'"
+            )
+        sequences_S = tuple([await _with_logprobs(attribution, policy) for attribution in attributions])
+        _check_staleness(sequences_S, step, self._config.max_staleness)
+        return Admitted(replace(group, sequences_S=sequences_S), len(missing))
+
+    async def _check_sampling(self, attribution: Attribution, policy: Policy) -> None:
+        prompt_T = attribution.sequence.tokens_T[:PROBE_PROMPT_TOKENS]
+        if not await self._probe.trainable(attribution.generations, policy.sampler, prompt_T):
+            raise UnusableError(
+                "untrainable_sampling",
+                "it was sampled with temperature, top_p or top_k, and the backend's logprobs are not of that "
+                "distribution; let the environment sample with temperature 1, top_p 1 and no top_k",
+            )
+
+
+async def _with_logprobs(attribution: Attribution, policy: Policy) -> TokenSequence:
+    """The current policy's logprobs stand for the missing ones, as if it had sampled those tokens."""
+    sequence, missing_T = attribution.sequence, attribution.missing_T
+    if not missing_T.any():
+        return sequence
+    try:
+        logprobs_T = await policy.sampler.logprobs(sequence.tokens_T)
+    except SampleRefusedError as error:
+        raise UnusableError("no_logprobs", f"its logprobs cannot be recomputed: {error}") from error
+    return replace(
+        sequence,
+        logprobs_T=np.where(missing_T, logprobs_T, sequence.logprobs_T),
+        policy_step_T=np.where(missing_T, policy.step, sequence.policy_step_T),
+    )
+
+
+def _check_length(sent: wire.Group, limit: int) -> None:
+    longest = max(len(tokens) for tokens in sent.tokens)
+    if longest > limit:
+        raise UnusableError("too_long", f"it has {longest} tokens, tinker.max_token_trainer_length is {limit}")
+
+
+def _check_staleness(sequences_S: Sequence[TokenSequence], step: int, max_staleness: int) -> None:
+    """Of unknown steps nothing is said here: they are counted among the metrics."""
+    steps = np.concatenate([sequence.policy_step_T[sequence.generated_T] for sequence in sequences_S])
+    known = steps[steps != UNKNOWN_STEP]
+    if len(known) and step - known.min() > max_staleness:
+        raise UnusableError(
+            "stale",
+            f"it was sampled {step - known.min()} policy steps ago, tinker.max_staleness is {max_staleness}",
+        )
