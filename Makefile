@@ -26,6 +26,7 @@ $(VENV)/runtime: operator/pyproject.toml tinker-atropos/pyproject.toml tinker-at
 
 $(VENV)/dev: $(VENV)/runtime pyproject.toml
 	@$(BIN)/python -m pip install --quiet --group dev
+	@$(BIN)/python -m pip install --quiet --no-deps tinker-cookbook==0.6.1
 	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib || true
 	@touch $@
 
