@@ -60,7 +60,7 @@ async def test_an_environment_that_drops_logprobs_is_trained_from_the_ledger(hal
         await half.reached(trainer, 2)
         points = (await half.client.get(f"{trainer.ops_url}/history")).json()["points"]
         assert await trainer.exit_code() == 0, trainer.log
-    assert all(point["batch/no_logprobs"] == 0 and point["batch/trained_rollouts"] == 8 for point in points)
+    assert all(point["batch/dropped_no_logprobs"] == 0 and point["batch/trained_rollouts"] == 8 for point in points)
 
 
 async def test_a_batch_of_equal_scores_counts_as_a_step(half, scripted_environment) -> None:

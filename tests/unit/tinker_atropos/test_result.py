@@ -1,6 +1,7 @@
 """The termination message: its wire form, its bound, and writing it where a rename is not possible."""
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ FULL = Result(
     training_run_id="run-1",
     state_path="tinker://run-1/weights/000025",
     sampler_path="tinker://run-1/sampler_weights/000025",
+    expires_at=datetime(2026, 12, 24, 18, tzinfo=UTC),
     metrics={"rewardMean": 0.123456, "loss": -0.5},
     error=ResultError("backend", "the backend did not answer for 300 s"),
 )
@@ -31,6 +33,7 @@ def test_the_wire_form_is_the_contracts() -> None:
         "trainingRunId": "run-1",
         "statePath": "tinker://run-1/weights/000025",
         "samplerPath": "tinker://run-1/sampler_weights/000025",
+        "checkpoint": {"expiresAt": "2026-12-24T18:00:00Z"},
         "metrics": {"rewardMean": 0.1235, "loss": -0.5},
         "error": {"class": "backend", "message": "the backend did not answer for 300 s"},
     }
@@ -47,6 +50,7 @@ def test_the_bound_holds_and_paths_survive(message: str, metrics: dict[str, floa
         total_steps=1,
         state_path=FULL.state_path,
         sampler_path=FULL.sampler_path,
+        expires_at=FULL.expires_at,
         metrics=metrics,
         error=ResultError("internal", message),
     )

@@ -54,6 +54,15 @@ class BackendError(RunError):
     exit_code = ExitCode.BACKEND_UNREACHABLE
 
 
+class BackendLostError(BackendError):
+    """The session with the backend is of no use any more; training can be opened again from its last checkpoint.
+
+    `training_run_id` names the session's training run, once there is one.
+    """
+
+    training_run_id: str | None = None
+
+
 class EnvironmentLostError(RunError):
     """The environment failed, left early or fell silent."""
 

@@ -7,6 +7,7 @@ killed leaves its last state path behind.
 import os
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import orjson
@@ -19,6 +20,11 @@ SCHEMA = 1
 Outcome = Literal["running", "succeeded", "stopped", "failed"]
 
 
+def timestamp(moment: datetime | None) -> str | None:
+    """A moment as the contract writes it: UTC, in whole seconds."""
+    return None if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 @dataclass(frozen=True, slots=True)
 class ResultError:
     error_class: ErrorClass
@@ -27,7 +33,10 @@ class ResultError:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a run has reached. Metrics are rounded to 4 significant digits."""
+    """What a run has reached. Metrics are rounded to 4 significant digits.
+
+    `expires_at`: when the backend may delete the state at `state_path`; None when it never may, or nobody knows.
+    """
 
     attempt: int
     total_steps: int
@@ -36,6 +45,7 @@ class Result:
     training_run_id: str | None = None
     state_path: str | None = None
     sampler_path: str | None = None
+    expires_at: datetime | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     error: ResultError | None = None
 
@@ -66,6 +76,7 @@ class Result:
             "trainingRunId": self.training_run_id,
             "statePath": self.state_path,
             "samplerPath": self.sampler_path,
+            "checkpoint": {"expiresAt": timestamp(self.expires_at)},
             "metrics": {name: float(f"{value:.4g}") for name, value in self.metrics.items()},
         }
         if self.error is not None:

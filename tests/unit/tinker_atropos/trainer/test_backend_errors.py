@@ -3,8 +3,8 @@ import pytest
 import tinker
 from tinker.types import RequestErrorCategory
 
-from tinker_atropos.errors import BackendError, BillingError, ConfigError, CredentialsError
-from tinker_atropos.trainer.backend_errors import refused, translate
+from tinker_atropos.errors import BackendError, BackendLostError, BillingError, ConfigError, CredentialsError
+from tinker_atropos.trainer.backend_errors import gone, refused, translate
 
 
 def status_error(status: int, detail: str = "no such model") -> tinker.APIStatusError:
@@ -29,25 +29,36 @@ USER, SERVER = RequestErrorCategory.User, RequestErrorCategory.Server
         (status_error(402), False, BillingError),
         (status_error(404), True, ConfigError),
         (status_error(422), True, ConfigError),
-        (status_error(404), False, BackendError),  # a model that was known: the backend lost its state
+        (status_error(404), False, BackendLostError),  # a model that was known: the backend lost its state
         (failed(USER), True, ConfigError),
-        (failed(USER), False, BackendError),
+        (failed(USER), False, BackendLostError),
         (failed(SERVER), True, BackendError),
+        (failed(SERVER), False, BackendLostError),
         (status_error(410), True, BackendError),
-        (status_error(500), False, BackendError),
+        (status_error(410), False, BackendLostError),
+        (status_error(429), False, BackendLostError),
+        (status_error(500), False, BackendLostError),
         (TimeoutError(), True, BackendError),
-        (tinker.APIConnectionError(request=httpx.Request("GET", "http://backend")), False, BackendError),
-        (ValueError("unexpected"), False, BackendError),
+        (TimeoutError(), False, BackendError),  # it may still be at work: opening again would not be faster
+        (tinker.APIConnectionError(request=httpx.Request("GET", "http://backend")), False, BackendLostError),
+        (tinker.TinkerError("the poll loop failed"), False, BackendLostError),
+        (ValueError("unexpected"), False, BackendLostError),
     ],
 )
 def test_who_must_act(error: Exception, opening, expected) -> None:
     assert type(translate(error, "creating a training run", 300, opening=opening)) is expected
 
 
-def test_a_poisoned_client_is_judged_by_the_request_that_failed() -> None:
-    poisoned = RuntimeError("A previous request failed; this TrainingClient is poisoned")
-    poisoned.__cause__ = status_error(401)
-    assert type(translate(poisoned, "optim_step", 300)) is CredentialsError
+@pytest.mark.parametrize(
+    "outer",
+    [
+        RuntimeError("A previous request failed; this TrainingClient is poisoned"),
+        ValueError("Error retrieving result: … with status 401"),
+    ],
+)
+def test_the_sdks_own_errors_are_judged_by_the_answer_behind_them(outer: Exception) -> None:
+    outer.__cause__ = status_error(401)
+    assert type(translate(outer, "optim_step", 300)) is CredentialsError
 
 
 @pytest.mark.parametrize(
@@ -69,3 +80,10 @@ def test_the_message_says_what_was_being_done_and_the_backends_own_words(error: 
 )  # fmt: skip
 def test_what_is_the_requests_own_fault(error: Exception, expected) -> None:
     assert refused(error) is expected
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"), [(status_error(404), True), (status_error(410), True), (status_error(422), False)]
+)
+def test_what_the_backend_does_not_have(error: Exception, expected) -> None:
+    assert gone(error) is expected

@@ -48,7 +48,9 @@ def test_a_step_changes_pace_and_metrics() -> None:
     status = RunStatus(total_steps=4)
     status.step_trained(1, 2.0, {"train/loss": -0.5, "logprobs/gap": 1e-6, "staleness/mean": 0.5})
     status.step_trained(2, 4.0, {"reward/mean": 0.5})
-    wire = status.to_wire({"state": "disabled"})
+    books = {"trained": {"rollouts": 8, "tokens": 40}}
+    wire = status.to_wire({"state": "disabled"}, "Waiting.", books)
+    assert (wire["waiting"], wire["books"], wire["warnings"]) == ("Waiting.", books, [])
     assert wire["step"] == 2
     assert wire["totalSteps"] == 4
     assert wire["secondsPerStep"] == 2.4

@@ -4,7 +4,7 @@ from typing import Never
 import pytest
 
 from tinker_atropos.errors import InternalError
-from tinker_atropos.trainer.stopping import StopRequest, beside, forever, unless_stopped
+from tinker_atropos.trainer.stopping import StopRequest, beside, cancelled, forever, unless_stopped
 
 
 async def fail() -> Never:
@@ -26,6 +26,30 @@ async def test_the_first_stop_counts() -> None:
     stop.ask()
     assert stop.asked
     assert stop.cause is first
+
+
+async def test_a_stop_from_outside_hurries_an_end_that_an_error_began() -> None:
+    stop = StopRequest()
+    stop.ask(InternalError("first"))
+    assert stop.left(10) is None
+    stop.ask()
+    assert stop.cause is not None
+    assert 9 < (stop.left(10) or 0) <= 10
+    assert stop.left(0) == 0
+
+
+async def test_work_has_its_time_until_somebody_hurries() -> None:
+    stop = StopRequest()
+    work = asyncio.ensure_future(answer())
+    assert await stop.ends(work, 0)
+    endless = asyncio.ensure_future(forever())
+    waiting = asyncio.ensure_future(stop.ends(endless, 0.05))
+    await asyncio.sleep(0)
+    stop.ask()
+    assert not await asyncio.wait_for(waiting, 10)
+    assert not endless.done()
+    await cancelled(endless)
+    assert endless.cancelled()
 
 
 async def test_work_that_ends_first_has_its_result() -> None:

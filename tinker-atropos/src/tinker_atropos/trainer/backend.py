@@ -7,33 +7,29 @@ around every future, and a look at `healthz` before the first call.
 import asyncio
 import contextlib
 import functools
-import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import httpx
 import numpy as np
 import tinker
 from tinker import types
 
-from tinker_atropos.errors import BackendError
-from tinker_atropos.trainer.backend_errors import refused, translate
-from tinker_atropos.trainer.checkpoints import Checkpoint
+from tinker_atropos.errors import BackendError, BackendLostError, RunError
+from tinker_atropos.trainer.backend_errors import CheckpointGoneError, gone, refused
 from tinker_atropos.trainer.datums import Datum
 from tinker_atropos.trainer.policy import Sample, Sampler, SampleRefusedError, SamplingSettings
 from tinker_atropos.trainer.rollouts import Floats, Ints
-
-T = TypeVar("T")
+from tinker_atropos.trainer.sdk_calls import answered, submitted
+from tinker_atropos.trainer.stored_checkpoints import StoredCheckpoints
 
 ADAM_BETA1, ADAM_BETA2, ADAM_EPS = 0.9, 0.95, 1e-8
-CHECKPOINT_PAGE = 100
 CLOSE_SECONDS = 3.0
 HEALTH_POLL_SECONDS = 0.2
-
-_KINDS: Mapping[str, Literal["state", "sampler"]] = {"training": "state", "sampler": "sampler"}
+SNAPSHOT = "taking a snapshot to sample from"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,26 +74,28 @@ class Backend:
     def __init__(self, service: tinker.ServiceClient, deadline_seconds: float) -> None:
         self._service = service
         self._deadline = deadline_seconds
+        self.stored = StoredCheckpoints(deadline_seconds)
 
     @classmethod
     async def open(cls, deadline_seconds: float, metadata: Mapping[str, str]) -> "Backend":
         service = tinker.ServiceClient(user_metadata=dict(metadata))
-        backend = cls(service, deadline_seconds)
-        # The SDK waits an hour for a bill to be paid. Its own check answers at once.
-        await backend._opened("opening a session", lambda: _done(service._check_accessible()))  # noqa: SLF001 -- see above
-        return backend
+        await submitted("opening a session", deadline_seconds, lambda: _open_session(service))
+        return cls(service, deadline_seconds)
 
     async def context_length(self, base_model: str) -> int | None:
         """The model's longest sequence in tokens, when the backend says it."""
-        capabilities = await self._opened(
-            "asking for the backend's models", lambda: tinker.RestClient().get_server_capabilities()
+        capabilities = await submitted(
+            "asking for the backend's models",
+            self._deadline,
+            lambda: tinker.RestClient().get_server_capabilities(),
         )
         lengths = {model.model_name: model.max_context_length for model in capabilities.supported_models}
         return lengths.get(base_model)
 
     async def create(self, base_model: str, rank: int, seed: int, metadata: Mapping[str, str]) -> "Training":
-        client = await self._opened(
+        client = await submitted(
             f"creating a training run of {base_model!r}",
+            self._deadline,
             lambda: self._service.create_lora_training_client(
                 base_model, rank=rank, seed=seed, user_metadata=dict(metadata)
             ),
@@ -105,48 +103,47 @@ class Backend:
         return Training(client, self._deadline)
 
     async def load(self, state_path: str, metadata: Mapping[str, str], *, with_optimizer: bool) -> "Training":
+        """Go on from a saved state. Raises CheckpointGoneError when the backend does not have it any more."""
         create: Callable[..., Any] = self._service.create_training_client_from_state
         if with_optimizer:
             create = self._service.create_training_client_from_state_with_optimizer
-        client = await self._opened(f"loading {state_path}", lambda: create(state_path, user_metadata=dict(metadata)))
-        return Training(client, self._deadline)
-
-    async def checkpoints(self) -> list[Checkpoint]:
-        """All checkpoints of this key's owner that carry our metadata, of any run."""
-        rest = tinker.RestClient()
-        found: list[Checkpoint] = []
-        offset = 0
-        while True:
-            listing = functools.partial(rest.list_user_checkpoints, limit=CHECKPOINT_PAGE, offset=offset)
-            page = await self._opened("listing checkpoints", listing)
-            for listed in page.checkpoints:
-                kind = _KINDS.get(listed.checkpoint_type)
-                marked = kind and Checkpoint.from_metadata(listed.tinker_path, kind, listed.user_metadata or {})
-                if marked:
-                    found.append(marked)
-            offset += len(page.checkpoints)
-            if not page.checkpoints or page.cursor is None or offset >= page.cursor.total_count:
-                return found
-
-    async def close(self, status: Literal["success", "errored", "interrupted"]) -> None:
-        """Tell the backend that the session is over; its silence changes nothing."""
-        with contextlib.suppress(Exception):  # a courtesy at the very end: the session expires by itself
-            await asyncio.wait_for(_in_thread(lambda: self._service.close(status).result()), CLOSE_SECONDS)
-
-    async def _opened(self, doing: str, submit: Callable[[], Any]) -> Any:
-        """Submit in a thread (the SDK blocks while it opens a session) and wait, within the deadline."""
+        loading = functools.partial(create, state_path, user_metadata=dict(metadata))
         try:
-            return await asyncio.wait_for(_in_thread(lambda: submit().result()), self._deadline)
-        except Exception as error:  # the SDK's errors have no common base
-            raise translate(error, doing, self._deadline, opening=True) from error
+            return Training(await submitted(f"loading {state_path}", self._deadline, loading), self._deadline)
+        except RunError as error:
+            if error.__cause__ is not None and gone(error.__cause__):
+                raise CheckpointGoneError(str(error)) from error
+            raise
+
+    async def close(self, status: Literal["success", "errored", "interrupted"], seconds: float = CLOSE_SECONDS) -> None:
+        """Tell the backend that the session is over, and end its threads' work; its silence changes nothing."""
+        with contextlib.suppress(Exception):  # a courtesy at the very end: the session expires by itself
+            closing = self._service.close(status)
+            await asyncio.wait_for(asyncio.wrap_future(closing.future()), seconds)
+
+
+def _open_session(service: tinker.ServiceClient) -> "Future[None]":
+    """Open the session now. The SDK waits an hour for a bill to be paid: its own check and we want to know at once."""
+    service._check_accessible()  # noqa: SLF001 -- the one call that does not wait, see above
+    holder = service.holder
+    no_pause = {"billing_exception_max_pause_duration_sec": 0}
+    holder._client_config = holder._client_config.model_copy(update=no_pause)  # noqa: SLF001 -- it has no other setting
+    opened: Future[None] = Future()
+    opened.set_result(None)
+    return opened
 
 
 class Training:
-    """The weights being trained. After one failed call the SDK's client is poisoned: the run must end."""
+    """The weights being trained. After one failed call nobody knows what became of those behind it in the SDK's queue:
+    training has to be opened again from a saved state (BackendLostError), or ends.
+
+    `call` says what the backend is asked for now, and since when (time.monotonic()).
+    """
 
     def __init__(self, client: tinker.TrainingClient, deadline_seconds: float) -> None:
         self._client = client
         self._deadline = deadline_seconds
+        self.call: tuple[str, float] | None = None
 
     @property
     def run_id(self) -> str:
@@ -166,14 +163,20 @@ class Training:
         adam = types.AdamParams(learning_rate=learning_rate, beta1=ADAM_BETA1, beta2=ADAM_BETA2, eps=ADAM_EPS)
         config = dict(loss_config) if loss_config else None
         begun = time.perf_counter()
-        forward_backward = self._client.forward_backward([to_tinker(datum) for datum in datums], loss, config)
-        optim_step = self._client.optim_step(adam)
-        snapshot = self._client.save_weights_and_get_sampling_client()
-        output = await self._wait(forward_backward, "forward_backward")
-        passed = time.perf_counter()
-        await self._wait(optim_step, "optim_step")
-        updated = time.perf_counter()
-        sampler = TinkerSampler(await self._wait(snapshot, "taking a snapshot to sample from"), self._deadline)
+        futures = (
+            self._client.forward_backward([to_tinker(datum) for datum in datums], loss, config),
+            self._client.optim_step(adam),
+            self._client.save_weights_and_get_sampling_client(),
+        )
+        try:
+            output = await self._wait(futures[0], "forward_backward")
+            passed = time.perf_counter()
+            await self._wait(futures[1], "optim_step")
+            updated = time.perf_counter()
+            sampler = self._sampler(await self._wait(futures[2], SNAPSHOT))
+        finally:
+            for future in futures:  # what is not done by now must not go on behind a failed call
+                future.future().cancel()
         return StepOutput(
             logprobs=[np.asarray(row["logprobs"].to_numpy(), np.float64) for row in output.loss_fn_outputs],
             loss_sum=float(output.metrics["loss:sum"]),
@@ -186,32 +189,39 @@ class Training:
         )
 
     async def snapshot(self) -> Sampler:
-        future = self._client.save_weights_and_get_sampling_client()
-        return TinkerSampler(await self._wait(future, "taking a snapshot to sample from"), self._deadline)
+        return self._sampler(await self._wait(self._client.save_weights_and_get_sampling_client(), SNAPSHOT))
 
-    async def save_state(self, name: str, metadata: Mapping[str, str]) -> str:
-        """Save weights and optimizer; returns the path that training can go on from."""
-        saved = await self._wait(self._client.save_state(name, user_metadata=dict(metadata)), f"saving state {name}")
-        return str(saved.path)
+    async def save_state(self, name: str, metadata: Mapping[str, str], ttl_seconds: int | None) -> str:
+        """Save weights and optimizer; returns the path that training can go on from. TTL None: kept for ever."""
+        future = self._client.save_state(name, ttl_seconds=ttl_seconds, user_metadata=dict(metadata))
+        return str((await self._wait(future, f"saving state {name}")).path)
 
     async def save_sampler(self, name: str, metadata: Mapping[str, str]) -> str:
         """Save weights for inference; returns their path."""
         future = self._client.save_weights_for_sampler(name, user_metadata=dict(metadata))
         return str((await self._wait(future, f"saving sampler weights {name}")).path)
 
+    def _sampler(self, client: tinker.SamplingClient) -> Sampler:
+        return TinkerSampler(client, self._deadline, self.run_id)
+
     async def _wait(self, future: Any, doing: str) -> Any:
+        self.call = (doing, time.monotonic())
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(future.future()), self._deadline)
-        except Exception as error:  # the SDK's errors have no common base
-            raise translate(error, doing, self._deadline) from error
+            return await answered(doing, self._deadline, future)
+        except BackendLostError as error:
+            error.training_run_id = self.run_id
+            raise
+        finally:
+            self.call = None
 
 
 class TinkerSampler:
     """A Sampler over one snapshot."""
 
-    def __init__(self, client: tinker.SamplingClient, deadline_seconds: float) -> None:
+    def __init__(self, client: tinker.SamplingClient, deadline_seconds: float, training_run_id: str) -> None:
         self._client = client
         self._deadline = deadline_seconds
+        self._training_run_id = training_run_id
 
     async def sample(self, prompt_T: Ints, n: int, settings: SamplingSettings) -> list[Sample]:
         params = types.SamplingParams(
@@ -222,15 +232,23 @@ class TinkerSampler:
             stop=settings.stop,
             seed=settings.seed,
         )
-        future = self._client.sample(types.ModelInput.from_ints(prompt_T.tolist()), n, params)
-        try:
-            # Cancelling this wait cancels the request at the backend.
-            response = await asyncio.wait_for(asyncio.wrap_future(future.future()), self._deadline)
-        except Exception as error:
-            if refused(error) and getattr(error, "status_code", None) != 404:
-                raise SampleRefusedError(str(error)) from error
-            raise translate(error, "sampling", self._deadline) from error
+        # Cancelling this wait cancels the request at the backend.
+        response = await self._answer("sampling", self._client.sample(_prompt(prompt_T), n, params))
         return [_sample(sequence) for sequence in response.sequences]
+
+    async def logprobs(self, tokens_T: Ints) -> Floats:
+        answer = await self._answer("computing logprobs", self._client.compute_logprobs(_prompt(tokens_T)))
+        return np.array([np.nan if logprob is None else logprob for logprob in answer], np.float64)
+
+    async def _answer(self, doing: str, future: Any) -> Any:
+        try:
+            return await answered(doing, self._deadline, future)
+        except BackendLostError as error:
+            cause = error.__cause__ or error
+            if refused(cause) and not gone(cause):
+                raise SampleRefusedError(str(error)) from error
+            error.training_run_id = self._training_run_id
+            raise
 
 
 def to_tinker(datum: Datum) -> types.Datum:
@@ -244,28 +262,11 @@ def to_tinker(datum: Datum) -> types.Datum:
     )
 
 
+def _prompt(tokens_T: Ints) -> types.ModelInput:
+    return types.ModelInput.from_ints(tokens_T.tolist())
+
+
 def _sample(sequence: types.SampledSequence) -> Sample:
     tokens_T = np.asarray(sequence.tokens, np.int64)
     logprobs_T = np.asarray(sequence.logprobs, np.float64)
     return Sample(tokens_T, logprobs_T, "length" if sequence.stop_reason == "length" else "stop")
-
-
-def _done(_: object) -> "Future[None]":
-    done: Future[None] = Future()
-    done.set_result(None)
-    return done
-
-
-async def _in_thread(call: Callable[[], T]) -> T:
-    """Run a blocking call in a daemon thread: one that never returns must not keep the process alive."""
-    future: Future[T] = Future()
-    future.set_running_or_notify_cancel()
-
-    def run() -> None:
-        try:
-            future.set_result(call())
-        except BaseException as error:  # noqa: BLE001 -- handed to the waiting coroutine
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True, name="tinker-open").start()
-    return await asyncio.wrap_future(future)

@@ -3,42 +3,73 @@
 import tinker
 from tinker.types import RequestErrorCategory
 
-from tinker_atropos.errors import BackendError, BillingError, ConfigError, CredentialsError, RunError
+from tinker_atropos.errors import (
+    BackendError,
+    BackendLostError,
+    BillingError,
+    ConfigError,
+    CredentialsError,
+    RunError,
+)
 
-_REFUSED = (400, 404, 422)
+_REFUSED = (400, 404, 409, 422)
+_TELLING = (tinker.APIError, tinker.RequestFailedError)
+
+
+class CheckpointGoneError(BackendError):
+    """The backend does not have this checkpoint (any more): its TTL is over, or somebody deleted it."""
 
 
 def translate(error: BaseException, doing: str, deadline_seconds: float, *, opening: bool = False) -> RunError:
     """The RunError that an SDK error means.
 
-    While a run is opened, a refusal is about its configuration; later the same answer (a model that is no longer
-    known, say) means that the backend lost its state, which a new attempt can mend.
+    | the backend                       | while a run is opened | later            |
+    |-----------------------------------|-----------------------|------------------|
+    | 401, 403                          | CredentialsError      | CredentialsError |
+    | 402                               | BillingError          | BillingError     |
+    | 400, 404, 409, 422, a user error  | ConfigError           | BackendLostError |
+    | no answer within the deadline     | BackendError          | BackendError     |
+    | anything else                     | BackendError          | BackendLostError |
+
+    A refusal while a run is opened is about its configuration. Later the same answer (a model that is no longer known,
+    say) means that the backend lost its state. 408, 429, 5xx and lost connections arrive here only after the SDK has
+    tried again for minutes.
     """
     cause = _root(error)
     status = cause.status_code if isinstance(cause, tinker.APIStatusError) else None
     if isinstance(cause, TimeoutError):
         return BackendError(f"{doing}: no answer within tinker.backend_deadline_seconds ({deadline_seconds:g} s)")
-    if status in (401, 403) or type(cause) is tinker.TinkerError:
+    if status in (401, 403) or (opening and type(cause) is tinker.TinkerError):
         return CredentialsError(f"{doing}: the backend does not accept TINKER_API_KEY: {_sentence(cause)}")
     if status == 402:
         return BillingError(f"{doing}: the backend wants payment: {_sentence(cause)}")
-    if opening and refused(cause):
+    if not opening:
+        return BackendLostError(f"{doing}: {_sentence(cause)}")
+    if refused(cause):
         return ConfigError(f"{doing}: the backend refused: {_sentence(cause)}")
     return BackendError(f"{doing}: {_sentence(cause)}")
 
 
 def refused(error: BaseException) -> bool:
     """Whether the backend found the request itself wrong."""
+    error = _root(error)
     if isinstance(error, tinker.RequestFailedError):
         return error.category is RequestErrorCategory.User
     return isinstance(error, tinker.APIStatusError) and error.status_code in _REFUSED
 
 
+def gone(error: BaseException) -> bool:
+    """Whether the backend says that it does not have what was named (any more)."""
+    error = _root(error)
+    return isinstance(error, tinker.APIStatusError) and error.status_code in (404, 410)
+
+
 def _root(error: BaseException) -> BaseException:
-    """The failed request behind a poisoned client's RuntimeError."""
-    while isinstance(error, RuntimeError) and error.__cause__ is not None:
-        error = error.__cause__
-    return error
+    """The answer of the backend behind the SDK's own errors (a poisoned client, a result that cannot be fetched)."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, _TELLING):
+        cause = cause.__cause__
+    return error if cause is None else cause
 
 
 def _sentence(error: BaseException) -> str:

@@ -1,16 +1,21 @@
 """From a prompt's token ids to samples: checked, sampled from the current policy, written into the ledger."""
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
-from tinker_atropos.errors import EnvironmentLostError, RunError
+from tinker_atropos.errors import BackendLostError, EnvironmentLostError, RunError
 from tinker_atropos.trainer.ledger import Ledger, Sampled
-from tinker_atropos.trainer.policy import CurrentPolicy, Sample, SampleRefusedError, SamplingSettings
+from tinker_atropos.trainer.policy import CurrentPolicy, Policy, Sample, SampleRefusedError, SamplingSettings
 from tinker_atropos.trainer.rollouts import Ints
 
 Purpose = Literal["training", "evaluation"]
+
+REOPENING_SECONDS = 600.0
+"""Longest wait of a sample for a backend that was lost."""
 
 
 class UnavailableError(Exception):
@@ -67,9 +72,10 @@ class SamplingTotals:
 class Generator:
     """Samples from the current policy.
 
-    `context_length` is in tokens, prompt and output together; None leaves the check to the backend. `on_failure` is
-    told the error after which the run cannot go on: a lost backend, or `max_context_overflows` too long prompts in a
-    row without a batch between.
+    `context_length` is in tokens, prompt and output together; None leaves the check to the backend.
+
+    `on_failure` is told of a lost backend (the sample waits for the next policy), of one that does not answer, and of
+    `max_context_overflows` too long prompts in a row without a batch between: after the last two the run cannot go on.
     """
 
     def __init__(
@@ -84,6 +90,8 @@ class Generator:
         self._on_failure = on_failure
         self._max_context_overflows = max_context_overflows
         self._overflows_in_row = 0
+        self._in_flight = 0
+        self._asked_at: float | None = None
         self.context_length: int | None = None
         self.closed_because: str | None = None
         self.totals = SamplingTotals()
@@ -119,7 +127,8 @@ class Generator:
             raise UnavailableError(self.unavailable())
         try:
             settings = self._fitted(len(prompt_T), settings)
-            samples = await policy.sampler.sample(prompt_T, n, settings)
+            with self._asking():
+                policy, samples = await self._sample(policy, prompt_T, n, settings)
         except SampleRefusedError:
             self.totals.refused += 1
             raise
@@ -131,6 +140,38 @@ class Generator:
             raise UnavailableError(str(error)) from error
         self._note(prompt_T, samples, policy.step, settings, purpose)
         return Generation(policy.step, samples)
+
+    def seconds_idle(self, now: float) -> float | None:
+        """How long nobody has asked for a sample (`now` of time.monotonic()); None: nobody has ever asked."""
+        if self._in_flight:
+            return 0.0
+        return None if self._asked_at is None else now - self._asked_at
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[None]:
+        self._in_flight += 1
+        try:
+            yield
+        finally:
+            self._in_flight -= 1
+            self._asked_at = time.monotonic()
+
+    async def _sample(
+        self, policy: Policy, prompt_T: Ints, n: int, settings: SamplingSettings
+    ) -> tuple[Policy, list[Sample]]:
+        """The samples and the policy that they are from: the next one, when the backend loses this one meanwhile.
+
+        Opening a lost backend again has its own deadline, after which this process ends.
+        """
+        while True:
+            try:
+                return policy, await policy.sampler.sample(prompt_T, n, settings)
+            except BackendLostError as error:
+                self._on_failure(error)
+                try:
+                    policy = await asyncio.wait_for(self._policy.after(policy), REOPENING_SECONDS)
+                except TimeoutError:
+                    raise UnavailableError(str(error)) from error
 
     def _fitted(self, prompt_length: int, settings: SamplingSettings) -> SamplingSettings:
         """Cut max_tokens to what the context leaves; a prompt that leaves nothing is refused."""

@@ -1,10 +1,13 @@
 """The trainer process: its surroundings, its two ports, its signals and its result."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
 import sys
+import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,27 +16,32 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tinker_atropos.config import RunConfig, load_config
-from tinker_atropos.errors import InternalError, RunError
+from tinker_atropos.errors import ConfigError, InternalError, RunError
 from tinker_atropos.result import Result
 from tinker_atropos.serving import bind, json_response, ops_app, serve
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.result_file import ResultFile
 from tinker_atropos.trainer.stopping import StopRequest
-from tinker_atropos.trainer.wandb_sink import WandbSettings, WandbSink, enabled
+from tinker_atropos.trainer.wandb_sink import WandbSink, wandb_settings
 
 logger = logging.getLogger(__name__)
 
-WANDB_CLOSE_SECONDS = 5.0
+WANDB_CLOSE_SECONDS = 4.0
+"""What is left of the 25 s of a stop when everything else took its time; see ending.py."""
 
 
-async def run_trainer(settings: Settings, config_path: Path) -> None:
-    """Train one attempt of a run. Raises the RunError that ended it; returns when done or stopped in order."""
+async def run_trainer(settings: Settings, config_path: Path, data: Path | None) -> None:
+    """Train one attempt of a run; `data` is the folder of its ledger, None a temporary one.
+
+    Raises the RunError that ended it; returns when done or stopped in order.
+    """
     _prepare_process()
     results = ResultFile(settings.result_file, Result(attempt=settings.attempt, total_steps=0))
     try:
         config = load_config(config_path)
         results.result = replace(results.result, total_steps=config.env.total_steps)
-        await _serve(settings, config, results)
+        with _folder(data) as folder:
+            await _serve(settings, config, results, folder)
     except RunError as error:
         results.write_failure(error)
         raise
@@ -42,6 +50,20 @@ async def run_trainer(settings: Settings, config_path: Path) -> None:
         failure = InternalError(f"{type(error).__name__}: {error}")
         results.write_failure(failure)
         raise failure from error
+
+
+@contextlib.contextmanager
+def _folder(data: Path | None) -> Iterator[Path]:
+    """The data folder; a temporary one goes with the process."""
+    if data is None:
+        with tempfile.TemporaryDirectory(prefix="trainer-", ignore_cleanup_errors=True) as temporary:
+            yield Path(temporary)
+        return
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot make the trainer's folder {data} (--data, RL_DATA_DIR): {error.strerror}") from None
+    yield data
 
 
 def _prepare_process() -> None:
@@ -53,10 +75,11 @@ def _prepare_process() -> None:
     logging.getLogger("tinker_atropos").setLevel(logging.INFO)
 
 
-async def _serve(settings: Settings, config: RunConfig, results: ResultFile) -> None:
+async def _serve(settings: Settings, config: RunConfig, results: ResultFile, folder: Path) -> None:
     """Hold the ports while the attempt runs."""
     # The SDK and the tokenizer take a second to import: after the config is known to be good.
     from tinker_atropos.trainer.inference import InferenceServer, inference_app
+    from tinker_atropos.trainer.opening import Opening
     from tinker_atropos.trainer.prometheus import registry
     from tinker_atropos.trainer.run import Run
     from tinker_atropos.trainer.tokenizer import Tokenizer
@@ -70,38 +93,22 @@ async def _serve(settings: Settings, config: RunConfig, results: ResultFile) -> 
         bind(ops_host, ops_port, "RL_OPS_PORT") as ops_socket,
     ):
         tokenizer = await asyncio.to_thread(Tokenizer, config.env.tokenizer_name)
-        sink = WandbSink(_wandb_settings(settings, config))
-        run = Run(settings, config, results, sink, stop, vocabulary=tokenizer.vocabulary)
+        sink = WandbSink(wandb_settings(settings, config, os.environ), WANDB_CLOSE_SECONDS)
+        run = Run(settings, config, results, sink, stop, tokenizer=tokenizer, ledger_folder=folder)
 
         async def show_history(_request: Request) -> Response:
             return json_response({"points": run.status.history.points})
 
         inference_server = InferenceServer(run.generator, tokenizer, config.env.max_token_length)
-        ops = ops_app(
-            run.unready,
-            lambda: run.status.to_wire(sink.to_wire()),
-            [Route("/history", show_history)],
-            registry(run.status, run.generator.totals),
-        )
+        ops = ops_app(run.unready, run.to_wire, [Route("/history", show_history)], registry(run.figures))
         async with serve(inference_app(inference_server), data_socket), serve(ops, ops_socket):
             await sink.start()
             try:
-                await run.attempt(os.environ.get("TINKER_BASE_URL"), tokenizer.encode("hi"))
+                await run.attempt(Opening(settings, config, os.environ.get("TINKER_BASE_URL"), tokenizer.encode("hi")))
             except RunError as error:
+                results.write_failure(error)
                 await run.fail(error)
                 raise
             finally:
-                await sink.close(WANDB_CLOSE_SECONDS)
-                await run.api.close()
-
-
-def _wandb_settings(settings: Settings, config: RunConfig) -> WandbSettings | None:
-    if not enabled(os.environ):
-        return None
-    return WandbSettings(
-        id=settings.wandb_run_id,
-        project=config.tinker.wandb_project,
-        group=config.tinker.wandb_group,
-        name=config.tinker.wandb_run_name or settings.run_name,
-        config=config.model_dump(mode="json"),
-    )
+                await sink.close(results.result.to_wire())
+                await run.close()

@@ -1,5 +1,6 @@
 """The policy that inference samples from: a frozen snapshot of the weights and the step it was taken after."""
 
+import asyncio
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -58,6 +59,7 @@ class CurrentPolicy:
 
     def __init__(self) -> None:
         self._policy: Policy | None = None
+        self._swapped = asyncio.Event()
 
     @property
     def latest(self) -> Policy | None:
@@ -65,3 +67,11 @@ class CurrentPolicy:
 
     def swap(self, policy: Policy) -> None:
         self._policy = policy
+        self._swapped.set()
+        self._swapped = asyncio.Event()
+
+    async def after(self, policy: Policy) -> Policy:
+        """The newest policy; while that is this one, wait for the next."""
+        while self._policy is None or self._policy is policy:
+            await self._swapped.wait()
+        return self._policy

@@ -1,43 +1,49 @@
 """One attempt at a run, from the first look at the backend to the last word at the trajectory API."""
 
 import asyncio
-import contextlib
 import logging
+import time
 from collections.abc import Coroutine, Mapping
-from typing import Any, Literal, Never
+from pathlib import Path
+from typing import Any, Never
 
 from tinker_atropos.config import RunConfig
-from tinker_atropos.errors import RunError
+from tinker_atropos.errors import (
+    BackendError,
+    BackendLostError,
+    BillingError,
+    CredentialsError,
+    EnvironmentLostError,
+    RunError,
+)
 from tinker_atropos.settings import Settings
+from tinker_atropos.trainer.admission import Admission
 from tinker_atropos.trainer.api_client import ApiClient, Registration
-from tinker_atropos.trainer.checkpoints import checkpoint_metadata, checkpoint_name
+from tinker_atropos.trainer.bookkeeping import Bookkeeping
+from tinker_atropos.trainer.collecting import Collected, Collector
+from tinker_atropos.trainer.datums import Batch
+from tinker_atropos.trainer.ending import Ending
 from tinker_atropos.trainer.generation import Generator
+from tinker_atropos.trainer.keeping import Keeper
 from tinker_atropos.trainer.lease import Lease
 from tinker_atropos.trainer.ledger import Ledger
 from tinker_atropos.trainer.loop import train
-from tinker_atropos.trainer.opening import Opened, open_training
+from tinker_atropos.trainer.opening import Opened, Opening
 from tinker_atropos.trainer.policy import CurrentPolicy, Policy
+from tinker_atropos.trainer.progress import Progress
+from tinker_atropos.trainer.prometheus import Figures
 from tinker_atropos.trainer.relay import Relay
 from tinker_atropos.trainer.result_file import ResultFile
-from tinker_atropos.trainer.rollouts import Group, Ints
+from tinker_atropos.trainer.samples import Row, sample_rows
 from tinker_atropos.trainer.status import Phase, RunStatus, console_line
-from tinker_atropos.trainer.stopping import StopRequest, beside, forever, unless_stopped
+from tinker_atropos.trainer.stopping import StopRequest, beside, cancelled, forever, unless_stopped
+from tinker_atropos.trainer.tokenizer import Tokenizer
 from tinker_atropos.trainer.wandb_sink import WandbSink
 
 logger = logging.getLogger(__name__)
 
-STEP_GRACE_SECONDS = 12.0
-"""How long a step in progress may take to end after a stop was asked: save and farewell fit in 25 s with it."""
-
-SAVE_GRACE_SECONDS = 9.0
-EVALUATION_SECONDS = 1800.0
-"""Longest wait for the environment's final evaluation."""
-
-FAREWELL_SECONDS = 2.0
-ABSENT_SECONDS = 10.0
-"""How long to wait at the end for an environment that never held a lease (one without our runner)."""
-
-STOPPED_REASON = "the run was stopped on request"
+STEP_GRACE_SECONDS = 10.0
+"""How long after a stop from outside a step in progress may take to end; see ending.py for what comes after it."""
 
 
 class Run:
@@ -51,79 +57,109 @@ class Run:
         sink: WandbSink,
         stop: StopRequest,
         *,
-        vocabulary: int,
+        tokenizer: Tokenizer,
+        ledger_folder: Path,
     ) -> None:
-        self._settings = settings
         self._config = config
         self._results = results
         self._sink = sink
         self._stop = stop
-        self._vocabulary = vocabulary
+        self._tokenizer = tokenizer
         self._opened: Opened | None = None
-        self._saved_step = 0
-        self._ledger = Ledger()
+        self._keeper = Keeper(settings, config.tinker)
+        self._progress = Progress(config.env.total_steps)
         self._policy = CurrentPolicy()
-        self._waiting_for: str | None = "the trainer waits for its backend"
+        self._not_ready: str | None = "the trainer waits for its backend"
+        self._lost = _future()
+        self._failure = _future()
+        self._ledger = Ledger(ledger_folder)
         self.api = ApiClient(settings.api_url)
         self.lease = Lease(self.api)
         self.status = RunStatus(total_steps=config.env.total_steps)
-        self.generator = Generator(self._policy, self._ledger, on_failure=self._fail)
+        self.generator = Generator(
+            self._policy, self._ledger, on_failure=self._sampling_failed,
+            max_context_overflows=config.tinker.max_context_overflows,
+        )  # fmt: skip
+        self._collector = Collector(self.api, Admission(self._ledger, self._policy, config.tinker), self.warn)
+        self._bookkeeping = Bookkeeping(self.api, self.lease, self.status, self.generator, config.env)
         self._relay = Relay(self.api, self.status, sink)
-        self._failure: asyncio.Future[Never] = asyncio.get_running_loop().create_future()
+        self.ending = Ending(self.api, self.lease, self._relay, self.status, results, stop, self._progress)
 
     def unready(self) -> str | None:
         """Why the trainer is not ready, or None."""
-        return self._waiting_for
+        return self._not_ready
 
-    async def attempt(self, base_url: str | None, probe_T: Ints) -> None:
+    async def close(self) -> None:
+        await self.api.close()
+        self._ledger.close()
+
+    def to_wire(self) -> dict[str, Any]:
+        """`/status`."""
+        call = self._opened.training.call if self._opened else None
+        waiting = self._not_ready or self._bookkeeping.waiting(call, time.monotonic())
+        return self.status.to_wire(self._sink.to_wire(), waiting, self._bookkeeping.books())
+
+    def figures(self) -> Figures:
+        """What Prometheus scrapes."""
+        return Figures(self.status, self.generator.totals, self._progress, self._bookkeeping.books())
+
+    async def attempt(self, opening: Opening) -> None:
         """Train to the end, or until asked to stop. Raises the RunError that ended it otherwise.
 
-        A lost environment or api ends the loop at a step boundary, a failed sample at once: the backend is gone.
+        A lost environment or api ends the loop at a step boundary; a sample that the backend does not answer ends
+        everything at once.
         """
-        watched = (self.lease.keep(), self._relay.keep(), self.lease.environment_lost())
-        work = self._attempt(base_url, probe_T)
+        watched = (self.lease.keep(), self._relay.keep(), self._bookkeeping.keep(), self.lease.environment_lost())
+        work = self._attempt(opening)
         await beside(work, self._failed(), *(self._stop_when_it_fails(companion) for companion in watched))
 
-    async def _attempt(self, base_url: str | None, probe_T: Ints) -> None:
-        opening = open_training(self._settings, self._config, base_url, probe_T)
-        self._opened = await unless_stopped(opening, self._stop)
+    async def _attempt(self, opening: Opening) -> None:
+        self._opened = await unless_stopped(opening.open(), self._stop)
         if self._opened is not None:
             await self._begin(self._opened)
-            abandoned = await self._train(self._opened)
+            trouble = await self._train_on(opening)
             if self._complete:
-                await self._conclude()
+                await self.ending.conclude(self._opened)
                 return
-            await self._save_what_was_trained(abandoned=abandoned)
-        if self._stop.cause is not None:
-            raise self._stop.cause
-        self._results.write(outcome="stopped", steps_trained=self._saved_step)
-        await self._farewell("done", STOPPED_REASON)
+            await self.ending.save_what_was_trained(self._opened, trouble, self._save_for_ever)
+        await self.ending.over(self._opened)
 
     @property
     def _complete(self) -> bool:
-        """All steps are trained and the final weights are saved."""
-        return self._opened is not None and self._saved_step == self.status.total_steps
+        """All steps are trained, and the weights that the run is for are saved."""
+        return self._progress.saved == self._progress.total and self._results.result.sampler_path is not None
 
     async def _begin(self, opened: Opened) -> None:
         """The first sample came back: serve inference, register, and say so."""
-        self.status.step = self._saved_step = opened.step
+        self._go_on_with(opened)
+        self._not_ready = "the trainer waits for the trajectory API"
+        await unless_stopped(self._register(opened.step), self._stop)
+        self._not_ready = None
+        self.lease.state = "working"
+        self._write_opened(opened)
+        logger.info("ready: training run %s, step %d", opened.training.run_id, opened.step)
+
+    def _go_on_with(self, opened: Opened) -> None:
+        self._lost = _future()
+        self._progress.opened(opened.step)
+        self.status.step = self._progress.counted
         self.status.training_run_id = opened.training.run_id
+        self.status.checkpoint = opened.resumed.to_wire() if opened.resumed else None
         self.generator.context_length = opened.context_length
         self._policy.swap(Policy(opened.step, opened.sampler))
-        self._waiting_for = "the trainer waits for the trajectory API"
-        await unless_stopped(self.api.register(self._registration(opened.step)), self._stop)
-        self._waiting_for = None
-        self.lease.state = "working"
+
+    def _write_opened(self, opened: Opened) -> None:
+        checkpoint = opened.resumed
         self._results.write(
             steps_trained=opened.step,
             training_run_id=opened.training.run_id,
-            state_path=opened.resumed.path if opened.resumed else None,
+            state_path=checkpoint.path if checkpoint else None,
+            expires_at=checkpoint.expires_at if checkpoint else None,
         )
-        logger.info("ready: training run %s, step %d", opened.training.run_id, opened.step)
 
-    def _registration(self, step: int) -> Registration:
+    async def _register(self, step: int) -> None:
         env, tinker = self._config.env, self._config.tinker
-        return Registration(
+        registration = Registration(
             batch_size=env.batch_size,
             max_token_len=tinker.max_token_trainer_length,
             num_steps=env.total_steps,
@@ -133,113 +169,136 @@ class Run:
             wandb_project=tinker.wandb_project or "",
             wandb_group=tinker.wandb_group or "",
             max_staleness=tinker.max_staleness,
-            vocabulary=self._vocabulary,
+            vocabulary=self._tokenizer.vocabulary,
         )
+        await self.api.register(registration)
 
-    async def _train(self, opened: Opened) -> bool:
-        """Run the loop to its end or to the first step boundary after a stop; true when a step was abandoned."""
-        loop = train(
-            self,
-            training=opened.training,
-            policy=self._policy,
-            ledger=self._ledger,
-            config=self._config.tinker,
-            steps=range(opened.step, self.status.total_steps),
-        )
-        training = asyncio.ensure_future(loop)
+    # The loop, as often as the backend is lost.
+
+    async def _train_on(self, opening: Opening) -> str | None:
+        """Train until all is done or a stop comes. Returns why the weights cannot be saved, None when they can."""
+        while True:
+            assert self._opened is not None
+            try:
+                return await self._train(self._opened)
+            except BackendLostError as error:
+                if self._stop.asked:
+                    return f"the backend was lost: {error}"
+                if not await self._open_again(opening, error):
+                    return f"the backend was lost and not yet open again: {error}"
+
+    async def _open_again(self, opening: Opening, error: BackendLostError) -> bool:
+        """Go on from the newest checkpoint, in this process: batches since then are asked for again and replayed."""
+        assert self._opened is not None
+        self._progress.lost(error)
+        logger.warning("the backend was lost after step %d and is opened again: %s", self._progress.weights, error)
+        self._not_ready = "the trainer opens its backend again"
+        await self._opened.backend.close("errored")
+        saved = self._progress.saved
+        opened = await unless_stopped(opening.open_again(), self._stop)
+        if opened is None:
+            return False
+        self._opened = opened
+        if opened.step < saved:  # that checkpoint is gone: the api has to go back behind it, too
+            await unless_stopped(self._register(opened.step), self._stop)
+        self._go_on_with(opened)
+        self._write_opened(opened)
+        self._not_ready = None
+        logger.info("going on after step %d in training run %s", opened.step, opened.training.run_id)
+        return True
+
+    async def _train(self, opened: Opened) -> str | None:
+        training = asyncio.ensure_future(self._train_and_save(opened))
         stopping = asyncio.ensure_future(self._stop.wait())
+        ends: tuple[asyncio.Future[Any], ...] = (training, stopping, self._lost)
         try:
-            await asyncio.wait({training, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if self._stop.asked:
                 self.generator.closed_because = "the trainer is stopping"
-            await asyncio.wait({training}, timeout=self._grace(STEP_GRACE_SECONDS))
-            if training.done():
-                training.result()
-                return False
-            return True
+                if not await self._stop.ends(training, STEP_GRACE_SECONDS):
+                    return "the step in progress did not end in time"
+            elif not training.done():
+                self._lost.result()
+            training.result()
+        except (BackendError, BillingError, CredentialsError):
+            raise
+        except RunError as error:  # the api's or the environment's: the weights are good, and worth saving
+            self._stop.ask(error)
         finally:
-            stopping.cancel()
-            training.cancel()
-            await asyncio.gather(stopping, training, return_exceptions=True)
+            await cancelled(stopping, training)
+        return None
+
+    async def _train_and_save(self, opened: Opened) -> None:
+        steps = range(opened.step, self._progress.total)
+        await train(self, training=opened.training, policy=self._policy, config=self._config.tinker, steps=steps)
+        if self._progress.saved == self._progress.total:
+            sampler_path = await self._keeper.save_sampler(opened.training, self._progress.total)
+            self._results.write(sampler_path=sampler_path)
 
     # What the loop asks of its surroundings.
 
-    async def next_groups(self) -> list[Group] | None:
-        while True:
-            batch = await unless_stopped(self.api.batch(self.status.step), self._stop)
-            if self._stop.asked:
-                return None
-            if batch:
-                return [Group.from_wire(group) for group in batch.groups]
+    async def next_batch(self, step: int) -> Collected | None:
+        with self._bookkeeping.waiting_for_batch():
+            collected = await unless_stopped(self._collector.next_batch(step), self._stop)
+        if collected is not None:
+            self.generator.batch_taken()
+        return collected
 
     def enter(self, phase: Phase) -> None:
         self.status.phase = phase
 
-    async def step_trained(self, step: int, seconds: float, metrics: Mapping[str, float]) -> None:
+    def warn(self, topic: str, sentence: str | None) -> None:
+        self.status.warn(topic, sentence)
+
+    async def step_trained(self, step: int, seconds: float, metrics: Mapping[str, float], batch: Batch) -> None:
+        if not self._progress.trained(step):
+            return  # a replay: it was counted and logged the first time
+        metrics = {**metrics, **self.generator.metrics(), **self._progress.metrics()}
+        self._bookkeeping.trained(batch)
         self.status.step_trained(step, seconds, metrics)
-        self._sink.log(step, metrics)
-        logger.info("%s", console_line(step, self.status.total_steps, metrics))
+        self._sink.log_step(step, metrics, self._sample_rows(step, batch))
+        logger.info("%s", console_line(step, self.status.total_steps, metrics, self.status.warnings))
         await self.api.report_progress(step, done=False)
 
+    def _sample_rows(self, step: int, batch: Batch) -> list[Row]:
+        interval = self._config.tinker.wandb_samples_interval
+        return sample_rows(step, batch, self._tokenizer.decode) if interval and step % interval == 0 else []
+
     async def save(self, step: int) -> None:
-        """Save a state checkpoint, and the sampler weights with the last one."""
+        """Save a state checkpoint, let the api forget what it covers, and delete what it replaces."""
         assert self._opened is not None
-        training = self._opened.training
-        name = checkpoint_name(self._settings.attempt, step)
-        metadata = checkpoint_metadata(self._settings.run_uid, self._settings.attempt, step)
-        state_path = await training.save_state(name, metadata)
-        last = step == self.status.total_steps
-        sampler_path = await training.save_sampler(name, metadata) if last else None
-        self._saved_step = step
-        self.status.checkpoint = {"step": step, "statePath": state_path}
+        await self._save(self._opened, for_ever=step == self._progress.total)
+        await self.api.report_progress(self._progress.counted, done=False, checkpoint_step=step)
+        await self._keeper.tidy(self._opened.backend.stored)
+
+    async def _save_for_ever(self, opened: Opened) -> None:
+        await self._save(opened, for_ever=True)
+
+    async def _save(self, opened: Opened, *, for_ever: bool) -> None:
+        checkpoint = await self._keeper.save_state(opened.training, self._progress.weights, for_ever=for_ever)
+        self._progress.saved = checkpoint.step
+        self.status.checkpoint = checkpoint.to_wire()
         self._results.write(
-            steps_trained=step, state_path=state_path, sampler_path=sampler_path, metrics=dict(self.status.metrics)
+            steps_trained=checkpoint.step,
+            state_path=checkpoint.path,
+            expires_at=checkpoint.expires_at,
+            metrics=dict(self.status.metrics),
         )
 
-    # How it ends.
-
-    async def _conclude(self) -> None:
-        """Let the environment evaluate the final weights, as far as it can, then say that the run succeeded."""
-        self.status.phase = "done"
-        try:
-            await self.api.report_progress(self.status.total_steps, done=True)
-            logger.info("training is done; the environment evaluates the final weights")
-            await unless_stopped(self.lease.environment_finished(EVALUATION_SECONDS, ABSENT_SECONDS), self._stop)
-            await self._relay.collect()
-        except RunError as error:
-            logger.warning("the final evaluation is lost: %s", error)
-        self._results.write(outcome="succeeded", metrics=dict(self.status.metrics))
-        await self._farewell("done", None)
-
-    async def _save_what_was_trained(self, *, abandoned: bool) -> None:
-        if self.status.step > self._saved_step and not abandoned:
-            self.status.phase = "saving"
-            try:
-                await asyncio.wait_for(self.save(self.status.step), self._grace(SAVE_GRACE_SECONDS))
-            except (RunError, TimeoutError) as error:
-                logger.warning("the last %d steps are lost: %s", self.status.step - self._saved_step, error)
-
-    def _grace(self, seconds: float) -> float | None:
-        """Who asks for a stop waits for it only so long; without asking, the backend's deadline is bound enough."""
-        return seconds if self._stop.asked and self._stop.cause is None else None
+    # How it fails.
 
     async def fail(self, error: RunError) -> None:
         """Tell the environment why the run is over."""
-        await self._farewell("failed", str(error))
+        await self.ending.say("failed", str(error), self._opened)
 
-    async def _farewell(self, state: Literal["done", "failed"], reason: str | None) -> None:
-        """The last word to the environment and the backend. Neither is waited for long."""
-        with contextlib.suppress(TimeoutError, RunError):
-            await asyncio.wait_for(self.lease.end(state, reason), FAREWELL_SECONDS)
-        if self._opened is not None:
-            await self._opened.backend.close("success" if state == "done" else "errored")
-
-    def _fail(self, error: RunError) -> None:
-        """Inference met an error after which nothing can be sampled: only a complete run survives it."""
-        if self._complete:
+    def _sampling_failed(self, error: RunError) -> None:
+        """Inference met an error. After a lost backend the loop begins again; only a complete run survives others."""
+        if self._complete or isinstance(error, EnvironmentLostError):
             self._stop.ask(error)
-        elif not self._failure.done():
-            self._failure.set_exception(error)
+        elif not isinstance(error, BackendLostError):
+            _fail(self._failure, error)
+        elif self._opened is not None and error.training_run_id == self._opened.training.run_id:
+            _fail(self._lost, error)
 
     async def _failed(self) -> Never:
         await asyncio.shield(self._failure)
@@ -250,3 +309,14 @@ class Run:
         except RunError as error:
             self._stop.ask(error)
         await forever()
+
+
+def _future() -> "asyncio.Future[Never]":
+    future: asyncio.Future[Never] = asyncio.get_running_loop().create_future()
+    future.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, also when nobody waits for it
+    return future
+
+
+def _fail(future: "asyncio.Future[Never]", error: RunError) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -1,16 +1,19 @@
 """What the trainer tells of itself: `/status`, `/history` and the few metrics of the result."""
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from tinker_atropos.result import timestamp
 from tinker_atropos.trainer.api_client import MetricsRecord
+from tinker_atropos.trainer.waiting import GroupsMade
 
 Phase = Literal["starting", "sampling", "training", "saving", "done"]
 
 MAX_POINTS = 500
+MAX_WARNINGS = 3
 PACE_SMOOTHING = 0.2
 """Weight of the newest step in secondsPerStep."""
 
@@ -56,8 +59,17 @@ class RunStatus:
     training_run_id: str | None = None
     checkpoint: dict[str, Any] | None = None
     metrics: dict[str, float] = field(default_factory=dict)
+    warnings: dict[str, str] = field(default_factory=dict)
+    groups_made: GroupsMade = field(default_factory=GroupsMade)
     queued_groups: int = 0
+    oldest_queued_step: int | None = None
     history: History = field(default_factory=History)
+
+    def warn(self, topic: str, sentence: str | None) -> None:
+        """Show a warning, the newest first; None takes the topic's warning back."""
+        self.warnings.pop(topic, None)
+        if sentence is not None:
+            self.warnings = {topic: sentence, **self.warnings}
 
     def step_trained(self, step: int, seconds: float, metrics: Mapping[str, float]) -> None:
         """Note a finished step that took `seconds`."""
@@ -73,6 +85,10 @@ class RunStatus:
         for name, value in record.metrics.items():
             if name == "env/reward_mean":
                 self.metrics["rewardMean"] = value
+            elif name == "env/groups_kept":
+                self.groups_made = replace(self.groups_made, kept=value)
+            elif name == "env/groups_filtered_equal":
+                self.groups_made = replace(self.groups_made, equal=value)
             elif name == "env/percent_correct" or name.endswith("train/percent_correct"):
                 self.metrics["percentCorrect"] = value
             elif name.endswith(_EVALUATION):
@@ -88,9 +104,14 @@ class RunStatus:
         for label in ("eval", "baseline") if record.step == 0 else ("eval",):
             self.metrics |= {f"{label}{name}": value for name, value in found.items()}
 
-    def to_wire(self, wandb: Mapping[str, Any]) -> dict[str, Any]:
+    def to_wire(
+        self, wandb: Mapping[str, Any], waiting: str | None, books: Mapping[str, Mapping[str, int]]
+    ) -> dict[str, Any]:
+        """`/status`. `waiting` is a sentence on what is waited for and why, `books` says where everything is."""
         return {
             "phase": self.phase,
+            "waiting": waiting,
+            "warnings": list(self.warnings.values())[:MAX_WARNINGS],
             "step": self.step,
             "totalSteps": self.total_steps,
             "startedAt": _timestamp(self.started_at),
@@ -100,25 +121,25 @@ class RunStatus:
             "checkpoint": self.checkpoint,
             "metrics": self.metrics,
             "wandb": wandb,
-            "queue": {"groups": self.queued_groups, "oldestStep": None},
+            "queue": {"groups": self.queued_groups, "oldestStep": self.oldest_queued_step},
+            "books": books,
         }
 
 
-def console_line(step: int, total_steps: int, metrics: Mapping[str, float]) -> str:
-    """One line per step; figures that a step does not have are left out."""
+def console_line(step: int, total_steps: int, metrics: Mapping[str, float], warnings: Collection[str] = ()) -> str:
+    """One line per step; figures that a step does not have are left out. `warnings` are topics: /status explains."""
     figures: list[tuple[str, str, Callable[[float], str]]] = [
         ("reward", "reward/mean", "{:.3f}".format),
         ("loss", "train/loss", "{:+.4f}".format),
         ("staleness", "staleness/mean", "{:.1f}".format),
         ("gap", "logprobs/gap", "{:.1e}".format),
         ("waited", "time/waiting", "{:.2f} s".format),
-        ("trained", "time/training", "{:.2f} s".format),
+        ("trained", "time/forward_backward", "{:.2f} s".format),
     ]
     shown = [f"{label} {show(metrics[name])}" for label, name, show in figures if name in metrics]
-    return f"step {step}/{total_steps}  " + "  ".join(shown)
+    warned = [f"! {', '.join(warnings)}"] if warnings else []
+    return f"step {step}/{total_steps}  " + "  ".join(shown + warned)
 
 
 def _timestamp(seconds: float | None) -> str | None:
-    if seconds is None:
-        return None
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return None if seconds is None else timestamp(datetime.fromtimestamp(seconds, UTC))

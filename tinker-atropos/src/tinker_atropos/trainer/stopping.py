@@ -1,6 +1,7 @@
 """How the work of a run is ended from outside, and how tasks are run beside it."""
 
 import asyncio
+import time
 from collections.abc import Coroutine
 from typing import Any, Never, TypeVar
 
@@ -10,10 +11,16 @@ T = TypeVar("T")
 
 
 class StopRequest:
-    """Asks the loop to end at the next step boundary. `cause` is None when a person or the cluster asked."""
+    """Asks the loop to end at the next step boundary.
+
+    `cause` is the error that asked first, None when a person or the cluster did. Who asks from outside waits only so
+    long: from then on everything is hurried, also an end that an error began.
+    """
 
     def __init__(self) -> None:
         self._asked = asyncio.Event()
+        self._hurried = asyncio.Event()
+        self._hurried_at = 0.0
         self.cause: RunError | None = None
 
     @property
@@ -24,9 +31,27 @@ class StopRequest:
         if not self.asked:
             self.cause = cause
             self._asked.set()
+        if cause is None and not self._hurried.is_set():
+            self._hurried_at = time.monotonic()
+            self._hurried.set()
 
     async def wait(self) -> None:
         await self._asked.wait()
+
+    def left(self, seconds: float) -> float | None:
+        """What is left of the seconds since the stop was asked from outside; None while nobody has."""
+        return max(0.0, self._hurried_at + seconds - time.monotonic()) if self._hurried.is_set() else None
+
+    async def ends(self, work: "asyncio.Future[Any]", seconds: float) -> bool:
+        """Wait for the work; at most so many seconds after a stop was asked from outside. Whether it has ended."""
+        hurried = asyncio.ensure_future(self._hurried.wait())
+        try:
+            await asyncio.wait({work, hurried}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                await asyncio.wait({work}, timeout=self.left(seconds))
+            return work.done()
+        finally:
+            await cancelled(hurried)
 
 
 async def unless_stopped(work: Coroutine[Any, Any, T], stop: StopRequest) -> T | None:
@@ -37,7 +62,7 @@ async def unless_stopped(work: Coroutine[Any, Any, T], stop: StopRequest) -> T |
         await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
         return working.result() if working.done() else None
     finally:
-        await _cancel(working, stopping)
+        await cancelled(working, stopping)
 
 
 async def beside(work: Coroutine[Any, Any, T], *companions: Coroutine[Any, Any, Never]) -> T:
@@ -50,7 +75,7 @@ async def beside(work: Coroutine[Any, Any, T], *companions: Coroutine[Any, Any, 
             done.pop().result()
         return working.result()
     finally:
-        await _cancel(working, *others)
+        await cancelled(working, *others)
 
 
 async def forever() -> Never:
@@ -59,7 +84,8 @@ async def forever() -> Never:
         await asyncio.sleep(3600)
 
 
-async def _cancel(*tasks: "asyncio.Future[Any]") -> None:
+async def cancelled(*tasks: "asyncio.Future[Any]") -> None:
+    """Cancel, and wait until they are over."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

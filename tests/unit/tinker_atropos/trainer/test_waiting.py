@@ -1,0 +1,63 @@
+from dataclasses import replace
+
+import pytest
+
+from tinker_atropos.trainer.api_client import Peer
+from tinker_atropos.trainer.waiting import GroupsMade, WaitForBatch, slow_call, why_no_batch
+
+WAIT = WaitForBatch(
+    seconds=61.4,
+    environment=Peer(state="working"),
+    made=GroupsMade(kept=2, equal=5),
+    seconds_without_sample=0.0,
+    queued=2,
+    group_rollouts=8,
+    batch_rollouts=64,
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"environment": Peer()}, "no environment has come yet"),
+        ({"environment": Peer(state="starting")}, "the environment is starting"),
+        (
+            {"environment": Peer(state="starting", reason="loading its data")},
+            "the environment is starting (loading its data)",
+        ),
+        (
+            {"environment": Peer(state="working", reason="an evaluation is running")},
+            "the environment says: an evaluation is running",
+        ),
+        ({"made": GroupsMade(kept=0, equal=32)}, "every one of the last 32 groups had equal scores"),
+        ({"seconds_without_sample": None}, "the environment has asked for no sample yet"),
+        ({"seconds_without_sample": 45.2}, "the environment has asked for no sample for 45 s"),
+        ({}, "about 16 of 64 rollouts are there, and the environment is sampling"),
+    ],
+)
+def test_the_reason_of_a_wait(changes, reason) -> None:
+    sentence = why_no_batch(replace(WAIT, **changes))
+    assert sentence is not None
+    assert sentence.startswith(f"Waiting for a batch since 61 s: {reason}")
+    assert sentence.endswith(".")
+
+
+def test_short_waits_are_how_training_works() -> None:
+    assert why_no_batch(replace(WAIT, seconds=9.9)) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [
+        (GroupsMade(3, 10), GroupsMade(3, 14), GroupsMade(0, 4)),
+        (GroupsMade(3, 10), GroupsMade(1, 2), GroupsMade(1, 2)),  # an environment that was started again
+    ],
+)
+def test_only_groups_of_this_wait_tell_why_it_lasts(before, now, expected) -> None:
+    assert now.since(before) == expected
+
+
+def test_a_backend_call_is_named_once_it_takes_long() -> None:
+    assert slow_call(("optim_step", 100.0), now=135.0) == "Waiting for the backend since 35 s: optim_step."
+    assert slow_call(("optim_step", 100.0), now=105.0) is None
+    assert slow_call(None, now=100.0) is None
