@@ -1,0 +1,158 @@
+"""The loop and its losses on a real Tinker service, through the real SDK."""
+
+from collections.abc import AsyncIterator, Mapping
+
+import numpy as np
+import pytest
+import tinker
+
+from tinker_atropos import wire
+from tinker_atropos.config import TinkerSection
+from tinker_atropos.trainer.admission import Admission
+from tinker_atropos.trainer.backend import Training
+from tinker_atropos.trainer.collecting import Collected
+from tinker_atropos.trainer.datums import Batch, build_batch, loss_config
+from tinker_atropos.trainer.ledger import Ledger, Sampled
+from tinker_atropos.trainer.loop import train
+from tinker_atropos.trainer.metric_table import describe
+from tinker_atropos.trainer.policy import CurrentPolicy, Policy, SamplingSettings
+from tinker_atropos.trainer.rollouts import Group
+from tinker_atropos.trainer.timing import PARTS
+
+PROMPT = [5, 6, 7]
+
+
+@pytest.fixture
+async def training(tinker_service) -> AsyncIterator[Training]:
+    client = tinker.ServiceClient(base_url=tinker_service.url, api_key=tinker_service.key)
+    yield Training(await client.create_lora_training_client("bundled", rank=4, seed=1), 60)
+    await client.close("success")
+
+
+class Surroundings:
+    """Samples a group of four from the current policy for every step; `scores` says how each step's are scored.
+
+    `off` is added to every logprob, as a backend would whose sampler and trainer disagree.
+    """
+
+    def __init__(self, policy: CurrentPolicy, scores: list[list[float]], off: float = 0.0) -> None:
+        self.policy, self.ledger, self.scores, self.off = policy, Ledger(), scores, off
+        self.admission = Admission(self.ledger, policy, TinkerSection())
+        self.logged: list[Mapping[str, float]] = []
+        self.batches: list[Batch] = []
+        self.entered: list[str] = []
+        self.warnings: dict[str, str | None] = {}
+        self.saved: list[int] = []
+
+    async def next_batch(self, step: int) -> Collected | None:
+        if step == len(self.scores):
+            return None
+        samples = await self.policy.latest.sampler.sample(
+            np.array(PROMPT), 4, SamplingSettings(max_tokens=8, seed=step)
+        )
+        outputs = [sample.tokens_T.tolist() for sample in samples]
+        for output, sample in zip(outputs, samples, strict=True):
+            self.ledger.record(np.array(PROMPT), np.array(output), Sampled(sample.logprobs_T + self.off, step))
+        group = wire.Group(
+            tokens=[PROMPT + output for output in outputs],
+            masks=[[-100] * len(PROMPT) + output for output in outputs],
+            scores=self.scores[step],
+        )
+        admitted = await self.admission.admit(group, step)
+        return Collected((admitted.group,), {}, 0, admitted.recomputed, 0, waited=0.001)
+
+    def enter(self, phase: str) -> None:
+        self.entered.append(phase)
+
+    def warn(self, topic: str, sentence: str | None) -> None:
+        self.warnings[topic] = sentence
+
+    async def step_trained(self, step: int, seconds: float, metrics: Mapping[str, float], batch: Batch) -> None:
+        assert step == len(self.logged) + 1
+        assert seconds == metrics["time/step"]
+        self.logged.append(metrics)
+        self.batches.append(batch)
+
+    async def save(self, step: int) -> None:
+        self.saved.append(step)
+
+
+async def test_three_steps_of_which_one_has_no_advantage(training: Training) -> None:
+    policy = CurrentPolicy()
+    policy.swap(Policy(0, await training.snapshot()))
+    run = Surroundings(policy, [[1.0, 0.0, 0.0, 1.0], [1.0] * 4, [0.0, 1.0, 1.0, 1.0]])
+    config = TinkerSection(save_checkpoint_interval=2, learning_rate=1e-3)
+    samplers = [policy.latest.sampler]
+
+    for step in range(3):
+        await train(run, training=training, policy=policy, config=config, steps=range(step, step + 1))
+        assert policy.latest.step == step + 1
+        samplers.append(policy.latest.sampler)
+
+    assert samplers[1] is not samplers[0]
+    assert samplers[2] is samplers[1]  # no gradient: the weights stay, the step counts
+    assert samplers[3] is not samplers[2]
+    assert [bool(batch.datums) for batch in run.batches] == [True, False, True]
+    for metrics in (run.logged[0], run.logged[2]):
+        assert metrics["logprobs/gap"] < 1e-5
+        assert metrics["logprobs/ess"] == pytest.approx(1, abs=1e-5)
+        assert metrics["time/forward_backward"] > 0
+    assert run.warnings == {"kl": None}
+
+
+async def test_a_run_of_steps_saves_by_its_interval_and_ends_when_asked(training: Training) -> None:
+    policy = CurrentPolicy()
+    policy.swap(Policy(0, await training.snapshot()))
+    run = Surroundings(policy, [[1.0, 0.0, 0.0, 1.0]] * 3, off=-0.5)
+    config = TinkerSection(save_checkpoint_interval=2)
+    await train(run, training=training, policy=policy, config=config, steps=range(5))
+    assert run.saved == [2]
+    assert run.entered == ["sampling", "training", "sampling", "training", "saving", "sampling", "training", "sampling"]
+    assert "0.12 nats apart" in run.warnings["kl"]  # 0.5^2 / 2
+    for metrics in run.logged:
+        assert sum(metrics[f"time/{part}"] for part in PARTS) == pytest.approx(metrics["time/step"])
+        assert min(metrics[f"time/{part}"] for part in PARTS) >= 0
+        assert [name for name in metrics if describe(name) is None] == []
+
+
+CLIPS = {"clip_low_threshold": 0.9, "clip_high_threshold": 1.05}
+
+
+def loss_by_hand(loss: str, logprobs: np.ndarray, sampling: np.ndarray, advantages: np.ndarray) -> float:
+    """SUM over tokens; zeros in sampling and advantages mark what is not trained."""
+    ratio = np.exp(logprobs - sampling)
+    clipped = np.clip(ratio, CLIPS["clip_low_threshold"], CLIPS["clip_high_threshold"])
+    by_name = {
+        "importance_sampling": -ratio * advantages,
+        "ppo": -np.minimum(ratio * advantages, clipped * advantages),
+        "cispo": -clipped * advantages * logprobs,
+    }
+    return float(by_name[loss].sum())
+
+
+@pytest.mark.parametrize("loss", ["importance_sampling", "ppo", "cispo"])
+async def test_a_loss_is_what_its_formula_says(loss: str, training: Training) -> None:
+    """Two turns and a single one; the sampler's logprobs are off by up to 0.3, so that ratios are clipped."""
+    sampler = await training.snapshot()
+    tokens = [[5, 6, 20, 21, 7, 22], [5, 6, 23, 24, 25]]
+    masks = [[-100, -100, 20, 21, -100, 22], [-100, -100, 23, 24, 25]]
+    off = np.random.default_rng(0)
+    logprobs = []
+    for row in tokens:
+        true_T = await sampler.logprobs(np.array(row))
+        logprobs.append(np.minimum(np.nan_to_num(true_T, nan=-1.0) + off.uniform(-0.3, 0.3, len(row)), 0.0).tolist())
+    group = wire.Group(tokens=tokens, masks=masks, scores=[1.0, 0.0], inference_logprobs=logprobs)
+    config = TinkerSection(loss=loss, **CLIPS)
+    datums = build_batch([Group.from_wire(group)], config).datums
+
+    output = await training.step(datums, config.loss, 1e-6, loss_config(config))
+    expected = sum(
+        loss_by_hand(loss, trainer_T, datum.logprobs_T, datum.advantages_T)
+        for trainer_T, datum in zip(output.logprobs, datums, strict=True)
+    )
+    assert [datum.advantages_T.tolist() for datum in datums] == [[0, 0.5, 0.5, 0, 0.5], [0, -0.5, -0.5, -0.5]]
+    assert output.loss_sum == pytest.approx(expected, rel=1e-5)
+    assert set(output.seconds) == {"forward_backward", "optim_step", "snapshot"}
+    if loss != "importance_sampling":
+        unclipped = await training.step(datums, "importance_sampling", 1e-6)
+        assert unclipped.loss_sum != pytest.approx(expected, rel=1e-3)

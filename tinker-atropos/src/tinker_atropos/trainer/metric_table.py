@@ -1,0 +1,123 @@
+"""Every metric that a run logs: its unit, what it means, and who reports it. docs/metrics.md is made from this table.
+
+A metric that is not here fails a test. `*` stands for any text, as an environment's name or a reason.
+"""
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal
+
+Source = Literal["trainer", "runner", "environment"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """`name` is exact, or a pattern with `*`."""
+
+    name: str
+    unit: str
+    meaning: str
+    source: Source = "trainer"
+
+
+def describe(name: str) -> Metric | None:
+    """The first row that a metric's name fits."""
+    return next((metric for metric in METRICS if fnmatchcase(name, metric.name)), None)
+
+
+_SAMPLER = "over the trained tokens' logprobs, of the distribution sampled from"
+_TRAINER = "the same of the trainer's forward pass over the same tokens, before the step"
+_STALE = "the same over tokens sampled by older weights: expected to grow with staleness"
+
+METRICS: tuple[Metric, ...] = (
+    Metric("train/step", "steps", "optimizer steps trained so far: the x axis of everything"),
+    Metric("train/loss", "per token", "the loss's SUM over all trained tokens, divided by their number"),
+    Metric("train/learning_rate", "1", "Adam's learning rate in this step"),
+    Metric("reward/mean", "reward", "mean score over the batch's rollouts: conditioned on the groups that the "
+           "environment sent, so mostly on mixed ones; env/reward_mean is the unconditioned mean"),
+    Metric("reward/std", "reward", "standard deviation over the batch's rollouts"),
+    Metric("reward/min", "reward", "lowest score in the batch"),
+    Metric("reward/max", "reward", "highest score in the batch"),
+    Metric("advantages/mean", "reward", "mean over trained sequences of the mean advantage of their trained tokens"),
+    Metric("advantages/std", "reward", "standard deviation of the same"),
+    Metric("advantages/sum", "reward", "sum of the same"),
+    Metric("distil/tokens", "tokens", "trained tokens about which the teacher gave a logprob"),
+    Metric("distil/other_token", "tokens", "trained tokens at which the teacher spoke of another token: no term there"),
+    Metric("distil/advantage_mean", "nats", "mean of distill_coefficient * (log p_teacher - log p_sampler): minus the "
+           "reverse KL to the teacher, times the coefficient"),
+    Metric("distil/advantage_std", "nats", "standard deviation of the same"),
+    Metric("logprobs/mean", "nats", f"mean {_SAMPLER}"),
+    Metric("logprobs/std", "nats", f"standard deviation {_SAMPLER}"),
+    Metric("logprobs/min", "nats", f"minimum {_SAMPLER}"),
+    Metric("logprobs/p50", "nats", f"median {_SAMPLER}"),
+    Metric("logprobs/mean_training", "nats", _TRAINER),
+    Metric("logprobs/std_training", "nats", _TRAINER),
+    Metric("logprobs/min_training", "nats", _TRAINER),
+    Metric("logprobs/p50_training", "nats", _TRAINER),
+    Metric("logprobs/diff", "nats", "mean of sampler's minus trainer's logprob, staleness-0 tokens (upstream's name)"),
+    Metric("logprobs/gap", "nats", "largest absolute difference of the two, staleness-0 tokens"),
+    Metric("logprobs/kl_v1", "nats", "KL(sampler || trainer) per token, staleness 0, estimator k1: mean of d = log q - "
+           "log p; unbiased, may be negative"),
+    Metric("logprobs/kl_v2", "nats", "the same by estimator k2: mean of d^2 / 2; past tinker.kl_warning a warning"),
+    Metric("logprobs/ess", "fraction", "effective sample size of the weights w = p/q, (sum w)^2 / (n sum w^2), "
+           "staleness-0 tokens: 1 when sampler and trainer agree"),
+    Metric("logprobs/diff_stale", "nats", _STALE),
+    Metric("logprobs/gap_stale", "nats", _STALE),
+    Metric("logprobs/kl_v1_stale", "nats", _STALE),
+    Metric("logprobs/kl_v2_stale", "nats", _STALE),
+    Metric("logprobs/ess_stale", "fraction", "the same over tokens sampled by older weights: falls with staleness"),
+    Metric("staleness/mean", "steps", "policy steps between a trained token's weights and those being trained, mean"),
+    Metric("staleness/max", "steps", "the same of the oldest trained token, at most tinker.max_staleness"),
+    Metric("staleness/unknown", "fraction", "trained tokens of which the ledger does not know the weights"),
+    Metric("batch/groups", "groups", "groups in the batch"),
+    Metric("batch/rollouts", "rollouts", "rollouts in the batch: env.batch_size"),
+    Metric("batch/trained_rollouts", "rollouts", "of these, trained on"),
+    Metric("batch/trained_sequences", "sequences", "sequences trained on; a rollout may have several"),
+    Metric("batch/no_advantage", "rollouts", "not trained: every advantage in their group is zero"),
+    Metric("batch/nothing_generated", "sequences", "not trained: nothing in them was generated"),
+    Metric("batch/dropped_stale", "rollouts", "dropped for this batch: older than tinker.max_staleness"),
+    Metric("batch/dropped_no_logprobs", "rollouts", "dropped for this batch: logprobs unknown and not recomputed"),
+    Metric("batch/dropped_untrainable_sampling", "rollouts", "dropped for this batch: sampled with temperature, top_p "
+           "or top_k, and the backend's logprobs are not of that distribution"),
+    Metric("batch/dropped_too_long", "rollouts", "dropped for this batch: above tinker.max_token_trainer_length"),
+    Metric("batch/received_tokens", "tokens", "generated tokens that came for this batch, dropped ones included"),
+    Metric("batch/trained_tokens", "tokens", "of these, trained on"),
+    Metric("batch/trained_fraction", "fraction", "trained / received tokens"),
+    Metric("batch/recomputed_logprobs", "sequences", "whose logprobs came from a forward pass of the current policy"),
+    Metric("batch/unknown_overrides", "keys", "keys of overrides that nothing here knows: they change nothing"),
+    Metric("tokens/sampled", "tokens", "sampled for training since the process began"),
+    Metric("tokens/evaluation", "tokens", "sampled for evaluation since the process began: never trained"),
+    Metric("tokens/cancelled", "tokens", "sampled for clients that went away, since the process began"),
+    Metric("inference/requests_cancelled", "requests", "whose clients went away, since the process began"),
+    Metric("inference/requests_refused", "requests", "refused as wrong, since the process began"),
+    Metric("inference/context_overflows", "requests", "of these, with a prompt that fills the model's context"),
+    Metric("backend/rebuilds", "times", "training was opened again from a checkpoint within this attempt"),
+    Metric("backend/steps_replayed", "steps", "trained again after that, on the same batches"),
+    Metric("time/step", "s", "from the metrics of one step to those of the next: the sum of the other time/*"),
+    Metric("time/waiting", "s", "for a batch: sampling and scoring are the bottleneck"),
+    Metric("time/preparing", "s", "the trainer's own work: groups to datums, metrics"),
+    Metric("time/forward_backward", "s", "the backend's gradient"),
+    Metric("time/optim_step", "s", "the backend's optimizer step, after the gradient"),
+    Metric("time/snapshot", "s", "the backend's new sampler, after that"),
+    Metric("time/reporting", "s", "of the step before: status, W&B and the trajectory API"),
+    Metric("time/saving", "s", "of the step before: its checkpoint"),
+    Metric("env/step", "steps", "trained when the environment reported: its clock", "runner"),
+    Metric("env/reward_mean", "reward", "mean over all rollouts made since the last report, filtered or not", "runner"),
+    Metric("env/groups_kept", "groups", "sent to the trainer, since the process began", "runner"),
+    Metric("env/groups_filtered", "groups", "made and not sent, since the process began", "runner"),
+    Metric("env/groups_filtered_*", "groups", "of these, by reason: equal scores, too long, wrong size, by the "
+           "environment itself", "runner"),
+    Metric("env/groups_kept_ratio", "fraction", "kept among the groups made lately", "runner"),
+    Metric("env/groups_refused", "groups", "refused by the trajectory API, since the process began", "runner"),
+    Metric("env/groups_failed", "groups", "of which nothing came, since the process began", "runner"),
+    Metric("env/groups_failed_*", "groups", "of these, by reason", "runner"),
+    Metric("env/groups_equal_in_row", "groups", "filtered in a row because all their scores were equal", "runner"),
+    Metric("env/tokens_filtered", "tokens", "in filtered groups, since the process began", "runner"),
+    Metric("env/tokens_failed", "tokens", "in failed groups, since the process began", "runner"),
+    Metric("*eval/percent_correct", "fraction", "score on held-out items", "environment"),
+    Metric("*eval/percent_correct_low", "fraction", "lower end of its 95 % interval (Wilson)", "environment"),
+    Metric("*eval/percent_correct_high", "fraction", "upper end of its 95 % interval (Wilson)", "environment"),
+    Metric("*eval/n", "completions", "sampled for it", "environment"),
+    Metric("*train/percent_correct", "fraction", "right answers among the rollouts since the last report",
+           "environment"),
+)  # fmt: skip
