@@ -17,10 +17,11 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 
 import aiohttp
 
-GROUP_SIZE, TOKENS, BATCH_GROUPS = 8, 512, 4
+GROUP_SIZE, TOKENS, BATCH_GROUPS, CHECKPOINT_STEPS = 8, 512, 4, 20
 
 
 def encoded_groups(count: int) -> list[bytes]:
@@ -46,6 +47,7 @@ async def send(
     """One connection: a POST every `interval` seconds, or back to back when it is 0."""
     headers = {"content-type": "application/json", "content-encoding": "gzip"}
     while time.perf_counter() < until:
+        headers["idempotency-key"] = str(uuid.uuid4())  # equal groups are sent often here, and are not repeats
         started = time.perf_counter()
         async with client.post("/scored_data", data=random.choice(bodies), headers=headers) as answer:
             answer.raise_for_status()
@@ -57,11 +59,12 @@ async def send(
 async def train(client: aiohttp.ClientSession, stop: asyncio.Event) -> int:
     steps = 0
     while not stop.is_set():
-        async with client.get("/batch?wait=1") as answer:
+        async with client.get(f"/batch?wait=1&step={steps}") as answer:
             full = (await answer.read()).startswith(b'{"batch":[')
         if full:
             steps += 1
-            await client.post("/rl/progress", json={"steps_trained": steps})
+            covered = steps - steps % CHECKPOINT_STEPS
+            await client.post("/rl/progress", json={"steps_trained": steps, "checkpoint_step": covered})
     return steps
 
 

@@ -1,6 +1,7 @@
 """A trajectory API on a real loopback port, inside the test's event loop, with a clock that the test turns."""
 
-from collections.abc import AsyncIterator, Callable
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,10 +12,14 @@ import pytest
 
 from tinker_atropos.serving import bind, serve
 from tinker_atropos.trajectory_api.app import trajectory_app
+from tinker_atropos.trajectory_api.bodies import MAX_BODY_BYTES
 from tinker_atropos.trajectory_api.journal import Journal
+from tinker_atropos.trajectory_api.records import Books, Delivery, ReceivedGroup
+from tinker_atropos.trajectory_api.requests import Registration
 from tinker_atropos.trajectory_api.service import TrajectoryService
 
 MAX_BYTES = 2**28
+HOLD_SECONDS = 0.3
 
 
 @dataclass
@@ -43,6 +48,12 @@ class Api:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
+    async def books(self) -> dict[str, Books]:
+        """Both units' books, which must balance."""
+        books = await self.get("/rl/books")
+        assert balanced(books)
+        return {unit: books[unit] for unit in ("groups", "rollouts")}
+
     async def lease(self, role: str, state: str, reason: str | None = None) -> Any:
         answer = await self.http.put(f"/rl/lease/{role}", json={"state": state, "reason": reason, "ttl_seconds": 15})
         assert answer.status_code == 200, answer.text
@@ -63,12 +74,18 @@ def start_api(tmp_path: Path) -> StartApi:
     """Start an api on the test's folder; starting again on the same folder is a restart."""
 
     @asynccontextmanager
-    async def start(clock: Clock | None = None, max_bytes: int = MAX_BYTES) -> AsyncIterator[Api]:
+    async def start(
+        clock: Clock | None = None,
+        max_bytes: int = MAX_BYTES,
+        hold_seconds: float = HOLD_SECONDS,
+        max_body_bytes: int = MAX_BODY_BYTES,
+    ) -> AsyncIterator[Api]:
         clock = clock or Clock()
         journal = Journal(tmp_path / "api", max_bytes)
-        service = TrajectoryService(journal, clock)
+        service = TrajectoryService(journal, clock, hold_seconds)
         try:
-            async with serve(trajectory_app(service), bind("127.0.0.1", 0, "RL_API_URL")) as port:
+            app = trajectory_app(service, max_body_bytes)
+            async with serve(app, bind("127.0.0.1", 0, "RL_API_URL")) as port:
                 url = f"http://127.0.0.1:{port}"
                 async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=30) as http:
                     yield Api(http, service, clock, url, tmp_path)
@@ -83,6 +100,43 @@ def start_api(tmp_path: Path) -> StartApi:
 async def api(start_api: StartApi) -> AsyncIterator[Api]:
     async with start_api() as started:
         yield started
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    journal = Journal(tmp_path, MAX_BYTES)
+    yield journal
+    journal.close()
+
+
+def balanced(books: dict[str, Books]) -> bool:
+    """Every group that was received is somewhere, in groups and in rollouts."""
+    return all(
+        entries["received"]
+        == sum(entries[state] for state in ("buffered", "queued", "delivered", "trained"))
+        + sum(entries["dropped"].values())
+        for entries in (books["groups"], books["rollouts"])
+    )
+
+
+def delivery(*numbers: int, size: int = 2, content: bytes | None = None, **changes: Any) -> Delivery:
+    """One POST of groups that `number` tells apart."""
+    return Delivery(
+        tuple(
+            ReceivedGroup(
+                **{
+                    "env_id": 0,
+                    "rollouts": size,
+                    "largest_token": 9,
+                    "content": content or json.dumps(number).encode(),
+                    "gzipped": False,
+                    "key": str(number),
+                }
+                | changes
+            )
+            for number in numbers
+        )
+    )
 
 
 def trainer_registration(**changes: Any) -> dict[str, Any]:
@@ -126,6 +180,11 @@ class Builders:
     trainer_registration: Callable[..., dict[str, Any]] = field(default=trainer_registration)
     env_registration: Callable[..., dict[str, Any]] = field(default=env_registration)
     group: Callable[..., dict[str, Any]] = field(default=group)
+    delivery: Callable[..., Delivery] = field(default=delivery)
+    balanced: Callable[[dict[str, Books]], bool] = field(default=balanced)
+
+    def registration(self, **changes: Any) -> Registration:
+        return Registration(**trainer_registration(**changes))
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ async def test_registration_drops_waiting_groups_that_no_batch_can_hold(api, bui
     await api.post("/scored_data", build.group(size=8))
     await api.post("/register", build.trainer_registration(batch_size=4))
     assert (await api.get("/status"))["queue_size"] == 0
-    assert api.service.refused == {"larger_than_batch": 1}
+    assert (await api.books())["groups"]["dropped"] == {"larger_than_batch": 1}
 
 
 # Registration and status.
@@ -77,6 +77,7 @@ async def test_status_env_takes_its_json_body_with_get(api, build) -> None:
         "self_queue_size": 1,
         "max_group_size": 2,
         "env_weight": 1.0,
+        "room": None,
     }
 
 
@@ -94,6 +95,10 @@ async def test_status_env_takes_its_json_body_with_get(api, build) -> None:
         ("PUT", "/rl/lease/cook", {"state": "working"}, 404, "'cook'"),
         ("GET", "/batch?wait=soon", None, 422, "wait"),
         ("GET", "/batch?wait=-1", None, 422, "wait"),
+        ("GET", "/batch?step=-1", None, 422, "step is '-1'; it must be a whole number"),
+        ("GET", "/batch?step=one", None, 422, "step"),
+        ("POST", "/rl/drop", {"ids": [1]}, 422, "reason"),
+        ("POST", "/rl/drop", {"ids": ["x"], "reason": "stale"}, 422, "ids[0]"),
         ("GET", "/rl/metrics?after=inf", None, 422, "after"),
         ("GET", "/reset_data", None, 404, ""),
         ("DELETE", "/register", None, 405, ""),
@@ -229,7 +234,8 @@ async def test_good_groups_of_a_list_survive_bad_ones(api, build) -> None:
         "groups_processed": 2,
         "refused": ["scores has 1 entries for 2 sequences of tokens"],
     }
-    assert api.service.refused == {"shape": 1}
+    books = await api.books()
+    assert (books["groups"]["refused"], books["rollouts"]["refused"]) == ({"scores": 1}, {"scores": 2})
     assert len((await api.get("/batch"))["batch"]) == 2
 
 
@@ -241,12 +247,16 @@ async def test_an_empty_list_is_received(api) -> None:
     ("changes", "reason", "message"),
     [
         ({"tokens": []}, "tokens", "tokens: List should have at least 1 item"),
-        ({"tokens": [[1, -2, 3], [1, 2, 3]]}, "tokens", "tokens.0.1: Input should be greater than or equal to 0"),
-        ({"tokens": [[], []]}, "shape", "tokens[0] is empty"),
-        ({"masks": [[1, 2, 3]]}, "shape", "masks has 1 entries for 2 sequences"),
-        ({"masks": [[1, 2, 3], [1]]}, "shape", "masks[1] has 1 positions, tokens[1] has 3"),
-        ({"scores": [0.0, float("nan")]}, "scores", "scores.1: Input should be a valid number"),
-        ({"scores": ["high", 1]}, "scores", "scores.0: Input should be a valid number"),
+        ({"tokens": [[1, -2, 3], [1, 2, 3]]}, "tokens", "tokens[0][1]: Input should be greater than or equal to 0"),
+        ({"tokens": [[], []]}, "tokens", "tokens[0] is empty"),
+        ({"tokens": [[7, 5, 6], [7, 5, 99]]}, "masks", "masks[1][2] is 6; allowed are -100 (not trained) and the"),
+        ({"tokens": "none"}, "tokens", "tokens: Input should be a valid array"),
+        ({"masks": [[1, 2, 3]]}, "masks", "masks has 1 entries for 2 sequences"),
+        ({"masks": [[1, 5, 6], [1]]}, "masks", "masks[1] has 1 positions, tokens[1] has 3"),
+        ({"scores": [0.0, float("nan")]}, "scores", "scores[1]: Input should be a finite number (given: nan)"),
+        ({"scores": ["high", 1]}, "scores", "scores[0]: Input should be a valid number"),
+        ({"inference_logprobs": [[1.0, float("-inf"), 0]] * 2}, "inference_logprobs", "(given: -inf)"),
+        ({"inference_logprobs": [[1.0]] * 2}, "inference_logprobs", "inference_logprobs[0] has 1 positions"),
         ({"env_id": "first"}, "env_id", "env_id: Input should be a valid integer"),
     ],
 )
@@ -255,14 +265,16 @@ async def test_a_bad_group_is_refused_by_name_and_counted(api, build, changes, r
     body = json.dumps(build.group(**changes))  # the standard encoder writes NaN, as BaseEnv does
     answer = await api.http.post("/scored_data", content=body)
     assert (answer.status_code, message in answer.json()["detail"]) == (422, True), answer.text
-    assert api.service.refused == {reason: 1}
+    in_a_list = await api.http.post("/scored_data_list", content=f"[{body}]")
+    assert in_a_list.json() == answer.json()
+    assert (await api.books())["groups"]["refused"] == {reason: 2}
 
 
 async def test_a_group_larger_than_a_batch_is_refused(api, build) -> None:
     await api.begin(batch_size=4)
     answer = await api.http.post("/scored_data", json=build.group(size=5))
     assert answer.status_code == 422
-    assert answer.json()["detail"] == "tokens has 5 sequences; a batch holds 4 (batch_size)"
+    assert answer.json()["detail"] == "tokens has 5 rollouts; a batch holds 4 (batch_size)"
 
 
 async def test_numbers_that_json_lacks_do_not_spoil_a_batch(api, build) -> None:
@@ -280,9 +292,9 @@ async def test_numbers_that_json_lacks_do_not_spoil_a_batch(api, build) -> None:
 async def test_a_waiting_trainer_gets_the_batch_when_it_is_full(api, build) -> None:
     await api.begin()
     waiting = asyncio.create_task(api.get("/batch?wait=20"))
-    await api.post("/scored_data", build.group())
+    await api.post("/scored_data", build.group(first_token=1))
     assert not waiting.done()
-    await api.post("/scored_data", build.group())
+    await api.post("/scored_data", build.group(first_token=2))
     async with asyncio.timeout(5):
         assert len((await waiting)["batch"]) == 2
 

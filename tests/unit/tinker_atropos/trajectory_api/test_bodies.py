@@ -24,8 +24,8 @@ def request(*chunks: bytes, gzipped: bool = False) -> Request:
 @pytest.mark.parametrize(
     ("sent", "gzipped", "status", "message"),
     [
-        (b"x" * 101, False, 413, "larger than 100 bytes; send fewer groups"),
-        (gzip.compress(bytes(10_000)), True, 413, "larger than 100 bytes decompressed"),
+        (b"x" * 101, False, 413, "the body has 101 bytes; the limit is 100: send fewer groups"),
+        (gzip.compress(bytes(10_000)), True, 413, "more than 100 bytes decompressed"),
         (b"plain", True, 400, "not gzip, as content-encoding says"),
         (gzip.compress(b"x" * 50)[:-4], True, 400, "ends too early"),
         (b"", True, 400, "ends too early"),
@@ -56,6 +56,10 @@ def test_strict_json_keeps_words(text: str) -> None:
 @pytest.mark.parametrize(("json", "expected"), [(b"[NaN, 1, -Infinity]", b"[null,1,null]"), (b"[1.0, 2]", b"[1.0, 2]")])
 def test_strict_json(json, expected) -> None:
     assert strict(plain(json)).json == expected
+
+
+def test_the_elements_of_a_list_keep_what_strict_json_lacks() -> None:
+    assert [body.json for body in split_list(plain(b'[{"a": NaN}, [1.5]]'))] == [b'{"a":NaN}', b"[1.5]"]
 
 
 @pytest.mark.parametrize(("body", "status"), [(b"{}", 422), (b"[", 400), (b"", 400)])

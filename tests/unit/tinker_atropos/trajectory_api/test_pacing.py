@@ -1,5 +1,7 @@
 """What environments are told, checked with BaseEnv's own rules for pausing and ending."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +14,7 @@ from tinker_atropos.trajectory_api.requests import EnvRegistration, ProgressRepo
 WORKING = LeaseView("working")
 
 
-def registration(batch_size: int = 32, num_steps: int = 10) -> Registration:
+def registration(batch_size: int = 32, num_steps: int = 10, max_staleness: int | None = None) -> Registration:
     return Registration(
         wandb_group="g",
         wandb_project="p",
@@ -22,6 +24,7 @@ def registration(batch_size: int = 32, num_steps: int = 10) -> Registration:
         save_checkpoint_interval=0,
         starting_step=0,
         num_steps=num_steps,
+        max_staleness=max_staleness,
     )
 
 
@@ -30,13 +33,13 @@ def environment(env_id: int = 0, group_size: int = 8, weight: float = 1.0, share
     return RegisteredEnv(env_id, f"env_{env_id}", connected=True, registration=body)
 
 
-def ends(status: dict[str, float | int], total_steps: int, group_size: int, batch_size: int) -> bool:
+def ends(status: dict[str, Any], total_steps: int, group_size: int, batch_size: int) -> bool:
     """BaseEnv.env_manager's rule (base.py:1198-1205)."""
     return status["current_step"] + status["queue_size"] * group_size // batch_size > total_steps
 
 
 def starts_rollouts(
-    status: dict[str, float | int], max_batches_offpolicy: int, group_size: int, batch_size: int, share: float | None
+    status: dict[str, Any], max_batches_offpolicy: int, group_size: int, batch_size: int, share: float | None
 ) -> bool:
     """BaseEnv's rules for a full queue and for its number of workers (base.py:1079-1120, 1209-1245)."""
     derived_batch_size = int(batch_size * (status["unallocated_fraction"] + (share or 0.0)))
@@ -74,13 +77,13 @@ def test_an_environment_never_ends_early_and_never_makes_surplus(
 ) -> None:
     counts = [GroupCount("queued", 0, 8, queued), GroupCount("delivered", 0, 8, delivered)]
     progress = ProgressReport(steps_trained=steps_trained)
-    current = pace(registration(), progress, counts, over=False, starving=starving)
+    current = pace(registration(), progress, counts, over=False, missing=32 if starving else 0)
     env = environment(share=share)
     status = status_of_env(env, [env], counts, 32, current)
     works = starts_rollouts(status, max_batches_offpolicy, 8, 32, share)
     steps_left = 10 - steps_trained
     assert not ends(status, 10, 8, 32)
-    if starving and queued < 4 and steps_left and share is None:
+    if starving and queued < 4 and share is None:
         assert works, "a trainer that waits in vain is never answered by a pause"
     elif not (starving and queued < 4) and (queued + delivered) * 8 >= steps_left * 32:
         assert not works, "nobody pays for groups that will not be trained"
@@ -89,41 +92,71 @@ def test_an_environment_never_ends_early_and_never_makes_surplus(
 @given(queued=st.integers(0, 60), steps_trained=st.integers(0, 10))
 def test_an_environment_ends_when_the_run_is_over(queued: int, steps_trained: int) -> None:
     counts = [GroupCount("queued", 0, 8, queued)]
-    current = pace(registration(), ProgressReport(steps_trained=steps_trained), counts, over=True, starving=True)
+    current = pace(registration(), ProgressReport(steps_trained=steps_trained), counts, over=True, missing=32)
     status = status_of_env(environment(), [], counts, 32, current)
     assert ends(status, 10, 8, 32)
     assert not starts_rollouts(status, 3, 8, 32, None)
 
 
 def test_odd_sizes_that_form_no_batch_do_not_pause_the_environment() -> None:
-    counts = [GroupCount("queued", 0, 12, 1), GroupCount("queued", 0, 8, 3)]  # 36 sequences, none sum to 32
-    current = pace(registration(), ProgressReport(steps_trained=0), counts, over=False, starving=True)
+    counts = [GroupCount("queued", 0, 12, 1), GroupCount("queued", 0, 8, 3)]  # 36 rollouts, none sum to 32
+    current = pace(registration(), ProgressReport(steps_trained=0), counts, over=False, missing=32)
     status = status_of_env(environment(), [], counts, 32, current)
     assert starts_rollouts(status, 1, 8, 32, None)
 
 
 def test_before_a_registration_only_the_queue_is_known() -> None:
     counts = [GroupCount("queued", 0, 8, 3)]
-    current = pace(None, ProgressReport(steps_trained=0), counts, over=False, starving=False)
+    current = pace(None, ProgressReport(steps_trained=0), counts, over=False, missing=0)
     assert (current.current_step, current.queue_size(24, 8)) == (0, 3)
 
 
 def test_weights_and_minimum_shares_of_several_environments() -> None:
     first, second = environment(0, weight=3.0), environment(1, weight=1.0, share=0.25)
     counts = [GroupCount("queued", 0, 8, 2), GroupCount("queued", 1, 8, 3), GroupCount("buffered", 0, 3, 1)]
-    current = pace(registration(), ProgressReport(steps_trained=0), counts, over=False, starving=False)
+    current = pace(registration(), ProgressReport(steps_trained=0), counts, over=False, missing=0)
     assert status_of_env(first, [first, second], counts, 32, current) == {
         "current_step": 0,
-        "queue_size": 4,  # its own 16 sequences, and of the other's 24 what is beyond its minimum of 8
+        "queue_size": 4,  # its own 16 rollouts, and of the other's 24 what is beyond its minimum of 8
         "unallocated_fraction": 0.75,
         "self_queue_size": 2,
         "max_group_size": 8,
         "env_weight": 0.75,
+        "room": None,
     }
+
+
+@pytest.mark.parametrize(
+    ("max_staleness", "steps_trained", "queued", "delivered", "missing", "over", "room"),
+    [
+        (None, 0, 4, 0, 32, False, None),
+        (None, 0, 4, 0, 32, True, None),
+        (0, 0, 0, 0, 0, False, 32),
+        (0, 0, 0, 4, 0, False, 0),
+        (0, 0, 3, 0, 32, False, 8),  # 24 of the 32 that the trainer waits for are queued
+        (2, 3, 4, 4, 0, False, 32),
+        (2, 3, 9, 4, 0, False, 0),
+        (8, 9, 2, 0, 0, False, 16),  # the last step: 32 rollouts are all that is wanted
+        (8, 10, 0, 0, 0, False, 0),
+        (8, 10, 0, 4, 8, False, 8),  # a replay that lost a group
+        (8, 0, 0, 0, 32, True, 0),
+    ],
+)
+def test_room(*, max_staleness, steps_trained, queued, delivered, missing, over, room) -> None:
+    counts = [GroupCount("queued", 0, 8, queued), GroupCount("delivered", 0, 8, delivered)]
+    progress = ProgressReport(steps_trained=steps_trained)
+    current = pace(registration(max_staleness=max_staleness), progress, counts, over=over, missing=missing)
+    assert current.room == room
+
+
+def test_odd_sizes_that_form_no_batch_leave_room_for_another() -> None:
+    counts = [GroupCount("queued", 0, 12, 1), GroupCount("queued", 0, 8, 3)]
+    progress = ProgressReport(steps_trained=0)
+    assert pace(registration(max_staleness=0), progress, counts, over=False, missing=32).room == 32
 
 
 def test_an_environment_of_no_weight_is_not_starved() -> None:
     idle, busy = environment(0, weight=0.0), environment(1)
-    current = pace(registration(), ProgressReport(steps_trained=0), [], over=False, starving=False)
+    current = pace(registration(), ProgressReport(steps_trained=0), [], over=False, missing=0)
     assert status_of_env(idle, [idle, busy], [], 32, current)["env_weight"] == 0.01
     assert status_of_env(idle, [idle], [], 32, current)["env_weight"] == 1.0

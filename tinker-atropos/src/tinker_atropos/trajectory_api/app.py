@@ -3,7 +3,6 @@
 There is no `/reset_data` (one GET would wipe the run) and no CORS: no browser has business here.
 """
 
-import hashlib
 import math
 import secrets
 from dataclasses import asdict
@@ -16,11 +15,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tinker_atropos.serving import json_response
-from tinker_atropos.trajectory_api.bodies import JsonBody, Refusal, parse, read, read_body, split_list, strict
-from tinker_atropos.trajectory_api.journal import JournalError
+from tinker_atropos.trajectory_api.bodies import MAX_BODY_BYTES, Refusal, read
+from tinker_atropos.trajectory_api.database import JournalError
+from tinker_atropos.trajectory_api.group_routes import receive_group, receive_groups
 from tinker_atropos.trajectory_api.leases import PEERS, Role
-from tinker_atropos.trajectory_api.records import ReceivedGroup
+from tinker_atropos.trajectory_api.records import Batch
 from tinker_atropos.trajectory_api.requests import (
+    DropRequest,
     EnvIdentifier,
     EnvRegistration,
     LeaseReport,
@@ -29,7 +30,6 @@ from tinker_atropos.trajectory_api.requests import (
     Registration,
 )
 from tinker_atropos.trajectory_api.service import TrajectoryService
-from tinker_atropos.wire import Group
 
 MAX_WAIT_SECONDS = 30.0
 NO_EXAMPLE: dict[str, list[Any]] = {
@@ -99,52 +99,25 @@ async def show_env_status(request: Request) -> Response:
 
 
 async def take_batch(request: Request) -> Response:
-    """`wait` seconds at most for a full batch; without it, at once as upstream."""
+    """`wait` seconds at most for a full batch; without it, at once as upstream. `step`: which batch it is."""
     service = _service(request)
     wait_seconds = min(_number(request, "wait", 0.0), MAX_WAIT_SECONDS)
+    step = _step(request)
     if service.registration is None:
         return json_response({"batch": None, "message": "no trainer has registered; POST /register first"})
-    batch = await service.take_batch(wait_seconds, request.is_disconnected)
-    if batch is None:
-        return json_response({"batch": None})
-    return Response(b'{"batch":[' + b",".join(batch) + b"]}", media_type="application/json")
+    batch = await service.take_batch(step, wait_seconds, request.is_disconnected)
+    return Response(_batch_json(batch, step), media_type="application/json")
+
+
+def _batch_json(batch: Batch, step: int | None) -> bytes:
+    groups = b"null" if batch.missing else b"[" + b",".join(batch.contents) + b"]"
+    ours = b"" if step is None else b',"ids":%b,"step":%d' % (orjson.dumps(batch.group_ids), step)
+    return b'{"batch":%b%b}' % (groups, ours)
 
 
 async def show_latest_example(request: Request) -> Response:
     group = _service(request).journal.latest_group()
     return Response(group or orjson.dumps(NO_EXAMPLE), media_type="application/json")
-
-
-async def receive_group(request: Request) -> Response:
-    service = _service(request)
-    group = _accept(service, strict(await read_body(request)))
-    (state,) = await service.add_groups([group])
-    if state == "buffered":
-        return json_response({"status": "buffered", "buffer_size": service.buffered_sequences(group.env_id)})
-    return json_response({"status": "received"})
-
-
-async def receive_groups(request: Request) -> Response:
-    """Good groups of a list are kept also beside bad ones: a 4xx would make the client drop them all."""
-    service = _service(request)
-    groups: list[ReceivedGroup] = []
-    refusals: list[Refusal] = []
-    for body in split_list(await read_body(request)):
-        try:
-            groups.append(_accept(service, body))
-        except Refusal as refusal:
-            refusals.append(refusal)
-    if refusals and not groups:
-        raise refusals[0]
-    service.refused.update(refusal.reason for refusal in refusals)
-    states = await service.add_groups(groups)
-    answer: dict[str, Any] = {"status": "received", "groups_processed": len(groups)}
-    if "buffered" in states:
-        answer["buffered"] = states.count("buffered")
-        answer["last_buffer_size"] = service.buffered_sequences(groups[-1].env_id)
-    if refusals:
-        answer["refused"] = [str(refusal) for refusal in refusals]
-    return json_response(answer)
 
 
 async def renew_lease(request: Request) -> Response:
@@ -168,6 +141,15 @@ async def record_progress(request: Request) -> Response:
     service = _service(request)
     await service.record_progress(await read(ProgressReport, request))
     return json_response({"current_step": service.run_state.progress.steps_trained})
+
+
+async def drop_groups(request: Request) -> Response:
+    return json_response({"dropped": await _service(request).drop(await read(DropRequest, request))})
+
+
+async def show_books(request: Request) -> Response:
+    service = _service(request)
+    return json_response({**service.journal.books(), "totals": service.run_state.progress.totals})
 
 
 async def add_metrics(request: Request) -> Response:
@@ -196,31 +178,23 @@ ROUTES = [
     Route("/scored_data_list", receive_groups, methods=["POST"]),
     Route("/rl/lease/{role}", renew_lease, methods=["PUT"]),
     Route("/rl/progress", record_progress, methods=["POST"]),
+    Route("/rl/drop", drop_groups, methods=["POST"]),
+    Route("/rl/books", show_books),
     Route("/rl/metrics", add_metrics, methods=["POST"]),
     Route("/rl/metrics", show_metrics),
 ]
 
 
-def trajectory_app(service: TrajectoryService) -> Starlette:
+def trajectory_app(service: TrajectoryService, max_body_bytes: int = MAX_BODY_BYTES) -> Starlette:
     app = Starlette(routes=ROUTES, exception_handlers={Refusal: _refuse, JournalError: _unavailable})
     app.state.service = service
+    app.state.max_body_bytes = max_body_bytes
     return app
 
 
 def _service(request: Request) -> TrajectoryService:
     service: TrajectoryService = request.app.state.service
     return service
-
-
-def _accept(service: TrajectoryService, body: JsonBody) -> ReceivedGroup:
-    group = parse(Group, body.json)
-    batch_size = service.registration.batch_size if service.registration else group.size
-    if group.size > batch_size:
-        raise Refusal(
-            422, "larger_than_batch", f"tokens has {group.size} sequences; a batch holds {batch_size} (batch_size)"
-        )
-    digest = hashlib.blake2b(body.json, digest_size=16).digest()
-    return ReceivedGroup(group.env_id, group.size, body.sent, body.gzipped, digest)
 
 
 def _number(request: Request, name: str, default: float) -> float:
@@ -234,10 +208,17 @@ def _number(request: Request, name: str, default: float) -> float:
     return number
 
 
-async def _refuse(request: Request, refusal: Exception) -> Response:
+def _step(request: Request) -> int | None:
+    text = request.query_params.get("step")
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdecimal():
+        raise Refusal(422, "step", f"step is {text!r}; it must be a whole number, at least 0")
+    return int(text)
+
+
+async def _refuse(_request: Request, refusal: Exception) -> Response:
     assert isinstance(refusal, Refusal)
-    if request.url.path.startswith("/scored_data"):
-        _service(request).refused[refusal.reason] += 1
     return json_response({"detail": str(refusal)}, refusal.status_code)
 
 

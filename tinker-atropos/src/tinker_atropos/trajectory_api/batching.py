@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class QueuedGroup:
-    """A group of the queue as batching sees it: `size` is its number of sequences."""
+    """A group of the queue as batching sees it: `size` is its number of rollouts."""
 
     group_id: int
     env_id: int | None
@@ -35,7 +35,7 @@ def first_exact(sizes: Sequence[int], target: int) -> list[int] | None:
 def form_batch(
     queue: Sequence[QueuedGroup], batch_size: int, minimum_shares: Mapping[int, float]
 ) -> list[QueuedGroup] | None:
-    """The next batch of exactly `batch_size` sequences, in queue order, or None while there is none.
+    """The next batch of exactly `batch_size` rollouts, in queue order, or None while there is none.
 
     `minimum_shares` (env_id -> fraction of a batch) goes first where such groups wait, and never holds a batch back:
     an environment that fell silent must not stop the training.
@@ -51,9 +51,9 @@ def _shares_first(queue: Sequence[QueuedGroup], owed: dict[int, int]) -> list[Qu
     preferred: list[QueuedGroup] = []
     others: list[QueuedGroup] = []
     for group in queue:
-        sequences_owed = owed.get(group.env_id, 0) if group.env_id is not None else 0
-        if group.env_id is not None and sequences_owed > 0:
-            owed[group.env_id] = sequences_owed - group.size
+        rollouts_owed = owed.get(group.env_id, 0) if group.env_id is not None else 0
+        if group.env_id is not None and rollouts_owed > 0:
+            owed[group.env_id] = rollouts_owed - group.size
             preferred.append(group)
         else:
             others.append(group)

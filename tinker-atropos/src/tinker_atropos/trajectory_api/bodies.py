@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import orjson
 from pydantic import BaseModel, ValidationError
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 from starlette.requests import Request
 
 MAX_BODY_BYTES = 256 * 2**20
@@ -38,12 +38,17 @@ class JsonBody:
 
 async def read_body(request: Request, limit: int = MAX_BODY_BYTES) -> JsonBody:
     """The request's body. GET requests have one, too."""
-    received = bytearray()
+    chunks: list[bytes] = []
+    size = 0
     async for chunk in request.stream():
-        received += chunk
-        if len(received) > limit:
-            raise Refusal(413, "size", f"the body is larger than {limit} bytes; send fewer groups at once")
-    sent = bytes(received)
+        size += len(chunk)
+        if size <= limit:
+            chunks.append(chunk)
+        else:
+            chunks.clear()  # read on: a client that is still sending does not see an answer
+    if size > limit:
+        raise Refusal(413, "size", f"the body has {size} bytes; the limit is {limit}: send fewer groups at once")
+    sent = b"".join(chunks)
     gzipped = "gzip" in request.headers.get("content-encoding", "").lower()
     return JsonBody(sent, gzipped, _gunzip(sent, limit) if gzipped else sent)
 
@@ -55,7 +60,7 @@ def _gunzip(compressed: bytes, limit: int) -> bytes:
     except zlib.error as error:
         raise Refusal(400, "gzip", f"the body is not gzip, as content-encoding says: {error}") from None
     if decompressor.unconsumed_tail:
-        raise Refusal(413, "size", f"the body is larger than {limit} bytes decompressed; send fewer groups at once")
+        raise Refusal(413, "size", f"the body has more than {limit} bytes decompressed; send fewer groups at once")
     if not decompressor.eof:
         raise Refusal(400, "gzip", "the gzip body ends too early")
     return body
@@ -79,7 +84,8 @@ def strict(body: JsonBody) -> JsonBody:
 
     What is stored is handed on unread, so that one such number in a free-form field would spoil a whole batch.
     """
-    if b"NaN" not in body.json and b"Infinity" not in body.json:
+    may_have = b"N" in body.json or b"I" in body.json  # one byte is sought ten times faster than a word
+    if not may_have or (b"NaN" not in body.json and b"Infinity" not in body.json):
         return body
     return plain(orjson.dumps(_from_json(body.json)))
 
@@ -89,11 +95,11 @@ def plain(json: bytes) -> JsonBody:
 
 
 def split_list(body: JsonBody) -> list[JsonBody]:
-    """The elements of a JSON list, each as strict JSON."""
+    """The elements of a JSON list."""
     elements = _from_json(body.json)
     if not isinstance(elements, list):
         raise Refusal(422, "json", "the body must be a list of groups")
-    return [plain(orjson.dumps(element)) for element in elements]
+    return [plain(to_json(element, inf_nan_mode="constants")) for element in elements]
 
 
 def _from_json(body: bytes) -> Any:
@@ -105,11 +111,14 @@ def _from_json(body: bytes) -> Any:
 
 def _refusal(error: ValidationError) -> Refusal:
     first = error.errors(include_url=False)[0]
-    message = first["msg"].removeprefix("Value error, ")
-    field = ".".join(map(str, first["loc"]))
     if first["type"] == "json_invalid":
-        return Refusal(400, "json", f"the body is not JSON: {message}")
-    if not field:
-        return Refusal(422, "shape", message)
+        return Refusal(400, "json", f"the body is not JSON: {first['msg']}")
+    if not first["loc"]:  # a check across fields: its type is the field, its sentence names it (wire.py)
+        return Refusal(422, first["type"], first["msg"])
     given = "" if first["type"] == "missing" else f" (given: {str(first['input'])[:60]})"
-    return Refusal(422, str(first["loc"][0]), f"{field}: {message}{given}")
+    return Refusal(422, str(first["loc"][0]), f"{_path(first['loc'])}: {first['msg']}{given}")
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    """As it is written in code: tokens[0][3]."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).removeprefix(".")

@@ -31,6 +31,10 @@ class LeaseView:
     def gone(self) -> bool:
         return self.state in ("failed", "lost")
 
+    @property
+    def live(self) -> bool:
+        return self.state in ("starting", "working")
+
 
 def view(role: Role, lease: Lease | None, now: float) -> LeaseView:
     if lease is None:

@@ -23,6 +23,8 @@ DEFAULT_MAX_JOURNAL_BYTES = 2 * 2**30
 RESPAWN_SECONDS = 0.2
 SHORT_LIFE_SECONDS = 5.0
 SHORT_LIVES_ALLOWED = 5
+"""A worker that ends by itself so often, so soon, cannot live. SIGKILL comes from outside and is not its fault."""
+
 STOP_SECONDS = 5.0
 
 logger = logging.getLogger(__name__)
@@ -56,7 +58,8 @@ async def _keep_alive(
         exit_code = await _live(stop, options)
         if stop.is_set():
             return
-        short_lives = short_lives + 1 if time.monotonic() - started < SHORT_LIFE_SECONDS else 0
+        failed = exit_code != -signal.SIGKILL and time.monotonic() - started < SHORT_LIFE_SECONDS
+        short_lives = short_lives + 1 if failed else 0
         if short_lives >= SHORT_LIVES_ALLOWED:
             raise InternalError(
                 f"the api's worker ended {short_lives} times in a row within {SHORT_LIFE_SECONDS:g} s of its start, "

@@ -8,6 +8,10 @@ holds `max_batches_offpolicy` batches, and shares a batch by `unallocated_fracti
 * When enough groups for the rest exist, the reported queue holds all the rest and no share of a batch is free. The
   queue alone would not do: near the end a queue long enough to pause the environment would end it.
 * A trainer that waits in vain is never answered by a full queue, whatever odd sizes the queue holds.
+* `room` is ours, and BaseEnv ignores it: how many rollouts, queued and in flight, the run can use without training on
+  older ones than `max_staleness` allows.
+
+Everything is counted in rollouts, also where a rollout gave several sequences.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,23 +38,27 @@ def over_reason(progress: ProgressReport, trainer: LeaseView) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What the run still needs. `sequences_left` is None before a trainer has registered."""
+    """What the run still needs. `rollouts_left` is None before a trainer has registered, `room` without a limit.
+
+    `missing` rollouts are what a trainer waits for in vain; 0 when it does not, or the queue holds them by now.
+    """
 
     over: bool
     enough: bool
     current_step: int
-    sequences_left: int | None
-    starving_below: int | None
+    rollouts_left: int | None
+    missing: int
+    room: int | None
 
-    def queue_size(self, sequences: int, group_size: int) -> int:
+    def queue_size(self, rollouts: int, group_size: int) -> int:
         """The queue to report, in groups of `group_size`."""
         if self.over:
             return 0
-        if self.sequences_left is not None:
-            sequences = self.sequences_left if self.enough else min(sequences, self.sequences_left)
-        if self.starving_below is not None:
-            sequences = min(sequences, max(0, self.starving_below - group_size))
-        return sequences // group_size
+        if self.rollouts_left is not None:
+            rollouts = self.rollouts_left if self.enough else min(rollouts, self.rollouts_left)
+        if self.missing:
+            rollouts = min(rollouts, max(0, self.missing - group_size))
+        return rollouts // group_size
 
 
 def pace(
@@ -59,36 +67,50 @@ def pace(
     counts: Sequence[GroupCount],
     *,
     over: bool,
-    starving: bool,
+    missing: int,
 ) -> Pace:
-    """`starving`: the trainer's last request for a batch was in vain."""
+    """`missing`: how many rollouts the trainer's last request for a batch lacked."""
     if registration is None:
-        return Pace(over=over, enough=False, current_step=0, sequences_left=None, starving_below=None)
+        return Pace(over=over, enough=False, current_step=0, rollouts_left=None, missing=0, room=None)
     steps_left = max(0, registration.num_steps - progress.steps_trained)
-    sequences_left = steps_left * registration.batch_size
-    at_hand = sum(count.sequences for count in counts if count.state in ("queued", "delivered"))
-    starving = starving and steps_left > 0 and not _holds_batch(counts, registration.batch_size)
+    rollouts_left = steps_left * registration.batch_size
+    at_hand = sum(count.rollouts for count in counts if count.state in ("queued", "delivered"))
+    queued = sum(count.rollouts for count in counts if count.state == "queued")
+    missing = 0 if _holds(counts, missing) else missing
+    lacking = missing - queued if queued < missing else missing
     return Pace(
         over=over,
-        enough=at_hand >= sequences_left and not starving,
+        enough=at_hand >= rollouts_left and not missing,
         current_step=registration.num_steps + 1 if over else progress.steps_trained,
-        sequences_left=sequences_left,
-        starving_below=registration.batch_size if starving else None,
+        rollouts_left=rollouts_left,
+        missing=missing,
+        room=_room(registration, 0 if over else rollouts_left, at_hand, 0 if over else lacking),
     )
 
 
-def _holds_batch(counts: Iterable[GroupCount], batch_size: int) -> bool:
+def _holds(counts: Iterable[GroupCount], rollouts: int) -> bool:
     sizes = [count.size for count in counts if count.state == "queued" for _ in range(count.groups)]
-    return first_exact(sizes, batch_size) is not None
+    return first_exact(sizes, rollouts) is not None
+
+
+def _room(registration: Registration, wanted: int, at_hand: int, missing: int) -> int | None:
+    """`wanted` for the rest of the run. A trainer that lacks rollouts gets them, whatever odd sizes are at hand.
+
+    What is at hand is trained within `max_staleness` steps if it fills at most that many batches and one more.
+    """
+    if registration.max_staleness is None:
+        return None
+    fresh = (registration.max_staleness + 1) * registration.batch_size
+    return max(0, min(fresh, wanted) - at_hand, missing)
 
 
 def status_of_env(
     env: RegisteredEnv, live: Sequence[RegisteredEnv], counts: Iterable[GroupCount], batch_size: int, pace: Pace
-) -> dict[str, float | int]:
+) -> dict[str, float | int | None]:
     """The answer of `/status-env`. `live` are the environments that share the trainer, `env` among them or not."""
     sharing = {other.env_id: other for other in (*live, env)}
     queued = [count for count in counts if count.state == "queued"]
-    own = sum(count.sequences for count in queued if count.env_id == env.env_id)
+    own = sum(count.rollouts for count in queued if count.env_id == env.env_id)
     group_size = env.registration.group_size
     own_share = env.registration.min_batch_allocation or 0.0
     paused = pace.over or pace.enough
@@ -99,6 +121,7 @@ def status_of_env(
         "self_queue_size": ENOUGH_OF_ITS_OWN if paused else own // group_size,
         "max_group_size": max((count.size for count in queued), default=1),
         "env_weight": _weight(env, sharing.values()),
+        "room": pace.room,
     }
 
 
@@ -109,7 +132,7 @@ def _spare_of_others(
     by_env: dict[int | None, int] = {}
     for count in queued:
         if count.env_id != env_id:
-            by_env[count.env_id] = by_env.get(count.env_id, 0) + count.sequences
+            by_env[count.env_id] = by_env.get(count.env_id, 0) + count.rollouts
     for other_id, other in sharing.items():
         reserved = int(batch_size * (other.registration.min_batch_allocation or 0.0))
         if other_id in by_env:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypedDict
 
 from tinker_atropos.trajectory_api.leases import Role
 from tinker_atropos.trajectory_api.requests import EnvRegistration, LeaseReport, ProgressReport, Registration
@@ -21,28 +21,59 @@ class RegisteredEnv:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedGroup:
-    """One group of `size` sequences: its JSON as it was sent (gzip when `gzipped`), and the hash of that JSON."""
+    """One group: its JSON as it was sent (gzip when `gzipped`). A group with a `key` that is known is a repeat."""
 
     env_id: int | None
-    size: int
+    rollouts: int
+    largest_token: int
     content: bytes
     gzipped: bool
-    content_hash: bytes
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedGroup:
+    """A group that will never be stored. `rollouts` is 0 where the body could not be read so far."""
+
+    reason: str
+    rollouts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What one POST brought: stored and counted together, or not at all."""
+
+    groups: tuple[ReceivedGroup, ...] = ()
+    refused: tuple[RefusedGroup, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Groups of one step, oldest first. While `missing` rollouts are not there, it is not handed out."""
+
+    group_ids: tuple[int, ...] = ()
+    contents: tuple[bytes, ...] = ()
+    missing: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """What is known of the run. `started`: the trainer has asked for its first batch."""
+    """What is known of the run.
+
+    `started`: the trainer has asked for its first batch. `covered_step`: the batches of the steps below it are in a
+    checkpoint, and their content is gone.
+    """
 
     registration: Registration | None
     started: bool
     progress: ProgressReport
+    covered_step: int
     leases: Mapping[Role, LeaseReport]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupCount:
-    """How many groups of one environment and size are in a state."""
+    """How many groups of one environment, of `size` rollouts each, are in a state."""
 
     state: GroupState
     env_id: int | None
@@ -50,5 +81,19 @@ class GroupCount:
     groups: int
 
     @property
-    def sequences(self) -> int:
+    def rollouts(self) -> int:
         return self.size * self.groups
+
+
+class Books(TypedDict):
+    """Every group's whereabouts, in one unit. received == buffered + queued + delivered + trained + sum(dropped)."""
+
+    received: int
+    duplicates: int
+    refused: dict[str, int]
+    buffered: int
+    queued: int
+    delivered: int
+    trained: int
+    dropped: dict[str, int]
+    replay_evicted: int

@@ -12,7 +12,10 @@ class _Body(BaseModel):
 
 
 class Registration(_Body):
-    """`POST /register`: the trainer says what it will train. `batch_size` counts sequences."""
+    """`POST /register`: the trainer says what it will train. `batch_size` counts rollouts.
+
+    `max_staleness` (policy steps that a rollout may be old; None: any) and `vocabulary` (number of token ids) are ours.
+    """
 
     wandb_group: str
     wandb_project: str
@@ -22,6 +25,8 @@ class Registration(_Body):
     save_checkpoint_interval: int
     starting_step: int = Field(ge=0)
     num_steps: int = Field(gt=0)
+    max_staleness: int | None = Field(default=None, ge=0)
+    vocabulary: int | None = Field(default=None, gt=0)
 
 
 class EnvRegistration(_Body):
@@ -56,11 +61,36 @@ class LeaseReport(_Body):
 
 
 class ProgressReport(_Body):
-    """`POST /rl/progress`: `steps_trained` counts from the run's beginning, resumed steps included."""
+    """`POST /rl/progress`: `steps_trained` counts from the run's beginning, resumed steps included.
+
+    `checkpoint_step`: the steps below it are in a checkpoint; None: no newer one. `totals`: the trainer's own counters,
+    handed back by `GET /rl/books`.
+    """
 
     steps_trained: int = Field(ge=0)
     training_done: bool = False
     reason: str | None = None
+    checkpoint_step: int | None = Field(default=None, ge=0)
+    totals: dict[str, int] | None = None
+
+    def after(self, earlier: "ProgressReport") -> "ProgressReport":
+        """What is known when this report comes after `earlier` ones, be it late or of a replay."""
+        return ProgressReport(
+            steps_trained=max(self.steps_trained, earlier.steps_trained),
+            training_done=self.training_done or earlier.training_done,
+            reason=earlier.reason if self.reason is None else self.reason,
+            checkpoint_step=max(
+                (step for step in (self.checkpoint_step, earlier.checkpoint_step) if step is not None), default=None
+            ),
+            totals=earlier.totals if self.totals is None else self.totals,
+        )
+
+
+class DropRequest(_Body):
+    """`POST /rl/drop`: groups, by the ids of `GET /batch`, that will not be trained."""
+
+    ids: list[int]
+    reason: str = Field(min_length=1, max_length=64)
 
 
 class MetricsReport(_Body):

@@ -3,19 +3,20 @@
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from itertools import islice
 from typing import Any, TypeVar
 
+from tinker_atropos.trajectory_api.arrivals import Stored
 from tinker_atropos.trajectory_api.bodies import Refusal
-from tinker_atropos.trajectory_api.journal import Journal, JournalError
+from tinker_atropos.trajectory_api.database import JournalError
+from tinker_atropos.trajectory_api.intake import HOLD_SECONDS, Intake
+from tinker_atropos.trajectory_api.journal import Journal
 from tinker_atropos.trajectory_api.leases import Lease, LeaseView, Role, view
 from tinker_atropos.trajectory_api.pacing import Pace, over_reason, pace, status_of_env
-from tinker_atropos.trajectory_api.records import GroupCount, NewGroupState, ReceivedGroup, RegisteredEnv, RunState
+from tinker_atropos.trajectory_api.records import Batch, Delivery, GroupCount, NewGroupState, RegisteredEnv, RunState
 from tinker_atropos.trajectory_api.requests import (
+    DropRequest,
     EnvRegistration,
     LeaseReport,
     MetricsReport,
@@ -30,16 +31,12 @@ logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 
-@dataclass(frozen=True, slots=True)
-class _Sender:
-    groups: Sequence[ReceivedGroup]
-    states: asyncio.Future[list[NewGroupState]]
-
-
 class TrajectoryService:
-    """One run's trajectories. Its own memory holds only what may be lost: clocks, waiting requests and counters."""
+    """One run's trajectories. Its own memory holds only what may be lost: clocks and waiting requests."""
 
-    def __init__(self, journal: Journal, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, journal: Journal, clock: Callable[[], float] = time.monotonic, hold_seconds: float = HOLD_SECONDS
+    ) -> None:
         self.journal = journal
         self._clock = clock
         self._writer = ThreadPoolExecutor(1, "journal")
@@ -48,14 +45,9 @@ class TrajectoryService:
         self._seen_at = dict.fromkeys(self._environments, clock())
         self._leases = {role: _lease(report, clock()) for role, report in self._state.leases.items()}
         self._registering = asyncio.Lock()
-        self._arrival = asyncio.Event()
-        self._senders: list[_Sender] = []
-        self._commit: asyncio.Task[None] | None = None
-        self._starving = False
+        self._intake = Intake(self._store, journal.full_sentence(), hold_seconds)
+        self._missing = 0
         self._failures: dict[str, str] = {}
-        self.refused: Counter[str] = Counter()
-        self.received_groups = 0
-        self.delivered_batches = 0
 
     def close(self) -> None:
         self._writer.shutdown()
@@ -67,50 +59,86 @@ class TrajectoryService:
         return self._state.registration
 
     async def register(self, registration: Registration) -> None:
-        dropped = await self._write("register", self.journal.register, registration)
-        self._state = self.journal.run_state()
-        if dropped:
-            self.refused["larger_than_batch"] += dropped
-            logger.warning("dropped %d groups that are larger than batch_size %d", dropped, registration.batch_size)
+        """A second registration is a new life of the trainer: how the environment of the last one ended is past."""
+        lost: list[Role] = []
+        if self.registration is not None and not self.lease("environment").live:
+            lost.append("environment")
+        await self._change("register", self.journal.register, registration, lost)
+        for role in lost:
+            self._leases.pop(role, None)
+        self._intake.room_made()
 
-    async def take_batch(self, wait_seconds: float, gone: Callable[[], Awaitable[bool]]) -> list[bytes] | None:
-        """The next full batch, waited for. A client that is `gone` gets none."""
-        if self.registration is None:
-            return None
+    async def take_batch(self, step: int | None, wait_seconds: float, gone: Callable[[], Awaitable[bool]]) -> Batch:
+        """Batch `step`, waited for until it is full. A client that is `gone` gets none.
+
+        Without a step it is the next one, and whoever asks for it has trained the ones before. Raises Refusal for a
+        step that a checkpoint covers.
+        """
+        registration = self.registration
+        if registration is None:
+            return Batch(missing=1)
+        self._check_kept(step)
         if not self._state.started:
-            await self._write("start", self.journal.start)
-            self._state = self.journal.run_state()
+            await self._change("start", self.journal.start)
+        if step is None:
+            await self._change("finish", self.journal.finish_delivered)
         deadline = self._clock() + wait_seconds
+        batch = Batch(missing=registration.batch_size)
         while not await gone():
-            arrival = self._arrival
-            batch = await self._take_batch_now(self.registration.batch_size)
-            remaining = deadline - self._clock()
-            if batch is not None or remaining <= 0:
+            arrival = self._intake.arrival
+            batch = await self._take_batch_now(step, registration)
+            if not batch.missing or not await self._arrive(batch.missing, arrival, deadline):
                 return batch
+        return batch
+
+    async def _arrive(self, missing: int, arrival: asyncio.Event, deadline: float) -> bool:
+        """Wait until the queue has grown and may hold what is missing. False when that takes too long."""
+        while (remaining := deadline - self._clock()) > 0:
             try:
                 await asyncio.wait_for(arrival.wait(), remaining)
             except TimeoutError:
-                return None
-        return None
+                return False
+            arrival = self._intake.arrival
+            if sum(count.rollouts for count in self.journal.group_counts() if count.state == "queued") >= missing:
+                return True
+        return False
 
-    async def _take_batch_now(self, batch_size: int) -> list[bytes] | None:
+    def _check_kept(self, step: int | None) -> None:
+        covered = self._state.covered_step
+        if step is not None and step < covered:
+            raise Refusal(
+                409,
+                "step",
+                f"step is {step}, but a checkpoint covers the batches before step {covered} and they are no longer "
+                "kept; ask for that step or a later one",
+            )
+
+    async def _take_batch_now(self, step: int | None, registration: Registration) -> Batch:
         minimum_shares = {
             env.env_id: env.registration.min_batch_allocation
             for env in self.live_environments()
             if env.registration.min_batch_allocation is not None
         }
-        batch = await self._write("take_batch", self.journal.take_batch, batch_size, minimum_shares)
-        self._starving = batch is None
-        self.delivered_batches += batch is not None
+        size = registration.batch_size
+        if step is None:
+            batch = await self._write("take_batch", self.journal.take_next_batch, size, minimum_shares)
+        else:
+            batch = await self._write("take_batch", self.journal.take_batch, step, size, minimum_shares)
+        past_the_end = step is None and self._state.progress.steps_trained >= registration.num_steps
+        self._missing = 0 if past_the_end else batch.missing
+        if batch.missing:
+            self._intake.room_made()  # now also from what is kept for replay
         return batch
 
+    async def drop(self, request: DropRequest) -> int:
+        """Returns how many of the groups were still there."""
+        dropped = await self._write("drop", self.journal.drop_groups, request.ids, request.reason)
+        self._intake.room_made()
+        return dropped
+
     async def record_progress(self, report: ProgressReport) -> None:
-        """Steps never go back within a registration: a report that was sent again, late, changes nothing."""
-        steps = max(report.steps_trained, self._state.progress.steps_trained)
-        done = report.training_done or self._state.progress.training_done
-        report = report.model_copy(update={"steps_trained": steps, "training_done": done})
-        await self._write("progress", self.journal.record_progress, report)
-        self._state = self.journal.run_state()
+        await self._change("progress", self.journal.record_progress, report)
+        self._intake.room_made()
 
     # The environments' side.
 
@@ -156,7 +184,7 @@ class TrajectoryService:
             if env.connected and now - self._seen_at[env.env_id] <= ENV_SILENT_SECONDS
         ]
 
-    def status_of_env(self, env_id: int) -> dict[str, float | int]:
+    def status_of_env(self, env_id: int) -> dict[str, float | int | None]:
         env = self._environments.get(env_id)
         if env is None:
             raise Refusal(404, "env_id", f"env_id {env_id} is not registered; POST /register-env first")
@@ -165,33 +193,17 @@ class TrajectoryService:
         counts = self.journal.group_counts()
         return status_of_env(env, self.live_environments(), counts, batch_size, self._pace(counts))
 
-    def buffered_sequences(self, env_id: int | None) -> int:
+    def buffered_rollouts(self, env_id: int | None) -> int:
         counts = self.journal.group_counts()
-        return sum(count.sequences for count in counts if count.state == "buffered" and count.env_id == env_id)
+        return sum(count.rollouts for count in counts if count.state == "buffered" and count.env_id == env_id)
 
-    async def add_groups(self, groups: Sequence[ReceivedGroup]) -> list[NewGroupState]:
-        """Store groups. Senders that come during a commit share the next one: a slow disk costs latency, not rate."""
-        sender = _Sender(groups, asyncio.get_running_loop().create_future())
-        self._senders.append(sender)
-        if self._commit is None or self._commit.done():
-            self._commit = asyncio.create_task(self._commit_senders())
-        return await sender.states
+    async def deliver(self, delivery: Delivery) -> Sequence[NewGroupState]:
+        """Store groups, once each, and count refused ones. Waits for room in the journal."""
+        return await self._intake.deliver(delivery)
 
-    async def _commit_senders(self) -> None:
-        while self._senders:
-            senders, self._senders = self._senders, []
-            groups = [group for sender in senders for group in sender.groups]
-            try:
-                states = iter(await self._write("groups", self.journal.add_groups, groups, time.time()))
-            except Exception as error:  # noqa: BLE001 -- each sender raises it in its own request
-                for sender in senders:
-                    sender.states.set_exception(error)
-                continue
-            for sender in senders:
-                sender.states.set_result(list(islice(states, len(sender.groups))))
-            self.received_groups += len(groups)
-            self._arrival.set()
-            self._arrival = asyncio.Event()
+    async def _store(self, deliveries: Sequence[Delivery]) -> list[Stored | None]:
+        starving = self._missing > 0
+        return await self._write("groups", self.journal.add_deliveries, deliveries, time.time(), starving)
 
     # Both sides.
 
@@ -206,17 +218,17 @@ class TrajectoryService:
             self._state.progress,
             counts,
             over=self.over_reason() is not None,
-            starving=self._starving,
+            missing=self._missing,
         )
 
     def status(self) -> dict[str, int]:
         """The answer of `/status`: here `queue_size` counts groups of any size."""
         counts = self.journal.group_counts()
         queued = [count for count in counts if count.state == "queued"]
-        groups, sequences = sum(count.groups for count in queued), sum(count.sequences for count in queued)
+        groups, rollouts = sum(count.groups for count in queued), sum(count.rollouts for count in queued)
         current = self._pace(counts)
-        typical_size = max(1, sequences // groups) if groups else 1
-        return {"current_step": current.current_step, "queue_size": current.queue_size(sequences, typical_size)}
+        typical_size = max(1, rollouts // groups) if groups else 1
+        return {"current_step": current.current_step, "queue_size": current.queue_size(rollouts, typical_size)}
 
     def over_reason(self) -> str | None:
         return over_reason(self._state.progress, self.lease("trainer"))
@@ -224,6 +236,11 @@ class TrajectoryService:
     @property
     def run_state(self) -> RunState:
         return self._state
+
+    @property
+    def held_posts(self) -> int:
+        """POSTs that wait for room in the journal."""
+        return self._intake.held
 
     def lease(self, role: Role) -> LeaseView:
         return view(role, self._leases.get(role), self._clock())
@@ -235,16 +252,18 @@ class TrajectoryService:
         """
         self._leases[role] = _lease(report, self._clock())
         if self._state.leases.get(role) != report:
-            await self._write("lease", self.journal.record_lease, role, report)
-            self._state = self.journal.run_state()
+            await self._change("lease", self.journal.record_lease, role, report)
 
     async def add_metrics(self, report: MetricsReport) -> int:
-        sequence: int = await self._write("metrics", self.journal.add_metrics, report, time.time())
-        return sequence
+        return await self._write("metrics", self.journal.add_metrics, report, time.time())
 
     def unready(self) -> str | None:
         """Why the journal does not answer, or None. A failure lasts until the same kind of write succeeds."""
         return next(iter(self._failures.values()), None)
+
+    async def _change(self, kind: str, write: Callable[..., None], *args: Any) -> None:
+        await self._write(kind, write, *args)
+        self._state = self.journal.run_state()
 
     async def _write(self, kind: str, write: Callable[..., Answer], *args: Any) -> Answer:
         try:
