@@ -31,6 +31,7 @@ from tinker_atropos.serving import bind, serve
 CLI = (str(Path(sys.executable).with_name("tinker-atropos")),)
 END_OF_TURN = 2
 ENVIRONMENT_FILE = """\
+import asyncio
 import os
 import sys
 import textwrap
@@ -91,7 +92,7 @@ class Policy:
         return JSONResponse(answers if n > 1 else answers[0])
 
     def _answer(self, prompt_ids: list[int]) -> dict[str, Any]:
-        digits = sorted(re.findall(r"\d", self.tokenizer.decode(prompt_ids)))
+        digits = sorted(re.findall(r"sort (\d) (\d) (\d) (\d)", self.tokenizer.decode(prompt_ids))[-1])
         if self._random.random() >= self.share_right:
             digits[0], digits[-1] = "9", "0"
         ids = [*self.tokenizer.encode("".join(digits), add_special_tokens=False).ids, END_OF_TURN]
@@ -206,6 +207,13 @@ class Run:
     async def beat(self, state: str = "working", reason: str | None = None) -> dict[str, Any]:
         lease = {"state": state, "reason": reason, "ttl_seconds": 30}
         return (await self.client.put("/rl/lease/trainer", json=lease)).raise_for_status().json()
+
+    async def runner_metrics(self) -> dict[str, float]:
+        """The runner's counts as last relayed."""
+        metrics: dict[str, float] = {}
+        for record in await self.records():
+            metrics |= record["metrics"] if record["source"] == "runner" else {}
+        return metrics
 
     async def records(self) -> list[dict[str, Any]]:
         return (await self.client.get("/rl/metrics", params={"after": 0})).raise_for_status().json()["records"]

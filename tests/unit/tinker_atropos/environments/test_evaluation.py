@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinker_atropos.environments.evaluation import Evaluation, wilson_interval
+from tinker_atropos.environments.evaluation import Evaluation, fraction_metrics, wilson_interval
 
 # From the closed form, to 4 digits: https://en.wikipedia.org/wiki/Binomial_proportion_confidence_interval
 KNOWN = [(0, 10, 0.0, 0.2775), (5, 10, 0.2366, 0.7634), (10, 10, 0.7225, 1.0), (266, 500, 0.4882, 0.5753)]
@@ -31,3 +31,17 @@ def test_metrics_of_an_evaluation():
     assert metrics["eval/percent_correct"] == 0.9
     assert metrics["eval/n"] == 10
     assert metrics["eval/percent_correct_low"] < 0.9 < metrics["eval/percent_correct_high"]
+
+
+def test_a_fraction_has_an_interval_by_the_completions_that_were_seen():
+    metrics = fraction_metrics(0.5, 100)
+    assert metrics == {"eval/n": 100, **Evaluation(50, 100).to_metrics()}
+
+
+def test_a_fraction_of_unseen_samples_is_known_to_no_precision():
+    metrics = fraction_metrics(0.5, 0)
+    assert (metrics["eval/percent_correct_low"], metrics["eval/percent_correct_high"], metrics["eval/n"]) == (0, 1, 0)
+
+
+def test_what_is_no_fraction_has_no_interval():
+    assert fraction_metrics(87.5, 40) == {"eval/percent_correct": 87.5, "eval/n": 40}

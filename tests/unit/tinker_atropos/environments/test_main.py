@@ -29,6 +29,9 @@ async def test_bundled_environment_serves_a_run_and_is_evaluated_before_and_afte
     assert group["tokens"][0][-2] != 2
     assert set(group["scores"]) == {0.0, 1.0}
     assert {request["sampling_params"]["temperature"] for request in run.policy.requests} == {1.0}
+    purposes = [request["sampling_params"].get("rl_purpose") for request in run.policy.requests]
+    assert purposes.count("evaluation") == 2 * 250
+    assert set(purposes) == {"evaluation", None}
 
     before, after = await evaluations(run)
     assert (before["step"], after["step"]) == (0, 3)
@@ -48,7 +51,9 @@ async def test_unmodified_atroposlib_file_serves_a_run(run):
     assert [len(tokens) for tokens in group["tokens"]] == [PROMPT_LENGTH + 5] * 4
     before, after = await evaluations(run)
     assert (before["step"], after["step"]) == (0, 3)
-    assert set(before["metrics"]) == {"eval/percent_correct"}
+    assert before["metrics"]["eval/n"] == 8  # completions that its evaluation sampled
+    low, share, high = (before["metrics"][f"eval/percent_correct{end}"] for end in ("_low", "", "_high"))
+    assert 0 < low < share < high < 1
     relayed = [record["metrics"] for record in await run.records() if record["source"] == "environment"]
     assert any("plain_digits_0_train/percent_correct" in metrics for metrics in relayed)
 
@@ -60,10 +65,102 @@ async def test_rewards_are_reported_before_groups_are_filtered(run):
     assert await environment.ends() == 0, environment.output
 
     runner = [record["metrics"] for record in await run.records() if record["source"] == "runner"]
-    assert runner[-1]["env/groups_filtered"] > 0
-    assert runner[-1]["env/groups_kept"] >= 6
+    last = await run.runner_metrics()
+    assert last["env/groups_filtered"] == last["env/groups_filtered_equal"] > 0
+    assert last["env/tokens_filtered"] == last["env/groups_filtered_equal"] * 4 * 5
+    assert last["env/groups_kept"] >= 6
+    made = last["env/groups_kept"] + last["env/groups_filtered"]
+    assert last["env/groups_kept_ratio"] == pytest.approx(last["env/groups_kept"] / made)
     trained = [score for batch in run.batches for group in batch for score in group["scores"]]
-    assert max(metrics["env/reward_mean"] for metrics in runner) > sum(trained) / len(trained)
+    assert max(metrics.get("env/reward_mean", 0) for metrics in runner) > sum(trained) / len(trained)
+
+
+async def test_conversations_are_sent_with_every_answer_marked(run):
+    run.env_section |= {"max_token_length": 64}
+    environment = await run.start_environment(DATA / "second_chance.py")
+    await asyncio.wait_for(run.train(), 60)
+    assert await environment.ends() == 0, environment.output
+    groups = [group for batch in run.batches for group in batch]
+    assert {score for group in groups for score in group["scores"]} == {0.0, 0.5, 1.0}
+    for group in groups:
+        assert group["group_overrides"] is None
+        for score, masks, logprobs in zip(group["scores"], group["masks"], group["inference_logprobs"], strict=True):
+            answers = 1 if score == 1.0 else 2
+            assert len([mask for mask in masks if mask != -100]) == 5 * answers
+            assert logprobs.count(-0.25) == 5 * answers
+            assert masks[-1] == 2
+
+
+async def test_unmodified_conversation_goes_through_the_managed_server(run):
+    run.env_section |= {"max_token_length": 64}
+    environment = await run.start_environment(DATA / "plain_conversation.py")
+    await asyncio.wait_for(run.train(), 60)
+    assert await environment.ends() == 0, environment.output
+    group = run.batches[0][0]
+    assert "inference_logprobs" not in group
+    assert set(group["scores"]) == {-1.0, 1.0}
+    before, after = await evaluations(run)
+    assert before["metrics"]["eval/n"] == after["metrics"]["eval/n"] == 12
+    counts = await run.runner_metrics()
+    assert counts["env/groups_filtered"] == counts["env/groups_filtered_by_environment"]
+
+
+SOMETIMES = {  # what goes wrong with every other group, and what is counted
+    "raises": ("    raise ValueError('no reward')", "env/groups_failed_raised"),
+    "hangs": ("    await asyncio.sleep(600)", "env/groups_failed_overdue"),
+    "too long": (
+        "    group['tokens'][0] += [5] * 99; group['masks'][0] += [-100] * 99",
+        "env/groups_filtered_too_long",
+    ),
+    "foreign size": ("    group = {name: rows[:3] for name, rows in group.items()}", "env/groups_filtered_wrong_size"),
+    "not a number": ("    group['scores'] = [float('nan'), *group['scores'][1:]]", "env/groups_refused"),
+    "ragged": ("    group['masks'][1] = group['masks'][1][:-1]", "env/groups_refused"),
+    "negative ids": ("    group['tokens'][1][0] = -7", "env/groups_refused"),
+    "no scores": ("    del group['scores']", "env/groups_failed_raised"),
+    "nothing": ("    return None, []", "env/groups_filtered_by_environment"),
+    "text": ("    return 'a group', []", "env/groups_failed_raised"),
+}
+
+
+@pytest.mark.parametrize(("mistake", "metric"), SOMETIMES.values(), ids=SOMETIMES)
+async def test_groups_that_are_lost_are_counted_under_their_reason_and_the_run_goes_on(run, mistake, metric):
+    run.env_section |= {"worker_timeout": 1.0, "max_num_workers": 4}
+    file = run.write_environment(
+        f"""
+        calls = 0
+
+        async def collect_trajectories(self, item):
+            group, _ = await super().collect_trajectories(item)
+            type(self).calls += 1
+            if self.calls % 2:
+            {mistake}
+            return group, []
+        """
+    )
+    environment = await run.start_environment(file)
+    await asyncio.wait_for(run.train(), 60)
+    assert await environment.ends() == 0, environment.output
+    counts = await run.runner_metrics()
+    assert counts[metric] > 0, counts
+    others = ("env/groups_refused", "env/groups_failed_", "env/groups_filtered_")
+    lost = {name for name, count in counts.items() if name.startswith(others) and count}
+    assert lost <= {metric, "env/groups_filtered_equal"}
+    assert environment.output.count("refused a group") == (metric == "env/groups_refused")
+
+
+async def test_a_stall_because_every_group_is_equal_says_exactly_that(run):
+    run.policy.share_right = 0.0
+    environment = await run.start_environment("sort_digits")
+    training = asyncio.create_task(run.train())
+
+    async def stalled() -> bool:
+        return (await run.runner_metrics()).get("env/groups_equal_in_row", 0) >= 20
+
+    await run.eventually("the runner reports groups in a row that are equal", stalled)
+    status = (await environment.ops("/status")).json()
+    assert re.fullmatch(r"the last \d+ groups were dropped because all rewards .* were equal: .*", status["stalled"])
+    assert status["groupsFiltered"].keys() == {"equal"}
+    training.cancel()
 
 
 BROKEN = {
@@ -256,4 +353,6 @@ async def test_ops_port_says_why_it_is_not_ready(run):
     status = (await environment.ops("/status")).json()
     assert status["totalSteps"] == 3
     assert status["groupsAccepted"] >= 2
-    assert 'rl_environment_groups{outcome="accepted"}' in (await environment.ops("/metrics")).text
+    figures = (await environment.ops("/metrics")).text
+    assert 'rl_environment_groups{outcome="accepted"}' in figures
+    assert 'rl_environment_groups_lost{reason="equal"}' in figures

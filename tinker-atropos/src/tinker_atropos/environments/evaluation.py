@@ -18,16 +18,23 @@ class Evaluation:
     n: int
 
     def to_metrics(self) -> dict[str, float]:
-        low, high = wilson_interval(self.correct, self.n)
-        return {
-            EVAL_METRIC: self.correct / self.n,
-            f"{EVAL_METRIC}_low": low,
-            f"{EVAL_METRIC}_high": high,
-            "eval/n": self.n,
-        }
+        return fraction_metrics(self.correct / self.n, self.n)
 
 
-def wilson_interval(correct: int, n: int) -> tuple[float, float]:
+def fraction_metrics(value: float, n: int) -> dict[str, float]:
+    """What an environment reports that gives one number, with the completions `n` that its evaluation sampled.
+
+    Only a fraction has an interval: a value outside [0, 1] is some other score, and stands with its n alone. With n 0
+    nothing is known of its precision: the interval is [0, 1].
+    """
+    metrics = {EVAL_METRIC: value, "eval/n": float(n)}
+    if not 0 <= value <= 1:
+        return metrics
+    low, high = wilson_interval(value * n, n) if n else (0.0, 1.0)
+    return {**metrics, f"{EVAL_METRIC}_low": low, f"{EVAL_METRIC}_high": high}
+
+
+def wilson_interval(correct: float, n: int) -> tuple[float, float]:
     """The 95 % score interval of a proportion (Wilson 1927), which stays within [0, 1] and is sound near both ends.
 
     Raises ValueError when nothing was sampled.

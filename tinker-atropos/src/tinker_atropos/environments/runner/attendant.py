@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from starlette.applications import Starlette
 
 from tinker_atropos.environments.runner.board import Board, LeaseState
+from tinker_atropos.environments.runner.tally import FAILURE_REASONS, FILTER_REASONS
 from tinker_atropos.errors import InternalError, RunError
 from tinker_atropos.serving import bind, ops_app, serve
 from tinker_atropos.settings import Settings
@@ -30,7 +31,7 @@ TTL_SECONDS = 15
 SILENCE_SECONDS = 60.0
 """How long the trajectory API may be unreachable before the environment gives up."""
 
-PROMETHEUS_COUNTS = ("made", "kept", "filtered", "accepted", "refused")
+PROMETHEUS_COUNTS = ("made", "kept", "filtered", "failed", "accepted", "refused")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,11 @@ class Attendant:
         groups = Gauge("rl_environment_groups", "Groups by what became of them.", ["outcome"], registry=registry)
         for outcome in PROMETHEUS_COUNTS:
             groups.labels(outcome).set_function(functools.partial(getattr, tally, outcome))
+        lost = Gauge("rl_environment_groups_lost", "Groups that were not sent, by why.", ["reason"], registry=registry)
+        for reason in FILTER_REASONS:
+            lost.labels(reason).set_function(functools.partial(tally.filtered_by.__getitem__, reason))
+        for failure in FAILURE_REASONS:
+            lost.labels(failure).set_function(functools.partial(tally.failed_by.__getitem__, failure))
         return ops_app(self._board.unready, self._board.to_wire, registry=registry)
 
 

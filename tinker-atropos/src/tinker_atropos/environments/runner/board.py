@@ -26,9 +26,10 @@ class Board:
         tally = self.tally
         if tally.accepted:
             return None
-        counts = f"{tally.made} groups made, {tally.filtered} dropped, {tally.refused} refused"
+        counts = f"{tally.made} groups made, {tally.filtered} dropped, {tally.refused} refused, {tally.failed} failed"
         failure = f"; last failure: {tally.last_failure}" if tally.last_failure else ""
-        return f"no group accepted yet: {self.phase} ({counts}){failure}"
+        stalled = f"; {tally.stalled}" if tally.stalled else ""
+        return f"no group accepted yet: {self.phase} ({counts}){failure}{stalled}"
 
     def to_wire(self) -> dict[str, Any]:
         return {"phase": self.phase, "step": self.step, "totalSteps": self.total_steps, **self.tally.to_wire()}

@@ -10,15 +10,17 @@ It calls the same methods in the same order. What differs, and why:
 
 import asyncio
 import logging
+import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tinker_atropos.environments.evaluation import EVAL_METRIC, Evaluation
+from tinker_atropos.environments.evaluation import EVAL_METRIC, Evaluation, fraction_metrics
 from tinker_atropos.environments.runner.attendant import Attendant
 from tinker_atropos.environments.runner.board import Board
 from tinker_atropos.environments.runner.failures import describe, environment_failed
+from tinker_atropos.environments.runner.sampled import sampling
 from tinker_atropos.environments.runner.stopping import Ending
 from tinker_atropos.errors import EnvironmentLostError, InternalError, RunError
 
@@ -108,9 +110,10 @@ class Rollouts:
             await env.env_step_checks()
             self._board.step = step
             self._start_due_evaluation(env, step, steps_per_eval)
+            _respect_room(env)
             if _has_room(env):
                 await env.add_train_workers()
-            _drop_overdue(env)
+            self._drop_overdue(env)
             self._check_first_group(first_group_due)
             await _next_event(env.workers)
 
@@ -139,15 +142,34 @@ class Rollouts:
             logger.info("evaluation at step %d: %s", step, shown or f"the environment reports no {EVAL_METRIC}")
 
     async def _measure(self, env: Any) -> dict[str, float]:
-        """Our base class returns counts. Others hand their result to `wandb_log`, the next time that it is called."""
+        """Our base class returns counts. Others hand one number to `wandb_log`, the next time that it is called; how
+        many completions stand behind it is counted as they come.
+        """
         metric = getattr(env, "eval_metric", EVAL_METRIC)
         self._board.metrics.take_latest(metric)
-        outcome = await env.evaluate()
+        with sampling("evaluation") as sampled:
+            outcome = await env.evaluate()
         if isinstance(outcome, Evaluation):
             return outcome.to_metrics()
         await env.wandb_log()
         value = self._board.metrics.take_latest(metric)
-        return {} if value is None else {EVAL_METRIC: value}
+        return {} if value is None else fraction_metrics(value, sampled.completions)
+
+    def _drop_overdue(self, env: Any) -> None:
+        """Give up on rollouts that take longer than `worker_timeout`, as BaseEnv does."""
+        limit = env.config.worker_timeout
+        if limit <= 0:
+            return
+        for item_id, running in list(env.running_items.items()):
+            if time.time() - running["start_time"] > limit:
+                overdue = f"a rollout took longer than env.worker_timeout ({limit:g} s)"
+                logger.warning("%s", overdue)
+                running["worker"].cancel()
+                env.workers.discard(running["worker"])
+                env.running_items.pop(item_id)
+                self._board.tally.has_failed("overdue", overdue)
+        if self._board.tally.hopeless:
+            raise EnvironmentLostError(f"the environment makes no groups: {self._board.tally.last_failure}")
 
     def _check_first_group(self, due: float) -> None:
         if not self._board.tally.accepted and time.monotonic() > due:
@@ -164,16 +186,15 @@ def _has_room(env: Any) -> bool:
     return bool(in_flight < env.max_num_workers and env.status_dict["queue_size"] + in_flight < room)
 
 
-def _drop_overdue(env: Any) -> None:
-    """Give up on rollouts that take longer than `worker_timeout`, as BaseEnv does."""
-    if env.config.worker_timeout <= 0:
-        return
-    for item_id, running in list(env.running_items.items()):
-        if time.time() - running["start_time"] > env.config.worker_timeout:
-            logger.warning("a rollout took longer than worker_timeout (%.0f s)", env.config.worker_timeout)
-            running["worker"].cancel()
-            env.workers.discard(running["worker"])
-            env.running_items.pop(item_id)
+def _respect_room(env: Any) -> None:
+    """No more groups in flight than the run still wants: `room`, in rollouts, is an extension of `/status-env`.
+
+    A last group may go beyond it, or a room smaller than a group would never be used. BaseEnv sets the limit of workers
+    anew with each status, and `_has_room` lets those in flight be.
+    """
+    room = env.status_dict.get("room")
+    if room is not None:
+        env.max_num_workers = min(env.max_num_workers, math.ceil(room / env.config.group_size))
 
 
 async def _next_event(workers: set[asyncio.Task[Any]]) -> None:

@@ -1,15 +1,19 @@
 """Where the runner takes part in the life of an environment it did not write: each seam with its reason."""
 
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
+import httpx
 from atroposlib.envs.base import BaseEnv
 from tenacity import stop_after_delay, wait_random_exponential
 
 from tinker_atropos.environments.runner.failures import describe, environment_failed
+from tinker_atropos.environments.runner.filtering import filter_reason, generated_tokens, rewards
+from tinker_atropos.environments.runner.sampled import Sampled, sampling, watch
 from tinker_atropos.environments.runner.sending import GroupSender
-from tinker_atropos.environments.runner.tally import Tally
+from tinker_atropos.environments.runner.tally import FailureReason, FilterReason, Tally
 from tinker_atropos.errors import EnvironmentLostError
 
 RETRY_SECONDS = 120.0
@@ -32,6 +36,10 @@ def replace_env_manager(serve: Callable[[Any], Awaitable[None]]) -> None:
     BaseEnv.env_manager = env_manager
 
 
+_sent: ContextVar[list[Any] | None] = ContextVar("sent", default=None)
+"""The groups that went out of one `handle_send_to_api`."""
+
+
 class Seams:
     """Counts what one environment does, and delivers its groups.
 
@@ -44,40 +52,103 @@ class Seams:
         self._env, self._source, self._tally, self._sender = env, source, tally, sender
         self._give_up = give_up
         self._collect, self._handle = env.collect_trajectories, env.handle_send_to_api
+        self._postprocess = env.postprocess_histories
         env.collect_trajectories = self.collect
+        env.postprocess_histories = self.postprocess
         env.handle_send_to_api = self.handle
         env._send_scored_data_to_api = self.send  # noqa: SLF001 -- the one place through which groups leave
+        for server in env.server.servers:
+            watch(server)
 
     async def collect(self, item: Any) -> Any:
         """BaseEnv logs and forgets what a rollout raises: remember it, and end when nothing else happens."""
-        try:
-            collected = await self._collect(item)
-        except SystemExit as error:
-            self._give_up(environment_failed("in a rollout", error, self._source))
-            return None, []
-        except Exception as error:  # noqa: BLE001 -- the author's code, and BaseEnv would swallow it
-            self._note_failure(
-                describe(error, self._source), environment_failed("in every rollout", error, self._source)
-            )
-            return None, []
-        if collected[0] is None:
-            nothing = "collect_trajectories returned no group"
-            self._note_failure(nothing, EnvironmentLostError(f"the environment makes no groups: {nothing}"))
-        else:
-            self._tally.collected()
+        with sampling("training") as sampled:
+            try:
+                collected = await self._collect(item)
+            except SystemExit as error:
+                self._give_up(environment_failed("in a rollout", error, self._source))
+                return None, []
+            except Exception as error:  # noqa: BLE001 -- the author's code, and BaseEnv would swallow it
+                self._raised(error, sampled.tokens)
+                return None, []
+        if not collected[0]:
+            self._nothing_collected(sampled)
         return collected
 
-    def _note_failure(self, reason: str, error: EnvironmentLostError) -> None:
-        self._tally.failed(reason)
+    def _nothing_collected(self, sampled: Sampled) -> None:
+        """An environment that sampled and returns nothing has filtered its group itself; else it makes none."""
+        if sampled.completions:
+            self._tally.scored([])
+            self._tally.was_filtered("by_environment", sampled.tokens)
+            return
+        nothing = "collect_trajectories returned no group"
+        self._note_failure("empty", nothing, EnvironmentLostError(f"the environment makes no groups: {nothing}"))
+
+    async def postprocess(self, collected: Any) -> Any:
+        """What it raises is swallowed by BaseEnv, too."""
+        try:
+            return await self._postprocess(collected)
+        except Exception as error:  # noqa: BLE001 -- the author's code, and BaseEnv would swallow it
+            self._raised(error, sum(map(generated_tokens, _groups(collected))))
+            return None
+
+    async def handle(self, scored: Any, *args: Any, **kwargs: Any) -> Any:
+        """See groups before BaseEnv drops some, and say afterwards which ones it dropped, and why."""
+        groups, token = _groups(scored), _sent.set([])
+        for group in groups:
+            self._tally.scored(rewards(group))
+        try:
+            answer = await self._handle(scored, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001 -- an author's override or a group that is none; BaseEnv swallows both
+            self._raised(error, sum(map(generated_tokens, groups)))
+            return None
+        else:
+            self._account(groups, len(_sent.get() or []))
+            return answer
+        finally:
+            _sent.reset(token)
+
+    def _account(self, groups: list[Any], sent: int) -> None:
+        for _ in range(sent):
+            self._tally.was_kept()
+        dropped = [(reason, group) for group in groups if (reason := self._filter_reason(group))]
+        unexplained = max(0, len(groups) - sent - len(dropped))
+        for reason, group in dropped:
+            self._tally.was_filtered(reason, generated_tokens(group))
+        for _ in range(unexplained):
+            self._tally.was_filtered("by_environment", 0)
+
+    def _filter_reason(self, group: Any) -> FilterReason | None:
+        config = self._env.config
+        return filter_reason(
+            group, config.group_size, self._env.max_token_len, drops_equal=config.ensure_scores_are_not_same
+        )
+
+    async def send(self, scored: Any) -> None:
+        groups = _groups(scored)
+        if (sent := _sent.get()) is not None:
+            sent += groups
+        try:
+            await self._sender.send(self._env, scored)
+        except httpx.HTTPError as error:
+            self._tally.has_failed("undelivered", f"the trajectory API is not reachable: {error!r}")
+            raise
+
+    def _raised(self, error: Exception, tokens: int) -> None:
+        self._note_failure(
+            "raised",
+            describe(error, self._source),
+            environment_failed("in every rollout", error, self._source),
+            tokens,
+        )
+
+    def _note_failure(
+        self, reason: FailureReason, description: str, error: EnvironmentLostError, tokens: int = 0
+    ) -> None:
+        self._tally.has_failed(reason, description, tokens)
         if self._tally.hopeless:
             self._give_up(error)
 
-    async def handle(self, scored: Any, *args: Any, **kwargs: Any) -> Any:
-        """See the rewards before BaseEnv drops groups whose rewards are equal."""
-        for group in scored if isinstance(scored, list) else [scored]:
-            if group is not None:
-                self._tally.scored(group["scores"])
-        return await self._handle(scored, *args, **kwargs)
 
-    async def send(self, scored: Any) -> None:
-        await self._sender.send(self._env, scored)
+def _groups(scored: Any) -> list[Any]:
+    return [group for group in (scored if isinstance(scored, list) else [scored]) if group is not None]

@@ -49,8 +49,8 @@ class GroupSender:
             self._tally.accepted += len(groups)
             return
         reason = f"{response.status_code}: {response.text[:300]}"
-        self._tally.was_refused(len(groups), reason)
-        logger.warning("the trajectory API refused a group (%s)", reason)
+        if self._tally.was_refused(len(groups), reason):  # each kind is told once, and counted in `/status`
+            logger.warning("the trajectory API refused a group (%s)", reason)
         if self._tally.hopeless:
             self._give_up(EnvironmentLostError(f"the trajectory API refuses every group ({reason})"))
 

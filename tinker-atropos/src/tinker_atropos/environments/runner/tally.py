@@ -1,75 +1,143 @@
 """What an environment has done so far. Written in its thread, read in the attendant's."""
 
-from collections import deque
-from collections.abc import Iterable
+import re
+from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any
+from typing import Any, Literal
 
 HOPELESS_AFTER = 20
-"""So many failed rollouts in a row, or refused groups, with none accepted before, end the environment."""
+"""So many failed groups in a row, or refused ones, with none accepted before, end the environment."""
+
+STALLED_AFTER = 20
+"""So many groups in a row with equal rewards are worth a sentence."""
+
+RECENT_GROUPS = 100
+MAX_KINDS = 20
+
+FilterReason = Literal["equal", "too_long", "wrong_size", "by_environment"]
+FailureReason = Literal["raised", "empty", "overdue", "undelivered"]
+FILTER_REASONS: tuple[FilterReason, ...] = ("equal", "too_long", "wrong_size", "by_environment")
+FAILURE_REASONS: tuple[FailureReason, ...] = ("raised", "empty", "overdue", "undelivered")
 
 
 @dataclass
 class Tally:
-    """Groups made, kept (sent), accepted (answered 200) and refused (answered 4xx), and rollouts that failed.
-
-    Groups that are made and not kept were dropped by atroposlib: equal rewards, too long, or of the wrong size.
+    """Groups made, and what became of them: filtered (by atroposlib or by the environment itself), or kept (sent), and
+    of these accepted (answered 200) or refused (answered 4xx). Groups of which nothing came have failed.
     """
 
     made: int = 0
     kept: int = 0
     accepted: int = 0
     refused: int = 0
+    filtered_by: Counter[FilterReason] = field(default_factory=Counter)
+    failed_by: Counter[FailureReason] = field(default_factory=Counter)
+    refused_by: Counter[str] = field(default_factory=Counter)
+    tokens_filtered: int = 0
+    tokens_failed: int = 0
+    equal_in_row: int = 0
     failures_in_row: int = 0
     last_failure: str | None = None
     _rewards: deque[float] = field(default_factory=deque)
+    _was_kept: deque[bool] = field(default_factory=lambda: deque(maxlen=RECENT_GROUPS))
+    _reported: dict[str, float] = field(default_factory=dict)
 
     @property
     def filtered(self) -> int:
-        return max(0, self.made - self.kept)
+        return self.filtered_by.total()
 
-    def scored(self, rewards: Iterable[Any]) -> None:
-        """A group came out of a rollout, with the rewards of its sequences, before anything is dropped."""
+    @property
+    def failed(self) -> int:
+        return self.failed_by.total()
+
+    def scored(self, rewards: Sequence[Any]) -> None:
+        """A group came out of a rollout, with the rewards of its rollouts, before anything is filtered."""
         self.made += 1
+        self.failures_in_row = 0
         self._rewards.extend(float(reward) for reward in rewards if isinstance(reward, Real))
 
-    def collected(self) -> None:
-        """A rollout gave a group."""
+    def was_kept(self) -> None:
+        """A group went on to the trajectory API."""
+        self.equal_in_row = 0
+        self._was_kept.append(True)
+
+    def was_filtered(self, reason: FilterReason, tokens: int) -> None:
+        """A group was dropped before it was sent; `tokens` were generated for it."""
         self.failures_in_row = 0
+        self.filtered_by[reason] += 1
+        self.tokens_filtered += tokens
+        self.equal_in_row = self.equal_in_row + 1 if reason == "equal" else 0
+        self._was_kept.append(False)
 
-    def failed(self, reason: str) -> None:
-        """A rollout raised, or gave nothing."""
+    def has_failed(self, reason: FailureReason, description: str, tokens: int = 0) -> None:
+        """Nothing came of a group."""
+        self.failed_by[reason] += 1
         self.failures_in_row += 1
-        self.last_failure = reason
+        self.tokens_failed += tokens
+        self.last_failure = description
 
-    def was_refused(self, groups: int, reason: str) -> None:
-        """The trajectory API answered 4xx."""
+    def was_refused(self, groups: int, reason: str) -> bool:
+        """The trajectory API answered 4xx. True when it is the first refusal of its kind."""
+        kind = re.sub(r"\d+(\.\d+)?", "N", reason)
+        if kind not in self.refused_by and len(self.refused_by) >= MAX_KINDS:
+            kind = "other"
         self.refused += groups
+        self.refused_by[kind] += groups
         self.last_failure = reason
+        return self.refused_by[kind] == groups
 
     @property
     def hopeless(self) -> bool:
         """Nothing was ever accepted, and nothing says that this will change."""
         return not self.accepted and max(self.failures_in_row, self.refused) >= HOPELESS_AFTER
 
+    @property
+    def stalled(self) -> str | None:
+        """Why nothing is trained although groups are made; None while groups are kept."""
+        if self.equal_in_row < STALLED_AFTER:
+            return None
+        return (
+            f"the last {self.equal_in_row} groups were dropped because all rewards within each were equal: there is "
+            f"nothing to learn from them; choose items of another difficulty, or a larger group_size"
+        )
+
     def take_metrics(self) -> dict[str, float]:
-        """The runner's metrics since the last call; empty when no group came out since then."""
+        """The runner's metrics: the mean reward since the last call, and the counts; empty when nothing is new."""
         rewards = [self._rewards.popleft() for _ in range(len(self._rewards))]
-        if not rewards:
+        counts = self._counts()
+        if not rewards and counts == self._reported:
             return {}
-        return {
-            "env/reward_mean": sum(rewards) / len(rewards),
+        self._reported = counts
+        return counts | ({"env/reward_mean": sum(rewards) / len(rewards)} if rewards else {})
+
+    def _counts(self) -> dict[str, float]:
+        counts: dict[str, float] = {
             "env/groups_kept": self.kept,
             "env/groups_filtered": self.filtered,
+            "env/groups_refused": self.refused,
+            "env/groups_failed": self.failed,
+            "env/groups_equal_in_row": self.equal_in_row,
+            "env/tokens_filtered": self.tokens_filtered,
+            "env/tokens_failed": self.tokens_failed,
         }
+        counts |= {f"env/groups_filtered_{reason}": self.filtered_by[reason] for reason in FILTER_REASONS}
+        counts |= {f"env/groups_failed_{reason}": self.failed_by[reason] for reason in FAILURE_REASONS}
+        if self._was_kept:
+            counts["env/groups_kept_ratio"] = sum(self._was_kept) / len(self._was_kept)
+        return counts
 
-    def to_wire(self) -> dict[str, int | str | None]:
+    def to_wire(self) -> dict[str, Any]:
         """For people who look at the ops port's `/status`."""
         return {
             "groupsMade": self.made,
             "groupsKept": self.kept,
             "groupsAccepted": self.accepted,
             "groupsRefused": self.refused,
+            "groupsFiltered": dict(self.filtered_by),
+            "groupsFailed": dict(self.failed_by),
+            "refusals": dict(self.refused_by),
+            "stalled": self.stalled,
             "lastFailure": self.last_failure,
         }
