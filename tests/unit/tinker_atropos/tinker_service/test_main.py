@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tinker
 from tinker import types
+from tinker.lib.retryable_exception import RetryableException
 
 WAIT = 60
 COMMAND = [str(Path(sys.executable).with_name("tinker-atropos")), "tinker-service"]
@@ -57,41 +58,67 @@ def test_a_port_in_use_is_named(tmp_path: Path, tinker_service) -> None:
     assert "--port" in message
 
 
+def step(model: tinker.TrainingClient) -> np.ndarray:
+    """One step on a fixed sequence; the logprobs before it."""
+    data = types.Datum(types.ModelInput.from_ints([5, 6, 7]), {"target_tokens": [6, 7, 8], "weights": [1.0] * 3})
+    forward_backward = model.forward_backward([data], "cross_entropy")
+    optimizer = model.optim_step(types.AdamParams(learning_rate=1e-2))
+    output = forward_backward.result(WAIT)
+    optimizer.result(WAIT)
+    return output.loss_fn_outputs[0]["logprobs"].to_numpy()
+
+
 @pytest.mark.timeout(300)  # two starts
-def test_checkpoints_survive_a_kill(tmp_path: Path, start_tinker_service) -> None:
-    """State and weights saved before a SIGKILL train on and sample as before; half-written ones are swept."""
-    data = [
-        types.Datum(
-            model_input=types.ModelInput.from_ints([5, 6, 7]),
-            loss_fn_inputs={"target_tokens": [6, 7, 8], "weights": [1.0] * 3},
-        )
-    ]
-
-    def step(model: tinker.TrainingClient) -> np.ndarray:
-        output = model.forward_backward(data, "cross_entropy").result(WAIT)
-        model.optim_step(types.AdamParams(learning_rate=1e-2)).result(WAIT)
-        return output.loss_fn_outputs[0]["logprobs"].to_numpy()
-
+def test_a_client_goes_on_after_the_service_was_killed(tmp_path: Path, start_tinker_service) -> None:
+    """SIGKILL between two steps: the client is told what to do, and from the last state it goes on bit for bit."""
     with start_tinker_service(tmp_path) as service:
         client = tinker.ServiceClient(base_url=service.url, api_key=service.key)
         model = client.create_lora_training_client("bundled", rank=4, seed=0).result(WAIT)
         step(model)
         state = model.save_state("state").result(WAIT).path
         weights = model.save_weights_for_sampler("weights").result(WAIT).path
+        sampler = model.save_weights_and_get_sampling_client().result(WAIT)
         expected = [step(model) for _ in range(2)]
+        long = types.Datum(types.ModelInput.from_ints([5] * 512), {"target_tokens": [6] * 512})
+        under_way = model.forward_backward([long] * 256, "cross_entropy")
+        wait_for_metric(service.url, 'requests_total{operation="forward_backward",status="200"} 4.0')
         service.process.send_signal(signal.SIGKILL)
         service.process.wait(10)
     half_written = tmp_path / "data" / model.model_id / "weights" / ".other.tmp"
     half_written.mkdir()
 
-    with start_tinker_service(tmp_path) as service:
+    with start_tinker_service(tmp_path, "--port", service.url.rpartition(":")[2]):
         assert not half_written.exists()
-        client = tinker.ServiceClient(base_url=service.url, api_key=service.key)
+        with pytest.raises(RetryableException, match="Promise expired/broken"):
+            under_way.result(WAIT)
+        with pytest.raises(tinker.NotFoundError, match="was restarted; create a training client from its last saved"):
+            step(model)
+        prompt = types.ModelInput.from_ints([5, 6, 7, 8])
+        with pytest.raises(tinker.NotFoundError, match="was restarted; create a new sampling client"):
+            sampler.compute_logprobs(prompt).result(WAIT)
         resumed = client.create_training_client_from_state_with_optimizer(state).result(WAIT)
         np.testing.assert_array_equal([step(resumed) for _ in range(2)], expected)
-        sampler = client.create_sampling_client(model_path=weights).result(WAIT)
-        logprobs = sampler.compute_logprobs(types.ModelInput.from_ints([5, 6, 7, 8])).result(WAIT)
-        np.testing.assert_allclose(logprobs[1:], expected[0], atol=1e-5)
+        saved = client.create_sampling_client(model_path=weights).result(WAIT)
+        np.testing.assert_allclose(saved.compute_logprobs(prompt).result(WAIT)[1:], expected[0], atol=1e-5)
+        client.close("success").result(WAIT)
+
+
+def wait_for_metric(url: str, text: str) -> None:
+    deadline = time.monotonic() + WAIT
+    while text not in httpx.get(f"{url}/metrics").text:
+        assert time.monotonic() < deadline, f"/metrics never showed {text!r}"
+        time.sleep(0.05)
+
+
+def test_a_full_quota_reaches_the_user_and_training_goes_on(tmp_path: Path, start_tinker_service) -> None:
+    with start_tinker_service(tmp_path, "--max-disk", "0.002") as service:
+        client = tinker.ServiceClient(base_url=service.url, api_key=service.key)
+        model = client.create_lora_training_client("bundled", rank=16, seed=0).result(WAIT)
+        step(model)
+        with pytest.raises(tinker.RequestFailedError, match="that --max-disk allows: delete checkpoints"):
+            model.save_state("too-large").result(WAIT)
+        assert len(step(model)) == 3
+        assert "tinker_service_checkpoint_bytes" in httpx.get(f"{service.url}/metrics").text
         client.close("success").result(WAIT)
 
 
