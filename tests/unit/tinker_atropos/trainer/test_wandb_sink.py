@@ -1,97 +1,227 @@
-"""The real wandb SDK, in processes of their own: what it leaves behind, and that it holds nothing up."""
+"""The real wandb SDK against a W&B server in memory: what the server got, and that nothing holds the run up."""
 
+import asyncio
+import json
+import logging
+import math
 import os
-import socket
-import struct
-import subprocess
 import sys
-import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.unit.tinker_atropos.trainer.wandb_server import WandbRun, WandbServer, running_wandb_server
 
-from tinker_atropos.trainer.wandb_sink import WandbSink, enabled
+from tinker_atropos.config import parse_config
+from tinker_atropos.settings import Settings
+from tinker_atropos.trainer.wandb_sink import WandbSink, enabled, wandb_settings
 
-RUN = """
-    import asyncio, logging
-    from tinker_atropos.trainer.wandb_sink import WandbSettings, WandbSink
+RUN_ID = "0c1f2e3d-0000-4000-8000-000000000001"
+DEADLINE_SECONDS = 60.0
+CLOSE_SECONDS = 20.0
+RESULT = {"outcome": "succeeded", "stepsTrained": 3, "samplerPath": "tinker://r/sampler_weights/final"}
+SAMPLES = [(1, "sort 21", "12", 1.0, 0.5, 0), (1, "sort 43", "43", 0.0, -0.5, 0)]
 
-    async def main():
-        sink = WandbSink(WandbSettings("run-1", "a-project", "a-group", "a-name", {"tinker": {"lora_rank": 8}}))
-        await sink.start()
-        for step in range(1, 4):
-            sink.log(step, {"train/loss": -0.5, "reward/mean": 0.25 * step})
-        await sink.close(SECONDS)
-        print("STATE", sink.to_wire()["state"], flush=True)
-
-    logging.basicConfig()
-    asyncio.run(main())
-"""
-
-
-def run(folder: Path, seconds: float, **env_vars: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(RUN).replace("SECONDS", str(seconds))],
-        env={**os.environ, "WANDB_DIR": str(folder), "HOME": str(folder), **env_vars},
-        cwd=folder, capture_output=True, text=True, timeout=100, check=False,
-    )  # fmt: skip
+CONFIG = parse_config(
+    {
+        "env": {
+            "total_steps": 40, "group_size": 2, "batch_size": 4, "tokenizer_name": "bundled", "max_token_length": 64,
+        },
+        "tinker": {"lora_rank": 8, "wandb_project": "a-project", "wandb_group": "a-group", "wandb_run_name": "a-name"},
+    }
+)  # fmt: skip
+SETTINGS = Settings(
+    run_name="sorting", run_namespace="team-a", run_uid="u-1", wandb_run_id=RUN_ID, start_from="tinker://p/weights/s"
+)
 
 
-def leveldb_log(content: bytes) -> Iterator[bytes]:
-    """The records of a .wandb file: LevelDB's log format after a header of 7 bytes. Whole records are enough here."""
-    position = 7
-    while position + 7 <= len(content):
-        _checksum, length, kind = struct.unpack_from("<IHB", content, position)
-        if kind == 0:
-            return
-        assert kind == 1, "a record that spans blocks"
-        yield content[position + 7 : position + 7 + length]
-        position += 7 + length
+@dataclass
+class Attempts:
+    """Starts sinks of one run, one after the other, on the same disk."""
+
+    server: WandbServer
+    folder: Path
+
+    @property
+    def run(self) -> WandbRun:
+        return self.server.runs[RUN_ID]
+
+    async def start(self, close_seconds: float = CLOSE_SECONDS) -> WandbSink:
+        sink = WandbSink(wandb_settings(SETTINGS, CONFIG, os.environ), close_seconds)
+        sink.start()
+        return sink
+
+    async def logged(self, steps: range, close_seconds: float = CLOSE_SECONDS) -> dict[str, Any]:
+        """A whole attempt: what `/status` says of W&B at its end."""
+        sink = await self.start(close_seconds)
+        for step in steps:
+            sink.log_step(step, {"train/loss": step / 4})
+        await sink.close(RESULT)
+        return sink.to_wire()
+
+    async def sync(self, state: str) -> None:
+        """Type the command that the state names."""
+        command = state.partition(": ")[2]
+        assert command.startswith("wandb sync "), state
+        process = await asyncio.create_subprocess_shell(
+            f"{sys.executable} -m {command}", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        output, _ = await process.communicate()
+        assert process.returncode == 0, output.decode()
 
 
-def test_offline_files_hold_every_point_on_the_axis_train_step(tmp_path: Path) -> None:
-    from wandb.proto import wandb_internal_pb2
-
-    ended = run(tmp_path, 60, WANDB_MODE="offline", WANDB_API_KEY="")
-    assert ended.returncode == 0, ended.stderr
-    assert "STATE finished" in ended.stdout
-
-    (recorded,) = tmp_path.glob("wandb/offline-run-*/run-run-1.wandb")
-    points, runs = [], []
-    for raw in leveldb_log(recorded.read_bytes()):
-        record = wandb_internal_pb2.Record()
-        record.ParseFromString(raw)
-        if record.HasField("history"):
-            items = record.history.item
-            points.append({"/".join(item.nested_key) or item.key: float(item.value_json) for item in items})
-        if record.HasField("run"):
-            runs.append(record.run)
-    assert [point["train/step"] for point in points] == [1, 2, 3]
-    assert [point["reward/mean"] for point in points] == [0.25, 0.5, 0.75]
-    assert (runs[0].run_id, runs[0].project, runs[0].run_group, runs[0].display_name) == (
-        "run-1", "a-project", "a-group", "a-name",
-    )  # fmt: skip
+@pytest.fixture
+async def attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Attempts]:
+    async with running_wandb_server() as server:
+        monkeypatch.delenv("WANDB_MODE", raising=False)
+        for name, value in {
+            "WANDB_API_KEY": "a" * 40, "WANDB_BASE_URL": server.url, "WANDB_DIR": str(tmp_path),
+            "HOME": str(tmp_path), "WANDB_TAGS": "smoke,digits", "WANDB_NOTES": "a note",
+            "WANDB__FILE_STREAM_TRANSMIT_INTERVAL": "0.5",  # 15 s otherwise
+        }.items():  # fmt: skip
+            monkeypatch.setenv(name, value)
+        yield Attempts(server, tmp_path)
 
 
-def test_a_server_that_never_answers_holds_up_neither_the_run_nor_its_end(tmp_path: Path) -> None:
-    """Wandb itself would wait for 90 s."""
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        started = time.monotonic()
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        ended = run(tmp_path, 2, WANDB_BASE_URL=url, WANDB_API_KEY="a" * 40)
-    assert ended.returncode == 0, ended.stderr
-    assert "STATE failed" in ended.stdout
-    assert ended.stderr.count("W&B is off for this run: it did not finish within 2 s") == 1
-    assert time.monotonic() - started < 45
+async def until(holds: Any, awaited: str) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline, f"waited {DEADLINE_SECONDS} s for {awaited}"
+        await asyncio.sleep(0.05)
 
 
-def test_a_key_that_wandb_refuses_is_said_once(tmp_path: Path) -> None:
-    ended = run(tmp_path, 60, WANDB_BASE_URL="http://127.0.0.1:9", WANDB_API_KEY="short")
-    assert ended.returncode == 0, ended.stderr
-    assert "STATE failed" in ended.stdout
-    assert ended.stderr.count("W&B is off for this run") == 1
+async def test_what_the_server_gets_of_a_run(attempts: Attempts) -> None:
+    sink = await attempts.start()
+    sink.log_report(0, {"eval/percent_correct": 0.5})
+    sink.log_step(1, {"train/loss": 0.25, "reward/mean": float("nan")}, SAMPLES)
+    sink.log_step(2, {"train/loss": 0.5, "reward/mean": 1.0})
+    sink.log_report(1, {"sort_digits_0_train/percent_correct": 0.75})
+    await sink.close(RESULT)
+    run, server = attempts.run, attempts.server
+
+    assert sink.to_wire() == {
+        "state": "finished", "url": f"{server.url}/me/a-project/runs/{RUN_ID}", "runId": RUN_ID,
+    }  # fmt: skip
+    assert (run.project, run.fields["groupName"], run.fields["displayName"]) == ("a-project", "a-group", "a-name")
+    assert run.fields["tags"] == ["smoke", "digits"]
+    assert run.fields["notes"] == "a note\nStarted from the weights tinker://p/weights/s"
+    assert run.config["tinker"]["lora_rank"] == 8
+    assert run.config["run"] == {
+        "name": "sorting", "namespace": "team-a", "uid": "u-1", "startFrom": "tinker://p/weights/s",
+    }  # fmt: skip
+
+    assert run.axes == {"*": "train/step"}
+    assert [row["train/step"] for row in run.rows] == [0, 1, 2, 2]
+    assert run.points("train/loss") == [(1, 0.25), (2, 0.5)]
+    assert run.points("eval/percent_correct") == [(0, 0.5)]
+    assert run.points("sort_digits_0_train/percent_correct") == [(2, 0.75)]
+    assert run.points("env/step") == [(2, 1.0)]
+    assert [math.isnan(value) for _, value in run.points("reward/mean")] == [True, False]
+
+    ((step, table),) = run.points("samples")
+    assert (step, table["_type"], table["nrows"]) == (1, "table-file", 2)
+    content = json.loads(server.files[table["path"]])
+    assert content["columns"] == ["step", "prompt", "completion", "score", "advantage", "policy_step"]
+    assert content["data"] == [list(row) for row in SAMPLES]
+    assert server.artifacts[0]["artifactTypeName"] == "run_table"
+
+    assert run.summary["result/samplerPath"] == "tinker://r/sampler_weights/final"
+    assert (run.summary["result/outcome"], run.summary["result/stepsTrained"]) == ("succeeded", 3)
+    assert run.exit_codes == [0]
+
+
+async def test_two_attempts_are_one_run_whose_steps_go_up(attempts: Attempts) -> None:
+    """The second one begins at the checkpoint of step 2, and trains 3 and 4 again."""
+    await attempts.logged(range(1, 5))
+    again = await attempts.start()
+    again.log_report(2, {"env/reward_mean": 1.0})
+    for step in range(3, 7):
+        again.log_step(step, {"train/loss": -step})
+    await again.close(RESULT | {"outcome": "failed"})
+    assert list(attempts.server.runs) == [RUN_ID]
+    assert attempts.run.points("train/loss") == [(1, 0.25), (2, 0.5), (3, 0.75), (4, 1.0), (5, -5), (6, -6)]
+    assert attempts.run.points("env/reward_mean") == []
+    assert attempts.run.exit_codes == [0, 1]
+
+
+@pytest.mark.parametrize("status", [401, 429])
+async def test_what_a_failing_server_does_not_take_is_on_disk_and_can_be_sent(attempts: Attempts, status: int) -> None:
+    attempts.server.status = status
+    wire = await attempts.logged(range(1, 4))
+    assert wire["state"].startswith("offline; to send it: wandb sync ")
+    assert not attempts.server.runs
+    attempts.server.status = None
+    await attempts.sync(wire["state"])
+    assert attempts.run.points("train/loss") == [(1, 0.25), (2, 0.5), (3, 0.75)]
+    assert attempts.run.fields["groupName"] == "a-group"
+    await attempts.sync(wire["state"])
+    assert len(attempts.run.rows) == 3
+
+
+async def test_the_next_attempt_sends_what_the_one_before_could_not(attempts: Attempts) -> None:
+    attempts.server.status = 500
+    await attempts.logged(range(1, 4))
+    still_away = await attempts.logged(range(3, 5))
+    assert still_away["state"].count("offline-run-") == 2
+    attempts.server.status = None
+    assert (await attempts.logged(range(4, 7)))["state"] == "finished"
+    assert [step for step, _ in attempts.run.points("train/loss")] == [1, 2, 3, 4, 5, 6]
+
+
+async def test_a_server_that_dies_in_mid_run_loses_nothing(attempts: Attempts) -> None:
+    sink = await attempts.start(close_seconds=6)
+    for step in (1, 2):
+        sink.log_step(step, {"train/loss": step})
+    await until(lambda: RUN_ID in attempts.server.runs and len(attempts.run.rows) == 2, "two rows at the server")
+    attempts.server.status = 503
+    for step in (3, 4):
+        sink.log_step(step, {"train/loss": step})
+    started = time.monotonic()
+    await sink.close(RESULT)
+    assert time.monotonic() - started < 10
+    state = sink.to_wire()["state"]
+    attempts.server.status = None
+    await attempts.sync(state)
+    assert attempts.run.points("train/loss") == [(1, 1), (2, 2), (3, 3), (4, 4)]
+
+
+async def test_a_server_that_never_answers_holds_up_neither_a_step_nor_the_end(
+    attempts: Attempts, caplog: pytest.LogCaptureFixture
+) -> None:
+    attempts.server.silent = True
+    caplog.set_level(logging.WARNING)
+    sink = await attempts.start(close_seconds=10)
+    await until(lambda: attempts.server.requests, "the SDK to ask the server")
+    started = time.monotonic()
+    for step in range(1, 1001):
+        sink.log_step(step, {"train/loss": step})
+    assert time.monotonic() - started < 1
+    await sink.close(RESULT)
+    assert time.monotonic() - started < 15
+    assert sink.to_wire()["state"].startswith("offline; to send it: wandb sync ")
+    assert caplog.text.count("W&B is offline; to send it: wandb sync ") == 1
+    attempts.server.silent = False
+    await attempts.sync(sink.to_wire()["state"])
+    assert len(attempts.run.rows) == 1000
+
+
+async def test_offline_on_request_asks_no_server(attempts: Attempts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    wire = await attempts.logged(range(1, 4))
+    assert wire["state"].startswith("offline; to send it: wandb sync ")
+    assert attempts.server.requests == 0
+
+
+async def test_a_wandb_that_cannot_even_write_is_said_once(
+    attempts: Attempts, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "nonsense")
+    wire = await attempts.logged(range(1, 4))
+    assert wire["state"] == "failed"
+    assert caplog.text.count("W&B is off for this run") == 1
 
 
 @pytest.mark.parametrize(
@@ -104,13 +234,13 @@ def test_a_key_that_wandb_refuses_is_said_once(tmp_path: Path) -> None:
         ({"WANDB_API_KEY": "k", "WANDB_MODE": "disabled"}, False),
     ],
 )
-def test_wandb_is_used_only_when_somebody_asked_for_it(env_vars: dict[str, str], expected) -> None:
+def test_wandb_is_used_only_when_somebody_asked_for_it(env_vars: dict[str, str], expected: bool) -> None:
     assert enabled(env_vars) is expected
 
 
 async def test_a_sink_that_nobody_asked_for_does_nothing() -> None:
-    sink = WandbSink(None)
-    await sink.start()
-    sink.log(1, {"reward/mean": 1.0})
-    await sink.close(1)
+    sink = WandbSink(None, CLOSE_SECONDS)
+    sink.start()
+    sink.log_step(1, {"reward/mean": 1.0})
+    await sink.close(RESULT)
     assert sink.to_wire() == {"state": "disabled", "url": None, "runId": None}

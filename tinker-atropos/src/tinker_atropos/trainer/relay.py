@@ -29,4 +29,4 @@ class Relay:
         self._last = answer.last
         for record in answer.records:
             self._status.relayed(record)
-            self._sink.log(self._status.step if record.step is None else record.step, record.metrics)
+            self._sink.log_report(record.step, record.metrics)
