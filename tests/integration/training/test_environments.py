@@ -1,0 +1,44 @@
+"""Environments of others, and one that talks, trained for some steps: every process real."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.timeout(300)  # several processes, each with a start of seconds on a busy machine
+
+DATA = Path(__file__).parents[2] / "data" / "environments"
+EVALUATED = {  # completions of one evaluation: seen by the runner, counted by the trainer
+    "plain_digits": 8,
+    "plain_conversation": 12,
+    "second_chance": 40,
+}
+
+
+@pytest.mark.parametrize(("name", "evaluated"), EVALUATED.items(), ids=EVALUATED)
+async def test_environment_is_trained_on_what_was_sampled(half, name, evaluated) -> None:
+    """Whether it sends logprobs or not: no rollout is left out, and all of them have a known policy step."""
+    env = {"group_size": 8, "batch_size": 16, "max_token_length": 96}
+    if name == "second_chance":
+        env |= {"eval_items": 20, "eval_samples": 2}
+    config = half.write_config(env=env)
+    await half.start_api()
+    trainer = await half.start_trainer(config)
+    environment = await half.start("environment", str(DATA / f"{name}.py"), "serve", "--config", str(config))
+    await half.reached(trainer, 2)
+    points = (await half.client.get(f"{trainer.ops_url}/history")).json()["points"]
+    figures = (await half.client.get(f"{trainer.ops_url}/metrics")).text
+    assert await trainer.exit_code() == 0, trainer.log
+    assert await environment.exit_code(30) == 0, environment.log
+
+    assert half.result["stepsTrained"] == 3
+    assert half.result["metrics"]["baselinePercentCorrectN"] == evaluated
+    assert half.result["metrics"]["evalPercentCorrectN"] == evaluated
+    assert "evalPercentCorrectLow" in half.result["metrics"]
+    for point in points:
+        assert point["batch/trained_tokens"] == point["batch/received_tokens"] > 0, point
+        assert point["batch/recomputed_logprobs"] == point["staleness/unknown"] == 0, point
+    sampled = dict(re.findall(r'rl_trainer_sampled_rollouts_total{purpose="(\w+)"} (\S+)', figures))
+    assert float(sampled["training"]) >= 2 * 16
+    if name != "second_chance":  # whose rollouts have one answer or two
+        assert float(sampled["evaluation"]) == evaluated
