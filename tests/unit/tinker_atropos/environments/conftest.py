@@ -183,7 +183,7 @@ class Run:
 
         await eventually("the trajectory API answers", answers)
 
-    async def register(self) -> None:
+    async def register(self, starting_step: int = 0) -> None:
         registration = {
             "wandb_group": "g",
             "wandb_project": "p",
@@ -191,7 +191,7 @@ class Run:
             "max_token_len": self.env_section["max_token_length"],
             "checkpoint_dir": "",
             "save_checkpoint_interval": 0,
-            "starting_step": 0,
+            "starting_step": starting_step,
             "num_steps": self.env_section["total_steps"],
         }
         (await self.client.post("/register", json=registration)).raise_for_status()

@@ -342,6 +342,24 @@ async def test_evaluations_follow_steps_per_eval(run):
     assert 1 in steps
 
 
+async def test_resumed_run_has_its_baseline_and_evaluates_what_a_jump_missed_once(run):
+    """The trainer registers at step 4 of 9, and trains two steps at a time: 6, 8, 9."""
+    run.env_section |= {"steps_per_eval": 5, "total_steps": 9}
+    environment = await run.start_environment("sort_digits")
+    await run.register(starting_step=4)
+    for step in (6, 8, 9):
+        await run.next_batch()
+        await run.client.post("/rl/progress", json={"steps_trained": step, "training_done": step == 9, "reason": None})
+        if step == 6:
+
+            async def evaluated() -> bool:
+                return len(await evaluations(run)) == 1
+
+            await run.eventually("the missed evaluation is made", evaluated)
+    assert await environment.ends() == 0, environment.output
+    assert [record["step"] for record in await evaluations(run)] == [6, 9]
+
+
 async def test_ops_port_says_why_it_is_not_ready(run):
     environment = await run.start_environment("sort_digits")
     await environment.says("Waiting to register")

@@ -110,7 +110,7 @@ class Rollouts:
             await env.env_step_checks()
             self._board.step = step
             self._start_due_evaluation(env, step, steps_per_eval)
-            _respect_room(env)
+            respect_room(env)
             if _has_room(env):
                 await env.add_train_workers()
             self._drop_overdue(env)
@@ -186,7 +186,7 @@ def _has_room(env: Any) -> bool:
     return bool(in_flight < env.max_num_workers and env.status_dict["queue_size"] + in_flight < room)
 
 
-def _respect_room(env: Any) -> None:
+def respect_room(env: Any) -> None:
     """No more groups in flight than the run still wants: `room`, in rollouts, is an extension of `/status-env`.
 
     A last group may go beyond it, or a room smaller than a group would never be used. BaseEnv sets the limit of workers
