@@ -11,8 +11,15 @@ import typer
 
 from tinker_atropos.bundled import BUNDLED
 from tinker_atropos.errors import EnvironmentLostError, ExitCode, RunError
+from tinker_atropos.logs import LOG_FORMAT_VARIABLE, LogFormat, configure_logging, log_format_of
+
+logger = logging.getLogger(__name__)
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+LogFormatOption = Annotated[
+    LogFormat, typer.Option(envvar=LOG_FORMAT_VARIABLE, help="text, or json: one object a line, with a step's figures.")
+]
 
 # Each command imports what it needs: `tinker-atropos environments` must not pay for torch or the SDK.
 
@@ -20,12 +27,13 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 @app.command()
 def api(
     data: Annotated[Path, typer.Option(help="Folder of the journal.")] = Path("./api"),
+    log_format: LogFormatOption = "text",
 ) -> None:
     """Serve the trajectory API."""
     from tinker_atropos.settings import load_settings
     from tinker_atropos.trajectory_api.main import run_api
 
-    _run(run_api(load_settings("api"), data))
+    _run(run_api(load_settings("api"), data), log_format)
 
 
 @app.command()
@@ -35,18 +43,20 @@ def trainer(
         Path | None,
         typer.Option(envvar="RL_DATA_DIR", help="Folder of the ledger of samples; default: a temporary one."),
     ] = None,
+    log_format: LogFormatOption = "text",
 ) -> None:
     """Train against a Tinker backend, and serve inference from the current policy."""
     from tinker_atropos.settings import load_settings
     from tinker_atropos.trainer.main import run_trainer
 
-    _run(run_trainer(load_settings("trainer"), config, data))
+    _run(run_trainer(load_settings("trainer"), config, data), log_format)
 
 
 @app.command()
 def environment(
     name_or_path: Annotated[str, typer.Argument(help="A bundled environment, or the path of an environment's file.")],
     mode: Annotated[Literal["serve"], typer.Argument(help="serve: make rollouts until the run is over.")],
+    *,
     config: Annotated[Path, typer.Option(help="The run's config file.")],
     trainer_deadline: Annotated[
         float, typer.Option(envvar="RL_TRAINER_DEADLINE", help="Longest wait for the trainer, in seconds.")
@@ -54,6 +64,7 @@ def environment(
     first_group_deadline: Annotated[
         float, typer.Option(envvar="RL_FIRST_GROUP_DEADLINE", help="Longest wait for a first group, in seconds.")
     ] = 1800.0,
+    log_format: LogFormatOption = "text",
 ) -> None:
     """Serve an environment: make rollouts, score them, evaluate."""
     from tinker_atropos.environments.main import run_environment
@@ -63,7 +74,7 @@ def environment(
     assert mode == "serve"
     deadlines = Deadlines(trainer=trainer_deadline, first_group=first_group_deadline)
     try:
-        _run(run_environment(load_settings("environment"), name_or_path, config, deadlines))
+        _run(run_environment(load_settings("environment"), name_or_path, config, deadlines), log_format)
     except SystemExit as left:  # from a task of the environment's own: it passes through the event loop
         raise EnvironmentLostError(f"the environment left early: it called sys.exit({left.code!r})") from None
 
@@ -115,6 +126,7 @@ def tinker_service(
     ] = None,
     port_file: Annotated[Path | None, typer.Option(help="File to write the port to, once requests are served.")] = None,
     idle_exit: Annotated[float, typer.Option(min=0, help="End after so many seconds without a request; 0: never.")] = 0,
+    log_format: LogFormatOption = "text",
 ) -> None:
     """Serve the Tinker API from this machine: sampling and LoRA training of a small model."""
     from tinker_atropos.tinker_service.main import TinkerServiceOptions, run_tinker_service
@@ -134,13 +146,14 @@ def tinker_service(
                 port_file=port_file,
                 idle_exit=idle_exit,
             )
-        )
+        ),
+        log_format,
     )
 
 
-def _run(main: Coroutine[Any, Any, None]) -> None:
+def _run(main: Coroutine[Any, Any, None], log_format: LogFormat) -> None:
     """Run a container's main coroutine to its end."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    configure_logging(log_format)
     asyncio.run(main)
 
 
@@ -149,5 +162,8 @@ def main() -> None:
     try:
         app()
     except RunError as error:
-        typer.echo(f"error: {error}", err=True)
+        if log_format_of() == "json":
+            logger.error("%s", error)  # noqa: TRY400 -- the sentence says it all
+        else:
+            typer.echo(f"error: {error}", err=True)
         sys.exit(error.exit_code)

@@ -52,7 +52,9 @@ async def serve(app: ASGIApp, listener: socket.socket) -> AsyncIterator[int]:
     """Serve an ASGI app on a bound socket while the block runs; yields the port."""
     port: int = listener.getsockname()[1]
     server = _EmbeddedServer(
-        uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", timeout_keep_alive=75)
+        uvicorn.Config(
+            app, log_config=None, log_level="warning", access_log=False, lifespan="off", timeout_keep_alive=75
+        )
     )
     task = asyncio.create_task(server.serve(sockets=[listener]), name=f"http:{port}")
     try:

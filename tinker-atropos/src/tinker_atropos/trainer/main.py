@@ -102,7 +102,7 @@ async def _serve(settings: Settings, config: RunConfig, results: ResultFile, fol
         inference_server = InferenceServer(run.generator, tokenizer, config.env.max_token_length)
         ops = ops_app(run.unready, run.to_wire, [Route("/history", show_history)], registry(run.figures))
         async with serve(inference_app(inference_server), data_socket), serve(ops, ops_socket):
-            await sink.start()
+            sink.start()
             try:
                 await run.attempt(Opening(settings, config, os.environ.get("TINKER_BASE_URL"), tokenizer.encode("hi")))
             except RunError as error:

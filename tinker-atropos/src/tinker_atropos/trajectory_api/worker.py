@@ -19,6 +19,7 @@ import orjson
 from prometheus_client import CollectorRegistry
 
 from tinker_atropos.errors import ExitCode, RunError
+from tinker_atropos.logs import configure_logging, log_format_of
 from tinker_atropos.serving import ops_app, serve
 from tinker_atropos.trajectory_api.app import trajectory_app
 from tinker_atropos.trajectory_api.journal import Journal
@@ -77,7 +78,7 @@ def _service(options: WorkerOptions) -> Iterator[TrajectoryService]:
 
 def main() -> None:
     sys.setswitchinterval(0.0005)  # the journal's thread waits for the interpreter lock after each statement
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    configure_logging(log_format_of())
     try:
         asyncio.run(run_worker(WorkerOptions.of_argument(sys.argv[1])))
     except RunError as error:
