@@ -10,9 +10,9 @@ import httpx
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from tinker_atropos import wire
 from tinker_atropos.errors import InternalError
 from tinker_atropos.settings import DEFAULT_API_URL
+from tinker_atropos.trainer.deliveries import Delivery, read_delivery
 
 RETRY_SECONDS = 60.0
 """How long the api may be away: it restarts its worker within seconds, and starts beside the trainer."""
@@ -39,13 +39,6 @@ class Peer(_Wire):
 
 class LeaseAnswer(_Wire):
     peer: Peer
-
-
-class BatchAnswer(_Wire):
-    """`batch` is None when there was no full batch within the wait; `ids` name its groups in order."""
-
-    ids: list[int] = Field(default_factory=list)
-    batch: list[wire.Group] | None
 
 
 class Account(_Wire):
@@ -84,15 +77,6 @@ class MetricsAnswer(_Wire):
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """What step `step` trains on. `ids` name the groups, in their order, for `drop`."""
-
-    step: int
-    ids: tuple[int, ...]
-    groups: tuple[wire.Group, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Registration:
     """What the trainer announces. `batch_size` counts rollouts; lengths are in tokens, `vocabulary` in token ids.
 
@@ -126,14 +110,18 @@ class ApiClient:
         fields = {name: getattr(registration, name) for name in Registration.__slots__}
         await self._call("POST", "/register", body=fields)
 
-    async def batch(self, step: int) -> Batch | None:
+    async def batch(self, step: int) -> Delivery | None:
         """Batch `step`, the same one whenever it is asked for; None when none was full within BATCH_WAIT_SECONDS.
 
         A batch that lost groups by `drop` is filled up.
         """
-        query = {"wait": BATCH_WAIT_SECONDS, "step": step}
-        answer = await self._ask(BatchAnswer, "GET", "/batch", query=query)
-        return None if answer.batch is None else Batch(step, tuple(answer.ids), tuple(answer.batch))
+        asked = time.monotonic()
+        content = await self._call("GET", "/batch", query={"wait": BATCH_WAIT_SECONDS, "step": step})
+        waited = time.monotonic() - asked
+        try:
+            return read_delivery(content, waited)
+        except ValueError as error:
+            raise InternalError(f"GET {self._url}/batch answered what nobody expects: {error}") from None
 
     async def drop(self, ids: Sequence[int], reason: str) -> None:
         """Take groups out of their batch for good; they are counted under `reason`."""

@@ -48,16 +48,15 @@ class Ending:
     progress: Progress
     _lost_because: str | None = None
 
-    async def conclude(self, opened: Opened) -> None:
-        """Let the environment evaluate the final weights, as far as it can, then say that the run succeeded."""
+    async def final_evaluation(self) -> None:
+        """Say that training is done, and wait for the environment to evaluate the final weights."""
         self.status.phase = "done"
-        try:
-            await self.api.report_progress(self.progress.total, done=True)
-            logger.info("training is done; the environment evaluates the final weights")
-            await unless_stopped(self.lease.environment_finished(EVALUATION_SECONDS, ABSENT_SECONDS), self.stop)
-            await self.relay.collect()
-        except RunError as error:
-            logger.warning("the final evaluation is lost: %s", error)
+        await self.api.report_progress(self.progress.total, done=True)
+        logger.info("training is done; the environment evaluates the final weights")
+        await unless_stopped(self.lease.environment_finished(EVALUATION_SECONDS, ABSENT_SECONDS), self.stop)
+        await self.relay.collect()
+
+    async def succeeded(self, opened: Opened) -> None:
         self.results.write(outcome="succeeded", metrics=dict(self.status.metrics))
         await self.say("done", None, opened)
 

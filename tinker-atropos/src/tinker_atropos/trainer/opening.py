@@ -70,7 +70,7 @@ class Opening:
                     f"the backend was lost and did not come back within tinker.backend_deadline_seconds "
                     f"({self.deadline:g} s)"
                 ) from None
-            except BackendError as error:
+            except (BackendError, ConfigError) as error:  # the configuration was good the first time
                 if time.monotonic() + REOPEN_PAUSE_SECONDS >= give_up:
                     raise
                 logger.warning("the backend is not back yet: %s", error)

@@ -119,7 +119,7 @@ class Run:
             await self._begin(self._opened)
             trouble = await self._train_on(opening)
             if self._complete:
-                await self.ending.conclude(self._opened)
+                await self._conclude(opening)
                 return
             await self.ending.save_what_was_trained(self._opened, trouble, self._save_for_ever)
         await self.ending.over(self._opened)
@@ -198,6 +198,8 @@ class Run:
         opened = await unless_stopped(opening.open_again(), self._stop)
         if opened is None:
             return False
+        if self._complete and opened.step < saved:
+            raise BackendError(f"the backend does not have the state after step {saved} any more")
         self._opened = opened
         if opened.step < saved:  # that checkpoint is gone: the api has to go back behind it, too
             await unless_stopped(self._register(opened.step), self._stop)
@@ -205,6 +207,32 @@ class Run:
         self._write_opened(opened)
         self._not_ready = None
         logger.info("going on after step %d in training run %s", opened.step, opened.training.run_id)
+        return True
+
+    async def _conclude(self, opening: Opening) -> None:
+        """Let the final weights be evaluated, as far as that is possible. Nothing of it can fail the run any more."""
+        assert self._opened is not None
+        try:
+            while not await self._evaluated(opening):
+                pass
+        except RunError as error:
+            logger.warning("the final evaluation is lost: %s", error)
+        await self.ending.succeeded(self._opened)
+
+    async def _evaluated(self, opening: Opening) -> bool:
+        """False when the backend was lost meanwhile, and the final weights are there again."""
+        evaluating = asyncio.ensure_future(self.ending.final_evaluation())
+        ends: tuple[asyncio.Future[Any], ...] = (evaluating, self._lost)
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if evaluating.done():
+                evaluating.result()
+            else:
+                self._lost.result()
+        except BackendLostError as error:
+            return not await self._open_again(opening, error)
+        finally:
+            await cancelled(evaluating)
         return True
 
     async def _train(self, opened: Opened) -> str | None:
@@ -257,7 +285,8 @@ class Run:
         self._bookkeeping.trained(batch)
         self.status.step_trained(step, seconds, metrics)
         self._sink.log_step(step, metrics, self._sample_rows(step, batch))
-        logger.info("%s", console_line(step, self.status.total_steps, metrics, self.status.warnings))
+        line = console_line(step, self.status.total_steps, metrics, self.status.warnings)
+        logger.info("%s", line, extra={"figures": {"step": step, **metrics}})
         await self.api.report_progress(step, done=False)
 
     def _sample_rows(self, step: int, batch: Batch) -> list[Row]:
@@ -293,12 +322,13 @@ class Run:
 
     def _sampling_failed(self, error: RunError) -> None:
         """Inference met an error. After a lost backend the loop begins again; only a complete run survives others."""
-        if self._complete or isinstance(error, EnvironmentLostError):
+        if isinstance(error, BackendLostError):
+            if self._opened is not None and error.training_run_id == self._opened.training.run_id:
+                _fail(self._lost, error)
+        elif self._complete or isinstance(error, EnvironmentLostError):
             self._stop.ask(error)
-        elif not isinstance(error, BackendLostError):
+        else:
             _fail(self._failure, error)
-        elif self._opened is not None and error.training_run_id == self._opened.training.run_id:
-            _fail(self._lost, error)
 
     async def _failed(self) -> Never:
         await asyncio.shield(self._failure)

@@ -1,0 +1,226 @@
+"""Faults between the trainer and its backend: each has its expected end, and training is right whatever happened.
+
+The real Tinker service, the real SDK, a proxy between them.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from tests.integration.training.faults import Fault, FaultProxy
+
+pytestmark = pytest.mark.timeout(300)  # several processes, each with a start of seconds on a busy machine
+
+SERVICE = "/api/v1"
+STEPS = 5
+
+
+@dataclass(frozen=True)
+class Case:
+    """Faults, and how a run of 5 steps with a checkpoint every 2 ends: succeeded, or with this class and sentence."""
+
+    name: str
+    faults: tuple[Fault, ...]
+    rebuilds: int = 0
+    error: tuple[int, str, str] | None = None
+    deadline: float = 30
+    log: str = ""
+
+
+def on(path: str, kind: Any, method: str = "POST", **options: Any) -> Fault:
+    return Fault(kind, f"{method} {SERVICE}/{path}$", **options)
+
+
+RETRIED = Case(
+    "what the SDK tries again",
+    (
+        on("forward_backward", "answer", status=503, skip=1, times=2),
+        on("forward_backward", "drop_before", skip=3),
+        on("optim_step", "answer", status=429, skip=1),
+        on("optim_step", "drop_after", skip=3),
+        on("retrieve_future", "answer", status=408, skip=8, times=3),
+        on("save_weights", "drop_after"),
+        on("asample", "drop_after", skip=2, times=2),
+        Fault("answer", f"DELETE {SERVICE}/training_runs/", status=403, times=None),
+    ),
+    log="old checkpoints could not be deleted",
+)
+REBUILT = (
+    Case("a refused step", (on("forward_backward", "answer", status=422, skip=3),), rebuilds=1),
+    Case("a refused step before any checkpoint", (on("optim_step", "answer", status=400, skip=1),), rebuilds=1),
+    Case("a result that is gone", (on("retrieve_future", "answer", status=404, skip=12),), rebuilds=1),
+    Case("a sampler that is gone", (on("asample", "answer", status=404, skip=6),), rebuilds=1),
+    Case("a refused save", (on("save_weights", "answer", status=422, skip=1),), rebuilds=1),
+    Case(
+        "two losses, and trouble while it is opened again",
+        (
+            on("forward_backward", "answer", status=422, skip=3, times=2),
+            on("load_weights", "answer", status=500, times=2),
+            on("create_session", "answer", status=400),
+        ),
+        rebuilds=2,
+    ),
+)
+FAILED = (
+    Case(
+        "refused for ever",
+        (on("forward_backward", "answer", status=422, skip=2, times=None),),
+        error=(4, "backend", "training was opened again 5 times and failed each time before step 3: forward_backward"),
+    ),
+    Case(
+        "payment wanted",
+        (on("optim_step", "answer", status=402, skip=1, times=None),),
+        error=(3, "billing", "the backend wants payment: an injected answer: 402"),
+    ),
+    Case(
+        "a key that is revoked",
+        (on("forward_backward", "answer", status=401, skip=1, times=None),),
+        error=(3, "credentials", "does not accept TINKER_API_KEY"),
+    ),
+    Case(
+        "no answer",
+        (on("forward_backward", "delay", seconds=60, skip=1, times=None),),
+        deadline=3,
+        error=(4, "backend", "forward_backward: no answer within tinker.backend_deadline_seconds (3 s)"),
+    ),
+)
+
+
+def named(cases: tuple[Case, ...]) -> Any:
+    return pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in cases])
+
+
+async def run_with(half, scripted_environment, tinker_service, case: Case) -> Any:
+    """Run to the end; returns the trainer."""
+    faults = [replace(fault) for fault in case.faults]
+    config = half.write_config(
+        env={"total_steps": STEPS},
+        tinker={"save_checkpoint_interval": 2, "keep_checkpoints": 1, "backend_deadline_seconds": case.deadline},
+    )
+    await half.start_api()
+    async with FaultProxy(tinker_service.url).running() as proxy:
+        trainer = await half.start_trainer(config, TINKER_BASE_URL=proxy.url)
+        await half.ready(trainer)
+        proxy.faults = faults
+        async with scripted_environment():
+            code = await trainer.exit_code()
+    assert code == (case.error[0] if case.error else 0), trainer.log
+    assert [fault for fault in faults if not fault.hits] == [], trainer.log
+    return trainer
+
+
+async def test_what_the_sdk_tries_again_costs_time_only(half, scripted_environment, tinker_service) -> None:
+    trainer = await run_with(half, scripted_environment, tinker_service, RETRIED)
+    assert half.result["outcome"] == "succeeded"
+    assert half.result["stepsTrained"] == STEPS
+    assert half.result["samplerPath"]
+    assert "the backend was lost" not in trainer.log
+    assert RETRIED.log in trainer.log
+
+
+@named(REBUILT)
+async def test_a_lost_backend_is_opened_again(half, scripted_environment, tinker_service, case) -> None:
+    trainer = await run_with(half, scripted_environment, tinker_service, case)
+    assert half.result["outcome"] == "succeeded"
+    assert half.result["stepsTrained"] == STEPS
+    assert half.result["samplerPath"]
+    assert trainer.log.count("the backend was lost after step") == case.rebuilds, trainer.log
+    logged = [line.split(" step ")[1].split("/")[0] for line in trainer.log.splitlines() if f"/{STEPS}  " in line]
+    assert logged == [str(step) for step in range(1, STEPS + 1)], "each step is logged once, in order"
+
+
+@named(FAILED)
+async def test_what_cannot_be_mended_is_reported_by_class(half, scripted_environment, tinker_service, case) -> None:
+    await run_with(half, scripted_environment, tinker_service, case)
+    assert half.result["outcome"] == "failed"
+    assert half.result["error"]["class"] == case.error[1]
+    assert case.error[2] in half.result["error"]["message"]
+
+
+async def test_a_backend_that_is_away_for_a_while(half, scripted_environment, tinker_service) -> None:
+    config = half.write_config(env={"total_steps": STEPS})
+    await half.start_api()
+    async with FaultProxy(tinker_service.url).running() as proxy:
+        trainer = await half.start_trainer(config, TINKER_BASE_URL=proxy.url)
+        await half.ready(trainer)
+        async with scripted_environment():
+            await half.reached(trainer, 1)
+            await proxy.cut()
+            with pytest.raises(Exception, match=r".*"):
+                await half.client.get(proxy.url)
+            proxy.mend()
+            assert await trainer.exit_code() == 0, trainer.log
+    assert half.result["outcome"] == "succeeded"
+    assert half.result["stepsTrained"] == STEPS
+
+
+async def test_a_service_that_is_started_again(
+    half, scripted_environment, start_tinker_service, tmp_path_factory
+) -> None:
+    """What it held in memory is gone; its checkpoints are not."""
+    folder = tmp_path_factory.mktemp("restarted")
+    config = half.write_config(env={"total_steps": STEPS}, tinker={"save_checkpoint_interval": 2})
+    await half.start_api()
+    async with FaultProxy("").running() as proxy:
+        with start_tinker_service(folder) as service:
+            proxy.upstream = service.url
+            trainer = await half.start_trainer(config, **{**service.env_vars, "TINKER_BASE_URL": proxy.url})
+            await half.ready(trainer)
+            async with scripted_environment():
+                await half.reached(trainer, 2, saved=True)
+                service.process.kill()
+                service.process.wait()
+        with start_tinker_service(folder) as service:
+            proxy.upstream = service.url
+            async with scripted_environment():
+                assert await trainer.exit_code() == 0, trainer.log
+    assert half.result["outcome"] == "succeeded"
+    assert half.result["stepsTrained"] == STEPS
+
+
+async def test_a_checkpoint_that_is_gone_is_passed_over(half, scripted_environment, tinker_service) -> None:
+    """A new attempt goes on from the one before, and says so."""
+    config = half.write_config(env={"total_steps": STEPS}, tinker={"save_checkpoint_interval": 1})
+    api = await half.start_api()
+    first = await half.start_trainer(config)
+    await half.ready(first)
+    async with scripted_environment():
+        await half.reached(first, 3, saved=True)
+        first.stop()
+        assert await first.exit_code(25) == 0, first.log
+    newest = half.result["statePath"]
+    reached = half.result["stepsTrained"]
+    api.stop()
+    await api.exit_code(10)
+
+    await half.start_api()
+    async with FaultProxy(tinker_service.url).running() as proxy:
+        proxy.faults = [on("load_weights", "answer", status=404)]
+        second = await half.start_trainer(config, TINKER_BASE_URL=proxy.url, RL_ATTEMPT="2")
+        await half.ready(second)
+        assert half.result["stepsTrained"] == reached - 1
+        assert half.result["statePath"] != newest
+        assert f"the checkpoint after step {reached} is gone" in second.log
+        async with scripted_environment():
+            assert await second.exit_code() == 0, second.log
+    assert half.result["stepsTrained"] == STEPS
+
+
+async def test_no_checkpoint_is_left(half, scripted_environment, tinker_service) -> None:
+    config = half.write_config(env={"total_steps": STEPS}, tinker={"save_checkpoint_interval": 1})
+    api = await half.start_api()
+    first = await half.start_trainer(config)
+    await half.ready(first)
+    async with scripted_environment():
+        await half.reached(first, 2, saved=True)
+        first.stop()
+        assert await first.exit_code(25) == 0, first.log
+    api.stop()
+    await api.exit_code(10)
+
+    await half.start_api()
+    async with FaultProxy(tinker_service.url).running() as proxy:
+        proxy.faults = [on("load_weights", "answer", status=404, times=None)]
+        second = await half.start_trainer(config, TINKER_BASE_URL=proxy.url, RL_ATTEMPT="2")
+        assert await second.exit_code(30) == 1, second.log
+    assert "checkpoints can be loaded any more" in half.result["error"]["message"]

@@ -1,0 +1,97 @@
+"""Resumed equals uninterrupted, bitwise: the same tape of batches, trained straight through and with losses."""
+
+import signal
+from pathlib import Path
+
+import pytest
+from tests.integration.training.faults import Fault, FaultProxy
+from tests.integration.training.tape import Tape, TapePlayer, record_tape, saved_tensors
+
+pytestmark = pytest.mark.timeout(300)  # several processes, each with a start of seconds on a busy machine
+
+STEPS = 6
+INTERVAL = 2
+
+
+@pytest.fixture(scope="module")
+def tape(tinker_service) -> Tape:
+    return record_tape(tinker_service.url, tinker_service.key, steps=STEPS, groups=2, group_size=4)
+
+
+async def test_losses_leave_no_trace_in_the_weights(half, tape, tinker_service) -> None:
+    data = Path(tinker_service.log).parent / "data"
+    config = half.write_config(
+        env={"total_steps": STEPS}, tinker={"save_checkpoint_interval": INTERVAL, "keep_checkpoints": 1}
+    )
+    straight = saved_tensors(data, await trained_straight(half, tape, config))
+    assert all(tensor.any() for name, tensor in straight.items() if "lora_B" in name), "what was zero has learnt"
+    for trained in (killed_and_resumed, killed_over_the_same_journal, lost_and_opened_again):
+        tensors = saved_tensors(data, await trained(half, tape, config, tinker_service))
+        assert tensors.keys() == straight.keys()
+        for name, tensor in straight.items():
+            assert tensors[name].tobytes() == tensor.tobytes(), f"{trained.__name__}: {name} differs"
+
+
+async def trained_straight(half, tape, config) -> str:
+    api = await half.start_api()
+    trainer = await half.start_trainer(config, RL_RUN_UID="straight")
+    await half.ready(trainer)
+    async with TapePlayer(half, tape):
+        return await finished(half, api, trainer)
+
+
+async def killed_and_resumed(half, tape, config, _tinker_service) -> str:
+    """A new attempt with a new journal goes on from the newest checkpoint that it finds."""
+    api = await half.start_api()
+    first = await half.start_trainer(config, RL_RUN_UID="killed")
+    await half.ready(first)
+    async with TapePlayer(half, tape[:3]):
+        await half.reached(first, 3, saved=True)
+        first.stop(signal.SIGKILL)
+        await first.exit_code(10)
+    api.stop()
+    await api.exit_code(10)
+
+    api = await half.start_api()
+    second = await half.start_trainer(config, RL_RUN_UID="killed", RL_ATTEMPT="2")
+    await half.ready(second)
+    reached = half.result["stepsTrained"]
+    assert reached == 2, "at most save_checkpoint_interval steps are lost"
+    async with TapePlayer(half, tape[reached:]):
+        return await finished(half, api, second)
+
+
+async def killed_over_the_same_journal(half, tape, config, _tinker_service) -> str:
+    """The same attempt, started again: the api gives the batches since the checkpoint once more."""
+    api = await half.start_api()
+    first = await half.start_trainer(config, RL_RUN_UID="again")
+    await half.ready(first)
+    async with TapePlayer(half, tape):
+        await half.reached(first, 3, saved=True)
+        first.stop(signal.SIGKILL)
+        await first.exit_code(10)
+        second = await half.start_trainer(config, RL_RUN_UID="again")
+        return await finished(half, api, second)
+
+
+async def lost_and_opened_again(half, tape, config, tinker_service) -> str:
+    """A step is refused behind the checkpoint: its session is given up, and the steps since then are replayed."""
+    api = await half.start_api()
+    async with FaultProxy(tinker_service.url).running() as proxy:
+        proxy.faults = [Fault("answer", "POST /api/v1/optim_step", skip=3, status=422)]
+        trainer = await half.start_trainer(config, RL_RUN_UID="lost", TINKER_BASE_URL=proxy.url)
+        await half.ready(trainer)
+        async with TapePlayer(half, tape):
+            path = await finished(half, api, trainer)
+    assert "the backend was lost after step 3" in trainer.log
+    return path
+
+
+async def finished(half, api, trainer) -> str:
+    """The final state's path."""
+    assert await trainer.exit_code() == 0, trainer.log
+    assert half.result["outcome"] == "succeeded"
+    assert half.result["stepsTrained"] == STEPS
+    api.stop()
+    await api.exit_code(10)
+    return half.result["statePath"]
