@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator
 
 import httpx
@@ -171,3 +172,23 @@ async def test_hundred_requests_at_once(real_inference) -> None:
     answers = await asyncio.gather(*(real_inference.client.post("/generate", json=body) for _ in range(100)))
     assert {answer.status_code for answer in answers} == {httpx.codes.OK}
     assert real_inference.generator.totals.training.rollouts == 100
+
+
+LONG = {"input_ids": [5, 6, 7], "sampling_params": {"n": 16, "max_new_tokens": 300, "ignore_eos": True}}
+SHORT = {"input_ids": [5, 6, 7], "sampling_params": {"max_new_tokens": 1}}
+
+
+async def test_the_service_stops_sampling_for_a_client_that_left(real_inference) -> None:
+    """The one thread of the model is free again long before the abandoned request would have been done."""
+    started = time.monotonic()
+    await real_inference.client.post("/generate", json=LONG)
+    whole = time.monotonic() - started
+    abandoned = asyncio.create_task(real_inference.client.post("/generate", json=LONG))
+    await asyncio.sleep(whole / 10)  # it is under way at the service
+    abandoned.cancel()
+    await asyncio.gather(abandoned, return_exceptions=True)
+    started = time.monotonic()
+    assert (await real_inference.client.post("/generate", json=SHORT)).status_code == 200
+    assert time.monotonic() - started < whole / 2
+    assert real_inference.generator.totals.cancelled.requests == 1
+    assert real_inference.generator.totals.cancelled.rollouts == 16
