@@ -43,15 +43,16 @@ FAMILIES: dict[str, PreTrainedConfig] = {
 PROMPTS = ((5, 9, 3), (7, 7, 2, 8, 11, 4))
 
 
-def tiny_model(config: PreTrainedConfig) -> LoraModel:
+def tiny_model(config: PreTrainedConfig, dtype: torch.dtype = torch.float64) -> LoraModel:
     torch.manual_seed(0)
-    return LoraModel(AutoModelForCausalLM.from_config(config).double())
+    return LoraModel(AutoModelForCausalLM.from_config(config).to(dtype))
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-5), (torch.bfloat16, 0.05)], ids=["f64", "bf16"])
 @pytest.mark.parametrize("config", FAMILIES.values(), ids=FAMILIES)
-def test_a_family_samples_what_it_trains(config: PreTrainedConfig) -> None:
+def test_a_family_samples_what_it_trains(config: PreTrainedConfig, dtype: torch.dtype, tolerance: float) -> None:
     """Sampled in one padded batch, scored by the training path: the same logprobs. Then a step moves them."""
-    model = tiny_model(config)
+    model = tiny_model(config, dtype)
     trainee = Trainee(model.new_adapter(LoraSpec(rank=4, seed=0)))
     assert {layer.kind for layer in model.layers.values()} == {"attn", "mlp", "unembed"}
     requests = [SamplingRequest(prompt, num_samples=2, max_tokens=8, seed=3) for prompt in PROMPTS]
@@ -71,7 +72,7 @@ def test_a_family_samples_what_it_trains(config: PreTrainedConfig) -> None:
     options: dict[str, Any] = {"loss_name": "importance_sampling", "loss_config": {}, "backward": True}
     before = forward_backward(model, trainee, data, **options)
     for row, scored in zip(rows, before.logprobs, strict=True):
-        np.testing.assert_allclose(scored[-len(row.tokens) :], row.logprobs, atol=1e-5)
+        np.testing.assert_allclose(scored[-len(row.tokens) :], row.logprobs, atol=tolerance)
 
     optim_step(trainee, AdamSettings(learning_rate=1e-2, beta1=0.9, beta2=0.95, eps=1e-8))
     after = forward_backward(model, trainee, data, **options)

@@ -15,7 +15,7 @@ from tinker_atropos.tinker_service.sampling import (
     distribution,
     generate,
 )
-from tinker_atropos.tinker_service.scoring import PromptScoring, score_prompt
+from tinker_atropos.tinker_service.scoring import PromptScoring, score_prompts
 
 Prompts = list[tuple[int, ...]]
 
@@ -79,9 +79,8 @@ def test_logprobs_at_temperature_1_are_the_models(engine: Engine, prompts: Promp
     ]
     for rows in sample(engine, *requests, adapter=adapter):
         for row in rows:
-            full = score_prompt(
-                engine.model, adapter, (*row.request.prompt, *row.tokens), PromptScoring(logprobs=True)
-            ).logprobs
+            tokens = (*row.request.prompt, *row.tokens)
+            full = score_prompts(engine.model, adapter, [(tokens, PromptScoring(logprobs=True))])[0].logprobs
             assert full is not None
             np.testing.assert_allclose(row.logprobs, full[len(row.request.prompt) :], atol=1e-6)
 

@@ -5,13 +5,15 @@ import pytest
 import torch
 
 from tinker_atropos.tinker_service.engine import Engine
-from tinker_atropos.tinker_service.scoring import PromptScores, PromptScoring, score_prompt
+from tinker_atropos.tinker_service.scoring import PromptScores, PromptScoring, score_prompts
 
 PROMPT = (5, 6, 7, 8, 9)
 
 
 def score(engine: Engine, prompt: tuple[int, ...] = PROMPT, **wanted: object) -> PromptScores:
-    return score_prompt(engine.model, None, prompt, PromptScoring(**wanted))
+    """Beside a longer prompt, which must not matter."""
+    jobs = [((1, 2, 3, 4, 5, 6, 7, 8), PromptScoring(logprobs=True)), (prompt, PromptScoring(**wanted))]
+    return score_prompts(engine.model, None, jobs)[1]
 
 
 @pytest.fixture(scope="module")

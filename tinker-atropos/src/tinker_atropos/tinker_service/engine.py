@@ -15,7 +15,7 @@ from tinker_atropos.errors import ConfigError
 from tinker_atropos.tinker_service.checkpoint_files import BaseModel
 from tinker_atropos.tinker_service.lora import LoraModel
 from tinker_atropos.tinker_service.sampling import Continuation, generate
-from tinker_atropos.tinker_service.scoring import PromptScores, score_prompt
+from tinker_atropos.tinker_service.scoring import PromptScores, score_prompts
 from tinker_atropos.tinker_service.worker import SampleJob
 
 log = logging.getLogger(__name__)
@@ -79,11 +79,10 @@ class Engine:
             self._decode,
             given_up=lambda index: jobs[index].future.given_up,
         )
+        scored = [(job.request.prompt, job.scoring) for job in jobs if job.scoring]
+        scores = iter(score_prompts(self.model, adapter, scored))
         return [
-            Sampled(
-                rows,
-                score_prompt(self.model, adapter, job.request.prompt, job.scoring) if job.scoring else PromptScores(),
-            )
+            Sampled(rows, next(scores) if job.scoring else PromptScores())
             for job, rows in zip(jobs, continuations, strict=True)
         ]
 

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
+from transformers import PreTrainedModel
 
 from tinker_atropos.tinker_service.lora import Adapter, LoraModel
 from tinker_atropos.tinker_service.sampling import TopLogprobs, choose
+from tinker_atropos.tinker_service.training import MAX_MICROBATCH_LOGITS
 
 NOTHING_ASKED = -1  # a cell of `targets` without a token
 
@@ -51,39 +53,48 @@ class PromptScores:
 
 
 @torch.inference_mode()
-def score_prompt(
-    model: LoraModel, adapter: Adapter | None, prompt: Sequence[int], wanted: PromptScoring
-) -> PromptScores:
-    """One forward pass over the prompt."""
+def score_prompts(
+    model: LoraModel, adapter: Adapter | None, jobs: Sequence[tuple[Sequence[int], PromptScoring]]
+) -> list[PromptScores]:
+    """Forward passes over prompts side by side, as many as fit; one answer per job, in order."""
+    scores = []
     with model.adapted(adapter) as adapted:
-        tokens_T = torch.tensor(prompt, device=adapted.device)
-        logits_TV = adapted(input_ids=tokens_T[None, :-1], use_cache=False).logits[0] if len(prompt) > 1 else None
-    if logits_TV is None:
-        return _nothing_before(wanted)
+        rows_at_once = _rows_at_once(adapted, max((len(prompt) for prompt, _ in jobs), default=0))
+        for start in range(0, len(jobs), rows_at_once):
+            batch = jobs[start : start + rows_at_once]
+            logits_BTV = _logits(adapted, [prompt for prompt, _ in batch])
+            scores += [_scores(logits_BTV[row], prompt, wanted) for row, (prompt, wanted) in enumerate(batch)]
+    return scores
+
+
+def _rows_at_once(model: PreTrainedModel, longest: int) -> int:
+    return max(1, MAX_MICROBATCH_LOGITS // (longest * model.config.get_text_config().vocab_size or 1))
+
+
+def _logits(model: PreTrainedModel, prompts: Sequence[Sequence[int]]) -> torch.Tensor:
+    """[B, T, V]; padded on the right, where causal attention never looks."""
+    longest = max(len(prompt) for prompt in prompts)
+    tokens_BT = torch.tensor([[*prompt, *[0] * (longest - len(prompt))] for prompt in prompts], device=model.device)
+    logits_BTV: torch.Tensor = model(input_ids=tokens_BT, use_cache=False).logits
+    return logits_BTV
+
+
+def _scores(logits_TV: torch.Tensor, prompt: Sequence[int], wanted: PromptScoring) -> PromptScores:
+    logits_TV = logits_TV[: len(prompt) - 1]
     logprobs_TV = logits_TV - logits_TV.logsumexp(-1, keepdim=True)
     skipped = 1 if wanted.last_n is None else max(1, len(prompt) - wanted.last_n)
     return PromptScores(
-        logprobs=_logprobs(logprobs_TV, tokens_T[1:], skipped) if wanted.logprobs else None,
+        logprobs=_logprobs(logprobs_TV, torch.tensor(prompt[1:], device=logits_TV.device), skipped)
+        if wanted.logprobs
+        else None,
         top=_top(logprobs_TV, wanted.top_k, skipped) if wanted.top_k else None,
         targets=None if wanted.targets is None else _of_targets(logprobs_TV, wanted.targets),
         drawn=_drawn(logits_TV, logprobs_TV, wanted) if wanted.draws else None,
     )
 
 
-def _nothing_before(wanted: PromptScoring) -> PromptScores:
-    """A prompt of one token."""
-    return PromptScores(
-        logprobs=np.full(1, np.nan, np.float32) if wanted.logprobs else None,
-        top=_unscored(1, wanted.top_k) if wanted.top_k else None,
-        targets=None if wanted.targets is None else np.zeros(wanted.targets.shape, np.float32),
-        drawn=(np.zeros((0, wanted.draws), np.int64), np.zeros((0, wanted.draws), np.float32))
-        if wanted.draws
-        else None,
-    )
-
-
 def _logprobs(logprobs_TV: torch.Tensor, targets_T: torch.Tensor, skipped: int) -> Floats:
-    scored = logprobs_TV.gather(-1, targets_T[:, None]).squeeze(-1)[skipped - 1 :].float().cpu().numpy()
+    scored = logprobs_TV.gather(-1, targets_T.long()[:, None]).squeeze(-1)[skipped - 1 :].float().cpu().numpy()
     return np.concatenate([np.full(skipped, np.nan, np.float32), scored])
 
 
@@ -116,5 +127,5 @@ def _drawn(logits_TV: torch.Tensor, logprobs_TV: torch.Tensor, wanted: PromptSco
     else:
         sampled_TV = (logits_TV / wanted.temperature).log_softmax(-1)
         uniform_TK = torch.from_numpy(generator.random((positions, wanted.draws))).to(logits_TV.device)
-        tokens_TK = torch.stack([choose(sampled_TV, uniform_TK[:, k]) for k in range(wanted.draws)], dim=-1)
+        tokens_TK = torch.stack([choose(sampled_TV, uniform_T) for uniform_T in uniform_TK.unbind(-1)], dim=-1)
     return tokens_TK.cpu().numpy().astype(np.int64), logprobs_TV.gather(-1, tokens_TK).float().cpu().numpy()
