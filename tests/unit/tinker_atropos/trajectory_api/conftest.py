@@ -1,8 +1,14 @@
 """A trajectory API on a real loopback port, inside the test's event loop, with a clock that the test turns."""
 
+import contextlib
 import json
+import os
+import socket
+import subprocess
+import sys
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -66,6 +72,7 @@ class Api:
         return int((await self.post("/register-env", env_registration()))["env_id"])
 
 
+StartProcess = Callable[..., AbstractContextManager["ApiProcess"]]
 StartApi = Callable[..., AbstractAsyncContextManager[Api]]
 
 
@@ -173,15 +180,87 @@ def group(size: int = 2, *, first_token: int = 7, env_id: int | None = 0, **chan
     } | changes
 
 
+COMMAND = [sys.executable, "-c", "from tinker_atropos.cli import main; main()", "api", "--data"]
+
+
+@dataclass
+class ApiProcess:
+    process: subprocess.Popen[str]
+    http: httpx.Client
+    ops: httpx.Client
+
+    def status(self) -> dict[str, Any]:
+        status: dict[str, Any] = self.ops.get("/status").json()
+        return status
+
+    def stop(self) -> tuple[int, float]:
+        """Exit code, and seconds from SIGTERM to the exit."""
+        started = time.monotonic()
+        self.process.terminate()
+        return self.process.wait(10), time.monotonic() - started
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def eventually(what: str, condition: Callable[[], Any], seconds: float = 20) -> Any:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with contextlib.suppress(httpx.TransportError):
+            if found := condition():
+                return found
+        time.sleep(0.02)
+    pytest.fail(f"not within {seconds} s: {what}")
+
+
+def client(port: int) -> httpx.Client:
+    """Each request on its own connection, as BaseEnv makes them: a killed worker takes kept ones with it."""
+    limits = httpx.Limits(max_keepalive_connections=0)
+    return httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=20, limits=limits)
+
+
+@contextlib.contextmanager
+def run_api_process(folder: Path, port: int | None = None) -> Iterator[ApiProcess]:
+    port, ops_port = port or free_port(), free_port()
+    addresses = {
+        "RL_API_URL": f"http://127.0.0.1:{port}",
+        "RL_OPS_HOST": "127.0.0.1",
+        "RL_OPS_PORT": str(ops_port),
+    }
+    with (
+        subprocess.Popen(
+            [*COMMAND, str(folder)], env={**os.environ, **addresses}, stderr=subprocess.PIPE, text=True
+        ) as p,
+        client(port) as http,
+        client(ops_port) as ops,
+    ):
+        try:
+            eventually("the api is ready", lambda: p.poll() is not None or ops.get("/healthz").status_code == 200)
+            yield ApiProcess(p, http, ops)
+        finally:
+            p.kill()
+
+
+@pytest.fixture
+def api_process() -> StartProcess:
+    return run_api_process
+
+
 @dataclass
 class Builders:
-    """The request bodies of the protocol, valid unless a test changes them."""
+    """The request bodies of the protocol, valid unless a test changes them, and what else tests share."""
 
     trainer_registration: Callable[..., dict[str, Any]] = field(default=trainer_registration)
     env_registration: Callable[..., dict[str, Any]] = field(default=env_registration)
     group: Callable[..., dict[str, Any]] = field(default=group)
     delivery: Callable[..., Delivery] = field(default=delivery)
     balanced: Callable[[dict[str, Books]], bool] = field(default=balanced)
+    free_port: Callable[[], int] = field(default=free_port)
+    eventually: Callable[..., Any] = field(default=eventually)
+    api_command: tuple[str, ...] = tuple(COMMAND)
 
     def registration(self, **changes: Any) -> Registration:
         return Registration(**trainer_registration(**changes))

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+from collections.abc import AsyncIterator
 
 import httpx
 import pytest
@@ -286,6 +287,87 @@ async def test_numbers_that_json_lacks_do_not_spoil_a_batch(api, build) -> None:
     assert group["messages"] == ["NaN is a word"]
 
 
+async def test_ids_that_the_model_does_not_know_are_refused(api, build) -> None:
+    await api.begin(vocabulary=8)
+    assert (await api.post("/scored_data", build.group(first_token=7)))["status"] == "received"
+    answer = await api.http.post("/scored_data", json=build.group(first_token=8))
+    assert answer.status_code == 422
+    assert answer.json()["detail"] == "tokens[0][0] is 8; the model knows the ids 0 to 7"
+    assert (await api.books())["rollouts"]["refused"] == {"tokens": 2}
+
+
+async def test_rollouts_of_several_sequences_count_once(api, build) -> None:
+    await api.begin(batch_size=4)
+    long = build.group(size=3, first_token=1, scores=[0.0, 0.0, 1.0], group_overrides={"rollouts": [0, 0, 1]})
+    await api.post("/scored_data", long)
+    await api.post("/scored_data", build.group(size=2, first_token=2))
+    assert [len(group["tokens"]) for group in (await api.get("/batch?step=0"))["batch"]] == [3, 2]
+    books = await api.books()
+    assert (books["rollouts"]["delivered"], books["groups"]["delivered"]) == (4, 2)
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "reason"),
+    [
+        (b"[" + b" " * 2000 + b"]", {}, 413, "size"),
+        (gzip.compress(b"[" + b" " * 2000 + b"]"), {"content-encoding": "gzip"}, 413, "size"),
+        (b"not gzip", {"content-encoding": "gzip"}, 400, "gzip"),
+        (b"{", {}, 400, "json"),
+        (b"[]", {}, 422, "json"),
+    ],
+)
+async def test_bodies_that_cannot_be_read_are_refused_and_counted(start_api, *, body, headers, status, reason) -> None:
+    async with start_api(max_body_bytes=1000) as api:
+        answer = await api.http.post("/scored_data", content=body, headers=headers)
+        assert answer.status_code == status
+    async with start_api() as api:
+        books = await api.books()
+        assert (books["groups"]["refused"], books["rollouts"]["refused"]) == ({reason: 1}, {reason: 0})
+
+
+async def test_a_client_that_is_still_sending_sees_why_its_body_is_refused(start_api) -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        for _ in range(200):
+            yield b" " * 100_000
+
+    async with start_api(max_body_bytes=1000) as api:
+        answer = await api.http.post("/scored_data", content=endless())
+        assert (answer.status_code, "the limit is 1000" in answer.text) == (413, True)
+
+
+# Repeats: a lost answer makes a client send again.
+
+
+@pytest.mark.parametrize("headers", [{}, {"idempotency-key": "k1"}])
+@pytest.mark.parametrize("compresslevel", [1, 9])
+async def test_a_repeated_post_is_answered_like_the_first(api, build, headers, compresslevel) -> None:
+    await api.begin()
+    body = json.dumps([build.group(first_token=1), build.group(size=1), build.group(first_token=1)]).encode()
+    gzipped = headers | {"content-encoding": "gzip"}
+    first = await api.http.post("/scored_data_list", content=body, headers=headers)
+    again = await api.http.post("/scored_data_list", content=gzip.compress(body, compresslevel), headers=gzipped)
+    assert (first.status_code, again.json()) == (200, first.json())
+    books = await api.books()
+    assert (books["groups"]["received"], books["groups"]["duplicates"]) == (3, 3)
+    assert books["groups"]["queued"] == 2, "equal groups within one POST are two groups"
+
+
+async def test_equal_groups_of_posts_with_keys_of_their_own_are_two(api, build) -> None:
+    await api.begin()
+    for key in ("k1", "k2", "k1"):
+        answer = await api.http.post("/scored_data", json=build.group(), headers={"idempotency-key": key})
+        assert answer.json() == {"status": "received"}
+    books = await api.books()
+    assert (books["groups"]["received"], books["groups"]["duplicates"]) == (2, 1)
+
+
+async def test_a_repeat_is_known_after_a_restart(start_api, build) -> None:
+    for _ in range(2):
+        async with start_api() as api:
+            await api.post("/scored_data", build.group())
+            assert (await api.books())["groups"]["received"] == 1
+
+
 # Waiting for a batch.
 
 
@@ -320,6 +402,93 @@ async def test_one_batch_goes_to_one_of_two_waiting_clients(api, build) -> None:
     await api.post("/scored_data_list", [build.group(), build.group()])
     batches = [(await task)["batch"] for task in waiting]
     assert sorted(batch is None for batch in batches) == [False, True]
+
+
+# Batches by step.
+
+
+async def test_a_step_is_given_the_same_batch_until_a_checkpoint_covers_it(api, build) -> None:
+    await api.begin()
+    await api.post("/scored_data_list", [build.group(first_token=number) for number in range(4)])
+    first = await api.get("/batch?step=0")
+    assert (first["ids"], first["step"]) == ([1, 2], 0)
+    assert [group["tokens"][0][0] for group in first["batch"]] == [0, 1]
+    assert (await api.get("/batch?wait=5&step=1"))["ids"] == [3, 4]
+    await api.post("/rl/progress", {"steps_trained": 2})
+    assert await api.get("/batch?step=0") == first, "a replay"
+    assert (await api.books())["groups"]["trained"] == 4
+    await api.post("/rl/progress", {"steps_trained": 2, "checkpoint_step": 1})
+    answer = await api.http.get("/batch?step=0")
+    assert answer.status_code == 409
+    assert "step is 0, but a checkpoint covers the batches before step 1" in answer.json()["detail"]
+    assert (await api.get("/batch?step=1"))["ids"] == [3, 4]
+    assert await api.get("/batch?step=2") == {"batch": None, "ids": [], "step": 2}
+
+
+async def test_dropped_groups_are_replaced_and_counted(api, build) -> None:
+    await api.begin()
+    await api.post("/scored_data_list", [build.group(first_token=number) for number in range(2)])
+    await api.get("/batch?step=0")
+    assert await api.post("/rl/drop", {"ids": [1], "reason": "stale"}) == {"dropped": 1}
+    assert await api.post("/rl/drop", {"ids": [1], "reason": "stale"}) == {"dropped": 0}
+    waiting = asyncio.create_task(api.get("/batch?wait=20&step=0"))
+    await api.post("/scored_data", build.group(first_token=2))
+    async with asyncio.timeout(5):
+        assert (await waiting)["ids"] == [2, 3]
+    books = await api.books()
+    assert (books["groups"]["dropped"], books["rollouts"]["dropped"]) == ({"stale": 1}, {"stale": 2})
+
+
+async def test_a_trainer_that_names_no_step_has_trained_the_batch_before(api, build) -> None:
+    env_id = await api.begin(num_steps=2)
+    await api.post("/scored_data_list", [build.group(first_token=number) for number in range(4)])
+    steps = []
+    for _ in range(3):
+        await api.get("/batch")
+        steps.append((await api.get("/status-env", {"env_id": env_id}))["current_step"])
+    assert steps == [0, 1, 2]
+    assert (await api.books())["groups"]["trained"] == 4
+
+
+async def test_the_trainers_totals_are_handed_back(api) -> None:
+    assert (await api.get("/rl/books"))["totals"] is None
+    await api.post("/rl/progress", {"steps_trained": 1, "totals": {"sampled_rollouts": 8}})
+    await api.post("/rl/progress", {"steps_trained": 2})
+    assert (await api.get("/rl/books"))["totals"] == {"sampled_rollouts": 8}
+
+
+async def test_an_environment_is_told_how_much_room_there_is(api, build) -> None:
+    env_id = await api.begin(max_staleness=0)
+    assert (await api.get("/status-env", {"env_id": env_id}))["room"] == 4
+    await api.post("/scored_data", build.group())
+    assert (await api.get("/status-env", {"env_id": env_id}))["room"] == 2
+
+
+# A second registration: a new life of the trainer.
+
+
+@pytest.mark.parametrize(
+    ("state", "silence", "seen"), [("failed", 0, "absent"), ("done", 0, "absent"), ("working", 16, "absent")]
+)
+async def test_a_new_life_forgets_how_the_environment_of_the_last_one_ended(
+    start_api, build, *, state, silence, seen
+) -> None:
+    async with start_api() as api:
+        await api.lease("environment", state)
+        await api.post("/register", build.trainer_registration())
+        assert (await api.lease("trainer", "starting"))["peer"]["state"] == state, "the first registration"
+        api.clock.now += silence
+        await api.post("/register", build.trainer_registration())
+        assert (await api.lease("trainer", "starting"))["peer"]["state"] == seen
+    async with start_api() as api:
+        assert (await api.lease("trainer", "starting"))["peer"]["state"] == seen
+
+
+async def test_a_new_life_keeps_an_environment_that_works(api, build) -> None:
+    await api.post("/register", build.trainer_registration())
+    await api.lease("environment", "working")
+    await api.post("/register", build.trainer_registration())
+    assert (await api.lease("trainer", "starting"))["peer"]["state"] == "working"
 
 
 # Leases, progress, metrics.

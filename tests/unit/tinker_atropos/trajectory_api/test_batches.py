@@ -1,5 +1,8 @@
 """Batches by step: the same one each time, kept until covered, filled up when groups are dropped."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -166,78 +169,77 @@ def test_a_registration_drops_what_it_cannot_train(journal, build, changes, drop
 # Whatever happens in whatever order.
 
 
-@pytest.fixture
-def machine(tmp_path_factory, build):
-    class Life(RuleBasedStateMachine):
-        """A trainer and an environment that do anything, with SIGKILLs in between."""
+class Life(RuleBasedStateMachine):
+    """A trainer and an environment that do anything, with SIGKILLs in between."""
 
-        def __init__(self) -> None:
-            super().__init__()
-            self.folder = tmp_path_factory.mktemp("journal")
-            self.open()
-            self.sent = self.steps = self.checkpoint = 0
-            self.seen: dict[int, int] = {}
-            self.journal.register(build.registration(), [])
+    def __init__(self, folder: Path, build: Any) -> None:
+        super().__init__()
+        self.folder, self.build = folder, build
+        self.open()
+        self.sent = self.steps = self.checkpoint = 0
+        self.seen: dict[int, int] = {}
+        self.journal.register(self.build.registration(), [])
 
-        def open(self) -> None:
-            self.journal = Journal(self.folder, 600_000)
-            self.journal._database._writer.execute("PRAGMA synchronous = OFF")
+    def open(self) -> None:
+        self.journal = Journal(self.folder, 600_000)
+        self.journal._database._writer.execute("PRAGMA synchronous = OFF")
 
-        @rule(size=st.integers(1, 4), evict=st.booleans())
-        def send(self, size: int, *, evict: bool) -> None:
-            self.sent += 1
-            delivery = build.delivery(self.sent, size=size, content=b"%d" % self.sent + b" " * 60_000)
-            self.journal.add_deliveries([delivery, delivery], 0.0, evict)
+    @rule(size=st.integers(1, 4), evict=st.booleans())
+    def send(self, size: int, *, evict: bool) -> None:
+        self.sent += 1
+        delivery = self.build.delivery(self.sent, size=size, content=b"%d" % self.sent + b" " * 60_000)
+        self.journal.add_deliveries([delivery, delivery], 0.0, evict)
 
-        @rule(ahead=st.integers(-2, 1))
-        def take(self, ahead: int) -> None:
-            step = max(self.checkpoint, self.steps + ahead)
-            batch = self.journal.take_batch(step, 4, {})
-            assert batch == self.journal.take_batch(step, 4, {})
-            assert list(batch.group_ids) == sorted(batch.group_ids)
-            for group_id, content in zip(batch.group_ids, batch.contents, strict=True):
-                assert self.seen.setdefault(group_id, int(content)) == int(content)
-            assert len(set(self.seen.values())) == len(self.seen), "no group came twice"
+    @rule(ahead=st.integers(-2, 1))
+    def take(self, ahead: int) -> None:
+        step = max(self.checkpoint, self.steps + ahead)
+        batch = self.journal.take_batch(step, 4, {})
+        assert batch == self.journal.take_batch(step, 4, {})
+        assert list(batch.group_ids) == sorted(batch.group_ids)
+        for group_id, content in zip(batch.group_ids, batch.contents, strict=True):
+            assert self.seen.setdefault(group_id, int(content)) == int(content)
+        assert len(set(self.seen.values())) == len(self.seen), "no group came twice"
 
-        @rule(ahead=st.integers(-2, 1), covered=st.booleans())
-        def progress(self, ahead: int, *, covered: bool) -> None:
-            steps = max(0, self.steps + ahead)
-            self.checkpoint = max(self.checkpoint, steps) if covered else self.checkpoint
-            self.steps = max(self.steps, steps)
-            self.journal.record_progress(trained(steps, self.checkpoint if covered else None))
+    @rule(ahead=st.integers(-2, 1), covered=st.booleans())
+    def progress(self, ahead: int, *, covered: bool) -> None:
+        steps = max(0, self.steps + ahead)
+        self.checkpoint = max(self.checkpoint, steps) if covered else self.checkpoint
+        self.steps = max(self.steps, steps)
+        self.journal.record_progress(trained(steps, self.checkpoint if covered else None))
 
-        @rule(ids=st.lists(st.integers(1, 20), max_size=4))
-        def drop(self, ids: list[int]) -> None:
-            self.journal.drop_groups(ids, "stale")
+    @rule(ids=st.lists(st.integers(1, 20), max_size=4))
+    def drop(self, ids: list[int]) -> None:
+        self.journal.drop_groups(ids, "stale")
 
-        @rule(back=st.integers(0, 2))
-        def live_again(self, back: int) -> None:
-            self.steps = self.checkpoint = max(0, self.steps - back)
-            self.journal.register(build.registration(starting_step=self.steps), [])
+    @rule(back=st.integers(0, 2))
+    def live_again(self, back: int) -> None:
+        self.steps = self.checkpoint = max(0, self.steps - back)
+        self.journal.register(self.build.registration(starting_step=self.steps), [])
 
-        @rule()
-        def ask_without_a_step(self) -> None:
-            self.journal.finish_delivered()
-            self.journal.take_next_batch(4, {})
-            self.steps = self.journal.run_state().progress.steps_trained
-            self.checkpoint = self.journal.run_state().covered_step
+    @rule()
+    def ask_without_a_step(self) -> None:
+        self.journal.finish_delivered()
+        self.journal.take_next_batch(4, {})
+        self.steps = self.journal.run_state().progress.steps_trained
+        self.checkpoint = self.journal.run_state().covered_step
 
-        @rule()
-        def reopen(self) -> None:
-            self.journal.close()
-            self.open()
+    @rule()
+    def reopen(self) -> None:
+        self.journal.close()
+        self.open()
 
-        @invariant()
-        def books_balance(self) -> None:
-            books = self.journal.books()
-            assert build.balanced(books), books
-            assert books["groups"]["duplicates"] <= books["groups"]["received"]
+    @invariant()
+    def books_balance(self) -> None:
+        books = self.journal.books()
+        assert self.build.balanced(books), books
+        assert books["groups"]["duplicates"] <= books["groups"]["received"]
 
-        def teardown(self) -> None:
-            self.journal.close()
-
-    return Life
+    def teardown(self) -> None:
+        self.journal.close()
 
 
-def test_the_books_balance_whatever_happens(machine) -> None:
-    run_state_machine_as_test(machine, settings=settings(max_examples=60, stateful_step_count=30, deadline=None))
+def test_the_books_balance_whatever_happens(tmp_path_factory, build) -> None:
+    def life() -> Life:
+        return Life(tmp_path_factory.mktemp("journal"), build)
+
+    run_state_machine_as_test(life, settings=settings(max_examples=60, stateful_step_count=30, deadline=None))

@@ -30,9 +30,9 @@ def test_a_folder_that_cannot_be_made(tmp_path) -> None:
 
 def test_a_transaction_that_fails_leaves_nothing(tmp_path) -> None:
     database = Database(tmp_path)
+    rows = [("a", "1"), ("a", "2")]
     with pytest.raises(JournalError, match="UNIQUE constraint failed"), database.transaction() as sql:
-        sql.execute("INSERT INTO run VALUES ('a', '1')")
-        sql.execute("INSERT INTO run VALUES ('a', '2')")
+        sql.executemany("INSERT INTO run VALUES (?, ?)", rows)
     with database.reading() as sql:
         assert sql.execute("SELECT count(*) FROM run").fetchone() == (0,)
     database.close()

@@ -1,84 +1,17 @@
 """The api as a process: killed, restarted, stopped, and in bad surroundings."""
 
-import contextlib
 import json
 import os
 import signal
 import socket
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-
-COMMAND = [sys.executable, "-c", "from tinker_atropos.cli import main; main()", "api", "--data"]
-
-
-@dataclass
-class ApiProcess:
-    process: subprocess.Popen[str]
-    http: httpx.Client
-    ops: httpx.Client
-
-    def status(self) -> dict[str, Any]:
-        status: dict[str, Any] = self.ops.get("/status").json()
-        return status
-
-    def stop(self) -> tuple[int, float]:
-        """Exit code, and seconds from SIGTERM to the exit."""
-        started = time.monotonic()
-        self.process.terminate()
-        return self.process.wait(10), time.monotonic() - started
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def eventually(what: str, condition: Callable[[], Any], seconds: float = 20) -> Any:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        with contextlib.suppress(httpx.TransportError):
-            if found := condition():
-                return found
-        time.sleep(0.02)
-    pytest.fail(f"not within {seconds} s: {what}")
-
-
-def client(port: int) -> httpx.Client:
-    """Each request on its own connection, as BaseEnv makes them: a killed worker takes kept ones with it."""
-    limits = httpx.Limits(max_keepalive_connections=0)
-    return httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=20, limits=limits)
-
-
-@contextlib.contextmanager
-def api_process(folder: Path, port: int | None = None) -> Iterator[ApiProcess]:
-    port, ops_port = port or free_port(), free_port()
-    addresses = {
-        "RL_API_URL": f"http://127.0.0.1:{port}",
-        "RL_OPS_HOST": "127.0.0.1",
-        "RL_OPS_PORT": str(ops_port),
-    }
-    with (
-        subprocess.Popen(
-            [*COMMAND, str(folder)], env={**os.environ, **addresses}, stderr=subprocess.PIPE, text=True
-        ) as p,
-        client(port) as http,
-        client(ops_port) as ops,
-    ):
-        try:
-            eventually("the api is ready", lambda: p.poll() is not None or ops.get("/healthz").status_code == 200)
-            yield ApiProcess(p, http, ops)
-        finally:
-            p.kill()
 
 
 def send_groups(http: httpx.Client, groups: list[dict[str, Any]]) -> None:
@@ -93,7 +26,7 @@ def first_tokens(http: httpx.Client) -> list[int]:
     return tokens
 
 
-def test_a_killed_worker_comes_back_within_a_second_and_nobody_is_refused(tmp_path, build) -> None:
+def test_a_killed_worker_comes_back_within_a_second_and_nobody_is_refused(api_process, tmp_path, build) -> None:
     with api_process(tmp_path) as api:
         api.http.post("/register", json=build.trainer_registration())
         send_groups(api.http, [build.group(first_token=n) for n in range(4)])
@@ -105,8 +38,8 @@ def test_a_killed_worker_comes_back_within_a_second_and_nobody_is_refused(tmp_pa
         assert first_tokens(api.http) == [2, 3]
 
 
-def test_kill_9_of_the_whole_api_loses_nothing_acknowledged(tmp_path, build) -> None:
-    port = free_port()
+def test_kill_9_of_the_whole_api_loses_nothing_acknowledged(api_process, tmp_path, build) -> None:
+    port = build.free_port()
     with api_process(tmp_path, port) as api:
         api.http.post("/register", json=build.trainer_registration(num_steps=10))
         assert api.http.get("/batch").json() == {"batch": None}
@@ -117,27 +50,27 @@ def test_kill_9_of_the_whole_api_loses_nothing_acknowledged(tmp_path, build) -> 
         worker = api.status()["worker"]["pid"]
         api.process.kill()
         api.process.wait()
-        eventually("the worker ends with its parent", lambda: not Path(f"/proc/{worker}").exists())
+        build.eventually("the worker ends with its parent", lambda: not Path(f"/proc/{worker}").exists())
     with api_process(tmp_path, port) as api:
         status = api.http.request("GET", "/status-env", json={"env_id": env_id}).json()
         assert (status["current_step"], status["queue_size"]) == (1, 4)
         assert first_tokens(api.http) == [2, 3, 4, 5]
 
 
-def test_sigterm_ends_in_order_within_a_second_also_with_a_waiting_trainer(tmp_path, build) -> None:
+def test_sigterm_ends_in_order_within_a_second_also_with_a_waiting_trainer(api_process, tmp_path, build) -> None:
     with api_process(tmp_path) as api, socket.create_connection(("127.0.0.1", api.http.base_url.port)) as waiting:
         api.http.post("/register", json=build.trainer_registration())
         waiting.sendall(b"GET /batch?wait=30 HTTP/1.1\r\nhost: a\r\n\r\n")
-        eventually("the trainer waits", lambda: api.status()["started"])
+        build.eventually("the trainer waits", lambda: api.status()["started"])
         exit_code, seconds = api.stop()
     assert exit_code == 0
     assert seconds < 3, "one second on an idle machine"
 
 
-def test_a_worker_that_cannot_live_ends_the_api_with_a_sentence(tmp_path) -> None:
+def test_a_worker_that_cannot_live_ends_the_api_with_a_sentence(api_process, tmp_path, build) -> None:
     with api_process(tmp_path) as api:
         for life in range(5):
-            eventually(f"life {life} of the worker", lambda life=life: api.status()["worker"]["restarts"] == life)
+            build.eventually(f"life {life} of the worker", lambda life=life: api.status()["worker"]["restarts"] == life)
             os.kill(api.status()["worker"]["pid"], signal.SIGSEGV)
         assert api.process.wait(20) == 1
         assert api.process.stderr is not None
@@ -145,19 +78,19 @@ def test_a_worker_that_cannot_live_ends_the_api_with_a_sentence(tmp_path) -> Non
 
 
 @pytest.mark.parametrize("variable", ["RL_API_URL", "RL_OPS_PORT"])
-def test_a_port_in_use_is_named_with_its_variable(tmp_path, variable) -> None:
+def test_a_port_in_use_is_named_with_its_variable(api_process, tmp_path, variable, build) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        ports = {"RL_API_URL": free_port(), "RL_OPS_PORT": free_port(), variable: port}
+        ports = {"RL_API_URL": build.free_port(), "RL_OPS_PORT": build.free_port(), variable: port}
         addresses = {
             "RL_API_URL": f"http://127.0.0.1:{ports['RL_API_URL']}",
             "RL_OPS_HOST": "127.0.0.1",
             "RL_OPS_PORT": str(ports["RL_OPS_PORT"]),
         }
         ended = subprocess.run(
-            [*COMMAND, tmp_path],
+            [*build.api_command, tmp_path],
             env={**os.environ, **addresses},
             capture_output=True,
             text=True,
@@ -168,7 +101,7 @@ def test_a_port_in_use_is_named_with_its_variable(tmp_path, variable) -> None:
     assert f"port {port} on 127.0.0.1 is in use; end its owner or set {variable} to another port" in ended.stderr
 
 
-def test_a_journal_that_does_not_open_is_said_once(tmp_path) -> None:
+def test_a_journal_that_does_not_open_is_said_once(api_process, tmp_path, build) -> None:
     (tmp_path / "file").touch()
     with api_process(tmp_path / "file") as api:
         assert api.process.wait(20) == 1
@@ -189,13 +122,13 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", disk], check=True)
 
 
-def test_a_full_disk_holds_what_comes_loses_nothing_and_heals(small_disk, build) -> None:
+def test_a_full_disk_holds_what_comes_loses_nothing_and_heals(api_process, small_disk, build) -> None:
     with api_process(small_disk) as api, ThreadPoolExecutor(1) as sender:
         api.http.post("/register", json=build.trainer_registration(num_steps=1000))
         accepted = 0
         while True:
             waiting = sender.submit(send_padded, api.http, build.group(first_token=accepted))
-            eventually("answered or held", lambda sent=waiting: sent.done() or api.status()["heldPosts"])
+            build.eventually("answered or held", lambda sent=waiting: sent.done() or api.status()["heldPosts"])
             if not waiting.done():
                 break
             accepted += 1

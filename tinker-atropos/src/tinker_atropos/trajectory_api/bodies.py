@@ -76,7 +76,7 @@ def parse(model: type[Body], body: bytes) -> Body:
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
-        raise _refusal(error) from None
+        raise _refusal(error, model) from None
 
 
 def strict(body: JsonBody) -> JsonBody:
@@ -109,12 +109,12 @@ def _from_json(body: bytes) -> Any:
         raise Refusal(400, "json", f"the body is not JSON: {error}") from None
 
 
-def _refusal(error: ValidationError) -> Refusal:
+def _refusal(error: ValidationError, model: type[BaseModel]) -> Refusal:
     first = error.errors(include_url=False)[0]
     if first["type"] == "json_invalid":
         return Refusal(400, "json", f"the body is not JSON: {first['msg']}")
-    if not first["loc"]:  # a check across fields: its type is the field, its sentence names it (wire.py)
-        return Refusal(422, first["type"], first["msg"])
+    if not first["loc"]:  # no object at all, or a check across fields: its type is the field (wire.py)
+        return Refusal(422, first["type"] if first["type"] in model.model_fields else "json", first["msg"])
     given = "" if first["type"] == "missing" else f" (given: {str(first['input'])[:60]})"
     return Refusal(422, str(first["loc"][0]), f"{_path(first['loc'])}: {first['msg']}{given}")
 
