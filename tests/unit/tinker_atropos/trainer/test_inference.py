@@ -327,6 +327,6 @@ async def test_a_client_that_leaves_stops_costing_tokens(inference) -> None:
         await asyncio.sleep(0.01)
     request.cancel()
     await asyncio.wait_for(inference.sampler.cancelled.wait(), 5)
-    assert inference.generator.totals.to_wire()["cancelled"] == {"requests": 1, "rollouts": 1, "tokens": 0}
+    assert inference.generator.totals.to_wire()["cancelled"] == {"requests": 1, "rollouts": 1, "tokens": 128}
     assert inference.generator.totals.to_wire()["sampled"]["requests"] == 0
     assert len(inference.ledger) == 0

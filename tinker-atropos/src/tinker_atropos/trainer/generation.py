@@ -50,8 +50,8 @@ class Book:
 class SamplingTotals:
     """Counters over the process's life. Every request that reached the backend is in exactly one book, or refused.
 
-    The tokens of a cancelled request are not known (the backend does not say how far it came): its book counts what
-    came back too late.
+    How far a cancelled request came is not known, the backend does not say it: its tokens are the most that it can have
+    been.
     """
 
     training: Book = field(default_factory=Book)
@@ -133,7 +133,7 @@ class Generator:
             self.totals.refused += 1
             raise
         except asyncio.CancelledError:
-            self.totals.cancelled.add(n, 0)
+            self.totals.cancelled.add(n, n * settings.max_tokens)
             raise
         except RunError as error:
             self._on_failure(error)

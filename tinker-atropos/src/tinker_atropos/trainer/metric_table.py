@@ -87,7 +87,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("batch/unknown_overrides", "keys", "keys of overrides that nothing here knows: they change nothing"),
     Metric("tokens/sampled", "tokens", "sampled for training since the process began"),
     Metric("tokens/evaluation", "tokens", "sampled for evaluation since the process began: never trained"),
-    Metric("tokens/cancelled", "tokens", "sampled for clients that went away, since the process began"),
+    Metric("tokens/cancelled", "tokens", "at most so many were sampled for clients that went away, since the "
+           "process began: the backend does not say how far it came"),
     Metric("inference/requests_cancelled", "requests", "whose clients went away, since the process began"),
     Metric("inference/requests_refused", "requests", "refused as wrong, since the process began"),
     Metric("inference/context_overflows", "requests", "of these, with a prompt that fills the model's context"),
