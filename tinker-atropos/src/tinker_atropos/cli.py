@@ -151,6 +151,52 @@ def tinker_service(
     )
 
 
+@app.command()
+def sample(
+    prompt: Annotated[str, typer.Argument(help="What to say; - reads it from stdin.")],
+    *,
+    model_path: Annotated[str, typer.Option(help="tinker://…/sampler_weights/… or tinker://…/weights/…")],
+    tokenizer: Annotated[str | None, typer.Option(help="bundled, a folder or a name; default: the backend's.")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Take the prompt as it is, not as a user's message.")] = False,
+    n: Annotated[int, typer.Option("-n", min=1, max=128, help="Completions.")] = 1,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Longest completion, in tokens.")] = 256,
+    temperature: Annotated[float, typer.Option(min=0, help="0: always the likeliest token.")] = 1.0,
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same completions.")] = None,
+    output: Annotated[Literal["text", "json"], typer.Option("--output", "-o")] = "text",
+) -> None:
+    """Talk to trained weights, at the backend of TINKER_BASE_URL and TINKER_API_KEY."""
+    import json
+
+    from tinker_atropos.weights.sampling import SampleOptions
+    from tinker_atropos.weights.sampling import sample as sample_from
+
+    said = sys.stdin.read().rstrip("\n") if prompt == "-" else prompt
+    completions = asyncio.run(
+        sample_from(SampleOptions(model_path, said, tokenizer, raw, n, max_tokens, temperature, seed))
+    )
+    if output == "json":
+        wire = {"modelPath": model_path, "prompt": said, "completions": [each.to_wire() for each in completions]}
+        typer.echo(json.dumps(wire, indent=2, ensure_ascii=False))
+        return
+    for number, completion in enumerate(completions, 1):
+        if n > 1:
+            typer.secho(f"--- {number} ({completion.tokens} tokens, {completion.stop_reason})", dim=True)
+        typer.echo(completion.text)
+
+
+@app.command()
+def export(
+    *,
+    model_path: Annotated[str, typer.Option(help="tinker://…/weights/… or tinker://…/external_weights/…")],
+    to: Annotated[Path, typer.Option(help="Folder to make.")],
+) -> None:
+    """Write trained weights as a PEFT folder, from the backend of TINKER_BASE_URL and TINKER_API_KEY."""
+    from tinker_atropos.weights.exporting import export as export_to
+
+    size = asyncio.run(export_to(model_path, to))
+    typer.echo(f"{to}: {size / 1e6:.1f} MB, a PEFT adapter: {', '.join(sorted(path.name for path in to.iterdir()))}")
+
+
 def _run(main: Coroutine[Any, Any, None], log_format: LogFormat) -> None:
     """Run a container's main coroutine to its end."""
     configure_logging(log_format)

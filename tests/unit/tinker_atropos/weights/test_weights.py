@@ -1,0 +1,124 @@
+"""`tinker-atropos sample` and `export` as processes, against the Tinker service with weights that were trained."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tinker
+from safetensors.numpy import load_file
+from tests.conftest import TinkerServiceProcess
+
+PROGRAM = Path(sys.executable).with_name("tinker-atropos")
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Where the weights of one optimizer step are."""
+
+    sampler_path: str
+    state_path: str
+
+
+@pytest.fixture(scope="module")
+def trained(tinker_service: TinkerServiceProcess) -> Trained:
+    service = tinker.ServiceClient(base_url=tinker_service.url, api_key=tinker_service.key)
+    client = service.create_lora_training_client("bundled", rank=4).result()
+    prompt = tinker.ModelInput.from_ints([1, 5, 6])
+    datum = tinker.Datum(model_input=prompt, loss_fn_inputs={"target_tokens": [5, 6, 7], "weights": [1.0, 1.0, 1.0]})
+    client.forward_backward([datum], "cross_entropy").result()
+    client.optim_step(tinker.AdamParams(learning_rate=1e-3)).result()
+    sampler, state = client.save_weights_for_sampler("final").result(), client.save_state("final").result()
+    service.close("success").result()
+    return Trained(sampler.path, state.path)
+
+
+@pytest.fixture
+def program(tinker_service: TinkerServiceProcess, tmp_path: Path) -> Run:
+    def run(*arguments: str, stdin: str = "", **env_vars: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [PROGRAM, *arguments],
+            env={**os.environ, **tinker_service.env_vars, **env_vars},
+            cwd=tmp_path, input=stdin, capture_output=True, text=True, timeout=100, check=False,
+        )  # fmt: skip
+
+    return run
+
+
+def sampled(ended: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert ended.returncode == 0, ended.stderr
+    wire: dict[str, Any] = json.loads(ended.stdout)
+    return wire
+
+
+def test_the_same_seed_gives_the_same_completions(program: Run, trained: Trained) -> None:
+    asked = ("--model-path", trained.sampler_path, "-n", "3", "--max-tokens", "8", "--seed", "0", "-o", "json")
+    first = sampled(program("sample", "sort 4 1 3 2", *asked))
+    assert first == sampled(program("sample", "-", *asked, stdin="sort 4 1 3 2\n"))
+    assert (first["modelPath"], first["prompt"], len(first["completions"])) == (trained.sampler_path, "sort 4 1 3 2", 3)
+    for completion in first["completions"]:
+        assert 1 <= completion["tokens"] <= 8
+        assert completion["logprob"] < 0
+        assert completion["stop_reason"] in ("stop", "length")
+
+
+def test_a_state_checkpoint_answers_like_the_sampler_weights(program: Run, trained: Trained) -> None:
+    greedy = ("sort 4 1 3 2", "--temperature", "0", "--max-tokens", "8")
+    texts = [
+        program("sample", *greedy, "--model-path", path).stdout for path in (trained.sampler_path, trained.state_path)
+    ]
+    assert texts[0].strip()
+    assert texts[0] == texts[1]
+
+
+def test_raw_leaves_the_chat_template_out(program: Run, trained: Trained) -> None:
+    asked = ("sample", "4 1 3 2", "--model-path", trained.sampler_path, "--temperature", "0", "-o", "json")
+    assert sampled(program(*asked)) != sampled(program(*asked, "--raw", "--tokenizer", "bundled"))
+
+
+def test_an_export_is_a_peft_folder(program: Run, trained: Trained, tmp_path: Path) -> None:
+    ended = program("export", "--model-path", trained.state_path, "--to", "adapter")
+    assert ended.returncode == 0, ended.stderr
+    assert "MB, a PEFT adapter: " in ended.stdout
+    assert "adapter_config.json, adapter_model.safetensors" in ended.stdout
+    config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert (config["peft_type"], config["r"]) == ("LORA", 4)
+    tensors = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
+    assert any(abs(tensor).max() > 0 for name, tensor in tensors.items() if "lora_B" in name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["adapter"]
+
+
+def test_an_export_overwrites_nothing(program: Run, trained: Trained, tmp_path: Path) -> None:
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter" / "mine").touch()
+    ended = program("export", "--model-path", trained.state_path, "--to", "adapter")
+    assert (ended.returncode, ended.stderr) == (
+        2, "error: --to adapter is there already; name a folder that does not exist or is empty\n",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "env_vars", "code", "said"),
+    [
+        (["sample", "x", "--model-path", "final"], {}, 2, "it must look like tinker://RUN/weights|sampler_weights/NAME"),
+        (["export", "--model-path", "tinker://r/sampler_weights/f", "--to", "a"], {}, 2, "weights|external_weights"),
+        (["sample", "x", "--model-path", "tinker://r/sampler_weights/f"], {}, 2, "tinker://r/sampler_weights/f"),
+        (["export", "--model-path", "tinker://r/weights/f", "--to", "a"], {}, 2, "tinker://r/weights/f"),
+        (["sample", "x", "--model-path", "tinker://r/weights/f"], {"TINKER_API_KEY": ""}, 3, "KEY is not set: export"),
+        (["sample", "x", "--model-path", "tinker://r/weights/f"], {"TINKER_API_KEY": "tml-wrong"}, 3, "TINKER_API_KEY"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said(
+    program: Run, arguments: list[str], env_vars: dict[str, str], code: int, said: str
+) -> None:
+    ended = program(*arguments, **env_vars)
+    assert ended.returncode == code, ended
+    assert ended.stderr.startswith("error: ")
+    assert said in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1, ended.stderr

@@ -1,0 +1,69 @@
+"""A session with the Tinker backend that TINKER_BASE_URL and TINKER_API_KEY name."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from tinker_atropos.errors import ConfigError, CredentialsError
+
+if TYPE_CHECKING:  # the SDK takes a second to import: after the options are known to be good
+    import tinker
+
+SECONDS = 300.0
+"""Longest wait for one answer of the backend: it may have to load the weights first."""
+
+CONNECT_SECONDS = 10.0
+CLOSE_SECONDS = 3.0
+KINDS = ("weights", "sampler_weights", "external_weights")
+
+
+def kind_of(path: str, allowed: tuple[str, ...] = KINDS) -> str:
+    """The kind of checkpoint that `tinker://RUN/KIND/NAME` names. Raises ConfigError."""
+    parts = path.removeprefix("tinker://").split("/")
+    if not path.startswith("tinker://") or len(parts) != 3 or parts[1] not in allowed:
+        raise ConfigError(f"--model-path is {path!r}; it must look like tinker://RUN/{'|'.join(allowed)}/NAME")
+    return parts[1]
+
+
+async def ask(doing: str, submit: Callable[[], Any]) -> Any:
+    """Make one call of the SDK and wait for its result. Raises the RunError that says what is wrong."""
+    from tinker_atropos.trainer.sdk_calls import submitted
+
+    return await submitted(doing, SECONDS, submit)
+
+
+@asynccontextmanager
+async def session(purpose: str) -> "AsyncIterator[tinker.ServiceClient]":
+    """An open session, closed with the block. Raises CredentialsError without a key, BackendError without an answer."""
+    if not os.environ.get("TINKER_API_KEY"):
+        raise CredentialsError("TINKER_API_KEY is not set: export the key of the backend that has the weights")
+    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]  # the SDK would import it, for seconds
+    os.environ |= {"TINKER_TELEMETRY": "0", "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1"}
+    logging.getLogger("tinker").setLevel(logging.ERROR)
+    from tinker_atropos.trainer.backend import wait_for_backend
+
+    if base_url := os.environ.get("TINKER_BASE_URL"):
+        await wait_for_backend(base_url, CONNECT_SECONDS)
+    import tinker
+
+    service = await ask(
+        "opening a session", lambda: _resolved(tinker.ServiceClient(user_metadata={"purpose": purpose}))
+    )
+    try:
+        yield service
+    finally:
+        with contextlib.suppress(Exception):  # the answer is there: a farewell that fails changes nothing
+            await asyncio.wait_for(asyncio.to_thread(lambda: service.close("success").result()), CLOSE_SECONDS)
+
+
+def _resolved(value: Any) -> "Future[Any]":
+    """A value in the shape of the SDK's futures."""
+    future: Future[Any] = Future()
+    future.set_result(value)
+    return future
