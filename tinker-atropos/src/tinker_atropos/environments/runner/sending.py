@@ -8,6 +8,7 @@ import asyncio
 import gzip
 import logging
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,9 +21,10 @@ from tinker_atropos.errors import EnvironmentLostError
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 120.0
+REPEAT_AFTER_SECONDS = 0.5
 GZIP_FROM_BYTES = 1024
 REQUEST_TIMEOUT = httpx.Timeout(300.0, connect=5.0)
-"""The API may hold a group back while its queue is full."""
+"""The API holds a group back while its journal is full, and answers 503 before this is over."""
 
 
 class GroupSender:
@@ -34,7 +36,7 @@ class GroupSender:
         self._give_up = give_up
 
     async def send(self, env: Any, scored: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
-        """Deliver, repeating for RETRY_SECONDS. A refused group is counted and told, and is not tried again.
+        """Deliver, repeating while the API is away for RETRY_SECONDS. A refused group is counted and not tried again.
 
         Raises httpx.HTTPError when the API stays unreachable.
         """
@@ -42,32 +44,48 @@ class GroupSender:
         stamped = [{**group, "env_id": env.env_id} for group in groups]
         self._tally.kept += len(groups)
         single = isinstance(scored, Mapping)
-        response = await self._post(
-            "/scored_data" if single else "/scored_data_list", _encode(stamped[0] if single else stamped)
-        )
-        if response.is_success:
-            self._tally.accepted += len(groups)
-            return
-        reason = f"{response.status_code}: {response.text[:300]}"
-        if self._tally.was_refused(len(groups), reason):  # each kind is told once, and counted in `/status`
+        try:
+            body = _encode(stamped[0] if single else stamped)
+        except orjson.JSONEncodeError as error:
+            refusals = [f"it cannot be written as JSON: {error}"] * len(groups)
+        else:
+            response = await self._post("/scored_data" if single else "/scored_data_list", body)
+            refusals = _refusals(response, len(groups))
+        self._tally.accepted += len(groups) - len(refusals)
+        for refusal in refusals:
+            self._was_refused(refusal)
+
+    def _was_refused(self, reason: str) -> None:
+        if self._tally.was_refused(1, reason):  # each kind is told once, and counted in `/status`
             logger.warning("the trajectory API refused a group (%s)", reason)
         if self._tally.hopeless:
             self._give_up(EnvironmentLostError(f"the trajectory API refuses every group ({reason})"))
 
     async def _post(self, path: str, body: bytes) -> httpx.Response:
-        headers = {"Content-Type": "application/json"}
+        """A repeat carries the key of the first: the API may have stored the groups and its answer was lost."""
+        headers = {"Content-Type": "application/json", "Idempotency-Key": str(uuid.uuid4())}
         if len(body) >= GZIP_FROM_BYTES:
             body, headers["Content-Encoding"] = gzip.compress(body, compresslevel=1), "gzip"
         give_up_at = time.monotonic() + RETRY_SECONDS
         while True:
+            sent_at = time.monotonic()
             try:
                 response = await self._client.post(path, content=body, headers=headers)
-                if not response.is_server_error or time.monotonic() > give_up_at:
-                    return response
             except httpx.TransportError:
                 if time.monotonic() > give_up_at:
                     raise
-            await asyncio.sleep(0.5)
+            else:
+                give_up_at += time.monotonic() - sent_at  # it was held, not away
+                if not response.is_server_error or time.monotonic() > give_up_at:
+                    return response
+            await asyncio.sleep(REPEAT_AFTER_SECONDS)
+
+
+def _refusals(response: httpx.Response, groups: int) -> list[str]:
+    """A sentence for each group that was not taken. The good groups of a list are taken also beside bad ones."""
+    if not response.is_success:
+        return [f"{response.status_code}: {response.text[:300]}"] * groups
+    return [str(refusal) for refusal in response.json().get("refused", [])]
 
 
 def _encode(payload: Any) -> bytes:
