@@ -291,6 +291,21 @@ async def test_a_bad_request_names_its_field(inference, path, body, field) -> No
     assert inference.sampler.asked == []
 
 
+async def test_refusals_are_logged_once_by_kind(inference, caplog) -> None:
+    for max_tokens in (-1, -2, 0):
+        await inference.client.post("/generate", json={"text": "x", "sampling_params": {"max_new_tokens": max_tokens}})
+    await inference.client.post("/v1/completions", json={"prompt": "x", "stream": True})
+    refusals = [record.getMessage() for record in caplog.records if record.name.endswith("trainer.inference")]
+    assert len(refusals) == 2
+    assert refusals[0].startswith("refused a request to /generate: sampling_params.max_new_tokens")
+
+
+async def test_tools_that_must_not_be_called_are_not_shown(inference) -> None:
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    response = await inference.client.post("/v1/chat/completions", json={**CHAT, "tools": tools, "tool_choice": "none"})
+    assert response.status_code == 200
+
+
 async def test_what_asks_for_nothing_is_no_reason_to_refuse(inference) -> None:
     nothing = {"stream": False, "logit_bias": {}, "frequency_penalty": 0.0, "stop": None, "seed": None, "user": "me"}
     more = {"response_format": {"type": "text"}, "tool_choice": "auto", "top_logprobs": 0, "tools": None}

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import logging
+import re
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -26,6 +28,12 @@ Body = TypeVar("Body", bound=BaseModel)
 
 CLIENT_CLOSED_REQUEST = 499
 """nginx's code for a client that went away; nobody reads it."""
+
+
+MAX_TOLD = 50
+"""Kinds of refusals that are logged: a message may quote what the client sent."""
+
+logger = logging.getLogger(__name__)
 
 
 class BadRequestError(Exception):
@@ -67,7 +75,7 @@ class InferenceServer:
         body = await _parse(request, ChatRequest)
         if body.is_ping:
             return self._pong(ping_answer(body))
-        prompt_T = self._tokenizer.render_chat(body.messages, body.tools, body.chat_template_kwargs)
+        prompt_T = self._tokenizer.render_chat(body.messages, body.shown_tools, body.chat_template_kwargs)
         generation = await self._sampled(request, body, prompt_T, body.token_limit or self._default_max_tokens)
         return json_response(chat_answer(body, generation, prompt_T, self._tokenizer))
 
@@ -86,33 +94,46 @@ class InferenceServer:
 
 
 def inference_app(server: InferenceServer) -> Starlette:
-    routes = [
-        Route("/health", server.health),
-        Route("/generate", _guarded(server.generate), methods=["POST"]),
-        Route("/v1/completions", _guarded(server.completions), methods=["POST"]),
-        Route("/v1/chat/completions", _guarded(server.chat), methods=["POST"]),
-    ]
-    return Starlette(routes=routes)
+    told: set[str] = set()
+    posts = {
+        "/generate": server.generate,
+        "/v1/completions": server.completions,
+        "/v1/chat/completions": server.chat,
+    }
+    return Starlette(
+        routes=[
+            Route("/health", server.health),
+            *(Route(path, _guarded(handler, told), methods=["POST"]) for path, handler in posts.items()),
+        ]
+    )
 
 
-def _guarded(handler: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+def _guarded(
+    handler: Callable[[Request], Awaitable[Response]], told: set[str]
+) -> Callable[[Request], Awaitable[Response]]:
     """Refusals are 400 (the client must change something), unavailability is 503 (it may try again)."""
 
     async def handle(request: Request) -> Response:
         try:
             return await handler(request)
-        except BadRequestError as error:
-            return _error(400, str(error), param=error.field)
-        except ContextOverflowError as error:
-            return _error(400, str(error), "context_length_exceeded")
-        except (SampleRefusedError, ChatError) as error:
-            return _error(400, str(error))
+        except (BadRequestError, SampleRefusedError, ChatError) as error:
+            _tell(request, str(error), told)
+            code = "context_length_exceeded" if isinstance(error, ContextOverflowError) else None
+            return _error(400, str(error), code, error.field if isinstance(error, BadRequestError) else None)
         except UnavailableError as error:
             return _error(503, str(error))
         except _ClientGoneError:
             return Response(status_code=CLIENT_CLOSED_REQUEST)
 
     return handle
+
+
+def _tell(request: Request, message: str, told: set[str]) -> None:
+    """Log the first refusal of each kind: sglang's clients throw the answer's sentence away."""
+    kind = re.sub(r"\d+", "N", message)
+    if kind not in told and len(told) < MAX_TOLD:
+        told.add(kind)
+        logger.warning("refused a request to %s: %s", request.url.path, message)
 
 
 def _error(status_code: int, message: str, code: str | None = None, param: str | None = None) -> Response:

@@ -5,7 +5,7 @@ cannot matter to what is sampled (`HARMLESS`); everything else is refused by nam
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import orjson
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -17,8 +17,10 @@ from tinker_atropos.trainer.policy import SamplingSettings
 PING_TEXT = "hi"
 
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+    "add_generation_prompt": (True,),
     "audio": (),
     "best_of": (1,),
+    "continue_final_message": (False,),
     "custom_logit_processor": (),
     "dynatemp_range": (0,),
     "ebnf": (),
@@ -46,14 +48,11 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "return_hidden_states": (False,),
     "stream": (False,),
     "suffix": ("",),
-    "tool_choice": ("auto", "none"),
     "top_logprobs": (0,),
     "top_logprobs_num": (0,),
     "use_beam_search": (False,),
 }
-"""Fields that are not supported, with the values that ask for nothing. (The model's text is never parsed for calls, so
-that there is no other `tool_choice`.)
-"""
+"""Fields that are not supported, with the values that ask for nothing."""
 
 HARMLESS = frozenset(
     {
@@ -202,16 +201,22 @@ class ChatRequest(SamplingRequest):
     """`POST /v1/chat/completions`. `max_tokens` None: as much as the context has room for.
 
     `tools` go into the prompt by the tokenizer's chat template, and so do the `chat_template_kwargs`. Calls are not
-    parsed: the answer's content is what the model wrote.
+    parsed: the answer's content is what the model wrote. So a call cannot be required, and with `tool_choice` none the
+    model is not told of tools.
     """
 
     messages: list[dict[str, Any]] = Field(min_length=1)
     tools: list[dict[str, Any]] = []
+    tool_choice: Literal["auto", "none"] = "auto"
     chat_template_kwargs: dict[str, Any] = {}
     model: str = ""
     max_tokens: int | None = Field(default=None, ge=1)
     max_completion_tokens: int | None = Field(default=None, ge=1)
     logprobs: bool = False
+
+    @property
+    def shown_tools(self) -> list[dict[str, Any]]:
+        return self.tools if self.tool_choice == "auto" else []
 
     @property
     def token_limit(self) -> int | None:

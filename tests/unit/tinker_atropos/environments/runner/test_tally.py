@@ -12,7 +12,7 @@ def test_rewards_are_averaged_since_the_last_time():
     metrics = tally.take_metrics()
     assert (metrics["env/reward_mean"], metrics["env/groups_kept"]) == (0.75, 1)
     assert tally.take_metrics() == {}
-    tally.scored([0.5, "oops", None])
+    tally.scored([0.5, "oops", None, float("nan")])
     assert tally.take_metrics()["env/reward_mean"] == 0.5
 
 

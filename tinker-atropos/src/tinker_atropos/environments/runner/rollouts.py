@@ -3,6 +3,7 @@
 It calls the same methods in the same order. What differs, and why:
 * no pause of 5 s before the first rollout: the trainer is known to be ready;
 * it wakes when a group is finished and not each 0.1 s;
+* it begins no more groups than the run still wants (`room` of `/status-env`);
 * rollouts in flight are left to finish when the queue is full: they are paid for;
 * it ends when the run is over and not when enough groups are queued, and evaluates the final weights then;
 * evaluations are the runner's: at step 0, each `steps_per_eval` steps, and at the end.

@@ -1,5 +1,6 @@
 """What an environment has done so far. Written in its thread, read in the attendant's."""
 
+import math
 import re
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -56,7 +57,7 @@ class Tally:
         """A group came out of a rollout, with the rewards of its rollouts, before anything is filtered."""
         self.made += 1
         self.failures_in_row = 0
-        self._rewards.extend(float(reward) for reward in rewards if isinstance(reward, Real))
+        self._rewards.extend(float(each) for each in rewards if isinstance(each, Real) and math.isfinite(each))
 
     def was_kept(self) -> None:
         """A group went on to the trajectory API."""
