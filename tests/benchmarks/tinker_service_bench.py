@@ -34,6 +34,7 @@ def main() -> None:
         try:
             rows.append(("idle RSS", f"{resident_mib(process.pid):.0f} MiB", ""))
             rows.extend(measure(tinker.ServiceClient(base_url=url, api_key=KEY)))
+            rows.append(("RSS afterwards", f"{resident_mib(process.pid):.0f} MiB", ""))
         finally:
             process.terminate()
             process.wait(10)
@@ -67,6 +68,7 @@ def measure(client: tinker.ServiceClient) -> list[tuple[str, str, str]]:
     training = median_seconds(lambda: gaps.append(train(model, batch, learning_rate=0.0)))
     one_by_one = median_seconds(lambda: [sample(sampler, [prompt], 1) for prompt in prompts], repeats=3)
     concurrent = median_seconds(lambda: sample(sampler, prompts, 1))
+    scoring = median_seconds(lambda: score(sampler, prompts), repeats=5)
     return [
         ("sampling, 4 prompts x 8 of 6 tokens, concurrently", f"{sampling * 1000:.0f} ms", "<= 400 ms"),
         ("forward_backward + optim_step, 32 sequences of 22 tokens", f"{training * 1000:.0f} ms", "<= 150 ms"),
@@ -74,6 +76,7 @@ def measure(client: tinker.ServiceClient) -> list[tuple[str, str, str]]:
         ("32 sample requests of 6 tokens, one at a time", f"{32 * 6 / one_by_one:.0f} tokens/s", ""),
         ("... concurrently", f"{32 * 6 / concurrent:.0f} tokens/s", ""),
         ("... ratio", f"{one_by_one / concurrent:.1f}", ">= 3"),
+        ("compute_logprobs of 32 prompts of 17 tokens, concurrently", f"{scoring * 1000:.0f} ms", ""),
     ]
 
 
@@ -85,6 +88,11 @@ def encode(tokenizer: AutoTokenizer, item: digits.Item) -> list[int]:
 def sample(sampler: tinker.SamplingClient, prompts: list[list[int]], count: int) -> list[types.SampleResponse]:
     futures = [sampler.sample(types.ModelInput.from_ints(prompt), count, ANSWER) for prompt in prompts]
     return [future.result(WAIT) for future in futures]
+
+
+def score(sampler: tinker.SamplingClient, prompts: list[list[int]]) -> None:
+    for future in [sampler.compute_logprobs(types.ModelInput.from_ints(prompt)) for prompt in prompts]:
+        future.result(WAIT)
 
 
 def datums(prompts: list[list[int]], responses: list[types.SampleResponse]) -> list[types.Datum]:

@@ -11,7 +11,7 @@ from tinker_atropos.serving import json_response
 from tinker_atropos.tinker_service.errors import RequestError
 
 KEY_PREFIX = "tml-"  # the SDK refuses other keys
-MAX_BODY_BYTES = 64 * 2**20  # the SDK cuts its requests at 5 MB; one sequence can be longer
+MAX_BODY_BYTES = 32 * 2**20  # the SDK cuts its requests at 5 MB; one sequence can be longer
 
 Observe = Callable[[Scope, int], None]
 
@@ -76,6 +76,8 @@ def _limited(receive: Receive) -> Receive:
         message = await receive()
         read += len(message.get("body", b""))
         if read > MAX_BODY_BYTES:
+            while message.get("more_body"):  # unread, the rest would break the connection before the answer is seen
+                message = await receive()
             raise RequestError(
                 f"the request is larger than {MAX_BODY_BYTES // 2**20} MiB: send fewer or shorter sequences at once",
                 status=413,
