@@ -3,15 +3,19 @@
 import numpy as np
 import pytest
 
-from tinker_atropos import wire
 from tinker_atropos.config import TinkerSection
 from tinker_atropos.trainer.admission import Admission, Admitted, UnusableError
+from tinker_atropos.trainer.deliveries import read_group
 from tinker_atropos.trainer.ledger import Ledger, Sampled
 from tinker_atropos.trainer.policy import CurrentPolicy, Policy, Sample, SampleRefusedError, SamplingSettings
 from tinker_atropos.trainer.rollouts import UNKNOWN_STEP
 
 STEP = 10
-TWO_TURNS = wire.Group(tokens=[[1, 2, 9, 4, 5], [1, 3]], masks=[[-100, 2, -100, 4, 5], [-100, 3]], scores=[1.0, 0.0])
+TWO_TURNS = {
+    "tokens": [[1, 2, 9, 4, 5], [1, 3]],
+    "masks": [[-100, 2, -100, 4, 5], [-100, 3]],
+    "scores": [1.0, 0.0],
+}
 
 
 class UnshapedSampler:
@@ -44,13 +48,13 @@ class Gate:
         logprobs = np.full(len(output), -0.5)
         self.ledger.record(np.array(prompt), np.array(output), Sampled(logprobs, step, **settings))
 
-    async def admit(self, group: wire.Group = TWO_TURNS) -> Admitted:
-        return await self.admission.admit(group, STEP)
+    async def admit(self, **fields) -> Admitted:
+        return await self.admission.admit(read_group({**TWO_TURNS, **fields}), STEP)
 
 
-async def refusal(gate: Gate, group: wire.Group = TWO_TURNS) -> tuple[str, str]:
+async def refusal(gate: Gate) -> tuple[str, str]:
     with pytest.raises(UnusableError) as caught:
-        await gate.admit(group)
+        await gate.admit()
     return caught.value.reason, str(caught.value)
 
 
@@ -88,8 +92,8 @@ async def test_or_the_group_is_refused() -> None:
 
 
 async def test_logprobs_of_the_environment_are_enough() -> None:
-    sent = TWO_TURNS.model_copy(update={"inference_logprobs": [[1.0, -0.5, 1.0, -0.5, -0.5], [1.0, -0.5]]})
-    admitted = await Gate(missing_logprobs="refuse").admit(sent)
+    sent = [[1.0, -0.5, 1.0, -0.5, -0.5], [1.0, -0.5]]
+    admitted = await Gate(missing_logprobs="refuse").admit(inference_logprobs=sent)
     assert set(admitted.group.sequences_S[0].policy_step_T) == {UNKNOWN_STEP}  # unknown is not stale
 
 

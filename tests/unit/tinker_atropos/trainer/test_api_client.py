@@ -83,7 +83,7 @@ async def test_batches_are_parsed_at_the_border(client_of) -> None:
     api = ScriptedApi(JSONResponse({"batch": [group], "ids": [7], "step": 3}))
     async with client_of(api) as client:
         batch = await client.batch(3)
-    assert (batch.step, batch.ids, batch.groups[0].tokens) == (3, (7,), [[1, 2]])
+    assert (batch.ids, batch.groups[0].sequences_S[0].tokens_T.tolist()) == ((7,), [1, 2])
     assert api.paths == ["GET /batch?wait=5&step=3"]
     async with client_of(ScriptedApi(JSONResponse({"batch": [{**group, "scores": []}]}))) as client:
         with pytest.raises(InternalError, match="/batch answered what nobody expects"):

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tinker_atropos import wire
 from tinker_atropos.config import TinkerSection
 from tinker_atropos.errors import EnvironmentLostError
-from tinker_atropos.trainer import api_client
 from tinker_atropos.trainer.admission import Admission
 from tinker_atropos.trainer.collecting import PATIENCE, Collector
+from tinker_atropos.trainer.deliveries import Delivery, read_group
 from tinker_atropos.trainer.ledger import Ledger, Sampled
 from tinker_atropos.trainer.policy import CurrentPolicy, Policy
+from tinker_atropos.trainer.rollouts import Group
 
 STEP = 10
 
@@ -20,21 +20,21 @@ STEP = 10
 class Queue:
     """Groups by id; a batch holds the first `size` that are left. None while there are too few."""
 
-    def __init__(self, groups: Sequence[wire.Group], size: int) -> None:
+    def __init__(self, groups: Sequence[Group], size: int) -> None:
         self.groups = dict(enumerate(groups))
         self.size = size
         self.dropped: list[tuple[list[int], str]] = []
         self.asked: list[int] = []
         self.empty_answers = 0
 
-    async def batch(self, step: int) -> api_client.Batch | None:
+    async def batch(self, step: int) -> Delivery | None:
         self.asked.append(step)
         if self.empty_answers:
             self.empty_answers -= 1
             return None
         ids = tuple(self.groups)[: self.size]
         assert len(ids) == self.size, "the test's queue is empty"
-        return api_client.Batch(step, ids, tuple(self.groups[key] for key in ids))
+        return Delivery(ids, tuple(self.groups[key] for key in ids), waited=0.25)
 
     async def drop(self, ids: Sequence[int], reason: str) -> None:
         self.dropped.append((list(ids), reason))
@@ -47,9 +47,9 @@ class Warnings(dict[str, str | None]):
         self[topic] = sentence
 
 
-def group(token: int, **fields) -> wire.Group:
+def group(token: int, **fields) -> Group:
     fields = {"scores": [1.0, 0.0], **fields}
-    return wire.Group(tokens=[[1, token]] * 2, masks=[[-100, token]] * 2, **fields)
+    return read_group({"tokens": [[1, token]] * 2, "masks": [[-100, token]] * 2, **fields})
 
 
 def collector_of(queue: Queue, steps: dict[int, int], warnings: Warnings | None = None, **settings) -> Collector:
@@ -68,6 +68,7 @@ async def test_a_batch_of_usable_groups_is_taken_as_it_is() -> None:
     collected = await collector_of(queue, {2: 10, 3: 9}).next_batch(STEP)
     assert [one.sequences_S[0].tokens_T[1] for one in collected.groups] == [2, 3]
     assert (queue.asked, queue.dropped, dict(collected.dropped)) == ([STEP] * 3, [], {})
+    assert 0.25 <= collected.waited < 1  # the empty answers came at once
 
 
 async def test_unusable_groups_are_dropped_with_their_reason_until_the_batch_is_full_of_others() -> None:
@@ -92,7 +93,7 @@ async def test_a_rollout_of_several_sequences_is_dropped_as_one() -> None:
 
 async def test_when_nothing_usable_comes_the_run_ends_with_the_counts_by_reason() -> None:
     groups = [group(3), group(4, overrides=None)] * PATIENCE
-    longest = wire.Group(tokens=[[1] * 9], masks=[[1] * 9], scores=[1.0])
+    longest = read_group({"tokens": [[1] * 9], "masks": [[1] * 9], "scores": [1.0]})
     queue = Queue([*groups[:40], *[longest] * 24, *groups], size=4)
     with pytest.raises(EnvironmentLostError, match=r"all dropped \(40 no_logprobs, 24 too_long\)"):
         await collector_of(queue, {}, max_token_trainer_length=8).next_batch(STEP)

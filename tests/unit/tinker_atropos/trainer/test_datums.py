@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinker_atropos import wire
 from tinker_atropos.config import TinkerSection
 from tinker_atropos.trainer.datums import Batch, build_batch, loss_config
+from tinker_atropos.trainer.deliveries import read_group
 from tinker_atropos.trainer.ledger import Ledger, Sampled
 from tinker_atropos.trainer.rollouts import UNKNOWN_STEP, Group
 
@@ -26,7 +26,7 @@ TEACHER = {
 
 
 def group(**fields) -> Group:
-    return Group.from_wire(wire.Group(**{**PAIR, **fields}))
+    return read_group({**PAIR, **fields})
 
 
 def batch_of(*groups: Group, **settings) -> Batch:
@@ -162,7 +162,7 @@ def conversations(draw: st.DrawFn) -> tuple[dict[str, list], list[list[float]], 
 @given(conversations())
 def test_every_generated_token_is_trained_once_with_its_own_logprob_and_no_prompt_position_is(drawn) -> None:
     fields, truth, ledger = drawn
-    read = Group.from_wire(wire.Group(**fields))
+    read = read_group(fields)
     attributed = [ledger.attribute(sequence).sequence for sequence in read.sequences_S]
     batch = build_batch([Group(tuple(attributed), read.rollout_of_S)], CENTRED)
     mean = float(np.mean(fields["scores"]))

@@ -53,7 +53,7 @@ def test_what_was_sampled_is_found_within_what_the_environment_marked(case, toke
     assert bits(found.sequence.generated_T) == sampled, case
     assert found.sequence.logprobs_T[found.sequence.generated_T].tolist() == logprobs
     assert set(found.sequence.policy_step_T[found.sequence.generated_T]) == {7}
-    assert not found.missing_T.any()
+    assert not found.missing
     assert len(found.generations) == 1
 
 
@@ -80,20 +80,20 @@ def test_what_only_the_environment_knows_is_trained_with_its_logprobs_and_no_pol
     found = Ledger().attribute(sequence([1, 3, 4, 9, 5], "01101", [NAN, -0.5, -0.25, NAN, -1.0]))
     assert bits(found.sequence.generated_T) == "01101"
     assert found.sequence.policy_step_T.tolist() == [UNKNOWN_STEP] * 5
-    assert not found.missing_T.any()
+    assert not found.missing
 
 
 def test_a_gap_in_the_environments_logprobs_was_not_sampled() -> None:
     found = Ledger().attribute(sequence([1, 3, EOS, EOS], "0111", [NAN, -0.5, -0.25, NAN]))
     assert bits(found.sequence.generated_T) == "0110"
-    assert not found.missing_T.any()
+    assert not found.missing
 
 
 def test_a_span_of_which_nobody_knows_anything_is_missing_as_a_whole() -> None:
     ledger = Ledger()
     record(ledger, [1], [2], [-0.5])
     found = ledger.attribute(sequence([1, 2, 9, 4, 5], "01011"))
-    assert bits(found.missing_T) == "00011"
+    assert found.missing == ((3, 5),)
     assert bits(found.sequence.generated_T) == "01011"
 
 
@@ -123,7 +123,7 @@ def test_memory_is_bounded_and_the_oldest_goes_first() -> None:
     for token in range(5):
         record(ledger, [1], [token], [-1.0], step=token)
     assert len(ledger) == 3
-    missing = [ledger.attribute(sequence([1, token], "01")).missing_T.any() for token in range(5)]
+    missing = [bool(ledger.attribute(sequence([1, token], "01")).missing) for token in range(5)]
     assert missing == [True, True, False, False, False]
 
 
@@ -146,10 +146,10 @@ def test_a_restart_keeps_versions_and_what_was_forgotten_stays_so(tmp_path) -> N
     first = Ledger(tmp_path, capacity_bytes=2 * (OVERHEAD_BYTES + 8))
     for token in (3, 4, 5):
         record(first, [1], [token], [-token / 8], step=token)
-    assert not first.attribute(sequence([1, 5], "01")).missing_T.any()  # seen at once, on disk or not
+    assert not first.attribute(sequence([1, 5], "01")).missing  # seen at once, on disk or not
     first.close()
     gone, *kept = attributed(tmp_path, *(sequence([1, token], "01") for token in (3, 4, 5)))
-    assert gone.missing_T.any()
+    assert gone.missing
     assert [one.sequence.policy_step_T[1] for one in kept] == [4, 5]
     assert [one.sequence.logprobs_T[1] for one in kept] == [-0.5, -0.625]
 
@@ -166,7 +166,7 @@ def test_a_file_that_cannot_be_read_begins_anew(tmp_path, caplog) -> None:
     ledger.close()
     assert "begins anew" in caplog.text
     (found,) = attributed(tmp_path, sequence([1, 3], "01"))
-    assert not found.missing_T.any()
+    assert not found.missing
 
 
 def test_a_ledger_that_cannot_be_written_goes_on_in_memory(tmp_path, caplog) -> None:
@@ -181,7 +181,7 @@ def test_a_ledger_that_cannot_be_written_goes_on_in_memory(tmp_path, caplog) -> 
     ledger.close()
     assert "is not written any more" in caplog.text
     record(ledger, [1], [5], [-0.5])
-    assert [ledger.attribute(sequence([1, token], "01")).missing_T.any() for token in (3, 4, 5)] == [False] * 3
+    assert [ledger.attribute(sequence([1, token], "01")).missing for token in (3, 4, 5)] == [()] * 3
 
 
 @given(st.lists(st.integers(0, 3), max_size=6), st.lists(st.integers(0, 3), max_size=6))

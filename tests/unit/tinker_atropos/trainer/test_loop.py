@@ -6,17 +6,16 @@ import numpy as np
 import pytest
 import tinker
 
-from tinker_atropos import wire
 from tinker_atropos.config import TinkerSection
 from tinker_atropos.trainer.admission import Admission
 from tinker_atropos.trainer.backend import Training
 from tinker_atropos.trainer.collecting import Collected
 from tinker_atropos.trainer.datums import Batch, build_batch, loss_config
+from tinker_atropos.trainer.deliveries import read_group
 from tinker_atropos.trainer.ledger import Ledger, Sampled
 from tinker_atropos.trainer.loop import train
 from tinker_atropos.trainer.metric_table import describe
 from tinker_atropos.trainer.policy import CurrentPolicy, Policy, SamplingSettings
-from tinker_atropos.trainer.rollouts import Group
 from tinker_atropos.trainer.timing import PARTS
 
 PROMPT = [5, 6, 7]
@@ -53,12 +52,12 @@ class Surroundings:
         outputs = [sample.tokens_T.tolist() for sample in samples]
         for output, sample in zip(outputs, samples, strict=True):
             self.ledger.record(np.array(PROMPT), np.array(output), Sampled(sample.logprobs_T + self.off, step))
-        group = wire.Group(
-            tokens=[PROMPT + output for output in outputs],
-            masks=[[-100] * len(PROMPT) + output for output in outputs],
-            scores=self.scores[step],
-        )
-        admitted = await self.admission.admit(group, step)
+        group = {
+            "tokens": [PROMPT + output for output in outputs],
+            "masks": [[-100] * len(PROMPT) + output for output in outputs],
+            "scores": self.scores[step],
+        }
+        admitted = await self.admission.admit(read_group(group), step)
         return Collected((admitted.group,), {}, 0, admitted.recomputed, 0, waited=0.001)
 
     def enter(self, phase: str) -> None:
@@ -142,9 +141,9 @@ async def test_a_loss_is_what_its_formula_says(loss: str, training: Training) ->
     for row in tokens:
         true_T = await sampler.logprobs(np.array(row))
         logprobs.append(np.minimum(np.nan_to_num(true_T, nan=-1.0) + off.uniform(-0.3, 0.3, len(row)), 0.0).tolist())
-    group = wire.Group(tokens=tokens, masks=masks, scores=[1.0, 0.0], inference_logprobs=logprobs)
+    group = {"tokens": tokens, "masks": masks, "scores": [1.0, 0.0], "inference_logprobs": logprobs}
     config = TinkerSection(loss=loss, **CLIPS)
-    datums = build_batch([Group.from_wire(group)], config).datums
+    datums = build_batch([read_group(group)], config).datums
 
     output = await training.step(datums, config.loss, 1e-6, loss_config(config))
     expected = sum(

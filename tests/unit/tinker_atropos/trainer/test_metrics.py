@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from tinker_atropos import wire
 from tinker_atropos.config import TinkerSection
 from tinker_atropos.trainer.collecting import Collected
 from tinker_atropos.trainer.datums import Batch, build_batch
+from tinker_atropos.trainer.deliveries import read_group
 from tinker_atropos.trainer.ledger import Ledger, Sampled
 from tinker_atropos.trainer.metrics import (
     batch_metrics,
@@ -17,22 +17,22 @@ from tinker_atropos.trainer.metrics import (
 )
 from tinker_atropos.trainer.rollouts import Group
 
-GROUP = wire.Group(
-    tokens=[[1, 2, 3], [1, 4]],
-    masks=[[-100, 2, 3], [-100, 4]],
-    scores=[1.0, 0.0],
-    inference_logprobs=[[1.0, -0.125, -0.25], [1.0, -0.5]],
-)
+GROUP = {
+    "tokens": [[1, 2, 3], [1, 4]],
+    "masks": [[-100, 2, 3], [-100, 4]],
+    "scores": [1.0, 0.0],
+    "inference_logprobs": [[1.0, -0.125, -0.25], [1.0, -0.5]],
+}
 
 
-def attributed(first: int | None, second: int | None, group: wire.Group = GROUP) -> Group:
+def attributed(first: int | None, second: int | None, **fields) -> Group:
     """Two rollouts: two tokens sampled after step `first`, one after step `second`; None: nobody knows."""
     ledger = Ledger()
     if first is not None:
         ledger.record(np.array([1]), np.array([2, 3]), Sampled(np.array([-0.125, -0.25]), policy_step=first))
     if second is not None:
         ledger.record(np.array([1]), np.array([4]), Sampled(np.array([-0.5]), policy_step=second))
-    read = Group.from_wire(group)
+    read = read_group({**GROUP, **fields})
     return Group(tuple(ledger.attribute(one).sequence for one in read.sequences_S), read.rollout_of_S)
 
 
@@ -64,19 +64,19 @@ def test_before_the_step() -> None:
 
 
 def test_rewards_are_over_rollouts_not_sequences() -> None:
-    fields = GROUP.model_dump() | {"tokens": [[1, 2], [1, 3], [1, 4]], "masks": [[-100, 2], [-100, 3], [-100, 4]]}
-    fields |= {"scores": [1.0, 1.0, 0.0], "group_overrides": {"rollouts": [0, 0, 1]}, "inference_logprobs": None}
-    metrics = batch_metrics(batch_of(Group.from_wire(wire.Group(**fields))), policy_step=5)
+    fields = {"tokens": [[1, 2], [1, 3], [1, 4]], "masks": [[-100, 2], [-100, 3], [-100, 4]]}
+    fields |= {"scores": [1.0, 1.0, 0.0], "group_overrides": {"rollouts": [0, 0, 1]}}
+    metrics = batch_metrics(batch_of(read_group(fields)), policy_step=5)
     assert metrics["reward/mean"] == 0.5
     assert (metrics["batch/rollouts"], metrics["batch/trained_sequences"]) == (2, 3)
 
 
 def test_the_teachers_terms() -> None:
-    fields = GROUP.model_dump() | {
+    teacher = {
         "distill_token_ids": [[[0], [2], [9]], [[0], [4]]],
         "distill_logprobs": [[[0.0], [-0.25], [-9.0]], [[0.0], [-0.25]]],
     }
-    metrics = batch_metrics(batch_of(attributed(5, 5, wire.Group(**fields))), policy_step=5)
+    metrics = batch_metrics(batch_of(attributed(5, 5, **teacher)), policy_step=5)
     terms = np.array([-0.25 + 0.125, -0.25 + 0.5])
     assert (metrics["distil/tokens"], metrics["distil/other_token"]) == (2, 1)
     assert metrics["distil/advantage_mean"] == pytest.approx(terms.mean())
@@ -141,14 +141,14 @@ def test_a_token_of_a_later_step_is_not_of_negative_staleness() -> None:
 
 
 def test_a_batch_of_equal_scores_has_rewards_and_reasons_but_no_advantages() -> None:
-    equal = Group.from_wire(GROUP.model_copy(update={"scores": [1.0, 1.0]}))
+    equal = read_group({**GROUP, "scores": [1.0, 1.0]})
     metrics = batch_metrics(batch_of(equal), policy_step=0)
     assert (metrics["batch/no_advantage"], metrics["batch/trained_rollouts"]) == (2, 0)
     assert "advantages/mean" not in metrics
 
 
 def test_what_it_took_to_collect_a_batch() -> None:
-    groups = (attributed(5, 5), Group.from_wire(GROUP.model_copy(update={"scores": [1.0, 1.0]})))
+    groups = (attributed(5, 5), read_group({**GROUP, "scores": [1.0, 1.0]}))
     collected = Collected(groups, {"stale": 4}, dropped_tokens=6, recomputed=1, unknown_overrides=3, waited=1.0)
     assert collection_metrics(collected, batch_of(*groups)) == {
         "batch/received_tokens": 12,

@@ -6,7 +6,6 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from tinker_atropos import wire
 from tinker_atropos.config import TinkerSection
 from tinker_atropos.trainer.ledger import Attribution, Ledger
 from tinker_atropos.trainer.policy import CurrentPolicy, Policy, SampleRefusedError
@@ -44,16 +43,14 @@ class Admission:
         self._config = config
         self._probe = SamplingProbe()
 
-    async def admit(self, sent: wire.Group, step: int) -> Admitted:
+    async def admit(self, group: Group, step: int) -> Admitted:
         """The group for step `step`. Raises UnusableError."""
         policy = self._policy.latest
         assert policy is not None, "there is a policy before there is a batch"
-        _check_length(sent, self._config.max_token_trainer_length)
-        group = Group.from_wire(sent)
+        _check_length(group, self._config.max_token_trainer_length)
         attributions = [self._ledger.attribute(sequence) for sequence in group.sequences_S]
-        for attribution in attributions:
-            await self._check_sampling(attribution, policy)
-        missing = [attribution for attribution in attributions if attribution.missing_T.any()]
+        await self._check_sampling(attributions, policy)
+        missing = [attribution for attribution in attributions if attribution.missing]
         if missing and self._config.missing_logprobs == "refuse":
             raise UnusableError(
                 "no_logprobs", "nobody knows the logprobs of its tokens, and tinker.missing_logprobs is 'refuse'"
@@ -62,9 +59,10 @@ class Admission:
         _check_staleness(sequences_S, step, self._config.max_staleness)
         return Admitted(replace(group, sequences_S=sequences_S), len(missing))
 
-    async def _check_sampling(self, attribution: Attribution, policy: Policy) -> None:
-        prompt_T = attribution.sequence.tokens_T[:PROBE_PROMPT_TOKENS]
-        if not await self._probe.trainable(attribution.generations, policy.sampler, prompt_T):
+    async def _check_sampling(self, attributions: Sequence[Attribution], policy: Policy) -> None:
+        generations = [generation for attribution in attributions for generation in attribution.generations]
+        prompt_T = attributions[0].sequence.tokens_T[:PROBE_PROMPT_TOKENS]
+        if not await self._probe.trainable(generations, policy.sampler, prompt_T):
             raise UnusableError(
                 "untrainable_sampling",
                 "it was sampled with temperature, top_p or top_k, and the backend's logprobs are not of that "
@@ -74,29 +72,29 @@ class Admission:
 
 async def _with_logprobs(attribution: Attribution, policy: Policy) -> TokenSequence:
     """The current policy's logprobs stand for the missing ones, as if it had sampled those tokens."""
-    sequence, missing_T = attribution.sequence, attribution.missing_T
-    if not missing_T.any():
-        return sequence
+    if not attribution.missing:
+        return attribution.sequence
+    sequence = attribution.sequence
     try:
-        logprobs_T = await policy.sampler.logprobs(sequence.tokens_T)
+        recomputed_T = await policy.sampler.logprobs(sequence.tokens_T)
     except SampleRefusedError as error:
         raise UnusableError("no_logprobs", f"its logprobs cannot be recomputed: {error}") from error
-    return replace(
-        sequence,
-        logprobs_T=np.where(missing_T, logprobs_T, sequence.logprobs_T),
-        policy_step_T=np.where(missing_T, policy.step, sequence.policy_step_T),
-    )
+    logprobs_T, policy_step_T = sequence.logprobs_T.copy(), sequence.policy_step_T.copy()
+    for start, end in attribution.missing:
+        logprobs_T[start:end] = recomputed_T[start:end]
+        policy_step_T[start:end] = policy.step
+    return replace(sequence, logprobs_T=logprobs_T, policy_step_T=policy_step_T)
 
 
-def _check_length(sent: wire.Group, limit: int) -> None:
-    longest = max(len(tokens) for tokens in sent.tokens)
+def _check_length(group: Group, limit: int) -> None:
+    longest = max(len(sequence.tokens_T) for sequence in group.sequences_S)
     if longest > limit:
         raise UnusableError("too_long", f"it has {longest} tokens, tinker.max_token_trainer_length is {limit}")
 
 
 def _check_staleness(sequences_S: Sequence[TokenSequence], step: int, max_staleness: int) -> None:
     """Of unknown steps nothing is said here: they are counted among the metrics."""
-    steps = np.concatenate([sequence.policy_step_T[sequence.generated_T] for sequence in sequences_S])
+    steps = np.concatenate([sequence.policy_step_T for sequence in sequences_S])
     known = steps[steps != UNKNOWN_STEP]
     if len(known) and step - known.min() > max_staleness:
         raise UnusableError(

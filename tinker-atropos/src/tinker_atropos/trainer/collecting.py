@@ -12,10 +12,11 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tinker_atropos import wire
+import numpy as np
+
 from tinker_atropos.errors import EnvironmentLostError
-from tinker_atropos.trainer import api_client
 from tinker_atropos.trainer.admission import Admission, Admitted, DropReason, UnusableError
+from tinker_atropos.trainer.deliveries import Delivery
 from tinker_atropos.trainer.rollouts import Group
 
 logger = logging.getLogger(__name__)
@@ -30,7 +31,7 @@ Warn = Callable[[str, str | None], None]
 class TrajectoryApi(Protocol):
     """What the collector needs of the trajectory API."""
 
-    async def batch(self, step: int) -> api_client.Batch | None: ...
+    async def batch(self, step: int) -> Delivery | None: ...
 
     async def drop(self, ids: Sequence[int], reason: str) -> None: ...
 
@@ -69,11 +70,12 @@ class Collector:
         dropped_before, tokens_before, waited = self.dropped.copy(), self._dropped_tokens, 0.0
         usable: dict[int, Admitted] = {}
         while True:
-            asked = time.perf_counter()
+            asked = time.monotonic()
             delivery = await self._api.batch(step)
-            waited += time.perf_counter() - asked
             if delivery is None:
+                waited += time.monotonic() - asked
                 continue
+            waited += delivery.waited
             groups = dict(zip(delivery.ids, delivery.groups, strict=True))
             await self._look_at({key: group for key, group in groups.items() if key not in usable}, step, usable)
             if usable.keys() >= groups.keys():
@@ -87,7 +89,7 @@ class Collector:
                     waited=waited,
                 )
 
-    async def _look_at(self, groups: Mapping[int, wire.Group], step: int, usable: dict[int, Admitted]) -> None:
+    async def _look_at(self, groups: Mapping[int, Group], step: int, usable: dict[int, Admitted]) -> None:
         """Put those that can be trained among `usable`, and drop the others at the api."""
         looks = (self._admission.admit(group, step) for group in groups.values())
         found = await asyncio.gather(*(_error_as_value(look) for look in looks))
@@ -104,9 +106,9 @@ class Collector:
         if self._unusable_in_a_row.total() >= PATIENCE:
             raise self._nothing_usable()
 
-    def _note_unusable(self, group: wire.Group, why: UnusableError) -> None:
+    def _note_unusable(self, group: Group, why: UnusableError) -> None:
         self.dropped[why.reason] += group.rollout_count
-        self._dropped_tokens += sum(len(row) - row.count(wire.PROMPT_MASK) for row in group.masks)
+        self._dropped_tokens += sum(int(np.count_nonzero(sequence.generated_T)) for sequence in group.sequences_S)
         if why.reason != "stale":
             self._unusable_in_a_row[why.reason] += 1
         self._say_once(why.reason, f"a group is dropped as {why.reason}: {why}")

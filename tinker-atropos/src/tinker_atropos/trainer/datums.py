@@ -59,7 +59,7 @@ class Batch:
 
     @property
     def trained_tokens(self) -> int:
-        return sum(int(datum.trained_T.sum()) for datum in self.datums)
+        return sum(int(np.count_nonzero(datum.trained_T)) for datum in self.datums)
 
 
 def build_batch(groups: Sequence[Group], config: TinkerSection) -> Batch:

@@ -11,6 +11,7 @@ queued groups keep their versions over a restart; it is read once at the start a
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -42,12 +43,12 @@ class Sampled:
 class Attribution:
     """A sequence with what the ledger knows of it.
 
-    `sequence.generated_T` is narrowed to what the policy sampled. `missing_T` are generated positions without a
-    logprob: a span of which neither ledger nor environment know anything. `generations` are the records found.
+    `sequence.generated_T` is narrowed to what the policy sampled. `missing` are the spans [start, end) of generated
+    positions of which neither ledger nor environment know a logprob. `generations` are the records found.
     """
 
     sequence: TokenSequence
-    missing_T: Bools
+    missing: tuple[tuple[int, int], ...]
     generations: tuple[Generation, ...]
 
 
@@ -103,35 +104,36 @@ class Ledger:
         * sampled, where the environment sent logprobs: the policy step stays unknown. A gap in them was not sampled;
         * missing, all of them, when nobody knows a logprob.
         """
-        generated_T, missing_T = sequence.generated_T.copy(), np.zeros(len(sequence.tokens_T), bool)
-        logprobs_T, policy_step_T = sequence.logprobs_T.copy(), sequence.policy_step_T.copy()
-        parts = list(self._sampled_parts(sequence))
-        sampled_T = np.zeros(len(sequence.tokens_T), bool)
-        for start, length, generation in parts:
-            here = slice(start, start + length)
-            sampled_T[here] = True
-            logprobs_T[here] = np.frombuffer(generation.logprobs, np.float32)[:length]
-            policy_step_T[here] = generation.policy_step
+        generated_T, logprobs_T = sequence.generated_T.copy(), sequence.logprobs_T.copy()
+        policy_step_T = sequence.policy_step_T.copy()
+        keys, ids = prefix_keys(sequence.tokens_T), sequence.tokens_T.astype(ID).tobytes()
+        generations: list[Generation] = []
+        missing: list[tuple[int, int]] = []
         for start, end in generated_spans(sequence.generated_T):
-            known_T = sampled_T[start:end] if sampled_T[start:end].any() else ~np.isnan(logprobs_T[start:end])
-            if known_T.any():
-                generated_T[start:end] = known_T
+            parts = list(self._sampled_parts(keys, ids, start, end, sequence.logprobs_T))
+            known_T = ~np.isnan(logprobs_T[start:end])
+            if parts or known_T.any():
+                generated_T[start:end] = False if parts else known_T
             else:
-                missing_T[start:end] = True
+                missing.append((start, end))
+            for position, length, generation in parts:
+                here = slice(position, position + length)
+                generated_T[here] = True
+                logprobs_T[here] = np.frombuffer(generation.logprobs, np.float32)[:length]
+                policy_step_T[here] = generation.policy_step
+                generations.append(generation)
         attributed = replace(sequence, generated_T=generated_T, logprobs_T=logprobs_T, policy_step_T=policy_step_T)
-        return Attribution(attributed, missing_T, tuple(part.generation for part in parts))
+        return Attribution(attributed, tuple(missing), tuple(generations))
 
-    def _sampled_parts(self, sequence: TokenSequence) -> Iterator[_Part]:
-        keys = prefix_keys(sequence.tokens_T).tolist()
-        ids = sequence.tokens_T.astype(ID).tobytes()
-        for start, end in generated_spans(sequence.generated_T):
-            position = start
-            while position < end:
-                rest = ids[position * ID.itemsize : end * ID.itemsize]
-                part = self._find(keys[position], rest, position, sequence.logprobs_T)
-                if part:
-                    yield part
-                position = part.start + part.length if part else position + 1
+    def _sampled_parts(self, keys: Ints, ids: bytes, start: int, end: int, reported_T: Floats) -> Iterator[_Part]:
+        """Walk along a span: wherever a recorded prompt ends and its output follows, that part was sampled."""
+        position = start
+        while position < end:
+            rest = ids[position * ID.itemsize : end * ID.itemsize]
+            part = self._find(int(keys[position]), rest, position, reported_T)
+            if part:
+                yield part
+            position = part.start + part.length if part else position + 1
 
     def _find(self, prompt_key: int, rest: bytes, position: int, reported_T: Floats) -> _Part | None:
         """The generation that explains most of `rest`: its output is a beginning of it, or goes on beyond it.
@@ -149,8 +151,10 @@ class Ledger:
         longest = max(min(len(generation.output), len(rest)) for generation in candidates)
         equals = [generation for generation in candidates if min(len(generation.output), len(rest)) == longest]
         length = longest // ID.itemsize
+        if len(equals) == 1:
+            return _Part(position, length, equals[0])
         reported = reported_T[position : position + length]
-        if len(equals) == 1 or np.isnan(reported).any():
+        if np.isnan(reported).any():
             return _Part(position, length, equals[-1])
         return _Part(position, length, min(reversed(equals), key=lambda one: _distance(one, reported)))
 
@@ -177,16 +181,28 @@ def generated_spans(generated_T: Bools) -> Iterator[tuple[int, int]]:
 
 
 def prefix_keys(tokens_T: Ints) -> Ints:
-    """A 64-bit key of each prefix, [T+1]: the wrapping sum of (position, token), mixed.
+    """A 64-bit key of each prefix, [T+1]: the wrapping sum of (position, token), mixed as in splitmix64.
 
-    The mixing is splitmix64's (Steele, Lea, Flood 2014): two of 100,000 prompts share a key once in 4 billion ledgers.
+    Two of 100,000 prompts share a key once in some billion ledgers, and then only if their outputs are the same, too.
     """
-    mixed_T: npt.NDArray[np.uint64] = tokens_T.astype(np.uint64)
-    mixed_T = mixed_T + (np.arange(1, len(tokens_T) + 1, dtype=np.uint64) << np.uint64(32))
-    mixed_T = (mixed_T ^ (mixed_T >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed_T = (mixed_T ^ (mixed_T >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed_T ^= mixed_T >> np.uint64(31)
-    return np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed_T, dtype=np.uint64)]).view(np.int64)
+    mixed_T = tokens_T.astype(np.uint64)
+    mixed_T += _positions(len(tokens_T))
+    for multiplier in _MULTIPLIERS:  # Steele, Lea, Flood 2014
+        mixed_T ^= mixed_T >> _SHIFT
+        mixed_T *= multiplier
+    keys = np.zeros(len(tokens_T) + 1, np.uint64)
+    np.cumsum(mixed_T, out=keys[1:])
+    return keys.view(np.int64)
+
+
+_MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+_SHIFT = np.uint64(30)
+
+
+@lru_cache(maxsize=256)
+def _positions(length: int) -> npt.NDArray[np.uint64]:
+    """1, 2, ... in the upper half of each word: token ids are in the lower."""
+    return np.arange(1, length + 1, dtype=np.uint64) << np.uint64(32)
 
 
 def _distance(generation: Generation, reported_T: Floats) -> float:

@@ -20,7 +20,7 @@ Metrics = dict[str, float]
 def collection_metrics(collected: Collected, batch: Batch) -> Metrics:
     """What it took to get this batch, and how much of what came for it is trained."""
     received = collected.dropped_tokens + sum(
-        int(sequence.generated_T.sum()) for group in collected.groups for sequence in group.sequences_S
+        int(np.count_nonzero(sequence.generated_T)) for group in collected.groups for sequence in group.sequences_S
     )
     metrics = {f"batch/dropped_{reason}": float(collected.dropped.get(reason, 0)) for reason in DROP_REASONS}
     return metrics | {
@@ -51,11 +51,12 @@ def batch_metrics(batch: Batch, policy_step: int) -> Metrics:
 
 def training_metrics(batch: Batch, training_logprobs: Sequence[Floats], loss_sum: float, policy_step: int) -> Metrics:
     """What forward_backward told: the loss per token, and how far sampler and trainer are apart."""
-    sampling_N = _trained(batch, [datum.logprobs_T for datum in batch.datums])
-    training_N = _trained(batch, training_logprobs)
+    trained = np.concatenate([datum.trained_T for datum in batch.datums])
+    sampling_N = np.concatenate([datum.logprobs_T for datum in batch.datums])[trained]
+    training_N = np.concatenate(training_logprobs)[trained]
+    steps_N = _policy_steps(batch)
     metrics = {"train/loss": loss_sum / len(sampling_N)}
     metrics |= _distribution("", sampling_N) | _distribution("_training", training_N)
-    steps_N = _policy_steps(batch)
     fresh_N, known_N = steps_N == policy_step, steps_N != UNKNOWN_STEP
     metrics |= gap_metrics("", sampling_N[fresh_N], training_N[fresh_N])
     metrics |= gap_metrics("_stale", sampling_N[known_N & ~fresh_N], training_N[known_N & ~fresh_N])
@@ -95,7 +96,7 @@ def kl_warning(metrics: Metrics, limit: float) -> str | None:
 
 def _advantage_metrics(batch: Batch) -> Metrics:
     """Over sequences, as upstream: the mean over each one's trained tokens, which are mostly all the same."""
-    advantages = np.array([datum.advantages_T[datum.trained_T].mean() for datum in batch.datums])
+    advantages = np.array([datum.advantages_T.sum() / np.count_nonzero(datum.trained_T) for datum in batch.datums])
     return {
         "advantages/mean": float(advantages.mean()),
         "advantages/std": float(advantages.std()),
@@ -129,11 +130,10 @@ def _staleness_metrics(batch: Batch, policy_step: int) -> Metrics:
 
 
 def _policy_steps(batch: Batch) -> Ints:
-    return np.concatenate([datum.policy_step_T[datum.trained_T] for datum in batch.datums])
-
-
-def _trained(batch: Batch, rows: Sequence[Floats]) -> Floats:
-    return np.concatenate([row[datum.trained_T] for row, datum in zip(rows, batch.datums, strict=True)])
+    """Of the trained tokens, [N]."""
+    trained = np.concatenate([datum.trained_T for datum in batch.datums])
+    steps_N: Ints = np.concatenate([datum.policy_step_T for datum in batch.datums])[trained]
+    return steps_N
 
 
 def _distribution(suffix: str, logprobs_N: Floats) -> Metrics:

@@ -6,7 +6,7 @@ answers the logprobs of the unshaped distribution gives a wrong q, and nothing i
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -46,15 +46,14 @@ class SamplingProbe:
         self._answers: dict[Shaping, bool] = {}
         self._asking = asyncio.Lock()
 
-    async def trainable(self, generations: Iterable[Generation], sampler: Sampler, prompt_T: Ints) -> bool:
+    async def trainable(self, generations: Sequence[Generation], sampler: Sampler, prompt_T: Ints) -> bool:
         """Whether the logprobs of these generations are of the distributions that they were drawn from.
 
         Greedy sampling (temperature 0) has no distribution. `prompt_T` is any prompt to probe with.
         """
-        found = list(generations)
-        if any(generation.temperature == 0 for generation in found):
+        if any(generation.temperature == 0 for generation in generations):
             return False
-        applied = frozenset[Shaping]().union(*(shapings(generation) for generation in found))
+        applied = frozenset[Shaping]().union(*(shapings(generation) for generation in generations))
         return all([await self._answer(shaping, sampler, prompt_T) for shaping in sorted(applied)])
 
     async def _answer(self, shaping: Shaping, sampler: Sampler, prompt_T: Ints) -> bool:

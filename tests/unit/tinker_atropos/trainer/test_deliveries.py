@@ -1,6 +1,8 @@
 import numpy as np
+import orjson
+import pytest
 
-from tinker_atropos import wire
+from tinker_atropos.trainer.deliveries import read_delivery, read_group
 from tinker_atropos.trainer.rollouts import UNKNOWN_STEP, Group
 
 PAIR = {
@@ -11,7 +13,7 @@ PAIR = {
 
 
 def group(**fields) -> Group:
-    return Group.from_wire(wire.Group(**{**PAIR, **fields}))
+    return read_group({**PAIR, **fields})
 
 
 def test_masks_mark_what_was_generated_and_a_positive_logprob_means_unknown() -> None:
@@ -62,3 +64,42 @@ def test_advantages_per_token_are_taken_as_sent() -> None:
     first, second = group(advantages=[[0.0, 0.0, 1.5, -2.0], [0.0, 0.5]]).sequences_S
     assert first.advantages_T.tolist() == [0.0, 0.0, 1.5, -2.0]
     assert second.advantages_T.tolist() == [0.0, 0.5]
+
+
+@pytest.mark.parametrize("nothing", [None, [], [[], []]])
+def test_optional_lists_without_an_entry_count_as_not_given(nothing: list | None) -> None:
+    empty = group(inference_logprobs=nothing, advantages=nothing, distill_token_ids=nothing, distill_logprobs=nothing)
+    first = empty.sequences_S[0]
+    assert np.isnan(first.logprobs_T).all()
+    assert (first.advantages_T, first.teacher_logprobs_T) == (None, None)
+
+
+def answer(**fields) -> bytes:
+    return orjson.dumps({"batch": [PAIR, PAIR], "ids": [7, 9], "step": 3, **fields})
+
+
+def test_a_delivery_holds_its_groups_in_order_under_their_ids() -> None:
+    delivery = read_delivery(answer(), waited=1.5)
+    assert (delivery.ids, delivery.waited) == ((7, 9), 1.5)
+    assert delivery.groups[1].sequences_S[0].tokens_T.tolist() == PAIR["tokens"][0]
+    assert read_delivery(answer(batch=None), waited=1.5) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"ids": [7]}, "ids names 1 groups, batch holds 2"),
+        ({"batch": [PAIR, {**PAIR, "scores": []}]}, "scores has 0 entries for 2 sequences"),
+        ({"batch": [PAIR, {**PAIR, "masks": [[1, 2], [3]]}]}, "a row of masks has 2 positions for 4 tokens"),
+        ({"batch": [PAIR, {**PAIR, "inference_logprobs": [[0.5], []]}]}, "a row of inference_logprobs has 1"),
+        ({"batch": [PAIR, {"tokens": [[1]]}]}, "KeyError: 'masks'"),
+    ],
+)
+def test_an_answer_that_nobody_expects_names_what_does_not_fit(fields: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_delivery(answer(**fields), waited=0.0)
+
+
+def test_an_answer_that_is_not_json() -> None:
+    with pytest.raises(ValueError, match="unexpected"):
+        read_delivery(b"<html>", waited=0.0)

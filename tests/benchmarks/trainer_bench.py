@@ -1,0 +1,114 @@
+"""The trainer's own work per step: `python tests/benchmarks/trainer_bench.py`. Prints a table; asserts nothing.
+
+From the trajectory API's JSON answer to the datums that the SDK sends, with the ledger and the metrics in between, for
+256 sequences of 512 tokens. The backend is not in it. Goal: at most 50 ms.
+"""
+
+import argparse
+import asyncio
+import gc
+import os
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import orjson
+
+from tinker_atropos.config import TinkerSection
+from tinker_atropos.trainer.admission import Admission
+from tinker_atropos.trainer.backend import to_tinker
+from tinker_atropos.trainer.collecting import Collected
+from tinker_atropos.trainer.datums import build_batch
+from tinker_atropos.trainer.deliveries import read_delivery
+from tinker_atropos.trainer.ledger import Ledger, Sampled
+from tinker_atropos.trainer.metrics import batch_metrics, collection_metrics, training_metrics
+from tinker_atropos.trainer.policy import CurrentPolicy, Policy
+
+GROUPS, GROUP_SIZE, PROMPT, OUTPUT = 32, 8, 128, 384
+VOCABULARY = 150_000
+GOAL_MS = 50
+
+
+def answer_of(step: int, ledger: Ledger, *, with_logprobs: bool) -> bytes:
+    """A batch as the api sends it; what was sampled for it is in the ledger."""
+    random = np.random.default_rng(step)
+    groups = []
+    for _ in range(GROUPS):
+        prompt = random.integers(0, VOCABULARY, PROMPT)
+        group: dict[str, Any] = {"tokens": [], "masks": [], "scores": [], "inference_logprobs": []}
+        for _ in range(GROUP_SIZE):
+            output = random.integers(0, VOCABULARY, OUTPUT)
+            logprobs = -random.exponential(1.0, OUTPUT).astype(np.float32).astype(float)
+            ledger.record(prompt, output, Sampled(logprobs, step))
+            group["tokens"].append([*prompt.tolist(), *output.tolist()])
+            group["masks"].append([-100] * PROMPT + output.tolist())
+            group["scores"].append(float(random.integers(0, 2)))
+            group["inference_logprobs"].append([1.0] * PROMPT + logprobs.tolist())
+        groups.append(group if with_logprobs else {**group, "inference_logprobs": None})
+    return orjson.dumps({"batch": groups, "ids": list(range(GROUPS)), "step": step})
+
+
+class Stages:
+    """Seconds of each stage, by step."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, list[float]] = defaultdict(list)
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        begun = time.perf_counter()
+        yield
+        self.seconds[stage].append(time.perf_counter() - begun)
+
+
+async def measure(steps: int, *, with_logprobs: bool) -> dict[str, list[float]]:
+    config, ledger, policy, stages = TinkerSection(), Ledger(), CurrentPolicy(), Stages()
+    policy.swap(Policy(0, sampler=None))  # type: ignore[arg-type]  # nothing here samples
+    admission = Admission(ledger, policy, config)
+    for step in range(steps):
+        content = answer_of(step, ledger, with_logprobs=with_logprobs)
+        gc.collect()
+        with stages.timed("the api's JSON to arrays"):
+            delivery = read_delivery(content, 0.0)
+        assert delivery is not None
+        with stages.timed("ledger, staleness"):
+            admitted = [await admission.admit(group, step) for group in delivery.groups]
+        collected = Collected(tuple(one.group for one in admitted), {}, 0, 0, 0, 0.0)
+        with stages.timed("advantages, datums"):
+            batch = build_batch(collected.groups, config)
+        with stages.timed("tinker Datums"):
+            sent = [to_tinker(datum) for datum in batch.datums]
+        logprobs = [datum.logprobs + 1e-3 for datum in batch.datums]
+        with stages.timed("metrics"):
+            collection_metrics(collected, batch)
+            batch_metrics(batch, step)
+            training_metrics(batch, logprobs, 1.0, step)
+        del delivery, admitted, collected, batch, sent
+    return stages.seconds
+
+
+def show(title: str, taken: dict[str, list[float]]) -> None:
+    print(f"{title} (load {os.getloadavg()[0]:.1f})")
+    print(f"{'what':<32}{'median ms':>10}{'best ms':>10}{'goal ms':>10}")
+    whole = [sum(parts) for parts in zip(*taken.values(), strict=True)]
+    for part, seconds in [*taken.items(), ("a step", whole)]:
+        goal = f"<= {GOAL_MS}" if part == "a step" else ""
+        print(f"{part:<32}{statistics.median(seconds) * 1e3:>10.1f}{min(seconds) * 1e3:>10.1f}{goal:>10}")
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--steps", type=int, default=15)
+    steps = arguments.parse_args().steps
+    size = f"trainer's own work, {GROUPS * GROUP_SIZE} sequences of {PROMPT + OUTPUT} tokens"
+    for with_logprobs, what in ((True, "logprobs sent"), (False, "logprobs from the ledger")):
+        taken = asyncio.run(measure(steps, with_logprobs=with_logprobs))
+        show(f"{size}, {what}", {part: seconds[1:] for part, seconds in taken.items()})  # the first step warms up
+
+
+if __name__ == "__main__":
+    main()
