@@ -6,12 +6,14 @@ from rl_operator.cli import (
     delete,
     doctor,
     environments,
+    export,
     get,
     list_runs,
     logs,
     render,
     results,
     run,
+    sample,
     stop,
     validate,
     wait,
@@ -39,5 +41,7 @@ app.command("logs")(logs.logs)
 app.command("stop")(stop.stop)
 app.command("delete")(delete.delete)
 app.command("results")(results.results)
+app.command("sample")(sample.sample)
+app.command("export")(export.export)
 app.command("environments")(environments.environments)
 app.command("doctor")(doctor.doctor)

@@ -56,6 +56,12 @@ class BackEnd(Protocol):
 
     def catalogue(self) -> "Catalogue": ...
 
+    def tinker_env_vars(self, runtime: str) -> Mapping[str, str] | None:
+        """How to reach the Tinker service that this back end runs itself for a runtime, started if need be; None: it
+        runs none for this one.
+        """
+        ...
+
 
 def choose_backend(*, local: bool, context: str, state_dir: Path | None) -> BackEnd:
     """The cluster of the kubeconfig; `--local`, or no kubeconfig at all: this machine."""

@@ -100,6 +100,9 @@ class ClusterBackEnd:
 
         return bundled_catalogue()
 
+    def tinker_env_vars(self, runtime: str) -> Mapping[str, str] | None:  # noqa: ARG002 -- whatever the runtime
+        return None
+
     def _list(self, path: str, params: Mapping[str, str | int]) -> list[Manifest]:
         items: list[Manifest] = []
         self._wait(self._client.each(path, params, items.append))

@@ -105,6 +105,20 @@ class LocalBackEnd:
 
         return bundled_catalogue()
 
+    def tinker_env_vars(self, runtime: str) -> Mapping[str, str] | None:
+        import asyncio
+
+        import aiohttp
+
+        from rl_operator.local.service import TINY_RUNTIME, TinkerService
+
+        async def ensure() -> Mapping[str, str]:
+            async with aiohttp.ClientSession() as session:
+                address = await TinkerService(self._layout.service, os.environ, session).ensure()
+            return address.env_vars()
+
+        return asyncio.run(ensure()) if runtime == TINY_RUNTIME else None
+
     # --- supervisors --------------------------------------------------------------------------------------------
     def _is_unsettled(self, namespace: str, name: str) -> bool:
         pods = self._store.list_all("Pod", namespace, prefix=f"{name}-")

@@ -35,6 +35,8 @@ def _success(run: "TrainingRun", backend: BackEnd) -> Iterator[str]:
     yield "Next:"
     commands = {
         f"{program()} results {name}{backend.flags}": "these figures and paths again; -o json for programs",
+        f'{program()} sample {name} "PROMPT"{backend.flags}': "talk to the trained weights",
+        f"{program()} export {name} --to DIR{backend.flags}": "take them out, as a PEFT folder",
         f"{program()} logs {name} -c environment{backend.flags}": "what the environment said",
         f"{program()} environments{backend.flags}": "what else can be trained",
     }

@@ -57,6 +57,9 @@ class MemoryBackEnd:
     def catalogue(self) -> Catalogue:
         return bundled_catalogue()
 
+    def tinker_env_vars(self, runtime: str) -> Mapping[str, str] | None:
+        return {"TINKER_BASE_URL": "http://memory"} if runtime == "tiny" else None
+
 
 def run_manifest(name: str = "sorting", *, spec: dict[str, Any] | None = None, **status: Any) -> dict[str, Any]:
     return {

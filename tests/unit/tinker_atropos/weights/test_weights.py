@@ -85,8 +85,8 @@ def test_raw_leaves_the_chat_template_out(program: Run, trained: Trained) -> Non
 def test_an_export_is_a_peft_folder(program: Run, trained: Trained, tmp_path: Path) -> None:
     ended = program("export", "--model-path", trained.state_path, "--to", "adapter")
     assert ended.returncode == 0, ended.stderr
-    assert "MB, a PEFT adapter: " in ended.stdout
-    assert "adapter_config.json, adapter_model.safetensors" in ended.stdout
+    assert " MB, a PEFT adapter of " in ended.stdout
+    assert "--enable-lora --lora-modules adapter=adapter" in ended.stdout
     config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
     assert (config["peft_type"], config["r"]) == ("LORA", 4)
     tensors = load_file(tmp_path / "adapter" / "adapter_model.safetensors")

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
@@ -40,6 +41,12 @@ async def export(model_path: str, to: Path) -> int:
         finally:
             with contextlib.suppress(Exception):  # its TTL does it, too
                 await ask(f"deleting {copy}", lambda: _rest_client().delete_checkpoint_from_tinker_path(copy))
+
+
+def base_model_of(adapter: Path) -> str:
+    """The model that an adapter belongs to, as its own config names it."""
+    config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
+    return str(config.get("base_model_name_or_path") or "BASE_MODEL")
 
 
 def _check_free(to: Path) -> None:

@@ -1,0 +1,84 @@
+"""A run's weights, and the program that knows what to do with them.
+
+`rlctl` is light and knows no Tinker SDK: `tinker-atropos` is called as a process, with this one's streams.
+"""
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import typer
+
+from rl_operator.cli.backend import BackEnd
+from rl_operator.cli.exits import ExitCode, RefusedError
+from rl_operator.cli.follow import at_rest
+from rl_operator.cli.printing import program
+
+if TYPE_CHECKING:
+    from rl_operator.api.run import TrainingRun
+    from rl_operator.api.runtime import Runtime
+
+BACK_END_AWAY = 4
+"""tinker-atropos' exit code for a backend that does not answer."""
+
+
+def weights_path(run: "TrainingRun", backend: BackEnd, final: str | None) -> str:
+    """`final` where the run has it, else its newest checkpoint, which is said. Raises RefusedError when it has none."""
+    if final is not None:
+        return final
+    status, name = run.status, run.metadata.name
+    if status.checkpoint is not None:
+        typer.echo(f"{name} is {status.phase}: these are its weights after step {status.checkpoint.step}", err=True)
+        return status.checkpoint.state_path
+    if at_rest(run):
+        hint = f"it is {status.phase} and has no checkpoint; why: {program()} get {name}{backend.flags}"
+    else:
+        hint = f"it has trained no checkpoint yet; wait for it: {program()} wait {name}{backend.flags}"
+    raise RefusedError(f"there are no weights of run {name} in {backend.label}: {hint}")
+
+
+def tokenizer_of(run: "TrainingRun", backend: BackEnd) -> tuple[str, ...]:
+    """The option that names the run's tokenizer; nothing where the runtime or environment is gone since."""
+    from rl_operator.api.sections import effective_sections
+
+    runtime = backend.runtimes().get(run.spec.runtime)
+    environment = backend.catalogue().by_name.get(run.spec.environment)
+    if runtime is None or environment is None:
+        return ()
+    name = effective_sections(run, runtime, environment).env.get("tokenizer_name")
+    return ("--tokenizer", str(name)) if name else ()
+
+
+def call_tinker_atropos(run: "TrainingRun", backend: BackEnd, arguments: Sequence[str]) -> None:
+    """Run `tinker-atropos` with the backend of the run's runtime. Leaves with the contract's code when it fails."""
+    from rl_operator.local.launch import NotLaunchableError, find_program
+
+    try:
+        found = find_program("tinker-atropos", os.environ)
+    except NotLaunchableError as error:
+        raise RefusedError(str(error)) from None
+    env_vars = {**os.environ, **_backend_env_vars(run, backend)}
+    code = subprocess.run([found, *arguments], env=env_vars, check=False).returncode  # noqa: S603 -- our own program
+    if code:
+        raise typer.Exit(ExitCode.UNREACHABLE if code == BACK_END_AWAY else ExitCode.REFUSED)
+
+
+def _backend_env_vars(run: "TrainingRun", backend: BackEnd) -> Mapping[str, str]:
+    """Where the weights are: what this back end runs itself, else the caller's variables, else the runtime's URL."""
+    if (own := backend.tinker_env_vars(run.spec.runtime)) is not None:
+        return own
+    runtime = backend.runtimes().get(run.spec.runtime)
+    if not os.environ.get("TINKER_API_KEY"):
+        raise RefusedError(_missing_key(run, runtime, backend))
+    url = os.environ.get("TINKER_BASE_URL") or (runtime.spec.backend.url if runtime else None)
+    return {"TINKER_BASE_URL": url} if url else {}
+
+
+def _missing_key(run: "TrainingRun", runtime: "Runtime | None", backend: BackEnd) -> str:
+    secret = runtime.spec.backend.key_secret if runtime else None
+    where = f"; on the cluster it is in the Secret {secret.name!r}, key {secret.key!r}" if secret else ""
+    return (
+        f"TINKER_API_KEY is not set, and the weights of {run.metadata.name} ({backend.label}) are at the backend of "
+        f"runtime {run.spec.runtime!r}: export it{where}"
+    )

@@ -1,0 +1,74 @@
+"""`rlctl sample` and `rlctl export` on this machine: the Tinker service is started for them, if need be."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tinker
+from tests.integration.local.conftest import Rlctl, end_everything
+
+from rl_operator.cli.local_backend import LocalBackEnd
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rlctl]:
+    """A state folder with the finished run `sorting` (one step) and its weights, and the run `early` that has none."""
+    rlctl = Rlctl(tmp_path_factory.mktemp("state"))
+    env_vars = LocalBackEnd.open(rlctl.root, asked=True).tinker_env_vars("tiny")
+    assert env_vars is not None
+    service = tinker.ServiceClient(base_url=env_vars["TINKER_BASE_URL"], api_key=env_vars["TINKER_API_KEY"])
+    client = service.create_lora_training_client("bundled", rank=4).result()
+    weights = {
+        "samplerPath": client.save_weights_for_sampler("final").result().path,
+        "statePath": client.save_state("final").result().path,
+    }
+    service.close("success").result()
+    for name, status in {"sorting": {"phase": "Succeeded", "weights": weights}, "early": {"phase": "Running"}}.items():
+        rlctl.store.create(
+            {
+                "apiVersion": "rl-operator.dev/v1alpha1",
+                "kind": "RLTrainingRun",
+                "metadata": {"name": name, "namespace": "default"},
+                "spec": {"environment": "sort_digits", "runtime": "tiny"},
+                "status": {"observedGeneration": 1, **status},
+            }
+        )
+    yield rlctl
+    end_everything(rlctl.root)
+
+
+def test_sample_prints_what_the_weights_say(trained: Rlctl) -> None:
+    greedy = ("sample", "sorting", "sort 4 1 3 2", "--local", "--temperature", "0", "--max-tokens", "8")
+    said = trained(*greedy)
+    assert (said.returncode, said.stderr) == (0, "")
+    assert said.stdout.strip().isdigit()
+    wire = json.loads(trained(*greedy, "-o", "json").stdout)
+    assert [completion["text"] for completion in wire["completions"]] == [said.stdout.strip()]
+
+
+def test_sample_wakes_a_service_that_has_ended(trained: Rlctl) -> None:
+    end_everything(trained.root)
+    said = trained("sample", "sorting", "--local", "--count", "2", "--seed", "0", "--", "--sort")
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.count("--- ") == 2
+
+
+def test_export_writes_a_peft_folder(trained: Rlctl, tmp_path: Path) -> None:
+    ended = trained("export", "sorting", "--to", str(tmp_path / "adapter"), "--local")
+    assert ended.returncode == 0, ended.stderr
+    assert " MB, a PEFT adapter of " in ended.stdout
+    assert {"adapter_config.json", "adapter_model.safetensors"} <= {
+        path.name for path in (tmp_path / "adapter").iterdir()
+    }
+    again = trained("export", "sorting", "--to", str(tmp_path / "adapter"), "--local")
+    assert again.returncode == 2
+    assert "is there already" in again.stderr
+
+
+@pytest.mark.parametrize("command", [("sample", "early", "x"), ("export", "early", "--to", "adapter")])
+def test_a_run_without_weights_is_told_to_be_waited_for(trained: Rlctl, command: tuple[str, ...]) -> None:
+    ended = trained(*command, "--local")
+    assert ended.returncode == 2
+    assert "it has trained no checkpoint yet; wait for it: " in ended.stderr
+    assert ended.stderr.endswith("rlctl wait early --local\n")

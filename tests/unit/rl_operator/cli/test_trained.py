@@ -1,0 +1,57 @@
+"""What `rlctl sample` and `rlctl export` ask `tinker-atropos` for."""
+
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator.cli.fakes import MemoryBackEnd, parsed, run_manifest
+
+from rl_operator.cli.exits import RefusedError
+from rl_operator.cli.trained import call_tinker_atropos, tokenizer_of, weights_path
+
+CHECKPOINT = {"step": 20, "statePath": "tinker://r/weights/20"}
+
+
+def test_a_finished_run_has_its_weights(capsys: pytest.CaptureFixture[str]) -> None:
+    run = parsed(run_manifest(phase="Succeeded", checkpoint=CHECKPOINT))
+    assert weights_path(run, MemoryBackEnd(), "tinker://r/sampler_weights/40") == "tinker://r/sampler_weights/40"
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("phase", ["Running", "Stopped", "Failed"])
+def test_another_one_has_its_newest_checkpoint_and_it_is_said(phase: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run = parsed(run_manifest(phase=phase, checkpoint=CHECKPOINT))
+    assert weights_path(run, MemoryBackEnd(), None) == "tinker://r/weights/20"
+    assert capsys.readouterr().err == f"sorting is {phase}: these are its weights after step 20\n"
+
+
+@pytest.mark.parametrize(
+    ("status", "hint"),
+    [
+        ({"phase": "Running"}, "it has trained no checkpoint yet; wait for it: rlctl wait sorting --memory"),
+        ({"phase": "Failed"}, "it is Failed and has no checkpoint; why: rlctl get sorting --memory"),
+    ],
+)
+def test_one_without_any_says_what_to_do(status: dict[str, Any], hint: str) -> None:
+    with pytest.raises(RefusedError) as refused:
+        weights_path(parsed(run_manifest(**status)), MemoryBackEnd(), None)
+    assert str(refused.value) == f"there are no weights of run sorting in memory: {hint}"
+
+
+@pytest.mark.parametrize(
+    ("spec", "option"),
+    [
+        pytest.param({}, ("--tokenizer", "bundled"), id="locked"),
+        pytest.param({"runtime": "default"}, ("--tokenizer", "Qwen/Qwen3-8B"), id="locked by another"),
+        pytest.param({"runtime": "gone"}, (), id="the runtime is gone"),
+        pytest.param({"environment": "gone"}, (), id="the environment is gone"),
+    ],
+)
+def test_the_runs_own_tokenizer(spec: dict[str, str], option: tuple[str, ...]) -> None:
+    assert tokenizer_of(parsed(run_manifest(spec=spec)), MemoryBackEnd()) == option
+
+
+def test_a_missing_key_is_named_with_its_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TINKER_API_KEY", raising=False)
+    run = parsed(run_manifest(spec={"runtime": "default"}))
+    with pytest.raises(RefusedError, match=r"TINKER_API_KEY is not set.*Secret 'tinker', key 'TINKER_API_KEY'"):
+        call_tinker_atropos(run, MemoryBackEnd(), ["sample"])
