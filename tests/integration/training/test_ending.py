@@ -4,6 +4,7 @@ import socket
 import time
 
 import pytest
+from tests.integration.training.faults import Fault, FaultProxy
 
 pytestmark = pytest.mark.timeout(300)  # several processes, each with a start of seconds on a busy machine
 
@@ -180,3 +181,60 @@ async def test_an_older_attempt_ends_when_a_newer_one_has_saved(half, scripted_e
     older = await half.start_trainer(half.write_config(), RL_ATTEMPT="2")
     assert await older.exit_code(30) == 1, older.log
     assert "attempt 3 of this run has already saved" in older.log
+
+
+async def test_sigterm_while_the_backend_hangs_ends_in_time_and_says_what_is_lost(
+    half, scripted_environment, tinker_service
+) -> None:
+    config = half.write_config(env={"total_steps": 50}, tinker={"save_checkpoint_interval": 2})
+    await half.start_api()
+    async with FaultProxy(tinker_service.url).running() as proxy:
+        trainer = await half.start_trainer(config, TINKER_BASE_URL=proxy.url)
+        await half.ready(trainer)
+        async with scripted_environment():
+            await half.reached(trainer, 3, saved=True)
+            proxy.faults = [Fault("delay", "POST ", times=None, seconds=60)]
+            asked = time.monotonic()
+            trainer.stop()
+            assert await trainer.exit_code(30) == 4, trainer.log
+    assert time.monotonic() - asked < 25
+    result = half.result
+    assert result["outcome"] == "failed"
+    assert result["error"]["class"] == "backend"
+    assert "stopped on request, but the last" in result["error"]["message"]
+    assert result["stepsTrained"] >= 2
+    assert result["statePath"].endswith(f"step-{result['stepsTrained']:06d}")
+
+
+async def test_checkpoints_are_few_and_what_a_stop_leaves_does_not_expire(
+    half, scripted_environment, tinker_service
+) -> None:
+    config = half.write_config(
+        env={"total_steps": 50},
+        tinker={"save_checkpoint_interval": 1, "keep_checkpoints": 2, "keep_checkpoint_every": 3},
+    )
+    await half.start_api()
+    trainer = await half.start_trainer(config)
+    await half.ready(trainer)
+    async with scripted_environment():
+        await half.reached(trainer, 5, saved=True)
+        assert (await half.status(trainer))["checkpoint"]["expiresAt"]
+        assert half.result["checkpoint"]["expiresAt"]
+        trainer.stop()
+        assert await trainer.exit_code(25) == 0, trainer.log
+    result = half.result
+    reached = result["stepsTrained"]
+    assert result["checkpoint"]["expiresAt"] is None
+    assert result["metrics"]["droppedAtStop"] >= 0
+    saved = await checkpoints_of(half, tinker_service, result["trainingRunId"])
+    steps = {int(path[-6:]): expires_at for path, expires_at in saved.items()}
+    assert set(steps) == {*range(3, reached, 3), reached - 1, reached}
+    assert steps.pop(reached) is None
+    assert all(steps.values())
+
+
+async def checkpoints_of(half, tinker_service, training_run_id: str) -> dict[str, str | None]:
+    """Paths of a training run's checkpoints, and when they expire."""
+    url = f"{tinker_service.url}/api/v1/training_runs/{training_run_id}/checkpoints"
+    listed = (await half.client.get(url, headers={"X-API-Key": tinker_service.key})).json()["checkpoints"]
+    return {checkpoint["tinker_path"]: checkpoint["expires_at"] for checkpoint in listed}

@@ -7,7 +7,7 @@ from tinker_atropos.trainer.waiting import GroupsMade, WaitForBatch, slow_call, 
 
 WAIT = WaitForBatch(
     seconds=61.4,
-    environment=Peer(state="working"),
+    environment=Peer(state="working", reason="making rollouts"),
     made=GroupsMade(kept=2, equal=5),
     seconds_without_sample=0.0,
     queued=2,
@@ -21,14 +21,8 @@ WAIT = WaitForBatch(
     [
         ({"environment": Peer()}, "no environment has come yet"),
         ({"environment": Peer(state="starting")}, "the environment is starting"),
-        (
-            {"environment": Peer(state="starting", reason="loading its data")},
-            "the environment is starting (loading its data)",
-        ),
-        (
-            {"environment": Peer(state="working", reason="an evaluation is running")},
-            "the environment says: an evaluation is running",
-        ),
+        ({"environment": Peer(state="starting", reason="setting up")}, "the environment is setting up"),
+        ({"environment": Peer(state="working", reason="evaluating step 5")}, "the environment is evaluating step 5"),
         ({"made": GroupsMade(kept=0, equal=32)}, "every one of the last 32 groups had equal scores"),
         ({"seconds_without_sample": None}, "the environment has asked for no sample yet"),
         ({"seconds_without_sample": 45.2}, "the environment has asked for no sample for 45 s"),

@@ -49,10 +49,8 @@ def _reason(wait: WaitForBatch) -> str:
     environment, made = wait.environment, wait.made
     if environment.state == "absent":
         return "no environment has come yet"
-    if environment.state == "starting":
-        return "the environment is starting" + (f" ({environment.reason})" if environment.reason else "")
-    if environment.reason:
-        return f"the environment says: {environment.reason}"
+    if environment.state == "starting" or (environment.reason or "").startswith("evaluating"):
+        return f"the environment is {environment.reason or 'starting'}"
     if made.equal and not made.kept:
         return (
             f"every one of the last {made.equal:.0f} groups had equal scores and teaches nothing: the task is too hard "

@@ -111,7 +111,8 @@ class Attendant:
             await self._beat()
 
     async def _beat(self) -> None:
-        lease = {"state": self._board.lease_state, "reason": self._board.reason, "ttl_seconds": TTL_SECONDS}
+        board = self._board
+        lease = {"state": board.lease_state, "reason": board.reason or board.phase, "ttl_seconds": TTL_SECONDS}
         response = await self._client.put("/rl/lease/environment", json=lease)
         response.raise_for_status()
         body = response.json()

@@ -1,0 +1,69 @@
+import time
+
+import pytest
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from tinker_atropos.config import SharedEnvSection
+from tinker_atropos.serving import bind, serve
+from tinker_atropos.trainer.api_client import ApiClient, MetricsRecord, Peer
+from tinker_atropos.trainer.bookkeeping import Bookkeeping
+from tinker_atropos.trainer.generation import Generator
+from tinker_atropos.trainer.lease import Lease
+from tinker_atropos.trainer.ledger import Ledger
+from tinker_atropos.trainer.policy import CurrentPolicy
+from tinker_atropos.trainer.progress import Progress
+from tinker_atropos.trainer.prometheus import Figures, registry
+from tinker_atropos.trainer.status import RunStatus
+from tinker_atropos.trainer.stopping import beside
+
+ENV = SharedEnvSection(total_steps=4, group_size=8, batch_size=64, tokenizer_name="bundled", max_token_length=64)
+
+
+@pytest.fixture
+def bookkeeping() -> Bookkeeping:
+    api = ApiClient("http://127.0.0.1:9")
+    generator = Generator(CurrentPolicy(), Ledger(), on_failure=print)
+    return Bookkeeping(api, Lease(api), RunStatus(total_steps=4), generator, ENV)
+
+
+def relayed(**metrics: float) -> MetricsRecord:
+    return MetricsRecord(metrics={f"env/{name}": value for name, value in metrics.items()}, source="runner")
+
+
+async def test_a_stall_because_every_group_is_equal_is_said_as_exactly_that(bookkeeping) -> None:
+    status, now = bookkeeping.status, time.monotonic()
+    status.relayed(relayed(groups_kept=4, groups_filtered_equal=10))
+    bookkeeping.lease.peer = Peer(state="working")
+    assert bookkeeping.waiting(None, now + 60) is None
+    with bookkeeping.waiting_for_batch():
+        status.relayed(relayed(groups_kept=4, groups_filtered_equal=42))
+        assert "every one of the last 32 groups had equal scores" in bookkeeping.waiting(None, now + 60)
+        status.relayed(relayed(groups_kept=5, groups_filtered_equal=42))
+        assert "equal" not in bookkeeping.waiting(None, now + 60)
+    assert bookkeeping.waiting(("optim_step", now), now + 60) == "Waiting for the backend since 60 s: optim_step."
+
+
+async def test_the_books_name_what_the_api_dropped() -> None:
+    account = {"received": 12, "trained": 8, "dropped": {"stale": 4}}
+    app = Starlette(routes=[Route("/rl/books", lambda _: JSONResponse({"groups": account, "rollouts": account}))])
+    async with serve(app, bind("127.0.0.1", 0, "RL_API_URL")) as port:
+        api = ApiClient(f"http://127.0.0.1:{port}")
+        generator = Generator(CurrentPolicy(), Ledger(), on_failure=print)
+        books = Bookkeeping(api, Lease(api), RunStatus(total_steps=4), generator, ENV)
+
+        async def filled() -> None:
+            while not books.books()["dropped"]:
+                await api.books()
+
+        await beside(filled(), books.keep())
+        await api.close()
+    assert books.books()["dropped"] == {"stale": 4}
+    assert set(books.books()) == {"sampled", "evaluation", "cancelled", "trained", "dropped"}
+    figures = Figures(books.status, generator.totals, Progress(total=4, rebuilds=2, replayed=3), books.books())
+    scraped = registry(lambda: figures)
+    assert scraped.get_sample_value("rl_trainer_dropped_rollouts_total", {"reason": "stale"}) == 4
+    assert scraped.get_sample_value("rl_trainer_sampled_tokens_total", {"purpose": "training"}) == 0
+    assert scraped.get_sample_value("rl_trainer_backend_rebuilds_total") == 2
+    assert scraped.get_sample_value("rl_trainer_replayed_steps_total") == 3
