@@ -20,12 +20,11 @@ import numpy as np
 
 from tinker_atropos.config import TinkerSection
 from tinker_atropos.digits import Item, answer, prompt, split
-from tinker_atropos.trainer.advantages import ADVANTAGES
 from tinker_atropos.trainer.datums import build_batch
 from tinker_atropos.trainer.ledger import Ledger, Sampled
 from tinker_atropos.trainer.metrics import training_metrics
 from tinker_atropos.trainer.policy import Sampler, SamplingSettings
-from tinker_atropos.trainer.rollouts import Group, Rollout
+from tinker_atropos.trainer.rollouts import UNKNOWN_STEP, Group, TokenSequence
 from tinker_atropos.trainer.tokenizer import Tokenizer
 
 GROUPS, GROUP_SIZE = 4, 8
@@ -46,19 +45,19 @@ class Step:
 async def rollouts_of(item: Item, sampler: Sampler, tokenizer: Tokenizer, ledger: Ledger, step: int) -> Group:
     prompt_ids = tokenizer.render_chat([{"role": "user", "content": prompt(item)}], None)
     samples = await sampler.sample(prompt_ids, GROUP_SIZE, SamplingSettings(max_tokens=16))
-    rollouts = []
+    sequences = []
     for sample in samples:
         ledger.record(prompt_ids, sample.tokens_T, Sampled(sample.logprobs_T, step))
-        generated = np.repeat([False, True], [len(prompt_ids), len(sample.tokens_T)])
-        rollouts.append(
-            Rollout(
-                tokens_T=np.concatenate([prompt_ids, sample.tokens_T]),
-                generated_T=generated,
-                logprobs_T=np.concatenate([np.full(len(prompt_ids), np.nan), sample.logprobs_T]),
-                score=float(tokenizer.decode(sample.tokens_T) == answer(item)),
-            )
+        length = len(prompt_ids) + len(sample.tokens_T)
+        sequence = TokenSequence(
+            tokens_T=np.concatenate([prompt_ids, sample.tokens_T]),
+            generated_T=np.repeat([False, True], [len(prompt_ids), len(sample.tokens_T)]),
+            logprobs_T=np.full(length, np.nan),
+            policy_step_T=np.full(length, UNKNOWN_STEP),
+            score=float(tokenizer.decode(sample.tokens_T) == answer(item)),
         )
-    return Group(tuple(rollouts))
+        sequences.append(ledger.attribute(sequence).sequence)
+    return Group(tuple(sequences), np.arange(GROUP_SIZE))
 
 
 async def measure(steps: int) -> list[Step]:
@@ -75,7 +74,7 @@ async def measure(steps: int) -> list[Step]:
         batch_items = [next(items) for _ in range(GROUPS)]
         groups = await asyncio.gather(*(rollouts_of(item, sampler, tokenizer, ledger, step) for item in batch_items))
         sampled = time.perf_counter()
-        batch = build_batch(groups, ADVANTAGES[CONFIG.advantage], ledger, max_length=512)
+        batch = build_batch(groups, CONFIG)
         built = time.perf_counter()
         if not batch.datums:
             continue
@@ -83,7 +82,7 @@ async def measure(steps: int) -> list[Step]:
         sampler = output.sampler
         trained = time.perf_counter()
         metrics = training_metrics(batch, output.logprobs, output.loss_sum, step)
-        reward = float(np.mean([group.scores_G.mean() for group in groups]))
+        reward = float(np.mean([group.scores_R.mean() for group in groups]))
         measured.append(Step(sampled - began, built - sampled, trained - built, reward, metrics["logprobs/gap"]))
     await backend.close("success")
     return measured

@@ -81,8 +81,9 @@ async def test_unusable_groups_are_dropped_with_their_reason_until_the_batch_is_
     assert dict(collected.dropped) == {"stale": 4, "no_logprobs": 2}  # in rollouts
     assert collected.dropped_tokens == 6
     assert dict(collector.dropped) == {"stale": 4, "no_logprobs": 2}
-    assert warnings["stale"].startswith("a group is dropped as stale: it was sampled 9 policy steps ago")
+    assert warnings["stale"].startswith("a group was dropped as stale: it was sampled 9 policy steps ago")
     assert dict((await collector.next_batch(STEP + 1)).dropped) == {}
+    assert set(warnings.values()) == {None}  # it is over
 
 
 async def test_a_rollout_of_several_sequences_is_dropped_as_one() -> None:
@@ -115,10 +116,11 @@ async def test_a_usable_group_in_between_shows_that_the_environment_works() -> N
     await collector.next_batch(STEP + 1)
 
 
-async def test_overrides_that_nobody_knows_are_counted_and_named_once() -> None:
+async def test_overrides_that_nobody_knows_are_counted_and_named_once(caplog) -> None:
     strange = [{"weight": 2}, {"weight": 1, "set_advantage_to_zero": True}]
     warnings = Warnings()
     queue = Queue([group(2, overrides=strange), group(2, overrides=strange)], size=2)
     collected = await collector_of(queue, {2: 10}, warnings).next_batch(STEP)
     assert collected.unknown_overrides == 2
-    assert list(warnings) == ["weight"]
+    assert "'weight'" in warnings["override weight"]
+    assert len(caplog.messages) == 1

@@ -25,28 +25,29 @@ WAYS = {
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
-    return logits - np.log(np.exp(logits).sum())
+    shifted = logits - logits.max()
+    return shifted - np.log(np.exp(shifted).sum())
 
 
 class FixedDistribution:
     """Draws the likeliest token of four, whatever came before; answers the shaped logprob or that of temperature 1."""
 
-    def __init__(self, shaped: frozenset[str]) -> None:
-        self.shaped = shaped
+    def __init__(self, shaped: frozenset[str], logits: np.ndarray = LOGITS) -> None:
+        self.shaped, self.logits = shaped, logits
         self.asked = 0
 
     async def sample(self, _prompt_T: np.ndarray, n: int, settings: SamplingSettings) -> list[Sample]:
         self.asked += 1
-        logprob = log_softmax(LOGITS)[0]
+        logprob = log_softmax(self.logits)[0]
         if "temperature" in self.shaped and settings.temperature != 1:
-            logprob = log_softmax(LOGITS / settings.temperature)[0]
+            logprob = log_softmax(self.logits / settings.temperature)[0]
         if ("top_k" in self.shaped and settings.top_k == 1) or ("top_p" in self.shaped and settings.top_p < 1):
             logprob = 0.0
         length = settings.max_tokens
         return [Sample(np.zeros(length, np.int64), np.full(length, logprob), "length")] * n
 
     async def logprobs(self, tokens_T: np.ndarray) -> np.ndarray:
-        return np.array([np.nan, *[log_softmax(LOGITS)[0]] * (len(tokens_T) - 1)])
+        return np.array([np.nan, *[log_softmax(self.logits)[0]] * (len(tokens_T) - 1)])
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -70,6 +71,13 @@ async def test_plain_sampling_needs_no_probe_and_greedy_is_never_trained() -> No
     assert await probe.trainable([generation()], sampler, PROMPT)
     assert not await probe.trainable([generation(temperature=0.0)], sampler, PROMPT)
     assert sampler.asked == 0
+
+
+async def test_a_policy_that_is_sure_of_every_token_decides_nothing_and_is_asked_again() -> None:
+    sampler, probe = FixedDistribution(frozenset({"top_k"}), np.array([20.0, 0.0])), SamplingProbe()
+    assert not await probe.trainable([WAYS["top_k"]], sampler, PROMPT)
+    sampler.logits = LOGITS
+    assert await probe.trainable([WAYS["top_k"]], sampler, PROMPT)
 
 
 async def test_a_backend_that_refuses_the_probe_is_not_trusted() -> None:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tinker_atropos.errors import EnvironmentLostError
-from tinker_atropos.trainer.admission import Admission, Admitted, DropReason, UnusableError
+from tinker_atropos.trainer.admission import DROP_REASONS, Admission, Admitted, DropReason, UnusableError
 from tinker_atropos.trainer.deliveries import Delivery
 from tinker_atropos.trainer.rollouts import Group
 
@@ -60,7 +60,7 @@ class Collector:
         self._api = api
         self._admission = admission
         self._warn = warn
-        self._warned: set[str] = set()
+        self._logged: set[str] = set()
         self._unusable_in_a_row: Counter[DropReason] = Counter()
         self.dropped: Counter[DropReason] = Counter()
         self._dropped_tokens = 0
@@ -80,9 +80,11 @@ class Collector:
             await self._look_at({key: group for key, group in groups.items() if key not in usable}, step, usable)
             if usable.keys() >= groups.keys():
                 admitted = [usable[key] for key in groups]
+                dropped = self.dropped - dropped_before
+                self._take_back_warnings(dropped)
                 return Collected(
                     groups=tuple(one.group for one in admitted),
-                    dropped=self.dropped - dropped_before,
+                    dropped=dropped,
                     dropped_tokens=self._dropped_tokens - tokens_before,
                     recomputed=sum(one.recomputed for one in admitted),
                     unknown_overrides=self._note_overrides(admitted),
@@ -111,7 +113,13 @@ class Collector:
         self._dropped_tokens += sum(int(np.count_nonzero(sequence.generated_T)) for sequence in group.sequences_S)
         if why.reason != "stale":
             self._unusable_in_a_row[why.reason] += 1
-        self._say_once(why.reason, f"a group is dropped as {why.reason}: {why}")
+        self._say(why.reason, f"a group was dropped as {why.reason}: {why}")
+
+    def _take_back_warnings(self, dropped: Counter[DropReason]) -> None:
+        """A batch without such drops has shown that it is over."""
+        for reason in DROP_REASONS:
+            if not dropped[reason]:
+                self._warn(reason, None)
 
     def _nothing_usable(self) -> EnvironmentLostError:
         counts = ", ".join(f"{count} {reason}" for reason, count in self._unusable_in_a_row.most_common())
@@ -123,14 +131,17 @@ class Collector:
     def _note_overrides(self, admitted: Sequence[Admitted]) -> int:
         unknown = [name for one in admitted for name in one.group.unknown_overrides]
         for name in unknown:
-            self._say_once(name, f"overrides has the key {name!r}, which nothing here knows: it changes nothing")
+            self._say(
+                f"override {name}", f"overrides has the key {name!r}, which nothing here knows: it changes nothing"
+            )
         return len(unknown)
 
-    def _say_once(self, topic: str, sentence: str) -> None:
-        if topic not in self._warned:
-            self._warned.add(topic)
+    def _say(self, topic: str, sentence: str) -> None:
+        """Warn, and log it the first time."""
+        self._warn(topic, sentence)
+        if topic not in self._logged:
+            self._logged.add(topic)
             logger.warning("%s", sentence)
-            self._warn(topic, sentence)
 
 
 async def _error_as_value(look: Coroutine[Any, Any, Admitted]) -> Admitted | UnusableError:

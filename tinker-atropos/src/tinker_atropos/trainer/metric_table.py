@@ -83,7 +83,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("batch/received_tokens", "tokens", "generated tokens that came for this batch, dropped ones included"),
     Metric("batch/trained_tokens", "tokens", "of these, trained on"),
     Metric("batch/trained_fraction", "fraction", "trained / received tokens"),
-    Metric("batch/recomputed_logprobs", "sequences", "whose logprobs came from a forward pass of the current policy"),
+    Metric("batch/recomputed_logprobs", "sequences", "whose logprobs came from a forward pass of the current "
+           "policy: its tokens count as of staleness 0"),
     Metric("batch/unknown_overrides", "keys", "keys of overrides that nothing here knows: they change nothing"),
     Metric("tokens/sampled", "tokens", "sampled for training since the process began"),
     Metric("tokens/evaluation", "tokens", "sampled for evaluation since the process began: never trained"),

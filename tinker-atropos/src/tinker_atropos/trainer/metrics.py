@@ -90,7 +90,8 @@ def kl_warning(metrics: Metrics, limit: float) -> str | None:
         return None
     return (
         f"sampler and trainer are {kl:.2g} nats apart per token (logprobs/kl_v2) on tokens of the same weights, more "
-        f"than tinker.kl_warning ({limit:g}): the gradient is of another policy than the one that acts"
+        f"than tinker.kl_warning ({limit:g}): the backend computes the two differently, or the environment samples "
+        f"with temperature, top_p or top_k"
     )
 
 

@@ -18,15 +18,15 @@ from tinker_atropos.trainer.rollouts import Ints
 logger = logging.getLogger(__name__)
 
 PROBE_TOKENS = 16
-TOLERANCE = 1e-3
-"""In logprob, summed over the probe's tokens: float32 sums agree far better, a shaped distribution differs far more."""
+MIN_NATS = 1.0
+"""Least information in a probe's tokens that decides: far above the noise between two kernels in bfloat16."""
 
 PROBES: Mapping[Shaping, SamplingSettings] = {
-    "temperature": SamplingSettings(max_tokens=PROBE_TOKENS, temperature=0.5, stop=(), seed=0),
+    "temperature": SamplingSettings(max_tokens=PROBE_TOKENS, temperature=1e-3, stop=(), seed=0),
     "top_p": SamplingSettings(max_tokens=PROBE_TOKENS, top_p=1e-6, stop=(), seed=0),
     "top_k": SamplingSettings(max_tokens=PROBE_TOKENS, top_k=1, stop=(), seed=0),
 }
-"""With top_p near 0 and with top_k 1 only the likeliest token is left: its logprob is 0 under what was sampled from."""
+"""Each leaves all mass on the likeliest token: its logprob is 0 under what was sampled from, and less otherwise."""
 
 
 def shapings(generation: Generation) -> frozenset[Shaping]:
@@ -57,25 +57,28 @@ class SamplingProbe:
         return all([await self._answer(shaping, sampler, prompt_T) for shaping in sorted(applied)])
 
     async def _answer(self, shaping: Shaping, sampler: Sampler, prompt_T: Ints) -> bool:
+        """Undecided counts as no, and is asked again."""
         async with self._asking:
             if shaping not in self._answers:
-                self._answers[shaping] = await _measure(PROBES[shaping], sampler, prompt_T)
-                which = "shaped" if self._answers[shaping] else "unshaped"
+                shaped = await _measure(PROBES[shaping], sampler, prompt_T)
+                if shaped is None:
+                    return False
+                self._answers[shaping] = shaped
+                which = "shaped" if shaped else "unshaped"
                 logger.info("the backend's logprobs of samples with %s are of the %s distribution", shaping, which)
         return self._answers[shaping]
 
 
-async def _measure(settings: SamplingSettings, sampler: Sampler, prompt_T: Ints) -> bool:
-    """Sample with the settings, and compare with a forward pass over the same tokens.
+async def _measure(settings: SamplingSettings, sampler: Sampler, prompt_T: Ints) -> bool | None:
+    """Sample with the settings, and compare with a forward pass over the same tokens; None when they cannot tell.
 
-    Logprobs that agree with the unshaped ones are unshaped; a refusal counts as that, too.
+    The prompt is reversed: what follows nonsense is uncertain, so that shaped and unshaped logprobs are far apart.
     """
+    nonsense_T = prompt_T[::-1].copy()
     try:
-        (sample,) = await sampler.sample(prompt_T, 1, settings)
-        unshaped_T = await sampler.logprobs(np.concatenate([prompt_T, sample.tokens_T]))
+        (sample,) = await sampler.sample(nonsense_T, 1, settings)
+        unshaped_T = await sampler.logprobs(np.concatenate([nonsense_T, sample.tokens_T]))
     except SampleRefusedError:
         return False
-    answered = float(sample.logprobs_T.sum())
-    differs = abs(answered - float(unshaped_T[len(prompt_T) :].sum())) > TOLERANCE
-    only_one_token = settings.temperature == 1
-    return differs and (not only_one_token or abs(answered) <= TOLERANCE)
+    answered, unshaped = float(sample.logprobs_T.sum()), float(unshaped_T[len(nonsense_T) :].sum())
+    return None if abs(unshaped) < MIN_NATS else abs(answered) < abs(unshaped) / 2
