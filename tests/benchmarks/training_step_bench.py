@@ -43,7 +43,7 @@ class Step:
 
 
 async def rollouts_of(item: Item, sampler: Sampler, tokenizer: Tokenizer, ledger: Ledger, step: int) -> Group:
-    prompt_ids = tokenizer.render_chat([{"role": "user", "content": prompt(item)}], None)
+    prompt_ids = tokenizer.render_chat([{"role": "user", "content": prompt(item)}])
     samples = await sampler.sample(prompt_ids, GROUP_SIZE, SamplingSettings(max_tokens=16))
     sequences = []
     for sample in samples:
