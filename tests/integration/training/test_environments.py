@@ -1,9 +1,12 @@
 """Environments of others, and one that talks, trained for some steps: every process real."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
+
+from tinker_atropos.bundled import bundled_model_folder
 
 pytestmark = pytest.mark.timeout(300)  # several processes, each with a start of seconds on a busy machine
 
@@ -42,3 +45,33 @@ async def test_environment_is_trained_on_what_was_sampled(half, name, evaluated)
     assert float(sampled["training"]) >= 2 * 16
     if name != "second_chance":  # whose rollouts have one answer or two
         assert float(sampled["evaluation"]) == evaluated
+
+
+FORGETFUL = """\
+{% set message = messages[-1] %}<|im_start|>{{ message.role }}
+{{ message.content }}<|im_end|>
+{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+
+
+async def test_rollouts_of_several_sequences_are_one_rollout_each(half) -> None:
+    """A template that shows only the last message: a second try is another sequence of the same rollout."""
+    tokenizer = half.folder / "tokenizer"
+    tokenizer.mkdir()
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(bundled_model_folder() / name, tokenizer)
+    (tokenizer / "chat_template.jinja").write_text(FORGETFUL)
+    env = {"group_size": 8, "batch_size": 16, "tokenizer_name": str(tokenizer), "eval_items": 5}
+    config = half.write_config(env=env)
+    await half.start_api()
+    trainer = await half.start_trainer(config)
+    environment = await half.start("environment", str(DATA / "second_chance.py"), "serve", "--config", str(config))
+    await half.reached(trainer, 2)
+    points = (await half.client.get(f"{trainer.ops_url}/history")).json()["points"]
+    assert await trainer.exit_code() == 0, trainer.log + environment.log
+    assert await environment.exit_code(30) == 0, environment.log
+    for point in points:
+        assert point["batch/rollouts"] == point["batch/trained_rollouts"] == 16
+        assert 16 < point["batch/trained_sequences"] <= 32
+        assert point["batch/trained_tokens"] == point["batch/received_tokens"]
+        assert point["batch/recomputed_logprobs"] == point["staleness/unknown"] == 0

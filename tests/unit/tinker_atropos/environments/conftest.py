@@ -30,6 +30,7 @@ from tinker_atropos.serving import bind, serve
 
 CLI = (str(Path(sys.executable).with_name("tinker-atropos")),)
 END_OF_TURN = 2
+VOCABULARY = 512
 ENVIRONMENT_FILE = """\
 import asyncio
 import os
@@ -193,6 +194,7 @@ class Run:
             "save_checkpoint_interval": 0,
             "starting_step": starting_step,
             "num_steps": self.env_section["total_steps"],
+            "vocabulary": VOCABULARY,
         }
         (await self.client.post("/register", json=registration)).raise_for_status()
         await self.beat()

@@ -115,6 +115,7 @@ SOMETIMES = {  # what goes wrong with every other group, and what is counted
     "foreign size": ("    group = {name: rows[:3] for name, rows in group.items()}", "env/groups_filtered_wrong_size"),
     "not a number": ("    group['scores'] = [float('nan'), *group['scores'][1:]]", "env/groups_refused"),
     "ragged": ("    group['masks'][1] = group['masks'][1][:-1]", "env/groups_refused"),
+    "ids out of range": ("    group['tokens'][1][0] = 512", "env/groups_refused"),
     "negative ids": ("    group['tokens'][1][0] = -7", "env/groups_refused"),
     "no scores": ("    del group['scores']", "env/groups_failed_raised"),
     "nothing": ("    return None, []", "env/groups_filtered_by_environment"),
@@ -124,7 +125,7 @@ SOMETIMES = {  # what goes wrong with every other group, and what is counted
 
 @pytest.mark.parametrize(("mistake", "metric"), SOMETIMES.values(), ids=SOMETIMES)
 async def test_groups_that_are_lost_are_counted_under_their_reason_and_the_run_goes_on(run, mistake, metric):
-    run.env_section |= {"worker_timeout": 1.0, "max_num_workers": 4}
+    run.env_section |= {"worker_timeout": 1.0, "max_num_workers": 4, "eval_items": 4}
     file = run.write_environment(
         f"""
         calls = 0
