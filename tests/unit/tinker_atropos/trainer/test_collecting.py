@@ -1,18 +1,25 @@
 """Batches from an api that fills them up from a queue, as the trajectory API does."""
 
+import time
 from collections.abc import Sequence
 
+import httpx
 import numpy as np
 import pytest
 
 from tinker_atropos.config import TinkerSection
 from tinker_atropos.errors import EnvironmentLostError
+from tinker_atropos.serving import bind, serve
 from tinker_atropos.trainer.admission import Admission
-from tinker_atropos.trainer.collecting import PATIENCE, Collector
+from tinker_atropos.trainer.api_client import ApiClient, Registration
+from tinker_atropos.trainer.collecting import PATIENCE, Collector, TrajectoryApi
 from tinker_atropos.trainer.deliveries import Delivery, read_group
 from tinker_atropos.trainer.ledger import Ledger, Sampled
 from tinker_atropos.trainer.policy import CurrentPolicy, Policy
 from tinker_atropos.trainer.rollouts import Group
+from tinker_atropos.trajectory_api.app import trajectory_app
+from tinker_atropos.trajectory_api.journal import Journal
+from tinker_atropos.trajectory_api.service import TrajectoryService
 
 STEP = 10
 
@@ -52,7 +59,9 @@ def group(token: int, **fields) -> Group:
     return read_group({"tokens": [[1, token]] * 2, "masks": [[-100, token]] * 2, **fields})
 
 
-def collector_of(queue: Queue, steps: dict[int, int], warnings: Warnings | None = None, **settings) -> Collector:
+def collector_of(
+    queue: TrajectoryApi, steps: dict[int, int], warnings: Warnings | None = None, **settings
+) -> Collector:
     """`steps`: after which policy step each token was sampled. Of other tokens nothing is known."""
     ledger, policy = Ledger(), CurrentPolicy()
     policy.swap(Policy(STEP, sampler=None))
@@ -124,3 +133,25 @@ async def test_overrides_that_nobody_knows_are_counted_and_named_once(caplog) ->
     assert collected.unknown_overrides == 2
     assert "'weight'" in warnings["override weight"]
     assert len(caplog.messages) == 1
+
+
+async def test_with_the_trajectory_api_itself_every_dropped_group_is_in_its_books(tmp_path) -> None:
+    journal = Journal(tmp_path / "api", 2**24)
+    service = TrajectoryService(journal, time.monotonic, hold_seconds=1)
+    async with serve(trajectory_app(service), bind("127.0.0.1", 0, "RL_API_URL")) as port:
+        client = ApiClient(f"http://127.0.0.1:{port}")
+        await client.register(Registration(4, 512, 40, STEP, 25, "", "", "", max_staleness=8, vocabulary=512))
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as environment:
+            for token in (2, 3, 4, 5):
+                sent = {"tokens": [[1, token]] * 2, "masks": [[-100, token]] * 2, "scores": [1.0, 0.0]}
+                assert (await environment.post("/scored_data", json=sent)).status_code == 200
+        collector = collector_of(client, {2: 1, 4: 10, 5: 10})
+        for _ in range(2):  # asked again, it is the same batch
+            collected = await collector.next_batch(STEP)
+            assert [one.sequences_S[0].tokens_T[1] for one in collected.groups] == [4, 5]
+        books = await client.books()
+        assert books.rollouts.dropped == {"stale": 2, "no_logprobs": 2}
+        assert (books.rollouts.delivered, books.groups.received) == (4, 4)
+        await client.close()
+    service.close()
+    journal.close()
