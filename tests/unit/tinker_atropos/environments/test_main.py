@@ -56,6 +56,8 @@ async def test_unmodified_atroposlib_file_serves_a_run(run):
     assert 0 < low < share < high < 1
     relayed = [record["metrics"] for record in await run.records() if record["source"] == "environment"]
     assert any("plain_digits_0_train/percent_correct" in metrics for metrics in relayed)
+    judged = [metrics for metrics in relayed if "plain_digits_0_eval/percent_correct" in metrics]
+    assert [metrics["plain_digits_0_eval/n"] for metrics in judged] == [8, 8]
 
 
 async def test_rewards_are_reported_before_groups_are_filtered(run):

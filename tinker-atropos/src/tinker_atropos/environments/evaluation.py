@@ -21,17 +21,17 @@ class Evaluation:
         return fraction_metrics(self.correct / self.n, self.n)
 
 
-def fraction_metrics(value: float, n: int) -> dict[str, float]:
+def fraction_metrics(value: float, n: int, name: str = EVAL_METRIC) -> dict[str, float]:
     """What an environment reports that gives one number, with the completions `n` that its evaluation sampled.
 
     Only a fraction has an interval: a value outside [0, 1] is some other score, and stands with its n alone. With n 0
     nothing is known of its precision: the interval is [0, 1].
     """
-    metrics = {EVAL_METRIC: value, "eval/n": float(n)}
+    metrics = {name: value, f"{name.rpartition('/')[0]}/n": float(n)}
     if not 0 <= value <= 1:
         return metrics
     low, high = wilson_interval(value * n, n) if n else (0.0, 1.0)
-    return {**metrics, f"{EVAL_METRIC}_low": low, f"{EVAL_METRIC}_high": high}
+    return {**metrics, f"{name}_low": low, f"{name}_high": high}
 
 
 def wilson_interval(correct: float, n: int) -> tuple[float, float]:

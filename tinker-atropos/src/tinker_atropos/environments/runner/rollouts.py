@@ -148,11 +148,11 @@ class Rollouts:
         """
         metric = getattr(env, "eval_metric", EVAL_METRIC)
         self._board.metrics.take_latest(metric)
-        with sampling("evaluation") as sampled:
+        with sampling("evaluation") as sampled, self._board.metrics.judging(metric, sampled):
             outcome = await env.evaluate()
-        if isinstance(outcome, Evaluation):
-            return outcome.to_metrics()
-        await env.wandb_log()
+            if isinstance(outcome, Evaluation):
+                return outcome.to_metrics()
+            await env.wandb_log()
         value = self._board.metrics.take_latest(metric)
         return {} if value is None else fraction_metrics(value, sampled.completions)
 

@@ -2,6 +2,7 @@
 W&B run that the trainer writes. An environment has no W&B key and needs none.
 """
 
+import contextlib
 import math
 import sys
 from collections import deque
@@ -10,6 +11,9 @@ from dataclasses import dataclass, field
 from numbers import Real
 from types import ModuleType
 from typing import Any
+
+from tinker_atropos.environments.evaluation import fraction_metrics
+from tinker_atropos.environments.runner.sampled import Sampled
 
 MAX_RECORDS = 1_000
 """Records kept while the trajectory API does not answer; the oldest go first."""
@@ -33,12 +37,28 @@ class MetricsQueue:
 
     records: deque[MetricsRecord] = field(default_factory=lambda: deque(maxlen=MAX_RECORDS))
     latest: dict[str, float] = field(default_factory=dict)
+    _judged: tuple[str, Sampled] | None = None
 
     def put(self, metrics: Mapping[str, Any], step: int | None, source: str) -> None:
         numbers = dict(_numbers(metrics))
+        if self._judged is not None:
+            suffix, sampled = self._judged
+            for name in [name for name in numbers if name.endswith(suffix)]:
+                numbers |= fraction_metrics(numbers[name], sampled.completions, name)
         if numbers:
             self.records.append(MetricsRecord(numbers, step, source))
             self.latest.update(numbers)
+
+    @contextlib.contextmanager
+    def judging(self, suffix: str, sampled: Sampled) -> Iterator[None]:
+        """While the block runs, a metric whose name ends with suffix is the result of what was sampled: it gets its
+        interval and its n beside it.
+        """
+        self._judged = (suffix, sampled)
+        try:
+            yield
+        finally:
+            self._judged = None
 
     def take_latest(self, suffix: str) -> float | None:
         """The last value under a name that ends with suffix (atroposlib prepends `<name>_<k>_`), once."""
