@@ -62,6 +62,10 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
     async def roll_out(self, item: Item, n: int, split: str) -> list[Rollout]:
         """Sample and score n rollouts. `split` is `train` or `eval`: each has its own limit of requests at once."""
 
+    def requests_at_once(self, n: int) -> int:  # noqa: ARG002 -- a conversation asks for each of its rollouts
+        """How many requests n rollouts have under way."""
+        return 1
+
     def is_correct(self, score: float) -> bool:
         """Whether an evaluation counts this reward as right."""
         return score >= 1.0
@@ -82,7 +86,8 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
     async def evaluate(self, *_args: Any, **_kwargs: Any) -> Evaluation:
         """Sample the held-out set at temperature 1: the policy as it is trained, not its most likely answers."""
         items = self.held_out_items()[: self.config.eval_items]
-        free = asyncio.Semaphore(self.server.servers[0].config.num_requests_for_eval)
+        at_once = self.server.servers[0].config.num_requests_for_eval // self.requests_at_once(self.config.eval_samples)
+        free = asyncio.Semaphore(max(1, at_once))  # beyond it atroposlib looks for a free place once a second
 
         async def judge(item: Item) -> list[bool]:
             async with free:

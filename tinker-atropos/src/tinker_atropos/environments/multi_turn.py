@@ -32,6 +32,9 @@ class MultiTurnEnvironment(SampledEnvironment[Item], ABC):
     def score(self, item: Item, messages: Sequence[Message]) -> float:
         """The reward of the whole conversation, from 0 to 1."""
 
+    def requests_at_once(self, n: int) -> int:
+        return n
+
     async def roll_out(self, item: Item, n: int, split: str) -> list[Rollout]:
         """All n begin with the same prompt, in one request, and go on by themselves."""
         conversations = [Conversation(self.tokenizer, self.prompt(item)) for _ in range(n)]
