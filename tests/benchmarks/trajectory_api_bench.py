@@ -1,7 +1,8 @@
 """Groups per second that the trajectory API takes and hands out: `python tests/benchmarks/trajectory_api_bench.py`.
 
 32 connections send groups of 8 x 512 tokens (gzip, as BaseEnv does) to a real api process, while a trainer takes
-batches of 4 groups and reports steps. Goal: at least 200 groups/s, p99 of a POST at most 100 ms, on 2 cores.
+batches of 4 groups and reports steps. Goal: at least 200 groups/s, p99 of a POST at most 100 ms, on 2 cores, and as
+much memory at the end as after a third of the time.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import time
 import uuid
+from pathlib import Path
 
 import aiohttp
 
@@ -68,7 +70,17 @@ async def train(client: aiohttp.ClientSession, stop: asyncio.Event) -> int:
     return steps
 
 
-async def measure(url: str, connections: int, seconds: float, rate: float) -> int:
+async def worker_pid(ops_url: str) -> int:
+    async with aiohttp.ClientSession(ops_url) as ops, ops.get("/status") as answer:
+        return int((await answer.json())["worker"]["pid"])
+
+
+def resident_mib(pid: int) -> float:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 2**20
+
+
+async def measure(url: str, ops_url: str, connections: int, seconds: float, rate: float) -> int:
     """Print one row; returns the number of groups sent. `rate` in groups/s; 0: as fast as they are answered."""
     registration = {
         "wandb_group": "g",
@@ -88,7 +100,12 @@ async def measure(url: str, connections: int, seconds: float, rate: float) -> in
         trainer = asyncio.create_task(train(client, stop))
         until = time.perf_counter() + seconds
         interval = connections / rate if rate else 0.0
-        await asyncio.gather(*(send(client, bodies, until, latencies, interval) for _ in range(connections)))
+        sending = asyncio.gather(*(send(client, bodies, until, latencies, interval) for _ in range(connections)))
+        await asyncio.sleep(seconds / 3)
+        worker = await worker_pid(ops_url)
+        early = resident_mib(worker)
+        await sending
+        late = resident_mib(worker)
         stop.set()
         steps = await trainer
     offered = f"{rate:.0f} groups/s offered" if rate else "saturated"
@@ -98,6 +115,7 @@ async def measure(url: str, connections: int, seconds: float, rate: float) -> in
         end="",
     )
     print(f"| p50 {quantiles[49] * 1e3:.0f} ms | p99 {quantiles[98] * 1e3:.0f} ms ", end="")
+    print(f"| memory {early:.0f} -> {late:.0f} MiB ", end="")
     return len(latencies)
 
 
@@ -131,13 +149,14 @@ def main() -> None:
 
 def run_once(folder: str, connections: int, seconds: float, rate: float) -> None:
     port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    env_vars = {**os.environ, "RL_API_URL": url, "RL_OPS_HOST": "127.0.0.1", "RL_OPS_PORT": str(free_port())}
+    ops_port = free_port()
+    url, ops_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{ops_port}"
+    env_vars = {**os.environ, "RL_API_URL": url, "RL_OPS_HOST": "127.0.0.1", "RL_OPS_PORT": str(ops_port)}
     command = [sys.executable, "-c", "from tinker_atropos.cli import main; main()", "api", "--data", folder]
     used_before = cpu_seconds_of_children()
     with subprocess.Popen(command, env=env_vars, stderr=subprocess.DEVNULL) as api:
         try:
-            groups = asyncio.run(measure(url, connections, seconds, rate))
+            groups = asyncio.run(measure(url, ops_url, connections, seconds, rate))
         finally:
             api.terminate()
     print(f"| api CPU {(cpu_seconds_of_children() - used_before) / groups * 1e3:.1f} ms/group |")

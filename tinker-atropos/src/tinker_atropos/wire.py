@@ -44,7 +44,7 @@ class Group(BaseModel):
     overrides: list[dict[str, Any]] | None = Field(default=None, description="[S]")
     group_overrides: dict[str, Any] | None = None
     images: Any = None
-    env_id: int | None = None
+    env_id: int | None = Field(default=None, ge=0, lt=2**31)
     distill_token_ids: list[list[list[TokenId]]] | None = Field(default=None, description="[S][T][K], K = 1")
     distill_logprobs: list[list[list[float]]] | None = Field(default=None, description="[S][T][K], K = 1")
 

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 # Before a trainer has registered.
 
@@ -98,6 +100,8 @@ async def test_status_env_takes_its_json_body_with_get(api, build) -> None:
         ("GET", "/batch?wait=-1", None, 422, "wait"),
         ("GET", "/batch?step=-1", None, 422, "step is '-1'; it must be a whole number"),
         ("GET", "/batch?step=one", None, 422, "step"),
+        ("GET", "/batch?step=9999999999", None, 422, "step"),
+        ("POST", "/rl/progress", {"steps_trained": 2**63}, 422, "steps_trained"),
         ("POST", "/rl/drop", {"ids": [1]}, 422, "reason"),
         ("POST", "/rl/drop", {"ids": ["x"], "reason": "stale"}, 422, "ids[0]"),
         ("GET", "/rl/metrics?after=inf", None, 422, "after"),
@@ -269,6 +273,31 @@ async def test_a_bad_group_is_refused_by_name_and_counted(api, build, changes, r
     in_a_list = await api.http.post("/scored_data_list", content=f"[{body}]")
     assert in_a_list.json() == answer.json()
     assert (await api.books())["groups"]["refused"] == {reason: 2}
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(["", "1", "é"]),
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.sampled_from(["rollouts", "a"]), children),
+    max_leaves=6,
+)
+FIELDS = ["tokens", "masks", "scores", "advantages", "ref_logprobs", "inference_logprobs", "overrides", "env_id"]
+FIELDS += ["group_overrides", "generation_params", "distill_token_ids", "distill_logprobs", "messages", "images"]
+
+
+@given(changes=st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=3))
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+async def test_whatever_an_environment_sends_is_stored_or_refused_and_counted(api, build, changes) -> None:
+    before = (await api.books())["groups"]
+    answer = await api.http.post("/scored_data", content=json.dumps(build.group() | changes))
+    after = (await api.books())["groups"]
+    if answer.status_code == 200:
+        counted = after["received"] + after["duplicates"] - before["received"] - before["duplicates"]
+    else:
+        assert answer.status_code == 422, answer.text
+        counted = sum(after["refused"].values()) - sum(before["refused"].values())
+        assert set(after["refused"]) <= set(FIELDS)
+        assert answer.json()["detail"].startswith(tuple(FIELDS))
+    assert counted == 1
 
 
 async def test_a_group_larger_than_a_batch_is_refused(api, build) -> None:

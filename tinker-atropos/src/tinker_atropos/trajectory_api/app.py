@@ -32,6 +32,7 @@ from tinker_atropos.trajectory_api.requests import (
 from tinker_atropos.trajectory_api.service import TrajectoryService
 
 MAX_WAIT_SECONDS = 30.0
+MAX_STEP_DIGITS = 9
 NO_EXAMPLE: dict[str, list[Any]] = {
     field: []
     for field in (
@@ -149,7 +150,9 @@ async def drop_groups(request: Request) -> Response:
 
 async def show_books(request: Request) -> Response:
     service = _service(request)
-    return json_response({**service.journal.books(), "totals": service.run_state.progress.totals})
+    oldest_queued_at = service.journal.oldest_queued_at()
+    totals = service.run_state.progress.totals
+    return json_response({**service.journal.books(), "oldest_queued_at": oldest_queued_at, "totals": totals})
 
 
 async def add_metrics(request: Request) -> Response:
@@ -212,7 +215,7 @@ def _step(request: Request) -> int | None:
     text = request.query_params.get("step")
     if text is None:
         return None
-    if not text.isascii() or not text.isdecimal():
+    if not (text.isascii() and text.isdecimal() and len(text) <= MAX_STEP_DIGITS):
         raise Refusal(422, "step", f"step is {text!r}; it must be a whole number, at least 0")
     return int(text)
 

@@ -1,10 +1,15 @@
 """Bodies of the routes, checked at the border. Names are the protocol's."""
 
+from typing import Annotated
+
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 
 from tinker_atropos.trajectory_api.leases import ReportedState
 
 DEFAULT_ENV_NAME = "environment"
+
+Count = Annotated[int, Field(ge=0, lt=2**31)]
+"""Of steps, rollouts or ids: what a column of the journal holds."""
 
 
 class _Body(BaseModel):
@@ -19,14 +24,14 @@ class Registration(_Body):
 
     wandb_group: str
     wandb_project: str
-    batch_size: int = Field(gt=0)
+    batch_size: int = Field(gt=0, le=2**20)
     max_token_len: int
     checkpoint_dir: str
     save_checkpoint_interval: int
-    starting_step: int = Field(ge=0)
-    num_steps: int = Field(gt=0)
-    max_staleness: int | None = Field(default=None, ge=0)
-    vocabulary: int | None = Field(default=None, gt=0)
+    starting_step: Count
+    num_steps: Count = Field(gt=0)
+    max_staleness: Count | None = None
+    vocabulary: Count | None = Field(default=None, gt=0)
 
 
 class EnvRegistration(_Body):
@@ -35,7 +40,7 @@ class EnvRegistration(_Body):
     max_token_length: int
     desired_name: str | None = None
     weight: float | None = None
-    group_size: int = Field(gt=0)
+    group_size: int = Field(gt=0, le=2**20)
     min_batch_allocation: float | None = Field(default=None, ge=0, le=1)
 
     @property
@@ -67,10 +72,10 @@ class ProgressReport(_Body):
     handed back by `GET /rl/books`.
     """
 
-    steps_trained: int = Field(ge=0)
+    steps_trained: Count
     training_done: bool = False
     reason: str | None = None
-    checkpoint_step: int | None = Field(default=None, ge=0)
+    checkpoint_step: Count | None = None
     totals: dict[str, int] | None = None
 
     def after(self, earlier: "ProgressReport") -> "ProgressReport":
@@ -89,13 +94,13 @@ class ProgressReport(_Body):
 class DropRequest(_Body):
     """`POST /rl/drop`: groups, by the ids of `GET /batch`, that will not be trained."""
 
-    ids: list[int]
+    ids: list[Count]
     reason: str = Field(min_length=1, max_length=64)
 
 
 class MetricsReport(_Body):
     """`POST /rl/metrics`."""
 
-    step: int | None = None
+    step: Count | None = None
     metrics: dict[str, FiniteFloat]
     source: str
