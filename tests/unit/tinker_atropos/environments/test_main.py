@@ -206,6 +206,14 @@ MISTAKES = {
         "async def env_manager(self):\n    return None",
         r"the environment left early: its env_manager returned before the run was over",
     ),
+    "forgets to return": (
+        "async def collect_trajectories(self, item):\n    await super().collect_trajectories(item)",
+        r"the environment failed in every rollout: TypeError: collect_trajectories returned NoneType",
+    ),
+    "returns a text": (
+        "async def collect_trajectories(self, item):\n    return 'a group', []",
+        r"the environment failed in every rollout: AttributeError: 'str' object has no attribute 'get'",
+    ),
     "sends what the api refuses": (
         """
         async def collect_trajectories(self, item):

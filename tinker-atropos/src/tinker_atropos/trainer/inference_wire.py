@@ -34,6 +34,7 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "length_penalty": (1,),
     "logit_bias": ({},),
     "logprob_start_len": (-1,),
+    "logprobs": (True, False),
     "lora_path": (),
     "min_new_tokens": (0,),
     "min_p": (0,),
@@ -57,7 +58,7 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 HARMLESS = frozenset(
     {
         *("metadata", "parallel_tool_calls", "priority", "prompt_cache_key", "request_id", "rid", "return_logprob"),
-        *("safety_identifier", "service_tier", "spaces_between_special_tokens", "store", "user"),
+        *("safety_identifier", "service_tier", "spaces_between_special_tokens", "store", "timeout", "user"),
     }
 )
 """Fields about bookkeeping or speed: what is sampled is the same without them."""
@@ -77,8 +78,9 @@ class _Request(BaseModel):
             return body
         given = {name: value for name, value in body.items() if value is not None}
         known = {spelling for name, field in cls.model_fields.items() for spelling in _spellings(name, field)}
-        for name in given.keys() - known:
-            _check_foreign(name, given[name])
+        for name, value in given.items():
+            if name not in known:
+                _check_foreign(name, value)
         return {name: value for name, value in given.items() if name in known}
 
 

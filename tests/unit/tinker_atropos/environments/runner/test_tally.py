@@ -78,9 +78,13 @@ HOPELESS = {
     "one less": (lambda tally: [tally.has_failed("raised", "x") for _ in range(HOPELESS_AFTER - 1)], False),
     "a group in between": (
         lambda tally: [
-            tally.has_failed("raised", "x") if i != 10 else tally.scored([1.0]) for i in range(HOPELESS_AFTER + 1)
+            tally.has_failed("raised", "x") if i != 10 else tally.was_kept() for i in range(HOPELESS_AFTER + 1)
         ],
         False,
+    ),
+    "groups that are none": (
+        lambda tally: [(tally.scored([]), tally.has_failed("raised", "x")) for _ in range(HOPELESS_AFTER)],
+        True,
     ),
     "groups that the environment keeps to itself": (
         lambda tally: [tally.was_filtered("by_environment", 5) for _ in range(HOPELESS_AFTER + 1)],

@@ -64,16 +64,16 @@ class Seams:
         """BaseEnv logs and forgets what a rollout raises: remember it, and end when nothing else happens."""
         with sampling("training") as sampled:
             try:
-                collected = await self._collect(item)
+                group, backlog = _pair(await self._collect(item))
             except SystemExit as error:
                 self._give_up(environment_failed("in a rollout", error, self._source))
                 return None, []
             except Exception as error:  # noqa: BLE001 -- the author's code, and BaseEnv would swallow it
                 self._raised(error, sampled.tokens)
                 return None, []
-        if not collected[0]:
+        if not group:
             self._nothing_collected(sampled)
-        return collected
+        return group, backlog
 
     def _nothing_collected(self, sampled: Sampled) -> None:
         """An environment that sampled and returns nothing has filtered its group itself; else it makes none."""
@@ -152,3 +152,12 @@ class Seams:
 
 def _groups(scored: Any) -> list[Any]:
     return [group for group in (scored if isinstance(scored, list) else [scored]) if group is not None]
+
+
+def _pair(collected: Any) -> tuple[Any, Any]:
+    if not (isinstance(collected, tuple | list) and len(collected) == 2):
+        raise TypeError(
+            f"collect_trajectories returned {type(collected).__name__}; it must return a group (or None) and a list of "
+            f"items to come back to"
+        )
+    return collected[0], collected[1]

@@ -56,12 +56,11 @@ class Tally:
     def scored(self, rewards: Sequence[Any]) -> None:
         """A group came out of a rollout, with the rewards of its rollouts, before anything is filtered."""
         self.made += 1
-        self.failures_in_row = 0
         self._rewards.extend(float(each) for each in rewards if isinstance(each, Real) and math.isfinite(each))
 
     def was_kept(self) -> None:
         """A group went on to the trajectory API."""
-        self.equal_in_row = 0
+        self.failures_in_row = self.equal_in_row = 0
         self._was_kept.append(True)
 
     def was_filtered(self, reason: FilterReason, tokens: int) -> None:
