@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
+import orjson
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -48,8 +49,8 @@ def client_of() -> Callable[..., AbstractAsyncContextManager[ApiClient]]:
     return serving
 
 
-def lease(state: str, reason: str | None = None) -> Response:
-    return JSONResponse({"peer": {"state": state, "reason": reason}, "run_over": False})
+def lease(state: str, reason: str | None = None, total_steps: int | None = 4) -> Response:
+    return JSONResponse({"peer": {"state": state, "reason": reason}, "run_over": False, "total_steps": total_steps})
 
 
 async def test_an_api_that_restarts_is_asked_again(client_of) -> None:
@@ -80,12 +81,13 @@ async def test_a_refusal_is_not_repeated(client_of) -> None:
 
 async def test_batches_are_parsed_at_the_border(client_of) -> None:
     group = {"tokens": [[1, 2]], "masks": [[-100, 2]], "scores": [1.0]}
-    api = ScriptedApi(JSONResponse({"batch": [group], "ids": [7], "step": 3}))
+    head, line = b'{"ids": [7], "step": 3}', orjson.dumps(group)
+    api = ScriptedApi(Response(head + b"\n" + line))
     async with client_of(api) as client:
         batch = await client.batch(3)
     assert (batch.ids, batch.groups[0].sequences_S[0].tokens_T.tolist()) == ((7,), [1, 2])
     assert api.paths == ["GET /batch?wait=5&step=3"]
-    async with client_of(ScriptedApi(JSONResponse({"batch": [{**group, "scores": []}]}))) as client:
+    async with client_of(ScriptedApi(Response(head))) as client:
         with pytest.raises(InternalError, match="/batch answered what nobody expects"):
             await client.batch(3)
 
@@ -193,3 +195,13 @@ async def test_the_last_word_carries_the_reason(client_of) -> None:
     async with client_of(api) as client:
         await Lease(client).end("failed", "the backend is gone")
     assert api.bodies == [{"state": "failed", "reason": "the backend is gone", "ttl_seconds": 15}]
+
+
+async def test_an_api_that_came_back_with_an_empty_journal_is_noticed(client_of) -> None:
+    api = ScriptedApi(lease("absent", total_steps=None), lease("working"), lease("absent", total_steps=None))
+    async with client_of(api) as client:
+        held = Lease(client)
+        await held.end("starting", None)  # not registered yet: nothing is missing
+        held.state = "working"
+        with pytest.raises(InternalError, match="came back with an empty journal"):
+            await asyncio.wait_for(held.keep(), 20)

@@ -74,32 +74,29 @@ def test_optional_lists_without_an_entry_count_as_not_given(nothing: list | None
     assert (first.advantages_T, first.teacher_logprobs_T) == (None, None)
 
 
-def answer(**fields) -> bytes:
-    return orjson.dumps({"batch": [PAIR, PAIR], "ids": [7, 9], "step": 3, **fields})
+def answer(*groups: dict, ids: tuple[int, ...] = (7, 9)) -> bytes:
+    return b"\n".join(map(orjson.dumps, [{"ids": ids, "step": 3}, *groups]))
 
 
 def test_a_delivery_holds_its_groups_in_order_under_their_ids() -> None:
-    delivery = read_delivery(answer(), waited=1.5)
+    delivery = read_delivery(answer(PAIR, {**PAIR, "scores": [0.0, 2.0]}), waited=1.5)
     assert (delivery.ids, delivery.waited) == ((7, 9), 1.5)
-    assert delivery.groups[1].sequences_S[0].tokens_T.tolist() == PAIR["tokens"][0]
-    assert read_delivery(answer(batch=None), waited=1.5) is None
+    assert [one.scores_R.tolist() for one in delivery.groups] == [[1.0, 0.0], [0.0, 2.0]]
+    assert read_delivery(b'{"batch": null}', waited=1.5) is None
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("content", "message"),
     [
-        ({"ids": [7]}, "ids names 1 groups, batch holds 2"),
-        ({"batch": [PAIR, {**PAIR, "scores": []}]}, "scores has 0 entries for 2 sequences"),
-        ({"batch": [PAIR, {**PAIR, "masks": [[1, 2], [3]]}]}, "a row of masks has 2 positions for 4 tokens"),
-        ({"batch": [PAIR, {**PAIR, "inference_logprobs": [[0.5], []]}]}, "a row of inference_logprobs has 1"),
-        ({"batch": [PAIR, {"tokens": [[1]]}]}, "KeyError: 'masks'"),
+        (answer(PAIR), "ids names 2 groups, there are 1"),
+        (answer(PAIR, {**PAIR, "scores": []}), "scores has 0 entries for 2 sequences"),
+        (answer(PAIR, {**PAIR, "masks": [[1, 2], [3]]}), "a row of masks has 2 positions for 4 tokens"),
+        (answer(PAIR, {**PAIR, "inference_logprobs": [[0.5], []]}), "a row of inference_logprobs has 1"),
+        (answer(PAIR, {"tokens": [[1]]}), "KeyError: 'masks'"),
+        (b"[]", "AttributeError"),
+        (b"<html>", "unexpected"),
     ],
 )
-def test_an_answer_that_nobody_expects_names_what_does_not_fit(fields: dict, message: str) -> None:
+def test_an_answer_that_nobody_expects_names_what_does_not_fit(content: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        read_delivery(answer(**fields), waited=0.0)
-
-
-def test_an_answer_that_is_not_json() -> None:
-    with pytest.raises(ValueError, match="unexpected"):
-        read_delivery(b"<html>", waited=0.0)
+        read_delivery(content, waited=0.0)

@@ -454,6 +454,21 @@ async def test_a_step_is_given_the_same_batch_until_a_checkpoint_covers_it(api, 
     assert await api.get("/batch?step=2") == {"batch": None, "ids": [], "step": 2}
 
 
+async def test_a_client_that_accepts_ndjson_gets_each_group_on_a_line_of_its_own(api, build) -> None:
+    ndjson = {"accept": "application/x-ndjson, application/json"}
+    await api.begin(batch_size=4)
+    assert (await api.http.get("/batch?step=0", headers=ndjson)).json() == {"batch": None}
+    groups = [build.group(first_token=1), build.group(first_token=2)]
+    await api.post("/scored_data", groups[0])
+    spread = json.dumps(groups[1], indent=1)  # with line breaks, as it may be sent
+    await api.http.post("/scored_data", content=spread, headers={"content-type": "application/json"})
+    answer = await api.http.get("/batch?step=0", headers=ndjson)
+    assert answer.headers["content-type"].startswith("application/x-ndjson")
+    head, *lines = map(json.loads, answer.text.splitlines())
+    assert head == {"ids": [1, 2], "step": 0}
+    assert lines == (await api.get("/batch?step=0"))["batch"]
+
+
 async def test_dropped_groups_are_replaced_and_counted(api, build) -> None:
     await api.begin()
     await api.post("/scored_data_list", [build.group(first_token=number) for number in range(2)])

@@ -10,6 +10,7 @@ import httpx
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from tinker_atropos.config import RunConfig
 from tinker_atropos.errors import InternalError
 from tinker_atropos.settings import DEFAULT_API_URL
 from tinker_atropos.trainer.deliveries import Delivery, read_delivery
@@ -19,6 +20,7 @@ RETRY_SECONDS = 60.0
 
 BATCH_WAIT_SECONDS = 5
 LEASE_TTL_SECONDS = 15
+ACCEPTED = "application/x-ndjson, application/json"
 
 LeaseState = Literal["starting", "working", "done", "failed"]
 PeerState = Literal["absent", "starting", "working", "done", "failed", "lost"]
@@ -38,7 +40,10 @@ class Peer(_Wire):
 
 
 class LeaseAnswer(_Wire):
+    """`total_steps` is None while nobody has registered."""
+
     peer: Peer
+    total_steps: int | None = None
 
 
 class Account(_Wire):
@@ -55,8 +60,11 @@ class Account(_Wire):
 
 
 class Books(_Wire):
+    """`oldest_queued_at`: when the group that has waited longest came, in seconds since the epoch."""
+
     groups: Account
     rollouts: Account
+    oldest_queued_at: float | None = None
 
 
 class QueueStatus(_Wire):
@@ -94,6 +102,22 @@ class Registration:
     max_staleness: int | None = None
     vocabulary: int | None = None
 
+    @classmethod
+    def of_run(cls, config: RunConfig, starting_step: int, vocabulary: int) -> "Registration":
+        env, tinker = config.env, config.tinker
+        return cls(
+            batch_size=env.batch_size,
+            max_token_len=tinker.max_token_trainer_length,
+            num_steps=env.total_steps,
+            starting_step=starting_step,
+            save_checkpoint_interval=tinker.save_checkpoint_interval,
+            checkpoint_dir=tinker.checkpoint_dir,
+            wandb_project=tinker.wandb_project or "",
+            wandb_group=tinker.wandb_group or "",
+            max_staleness=tinker.max_staleness,
+            vocabulary=vocabulary,
+        )
+
 
 class ApiClient:
     """Every method raises InternalError when the api stays away longer than RETRY_SECONDS."""
@@ -101,7 +125,7 @@ class ApiClient:
     def __init__(self, url: str = DEFAULT_API_URL, retry_seconds: float = RETRY_SECONDS) -> None:
         self._url = url
         self._retry_seconds = retry_seconds
-        self._client = httpx.AsyncClient(base_url=url, trust_env=False, timeout=30)
+        self._client = httpx.AsyncClient(base_url=url, trust_env=False, timeout=30, headers={"accept": ACCEPTED})
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -135,9 +159,9 @@ class ApiClient:
         """Groups waiting at the api."""
         return (await self._ask(QueueStatus, "GET", "/status")).queue_size
 
-    async def renew_lease(self, state: LeaseState, reason: str | None = None) -> Peer:
+    async def renew_lease(self, state: LeaseState, reason: str | None = None) -> LeaseAnswer:
         body = {"state": state, "reason": reason, "ttl_seconds": LEASE_TTL_SECONDS}
-        return (await self._ask(LeaseAnswer, "PUT", "/rl/lease/trainer", body=body)).peer
+        return await self._ask(LeaseAnswer, "PUT", "/rl/lease/trainer", body=body)
 
     async def report_progress(
         self,

@@ -32,6 +32,7 @@ from tinker_atropos.trajectory_api.requests import (
 from tinker_atropos.trajectory_api.service import TrajectoryService
 
 MAX_WAIT_SECONDS = 30.0
+NDJSON = "application/x-ndjson"
 MAX_STEP_DIGITS = 9
 NO_EXAMPLE: dict[str, list[Any]] = {
     field: []
@@ -100,14 +101,30 @@ async def show_env_status(request: Request) -> Response:
 
 
 async def take_batch(request: Request) -> Response:
-    """`wait` seconds at most for a full batch; without it, at once as upstream. `step`: which batch it is."""
+    """`wait` seconds at most for a full batch; without it, at once as upstream. `step`: which batch it is.
+
+    A client that accepts NDJSON gets a line of its own for each group, and can decode one after the other.
+    """
     service = _service(request)
     wait_seconds = min(_number(request, "wait", 0.0), MAX_WAIT_SECONDS)
     step = _step(request)
     if service.registration is None:
         return json_response({"batch": None, "message": "no trainer has registered; POST /register first"})
     batch = await service.take_batch(step, wait_seconds, request.is_disconnected)
+    if NDJSON in request.headers.get("accept", ""):
+        return Response(_batch_lines(batch, step), media_type=NDJSON)
     return Response(_batch_json(batch, step), media_type="application/json")
+
+
+def _batch_lines(batch: Batch, step: int | None) -> bytes:
+    """`{"ids": …, "step": …}` and then the groups, each on one line; `{"batch": null}` when there is none."""
+    head = {"batch": None} if batch.missing else {"ids": batch.group_ids, "step": step}
+    return b"\n".join([orjson.dumps(head), *(_on_one_line(content) for content in batch.contents)])
+
+
+def _on_one_line(content: bytes) -> bytes:
+    """JSON as it was sent may have line breaks, though only between its values."""
+    return orjson.dumps(orjson.loads(content)) if b"\n" in content else content
 
 
 def _batch_json(batch: Batch, step: int | None) -> bytes:
