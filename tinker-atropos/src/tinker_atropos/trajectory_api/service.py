@@ -1,7 +1,12 @@
-"""What the trajectory API does, without HTTP: the journal's truth, the clock, and who waits for whom."""
+"""What the trajectory API does, without HTTP: the journal's truth, the clock, and who waits for whom.
+
+The trainer waits for a batch (at most as long as it said), and gets the same one again for the same step. While it
+waits in vain, environments are never told to pause, and what is kept for replay makes room for what they send.
+A POST waits for its commit, and in a full journal for room (`intake.py`). What is kept until when, and counted how:
+`journal.py`, `batches.py`, `books.py`.
+"""
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +32,6 @@ from tinker_atropos.trajectory_api.requests import (
 ENV_SILENT_SECONDS = 15.0
 """An environment that has not asked for its status for so long has left (BaseEnv asks ten times a second)."""
 
-logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 
@@ -46,7 +50,7 @@ class TrajectoryService:
         self._leases = {role: _lease(report, clock()) for role, report in self._state.leases.items()}
         self._registering = asyncio.Lock()
         self._intake = Intake(self._store, journal.full_sentence(), hold_seconds)
-        self._missing = 0
+        self._missing = 0  # rollouts that the trainer waits for in vain
         self._failures: dict[str, str] = {}
 
     def close(self) -> None:
@@ -66,6 +70,7 @@ class TrajectoryService:
         await self._change("register", self.journal.register, registration, lost)
         for role in lost:
             self._leases.pop(role, None)
+        self._missing = 0
         self._intake.room_made()
 
     async def take_batch(self, step: int | None, wait_seconds: float, gone: Callable[[], Awaitable[bool]]) -> Batch:
