@@ -9,7 +9,7 @@ queued groups keep their versions over a restart; it is read once at the start a
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -129,34 +129,14 @@ class Ledger:
         """Walk along a span: wherever a recorded prompt ends and its output follows, that part was sampled."""
         position = start
         while position < end:
-            rest = ids[position * ID.itemsize : end * ID.itemsize]
-            part = self._find(int(keys[position]), rest, position, reported_T)
+            part = None
+            of_prompt = self._by_prompt.get(int(keys[position]))
+            if of_prompt:
+                rest = ids[position * ID.itemsize : end * ID.itemsize]
+                part = _explanation(of_prompt, rest, position, reported_T)
             if part:
                 yield part
             position = part.start + part.length if part else position + 1
-
-    def _find(self, prompt_key: int, rest: bytes, position: int, reported_T: Floats) -> _Part | None:
-        """The generation that explains most of `rest`: its output is a beginning of it, or goes on beyond it.
-
-        Outputs repeat, also across policy steps: among equals the one whose logprobs are nearest to the reported ones,
-        else the newest.
-        """
-        candidates = [
-            generation
-            for generation in self._by_prompt.get(prompt_key, ())
-            if rest.startswith(generation.output) or generation.output.startswith(rest)
-        ]
-        if not candidates:
-            return None
-        longest = max(min(len(generation.output), len(rest)) for generation in candidates)
-        equals = [generation for generation in candidates if min(len(generation.output), len(rest)) == longest]
-        length = longest // ID.itemsize
-        if len(equals) == 1:
-            return _Part(position, length, equals[0])
-        reported = reported_T[position : position + length]
-        if np.isnan(reported).any():
-            return _Part(position, length, equals[-1])
-        return _Part(position, length, min(reversed(equals), key=lambda one: _distance(one, reported)))
 
     def _remember(self, generation: Generation) -> None:
         self._in_order.append(generation)
@@ -203,6 +183,26 @@ _SHIFT = np.uint64(30)
 def _positions(length: int) -> npt.NDArray[np.uint64]:
     """1, 2, ... in the upper half of each word: token ids are in the lower."""
     return np.arange(1, length + 1, dtype=np.uint64) << np.uint64(32)
+
+
+def _explanation(of_prompt: Sequence[Generation], rest: bytes, position: int, reported_T: Floats) -> _Part | None:
+    """The generation that explains most of `rest`: its output is a beginning of it, or goes on beyond it.
+
+    Outputs repeat, also across policy steps: among equals the one whose logprobs are nearest to the reported ones, else
+    the newest.
+    """
+    candidates = [one for one in of_prompt if rest.startswith(one.output) or one.output.startswith(rest)]
+    if not candidates:
+        return None
+    longest = max(min(len(one.output), len(rest)) for one in candidates)
+    equals = [one for one in candidates if min(len(one.output), len(rest)) == longest]
+    length = longest // ID.itemsize
+    if len(equals) == 1:
+        return _Part(position, length, equals[0])
+    reported = reported_T[position : position + length]
+    if np.isnan(reported).any():
+        return _Part(position, length, equals[-1])
+    return _Part(position, length, min(reversed(equals), key=lambda one: _distance(one, reported)))
 
 
 def _distance(generation: Generation, reported_T: Floats) -> float:
