@@ -47,7 +47,8 @@ async def test_a_stall_because_every_group_is_equal_is_said_as_exactly_that(book
 
 async def test_the_books_name_what_the_api_dropped() -> None:
     account = {"received": 12, "trained": 8, "dropped": {"stale": 4}}
-    app = Starlette(routes=[Route("/rl/books", lambda _: JSONResponse({"groups": account, "rollouts": account}))])
+    answer = {"groups": account, "rollouts": account, "oldest_queued_at": time.time()}
+    app = Starlette(routes=[Route("/rl/books", lambda _: JSONResponse(answer))])
     async with serve(app, bind("127.0.0.1", 0, "RL_API_URL")) as port:
         api = ApiClient(f"http://127.0.0.1:{port}")
         generator = Generator(CurrentPolicy(), Ledger(), on_failure=print)
@@ -57,8 +58,10 @@ async def test_the_books_name_what_the_api_dropped() -> None:
             while not books.books()["dropped"]:
                 await api.books()
 
+        books.opened(25)
         await beside(filled(), books.keep())
         await api.close()
+    assert books.status.oldest_queued_step == 0, "it came before the policy of step 25 was there"
     assert books.books()["dropped"] == {"stale": 4}
     assert set(books.books()) == {"sampled", "evaluation", "cancelled", "trained", "dropped"}
     figures = Figures(books.status, generator.totals, Progress(total=4, rebuilds=2, replayed=3), books.books())

@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Never
 
 from tinker_atropos.config import SharedEnvSection
 from tinker_atropos.errors import RunError
-from tinker_atropos.trainer.api_client import ApiClient
+from tinker_atropos.trainer.api_client import ApiClient, Books
 from tinker_atropos.trainer.datums import Batch
 from tinker_atropos.trainer.generation import Generator
 from tinker_atropos.trainer.lease import Lease
@@ -17,6 +18,7 @@ from tinker_atropos.trainer.status import RunStatus
 from tinker_atropos.trainer.waiting import GroupsMade, WaitForBatch, slow_call, why_no_batch
 
 POLL_SECONDS = 2.0
+STEPS_REMEMBERED = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +37,36 @@ class Bookkeeping:
     _wait: _Wait | None = None
     _trained: dict[str, int] = field(default_factory=lambda: {"rollouts": 0, "tokens": 0})
     _dropped: dict[str, int] = field(default_factory=dict)
+    _steps: deque[tuple[float, int]] = field(default_factory=lambda: deque([(time.time(), 0)], STEPS_REMEMBERED))
 
     async def keep(self) -> Never:
         while True:
             with contextlib.suppress(RunError):  # for display only: the lease notices an api that is gone
-                self._dropped = (await self.api.books()).rollouts.dropped
+                self._show(await self.api.books())
             await asyncio.sleep(POLL_SECONDS)
 
-    def trained(self, batch: Batch) -> None:
+    def _show(self, books: Books) -> None:
+        self._dropped = books.rollouts.dropped
+        came_at = books.oldest_queued_at
+        self.status.oldest_queued_step = None if came_at is None else self._step_at(came_at)
+
+    def _step_at(self, moment: float) -> int:
+        """The policy step at a moment (seconds since the epoch): what came then is of this policy, or an older one."""
+        steps = (step for begun_at, step in reversed(self._steps) if begun_at <= moment)
+        return next(steps, self._steps[0][1])
+
+    def trained(self, step: int, batch: Batch) -> None:
+        self._steps.append((time.time(), step))
         self._trained["rollouts"] += batch.trained_rollouts
         self._trained["tokens"] += batch.trained_tokens
 
     def books(self) -> dict[str, dict[str, int]]:
         """Rollouts and tokens since the start of this process: sampled by purpose, trained, dropped by reason."""
         return {**self.generator.totals.to_wire(), "trained": self._trained, "dropped": self._dropped}
+
+    def opened(self, step: int) -> None:
+        """Sampling begins, or goes on, with the policy of this step."""
+        self._steps.append((time.time(), step))
 
     @contextlib.contextmanager
     def waiting_for_batch(self) -> Iterator[None]:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Never
 
-from tinker_atropos.errors import EnvironmentLostError
+from tinker_atropos.errors import EnvironmentLostError, InternalError
 from tinker_atropos.trainer.api_client import ApiClient, LeaseState, Peer
 
 HEARTBEAT_SECONDS = 1.0
@@ -22,6 +22,7 @@ class Lease:
         self.peer = Peer()
 
     async def keep(self) -> Never:
+        """Raises InternalError when the api is gone, or does not know the run any more."""
         while True:
             await self._renew()
             await asyncio.sleep(HEARTBEAT_SECONDS)
@@ -55,9 +56,15 @@ class Lease:
             return self.peer
 
     async def _renew(self) -> None:
-        peer = await self._api.renew_lease(self.state, self._reason)
+        state = self.state
+        answer = await self._api.renew_lease(state, self._reason)
+        if state == "working" and answer.total_steps is None:
+            raise InternalError(
+                "the trajectory API came back with an empty journal: it lost the registration and every group that "
+                "waited there; keep its --data folder as long as the attempt lives"
+            )
         async with self._renewed:
-            self.peer = peer
+            self.peer = answer.peer
             self._renewed.notify_all()
 
     async def _until(self, condition: Callable[[Peer], bool]) -> Peer:

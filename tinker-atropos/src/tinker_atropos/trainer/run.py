@@ -29,7 +29,7 @@ from tinker_atropos.trainer.lease import Lease
 from tinker_atropos.trainer.ledger import Ledger
 from tinker_atropos.trainer.loop import train
 from tinker_atropos.trainer.opening import Opened, Opening
-from tinker_atropos.trainer.policy import CurrentPolicy, Policy
+from tinker_atropos.trainer.policy import CurrentPolicy
 from tinker_atropos.trainer.progress import Progress
 from tinker_atropos.trainer.prometheus import Figures
 from tinker_atropos.trainer.relay import Relay
@@ -39,6 +39,7 @@ from tinker_atropos.trainer.status import Phase, RunStatus, console_line
 from tinker_atropos.trainer.stopping import StopRequest, beside, cancelled, forever, unless_stopped
 from tinker_atropos.trainer.tokenizer import Tokenizer
 from tinker_atropos.trainer.wandb_sink import WandbSink
+from tinker_atropos.trainer.weights import Weights, no_failure
 
 logger = logging.getLogger(__name__)
 
@@ -61,21 +62,18 @@ class Run:
         ledger_folder: Path,
     ) -> None:
         self._config = config
-        self._results = results
         self._sink = sink
         self._stop = stop
         self._tokenizer = tokenizer
-        self._opened: Opened | None = None
-        self._keeper = Keeper(settings, config.tinker)
         self._progress = Progress(config.env.total_steps)
         self._policy = CurrentPolicy()
         self._not_ready: str | None = "the trainer waits for its backend"
-        self._lost = _future()
-        self._failure = _future()
+        self._failure = no_failure()
         self._ledger = Ledger(ledger_folder)
         self.api = ApiClient(settings.api_url)
         self.lease = Lease(self.api)
         self.status = RunStatus(total_steps=config.env.total_steps)
+        self._weights = Weights(Keeper(settings, config.tinker), self._policy, self._progress, self.status, results)
         self.generator = Generator(
             self._policy, self._ledger, on_failure=self._sampling_failed,
             max_context_overflows=config.tinker.max_context_overflows,
@@ -83,7 +81,7 @@ class Run:
         self._collector = Collector(self.api, Admission(self._ledger, self._policy, config.tinker), self.warn)
         self._bookkeeping = Bookkeeping(self.api, self.lease, self.status, self.generator, config.env)
         self._relay = Relay(self.api, self.status, sink)
-        self.ending = Ending(self.api, self.lease, self._relay, self.status, results, stop, self._progress)
+        self.ending = Ending(self.api, self.lease, self._relay, stop, self._weights)
 
     def unready(self) -> str | None:
         """Why the trainer is not ready, or None."""
@@ -95,7 +93,8 @@ class Run:
 
     def to_wire(self) -> dict[str, Any]:
         """`/status`."""
-        call = self._opened.training.call if self._opened else None
+        opened = self._weights.opened
+        call = opened.training.call if opened else None
         waiting = self._not_ready or self._bookkeeping.waiting(call, time.monotonic())
         return self.status.to_wire(self._sink.to_wire(), waiting, self._bookkeeping.books())
 
@@ -114,20 +113,20 @@ class Run:
         await beside(work, self._failed(), *(self._stop_when_it_fails(companion) for companion in watched))
 
     async def _attempt(self, opening: Opening) -> None:
-        self._opened = await unless_stopped(opening.open(), self._stop)
-        if self._opened is not None:
-            await self._begin(self._opened)
+        opened = await unless_stopped(opening.open(), self._stop)
+        if opened is not None:
+            await self._begin(opened)
             trouble = await self._train_on(opening)
-            if self._complete:
+            if self._weights.complete:
                 await self._conclude(opening)
                 return
-            await self.ending.save_what_was_trained(self._opened, trouble, self._save_for_ever)
-        await self.ending.over(self._opened)
+            await self.ending.save_what_was_trained(trouble)
+        await self.ending.over()
 
     @property
-    def _complete(self) -> bool:
-        """All steps are trained, and the weights that the run is for are saved."""
-        return self._progress.saved == self._progress.total and self._results.result.sampler_path is not None
+    def _session(self) -> Opened:
+        assert self._weights.opened is not None, "only asked for once the backend has answered"
+        return self._weights.opened
 
     async def _begin(self, opened: Opened) -> None:
         """The first sample came back: serve inference, register, and say so."""
@@ -136,51 +135,24 @@ class Run:
         await unless_stopped(self._register(opened.step), self._stop)
         self._not_ready = None
         self.lease.state = "working"
-        self._write_opened(opened)
+        self._weights.write_opened()
         logger.info("ready: training run %s, step %d", opened.training.run_id, opened.step)
 
     def _go_on_with(self, opened: Opened) -> None:
-        self._lost = _future()
-        self._progress.opened(opened.step)
-        self.status.step = self._progress.counted
-        self.status.training_run_id = opened.training.run_id
-        self.status.checkpoint = opened.resumed.to_wire() if opened.resumed else None
+        self._weights.go_on_with(opened)
+        self._bookkeeping.opened(opened.step)
         self.generator.context_length = opened.context_length
-        self._policy.swap(Policy(opened.step, opened.sampler))
-
-    def _write_opened(self, opened: Opened) -> None:
-        checkpoint = opened.resumed
-        self._results.write(
-            steps_trained=opened.step,
-            training_run_id=opened.training.run_id,
-            state_path=checkpoint.path if checkpoint else None,
-            expires_at=checkpoint.expires_at if checkpoint else None,
-        )
 
     async def _register(self, step: int) -> None:
-        env, tinker = self._config.env, self._config.tinker
-        registration = Registration(
-            batch_size=env.batch_size,
-            max_token_len=tinker.max_token_trainer_length,
-            num_steps=env.total_steps,
-            starting_step=step,
-            save_checkpoint_interval=tinker.save_checkpoint_interval,
-            checkpoint_dir=tinker.checkpoint_dir,
-            wandb_project=tinker.wandb_project or "",
-            wandb_group=tinker.wandb_group or "",
-            max_staleness=tinker.max_staleness,
-            vocabulary=self._tokenizer.vocabulary,
-        )
-        await self.api.register(registration)
+        await self.api.register(Registration.of_run(self._config, step, self._tokenizer.vocabulary))
 
     # The loop, as often as the backend is lost.
 
     async def _train_on(self, opening: Opening) -> str | None:
         """Train until all is done or a stop comes. Returns why the weights cannot be saved, None when they can."""
         while True:
-            assert self._opened is not None
             try:
-                return await self._train(self._opened)
+                return await self._train()
             except BackendLostError as error:
                 if self._stop.asked:
                     return f"the backend was lost: {error}"
@@ -189,56 +161,53 @@ class Run:
 
     async def _open_again(self, opening: Opening, error: BackendLostError) -> bool:
         """Go on from the newest checkpoint, in this process: batches since then are asked for again and replayed."""
-        assert self._opened is not None
         self._progress.lost(error)
         logger.warning("the backend was lost after step %d and is opened again: %s", self._progress.weights, error)
         self._not_ready = "the trainer opens its backend again"
-        await self._opened.backend.close("errored")
+        await self._session.backend.close("errored")
         saved = self._progress.saved
         opened = await unless_stopped(opening.open_again(), self._stop)
         if opened is None:
             return False
-        if self._complete and opened.step < saved:
+        if self._weights.complete and opened.step < saved:
             raise BackendError(f"the backend does not have the state after step {saved} any more")
-        self._opened = opened
         if opened.step < saved:  # that checkpoint is gone: the api has to go back behind it, too
             await unless_stopped(self._register(opened.step), self._stop)
         self._go_on_with(opened)
-        self._write_opened(opened)
+        self._weights.write_opened()
         self._not_ready = None
         logger.info("going on after step %d in training run %s", opened.step, opened.training.run_id)
         return True
 
     async def _conclude(self, opening: Opening) -> None:
         """Let the final weights be evaluated, as far as that is possible. Nothing of it can fail the run any more."""
-        assert self._opened is not None
         try:
             while not await self._evaluated(opening):
                 pass
         except RunError as error:
             logger.warning("the final evaluation is lost: %s", error)
-        await self.ending.succeeded(self._opened)
+        await self.ending.succeeded()
 
     async def _evaluated(self, opening: Opening) -> bool:
         """False when the backend was lost meanwhile, and the final weights are there again."""
         evaluating = asyncio.ensure_future(self.ending.final_evaluation())
-        ends: tuple[asyncio.Future[Any], ...] = (evaluating, self._lost)
+        ends: tuple[asyncio.Future[Any], ...] = (evaluating, self._weights.lost)
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if evaluating.done():
                 evaluating.result()
             else:
-                self._lost.result()
+                self._weights.lost.result()
         except BackendLostError as error:
             return not await self._open_again(opening, error)
         finally:
             await cancelled(evaluating)
         return True
 
-    async def _train(self, opened: Opened) -> str | None:
-        training = asyncio.ensure_future(self._train_and_save(opened))
+    async def _train(self) -> str | None:
+        training = asyncio.ensure_future(self._train_and_save(self._session))
         stopping = asyncio.ensure_future(self._stop.wait())
-        ends: tuple[asyncio.Future[Any], ...] = (training, stopping, self._lost)
+        ends: tuple[asyncio.Future[Any], ...] = (training, stopping, self._weights.lost)
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if self._stop.asked:
@@ -246,7 +215,7 @@ class Run:
                 if not await self._stop.ends(training, STEP_GRACE_SECONDS):
                     return "the step in progress did not end in time"
             elif not training.done():
-                self._lost.result()
+                self._weights.lost.result()
             training.result()
         except (BackendError, BillingError, CredentialsError):
             raise
@@ -260,8 +229,7 @@ class Run:
         steps = range(opened.step, self._progress.total)
         await train(self, training=opened.training, policy=self._policy, config=self._config.tinker, steps=steps)
         if self._progress.saved == self._progress.total:
-            sampler_path = await self._keeper.save_sampler(opened.training, self._progress.total)
-            self._results.write(sampler_path=sampler_path)
+            await self._weights.save_for_inference()
 
     # What the loop asks of its surroundings.
 
@@ -282,7 +250,7 @@ class Run:
         if not self._progress.trained(step):
             return  # a replay: it was counted and logged the first time
         metrics = {**metrics, **self.generator.metrics(), **self._progress.metrics()}
-        self._bookkeeping.trained(batch)
+        self._bookkeeping.trained(step, batch)
         self.status.step_trained(step, seconds, metrics)
         self._sink.log_step(step, metrics, self._sample_rows(step, batch))
         line = console_line(step, self.status.total_steps, metrics, self.status.warnings)
@@ -295,40 +263,24 @@ class Run:
 
     async def save(self, step: int) -> None:
         """Save a state checkpoint, let the api forget what it covers, and delete what it replaces."""
-        assert self._opened is not None
-        await self._save(self._opened, for_ever=step == self._progress.total)
+        await self._weights.save(for_ever=step == self._progress.total)
         await self.api.report_progress(self._progress.counted, done=False, checkpoint_step=step)
-        await self._keeper.tidy(self._opened.backend.stored)
-
-    async def _save_for_ever(self, opened: Opened) -> None:
-        await self._save(opened, for_ever=True)
-
-    async def _save(self, opened: Opened, *, for_ever: bool) -> None:
-        checkpoint = await self._keeper.save_state(opened.training, self._progress.weights, for_ever=for_ever)
-        self._progress.saved = checkpoint.step
-        self.status.checkpoint = checkpoint.to_wire()
-        self._results.write(
-            steps_trained=checkpoint.step,
-            state_path=checkpoint.path,
-            expires_at=checkpoint.expires_at,
-            metrics=dict(self.status.metrics),
-        )
+        await self._weights.keeper.tidy(self._session.backend.stored)
 
     # How it fails.
 
     async def fail(self, error: RunError) -> None:
         """Tell the environment why the run is over."""
-        await self.ending.say("failed", str(error), self._opened)
+        await self.ending.say("failed", str(error))
 
     def _sampling_failed(self, error: RunError) -> None:
         """Inference met an error. After a lost backend the loop begins again; only a complete run survives others."""
         if isinstance(error, BackendLostError):
-            if self._opened is not None and error.training_run_id == self._opened.training.run_id:
-                _fail(self._lost, error)
-        elif self._complete or isinstance(error, EnvironmentLostError):
+            self._weights.sampling_lost(error)
+        elif self._weights.complete or isinstance(error, EnvironmentLostError):
             self._stop.ask(error)
-        else:
-            _fail(self._failure, error)
+        elif not self._failure.done():
+            self._failure.set_exception(error)
 
     async def _failed(self) -> Never:
         await asyncio.shield(self._failure)
@@ -339,14 +291,3 @@ class Run:
         except RunError as error:
             self._stop.ask(error)
         await forever()
-
-
-def _future() -> "asyncio.Future[Never]":
-    future: asyncio.Future[Never] = asyncio.get_running_loop().create_future()
-    future.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, also when nobody waits for it
-    return future
-
-
-def _fail(future: "asyncio.Future[Never]", error: RunError) -> None:
-    if not future.done():
-        future.set_exception(error)
