@@ -112,7 +112,7 @@ class Attendant:
 
     async def _beat(self) -> None:
         board = self._board
-        lease = {"state": board.lease_state, "reason": board.reason or board.phase, "ttl_seconds": TTL_SECONDS}
+        lease = {"state": board.lease_state, "reason": board.lease_reason, "ttl_seconds": TTL_SECONDS}
         response = await self._client.put("/rl/lease/environment", json=lease)
         response.raise_for_status()
         body = response.json()

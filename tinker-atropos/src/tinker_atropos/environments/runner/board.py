@@ -21,6 +21,11 @@ class Board:
     tally: Tally = field(default_factory=Tally)
     metrics: MetricsQueue = field(default_factory=MetricsQueue)
 
+    @property
+    def lease_reason(self) -> str | None:
+        """What the environment does while it lives; afterwards why it ended, if there is more to say."""
+        return self.phase if self.lease_state in ("starting", "working") else self.reason
+
     def unready(self) -> str | None:
         """Why the container is not ready: it is from the first group that the trajectory API accepted."""
         tally = self.tally
