@@ -5,6 +5,7 @@ import pytest
 from tinker_atropos.environments.evaluation import fraction_metrics
 from tinker_atropos.environments.runner.tally import Tally
 from tinker_atropos.trainer.metric_table import METRICS, describe
+from tinker_atropos.trainer.progress import Progress
 
 
 def test_the_table_has_one_row_per_name_and_every_row_says_something() -> None:
@@ -27,6 +28,13 @@ def test_names_are_found(name: str, source: str) -> None:
 
 def test_what_nobody_described_is_not_found() -> None:
     assert describe("logprobs/new") is None
+
+
+async def test_everything_that_the_trainer_counts_is_in_the_table(inference) -> None:
+    progress = Progress(total=10, rebuilds=1)
+    names = [*inference.generator.metrics(), *progress.metrics()]
+    assert {"tokens/sampled", "backend/rebuilds"} <= set(names)
+    assert [name for name in names if describe(name) is None] == []
 
 
 def test_everything_that_runner_and_evaluation_report_is_in_the_table() -> None:

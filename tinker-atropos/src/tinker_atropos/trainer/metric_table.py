@@ -87,6 +87,9 @@ METRICS: tuple[Metric, ...] = (
            "policy: its tokens count as of staleness 0"),
     Metric("batch/unknown_overrides", "keys", "keys of overrides that nothing here knows: they change nothing"),
     Metric("tokens/sampled", "tokens", "sampled for training since the process began"),
+    Metric("tokens/trained", "tokens", "of these, trained on"),
+    Metric("tokens/trained_fraction", "fraction", "trained / sampled: what was filtered, dropped or cancelled is not, "
+           "and what waits in the queue is not yet"),
     Metric("tokens/evaluation", "tokens", "sampled for evaluation since the process began: never trained"),
     Metric("tokens/cancelled", "tokens", "at most so many were sampled for clients that went away, since the "
            "process began: the backend does not say how far it came"),
