@@ -64,6 +64,11 @@ class Bookkeeping:
         """Rollouts and tokens since the start of this process: sampled by purpose, trained, dropped by reason."""
         return {**self.generator.totals.to_wire(), "trained": self._trained, "dropped": self._dropped}
 
+    def metrics(self) -> dict[str, float]:
+        """How much of what was sampled for training was trained, since the start of this process."""
+        sampled, trained = self.generator.totals.training.tokens, self._trained["tokens"]
+        return {"tokens/trained": float(trained), "tokens/trained_fraction": trained / sampled if sampled else 0.0}
+
     def opened(self, step: int) -> None:
         """Sampling begins, or goes on, with the policy of this step."""
         self._steps.append((time.time(), step))

@@ -249,8 +249,9 @@ class Run:
     async def step_trained(self, step: int, seconds: float, metrics: Mapping[str, float], batch: Batch) -> None:
         if not self._progress.trained(step):
             return  # a replay: it was counted and logged the first time
-        metrics = {**metrics, **self.generator.metrics(), **self._progress.metrics()}
         self._bookkeeping.trained(step, batch)
+        counts = self.generator.metrics() | self._bookkeeping.metrics() | self._progress.metrics()
+        metrics = {**metrics, **counts}
         self.status.step_trained(step, seconds, metrics)
         self._sink.log_step(step, metrics, self._sample_rows(step, batch))
         line = console_line(step, self.status.total_steps, metrics, self.status.warnings)
