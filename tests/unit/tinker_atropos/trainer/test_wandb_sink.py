@@ -203,6 +203,7 @@ async def test_a_server_that_never_answers_holds_up_neither_a_step_nor_the_end(
     assert time.monotonic() - started < 15
     assert sink.to_wire()["state"].startswith("offline; to send it: wandb sync ")
     assert caplog.text.count("W&B is offline; to send it: wandb sync ") == 1
+    assert "(its server did not answer)" in caplog.text
     attempts.server.silent = False
     await attempts.sync(sink.to_wire()["state"])
     assert len(attempts.run.rows) == 1000

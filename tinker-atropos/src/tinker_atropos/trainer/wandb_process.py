@@ -22,6 +22,9 @@ SEND_SECONDS = 60.0
 _TELLING = os.fdopen(os.dup(1), "wb", buffering=0)
 """Our own standard output: W&B's processes would inherit the other one, and keep it open when this one has ended."""
 
+NICE = 10
+"""W&B's processes give way to the trainer where they share its cores."""
+
 SAMPLES_KEY = "samples"
 
 
@@ -65,6 +68,7 @@ class WandbRun:
 
 def main() -> None:
     os.dup2(2, 1)
+    os.nice(NICE)
     wanted = {key: value for key, value in json.loads(sys.argv[1]).items() if value is not None}
     finish_seconds = wanted.pop("finish_seconds")
     try:

@@ -75,7 +75,7 @@ class WandbSink:
         self._close_seconds = close_seconds
         self._process: asyncio.subprocess.Process | None = None
         self._life: asyncio.Task[None] | None = None
-        self._unopened: list[bytes] = []
+        self._unopened = bytearray()
         self._if_unsent = ""
         self._connecting = self._closing = False
         self._wire: dict[str, Any] = {"state": "disabled", "url": None, "runId": settings.id if settings else None}
@@ -118,10 +118,16 @@ class WandbSink:
 
     async def _live(self, settings: WandbSettings) -> None:
         """From the first process's start to the last one's end."""
-        mode = "offline" if os.environ.get("WANDB_MODE") == "offline" else "online"
-        reason = await self._follow_process(settings, mode, reason=None)
-        if self._wire["state"] == "starting" and mode == "online":
-            reason = await self._follow_process(settings, "offline", reason or "its server did not answer")
+        reason = None
+        try:
+            if os.environ.get("WANDB_MODE") != "offline":
+                reason = await self._follow_process(settings, "online", reason=None)
+                if self._wire["state"] == "starting":
+                    reason = reason or "its server did not answer"
+            if self._wire["state"] == "starting":
+                reason = await self._follow_process(settings, "offline", reason)
+        except OSError as error:
+            reason = f"its process cannot be started: {error}"
         if self._wire["state"] in ("starting", "running"):
             self._fail(reason or "its process ended")
 
@@ -139,7 +145,7 @@ class WandbSink:
         )
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.writelines(self._unopened)
+        process.stdin.write(bytes(self._unopened))
         if self._closing:
             self._close_input()
         async for line in process.stdout:
@@ -159,7 +165,9 @@ class WandbSink:
         self._wire |= told
         self._unopened.clear()
         self._connecting = False
-        if told["state"].startswith("offline"):
+        if told["state"] == "running":
+            logger.info("W&B run: %s", told["url"])
+        elif told["state"].startswith("offline"):
             logger.warning("W&B is %s%s", told["state"], f" ({reason})" if reason else "")
 
     def _send(self, message: Mapping[str, Any]) -> None:
@@ -168,12 +176,12 @@ class WandbSink:
         line = json.dumps(message).encode() + b"\n"  # not orjson: a metric may be NaN
         stdin = self._process.stdin if self._process else None
         waiting = stdin.transport.get_write_buffer_size() if stdin else 0
-        if waiting + sum(map(len, self._unopened)) > MAX_WAITING_BYTES:
+        if waiting + len(self._unopened) > MAX_WAITING_BYTES:
             self._fail(f"it has not taken {MAX_WAITING_BYTES} bytes of points")
             self._kill()
             return
         if self._wire["state"] == "starting":
-            self._unopened.append(line)
+            self._unopened += line
         if stdin is not None:
             stdin.write(line)
 
