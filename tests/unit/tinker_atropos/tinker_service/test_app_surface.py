@@ -96,6 +96,21 @@ def test_adapters_do_not_touch_each_other(client: tinker.ServiceClient) -> None:
     np.testing.assert_array_equal([rows[1] for rows in in_turns], alone[1])
 
 
+def test_a_batch_that_the_sdk_cuts_trains_as_one(client: tinker.ServiceClient) -> None:
+    """1,024 sequences go into one request: the rest into a second one, before the same optimizer step."""
+    data = [datum([6, 7, 8, number % 512]) for number in range(1_030)]
+    whole, halves = new_model(client), new_model(client)
+    assert len(step(whole, *data)) == 1_030
+    halves.forward_backward(data[:1_024], "cross_entropy").result(WAIT)
+    step(halves, *data[1_024:])
+    np.testing.assert_array_equal(step(whole, datum()), step(halves, datum()))
+
+
+def test_a_short_life_is_refused(client: tinker.ServiceClient) -> None:
+    with pytest.raises(tinker.APIStatusError, match="ttl_seconds is 60; it must be at least 3600, or None"):
+        new_model(client).save_state("brief", ttl_seconds=60).result(WAIT)
+
+
 @pytest.mark.filterwarnings("ignore:DEPRECATED")
 def test_weights_loaded_into_a_model_are_what_the_next_request_trains(client: tinker.ServiceClient) -> None:
     """Submitted back to back: the load runs before the request that follows it."""

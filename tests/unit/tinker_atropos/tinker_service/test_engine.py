@@ -55,6 +55,12 @@ def test_bfloat16_is_double_precision_within_its_rounding(
     assert 1e-6 < np.abs(exact - rounded).mean() < 0.02
 
 
+def test_rotary_frequencies_are_not_rounded(bf16_engine: Engine) -> None:
+    """In bfloat16 they would turn the 500th position by up to a radian."""
+    buffers = dict(bf16_engine.model.model.named_buffers())
+    assert {buffer.dtype for buffer in buffers.values()} == {torch.float32}
+
+
 def test_training_in_bfloat16_follows_double_precision(engine: Engine, bf16_engine: Engine, prompts: Prompts) -> None:
     """Ten small steps: updates that bfloat16 weights would round away arrive all the same."""
     data = [Datum(np.array(prompt[:-1]), {"target_tokens": np.array(prompt[1:])}) for prompt in prompts[:8]]

@@ -45,7 +45,7 @@ PROMPTS = ((5, 9, 3), (7, 7, 2, 8, 11, 4))
 
 def tiny_model(config: PreTrainedConfig, dtype: torch.dtype = torch.float64) -> LoraModel:
     torch.manual_seed(0)
-    return LoraModel(AutoModelForCausalLM.from_config(config).to(dtype))
+    return LoraModel(AutoModelForCausalLM.from_config(config, dtype=dtype))
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-5), (torch.bfloat16, 0.05)], ids=["f64", "bf16"])

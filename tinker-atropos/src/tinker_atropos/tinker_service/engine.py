@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from tinker_atropos.errors import ConfigError
@@ -47,10 +47,11 @@ class Engine:
         started = time.monotonic()
         transformers_logging.disable_progress_bar()
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
-        self.is_small = model.num_parameters() < SMALL_PARAMETERS
+        self.is_small = _count_parameters(folder) < SMALL_PARAMETERS
         self.dtype = _automatic_dtype(device, small=self.is_small) if dtype == "auto" else dtype
-        self.model = LoraModel(model.to(device, DTYPES[self.dtype]))
+        # Never .to(dtype): that would round the rotary frequencies too, and distant tokens would lose their places.
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=DTYPES[self.dtype])
+        self.model = LoraModel(model.to(device))
         self.device = torch.device(device)
         config = model.config.get_text_config()
         self.base = BaseModel(name, folder, ties_embeddings=bool(config.tie_word_embeddings))
@@ -89,6 +90,11 @@ class Engine:
     def _decode(self, tokens: list[int]) -> str:
         text: str = self.tokenizer.decode(tokens)
         return text
+
+
+def _count_parameters(folder: Path) -> int:
+    with torch.device("meta"):
+        return int(AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder)).num_parameters())
 
 
 def _automatic_dtype(device: str, *, small: bool) -> str:
