@@ -1,5 +1,6 @@
 """How attempts end: every way has its exit code, its result and its reason, and nothing hangs."""
 
+import signal
 import socket
 import time
 
@@ -231,6 +232,33 @@ async def test_checkpoints_are_few_and_what_a_stop_leaves_does_not_expire(
     assert set(steps) == {*range(3, reached, 3), reached - 1, reached}
     assert steps.pop(reached) is None
     assert all(steps.values())
+
+
+async def test_an_attempt_after_the_last_step_still_brings_the_weights(
+    half, scripted_environment, tinker_service
+) -> None:
+    """The one before was killed with all steps trained, and before it had said so."""
+    config = half.write_config(env={"total_steps": 1})
+    api = await half.start_api()
+    async with FaultProxy(tinker_service.url).running() as proxy:
+        proxy.faults = [Fault("delay", "POST /api/v1/save_weights_for_sampler", skip=2, times=None, seconds=60)]
+        first = await half.start_trainer(config, TINKER_BASE_URL=proxy.url)
+        await half.ready(first)
+        async with scripted_environment():
+            await half.reached(first, 1, saved=True)
+            first.stop(signal.SIGKILL)
+            await first.exit_code(10)
+    assert half.result["stepsTrained"] == 1
+    assert half.result["samplerPath"] is None
+    api.stop()
+    await api.exit_code(10)
+
+    await half.start_api()
+    second = await half.start_trainer(config, RL_ATTEMPT="2")
+    assert await second.exit_code() == 0, second.log
+    assert half.result["outcome"] == "succeeded"
+    assert half.result["stepsTrained"] == 1
+    assert half.result["samplerPath"] in await checkpoints_of(half, tinker_service, half.result["trainingRunId"])
 
 
 async def checkpoints_of(half, tinker_service, training_run_id: str) -> dict[str, str | None]:

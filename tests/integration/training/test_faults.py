@@ -159,7 +159,11 @@ async def test_a_service_that_is_started_again(
 ) -> None:
     """What it held in memory is gone; its checkpoints are not."""
     folder = tmp_path_factory.mktemp("restarted")
-    config = half.write_config(env={"total_steps": STEPS}, tinker={"save_checkpoint_interval": 2})
+    patient = {
+        "save_checkpoint_interval": 2,
+        "backend_deadline_seconds": 120,
+    }  # a service starts slowly on a busy machine
+    config = half.write_config(env={"total_steps": STEPS}, tinker=patient)
     await half.start_api()
     async with FaultProxy("").running() as proxy:
         with start_tinker_service(folder) as service:

@@ -40,7 +40,7 @@ async def run_trainer(settings: Settings, config_path: Path, data: Path | None) 
     try:
         config = load_config(config_path)
         results.result = replace(results.result, total_steps=config.env.total_steps)
-        with _folder(data) as folder:
+        with data_folder(data) as folder:
             await _serve(settings, config, results, folder)
     except RunError as error:
         results.write_failure(error)
@@ -53,7 +53,7 @@ async def run_trainer(settings: Settings, config_path: Path, data: Path | None) 
 
 
 @contextlib.contextmanager
-def _folder(data: Path | None) -> Iterator[Path]:
+def data_folder(data: Path | None) -> Iterator[Path]:
     """The data folder; a temporary one goes with the process."""
     if data is None:
         with tempfile.TemporaryDirectory(prefix="trainer-", ignore_cleanup_errors=True) as temporary:
