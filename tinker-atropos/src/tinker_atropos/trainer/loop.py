@@ -57,9 +57,7 @@ async def train(
             policy.swap(Policy(step + 1, output.sampler))
             metrics |= training_metrics(batch, output.logprobs, output.loss_sum, step)
             surroundings.warn("kl", kl_warning(metrics, config.kl_warning))
-        elif (
-            policy.latest is not None
-        ):  # nothing has an advantage: no gradient, and the same weights are the next step's
+        elif policy.latest is not None:  # nothing has an advantage: the step counts, the weights stay as they are
             policy.swap(Policy(step + 1, policy.latest.sampler))
 
         metrics |= {"train/learning_rate": config.learning_rate} | watch.lap()
