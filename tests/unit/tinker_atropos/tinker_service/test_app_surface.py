@@ -130,7 +130,7 @@ def test_what_a_sample_says_about_its_prompt_and_its_tokens(client: tinker.Servi
     response = sampler.sample(
         PROMPT,
         2,
-        types.SamplingParams(max_tokens=3, seed=0, stop=[]),
+        types.SamplingParams(max_tokens=3, seed=-1, stop=[]),
         include_prompt_logprobs=True,
         topk_prompt_logprobs=2,
         topk_sample_logprobs=2,

@@ -121,7 +121,7 @@ def _of_targets(logprobs_TV: torch.Tensor, targets: Integers) -> Floats:
 def _drawn(logits_TV: torch.Tensor, logprobs_TV: torch.Tensor, wanted: PromptScoring) -> tuple[Integers, Floats]:
     """Independent draws at the request's temperature (0: the best token), with the model's own logprobs."""
     positions = logits_TV.shape[0]
-    generator = np.random.Generator(np.random.Philox(wanted.seed))
+    generator = np.random.Generator(np.random.Philox(None if wanted.seed is None else abs(wanted.seed)))
     if wanted.temperature == 0:
         tokens_TK = logits_TV.argmax(-1, keepdim=True).expand(positions, wanted.draws)
     else:

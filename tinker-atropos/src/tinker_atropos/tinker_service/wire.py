@@ -119,7 +119,10 @@ def _loss_config(message: pb.ForwardBackwardRequest) -> dict[str, float]:
 def _datum(index: int, datum: pb.Datum) -> Datum:
     if any(chunk.WhichOneof("chunk") != "encoded_text" for chunk in datum.model_input):
         raise RequestError(f"data[{index}].model_input holds images or audio; this service takes tokens only")
-    chunks = [np.frombuffer(chunk.encoded_text.tokens, np.int32) for chunk in datum.model_input]
+    try:
+        chunks = [np.frombuffer(chunk.encoded_text.tokens, np.int32) for chunk in datum.model_input]
+    except ValueError:
+        raise RequestError(f"data[{index}].model_input does not hold whole int32 tokens") from None
     tokens = np.concatenate([np.empty(0, np.int32), *chunks]).astype(np.int64)
     return Datum(tokens, {name: _array(index, name, tensor) for name, tensor in datum.loss_fn_inputs.items()})
 
@@ -128,7 +131,7 @@ def _array(index: int, name: str, tensor: pb.Tensor) -> npt.NDArray[np.generic]:
     """A dense array of one or two axes; the SDK sends two-dimensional torch tensors as sparse rows (CSR)."""
     field = f"data[{index}].loss_fn_inputs[{name!r}]"
     dtype, shape = _DTYPES.get(tensor.dtype), tuple(tensor.shape)
-    if dtype is None or len(shape) > 2:
+    if dtype is None or len(shape) > 2 or min(shape, default=0) < 0:
         raise RequestError(f"{field} must be float32 or int64, of one or two axes")
     try:
         if tensor.HasField("sparse_csr"):
