@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest
 BUNDLED := operator/src/rl_operator/api/bundled
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format verify generate e2e bench images clean
+.PHONY: help setup demo test chaos lint format verify generate e2e bench images clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ demo: $(VENV)/runtime ## Train a small model for real, on this machine, and watc
 test: $(VENV)/dev ## Run all tests; those that need an API server or a cluster say so when skipped
 	@$(PYTEST)
 
+chaos: $(VENV)/dev ## Train 200 small runs under random faults (RL_CHAOS_RUNS, RL_CHAOS_SEED)
+	@RL_CHAOS_RUNS=$${RL_CHAOS_RUNS:-200} $(PYTEST) tests/integration/training/test_chaos.py
+
 lint: $(VENV)/dev ## Format check, ruff, mypy, layers
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
@@ -49,15 +52,17 @@ format: $(VENV)/dev ## Format the code
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-generate: $(VENV)/dev ## Write the generated files anew: CRDs, catalogue, example runtimes
+generate: $(VENV)/dev ## Write the generated files anew: CRDs, catalogue, example runtimes, the page of metrics
 	@$(BIN)/python -m rl_operator.api.crd crds
 	@$(BIN)/tinker-atropos environments -o json > $(BUNDLED)/catalogue.json
 	@for name in default tiny; do cp $(BUNDLED)/$$name.yaml examples/runtime-$$name.yaml; done
+	@$(BIN)/python -m tinker_atropos.trainer.metric_page > docs/metrics.md
 
 verify: $(VENV)/dev ## Check that the generated files are up to date
 	@$(BIN)/python -m rl_operator.api.crd crds --check
 	@$(BIN)/tinker-atropos environments -o json | diff $(BUNDLED)/catalogue.json - || (echo "stale: run 'make generate'"; exit 1)
 	@for name in default tiny; do diff $(BUNDLED)/$$name.yaml examples/runtime-$$name.yaml || exit 1; done
+	@$(BIN)/python -m tinker_atropos.trainer.metric_page | diff docs/metrics.md - || (echo "stale: run 'make generate'"; exit 1)
 
 e2e: $(VENV)/dev ## Run the tests on a real cluster (KUBECONFIG, images loaded)
 	@$(PYTEST) -m e2e
