@@ -178,7 +178,7 @@ async def test_a_server_that_dies_in_mid_run_loses_nothing(attempts: Attempts) -
     await until(lambda: RUN_ID in attempts.server.runs and len(attempts.run.rows) == 2, "two rows at the server")
     attempts.server.status = 503
     for step in (3, 4):
-        sink.log_step(step, {"train/loss": step})
+        sink.log_step(step, {"train/loss": step}, SAMPLES)
     started = time.monotonic()
     await sink.close(RESULT)
     assert time.monotonic() - started < 10
@@ -186,6 +186,9 @@ async def test_a_server_that_dies_in_mid_run_loses_nothing(attempts: Attempts) -
     attempts.server.status = None
     await attempts.sync(state)
     assert attempts.run.points("train/loss") == [(1, 1), (2, 2), (3, 3), (4, 4)]
+    assert [
+        json.loads(attempts.server.files[table["path"]])["data"] for _, table in attempts.run.points("samples")
+    ] == [[list(row) for row in SAMPLES]] * 2
 
 
 async def test_a_server_that_never_answers_holds_up_neither_a_step_nor_the_end(

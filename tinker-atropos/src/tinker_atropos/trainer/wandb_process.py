@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from tinker_atropos.trainer.wandb_axis import STEP_KEY, StepAxis
 from tinker_atropos.trainer.wandb_folders import LastStep, mark_sent, send, sync_command, unsent_folders
 
@@ -19,6 +21,7 @@ INIT_SECONDS = 30.0
 """How long the server may take to answer before the run is recorded offline."""
 
 SEND_SECONDS = 60.0
+ANSWER_SECONDS = 2.0
 _TELLING = os.fdopen(os.dup(1), "wb", buffering=0)
 """Our own standard output: W&B's processes would inherit the other one, and keep it open when this one has ended."""
 
@@ -57,9 +60,16 @@ class WandbRun:
     def _log_step(self, step: int, metrics: Mapping[str, float], samples: Mapping[str, Any] | None) -> None:
         point: dict[str, Any] | None = self._axis.trained(step, metrics)
         if point is not None and samples is not None:
-            point[SAMPLES_KEY] = self._wandb.Table(**samples)
+            point[SAMPLES_KEY] = self._table(samples)
         self._log(point)
         self._last_step.write(self._axis.last)
+
+    def _table(self, samples: Mapping[str, Any]) -> Any:
+        """W&B makes an artifact of a table, too, and waits for its server to agree: one that is away is not asked."""
+        table = self._wandb.Table(**samples)
+        if not self._run.offline and not _answers(self._run.settings.base_url):
+            table.bind_to_run(self._run, SAMPLES_KEY, self._axis.last)
+        return table
 
     def _log(self, point: Mapping[str, Any] | None) -> None:
         if point is not None:
@@ -116,6 +126,14 @@ def _finish(run: Any, folder: Path, exit_code: int) -> None:
     else:
         mark_sent(folder, run.id)
         _tell(state="finished")
+
+
+def _answers(base_url: str) -> bool:
+    try:
+        status = httpx.get(f"{base_url}/healthz", timeout=ANSWER_SECONDS).status_code
+    except httpx.HTTPError:
+        return False
+    return status < 500 and status != 429
 
 
 def _unsent_state(folders: Sequence[Path]) -> str:

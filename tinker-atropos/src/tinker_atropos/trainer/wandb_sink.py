@@ -128,8 +128,7 @@ class WandbSink:
                 reason = await self._follow_process(settings, "offline", reason)
         except OSError as error:
             reason = f"its process cannot be started: {error}"
-        if self._wire["state"] in ("starting", "running"):
-            self._fail(reason or "its process ended")
+        self._give_up(reason or "its process ended")
 
     async def _follow_process(self, settings: WandbSettings, mode: str, reason: str | None) -> str | None:
         """Start a process and listen to it until its end; returns why it could not go on."""
@@ -200,7 +199,7 @@ class WandbSink:
                 self._process.kill()
 
     def _give_up(self, reason: str) -> None:
-        """At the end: what was opened is on disk, if not at the server."""
+        """The end, if it is not in order: what was opened is on disk, if not at the server."""
         if self._wire["state"] == "running":
             self._heard({"state": self._if_unsent}, reason)
         elif self._wire["state"] == "starting":
