@@ -133,7 +133,10 @@ class WandbStatus(ObservedModel):
 
     url: str | None = Field(default=None, description="Page of the run.")
     run_id: str | None = Field(default=None, description="Deterministic id of the run.")
-    state: str | None = Field(default=None, description="What the trainer knows: online, offline or disabled.")
+    state: str | None = Field(
+        default=None,
+        description="online, offline (with the command that sends it later) or disabled, as the trainer knows it.",
+    )
 
 
 class ContainerStatus(ObservedModel):

@@ -112,7 +112,8 @@ class Kubelet:
         return self._store.layout.pod(pod["metadata"]["namespace"], pod["metadata"]["name"])
 
     def _write_volumes(self, pod: Manifest, folder: PodFolder) -> None:
-        """Make a folder of every volume; a ConfigMap's keys become files."""
+        """Make a folder of every volume, and W&B's; a ConfigMap's keys become files."""
+        folder.wandb.mkdir(parents=True, exist_ok=True)
         for volume in pod["spec"].get("volumes", []):
             path = folder.volume(volume["name"])
             path.mkdir(parents=True, exist_ok=True)

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rl_operator.api.names import TRAINER_CONTAINER
 from rl_operator.local.layout import PodFolder
 from rl_operator.local.ports import PodPorts
 
 PASSED_ON = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_\w+|TZ|VIRTUAL_ENV|PYTHON\w+|LD_LIBRARY_PATH|DYLD_\w+|OMP_NUM_THREADS|CUDA_\w+"
-    r"|HF_HOME|HF_HUB_\w+|HF_ENDPOINT|XDG_CACHE_HOME|SSL_CERT_\w+|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|(?:https?|no|all)_proxy"
+    r"|RL_LOG_FORMAT|HF_HOME|HF_HUB_\w+|HF_ENDPOINT|XDG_CACHE_HOME|SSL_CERT_\w+|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|(?:https?|no|all)_proxy"
     r"|(?:HTTPS?|NO|ALL)_PROXY"
 )
 """What a process needs of its machine. Everything else stays behind: keys reach only the container that names them."""
@@ -61,13 +62,15 @@ def plan_launch(container: Mapping[str, Any], surroundings: Surroundings, backen
     caller = surroundings.caller
     own = {each["name"]: backend.get(each["name"]) or _value(each, caller) for each in container.get("env", [])}
     mapped = {key: map_paths(value, mounts) for key, value in own.items() if value is not None}
-    temporary = {"TMPDIR": mounts["/tmp"]} if "/tmp" in mounts else {}  # noqa: S108 -- a path inside the pod
+    folders = {"WANDB_DIR": str(folder.wandb)} if name == TRAINER_CONTAINER else {}
+    if "/tmp" in mounts:  # noqa: S108 -- a path inside the pod
+        folders["TMPDIR"] = mounts["/tmp"]  # noqa: S108 -- the same
     command: list[str] = [*container.get("command", ()), *container.get("args", ())]
     program, arguments = command[0], command[1:]  # the program is this machine's: only what follows is mapped
     return Launch(
         name=name,
         argv=(find_program(program, caller), *(map_paths(argument, mounts) for argument in arguments)),
-        env_vars=passed_on(caller) | {"PYTHONUNBUFFERED": "1"} | temporary | mapped | surroundings.ports.env_vars(name),
+        env_vars=passed_on(caller) | {"PYTHONUNBUFFERED": "1"} | folders | mapped | surroundings.ports.env_vars(name),
         folder=folder.working_folder(name),
         log=folder.log(name),
         termination_message=folder.termination_message(name),

@@ -58,6 +58,12 @@ class PodFolder:
 
     root: Path
 
+    @property
+    def wandb(self) -> Path:
+        """Where W&B keeps what its server has not got. All attempts share it: the next one sends what is left."""
+        run = self.root.name.rpartition("-")[0]  # without the attempt
+        return self.root.with_name(f"{run}-wandb")
+
     def volume(self, name: str) -> Path:
         return self.root / "volumes" / name
 

@@ -95,3 +95,18 @@ def test_chosen_ports_differ_from_each_other() -> None:
     ports = choose_ports()
     assert set(ports.actual) == {8000, 8001, 8002, 8003, 8004}
     assert len(set(ports.actual.values())) == 5
+
+
+def test_all_attempts_keep_what_wandb_did_not_take_in_one_folder() -> None:
+    container = {"name": "trainer", "command": [sys.executable]}
+    folders = {
+        plan_launch(container, Surroundings(PodFolder(Path(f"/state/run-0a1b2-{attempt}")), PORTS, {}), {}).env_vars[
+            "WANDB_DIR"
+        ]
+        for attempt in (1, 2)
+    }
+    assert folders == {"/state/run-0a1b2-wandb"}
+
+
+def test_the_form_of_logs_is_the_callers() -> None:
+    assert plan({"RL_LOG_FORMAT": "json"}).env_vars["RL_LOG_FORMAT"] == "json"
