@@ -15,6 +15,9 @@ async def test_four_processes_train_and_end_by_themselves(half, tinker_service) 
 
     assert await trainer.exit_code() == 0, trainer.log
     assert await environment.exit_code(30) == 0, environment.log
+    totals = (await half.client.get(f"{half.env_vars['RL_API_URL']}/rl/books")).json()["totals"]
+    assert 0 < totals["trained_rollouts"] <= totals["sampled_rollouts"]
+    assert 0 < totals["trained_tokens"] <= totals["sampled_tokens"]
     api.stop()
     assert await api.exit_code(10) == 0
 

@@ -64,6 +64,8 @@ async def test_the_books_name_what_the_api_dropped() -> None:
     assert books.status.oldest_queued_step == 0, "it came before the policy of step 25 was there"
     assert books.books()["dropped"] == {"stale": 4}
     assert set(books.books()) == {"sampled", "evaluation", "cancelled", "trained", "dropped"}
+    assert books.totals()["trained_rollouts"] == books.totals()["sampled_tokens"] == 0
+    assert "dropped_stale" not in books.totals()
     figures = Figures(books.status, generator.totals, Progress(total=4, rebuilds=2, replayed=3), books.books())
     scraped = registry(lambda: figures)
     assert scraped.get_sample_value("rl_trainer_dropped_rollouts_total", {"reason": "stale"}) == 4

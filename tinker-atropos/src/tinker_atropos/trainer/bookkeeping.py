@@ -69,6 +69,15 @@ class Bookkeeping:
         sampled, trained = self.generator.totals.training.tokens, self._trained["tokens"]
         return {"tokens/trained": float(trained), "tokens/trained_fraction": trained / sampled if sampled else 0.0}
 
+    def totals(self) -> dict[str, int]:
+        """The books but for what the api knows itself, flat: it shows them beside its own to whoever balances both."""
+        return {
+            f"{book}_{unit}": count
+            for book, counts in self.books().items()
+            if book != "dropped"
+            for unit, count in counts.items()
+        }
+
     def opened(self, step: int) -> None:
         """Sampling begins, or goes on, with the policy of this step."""
         self._steps.append((time.time(), step))

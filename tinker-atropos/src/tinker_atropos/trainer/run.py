@@ -190,7 +190,7 @@ class Run:
 
     async def _evaluated(self, opening: Opening) -> bool:
         """False when the backend was lost meanwhile, and the final weights are there again."""
-        evaluating = asyncio.ensure_future(self.ending.final_evaluation())
+        evaluating = asyncio.ensure_future(self.ending.final_evaluation(self._bookkeeping.totals()))
         ends: tuple[asyncio.Future[Any], ...] = (evaluating, self._weights.lost)
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -256,7 +256,7 @@ class Run:
         self._sink.log_step(step, metrics, self._sample_rows(step, batch))
         line = console_line(step, self.status.total_steps, metrics, self.status.warnings)
         logger.info("%s", line, extra={"figures": {"step": step, **metrics}})
-        await self.api.report_progress(step, done=False)
+        await self.api.report_progress(step, done=False, totals=self._bookkeeping.totals())
 
     def _sample_rows(self, step: int, batch: Batch) -> list[Row]:
         interval = self._config.tinker.wandb_samples_interval
@@ -265,7 +265,8 @@ class Run:
     async def save(self, step: int) -> None:
         """Save a state checkpoint, let the api forget what it covers, and delete what it replaces."""
         await self._weights.save(for_ever=step == self._progress.total)
-        await self.api.report_progress(self._progress.counted, done=False, checkpoint_step=step)
+        totals = self._bookkeeping.totals()
+        await self.api.report_progress(self._progress.counted, done=False, checkpoint_step=step, totals=totals)
         await self._weights.keeper.tidy(self._session.backend.stored)
 
     # How it fails.
