@@ -2,6 +2,8 @@
 
 import asyncio
 import socket
+import subprocess
+import sys
 
 import httpx
 import pytest
@@ -65,3 +67,25 @@ async def test_the_end_of_the_block_passes_its_error_on() -> None:
     with pytest.raises(ZeroDivisionError):
         async with serve(Starlette(), bind("127.0.0.1", 0, "RL_API_URL")):
             raise ZeroDivisionError
+
+
+def test_a_request_that_the_servers_end_cuts_off_is_no_fault_in_the_log() -> None:
+    """In a process of its own: the log is written while the event loop comes down."""
+    program = """
+import asyncio, httpx, logging
+from starlette.applications import Starlette
+from starlette.routing import Route
+from tinker_atropos.serving import bind, serve
+logging.basicConfig()
+async def main():
+    begun = asyncio.Event()
+    async def endless(request):
+        begun.set()
+        await asyncio.Event().wait()
+    async with serve(Starlette(routes=[Route("/", endless)]), bind("127.0.0.1", 0, "X")) as port:
+        asyncio.create_task(httpx.AsyncClient(trust_env=False).get(f"http://127.0.0.1:{port}/"))
+        await begun.wait()
+asyncio.run(main())
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert "Traceback" not in ended.stderr, ended.stderr

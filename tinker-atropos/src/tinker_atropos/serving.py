@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import logging
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -17,6 +18,14 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from tinker_atropos.errors import InternalError
+
+
+def _is_a_fault(record: logging.LogRecord) -> bool:
+    """Uvicorn logs a traceback for each request that the server's end cuts off: nothing failed there."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+
+
+logging.getLogger("uvicorn.error").addFilter(_is_a_fault)
 
 
 class _EmbeddedServer(uvicorn.Server):

@@ -128,7 +128,9 @@ def _with_trainer(status: RunStatus, trainer: TrainerStatus, now: datetime) -> R
 def _with_result(status: RunStatus, result: TrainerResult, now: datetime) -> RunStatus:
     checkpoint = status.checkpoint
     if result.state_path:
-        checkpoint = Checkpoint(step=result.steps_trained, state_path=result.state_path)
+        checkpoint = Checkpoint(
+            step=result.steps_trained, state_path=result.state_path, expires_at=result.checkpoint.expires_at
+        )
     pace = status.progress.seconds_per_step if status.progress else None
     return _with_figures(
         status, result.steps_trained, result.total_steps, result.metrics, source="result", now=now

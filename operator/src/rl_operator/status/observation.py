@@ -22,6 +22,12 @@ class ResultError(ObservedModel):
     message: str = ""
 
 
+class ResultCheckpoint(ObservedModel):
+    """What a result says of the state at its `statePath`."""
+
+    expires_at: str | None = None
+
+
 class TrainerResult(ObservedModel):
     """The trainer's termination message (contract: Result)."""
 
@@ -32,6 +38,7 @@ class TrainerResult(ObservedModel):
     training_run_id: str | None = None
     state_path: str | None = None
     sampler_path: str | None = None
+    checkpoint: ResultCheckpoint = Field(default_factory=ResultCheckpoint)
     metrics: RunMetrics = Field(default_factory=RunMetrics)
     error: ResultError | None = None
 

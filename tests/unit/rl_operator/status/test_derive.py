@@ -8,10 +8,19 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from tests.unit.rl_operator.status.builders import NOW, RUNNING, STARTED, make_pod, make_view, ready
+from tests.unit.rl_operator.status.builders import (
+    NOW,
+    RUNNING,
+    STARTED,
+    failed_result,
+    make_pod,
+    make_view,
+    ready,
+    terminated,
+)
 from tests.unit.rl_operator.status.test_lifecycle import ROWS
 
-from rl_operator.api.run import RunStatus
+from rl_operator.api.run import Checkpoint, RunStatus
 from rl_operator.status.derive import derive, started, worth_writing
 from rl_operator.status.lifecycle import View, find
 from rl_operator.status.observation import TrainerStatus
@@ -136,3 +145,16 @@ def test_a_start_is_announced_as_starting() -> None:
     status = started(make_view(), attempt=1, pod_name="p", config_map_name="c", config_hash="h")
     assert (status.phase, status.attempt, status.pod_name) == ("Starting", 1, "p")
     assert STARTED["phase"] == status.phase
+
+
+def test_when_a_checkpoint_expires_is_in_the_status() -> None:
+    """As the trainer says while it runs, and as its result says at the end."""
+    expires = "2026-06-01T00:00:00Z"
+    checkpoint = {"step": 10, "statePath": "tinker://m/weights/10", "expiresAt": expires}
+    running = replace(WORKING, trainer=TrainerStatus.model_validate({"step": 12, "checkpoint": checkpoint}))
+    assert status_of(running).checkpoint == Checkpoint(step=10, state_path="tinker://m/weights/10", expires_at=expires)
+    failed = failed_result("internal", "bug", checkpoint={"expiresAt": expires})
+    over = make_pod(ready(), terminated(1, failed), terminated(0), phase="Failed")
+    found = status_of(make_view(RUNNING, pod=over)).checkpoint
+    assert found is not None
+    assert found.expires_at == expires

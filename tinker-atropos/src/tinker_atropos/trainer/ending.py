@@ -7,7 +7,7 @@ such a stop the backend's deadline is bound enough.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -43,13 +43,18 @@ class Ending:
     weights: Weights
     _lost_because: str | None = None
 
-    async def final_evaluation(self, totals: Mapping[str, int]) -> None:
-        """Say that training is done, and wait for the environment to evaluate the final weights."""
+    async def final_evaluation(self, totals: Callable[[], Mapping[str, int]]) -> None:
+        """Say that training is done, and wait for the environment to evaluate the final weights.
+
+        The books are told twice: what was in flight is in them only when the environment has ended.
+        """
         self.weights.status.phase = "done"
-        await self.api.report_progress(self.weights.progress.total, done=True, totals=totals)
+        total_steps = self.weights.progress.total
+        await self.api.report_progress(total_steps, done=True, totals=totals())
         logger.info("training is done; the environment evaluates the final weights")
         await unless_stopped(self.lease.environment_finished(EVALUATION_SECONDS, ABSENT_SECONDS), self.stop)
         await self.relay.collect()
+        await self.api.report_progress(total_steps, done=True, totals=totals())
 
     async def succeeded(self) -> None:
         self.weights.results.write(outcome="succeeded", metrics=dict(self.weights.status.metrics))

@@ -1,5 +1,6 @@
 """docs/metrics.md, from the table: `python -m tinker_atropos.trainer.metric_page > docs/metrics.md`."""
 
+import sys
 from collections.abc import Iterator
 
 from tinker_atropos.trainer.metric_table import METRICS, Source
@@ -34,4 +35,4 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    print(metric_page(), end="")
+    sys.stdout.write(metric_page())

@@ -190,7 +190,7 @@ class Run:
 
     async def _evaluated(self, opening: Opening) -> bool:
         """False when the backend was lost meanwhile, and the final weights are there again."""
-        evaluating = asyncio.ensure_future(self.ending.final_evaluation(self._bookkeeping.totals()))
+        evaluating = asyncio.ensure_future(self.ending.final_evaluation(self._bookkeeping.totals))
         ends: tuple[asyncio.Future[Any], ...] = (evaluating, self._weights.lost)
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
