@@ -44,6 +44,7 @@ class RunFigures:
     seconds: float
     points: list[dict[str, float]]
     books: dict[str, Any]
+    filtered_tokens: float
     starts: dict[str, float]
 
 
@@ -68,16 +69,29 @@ async def run(folder: Path, service: TinkerServiceProcess, steps: int) -> RunFig
         starts["trainer"] = time.perf_counter() - began
         began = time.perf_counter()
         environment = await half.start("environment", "sort_digits", "serve", "--config", str(config))
-        await eventually("the environment's ops port answers", lambda: half.client.get(f"{environment.ops_url}/status"))
+        await eventually("the environment samples", lambda: sampling(half, environment))
         starts["environment"] = time.perf_counter() - began
         status = await last_status(half, trainer, steps)
         points = (await half.client.get(f"{trainer.ops_url}/history")).json()["points"]
         assert await trainer.exit_code() == 0, trainer.log
+        filtered = await filtered_tokens(half)
         # The first step waits for the environment to start and to evaluate the baseline.
         steady = points[1:]
-        return RunFigures(sum(point["time/step"] for point in steady), steady, status["books"], starts)
+        return RunFigures(sum(point["time/step"] for point in steady), steady, status["books"], filtered, starts)
     finally:
         await half.end()
+
+
+async def sampling(half: TrainingHalf, environment: Container) -> bool:
+    """The environment has asked for its first sample: the baseline's."""
+    return str((await half.status(environment))["phase"]).startswith(("evaluating", "making"))
+
+
+async def filtered_tokens(half: TrainingHalf) -> float:
+    """Tokens of groups that the environment did not send: all their rewards were equal."""
+    answer = (await half.client.get(f"{half.env_vars['RL_API_URL']}/rl/metrics?after=0")).json()
+    name = "env/tokens_filtered"
+    return max((record["metrics"][name] for record in answer["records"] if name in record["metrics"]), default=0.0)
 
 
 async def last_status(half: TrainingHalf, trainer: Container, steps: int) -> dict[str, Any]:
@@ -96,7 +110,7 @@ async def sampling_alone(sampler: Sampler, tokenizer: Tokenizer, rollouts: int) 
     free = asyncio.Semaphore(AT_ONCE)
 
     async def group() -> None:
-        prompt_ids = tokenizer.render_chat([{"role": "user", "content": prompt(next(items))}], None)
+        prompt_ids = tokenizer.render_chat([{"role": "user", "content": prompt(next(items))}])
         async with free:
             await sampler.sample(prompt_ids, GROUP_SIZE, SamplingSettings(max_tokens=16))
 
@@ -113,7 +127,7 @@ async def alone(rollouts: int, points: list[dict[str, float]]) -> tuple[float, f
     training = await backend.create("bundled", TINKER["lora_rank"], seed=0, metadata={})
     sampler = await training.snapshot()
     sampling = await sampling_alone(sampler, tokenizer, rollouts)
-    prompt_ids = tokenizer.render_chat([{"role": "user", "content": prompt(split().training[0])}], None)
+    prompt_ids = tokenizer.render_chat([{"role": "user", "content": prompt(split().training[0])}])
     (sample,) = await sampler.sample(prompt_ids, 1, SamplingSettings(max_tokens=16))
     datum = datum_of(prompt_ids, sample.tokens_T)
     sizes = [int(point["batch/trained_rollouts"]) for point in points]
@@ -168,7 +182,10 @@ def show(figures: RunFigures, service_start: float, sampling: float, training: f
     print(f"| wall time | {figures.seconds:.2f} s | |")
     print(f"| pure sampling + pure training, alone | {sampling:.2f} + {training:.2f} s | |")
     print(f"| wall / pure | {figures.seconds / (sampling + training):.2f} | <= 1.10 |")
-    print(f"| tokens trained / sampled (all groups) | {trained / sampled:.2f} | |")
+    print(f"| tokens sampled / of these in groups of equal reward | {sampled} / {figures.filtered_tokens:.0f} | |")
+    print(
+        f"| tokens trained / sampled in mixed groups | {trained / (sampled - figures.filtered_tokens):.2f} | >= 0.9 |"
+    )
     for name in sorted({name for point in figures.points for name in point if name.startswith("time/")}):
         print(f"| {name} | {sum(point.get(name, 0.0) for point in figures.points):.2f} s | |")
     for name, goal in (("api", 1), ("trainer", 4), ("environment", 4)):
