@@ -49,7 +49,8 @@ def answer_of(step: int, ledger: Ledger, *, with_logprobs: bool) -> bytes:
             group["scores"].append(float(random.integers(0, 2)))
             group["inference_logprobs"].append([1.0] * PROMPT + logprobs.tolist())
         groups.append(group if with_logprobs else {**group, "inference_logprobs": None})
-    return b"\n".join(map(orjson.dumps, [{"ids": list(range(GROUPS)), "step": step}, *groups]))
+    head = {"ids": list(range(GROUPS)), "received_at": [time.time()] * GROUPS, "step": step}
+    return b"\n".join(map(orjson.dumps, [head, *groups]))
 
 
 class Stages:

@@ -81,7 +81,7 @@ async def test_a_refusal_is_not_repeated(client_of) -> None:
 
 async def test_batches_are_parsed_at_the_border(client_of) -> None:
     group = {"tokens": [[1, 2]], "masks": [[-100, 2]], "scores": [1.0]}
-    head, line = b'{"ids": [7], "step": 3}', orjson.dumps(group)
+    head, line = b'{"ids": [7], "received_at": [1.5], "step": 3}', orjson.dumps(group)
     api = ScriptedApi(Response(head + b"\n" + line))
     async with client_of(api) as client:
         batch = await client.batch(3)

@@ -75,20 +75,21 @@ def test_optional_lists_without_an_entry_count_as_not_given(nothing: list | None
 
 
 def answer(*groups: dict, ids: tuple[int, ...] = (7, 9)) -> bytes:
-    return b"\n".join(map(orjson.dumps, [{"ids": ids, "step": 3}, *groups]))
+    return b"\n".join(map(orjson.dumps, [{"ids": ids, "received_at": (1.5, 2.5), "step": 3}, *groups]))
 
 
 def test_a_delivery_holds_its_groups_in_order_under_their_ids() -> None:
     delivery = read_delivery(answer(PAIR, {**PAIR, "scores": [0.0, 2.0]}), waited=1.5)
     assert (delivery.ids, delivery.waited) == ((7, 9), 1.5)
     assert [one.scores_R.tolist() for one in delivery.groups] == [[1.0, 0.0], [0.0, 2.0]]
+    assert [one.received_at for one in delivery.groups] == [1.5, 2.5]
     assert read_delivery(b'{"batch": null}', waited=1.5) is None
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (answer(PAIR), "ids names 2 groups, there are 1"),
+        (answer(PAIR), "ids names 2 groups, received_at 2, there are 1"),
         (answer(PAIR, {**PAIR, "scores": []}), "scores has 0 entries for 2 sequences"),
         (answer(PAIR, {**PAIR, "masks": [[1, 2], [3]]}), "a row of masks has 2 positions for 4 tokens"),
         (answer(PAIR, {**PAIR, "inference_logprobs": [[0.5], []]}), "a row of inference_logprobs has 1"),

@@ -109,6 +109,32 @@ def test_an_output_sampled_twice_is_told_apart_by_its_logprobs_else_the_newest_c
     assert step_of(None) == 3
 
 
+def test_what_was_sampled_after_the_group_came_is_not_in_it_so_that_a_replay_finds_the_same() -> None:
+    ledger = Ledger()
+    came_at = 100.0
+    for step, sampled_at, output in ((1, 90.0, [3]), (2, 99.0, [3]), (3, 101.0, [3]), (4, 102.0, [3, 4])):
+        sampled = Sampled(np.full(len(output), -float(step)), step, sampled_at=sampled_at)
+        ledger.record(np.array([1]), np.array(output), sampled)
+
+    def steps_of(tokens: list[int], generated: str, received_at: float) -> list[int]:
+        return ledger.attribute(sequence(tokens, generated), received_at).sequence.policy_step_T[1:].tolist()
+
+    assert steps_of([1, 3], "01", came_at) == [2]
+    assert steps_of([1, 3, 4], "011", came_at) == [2, UNKNOWN_STEP], "the longer one had not been sampled then"
+    assert steps_of([1, 3, 4], "011", came_at + 2) == [4, 4]
+    assert steps_of([1, 3], "01", 50.0) == [4], "clocks that disagree cost nothing"
+
+
+def test_a_file_of_an_earlier_form_begins_anew(tmp_path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as connection, connection:
+        connection.execute("CREATE TABLE generations (number INTEGER PRIMARY KEY, output BLOB)")
+    ledger = Ledger(tmp_path)
+    record(ledger, [1], [3], [-0.5])
+    ledger.close()
+    (found,) = attributed(tmp_path, sequence([1, 3], "01"))
+    assert not found.missing
+
+
 def test_the_longest_explanation_wins() -> None:
     ledger = Ledger()
     record(ledger, [1], [3, 4], [-0.5, -0.5], step=1)

@@ -14,7 +14,7 @@ LOGITS = np.array([2.0, 1.0, 0.0, -1.0])
 
 
 def generation(temperature: float = 1.0, top_p: float = 1.0, top_k: int = -1) -> Generation:
-    return Generation(0, 0, b"", b"", 0, temperature, top_p, top_k)
+    return Generation(0, 0, b"", b"", 0, temperature, top_p, top_k, sampled_at=0.0)
 
 
 WAYS = {

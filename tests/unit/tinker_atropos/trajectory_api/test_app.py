@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import time
 from collections.abc import AsyncIterator
 
 import httpx
@@ -459,13 +460,16 @@ async def test_a_client_that_accepts_ndjson_gets_each_group_on_a_line_of_its_own
     await api.begin(batch_size=4)
     assert (await api.http.get("/batch?step=0", headers=ndjson)).json() == {"batch": None}
     groups = [build.group(first_token=1), build.group(first_token=2)]
+    before = time.time()
     await api.post("/scored_data", groups[0])
     spread = json.dumps(groups[1], indent=1)  # with line breaks, as it may be sent
     await api.http.post("/scored_data", content=spread, headers={"content-type": "application/json"})
     answer = await api.http.get("/batch?step=0", headers=ndjson)
     assert answer.headers["content-type"].startswith("application/x-ndjson")
     head, *lines = map(json.loads, answer.text.splitlines())
+    received_at = head.pop("received_at")
     assert head == {"ids": [1, 2], "step": 0}
+    assert before <= received_at[0] <= received_at[1] <= time.time()
     assert lines == (await api.get("/batch?step=0"))["batch"]
 
 

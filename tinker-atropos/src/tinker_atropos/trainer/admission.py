@@ -48,7 +48,7 @@ class Admission:
         policy = self._policy.latest
         assert policy is not None, "there is a policy before there is a batch"
         _check_length(group, self._config.max_token_trainer_length)
-        attributions = [self._ledger.attribute(sequence) for sequence in group.sequences_S]
+        attributions = [self._ledger.attribute(sequence, group.received_at) for sequence in group.sequences_S]
         await self._check_sampling(attributions, policy)
         missing = [attribution for attribution in attributions if attribution.missing]
         if missing and self._config.missing_logprobs == "refuse":

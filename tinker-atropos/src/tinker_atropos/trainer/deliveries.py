@@ -4,6 +4,7 @@ The api checked every group when it came (`wire.Group`). Checking each number on
 a step, so only shapes are looked at here, on the way into arrays.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -35,20 +36,22 @@ def read_delivery(content: bytes, waited: float) -> Delivery | None:
 
     Line by line: a group's numbers become arrays while they are in the processor's cache, which halves the time.
     """
-    head, *lines = content.split(b"\n")
+    first, *lines = content.split(b"\n")
     try:
-        ids = orjson.loads(head).get("ids")
+        head = orjson.loads(first)
+        ids = head.get("ids")
         if ids is None:
             return None
-        groups = tuple(read_group(orjson.loads(line)) for line in lines)
+        received_at = head["received_at"]
+        if not len(ids) == len(received_at) == len(lines):
+            raise ValueError(f"ids names {len(ids)} groups, received_at {len(received_at)}, there are {len(lines)}")
+        groups = tuple(read_group(orjson.loads(line), at) for line, at in zip(lines, received_at, strict=True))
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
-    if len(ids) != len(groups):
-        raise ValueError(f"ids names {len(ids)} groups, there are {len(groups)}")
     return Delivery(tuple(ids), groups, waited)
 
 
-def read_group(group: Mapping[str, Any]) -> Group:
+def read_group(group: Mapping[str, Any], received_at: float = math.inf) -> Group:
     """One group of the wire format (`wire.Group`). Rollouts are numbered in the order of their first sequences."""
     size = len(group["tokens"])
     overrides_S = group.get("overrides") or [{}] * size
@@ -62,6 +65,7 @@ def read_group(group: Mapping[str, Any]) -> Group:
         sequences_S=tuple(_sequence(group, index, overrides) for index, overrides in enumerate(overrides_S)),
         rollout_of_S=np.array([number[rollout] for rollout in rollouts_S], np.int64),
         unknown_overrides=tuple(sorted({name for overrides in overrides_S for name in overrides} - {MUTE})),
+        received_at=received_at,
     )
 
 

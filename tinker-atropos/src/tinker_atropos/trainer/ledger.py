@@ -8,9 +8,11 @@ The memory is bounded in bytes, the oldest generation is forgotten first. A `Led
 queued groups keep their versions over a restart; it is read once at the start and written behind.
 """
 
+import math
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -30,13 +32,14 @@ Shaping = Literal["temperature", "top_p", "top_k"]
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """One generation: its logprobs, under which policy, and how it was sampled."""
+    """One generation: its logprobs, under which policy, how it was sampled, and when (seconds since the epoch)."""
 
     logprobs_T: Floats
     policy_step: int
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = -1
+    sampled_at: float = field(default_factory=time.time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +94,17 @@ class Ledger:
             temperature=sampled.temperature,
             top_p=sampled.top_p,
             top_k=sampled.top_k,
+            sampled_at=sampled.sampled_at,
         )
         self._remember(generation)
         if self._file:
             self._file.append(generation, self._in_order[0].number)
 
-    def attribute(self, sequence: TokenSequence) -> Attribution:
-        """Find the generations within each generated span. Tokens of a span are, in this order of trust:
+    def attribute(self, sequence: TokenSequence, received_at: float = math.inf) -> Attribution:
+        """Find the generations within each generated span of a sequence that the trajectory API got at `received_at`.
+
+        What was sampled later is not in it, also when the output is the same: so a replay finds what was found the
+        first time. Tokens of a span are, in this order of trust:
 
         * sampled, where the ledger says so: they take its logprob and policy step. The rest of such a span was not
           sampled (a template's tokens, a doubled EOS) and is not trained;
@@ -110,7 +117,7 @@ class Ledger:
         generations: list[Generation] = []
         missing: list[tuple[int, int]] = []
         for start, end in generated_spans(sequence.generated_T):
-            parts = list(self._sampled_parts(keys, ids, start, end, sequence.logprobs_T))
+            parts = list(self._sampled_parts(keys, ids, (start, end), sequence.logprobs_T, received_at))
             known_T = ~np.isnan(logprobs_T[start:end])
             if parts or known_T.any():
                 generated_T[start:end] = False if parts else known_T
@@ -125,15 +132,17 @@ class Ledger:
         attributed = replace(sequence, generated_T=generated_T, logprobs_T=logprobs_T, policy_step_T=policy_step_T)
         return Attribution(attributed, tuple(missing), tuple(generations))
 
-    def _sampled_parts(self, keys: Ints, ids: bytes, start: int, end: int, reported_T: Floats) -> Iterator[_Part]:
+    def _sampled_parts(
+        self, keys: Ints, ids: bytes, span: tuple[int, int], reported_T: Floats, received_at: float
+    ) -> Iterator[_Part]:
         """Walk along a span: wherever a recorded prompt ends and its output follows, that part was sampled."""
-        position = start
+        position, end = span
         while position < end:
             part = None
             of_prompt = self._by_prompt.get(int(keys[position]))
             if of_prompt:
                 rest = ids[position * ID.itemsize : end * ID.itemsize]
-                part = _explanation(of_prompt, rest, position, reported_T)
+                part = _explanation(of_prompt, rest, position, reported_T, received_at)
             if part:
                 yield part
             position = part.start + part.length if part else position + 1
@@ -185,15 +194,19 @@ def _positions(length: int) -> npt.NDArray[np.uint64]:
     return np.arange(1, length + 1, dtype=np.uint64) << np.uint64(32)
 
 
-def _explanation(of_prompt: Sequence[Generation], rest: bytes, position: int, reported_T: Floats) -> _Part | None:
+def _explanation(
+    of_prompt: Sequence[Generation], rest: bytes, position: int, reported_T: Floats, received_at: float
+) -> _Part | None:
     """The generation that explains most of `rest`: its output is a beginning of it, or goes on beyond it.
 
+    Those sampled after `received_at` count only where there is no other: the api's clock may be another machine's.
     Outputs repeat, also across policy steps: among equals the one whose logprobs are nearest to the reported ones, else
     the newest.
     """
-    candidates = [one for one in of_prompt if rest.startswith(one.output) or one.output.startswith(rest)]
-    if not candidates:
+    fitting = [one for one in of_prompt if rest.startswith(one.output) or one.output.startswith(rest)]
+    if not fitting:
         return None
+    candidates = [one for one in fitting if one.sampled_at <= received_at] or fitting
     longest = max(min(len(one.output), len(rest)) for one in candidates)
     equals = [one for one in candidates if min(len(one.output), len(rest)) == longest]
     length = longest // ID.itemsize

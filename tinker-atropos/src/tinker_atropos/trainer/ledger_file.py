@@ -25,8 +25,11 @@ OVERHEAD_BYTES = 300
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS generations (
   number INTEGER PRIMARY KEY, prompt_key INTEGER, output BLOB, logprobs BLOB,
-  policy_step INTEGER, temperature REAL, top_p REAL, top_k INTEGER
+  policy_step INTEGER, temperature REAL, top_p REAL, top_k INTEGER, sampled_at REAL
 )"""
+_READ = """
+SELECT number, prompt_key, output, logprobs, policy_step, temperature, top_p, top_k, sampled_at
+FROM generations ORDER BY number"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,6 +44,7 @@ class Generation:
     temperature: float
     top_p: float
     top_k: int
+    sampled_at: float
 
     @property
     def size(self) -> int:
@@ -88,7 +92,7 @@ class LedgerFile:
 
     def _read(self) -> list[Generation]:
         with self._connected() as connection:
-            rows = connection.execute("SELECT * FROM generations ORDER BY number").fetchall()
+            rows = connection.execute(_READ).fetchall()
         return [Generation(*row) for row in rows]
 
     def _write(self) -> None:
@@ -97,7 +101,7 @@ class LedgerFile:
                 while changes := self._next_changes():
                     with connection:
                         rows = [astuple(change.generation) for change in changes]
-                        connection.executemany("INSERT INTO generations VALUES (?,?,?,?,?,?,?,?)", rows)
+                        connection.executemany("INSERT INTO generations VALUES (?,?,?,?,?,?,?,?,?)", rows)
                         connection.execute("DELETE FROM generations WHERE number < ?", (changes[-1].oldest,))
         except sqlite3.Error as error:
             logger.warning("the ledger %s is not written any more (a restart will recompute): %s", self._path, error)

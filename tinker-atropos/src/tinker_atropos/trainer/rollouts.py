@@ -4,6 +4,7 @@ Axes: _R rollouts of one group, _S its sequences (a rollout has several when a p
 _T tokens of one sequence, prompt included.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,11 +38,15 @@ class TokenSequence:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The rollouts of one item, whose scores are compared with each other. `rollout_of_S` counts from 0."""
+    """The rollouts of one item, whose scores are compared with each other. `rollout_of_S` counts from 0.
+
+    `received_at` is when the trajectory API got it (seconds since the epoch): what it holds was sampled before.
+    """
 
     sequences_S: tuple[TokenSequence, ...]
     rollout_of_S: Ints
     unknown_overrides: tuple[str, ...] = ()
+    received_at: float = math.inf
 
     @property
     def rollout_count(self) -> int:

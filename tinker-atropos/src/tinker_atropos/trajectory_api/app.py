@@ -117,8 +117,9 @@ async def take_batch(request: Request) -> Response:
 
 
 def _batch_lines(batch: Batch, step: int | None) -> bytes:
-    """`{"ids": …, "step": …}` and then the groups, each on one line; `{"batch": null}` when there is none."""
-    head = {"batch": None} if batch.missing else {"ids": batch.group_ids, "step": step}
+    """`{"ids": …, "received_at": …, "step": …}` and then the groups, a line each; `{"batch": null}` without a batch."""
+    given = {"ids": batch.group_ids, "received_at": batch.received_at, "step": step}
+    head = {"batch": None} if batch.missing else given
     return b"\n".join([orjson.dumps(head), *(_on_one_line(content) for content in batch.contents)])
 
 

@@ -40,10 +40,13 @@ def take_batch(
         sql.executemany(
             "UPDATE groups SET state = 'queued', step = NULL WHERE id = ?", [(group.group_id,) for group in returned]
         )
-    groups = sql.execute("SELECT id, gzipped, content FROM groups WHERE step = ? ORDER BY id", (step,)).fetchall()
+    groups = sql.execute(
+        "SELECT id, received_at, gzipped, content FROM groups WHERE step = ? ORDER BY id", (step,)
+    ).fetchall()
     return Batch(
-        group_ids=tuple(group_id for group_id, _, _ in groups),
-        contents=tuple(group_json(content, gzipped) for _, gzipped, content in groups),
+        group_ids=tuple(group_id for group_id, *_ in groups),
+        received_at=tuple(received_at for _, received_at, *_ in groups),
+        contents=tuple(group_json(content, gzipped) for *_, gzipped, content in groups),
     )
 
 

@@ -49,9 +49,13 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Groups of one step, oldest first. While `missing` rollouts are not there, it is not handed out."""
+    """Groups of one step, oldest first. While `missing` rollouts are not there, it is not handed out.
+
+    `received_at` is when each group came, in seconds since the epoch.
+    """
 
     group_ids: tuple[int, ...] = ()
+    received_at: tuple[float, ...] = ()
     contents: tuple[bytes, ...] = ()
     missing: int = 0
 
