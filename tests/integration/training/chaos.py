@@ -20,6 +20,7 @@ from tests.integration.training.faults import Fault, FaultProxy
 STEPS = 5
 MAX_ATTEMPTS = 8
 ATTEMPT_SECONDS = 120.0
+LINGER_SECONDS = 30.0
 
 ENV = {
     "total_steps": STEPS,
@@ -169,7 +170,7 @@ class Chaos:
             killing = asyncio.create_task(self._kill(trainer, environment, ops_of_api))
             try:
                 await trainer.exit_code(ATTEMPT_SECONDS)
-                await environment.exit_code(ATTEMPT_SECONDS)
+                await self._end(environment)
             finally:
                 killing.cancel()
                 await asyncio.gather(killing, return_exceptions=True)
@@ -188,6 +189,15 @@ class Chaos:
             attempts=attempt,
             logs=logs,
         )
+
+    async def _end(self, environment: Container) -> None:
+        """It sees by itself that the trainer is gone, unless that died before its first heartbeat: the operator then
+        deletes the pod.
+        """
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(environment.process.wait(), LINGER_SECONDS)
+        _stop(environment, signal.SIGTERM)
+        await environment.exit_code(ATTEMPT_SECONDS)
 
     @contextlib.asynccontextmanager
     async def _api(self, folder: Path) -> AsyncIterator[list[Container]]:

@@ -31,6 +31,9 @@ TTL_SECONDS = 15
 SILENCE_SECONDS = 60.0
 """How long the trajectory API may be unreachable before the environment gives up."""
 
+END_SECONDS = 10.0
+END_RETRY_SECONDS = 0.3
+
 PROMETHEUS_COUNTS = ("made", "kept", "filtered", "failed", "accepted", "refused")
 
 
@@ -72,11 +75,11 @@ class Attendant:
         self._thread.start()
 
     async def conclude(self, state: LeaseState, reason: str | None = None) -> None:
-        """Deliver what is left of the metrics, then say how it ended. Waits at most 10 s; never raises."""
+        """Deliver what is left of the metrics, then say how it ended. Tries for at most 10 s; never raises."""
         self._board.lease_state, self._board.reason = state, reason
         sent = asyncio.run_coroutine_threadsafe(self._report_the_end(), self._loop)
         try:
-            await asyncio.wait_for(asyncio.wrap_future(sent), 10)
+            await asyncio.wrap_future(sent)
         except (TimeoutError, httpx.HTTPError) as error:
             logger.warning("the trajectory API was not told that the environment is %s: %r", state, error)
 
@@ -89,7 +92,8 @@ class Attendant:
         self._loop.run_until_complete(self._attend(listener))
 
     async def _attend(self, listener: socket.socket) -> None:
-        async with serve(self._ops_app(), listener), self._client:
+        # `aclosing`, not the client's own block: an end told at once may already have opened it.
+        async with serve(self._ops_app(), listener), contextlib.aclosing(self._client):
             while not self._closing.is_set():
                 try:
                     await self._report()
@@ -106,9 +110,14 @@ class Attendant:
             await self._pass_metrics_on()
 
     async def _report_the_end(self) -> None:
-        async with self._sending:
-            await self._pass_metrics_on()  # first: who sees the last state looks for metrics no more
-            await self._beat()
+        async with asyncio.timeout(END_SECONDS), self._sending:
+            while True:
+                try:
+                    await self._pass_metrics_on()  # first: who sees the last state looks for metrics no more
+                    return await self._beat()
+                except httpx.HTTPError as error:  # the last word has no next heartbeat to repeat it
+                    logger.info("telling the trajectory API how the environment ended is tried again: %r", error)
+                    await asyncio.sleep(END_RETRY_SECONDS)
 
     async def _beat(self) -> None:
         board = self._board
