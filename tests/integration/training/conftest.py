@@ -138,6 +138,13 @@ class TrainingHalf:
 
         await eventually(f"step {step}", far_enough)
 
+    async def says(self, container: Container, sentence: str) -> None:
+        async def said() -> bool:
+            assert container.process.returncode is None, container.log
+            return sentence in container.log
+
+        await eventually(f"the log says {sentence!r}", said)
+
     async def end(self) -> None:
         for container in reversed(self.started):
             if container.process.returncode is None:
@@ -175,11 +182,15 @@ async def half(tmp_path: Path, tinker_service) -> AsyncIterator[TrainingHalf]:
 class ScriptedEnvironment:
     """Speaks for an environment: samples groups, scores them by their first token, and renews its lease.
 
-    Scores within a group differ: the first rollout gets 1, the others 0, so that every batch has a gradient.
+    Scores within a group differ: the first rollout gets 1, the others 0, so that every batch has a gradient. One that
+    `lingers` does not end with the run, as if it evaluated: its lease is the test's to end.
     """
 
-    def __init__(self, half: TrainingHalf, *, equal_scores: bool = False, with_logprobs: bool = True) -> None:
+    def __init__(
+        self, half: TrainingHalf, *, equal_scores: bool = False, with_logprobs: bool = True, lingers: bool = False
+    ) -> None:
         self._half = half
+        self._lingers = lingers
         self._equal_scores = equal_scores
         self._with_logprobs = with_logprobs
         self._tasks: list[asyncio.Task[None]] = []
@@ -201,7 +212,7 @@ class ScriptedEnvironment:
         while True:
             answer = await self._api("PUT", "/rl/lease/environment", self.lease)
             self.peer, self.run_over = answer["peer"], answer["run_over"]
-            if self.run_over and self.lease["state"] == "working":
+            if self.run_over and self.lease["state"] == "working" and not self._lingers:
                 self.lease = {**self.lease, "state": "done"}
             await asyncio.sleep(0.1)
 

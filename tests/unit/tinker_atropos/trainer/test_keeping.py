@@ -62,11 +62,3 @@ async def test_a_backend_that_deletes_nothing_is_a_warning(training, caplog) -> 
     await keep_one.save_state(training, 10, for_ever=True)
     await keep_one.tidy(StoredCheckpoints(deadline_seconds=0))
     assert "old checkpoints could not be deleted" in caplog.text
-
-
-async def test_a_run_without_a_uid_touches_nothing(backend, training) -> None:
-    nobody = keeper("", 1, keep_checkpoints=1)
-    for step in (1, 2):
-        await nobody.save_state(training, step, for_ever=True)
-    await nobody.tidy(backend.stored)
-    assert await steps(backend, "") == [(1, 1, "state"), (1, 2, "state")]

@@ -65,7 +65,7 @@ class Ending:
         self.weights.status.phase = "saving"
         if trouble is None and self.weights.progress.weights > self.weights.progress.saved:
             trouble = await self._in_time(self.weights.save(for_ever=True), SAVED_BY_SECONDS)
-        elif trouble is None and self.weights.status.checkpoint and self.weights.status.checkpoint["expiresAt"]:
+        if self.weights.status.checkpoint and self.weights.status.checkpoint["expiresAt"]:
             await self._keep_last_checkpoint()
         if trouble is not None and self.weights.progress.counted > self.weights.progress.saved:
             self._lost_because = trouble

@@ -51,8 +51,6 @@ class Keeper:
 
         Anything else that goes wrong is a warning: the next save comes by here again.
         """
-        if not self._run_uid:
-            return
         try:
             listed = await stored.list()
             states_to_resume(listed, self._run_uid, self._attempt)

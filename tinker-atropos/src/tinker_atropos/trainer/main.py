@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import tempfile
+import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +37,8 @@ async def run_trainer(settings: Settings, config_path: Path, data: Path | None) 
     Raises the RunError that ended it; returns when done or stopped in order.
     """
     _prepare_process()
+    if not settings.run_uid:  # nobody will go on with it, but it may have to go back to a checkpoint of its own
+        settings = replace(settings, run_uid=uuid.uuid4().hex)
     results = ResultFile(settings.result_file, Result(attempt=settings.attempt, total_steps=0))
     try:
         config = load_config(config_path)

@@ -117,9 +117,7 @@ class Opening:
             raise ConfigError(f"startFrom names weights that the backend does not have: {error}") from error
 
     async def _states(self, backend: Backend) -> list[Checkpoint]:
-        """The run's states, the best first. A run without a uid cannot be told from others: it never goes on."""
-        if not self.settings.run_uid:
-            return []
+        """The run's states, the best first."""
         return states_to_resume(await backend.stored.list(), self.settings.run_uid, self.settings.attempt)
 
     @property

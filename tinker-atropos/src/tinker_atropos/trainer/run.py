@@ -247,8 +247,11 @@ class Run:
         self.status.warn(topic, sentence)
 
     async def step_trained(self, step: int, seconds: float, metrics: Mapping[str, float], batch: Batch) -> None:
-        if not self._progress.trained(step):
-            return  # a replay: it was counted and logged the first time
+        if self._progress.trained(step):  # a replayed step was counted and logged the first time
+            self._log_step(step, seconds, metrics, batch)
+        await self.api.report_progress(step, done=False, totals=self._bookkeeping.totals())
+
+    def _log_step(self, step: int, seconds: float, metrics: Mapping[str, float], batch: Batch) -> None:
         self._bookkeeping.trained(step, batch)
         counts = self.generator.metrics() | self._bookkeeping.metrics() | self._progress.metrics()
         metrics = {**metrics, **counts}
@@ -256,7 +259,6 @@ class Run:
         self._sink.log_step(step, metrics, self._sample_rows(step, batch))
         line = console_line(step, self.status.total_steps, metrics, self.status.warnings)
         logger.info("%s", line, extra={"figures": {"step": step, **metrics}})
-        await self.api.report_progress(step, done=False, totals=self._bookkeeping.totals())
 
     def _sample_rows(self, step: int, batch: Batch) -> list[Row]:
         interval = self._config.tinker.wandb_samples_interval
@@ -266,7 +268,7 @@ class Run:
         """Save a state checkpoint, let the api forget what it covers, and delete what it replaces."""
         await self._weights.save(for_ever=step == self._progress.total)
         totals = self._bookkeeping.totals()
-        await self.api.report_progress(self._progress.counted, done=False, checkpoint_step=step, totals=totals)
+        await self.api.report_progress(step, done=False, checkpoint_step=step, totals=totals)
         await self._weights.keeper.tidy(self._session.backend.stored)
 
     # How it fails.

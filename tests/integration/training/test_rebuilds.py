@@ -1,0 +1,158 @@
+"""What happens while training is opened again, and what the trajectory API knows of it: real processes, as ever."""
+
+from typing import Any
+
+import pytest
+from tests.integration.training.faults import Fault, FaultProxy
+
+pytestmark = pytest.mark.timeout(300)  # several processes, each with a start of seconds on a busy machine
+
+SERVICE = "/api/v1"
+STEPS = 5
+BATCH = 8
+
+
+def on(path: str, kind: Any, **options: Any) -> Fault:
+    return Fault(kind, f"POST {SERVICE}/{path}$", **options)
+
+
+async def books_of(half) -> dict[str, Any]:
+    books = (await half.client.get(f"{half.env_vars['RL_API_URL']}/rl/books")).json()["rollouts"]
+    held = sum(books[state] for state in ("buffered", "queued", "delivered", "trained"))
+    assert books["received"] == held + sum(books["dropped"].values())
+    return books
+
+
+async def test_a_backend_that_is_lost_during_the_final_evaluation(half, scripted_environment, tinker_service) -> None:
+    """The final weights are opened again, the waiting sample is answered from them, and the run succeeds."""
+    config = half.write_config(env={"total_steps": 2})
+    await half.start_api()
+    async with FaultProxy(tinker_service.url).running() as proxy:
+        trainer = await half.start_trainer(config, TINKER_BASE_URL=proxy.url)
+        await half.ready(trainer)
+        async with scripted_environment(lingers=True) as environment:
+            await half.says(trainer, "the environment evaluates the final weights")
+            proxy.faults = [on("asample", "answer", status=404)]
+            body = {"text": "sort", "sampling_params": {"max_new_tokens": 2}}
+            answer = await half.client.post(f"{half.env_vars['RL_INFERENCE_URL']}/generate", json=body)
+            assert answer.status_code == 200, answer.text
+            assert "going on after step 2" in trainer.log
+            environment.lease = {**environment.lease, "state": "done"}
+            assert await trainer.exit_code() == 0, trainer.log
+    assert half.result["outcome"] == "succeeded"
+    assert half.result["stepsTrained"] == 2
+    assert half.result["samplerPath"]
+    assert (await books_of(half))["trained"] == 2 * BATCH
+
+
+async def test_final_weights_that_cannot_be_opened_again_are_still_a_success(
+    half, scripted_environment, tinker_service
+) -> None:
+    config = half.write_config(env={"total_steps": 2}, tinker={"backend_deadline_seconds": 5})
+    await half.start_api()
+    async with FaultProxy(tinker_service.url).running() as proxy:
+        trainer = await half.start_trainer(config, TINKER_BASE_URL=proxy.url)
+        await half.ready(trainer)
+        async with scripted_environment(lingers=True):
+            await half.says(trainer, "the environment evaluates the final weights")
+            proxy.faults = [
+                on("asample", "answer", status=404, times=None),
+                on("load_weights", "answer", status=404, times=None),
+            ]
+            await half.client.post(f"{half.env_vars['RL_INFERENCE_URL']}/generate", json={"text": "sort"})
+            assert await trainer.exit_code() == 0, trainer.log
+    assert "the final evaluation is lost" in trainer.log
+    assert half.result["outcome"] == "succeeded"
+    assert half.result["samplerPath"]
+
+
+@pytest.mark.parametrize(("interval", "code", "outcome"), [(1, 0, "stopped"), (2, 4, "failed")])
+async def test_sigterm_while_training_is_opened_again(
+    half, scripted_environment, tinker_service, interval, code, outcome
+) -> None:
+    """What is saved is kept for ever, whether or not a step behind it is lost."""
+    config = half.write_config(env={"total_steps": 50}, tinker={"save_checkpoint_interval": interval})
+    await half.start_api()
+    async with FaultProxy(tinker_service.url).running() as proxy:
+        trainer = await half.start_trainer(config, TINKER_BASE_URL=proxy.url)
+        await half.ready(trainer)
+        proxy.faults = [
+            on("forward_backward", "answer", status=422, skip=3),
+            on("load_weights", "answer", status=500, times=None),
+        ]
+        async with scripted_environment():
+            await half.says(trainer, "the backend was lost after step 3")
+            assert half.result["checkpoint"]["expiresAt"]
+            trainer.stop()
+            assert await trainer.exit_code(25) == code, trainer.log
+    result = half.result
+    assert result["outcome"] == outcome
+    assert result["stepsTrained"] == 3 - 3 % interval
+    assert result["statePath"].endswith(f"step-{result['stepsTrained']:06d}")
+    assert result["checkpoint"]["expiresAt"] is None
+
+
+async def test_going_back_behind_what_the_api_has_covered(
+    half, scripted_environment, tinker_service, eventually
+) -> None:
+    """The newest two checkpoints are gone: their steps are trained again on new groups, and the api knows how far."""
+    config = half.write_config(env={"total_steps": STEPS}, tinker={"save_checkpoint_interval": 1})
+    api = await half.start_api()
+    async with FaultProxy(tinker_service.url).running() as proxy:
+        trainer = await half.start_trainer(config, TINKER_BASE_URL=proxy.url)
+        await half.ready(trainer)
+        proxy.faults = [
+            on("forward_backward", "answer", status=422, skip=4),
+            on("load_weights", "answer", status=404, times=2),
+            on("forward_backward", "delay", seconds=5, skip=5),  # the replay of step 4
+        ]
+        async with scripted_environment():
+            await half.says(trainer, "going on after step 2")
+
+            async def trained_again() -> bool:
+                return proxy.faults[2].hits == 1 and (await half.status(api))["step"] == 3
+
+            await eventually("the api is told of the replayed step 3", trained_again)
+            assert (await books_of(half))["dropped"] == {"checkpoint_lost": 2 * BATCH}
+            assert await trainer.exit_code() == 0, trainer.log
+    assert half.result["stepsTrained"] == STEPS
+    books = await books_of(half)
+    assert books["trained"] == STEPS * BATCH
+    assert books["dropped"] == {"checkpoint_lost": 2 * BATCH}
+    logged = [line.split(" step ")[1].split("/")[0] for line in trainer.log.splitlines() if f"/{STEPS}  " in line]
+    assert logged == [str(step) for step in range(1, STEPS + 1)], "each step is logged once, in order"
+
+
+async def test_a_run_that_nobody_named_goes_on_from_its_own_checkpoint(
+    half, scripted_environment, tinker_service
+) -> None:
+    config = half.write_config(env={"total_steps": STEPS}, tinker={"save_checkpoint_interval": 2})
+    await half.start_api()
+    async with FaultProxy(tinker_service.url).running() as proxy:
+        trainer = await half.start_trainer(config, TINKER_BASE_URL=proxy.url, RL_RUN_UID="")
+        await half.ready(trainer)
+        proxy.faults = [on("forward_backward", "answer", status=422, skip=3)]
+        async with scripted_environment():
+            assert await trainer.exit_code() == 0, trainer.log
+    assert "going on after step 2" in trainer.log
+    assert (await books_of(half))["dropped"] == {}
+
+
+async def test_an_api_that_comes_back_with_an_empty_journal(half, scripted_environment) -> None:
+    """Nothing that it holds can be trusted any more: the trainer saves, and says so."""
+    config = half.write_config(env={"total_steps": 50})
+    api = await half.start_api()
+    trainer = await half.start_trainer(config)
+    await half.ready(trainer)
+    async with scripted_environment():
+        await half.reached(trainer, 2)
+        api.stop()
+        await api.exit_code(10)
+        await half.start_api()
+        assert await trainer.exit_code() == 1, trainer.log
+    result = half.result
+    assert result["error"]["class"] == "internal"
+    assert "came back with an empty journal" in result["error"]["message"]
+    assert result["stepsTrained"] >= 2
+    assert result["statePath"].endswith(f"step-{result['stepsTrained']:06d}")
+    assert result["checkpoint"]["expiresAt"] is None
