@@ -86,3 +86,10 @@ def test_a_batch_fits_the_cache_and_a_single_request_always_runs() -> None:
     assert fitting_batch(waiting[0], waiting) == waiting[:2]
     head = SampleJob("a", None, huge)
     assert fitting_batch(head, [head, *waiting]) == [head]
+
+
+def test_a_long_prompt_pads_the_short_ones_beside_it() -> None:
+    long = SamplingRequest(prompt=(1,) * (MAX_BATCH_TOKENS // 4 - 8), num_samples=1, max_tokens=8)
+    waiting = [SampleJob("a", None, request) for request in (long, *[REQUEST] * 9)]
+    assert fitting_batch(waiting[0], waiting) == waiting[:4]
+    assert fitting_batch(waiting[1], waiting[1:]) == waiting[1:]

@@ -42,11 +42,6 @@ class SamplingRequest:
     stop_strings: tuple[str, ...] = ()
     top_logprobs: int = 0
 
-    @property
-    def token_slots(self) -> int:
-        """Its room in the KV cache, in tokens, when nothing stops early."""
-        return self.num_samples * (len(self.prompt) + self.max_tokens)
-
 
 @dataclass(frozen=True, slots=True)
 class TopLogprobs:

@@ -254,7 +254,7 @@ class Service:
         if not self.engine.is_named(base_model):
             raise NotFoundError(
                 f"base model {base_model!r} is not served here; this service has {self.engine.base.name!r} "
-                f"(set openai[0].model_name, or start the service with --model)"
+                f"(name that one, in a run by openai[0].model_name; or start the service with another --model)"
             )
 
     def _check_checkpoint(self, path: str, kind: Kind | None = None) -> None:

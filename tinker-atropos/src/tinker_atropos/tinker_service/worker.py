@@ -19,7 +19,7 @@ from tinker_atropos.tinker_service.scoring import PromptScoring
 
 log = logging.getLogger(__name__)
 
-MAX_BATCH_TOKENS = 65_536  # room of one sampling batch in the KV cache
+MAX_BATCH_TOKENS = 65_536  # room of one sampling batch in the KV cache, when nothing stops early
 GATHER_SECONDS = 0.004  # how long a sample request waits for the next of its burst ...
 MAX_GATHER_SECONDS = 0.03  # ... and at most altogether
 
@@ -134,14 +134,18 @@ class Worker:
 
 
 def fitting_batch(head: SampleJob, waiting: Sequence[Job | SampleJob]) -> list[SampleJob]:
-    """The waiting jobs of the head's sampler, in order, as far as they fit; the head always does."""
+    """The waiting jobs of the head's sampler, in order, as far as they fit; the head always does.
+
+    Every row takes the room of the longest prompt and the longest answer: prompts are padded to one length.
+    """
     batch = [head]
-    slots = head.request.token_slots
+    rows, prompt, answer = head.request.num_samples, len(head.request.prompt), head.request.max_tokens
     for job in waiting:
         if not isinstance(job, SampleJob) or job is head or job.sampler_id != head.sampler_id:
             continue
-        slots += job.request.token_slots
-        if slots > MAX_BATCH_TOKENS:
+        rows += job.request.num_samples
+        prompt, answer = max(prompt, len(job.request.prompt)), max(answer, job.request.max_tokens)
+        if rows * (prompt + answer) > MAX_BATCH_TOKENS:
             break
         batch.append(job)
     return batch
