@@ -191,15 +191,11 @@ def export(
     to: Annotated[Path, typer.Option(help="Folder to make.")],
 ) -> None:
     """Write trained weights as a PEFT folder, from the backend of TINKER_BASE_URL and TINKER_API_KEY."""
-    from tinker_atropos.weights.exporting import base_model_of
     from tinker_atropos.weights.exporting import export as export_to
+    from tinker_atropos.weights.exporting import how_to_use
 
-    size, base = asyncio.run(export_to(model_path, to)), base_model_of(to)
-    typer.echo(
-        f"{to}: {size / 1e6:.1f} MB, a PEFT adapter of {base}. To use it:\n"
-        f"  peft   PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained({base!r}), {str(to)!r})\n"
-        f"  vllm   vllm serve {base} --enable-lora --lora-modules {to.name}={to}"
-    )
+    size = asyncio.run(export_to(model_path, to))
+    typer.echo(f"{to}: {size / 1e6:.1f} MB, {how_to_use(to)}")
 
 
 def _run(main: Coroutine[Any, Any, None], log_format: LogFormat) -> None:

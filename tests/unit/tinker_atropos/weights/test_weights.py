@@ -14,6 +14,8 @@ import tinker
 from safetensors.numpy import load_file
 from tests.conftest import TinkerServiceProcess
 
+from tinker_atropos.weights.exporting import how_to_use
+
 PROGRAM = Path(sys.executable).with_name("tinker-atropos")
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -87,11 +89,35 @@ def test_an_export_is_a_peft_folder(program: Run, trained: Trained, tmp_path: Pa
     assert ended.returncode == 0, ended.stderr
     assert " MB, a PEFT adapter of " in ended.stdout
     assert "--enable-lora --lora-modules adapter=adapter" in ended.stdout
+    assert "it changes lm_head" in ended.stdout
     config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
     assert (config["peft_type"], config["r"]) == ("LORA", 4)
     tensors = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
     assert any(abs(tensor).max() > 0 for name, tensor in tensors.items() if "lora_B" in name)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["adapter"]
+
+
+@pytest.mark.parametrize(
+    ("rank", "modules", "said", "unsaid"),
+    [
+        (16, ["q_proj"], "serve M --enable-lora --lora-modules", "merge"),
+        (17, ["q_proj"], "--enable-lora --max-lora-rank 32 --lora-modules", "merge"),
+        (300, ["lm_head"], "--max-lora-rank 320", "--max-lora-rank 512"),
+    ],
+)
+def test_how_to_use_it_fits_the_adapter(tmp_path: Path, rank: int, modules: list[str], said: str, unsaid: str) -> None:
+    config = {"base_model_name_or_path": "M", "r": rank, "target_modules": modules}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(config))
+    told = how_to_use(tmp_path)
+    assert said in told
+    assert unsaid not in told
+    assert ("untie them" in told) == ("lm_head" in modules)
+
+
+def test_what_the_backend_refuses_is_said_once(program: Run, trained: Trained) -> None:
+    ended = program("sample", "1 " * 600, "--model-path", trained.sampler_path)
+    assert (ended.returncode, len(ended.stderr.splitlines())) == (2, 1), ended.stderr
+    assert "fit into the model's context: shorten it" in ended.stderr
 
 
 def test_an_export_overwrites_nothing(program: Run, trained: Trained, tmp_path: Path) -> None:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 EXPORT_TTL_SECONDS = 3_600
 """The backend forgets the copy that it makes for us after this time, if we cannot tell it to."""
 
+VLLM_RANKS = (16, 32, 64, 128, 256, 320, 512)
+"""Values of vLLM's --max-lora-rank from its default up; an adapter of a higher rank is refused."""
+
 DOWNLOAD_SECONDS = 60.0
 """Longest silence while a file is fetched."""
 
@@ -43,10 +46,22 @@ async def export(model_path: str, to: Path) -> int:
                 await ask(f"deleting {copy}", lambda: _rest_client().delete_checkpoint_from_tinker_path(copy))
 
 
-def base_model_of(adapter: Path) -> str:
-    """The model that an adapter belongs to, as its own config names it."""
+def how_to_use(adapter: Path) -> str:
+    """What peft and vLLM want to be told of an exported folder, from its own config: a line each."""
     config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
-    return str(config.get("base_model_name_or_path") or "BASE_MODEL")
+    base, rank = str(config.get("base_model_name_or_path") or "BASE_MODEL"), int(config.get("r", 0))
+    larger = f" --max-lora-rank {_vllm_rank(rank)}" if rank > VLLM_RANKS[0] else ""
+    lines = [
+        f"  peft   PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained({base!r}), {str(adapter)!r})",
+        f"  vllm   vllm serve {base} --enable-lora{larger} --lora-modules {adapter.name}={adapter}",
+    ]
+    if "lm_head" in config.get("target_modules", ()):
+        lines.append("  merge  it changes lm_head: where the base ties that to its embedding, untie them first")
+    return "\n".join([f"a PEFT adapter of {base}, rank {rank}. To use it:", *lines])
+
+
+def _vllm_rank(rank: int) -> int:
+    return next((allowed for allowed in VLLM_RANKS if rank <= allowed), rank)
 
 
 def _check_free(to: Path) -> None:

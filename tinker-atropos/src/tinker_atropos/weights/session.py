@@ -44,8 +44,12 @@ async def session(purpose: str) -> "AsyncIterator[tinker.ServiceClient]":
     if not os.environ.get("TINKER_API_KEY"):
         raise CredentialsError("TINKER_API_KEY is not set: export the key of the backend that has the weights")
     sys.modules.setdefault("torch", None)  # type: ignore[arg-type]  # the SDK would import it, for seconds
-    os.environ |= {"TINKER_TELEMETRY": "0", "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1"}
-    logging.getLogger("tinker").setLevel(logging.ERROR)
+    os.environ |= {
+        "TINKER_TELEMETRY": "0",
+        "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
+        "TRANSFORMERS_VERBOSITY": "error",
+    }
+    logging.getLogger("tinker").setLevel(logging.CRITICAL)  # what fails is said once, by the error that is raised
     from tinker_atropos.trainer.backend import wait_for_backend
 
     if base_url := os.environ.get("TINKER_BASE_URL"):
