@@ -45,7 +45,7 @@ def _local_checks(state_dir: Path | None) -> Iterator[Check]:
     yield Check("tinker-atropos", program is not None, program or "not beside this Python, not on PATH", hint)
     torch = find_spec("torch") is not None
     yield Check("torch", torch, "for the runtime tiny", "pip install 'tinker-atropos[tinker-service]'", needed=False)
-    for key, what in (("TINKER_API_KEY", "for the runtime default"), ("WANDB_API_KEY", "for curves on W&B")):
+    for key, what in (("TINKER_API_KEY", "for the runtime default"), ("WANDB_API_KEY", "for its curves on W&B")):
         yield Check(key, key in os.environ, what, f"export {key}=…", needed=False)
     backend = choose_backend(local=True, context="", state_dir=state_dir)
     try:

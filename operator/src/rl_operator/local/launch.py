@@ -19,6 +19,11 @@ PASSED_ON = re.compile(
 )
 """What a process needs of its machine. Everything else stays behind: keys reach only the container that names them."""
 
+WANDB_WISHES = ("WANDB_MODE", "WANDB_BASE_URL")
+"""Whether the caller's W&B may be reached, and which one: the caller's key must not go elsewhere. For the trainer;
+what the run or its runtime says about the server comes first.
+"""
+
 INSTALL_HINT = "install it beside rlctl: pip install 'tinker-atropos[tinker-service]'"
 
 
@@ -63,6 +68,7 @@ def plan_launch(container: Mapping[str, Any], surroundings: Surroundings, backen
     own = {each["name"]: backend.get(each["name"]) or _value(each, caller) for each in container.get("env", [])}
     mapped = {key: map_paths(value, mounts) for key, value in own.items() if value is not None}
     folders = {"WANDB_DIR": str(folder.wandb)} if name == TRAINER_CONTAINER else {}
+    wishes = {key: caller[key] for key in WANDB_WISHES if key in caller} if name == TRAINER_CONTAINER else {}
     if "/tmp" in mounts:  # noqa: S108 -- a path inside the pod
         folders["TMPDIR"] = mounts["/tmp"]  # noqa: S108 -- the same
     command: list[str] = [*container.get("command", ()), *container.get("args", ())]
@@ -70,7 +76,14 @@ def plan_launch(container: Mapping[str, Any], surroundings: Surroundings, backen
     return Launch(
         name=name,
         argv=(find_program(program, caller), *(map_paths(argument, mounts) for argument in arguments)),
-        env_vars=passed_on(caller) | {"PYTHONUNBUFFERED": "1"} | folders | mapped | surroundings.ports.env_vars(name),
+        env_vars={
+            **passed_on(caller),
+            "PYTHONUNBUFFERED": "1",
+            **wishes,
+            **folders,
+            **mapped,
+            **surroundings.ports.env_vars(name),
+        },
         folder=folder.working_folder(name),
         log=folder.log(name),
         termination_message=folder.termination_message(name),

@@ -108,5 +108,18 @@ def test_all_attempts_keep_what_wandb_did_not_take_in_one_folder() -> None:
     assert folders == {"/state/run-0a1b2-wandb"}
 
 
+def test_wandb_is_reached_as_the_caller_wishes() -> None:
+    caller = {"WANDB_MODE": "offline", "WANDB_BASE_URL": "http://w", "WANDB_API_KEY": "k"}
+    variables = plan(caller).env_vars
+    assert (variables["WANDB_MODE"], variables["WANDB_BASE_URL"]) == ("offline", "http://w")
+    assert "WANDB_API_KEY" not in variables
+    own = plan(caller, env=[{"name": "WANDB_BASE_URL", "value": "http://runtime"}]).env_vars
+    assert own["WANDB_BASE_URL"] == "http://runtime"
+    environment = plan_launch(
+        {"name": "environment", "command": [sys.executable]}, Surroundings(FOLDER, PORTS, caller), {}
+    )
+    assert not [name for name in environment.env_vars if name.startswith("WANDB")]
+
+
 def test_the_form_of_logs_is_the_callers() -> None:
     assert plan({"RL_LOG_FORMAT": "json"}).env_vars["RL_LOG_FORMAT"] == "json"
