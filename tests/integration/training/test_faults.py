@@ -13,6 +13,7 @@ pytestmark = pytest.mark.timeout(300)  # several processes, each with a start of
 
 SERVICE = "/api/v1"
 STEPS = 5
+RESTART_SECONDS = 150
 
 
 @dataclass(frozen=True)
@@ -157,27 +158,30 @@ async def test_a_backend_that_is_away_for_a_while(half, scripted_environment, ti
 async def test_a_service_that_is_started_again(
     half, scripted_environment, start_tinker_service, tmp_path_factory
 ) -> None:
-    """What it held in memory is gone; its checkpoints are not."""
+    """What it held in memory is gone; its checkpoints are not.
+
+    A service starts slowly on a busy machine: neither the backend's deadline nor the environment's lease, which nobody
+    renews meanwhile, may end before.
+    """
     folder = tmp_path_factory.mktemp("restarted")
-    patient = {
-        "save_checkpoint_interval": 2,
-        "backend_deadline_seconds": 120,
-    }  # a service starts slowly on a busy machine
-    config = half.write_config(env={"total_steps": STEPS}, tinker=patient)
+    config = half.write_config(
+        env={"total_steps": STEPS}, tinker={"save_checkpoint_interval": 2, "backend_deadline_seconds": RESTART_SECONDS}
+    )
     await half.start_api()
     async with FaultProxy("").running() as proxy:
         with start_tinker_service(folder) as service:
             proxy.upstream = service.url
             trainer = await half.start_trainer(config, **{**service.env_vars, "TINKER_BASE_URL": proxy.url})
             await half.ready(trainer)
-            async with scripted_environment():
+            async with scripted_environment() as environment:
+                environment.lease = {**environment.lease, "ttl_seconds": RESTART_SECONDS}
                 await half.reached(trainer, 2, saved=True)
                 service.process.kill()
                 service.process.wait()
         with start_tinker_service(folder) as service:
             proxy.upstream = service.url
             async with scripted_environment():
-                assert await trainer.exit_code() == 0, trainer.log
+                assert await trainer.exit_code(RESTART_SECONDS) == 0, trainer.log
     assert half.result["outcome"] == "succeeded"
     assert half.result["stepsTrained"] == STEPS
 

@@ -66,9 +66,9 @@ async def test_final_weights_that_cannot_be_opened_again_are_still_a_success(
     assert half.result["samplerPath"]
 
 
-@pytest.mark.parametrize(("interval", "code", "outcome"), [(1, 0, "stopped"), (2, 4, "failed")])
+@pytest.mark.parametrize(("interval", "end"), [(1, (0, "stopped")), (2, (4, "failed"))])
 async def test_sigterm_while_training_is_opened_again(
-    half, scripted_environment, tinker_service, interval, code, outcome
+    half, scripted_environment, tinker_service, interval, end
 ) -> None:
     """What is saved is kept for ever, whether or not a step behind it is lost."""
     config = half.write_config(env={"total_steps": 50}, tinker={"save_checkpoint_interval": interval})
@@ -84,9 +84,9 @@ async def test_sigterm_while_training_is_opened_again(
             await half.says(trainer, "the backend was lost after step 3")
             assert half.result["checkpoint"]["expiresAt"]
             trainer.stop()
-            assert await trainer.exit_code(25) == code, trainer.log
+            assert await trainer.exit_code(25) == end[0], trainer.log
     result = half.result
-    assert result["outcome"] == outcome
+    assert result["outcome"] == end[1]
     assert result["stepsTrained"] == 3 - 3 % interval
     assert result["statePath"].endswith(f"step-{result['stepsTrained']:06d}")
     assert result["checkpoint"]["expiresAt"] is None

@@ -13,9 +13,12 @@ STEPS = 6
 INTERVAL = 2
 
 
-@pytest.fixture(scope="module")
-def tape(tinker_service) -> Tape:
-    return record_tape(tinker_service.url, tinker_service.key, steps=STEPS, groups=2, group_size=4)
+@pytest.fixture(scope="module", params=[True, False], ids=["with logprobs", "without logprobs"])
+def tape(request, tinker_service) -> Tape:
+    """Without logprobs, as most environments send groups, the policy of the step computes them: it must be the same."""
+    tape = record_tape(tinker_service.url, tinker_service.key, steps=STEPS, groups=2, group_size=4)
+    left_out = () if request.param else ("inference_logprobs",)
+    return [[{name: rows for name, rows in group.items() if name not in left_out} for group in step] for step in tape]
 
 
 async def test_losses_leave_no_trace_in_the_weights(half, tape, tinker_service) -> None:
@@ -32,9 +35,14 @@ async def test_losses_leave_no_trace_in_the_weights(half, tape, tinker_service) 
             assert tensors[name].tobytes() == tensor.tobytes(), f"{trained.__name__}: {name} differs"
 
 
+def uid(half, way: str) -> str:
+    """Of a run of this test and tape: the service keeps checkpoints of all of them."""
+    return f"{half.folder.name}-{way}"
+
+
 async def trained_straight(half, tape, config) -> str:
     api = await half.start_api()
-    trainer = await half.start_trainer(config, RL_RUN_UID="straight")
+    trainer = await half.start_trainer(config, RL_RUN_UID=uid(half, "straight"))
     await half.ready(trainer)
     async with TapePlayer(half, tape):
         return await finished(half, api, trainer)
@@ -43,7 +51,7 @@ async def trained_straight(half, tape, config) -> str:
 async def killed_and_resumed(half, tape, config, _tinker_service) -> str:
     """A new attempt with a new journal goes on from the newest checkpoint that it finds."""
     api = await half.start_api()
-    first = await half.start_trainer(config, RL_RUN_UID="killed")
+    first = await half.start_trainer(config, RL_RUN_UID=uid(half, "killed"))
     await half.ready(first)
     async with TapePlayer(half, tape[:3]):
         await half.reached(first, 3, saved=True)
@@ -53,7 +61,7 @@ async def killed_and_resumed(half, tape, config, _tinker_service) -> str:
     await api.exit_code(10)
 
     api = await half.start_api()
-    second = await half.start_trainer(config, RL_RUN_UID="killed", RL_ATTEMPT="2")
+    second = await half.start_trainer(config, RL_RUN_UID=uid(half, "killed"), RL_ATTEMPT="2")
     await half.ready(second)
     reached = half.result["stepsTrained"]
     assert reached == 2, "at most save_checkpoint_interval steps are lost"
@@ -64,13 +72,13 @@ async def killed_and_resumed(half, tape, config, _tinker_service) -> str:
 async def killed_over_the_same_journal(half, tape, config, _tinker_service) -> str:
     """The same attempt, started again: the api gives the batches since the checkpoint once more."""
     api = await half.start_api()
-    first = await half.start_trainer(config, RL_RUN_UID="again")
+    first = await half.start_trainer(config, RL_RUN_UID=uid(half, "again"))
     await half.ready(first)
     async with TapePlayer(half, tape):
         await half.reached(first, 3, saved=True)
         first.stop(signal.SIGKILL)
         await first.exit_code(10)
-        second = await half.start_trainer(config, RL_RUN_UID="again")
+        second = await half.start_trainer(config, RL_RUN_UID=uid(half, "again"))
         return await finished(half, api, second)
 
 
@@ -79,7 +87,7 @@ async def lost_and_opened_again(half, tape, config, tinker_service) -> str:
     api = await half.start_api()
     async with FaultProxy(tinker_service.url).running() as proxy:
         proxy.faults = [Fault("answer", "POST /api/v1/optim_step", skip=3, status=422)]
-        trainer = await half.start_trainer(config, RL_RUN_UID="lost", TINKER_BASE_URL=proxy.url)
+        trainer = await half.start_trainer(config, RL_RUN_UID=uid(half, "lost"), TINKER_BASE_URL=proxy.url)
         await half.ready(trainer)
         async with TapePlayer(half, tape):
             path = await finished(half, api, trainer)
