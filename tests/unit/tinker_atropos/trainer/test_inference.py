@@ -104,6 +104,13 @@ async def test_stop_token_ids_replace_eos_and_eos_is_added(inference) -> None:
     assert [settings.stop for _, _, settings in inference.sampler.asked] == [(7, 2), (7,), ()]
 
 
+async def test_stop_may_hold_token_ids(inference) -> None:
+    for params in ({"stop": [7]}, {"stop": [2]}, {"stop": [7], "stop_token_ids": [9]}):
+        await inference.client.post("/generate", json={"text": "sort", "sampling_params": params})
+    await inference.client.post("/v1/chat/completions", json={**CHAT, "stop": [2, 7]})
+    assert [settings.stop for _, _, settings in inference.sampler.asked] == [(7, 2), (2,), (9, 7, 2), (2, 7)]
+
+
 STOPS = {
     "eos": ({}, "1234<|im_end|>", "1234", 2),
     "a string": ({"stop": "3"}, "123", "12", "3"),
@@ -255,6 +262,8 @@ REFUSED = [
     ("/generate", {"text": "x", "sampling_params": {"min_p": 0.1}}, "min_p"),
     ("/generate", {"text": "x", "sampling_params": {"regex": "a+"}}, "regex"),
     ("/generate", {"text": "x", "sampling_params": {"stop": "a", "stop_token_ids": [1]}}, "stop_token_ids"),
+    ("/generate", {"text": "x", "sampling_params": {"stop": ["a", 1]}}, "stop"),
+    ("/generate", {"text": "x", "sampling_params": {"stop": [1.5]}}, "sampling_params.stop"),
     ("/generate", {"text": "x", "top_logprobs_num": 5}, "top_logprobs_num"),
     ("/generate", {"text": "x", "logprob_start_len": 0}, "logprob_start_len"),
     ("/generate", {"input_ids": [[1, 2]]}, "input_ids.0"),

@@ -33,7 +33,7 @@ def write(sample: Sample, request: SamplingRequest, tokenizer: Tokenizer) -> Wri
     if sample.stop_reason == "length" or not len(tokens_T):
         return Written(sample, tokenizer.decode(tokens_T, skip_special_tokens=skip), None)
     last = int(tokens_T[-1])
-    if last == tokenizer.eos_id or last in request.stop_token_ids:
+    if last == tokenizer.eos_id or last in request.stop_ids:
         return Written(sample, tokenizer.decode(tokens_T[:-1], skip_special_tokens=skip), last)
     text = tokenizer.decode(tokens_T, skip_special_tokens=skip)
     stop = first_stop(text, request.stop_strings)

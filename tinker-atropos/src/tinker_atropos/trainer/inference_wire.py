@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 import orjson
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, model_validator
 from pydantic.fields import FieldInfo
 
 from tinker_atropos.trainer.generation import Purpose
@@ -106,7 +106,7 @@ class SamplingRequest(_Request):
     temperature: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     top_p: float = Field(default=1.0, gt=0, le=1)
     top_k: int = Field(default=-1, ge=-1)
-    stop: str | list[str] = []
+    stop: str | list[str | StrictInt] = []
     stop_token_ids: list[int] = []
     ignore_eos: bool = False
     skip_special_tokens: bool = True
@@ -116,20 +116,28 @@ class SamplingRequest(_Request):
     @property
     def stop_strings(self) -> tuple[str, ...]:
         """The strings that end a sample; an empty one would end it at once, and is left out."""
-        strings = [self.stop] if isinstance(self.stop, str) else self.stop
-        return tuple(string for string in strings if string)
+        stops = [self.stop] if isinstance(self.stop, str) else self.stop
+        return tuple(stop for stop in stops if isinstance(stop, str) and stop)
+
+    @property
+    def stop_ids(self) -> tuple[int, ...]:
+        """The token ids that end a sample. Environments also write them into `stop`, as Tinker's own field has it."""
+        given = () if isinstance(self.stop, str) else self.stop
+        return (*self.stop_token_ids, *(stop for stop in given if isinstance(stop, int)))
 
     @model_validator(mode="after")
     def _one_kind_of_stop(self) -> Self:
-        if self.stop_strings and self.stop_token_ids:
-            raise UnsupportedFieldError("stop and stop_token_ids cannot be combined: the backend takes one kind")
+        if self.stop_strings and self.stop_ids:
+            raise UnsupportedFieldError(
+                "stop, stop_token_ids: strings and token ids cannot be combined, the backend takes one kind"
+            )
         return self
 
     def settings(self, max_tokens: int, eos: str | None, eos_id: int | None) -> SamplingSettings:
         """`stop` in Tinker's sense: None is EOS, an empty list is no stop at all, and a list replaces EOS, so that EOS
         is added to it.
         """
-        stops: list[Any] = [*self.stop_strings] or [*self.stop_token_ids]
+        stops: list[Any] = [*self.stop_strings] or [*self.stop_ids]
         if stops and not self.ignore_eos:
             end = eos if self.stop_strings else eos_id
             stops += [end] if end is not None else []
@@ -138,7 +146,7 @@ class SamplingRequest(_Request):
             temperature=self.temperature,
             top_p=self.top_p,
             top_k=self.top_k or -1,
-            stop=tuple(stops) if stops or self.ignore_eos else None,
+            stop=tuple(dict.fromkeys(stops)) if stops or self.ignore_eos else None,
             seed=self.seed,
         )
 
