@@ -14,6 +14,8 @@ DATA = Path(__file__).parents[2] / "data" / "environments"
 EVALUATED = {  # completions of one evaluation: seen by the runner, counted by the trainer
     "plain_digits": 8,
     "plain_conversation": 12,
+    "plain_tools": 10,
+    "plain_game": 6,
     "second_chance": 40,
 }
 

@@ -12,6 +12,7 @@ from tinker_atropos.environments.runner.attendant import Attendant, attended
 from tinker_atropos.environments.runner.board import Board
 from tinker_atropos.environments.runner.failures import environment_failed
 from tinker_atropos.environments.runner.locating import LocatedEnvironment, locate_environment
+from tinker_atropos.environments.runner.reports import Reports
 from tinker_atropos.environments.runner.rollouts import Deadlines, Rollouts
 from tinker_atropos.environments.runner.sending import GroupSender
 from tinker_atropos.environments.runner.stopping import Ending, Stop, exit_within
@@ -74,9 +75,10 @@ async def _serve(assignment: Assignment, board: Board, attendant: Attendant, end
         from tinker_atropos.environments.runner.loading import load_environment
 
     surroundings.quieten_atroposlib()
+    seams.list_token_ids()
     loaded = load_environment(assignment.located)
-    rollouts = Rollouts(board, attendant, ending, loaded.source, assignment.deadlines)
     env = loaded.build(run, settings)
+    rollouts = Rollouts(board, attendant, ending, Reports(env, loaded.source), assignment.deadlines)
     seams.widen_retries()
     seams.replace_env_manager(rollouts.serve)
     seams.Seams(

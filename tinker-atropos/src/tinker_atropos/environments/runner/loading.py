@@ -1,5 +1,6 @@
 """From a file to a configured instance of the environment in it."""
 
+import ast
 import importlib
 import importlib.util
 import inspect
@@ -35,7 +36,10 @@ class LoadedEnvironment:
             raise environment_failed("in config_init", error, self.source) from error
         arguments = configure(config_init, run, settings, self.environment_class.name or self.source.stem)
         try:
-            return self.environment_class(config=arguments.config, server_configs=arguments.servers)
+            # As atroposlib builds it: many environments have slurm=True as their default, and look for a cluster then.
+            return self.environment_class(
+                config=arguments.config, server_configs=arguments.servers, slurm=False, testing=False
+            )
         except (Exception, SystemExit) as error:  # the author's code
             raise environment_failed("while it was built", error, self.source) from error
 
@@ -47,11 +51,13 @@ def load_environment(located: LocatedEnvironment) -> LoadedEnvironment:
     """
     if located.module is not None and located.class_name is not None:
         return LoadedEnvironment(getattr(importlib.import_module(located.module), located.class_name), located.file)
-    classes = _environment_classes(_import_file(located.file))
+    module = _import_file(located.file)
+    classes = _started_classes(module, located.file) or _environment_classes(module)
     if len(classes) != 1:
         found = ", ".join(each.__name__ for each in classes) or "none"
         raise ConfigError(
-            f"{located.file.name} must define exactly one environment, a class derived from BaseEnv; it has {found}"
+            f"{located.file.name} must define exactly one environment, a class derived from BaseEnv; it has {found} "
+            f"(of several, the one is taken whose cli() the file calls, or that derives from the others)"
         )
     return LoadedEnvironment(classes[0], located.file)
 
@@ -72,13 +78,27 @@ def _import_file(path: Path) -> ModuleType:
     return module
 
 
+def _started_classes(module: ModuleType, path: Path) -> list[type]:
+    """The environments that the file itself would start: `MyEnv.cli()`, as atroposlib's files end."""
+    names = {
+        node.func.value.id
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "cli"
+        and isinstance(node.func.value, ast.Name)
+    }
+    return [each for name, each in vars(module).items() if name in names and _is_environment(each)]
+
+
 def _environment_classes(module: ModuleType) -> list[type]:
-    """The concrete environments that a module defines itself. A class that lists ABC among its bases is a base."""
-    return [
-        each
-        for each in vars(module).values()
-        if inspect.isclass(each)
-        and issubclass(each, BaseEnv)
-        and each.__module__ == module.__name__
-        and ABC not in each.__bases__
-    ]
+    """The concrete environments that a module defines itself, without those that others of them derive from. A class
+    that lists ABC among its bases is a base, too.
+    """
+    own = {each for each in vars(module).values() if _is_environment(each) and each.__module__ == module.__name__}
+    bases = {base for each in own for base in each.__mro__[1:]}
+    return [each for each in own - bases if ABC not in each.__bases__]
+
+
+def _is_environment(value: Any) -> bool:
+    return inspect.isclass(value) and issubclass(value, BaseEnv) and value is not BaseEnv

@@ -13,14 +13,15 @@ import asyncio
 import logging
 import math
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tinker_atropos.environments.evaluation import EVAL_METRIC, Evaluation, fraction_metrics
 from tinker_atropos.environments.runner.attendant import Attendant
 from tinker_atropos.environments.runner.board import Board
 from tinker_atropos.environments.runner.failures import describe, environment_failed
+from tinker_atropos.environments.runner.reports import Reports
 from tinker_atropos.environments.runner.sampled import sampling
 from tinker_atropos.environments.runner.stopping import Ending
 from tinker_atropos.errors import EnvironmentLostError, InternalError, RunError
@@ -44,12 +45,15 @@ class Deadlines:
 class Rollouts:
     """One environment's life, from its setup to the end of the run."""
 
-    def __init__(self, board: Board, attendant: Attendant, ending: Ending, source: Path, deadlines: Deadlines) -> None:
+    def __init__(
+        self, board: Board, attendant: Attendant, ending: Ending, reports: Reports, deadlines: Deadlines
+    ) -> None:
         self.finished = False
         self._board = board
         self._attendant = attendant
         self._ending = ending.settled
-        self._source = source
+        self._reports = reports
+        self._source = reports.source
         self._deadlines = deadlines
         self._evaluated_at = 0
 
@@ -140,21 +144,28 @@ class Rollouts:
         else:
             self._board.metrics.put(metrics, step, "evaluation")
             shown = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
-            logger.info("evaluation at step %d: %s", step, shown or f"the environment reports no {EVAL_METRIC}")
+            logger.info("evaluation at step %d: %s", step, shown or "no result")
 
     async def _measure(self, env: Any) -> dict[str, float]:
         """Our base class returns counts. Others hand one number to `wandb_log`, the next time that it is called; how
         many completions stand behind it is counted as they come.
         """
-        metric = getattr(env, "eval_metric", EVAL_METRIC)
-        self._board.metrics.take_latest(metric)
-        with sampling("evaluation") as sampled, self._board.metrics.judging(metric, sampled):
+        metric, queue = getattr(env, "eval_metric", EVAL_METRIC), self._board.metrics
+        queue.latest.clear()
+        with sampling("evaluation") as sampled, queue.judging(metric, sampled):
             outcome = await env.evaluate()
             if isinstance(outcome, Evaluation):
                 return outcome.to_metrics()
-            await env.wandb_log()
-        value = self._board.metrics.take_latest(metric)
-        return {} if value is None else fraction_metrics(value, sampled.completions)
+            await env.wandb_log({})  # with an argument, as BaseEnv calls it: some have no default
+            untold = self._reports.take_evaluation(outcome)
+            value = queue.take_latest(metric)
+            if value is None:
+                queue.put(untold, env.curr_step, "environment")
+                value = queue.take_latest(metric)
+        if value is None:
+            logger.warning("%s", _no_metric(metric, queue.latest))
+            return {}
+        return fraction_metrics(value, sampled.completions)
 
     def _drop_overdue(self, env: Any) -> None:
         """Give up on rollouts that take longer than `worker_timeout`, as BaseEnv does."""
@@ -175,6 +186,17 @@ class Rollouts:
     def _check_first_group(self, due: float) -> None:
         if not self._board.tally.accepted and time.monotonic() > due:
             raise EnvironmentLostError(f"{self._board.unready()} within {self._deadlines.first_group:.0f} s")
+
+
+def _no_metric(metric: str, reported: Iterable[str]) -> str:
+    """What an author can do about an evaluation of which only other metrics came."""
+    others = sorted(name[name.index("eval/") :] for name in reported if "eval/" in name)
+    advice = (
+        f"it reports {', '.join(others)}: name one of them in the class, `eval_metric = {others[0]!r}`"
+        if others
+        else "it reports none under eval/"
+    )
+    return f"the environment reports no {metric} ({advice})"
 
 
 def _has_room(env: Any) -> bool:

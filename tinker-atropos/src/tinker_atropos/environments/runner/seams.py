@@ -1,6 +1,8 @@
 """Where the runner takes part in the life of an environment it did not write: each seam with its reason."""
 
-from collections.abc import Awaitable, Callable
+import contextlib
+import functools
+from collections.abc import Awaitable, Callable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ from typing import Any
 import httpx
 from atroposlib.envs.base import BaseEnv
 from tenacity import stop_after_delay, wait_random_exponential
+from transformers import PreTrainedTokenizerBase
 
 from tinker_atropos.environments.runner.failures import describe, environment_failed
 from tinker_atropos.environments.runner.filtering import filter_reason, generated_tokens, rewards
@@ -27,6 +30,19 @@ def widen_retries() -> None:
         method.retry.reraise = True
 
 
+def list_token_ids() -> None:
+    """Have `apply_chat_template` answer with the list of token ids: transformers 5 made it a mapping unless told
+    otherwise, which breaks atroposlib's `tokenize_for_trainer`, and environments that slice the ids.
+    """
+    original = PreTrainedTokenizerBase.apply_chat_template
+
+    @functools.wraps(original)
+    def apply_chat_template(*args: Any, **kwargs: Any) -> Any:
+        return original(*args, **{"return_dict": False, **kwargs})
+
+    PreTrainedTokenizerBase.apply_chat_template = apply_chat_template
+
+
 def replace_env_manager(serve: Callable[[Any], Awaitable[None]]) -> None:
     """Put our loop where both `env.env_manager()` and an author's `super().env_manager()` find it."""
 
@@ -38,6 +54,10 @@ def replace_env_manager(serve: Callable[[Any], Awaitable[None]]) -> None:
 
 _sent: ContextVar[list[Any] | None] = ContextVar("sent", default=None)
 """The groups that went out of one `handle_send_to_api`."""
+
+
+_handled: ContextVar[list[Any] | None] = ContextVar("handled", default=None)
+"""The groups that a `collect_trajectories` handed to `handle_send_to_api` by itself."""
 
 
 class Seams:
@@ -62,7 +82,8 @@ class Seams:
 
     async def collect(self, item: Any) -> Any:
         """BaseEnv logs and forgets what a rollout raises: remember it, and end when nothing else happens."""
-        with sampling("training") as sampled:
+        handled: list[Any] = []
+        with sampling("training") as sampled, _kept_in(_handled, handled):
             try:
                 group, backlog = _pair(await self._collect(item))
             except SystemExit as error:
@@ -71,7 +92,7 @@ class Seams:
             except Exception as error:  # noqa: BLE001 -- the author's code, and BaseEnv would swallow it
                 self._raised(error, sampled.tokens)
                 return None, []
-        if not group:
+        if not group and not handled:
             self._nothing_collected(sampled)
         return group, backlog
 
@@ -94,19 +115,20 @@ class Seams:
 
     async def handle(self, scored: Any, *args: Any, **kwargs: Any) -> Any:
         """See groups before BaseEnv drops some, and say afterwards which ones it dropped, and why."""
-        groups, token = _groups(scored), _sent.set([])
+        groups = _groups(scored)
+        sent: list[Any] = []
+        if (handled := _handled.get()) is not None:
+            handled += groups
         for group in groups:
             self._tally.scored(rewards(group))
         try:
-            answer = await self._handle(scored, *args, **kwargs)
+            with _kept_in(_sent, sent):
+                answer = await self._handle(scored, *args, **kwargs)
         except Exception as error:  # noqa: BLE001 -- an author's override or a group that is none; BaseEnv swallows both
             self._raised(error, sum(map(generated_tokens, groups)))
             return None
-        else:
-            self._account(groups, len(_sent.get() or []))
-            return answer
-        finally:
-            _sent.reset(token)
+        self._account(groups, len(sent))
+        return answer
 
     def _account(self, groups: list[Any], sent: int) -> None:
         for _ in range(sent):
@@ -148,6 +170,16 @@ class Seams:
         self._tally.has_failed(reason, description, tokens)
         if self._tally.hopeless:
             self._give_up(error)
+
+
+@contextlib.contextmanager
+def _kept_in(variable: ContextVar[list[Any] | None], groups: list[Any]) -> Iterator[None]:
+    """While the block runs, the variable's list is `groups`."""
+    token = variable.set(groups)
+    try:
+        yield
+    finally:
+        variable.reset(token)
 
 
 def _groups(scored: Any) -> list[Any]:

@@ -11,6 +11,7 @@ from tinker_atropos.errors import RunError
 
 logger = logging.getLogger(__name__)
 
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 STOP_SECONDS = 4.0
 """From SIGTERM to the end, when the environment does not let go by itself."""
 
@@ -44,8 +45,9 @@ class Stop:
         self.requested = False
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in STOP_SIGNALS:
             signal.signal(number, self._on_signal)
+        os.register_at_fork(before=_hold_back, after_in_parent=_let_through, after_in_child=_end_on_signal)
 
     def _on_signal(self, _number: int, _frame: object) -> None:
         if self.requested or self._task is None:
@@ -53,6 +55,23 @@ class Stop:
         self.requested = True
         exit_within(STOP_SECONDS, 0, "the environment did not stop by itself")
         self._loop.call_soon_threadsafe(self._task.cancel)
+
+
+def _hold_back() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+
+
+def _let_through() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+
+
+def _end_on_signal() -> None:
+    """In a forked process. Environments grade in such, and end the slow ones with SIGTERM, maybe before this has run:
+    so signals are held back around the fork.
+    """
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    _let_through()
 
 
 def exit_within(seconds: float, exit_code: int, reason: str) -> None:
