@@ -83,6 +83,42 @@ def test_the_teachers_terms() -> None:
     assert metrics["distil/advantage_std"] == pytest.approx(terms.std())
 
 
+def test_rollouts_of_several_sequences_a_muted_one_and_a_teacher_together() -> None:
+    """Rollouts of rewards 1 (two sequences), 0 (muted) and 0.5; the teacher's coefficient is 2."""
+    fields = {
+        "tokens": [[1, 2, 3], [1, 9, 4], [1, 5], [1, 6]],
+        "masks": [[-100, 2, 3], [-100, -100, 4], [-100, 5], [-100, 6]],
+        "scores": [1.0, 1.0, 0.0, 0.5],
+        "group_overrides": {"group_size": 4, "rollouts": [0, 0, 1, 2]},
+        "overrides": [{}, {}, {"set_advantage_to_zero": True}, {}],
+        "inference_logprobs": [[1.0, -0.5, -0.25], [1.0, 1.0, -0.75], [1.0, -1.0], [1.0, -2.0]],
+        "distill_token_ids": [[[0], [2], [7]], [[0], [0], [4]], [[0], [5]], [[0], [6]]],
+        "distill_logprobs": [[[0.0], [-0.1], [-0.1]], [[0.0], [0.0], [-0.5]], [[0.0], [-0.5]], [[0.0], [-1.0]]],
+    }
+    batch = build_batch([read_group(fields)], TinkerSection(distill_coefficient=2.0))
+    terms = 2 * np.array([-0.1 + 0.5, -0.5 + 0.75, -1.0 + 2.0])  # nothing of the muted one
+    of_each_token = [[0.5 + terms[0], 0.5], [0.0, 0.5 + terms[1]], [0.0], [0.0 + terms[2]]]
+    for datum, expected in zip(batch.datums, of_each_token, strict=True):
+        np.testing.assert_allclose(datum.advantages_T, expected)
+    of_each_sequence = np.array([(1.0 + terms[0]) / 2, 0.5 + terms[1], 0.0, terms[2]])
+    metrics = batch_metrics(batch, policy_step=0)
+    expected = {
+        "reward/mean": 0.5,
+        "reward/std": np.std([1.0, 0.0, 0.5]),
+        "batch/rollouts": 3,
+        "batch/trained_rollouts": 3,
+        "batch/trained_sequences": 4,
+        "advantages/mean": of_each_sequence.mean(),
+        "advantages/std": of_each_sequence.std(),
+        "advantages/sum": of_each_sequence.sum(),
+        "distil/tokens": 3,
+        "distil/other_token": 1,
+        "distil/advantage_mean": terms.mean(),
+        "distil/advantage_std": terms.std(),
+    }
+    assert {name: metrics[name] for name in expected} == pytest.approx(expected)
+
+
 def test_the_gap_by_hand() -> None:
     sampling, training = np.array([-0.1, -0.2, -3.0]), np.array([-0.1, -0.4, -2.0])
     difference = np.array([0.0, 0.2, -1.0])

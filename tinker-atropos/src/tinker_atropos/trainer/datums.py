@@ -87,7 +87,7 @@ def build_datum(
     trained_T = sequence.generated_T[1:]
     if not trained_T.any():
         return None
-    distilled_T = distillation(sequence, distill_coefficient)
+    distilled_T = None if sequence.muted else distillation(sequence, distill_coefficient)
     advantages_T = token_advantages(sequence, advantage, distilled_T)
     return Datum(
         input_T=sequence.tokens_T[:-1],
