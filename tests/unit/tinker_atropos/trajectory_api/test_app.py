@@ -105,7 +105,9 @@ async def test_status_env_takes_its_json_body_with_get(api, build) -> None:
         ("POST", "/rl/progress", {"steps_trained": 2**63}, 422, "steps_trained"),
         ("POST", "/rl/drop", {"ids": [1]}, 422, "reason"),
         ("POST", "/rl/drop", {"ids": ["x"], "reason": "stale"}, 422, "ids[0]"),
+        ("POST", "/rl/progress", {"steps_trained": 1, "totals": {"sampled": 2**63}}, 422, "totals.sampled"),
         ("GET", "/rl/metrics?after=inf", None, 422, "after"),
+        ("GET", "/rl/metrics?after=1e300", None, 422, "after"),
         ("GET", "/reset_data", None, 404, ""),
         ("DELETE", "/register", None, 405, ""),
     ],
@@ -114,6 +116,25 @@ async def test_wrong_requests_name_what_is_wrong(api, *, method, path, body, sta
     await api.begin()
     answer = await api.http.request(method, path, json=body)
     assert (answer.status_code, named in answer.text) == (status, True), answer.text
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("max_token_len", 2**63), ("save_checkpoint_interval", -(2**64)), ("starting_step", 1.5), ("max_staleness", -1),
+     ("vocabulary", 0)],
+)  # fmt: skip
+async def test_a_registration_of_numbers_that_cannot_be_is_refused(api, build, field, value) -> None:
+    answer = await api.http.post("/register", json=build.trainer_registration(**{field: value}))
+    assert (answer.status_code, field in answer.text) == (422, True), answer.text
+    assert (await api.get("/info"))["batch_size"] == -1, "nobody has registered"
+
+
+@pytest.mark.parametrize(("field", "value"), [("max_token_length", 10**400), ("weight", 1e308), ("group_size", 2**63)])
+async def test_an_environment_of_impossible_size_spoils_nobodys_status(api, build, field, value) -> None:
+    env_id = await api.begin()
+    answer = await api.http.post("/register-env", json=build.env_registration(**{field: value}))
+    assert (answer.status_code, field in answer.text) == (422, True), answer.text
+    assert (await api.get("/status-env", {"env_id": env_id}))["env_weight"] == 1.0
 
 
 async def test_no_header_lets_a_browser_of_another_origin_in(api) -> None:

@@ -3,7 +3,6 @@
 There is no `/reset_data` (one GET would wipe the run) and no CORS: no browser has business here.
 """
 
-import math
 import secrets
 from dataclasses import asdict
 from typing import Any
@@ -34,6 +33,7 @@ from tinker_atropos.trajectory_api.service import TrajectoryService
 MAX_WAIT_SECONDS = 30.0
 NDJSON = "application/x-ndjson"
 MAX_STEP_DIGITS = 9
+MAX_NUMBER = 2.0**53
 NO_EXAMPLE: dict[str, list[Any]] = {
     field: []
     for field in (
@@ -224,8 +224,8 @@ def _number(request: Request, name: str, default: float) -> float:
         number = default if text is None else float(text)
     except ValueError:
         number = -1.0
-    if not 0 <= number < math.inf:
-        raise Refusal(422, name, f"{name} is {text!r}; it must be a number, at least 0")
+    if not 0 <= number < MAX_NUMBER:
+        raise Refusal(422, name, f"{name} is {text!r}; it must be a number, at least 0 and below 2**53")
     return number
 
 

@@ -11,6 +11,9 @@ DEFAULT_ENV_NAME = "environment"
 Count = Annotated[int, Field(ge=0, lt=2**31)]
 """Of steps, rollouts or ids: what a column of the journal holds."""
 
+Integer = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+"""What JSON can hand back."""
+
 
 class _Body(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -25,9 +28,9 @@ class Registration(_Body):
     wandb_group: str
     wandb_project: str
     batch_size: int = Field(gt=0, le=2**20)
-    max_token_len: int
+    max_token_len: Integer
     checkpoint_dir: str
-    save_checkpoint_interval: int
+    save_checkpoint_interval: Integer
     starting_step: Count
     num_steps: Count = Field(gt=0)
     max_staleness: Count | None = None
@@ -37,9 +40,9 @@ class Registration(_Body):
 class EnvRegistration(_Body):
     """`POST /register-env`. `desired_name` is null in environments that set no wandb_name."""
 
-    max_token_length: int
+    max_token_length: Integer
     desired_name: str | None = None
-    weight: float | None = None
+    weight: float | None = Field(default=None, lt=2**31, allow_inf_nan=False)
     group_size: int = Field(gt=0, le=2**20)
     min_batch_allocation: float | None = Field(default=None, ge=0, le=1)
 
@@ -76,7 +79,7 @@ class ProgressReport(_Body):
     training_done: bool = False
     reason: str | None = None
     checkpoint_step: Count | None = None
-    totals: dict[str, int] | None = None
+    totals: dict[str, Integer] | None = None
 
     def after(self, earlier: "ProgressReport") -> "ProgressReport":
         """What is known when this report comes after `earlier` ones, be it late or of a replay."""
