@@ -12,7 +12,14 @@ from tinker_atropos.tinker_service.adamw import AdamSettings
 from tinker_atropos.tinker_service.engine import Engine
 from tinker_atropos.tinker_service.lora import LoraSpec
 from tinker_atropos.tinker_service.sampling import SamplingRequest, generate
-from tinker_atropos.tinker_service.training import Datum, LossOutput, Trainee, forward_backward, optim_step
+from tinker_atropos.tinker_service.training import (
+    Datum,
+    LossOutput,
+    Trainee,
+    all_or_no_gradients,
+    forward_backward,
+    optim_step,
+)
 
 Prompts = list[tuple[int, ...]]
 ADAM = AdamSettings(learning_rate=1e-3, beta1=0.9, beta2=0.95, eps=1e-8)
@@ -31,6 +38,25 @@ def test_a_small_model_computes_in_double_precision_unless_told_otherwise(engine
     assert (engine.dtype, bf16_engine.dtype) == ("float64", "bfloat16")
     assert engine.model.model.get_input_embeddings().weight.dtype == torch.float64
     assert bf16_engine.model.model.get_input_embeddings().weight.dtype == torch.bfloat16
+
+
+def half_a_request(parameters: list[torch.Tensor]) -> None:
+    with all_or_no_gradients(parameters):
+        sum(parameters, torch.zeros(2)).sum().backward()
+        raise torch.OutOfMemoryError
+
+
+def test_a_request_that_fails_half_way_leaves_the_gradients_as_they_were() -> None:
+    fresh, accumulated = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    (3 * accumulated).sum().backward()
+    with pytest.raises(torch.OutOfMemoryError):
+        half_a_request([fresh, accumulated])
+    assert fresh.grad is None
+    assert accumulated.grad is not None
+    assert accumulated.grad.tolist() == [3.0, 3.0]
+    with all_or_no_gradients([fresh, accumulated]):
+        (fresh + accumulated).sum().backward()
+    assert accumulated.grad.tolist() == [4.0, 4.0]
 
 
 def test_in_bfloat16_adapters_logits_and_logprobs_are_float32(bf16_engine: Engine) -> None:

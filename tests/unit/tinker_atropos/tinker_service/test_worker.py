@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator, Sequence
 
 import pytest
+import torch
 
 from tinker_atropos.tinker_service.errors import RequestError
 from tinker_atropos.tinker_service.sampling import SamplingRequest
@@ -68,6 +69,28 @@ def test_an_error_reaches_its_job_and_the_next_job_runs(recorder: Recorder, erro
     after = recorder.worker.submit(Job(lambda: "ran"))
     assert failed.exception(10) is error
     assert after.result(10) == "ran"
+
+
+def test_samples_that_memory_does_not_hold_together_run_in_halves() -> None:
+    sizes: list[int] = []
+
+    def run_samples(jobs: Sequence[SampleJob]) -> list[int]:
+        sizes.append(len(jobs))
+        if len(jobs) > 2 or jobs[0].request.num_samples > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return [job.request.max_tokens for job in jobs]
+
+    worker, opened = Worker(run_samples), threading.Event()
+    worker.submit(Job(lambda: opened.wait(10)))
+    jobs = [SampleJob("a", None, SamplingRequest((1,), num_samples=1, max_tokens=number)) for number in range(1, 6)]
+    futures = [worker.submit(job) for job in jobs]
+    opened.set()
+    assert [future.result(10) for future in futures] == [1, 2, 3, 4, 5]
+    assert sizes == [5, 2, 3, 1, 2]
+    error = worker.submit(SampleJob("a", None, SamplingRequest((1,), num_samples=3, max_tokens=1))).exception(10)
+    assert isinstance(error, RequestError)
+    assert "no memory left for this request: ask for fewer samples" in str(error)
+    worker.stop()
 
 
 def test_a_cancelled_request_is_not_run(recorder: Recorder) -> None:

@@ -1,6 +1,7 @@
 """The training half of the engine: target logprobs, losses and accumulated gradients of one adapter."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,12 +65,16 @@ def forward_backward(
     loss_config: Mapping[str, float],
     backward: bool,
 ) -> LossOutput:
-    """Loss and logprobs; with `backward`, gradients are added to what earlier requests have accumulated."""
+    """Loss and logprobs; with `backward`, gradients are added to what earlier requests have accumulated.
+
+    A request that fails half-way adds none.
+    """
     loss = LOSSES[loss_name]
     config = {**loss.config, **loss_config}
     defaults = {**dict.fromkeys(loss.inputs, 1.0), **config}
     output = LossOutput([], [])
-    with model.adapted(trainee.adapter) as adapted, torch.set_grad_enabled(backward):
+    parameters = trainee.adapter.parameters.values()
+    with model.adapted(trainee.adapter) as adapted, torch.set_grad_enabled(backward), all_or_no_gradients(parameters):
         for microbatch in _microbatches(data, adapted.config.get_text_config().vocab_size):
             inputs = _stack(microbatch, {name: defaults[name] for name in loss.inputs}, adapted.device)
             logprobs = target_logprobs(adapted, inputs["tokens"], inputs["target_tokens"])
@@ -79,6 +84,18 @@ def forward_backward(
             output.logprobs.extend(_unstack(logprobs, microbatch))
             output.losses.extend(_unstack(losses, microbatch))
     return output
+
+
+@contextmanager
+def all_or_no_gradients(parameters: Iterable[torch.Tensor]) -> Iterator[None]:
+    """Gradients are what they were when the block fails: no later step may apply a part of a request."""
+    before = [(parameter, None if parameter.grad is None else parameter.grad.clone()) for parameter in parameters]
+    try:
+        yield
+    except BaseException:
+        for parameter, gradient in before:
+            parameter.grad = gradient
+        raise
 
 
 def target_logprobs(model: PreTrainedModel, tokens_BT: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

@@ -12,6 +12,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from tinker_atropos.tinker_service.errors import RequestError
 from tinker_atropos.tinker_service.lora import Adapter
 from tinker_atropos.tinker_service.sampling import SamplingRequest
@@ -22,6 +24,10 @@ log = logging.getLogger(__name__)
 MAX_BATCH_TOKENS = 65_536  # room of one sampling batch in the KV cache, when nothing stops early
 GATHER_SECONDS = 0.004  # how long a sample request waits for the next of its burst ...
 MAX_GATHER_SECONDS = 0.03  # ... and at most altogether
+
+_NO_MEMORY = (
+    "the service's GPU has no memory left for this request: ask for fewer samples, or send fewer or shorter sequences"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,6 +101,9 @@ class Worker:
                 results = self._run(running)
             except RequestError as error:
                 _fail(running, error)
+            except torch.OutOfMemoryError as error:
+                log.warning("no memory for a request: %s", error)
+                _fail(running, RequestError(_NO_MEMORY))
             except Exception as error:  # the thread serves everybody: one bad job must not end it
                 log.exception("a request failed")
                 _fail(running, error)
@@ -106,7 +115,17 @@ class Worker:
         first = batch[0]
         if isinstance(first, Job):
             return [first.run()]
-        return self._run_samples([job for job in batch if isinstance(job, SampleJob)])
+        return self._sampled([job for job in batch if isinstance(job, SampleJob)])
+
+    def _sampled(self, jobs: Sequence[SampleJob]) -> Sequence[Any]:
+        """Together, or where the GPU's memory does not hold that, one half after the other."""
+        try:
+            return self._run_samples(jobs)
+        except torch.OutOfMemoryError:
+            if len(jobs) == 1:
+                raise
+        middle = len(jobs) // 2  # not in the handler: the failed attempt's tensors live as long as its traceback
+        return [*self._sampled(jobs[:middle]), *self._sampled(jobs[middle:])]
 
     def _next(self) -> Sequence[Job | SampleJob] | None:
         with self._changed:
