@@ -15,12 +15,17 @@ PROMPT, SETTINGS = np.array([1, 2]), SamplingSettings(max_tokens=4)
 
 
 class Sampler:
-    """Answers, or raises what it was given."""
+    """Answers, or raises what it was given; only when `hold`, if there is one, is set."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
+        self.asked = asyncio.Event()
+        self.hold: asyncio.Event | None = None
 
     async def sample(self, prompt_T: Ints, n: int, settings: SamplingSettings) -> list[Sample]:  # noqa: ARG002 -- a Sampler's
+        self.asked.set()
+        if self.hold is not None:
+            await self.hold.wait()
         if self.error is not None:
             raise self.error
         return [Sample(np.array([7]), np.array([-0.5]), "stop")] * n
@@ -41,6 +46,20 @@ async def test_a_sample_outlives_a_lost_backend_and_is_of_the_policy_that_gave_i
     generation = await asyncio.wait_for(sampling, 10)
     assert generation.policy_step == 25
     assert generator.totals.training.rollouts == 2
+
+
+async def test_an_older_snapshot_that_is_gone_is_no_lost_backend() -> None:
+    policy, told = CurrentPolicy(), []
+    generator = Generator(policy, Ledger(), on_failure=told.append)
+    deleted, hold = Sampler(BackendLostError("sampling: there is no such sampler")), asyncio.Event()
+    deleted.hold = hold
+    policy.swap(Policy(30, deleted))
+    sampling = asyncio.create_task(generator.generate(PROMPT, 2, SETTINGS))
+    await asyncio.wait_for(deleted.asked.wait(), 10)
+    policy.swap(Policy(31, Sampler()))  # a step was trained meanwhile
+    hold.set()
+    assert (await asyncio.wait_for(sampling, 10)).policy_step == 31
+    assert told == []
 
 
 async def test_a_backend_that_does_not_answer_fails_the_sample() -> None:

@@ -167,7 +167,8 @@ class Generator:
             try:
                 return policy, await policy.sampler.sample(prompt_T, n, settings)
             except BackendLostError as error:
-                self._on_failure(error)
+                if policy is self._policy.latest:  # an older snapshot that is gone says nothing of the weights
+                    self._on_failure(error)
                 try:
                     policy = await asyncio.wait_for(self._policy.after(policy), REOPENING_SECONDS)
                 except TimeoutError:
