@@ -111,6 +111,7 @@ class Ended:
     """How a run ended, with what the last attempt left behind.
 
     `began_at` is the step it went on from, `answers_lost` bounds the samples whose answers no client got.
+    `runner_ended`: in order, so that its last counts are in `runner`; it may be killed after the last step.
     """
 
     result: dict[str, Any]
@@ -118,6 +119,7 @@ class Ended:
     runner: dict[str, float]
     began_at: int
     answers_lost: int
+    runner_ended: bool
     attempts: int
     logs: str
 
@@ -186,6 +188,7 @@ class Chaos:
             runner=runner,
             began_at=int(begun[1]) if begun else 0,
             answers_lost=sum(f.hits for f in self.schedule.faults["environment-inference"] if f.kind == "drop_after"),
+            runner_ended=environment.process.returncode == 0,
             attempts=attempt,
             logs=logs,
         )
