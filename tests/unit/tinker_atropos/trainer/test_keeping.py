@@ -49,6 +49,15 @@ async def test_an_attempt_deletes_what_its_own_saves_replace(backend, training) 
     assert saved.expires_at is not None
 
 
+async def test_what_was_saved_last_stays_also_below_states_that_could_not_be_loaded(backend, training) -> None:
+    """An attempt that had to go back behind its newest state saves at an earlier step than that."""
+    attempt = keeper("went-back", 1, keep_checkpoints=1)
+    await attempt.save_state(training, 20, for_ever=False)
+    await attempt.save_state(training, 10, for_ever=False)
+    await attempt.tidy(backend.stored)
+    assert (1, 10, "state") in await steps(backend, "went-back")
+
+
 async def test_an_attempt_ends_when_a_newer_one_saved_meanwhile(backend, training) -> None:
     older, newer = keeper("raced", 1), keeper("raced", 2)
     await newer.save_state(training, 10, for_ever=True)

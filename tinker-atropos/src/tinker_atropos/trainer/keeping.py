@@ -31,6 +31,7 @@ class Keeper:
         self._run_uid = settings.run_uid
         self._attempt = settings.attempt
         self._config = config
+        self._saved_last: str | None = None
 
     async def save_state(self, training: Training, step: int, *, for_ever: bool) -> Checkpoint:
         ttl = None if for_ever else timedelta(days=self._config.checkpoint_ttl_days)
@@ -39,6 +40,7 @@ class Keeper:
             self._metadata(step),
             ttl_seconds=None if ttl is None else int(ttl.total_seconds()),
         )
+        self._saved_last = path
         expires_at = None if ttl is None else datetime.now(UTC) + ttl
         return Checkpoint(path, "state", self._run_uid, self._attempt, step, expires_at)
 
@@ -61,7 +63,8 @@ class Keeper:
                 keep=self._config.keep_checkpoints,
                 keep_every=self._config.keep_checkpoint_every,
             ):
-                await stored.delete(state.path)
+                if state.path != self._saved_last:  # it may lie below states that could not be loaded any more
+                    await stored.delete(state.path)
         except InternalError:
             raise
         except RunError as error:
