@@ -13,8 +13,8 @@ from rl_operator.local.locks import holder
 RLCTL = Path(sys.executable).with_name("rlctl")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "sorting.yaml"
 MOMENTS = {
-    "containers started": "Starting  Starting: waiting for trainer",
-    "trainer ready": "Starting  Starting: waiting for environment",
+    "containers started": "Starting  Waiting for trainer",
+    "trainer ready": "Starting  Waiting for environment",
     "baseline evaluated, first group accepted": "Running ",
     "first step": "Running   step 1/",
     "half of the steps": "Running   step 20/",

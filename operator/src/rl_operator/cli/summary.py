@@ -32,6 +32,7 @@ def _success(run: "TrainingRun", backend: BackEnd) -> Iterator[str]:
     if status.weights:
         yield f"  weights    {status.weights.sampler_path}   (to sample from)"
         yield f"             {status.weights.state_path}   (to train on from)"
+    yield from _curves(run)
     yield "Next:"
     commands = {
         f"{program()} results {name}{backend.flags}": "these figures and paths again; -o json for programs",
@@ -51,6 +52,16 @@ def _no_success(run: "TrainingRun", backend: BackEnd) -> Iterator[str]:
         yield f"  {refusal.code}: {refusal.sentence}"
     if status.checkpoint:
         yield f"  checkpoint  step {status.checkpoint.step}   {status.checkpoint.state_path}"
+    yield from _curves(run)
     if status.failure and status.pod_name:
         container = status.failure.container or "trainer"
         yield f"Next: {program()} logs {name} -c {container} --tail 50{backend.flags}"
+
+
+def _curves(run: "TrainingRun") -> Iterator[str]:
+    """Where W&B has them, or why it has not; offline, the command that sends them."""
+    wandb = run.status.wandb
+    if wandb and wandb.url:
+        yield f"  W&B        {wandb.url}"
+    if wandb and wandb.state and wandb.state.startswith(("offline", "failed")):
+        yield f"  W&B        {wandb.state}"

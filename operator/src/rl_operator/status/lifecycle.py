@@ -244,7 +244,7 @@ def _starting_detail(view: View) -> tuple[str, str]:
     if pod.reason == "Unschedulable":
         return "Unschedulable", f"No node takes the pod: {pod.message or 'see kubectl describe pod'}"
     waiting = ", ".join(c.name for c in pod.containers if c.state != "Ready")
-    return "ContainersStarting", f"Starting: waiting for {waiting or 'the pod'}."
+    return "ContainersStarting", f"Waiting for {waiting or 'the pod'}."
 
 
 def _trouble_sentence(container: ContainerObservation) -> str:

@@ -1,3 +1,4 @@
+import pytest
 from tests.unit.rl_operator.cli.fakes import MemoryBackEnd, parsed, run_manifest
 
 from rl_operator.cli.progress import CURVE_WIDTH, Curve, plain_line
@@ -64,3 +65,21 @@ def test_the_summary_of_a_failure_says_where_to_look() -> None:
     said = summary(run, MemoryBackEnd())
     assert "Failed: EnvironmentFailed: no items." in said
     assert "Next: rlctl logs sorting -c environment --tail 50 --memory" in said
+
+
+@pytest.mark.parametrize(
+    ("wandb", "lines"),
+    [
+        (None, []),
+        ({"state": "disabled"}, []),
+        ({"state": "finished", "url": "http://w/r"}, ["http://w/r"]),
+        ({"state": "failed", "runId": "r"}, ["failed"]),
+        ({"state": "offline; to send it: wandb sync x", "url": None}, ["offline; to send it: wandb sync x"]),
+        ({"state": "offline; to send it: S", "url": "http://w/r"}, ["http://w/r", "offline; to send it: S"]),
+    ],
+)
+@pytest.mark.parametrize("phase", ["Succeeded", "Stopped"])
+def test_the_summary_says_where_the_curves_are(phase: str, wandb: dict[str, str] | None, lines: list[str]) -> None:
+    run = parsed(run_manifest(phase=phase, **({"wandb": wandb} if wandb else {})))
+    said = summary(run, MemoryBackEnd()).splitlines()
+    assert [line for line in said if "W&B" in line] == [f"  W&B        {line}" for line in lines]
