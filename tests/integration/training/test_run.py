@@ -34,6 +34,26 @@ async def test_four_processes_train_and_end_by_themselves(half, tinker_service) 
     assert len(lines) == 1 + 3, trainer.log  # "ready … step 0", and one line per step
 
 
+async def test_only_fresh_rollouts_neither_stall_a_run_nor_waste_it(half) -> None:
+    """`max_staleness` 0 with an environment that would run three batches ahead: it is told how much is wanted."""
+    config = half.write_config(
+        env={"total_steps": 4, "group_size": 8, "batch_size": 16, "max_batches_offpolicy": 3, "eval_items": 8},
+        tinker={"max_staleness": 0},
+    )
+    await half.start_api()
+    trainer = await half.start_trainer(config)
+    environment = await half.start("environment", "sort_digits", "serve", "--config", str(config))
+    assert await trainer.exit_code() == 0, trainer.log
+    assert await environment.exit_code(30) == 0, environment.log
+    assert half.result["stepsTrained"] == 4
+    lines = [line for line in trainer.log.splitlines() if "/4  " in line]
+    assert len(lines) == 4
+    assert all("staleness 0.0" in line for line in lines), trainer.log
+    books = (await half.client.get(f"{half.env_vars['RL_API_URL']}/rl/books")).json()["rollouts"]
+    assert books["trained"] == 64
+    assert books["received"] <= 64 + 16, "at most a batch is made in vain"
+
+
 async def test_weights_change_and_the_sampler_is_the_trainer(half, scripted_environment) -> None:
     """Tokens sampled from the current weights have the logprobs that training computes for them."""
     await half.start_api()
