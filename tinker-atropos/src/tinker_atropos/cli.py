@@ -64,6 +64,9 @@ def environment(
     first_group_deadline: Annotated[
         float, typer.Option(envvar="RL_FIRST_GROUP_DEADLINE", help="Longest wait for a first group, in seconds.")
     ] = 1800.0,
+    next_item_deadline: Annotated[
+        float, typer.Option(envvar="RL_NEXT_ITEM_DEADLINE", help="Longest time without an item, in seconds.")
+    ] = 300.0,
     log_format: LogFormatOption = "text",
 ) -> None:
     """Serve an environment: make rollouts, score them, evaluate."""
@@ -72,7 +75,7 @@ def environment(
     from tinker_atropos.settings import load_settings
 
     assert mode == "serve"
-    deadlines = Deadlines(trainer=trainer_deadline, first_group=first_group_deadline)
+    deadlines = Deadlines(trainer=trainer_deadline, first_group=first_group_deadline, next_item=next_item_deadline)
     try:
         _run(run_environment(load_settings("environment"), name_or_path, config, deadlines), log_format)
     except SystemExit as left:  # from a task of the environment's own: it passes through the event loop

@@ -277,6 +277,23 @@ async def test_environment_without_contrast_ends_at_the_first_group_deadline(run
     assert re.search(r"error: no group accepted yet: .*\d+ groups made, \d+ dropped", environment.output)
 
 
+async def test_environment_that_runs_out_of_items_ends_and_says_so(run):
+    file = run.write_environment(
+        """
+        left = 2
+
+        async def get_next_item(self):
+            self.left -= 1
+            return await super().get_next_item() if self.left >= 0 else None
+        """
+    )
+    environment = await run.start_environment(file, RL_NEXT_ITEM_DEADLINE="1")
+    training = asyncio.create_task(run.train())
+    assert await environment.ends() == 1
+    training.cancel()
+    assert "error: get_next_item gave no item for 1 s, and the run is not over" in environment.output
+
+
 async def test_sigterm_ends_an_environment_that_blocks_while_its_lease_goes_on(run):
     file = run.write_environment(
         "def score(self, item, completion):\n    print('blocked', flush=True)\n    time.sleep(600)"

@@ -42,6 +42,7 @@ async def run_environment(
 
     Raises ConfigError, EnvironmentLostError when the environment fails or leaves early, InternalError otherwise.
     """
+    surroundings.quieten()
     stop, ending = Stop(), Ending()
     located = locate_environment(name_or_path)
     assignment = Assignment(settings, load_config(config_path), located, deadlines or Deadlines())
@@ -66,7 +67,6 @@ async def run_environment(
 
 async def _serve(assignment: Assignment, board: Board, attendant: Attendant, ending: Ending) -> None:
     settings, run = assignment.settings, assignment.run
-    surroundings.quieten()
     surroundings.set_env_vars([settings.api_url, settings.inference_url], run.env.tokenizer_name)
     wandb_relay.install(board.metrics)
     # atroposlib comes in with these imports: only now that the relay stands where `import wandb` finds it.

@@ -39,6 +39,7 @@ class Deadlines:
 
     trainer: float = 600.0
     first_group: float = 1800.0
+    next_item: float = 300.0
     evaluation: float = 600.0
 
 
@@ -56,6 +57,7 @@ class Rollouts:
         self._source = reports.source
         self._deadlines = deadlines
         self._evaluated_at = 0
+        self._no_item_since: float | None = None
 
     async def serve(self, env: Any) -> None:
         """Make rollouts until the run is over; then evaluate what came of it.
@@ -118,14 +120,14 @@ class Rollouts:
             respect_room(env)
             if _has_room(env):
                 await env.add_train_workers()
+                self._check_items(idle=not (env.workers or _evaluating(env)), now=time.monotonic())
             self._drop_overdue(env)
             self._check_first_group(first_group_due)
             await _next_event(env.workers)
 
     def _start_due_evaluation(self, env: Any, step: int, steps_per_eval: int) -> None:
         due = steps_per_eval > 0 and step // steps_per_eval > self._evaluated_at // steps_per_eval
-        running = env.eval_runner is not None and not env.eval_runner.done()
-        if due and not running and step < self._board.total_steps:
+        if due and not _evaluating(env) and step < self._board.total_steps:
             self._evaluated_at = step
             env.eval_runner = asyncio.create_task(self._evaluate(env, step), name=f"evaluation at step {step}")
 
@@ -183,6 +185,19 @@ class Rollouts:
         if self._board.tally.hopeless:
             raise EnvironmentLostError(f"the environment makes no groups: {self._board.tally.last_failure}")
 
+    def _check_items(self, *, idle: bool, now: float) -> None:
+        """There is room and nothing was begun: `get_next_item` gave None, which BaseEnv asks again for ever."""
+        if not idle:
+            self._no_item_since = None
+            return
+        self._board.phase = "waiting for an item: get_next_item gives none"
+        self._no_item_since = self._no_item_since or now
+        if now - self._no_item_since > self._deadlines.next_item:
+            raise EnvironmentLostError(
+                f"get_next_item gave no item for {self._deadlines.next_item:.0f} s, and the run is not over: after the "
+                f"last item it must begin again with the first"
+            )
+
     def _check_first_group(self, due: float) -> None:
         if not self._board.tally.accepted and time.monotonic() > due:
             raise EnvironmentLostError(f"{self._board.unready()} within {self._deadlines.first_group:.0f} s")
@@ -207,6 +222,10 @@ def _has_room(env: Any) -> bool:
     room = env.config.max_batches_offpolicy * env.derived_batch_size // env.config.group_size
     in_flight = len(env.workers)
     return bool(in_flight < env.max_num_workers and env.status_dict["queue_size"] + in_flight < room)
+
+
+def _evaluating(env: Any) -> bool:
+    return env.eval_runner is not None and not env.eval_runner.done()
 
 
 def respect_room(env: Any) -> None:
