@@ -13,6 +13,7 @@ from tinker_atropos.tinker_service.engine import Engine
 from tinker_atropos.tinker_service.lora import LoraSpec
 from tinker_atropos.tinker_service.sampling import SamplingRequest, generate
 from tinker_atropos.tinker_service.training import (
+    ChosenLogprobs,
     Datum,
     LossOutput,
     Trainee,
@@ -38,6 +39,17 @@ def test_a_small_model_computes_in_double_precision_unless_told_otherwise(engine
     assert (engine.dtype, bf16_engine.dtype) == ("float64", "bfloat16")
     assert engine.model.model.get_input_embeddings().weight.dtype == torch.float64
     assert bf16_engine.model.model.get_input_embeddings().weight.dtype == torch.bfloat16
+
+
+def test_chosen_logprobs_and_their_gradients_are_those_of_log_softmax() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(2, 3, 7, dtype=torch.float64, generator=generator).requires_grad_()
+    chosen = torch.tensor([[[1, 1, 6], [0, 2, 3], [5, 5, 5]]] * 2)  # a token may be asked for twice
+    weights = torch.randn(2, 3, 3, dtype=torch.float64, generator=generator)
+    results = [ChosenLogprobs.apply(logits, chosen), logits.log_softmax(-1).gather(-1, chosen)]
+    gradients = [torch.autograd.grad(logprobs, logits, weights)[0] for logprobs in results]
+    torch.testing.assert_close(*results, rtol=0, atol=1e-14)
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-14)
 
 
 def half_a_request(parameters: list[torch.Tensor]) -> None:

@@ -85,8 +85,8 @@ class LoraLinear(nn.Module):
         if self.weights is None:
             return outputs
         a, b = self.weights
-        update = functional.linear(functional.linear(inputs.to(a.dtype), a), b) * self.scale
-        return (outputs + update).to(outputs.dtype)
+        update = functional.linear(functional.linear(inputs.to(a.dtype), a), b)
+        return update.mul_(self.scale).add_(outputs).to(outputs.dtype)  # in place: of logits, each copy is gigabytes
 
 
 class LoraModel:

@@ -104,8 +104,27 @@ def target_logprobs(model: PreTrainedModel, tokens_BT: torch.Tensor, targets: to
     Sequences are padded on the right: causal attention never looks there, so no mask is needed.
     """
     logits_BTV: torch.Tensor = model(input_ids=tokens_BT, use_cache=False).logits
-    chosen_BTK = logits_BTV.gather(-1, targets.view(*tokens_BT.shape, -1))
-    return (chosen_BTK - logits_BTV.logsumexp(-1, keepdim=True)).view(targets.shape)
+    logprobs_BTK: torch.Tensor = ChosenLogprobs.apply(  # type: ignore[no-untyped-call]  # torch's
+        logits_BTV, targets.view(*tokens_BT.shape, -1)
+    )
+    return logprobs_BTK.view(targets.shape)
+
+
+class ChosenLogprobs(torch.autograd.Function):
+    """log_softmax at some of V tokens. Its gradient takes one tensor of the logits' size; autograd's takes three."""
+
+    @staticmethod
+    def forward(ctx: Any, logits_BTV: torch.Tensor, chosen_BTK: torch.Tensor) -> torch.Tensor:
+        normaliser_BT1 = logits_BTV.logsumexp(-1, keepdim=True)
+        ctx.save_for_backward(logits_BTV, normaliser_BT1, chosen_BTK)
+        return logits_BTV.gather(-1, chosen_BTK) - normaliser_BT1
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        logits_BTV, normaliser_BT1, chosen_BTK = ctx.saved_tensors
+        (gradient_BTK,) = gradients
+        gradient_BTV = (logits_BTV - normaliser_BT1).exp_().mul_(-gradient_BTK.sum(-1, keepdim=True))
+        return gradient_BTV.scatter_add_(-1, chosen_BTK, gradient_BTK), None
 
 
 def optim_step(trainee: Trainee, settings: AdamSettings) -> dict[str, float]:
