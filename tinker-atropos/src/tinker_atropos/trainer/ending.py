@@ -49,12 +49,15 @@ class Ending:
         The books are told twice: what was in flight is in them only when the environment has ended.
         """
         self.weights.status.phase = "done"
-        total_steps = self.weights.progress.total
-        await self.api.report_progress(total_steps, done=True, totals=totals())
+        await self._report_done(totals)
         logger.info("training is done; the environment evaluates the final weights")
         await unless_stopped(self.lease.environment_finished(EVALUATION_SECONDS, ABSENT_SECONDS), self.stop)
-        await self.relay.collect()
-        await self.api.report_progress(total_steps, done=True, totals=totals())
+        await unless_stopped(self.relay.collect(), self.stop)
+        await self._report_done(totals)
+
+    async def _report_done(self, totals: Callable[[], Mapping[str, int]]) -> None:
+        done = self.api.report_progress(self.weights.progress.total, done=True, totals=totals())
+        await unless_stopped(done, self.stop)
 
     async def succeeded(self) -> None:
         self.weights.results.write(outcome="succeeded", metrics=dict(self.weights.status.metrics))
