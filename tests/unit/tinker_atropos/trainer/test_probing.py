@@ -80,6 +80,20 @@ async def test_a_policy_that_is_sure_of_every_token_decides_nothing_and_is_asked
     assert await probe.trainable([WAYS["top_k"]], sampler, PROMPT)
 
 
+async def test_a_prompt_that_cannot_tell_is_followed_by_others() -> None:
+    """A small model may be sure of what follows one nonsense, too: no group is dropped for that."""
+
+    class SureOfTheFirst(FixedDistribution):
+        async def sample(self, prompt_T: np.ndarray, n: int, settings: SamplingSettings) -> list[Sample]:
+            self.logits = LOGITS if self.asked else np.array([20.0, 0.0])
+            return await super().sample(prompt_T, n, settings)
+
+    sampler, probe = SureOfTheFirst(frozenset({"temperature"})), SamplingProbe()
+    assert await probe.trainable([WAYS["temperature"]], sampler, PROMPT)
+    assert sampler.asked == 2
+    assert not await SamplingProbe().trainable([WAYS["temperature"]], SureOfTheFirst(frozenset()), PROMPT)
+
+
 async def test_a_backend_that_refuses_the_probe_is_not_trusted() -> None:
     class Refusing(FixedDistribution):
         async def sample(self, *_asked: object) -> list[Sample]:

@@ -6,7 +6,7 @@ answers the logprobs of the unshaped distribution gives a wrong q, and nothing i
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from tinker_atropos.trainer.rollouts import Ints
 logger = logging.getLogger(__name__)
 
 PROBE_TOKENS = 16
+MAX_PROMPTS = 16
 MIN_NATS = 1.0
 """Least information in a probe's tokens that decides: far above the noise between two kernels in bfloat16."""
 
@@ -70,15 +71,28 @@ class SamplingProbe:
 
 
 async def _measure(settings: SamplingSettings, sampler: Sampler, prompt_T: Ints) -> bool | None:
-    """Sample with the settings, and compare with a forward pass over the same tokens; None when they cannot tell.
-
-    The prompt is reversed: what follows nonsense is uncertain, so that shaped and unshaped logprobs are far apart.
+    """Sample with the settings, and compare with a forward pass over the same tokens, on as many prompts as it takes to
+    tell; None when all of them cannot.
     """
-    nonsense_T = prompt_T[::-1].copy()
-    try:
-        (sample,) = await sampler.sample(nonsense_T, 1, settings)
-        unshaped_T = await sampler.logprobs(np.concatenate([nonsense_T, sample.tokens_T]))
-    except SampleRefusedError:
-        return False
-    answered, unshaped = float(sample.logprobs_T.sum()), float(unshaped_T[len(nonsense_T) :].sum())
-    return None if abs(unshaped) < MIN_NATS else abs(answered) < abs(unshaped) / 2
+    answered = unshaped = 0.0
+    for nonsense_T in _nonsense(prompt_T):
+        try:
+            (sample,) = await sampler.sample(nonsense_T, 1, settings)
+            unshaped_T = await sampler.logprobs(np.concatenate([nonsense_T, sample.tokens_T]))
+        except SampleRefusedError:
+            return False
+        answered += float(sample.logprobs_T.sum())
+        unshaped += float(unshaped_T[len(nonsense_T) :].sum())
+        if abs(unshaped) >= MIN_NATS:
+            return abs(answered) < abs(unshaped) / 2
+    return None
+
+
+def _nonsense(prompt_T: Ints) -> Iterator[Ints]:
+    """The prompt reversed, and then shuffled: what follows nonsense is uncertain, so that shaped and unshaped logprobs
+    are far apart.
+    """
+    generator = np.random.default_rng(0)
+    yield prompt_T[::-1].copy()
+    for _ in range(MAX_PROMPTS - 1):
+        yield generator.permutation(prompt_T)
