@@ -18,10 +18,7 @@ def environment_refusals(subject: Subject) -> Iterator[Refusal]:
     if name.startswith("own/"):
         code, hint = "NotSupported", f"environments of one's own are not supported yet; bundled ones: {listing}"
     elif name.endswith(".py"):
-        code, hint = (
-            "NotSupported",
-            f"a file works in local mode only (rlctl run FILE --local); bundled ones: {listing}",
-        )
+        code, hint = "NotSupported", f"environments in files are not supported yet; bundled ones: {listing}"
     else:
         code = "UnknownEnvironment"
         hint = f"there is no such environment{nearest(name, available)} (available: {listing})"

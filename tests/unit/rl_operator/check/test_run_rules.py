@@ -14,7 +14,12 @@ from rl_operator.api.catalogue import Catalogue
         ({"startFrom": {}}, "Inconsistent", "spec.startFrom", "exactly one of run and statePath"),
         ({"environment": "toi"}, "UnknownEnvironment", "spec.environment", "did you mean 'toy'.*available: toy"),
         ({"environment": "own/mine"}, "NotSupported", "spec.environment", "bundled ones: toy"),
-        ({"environment": "./mine.py"}, "NotSupported", "spec.environment", "rlctl run FILE --local"),
+        (
+            {"environment": "./mine.py"},
+            "NotSupported",
+            "spec.environment",
+            "environments in files are not supported yet",
+        ),
         ({"environment": "own/mine.py"}, "NotSupported", "spec.environment", "not supported yet"),
         ({"environmentReplicas": 2}, "NotSupported", "spec.environmentReplicas", "one environment process"),
         ({"ttlSecondsAfterFinished": 0}, "NotSupported", "spec.ttlSecondsAfterFinished", "leave the field out"),

@@ -9,6 +9,7 @@ from tinker_atropos.config import SharedEnvSection
 from tinker_atropos.serving import bind, serve
 from tinker_atropos.trainer.api_client import ApiClient, MetricsRecord, Peer
 from tinker_atropos.trainer.bookkeeping import Bookkeeping
+from tinker_atropos.trainer.datums import Batch
 from tinker_atropos.trainer.generation import Generator
 from tinker_atropos.trainer.lease import Lease
 from tinker_atropos.trainer.ledger import Ledger
@@ -72,3 +73,9 @@ async def test_the_books_name_what_the_api_dropped() -> None:
     assert scraped.get_sample_value("rl_trainer_sampled_tokens_total", {"purpose": "training"}) == 0
     assert scraped.get_sample_value("rl_trainer_backend_rebuilds_total") == 2
     assert scraped.get_sample_value("rl_trainer_replayed_steps_total") == 3
+
+
+def test_what_has_no_advantage_is_untrained_under_that_reason(bookkeeping) -> None:
+    for step in (1, 2):
+        bookkeeping.trained(step, Batch(left_out={"no_advantage": 8, "nothing_generated": 0}))
+    assert bookkeeping.books()["dropped"] == {"no_advantage": 16}

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Never
@@ -37,6 +37,7 @@ class Bookkeeping:
     _wait: _Wait | None = None
     _trained: dict[str, int] = field(default_factory=lambda: {"rollouts": 0, "tokens": 0})
     _dropped: dict[str, int] = field(default_factory=dict)
+    _left_out: Counter[str] = field(default_factory=Counter)
     _steps: deque[tuple[float, int]] = field(default_factory=lambda: deque([(time.time(), 0)], STEPS_REMEMBERED))
 
     async def keep(self) -> Never:
@@ -59,10 +60,12 @@ class Bookkeeping:
         self._steps.append((time.time(), step))
         self._trained["rollouts"] += batch.trained_rollouts
         self._trained["tokens"] += batch.trained_tokens
+        self._left_out.update(batch.left_out)
 
     def books(self) -> dict[str, dict[str, int]]:
         """Rollouts and tokens since the start of this process: sampled by purpose, trained, dropped by reason."""
-        return {**self.generator.totals.to_wire(), "trained": self._trained, "dropped": self._dropped}
+        dropped = {**self._dropped, **{reason: count for reason, count in self._left_out.items() if count}}
+        return {**self.generator.totals.to_wire(), "trained": self._trained, "dropped": dropped}
 
     def metrics(self) -> dict[str, float]:
         """How much of what was sampled for training was trained, since the start of this process."""
