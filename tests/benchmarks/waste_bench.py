@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 from tests.conftest import TinkerServiceProcess, running_tinker_service
-from tests.integration.training.conftest import Container, TrainingHalf, eventually, free_port
+from tests.integration.training.conftest import Container, TrainingHalf, eventually, training_half
 
 from tinker_atropos.digits import prompt, split
 from tinker_atropos.trainer.backend import Backend
@@ -49,16 +48,8 @@ class RunFigures:
 
 
 async def run(folder: Path, service: TinkerServiceProcess, steps: int) -> RunFigures:
-    env_vars = {
-        "RL_API_URL": f"http://127.0.0.1:{free_port()}",
-        "RL_INFERENCE_URL": f"http://127.0.0.1:{free_port()}",
-        "RL_OPS_HOST": "127.0.0.1",
-        "RL_RUN_UID": "bench",
-        **service.env_vars,
-    }
-    half = TrainingHalf(folder, httpx.AsyncClient(trust_env=False, timeout=30), env_vars)
     starts: dict[str, float] = {}
-    try:
+    async with training_half(folder, service) as half:
         config = half.write_config(env={**ENV, "total_steps": steps}, tinker=TINKER)
         began = time.perf_counter()
         await half.start_api()
@@ -78,8 +69,6 @@ async def run(folder: Path, service: TinkerServiceProcess, steps: int) -> RunFig
         # The first step waits for the environment to start and to evaluate the baseline.
         steady = points[1:]
         return RunFigures(sum(point["time/step"] for point in steady), steady, status["books"], filtered, starts)
-    finally:
-        await half.end()
 
 
 async def sampling(half: TrainingHalf, environment: Container) -> bool:

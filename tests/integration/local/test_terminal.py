@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import termios
@@ -17,6 +18,12 @@ from tests.integration.local.conftest import RLCTL, Rlctl
 from tests.integration.local.scripted import RUN_FILE, WORKS_ON, start_scripted
 
 CTRL_C = b"\x03"
+
+
+def _take_the_terminal() -> None:
+    """So that Ctrl-C reaches the process, also when these tests run in the background of a shell, which ignores it."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Terminal:
@@ -32,8 +39,7 @@ class Terminal:
             stdout=theirs,
             stderr=theirs,
             start_new_session=True,
-            # So that Ctrl-C reaches it.
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 -- one thread here
+            preexec_fn=_take_the_terminal,  # noqa: PLW1509 -- one thread here
         )
         os.close(theirs)
         self._seen = ""

@@ -16,6 +16,7 @@ from typing import Any, Self
 import httpx
 import pytest
 import yaml
+from tests.conftest import TinkerServiceProcess
 
 from tinker_atropos.digits import prompt, split
 
@@ -165,18 +166,27 @@ def _eventually() -> Callable[..., Awaitable[Any]]:
     return eventually
 
 
-@pytest.fixture
-async def half(tmp_path: Path, tinker_service) -> AsyncIterator[TrainingHalf]:
+@contextlib.asynccontextmanager
+async def training_half(folder: Path, tinker_service: TinkerServiceProcess) -> AsyncIterator[TrainingHalf]:
+    """One run's folder and ports; its processes end with the block."""
     env_vars = {
         "RL_API_URL": f"http://127.0.0.1:{free_port()}",
         "RL_INFERENCE_URL": f"http://127.0.0.1:{free_port()}",
         "RL_OPS_HOST": "127.0.0.1",
-        "RL_RUN_UID": tmp_path.name,
+        "RL_RUN_UID": folder.name,
         **tinker_service.env_vars,
     }
-    training_half = TrainingHalf(tmp_path, httpx.AsyncClient(trust_env=False, timeout=30), env_vars)
-    yield training_half
-    await training_half.end()
+    half = TrainingHalf(folder, httpx.AsyncClient(trust_env=False, timeout=30), env_vars)
+    try:
+        yield half
+    finally:
+        await half.end()
+
+
+@pytest.fixture
+async def half(tmp_path: Path, tinker_service) -> AsyncIterator[TrainingHalf]:
+    async with training_half(tmp_path, tinker_service) as half:
+        yield half
 
 
 class ScriptedEnvironment:
