@@ -76,7 +76,7 @@ def test_a_run_that_never_gets_going_fails_at_its_deadline(rlctl: Rlctl) -> None
     assert watched.returncode == 1, watched
     status = rlctl.status("run")
     assert status["failure"]["reason"] == "StartDeadlineExceeded"
-    assert "waiting for environment" in status["message"]
+    assert "Waiting for environment" in status["message"]
 
 
 def test_stop_and_go_on(rlctl: Rlctl, tmp_path: Any) -> None:

@@ -95,9 +95,10 @@ def _environment_classes(module: ModuleType) -> list[type]:
     """The concrete environments that a module defines itself, without those that others of them derive from. A class
     that lists ABC among its bases is a base, too.
     """
-    own = {each for each in vars(module).values() if _is_environment(each) and each.__module__ == module.__name__}
+    found = (each for each in vars(module).values() if _is_environment(each) and each.__module__ == module.__name__)
+    own = list(dict.fromkeys(found))  # once each, as written: a class may have two names
     bases = {base for each in own for base in each.__mro__[1:]}
-    return [each for each in own - bases if ABC not in each.__bases__]
+    return [each for each in own if each not in bases and ABC not in each.__bases__]
 
 
 def _is_environment(value: Any) -> bool:
