@@ -23,7 +23,6 @@ from rl_operator.status.table import TABLE, Situation
 KEPT_ATTEMPTS = 5
 KEPT_REFUSALS = 3
 HISTORY_SAMPLES = 10
-MAX_GIVEN = 200
 
 
 def derive(view: View, finding: Finding) -> RunStatus:

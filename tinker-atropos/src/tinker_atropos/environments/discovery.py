@@ -22,7 +22,6 @@ from tinker_atropos.environments.source_reading import (
 
 BUNDLED_FOLDER = Path(__file__).parent
 BASE_CLASS = "BaseEnv"
-BASE_CONFIG_CLASS = "BaseEnvConfig"
 EMPTY_DEFAULTS = {"list": [], "dict": {}, "set": [], "str": ""}
 """What a `default_factory` gives, for those whose result is known."""
 

@@ -18,8 +18,6 @@ from tinker_atropos.trainer.stored_checkpoints import StoredCheckpoints
 
 logger = logging.getLogger(__name__)
 
-DAY_SECONDS = 86_400
-
 
 class Keeper:
     """Saves states and sampler weights of one attempt.
