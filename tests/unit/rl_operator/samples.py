@@ -6,6 +6,7 @@ from rl_operator.api.bundled import bundled_catalogue, bundled_runtimes
 from rl_operator.api.catalogue import Catalogue
 from rl_operator.api.loading import parse_run, parse_runtime
 from rl_operator.api.names import API_VERSION, RUN_KIND, RUNTIME_KIND
+from rl_operator.api.premises import Premises, choose_environment
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
 
@@ -38,6 +39,11 @@ def make_runtime(**spec: Any) -> Runtime:
         "spec": {"image": "tinker-atropos:dev", **spec},
     }
     return parse_runtime(document)
+
+
+def premises_of(run: TrainingRun, runtime: Runtime = TINY, catalogue: Catalogue = CATALOGUE) -> Premises:
+    """A run's premises where it names an environment of the catalogue."""
+    return Premises(runtime, choose_environment(run.spec.environment, runtime, catalogue, None))
 
 
 def catalogue_of(*fields: dict[str, Any]) -> Catalogue:

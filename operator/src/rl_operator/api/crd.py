@@ -12,7 +12,10 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from rl_operator.api.environment import EnvironmentSpec, EnvironmentStatus
 from rl_operator.api.names import (
+    ENVIRONMENT_KIND,
+    ENVIRONMENT_PLURAL,
     GROUP,
     MAX_RUN_NAME_LENGTH,
     RUN_KIND,
@@ -126,6 +129,22 @@ _KINDS: Final = (
         columns=(
             _Column("Image", ".spec.image", "Image of the three containers."),
             _Column("Backend", ".spec.backend.url", "Base URL of the Tinker API; empty: the SDK's own."),
+            _Column("Ready", ".status.conditions[?(@.type=='Ready')].status", "Whether runs can use it."),
+            _AGE,
+        ),
+    ),
+    _Kind(
+        kind=ENVIRONMENT_KIND,
+        plural=ENVIRONMENT_PLURAL,
+        scope="Namespaced",
+        short_names=("rlenv", "rlenvs"),
+        description="An environment of one's own, `environment: own/NAME`. It runs in a pod apart from every key.",
+        spec=EnvironmentSpec,
+        status=EnvironmentStatus,
+        columns=(
+            _Column("Ready", ".status.conditions[?(@.type=='Ready')].status", "Whether runs can use it."),
+            _Column("Class", ".status.className", "The class that was found."),
+            _Column("Message", ".status.conditions[?(@.type=='Stalled')].message", "What is wrong with it."),
             _AGE,
         ),
     ),

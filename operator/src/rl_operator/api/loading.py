@@ -9,8 +9,16 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from rl_operator.api.environment import Environment
 from rl_operator.api.model import ApiModel
-from rl_operator.api.names import API_VERSION, MAX_RUN_NAME_LENGTH, RUN_KIND, RUN_NAME_PATTERN, RUNTIME_KIND
+from rl_operator.api.names import (
+    API_VERSION,
+    ENVIRONMENT_KIND,
+    MAX_RUN_NAME_LENGTH,
+    RUN_KIND,
+    RUN_NAME_PATTERN,
+    RUNTIME_KIND,
+)
 from rl_operator.api.refusal import Refusal, shown
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
@@ -79,6 +87,11 @@ def parse_run(document: Mapping[str, Any]) -> TrainingRun:
 def parse_runtime(document: Mapping[str, Any]) -> Runtime:
     """Check and type a runtime. Raises DocumentError with every fault found."""
     return _parse(Runtime, RUNTIME_KIND, document)
+
+
+def parse_environment(document: Mapping[str, Any]) -> Environment:
+    """Check and type an RLEnvironment. Raises DocumentError with every fault found."""
+    return _parse(Environment, ENVIRONMENT_KIND, document)
 
 
 def _parse(model: type[Model], kind: str, document: Mapping[str, Any]) -> Model:

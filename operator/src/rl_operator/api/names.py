@@ -10,16 +10,31 @@ RUN_KIND: Final = "RLTrainingRun"
 RUN_PLURAL: Final = "rltrainingruns"
 RUNTIME_KIND: Final = "RLRuntime"
 RUNTIME_PLURAL: Final = "rlruntimes"
+ENVIRONMENT_KIND: Final = "RLEnvironment"
+ENVIRONMENT_PLURAL: Final = "rlenvironments"
+
+OWN_PREFIX: Final = "own/"
+"""`spec.environment: own/NAME` names an RLEnvironment of the run's namespace."""
 
 RUN_LABEL = f"{GROUP}/run"
 ATTEMPT_LABEL = f"{GROUP}/attempt"
+SLOT_LABEL = f"{GROUP}/slot"
+INCARNATION_LABEL = f"{GROUP}/incarnation"
+COMPONENT_LABEL = "app.kubernetes.io/component"
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 MANAGER = "rl-operator"
+
+NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+"""The label that the API server gives every namespace."""
 
 RUN_UID_ANNOTATION = f"{GROUP}/run-uid"
 
 POD_FINALIZER = f"{GROUP}/result"
 """Keeps a pod until its result is in the run's status."""
+
+TRAINING_COMPONENT: Final = "training"
+ENVIRONMENT_COMPONENT: Final = "environment"
+"""Components of a run: its own pod, and the pods of environments that run apart from it."""
 
 API_CONTAINER: Final = "api"
 TRAINER_CONTAINER: Final = "trainer"

@@ -19,7 +19,12 @@ RefusalCode = Literal[
     "Inconsistent",
     "InvalidName",
     "UnknownEnvironment",
+    "EnvironmentNotReady",
     "RuntimeNotFound",
+    "NamespaceNotAllowed",
+    "SecretNotAllowed",
+    "StartFromRefused",
+    "FrozenField",
     "NotSupported",
 ]
 

@@ -185,6 +185,24 @@ class Attempt(ObservedModel):
     steps: int = Field(default=0, description="Steps trained at its end, over the whole run.")
 
 
+class EnvironmentPods(ObservedModel):
+    """Environments that run in pods of their own: own ones, and more than one replica."""
+
+    desired: int = Field(description="Pods that should work.")
+    ready: int = Field(description="Pods whose groups are accepted.")
+    failures: int = Field(default=0, description="Pods that failed in the current attempt.")
+
+
+class StartedFrom(ObservedModel):
+    """The run that this one began from."""
+
+    run: str = Field(description="Name of the run.")
+    uid: str = Field(description="Its uid.")
+    step: int = Field(description="Its step that the weights are of.")
+    state_path: str = Field(description="The state that was loaded.")
+    wandb_url: str | None = Field(default=None, description="Its page on Weights & Biases.")
+
+
 class RunStatus(ObservedModel):
     """What is the case. The one place where people, agents and GitOps look."""
 
@@ -213,6 +231,8 @@ class RunStatus(ObservedModel):
     containers: tuple[ContainerStatus, ...] = Field(
         default=(), description="Containers of the current attempt.", json_schema_extra=keyed_by("name")
     )
+    environments: EnvironmentPods | None = Field(default=None, description="Environments in pods of their own.")
+    started_from: StartedFrom | None = Field(default=None, description="The run that this one began from.")
     checkpoint: Checkpoint | None = Field(default=None, description="Newest state checkpoint.")
     weights: Weights | None = Field(default=None, description="The trained weights, once they exist.")
     failure: Failure | None = Field(default=None, description="Why the last attempt, or the run, failed.")

@@ -1,6 +1,6 @@
 """RLRuntime: the platform's side of a run. Decides what may vary, where it trains and what it may use."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -95,6 +95,15 @@ class NameReference(ApiModel):
     name: str = Field(description="Name of the object.")
 
 
+class EgressRule(ApiModel):
+    """Somewhere that environments in pods of their own may connect to."""
+
+    cidr: str = Field(min_length=1, max_length=64, description="Addresses, e.g. 203.0.113.0/24.")
+    ports: tuple[Annotated[int, Field(ge=1, le=65_535)], ...] = Field(
+        default=(), max_length=32, description="TCP ports; none: all of them."
+    )
+
+
 class RuntimeSpec(ApiModel):
     """What the platform decides."""
 
@@ -121,7 +130,12 @@ class RuntimeSpec(ApiModel):
     pod_labels: dict[str, str] = Field(default_factory=dict, description="Labels added to pods.")
     pod_annotations: dict[str, str] = Field(default_factory=dict, description="Annotations added to pods.")
     secret_environment: tuple[SecretKey, ...] = Field(
-        default=(), description="Secret keys that environments get, each as the variable of its key's name."
+        default=(),
+        description="Secret keys that environments may get, each as the variable of its key's name: bundled ones get "
+        "all of them, an RLEnvironment those that it asks for.",
+    )
+    environment_egress: tuple[EgressRule, ...] = Field(
+        default=(), max_length=64, description="Where environments in pods of their own may connect to, besides DNS."
     )
 
 
@@ -130,6 +144,13 @@ class RuntimeEnvironment(ObservedModel):
 
     name: str = Field(description="Name to use in `spec.environment`.")
     description: str = Field(default="", description="One line.")
+
+
+class FieldsReference(ObservedModel):
+    """The ConfigMap with all fields."""
+
+    namespace: str = Field(description="Its namespace.")
+    name: str = Field(description="Its name.")
 
 
 class RuntimeStatus(ObservedModel):
@@ -142,7 +163,13 @@ class RuntimeStatus(ObservedModel):
     environments: tuple[RuntimeEnvironment, ...] = Field(
         default=(), description="Environments of the image.", json_schema_extra=keyed_by("name")
     )
-    fields_ref: NameReference | None = Field(default=None, description="ConfigMap with every environment's fields.")
+    fields_ref: FieldsReference | None = Field(
+        default=None, description="ConfigMap with every environment's fields: type, default, locked, bounds."
+    )
+    image_id: str | None = Field(
+        default=None, alias="imageID", description="Digest of the image that the environments were read from."
+    )
+    warnings: tuple[str, ...] = Field(default=(), max_length=10, description="Files of the image that cannot be read.")
 
 
 class Runtime(ApiModel):

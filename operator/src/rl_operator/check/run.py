@@ -1,13 +1,12 @@
-"""One run against its runtime and the catalogue."""
+"""One run against its premises."""
 
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from rl_operator.api.catalogue import Catalogue
 from rl_operator.api.loading import nearest
+from rl_operator.api.premises import Premises
 from rl_operator.api.refusal import Refusal, shown
 from rl_operator.api.run import TrainingRun
-from rl_operator.api.runtime import Runtime
 from rl_operator.check.consistency import inherited_bound_refusals, shared_field_refusals
 from rl_operator.check.field_rules import field_refusals
 from rl_operator.check.run_rules import (
@@ -32,9 +31,9 @@ _RULES: Final[tuple[Callable[[Subject], Iterable[Refusal]], ...]] = (
 )
 
 
-def check_run(run: TrainingRun, runtime: Runtime, catalogue: Catalogue) -> tuple[Refusal, ...]:
+def check_run(run: TrainingRun, premises: Premises) -> tuple[Refusal, ...]:
     """Every reason why the run must not start, in a stable order; empty means accepted."""
-    subject = Subject(run, runtime, catalogue)
+    subject = Subject(run, premises)
     return tuple(refusal for rule in _RULES for refusal in rule(subject))
 
 

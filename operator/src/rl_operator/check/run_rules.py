@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rl_operator.api.loading import nearest
+from rl_operator.api.names import OWN_PREFIX
 from rl_operator.api.refusal import Refusal, shown
 from rl_operator.api.runtime import Bound
 from rl_operator.check.field_rules import refuse_outside
@@ -11,17 +12,22 @@ from rl_operator.check.subject import Subject
 
 
 def environment_refusals(subject: Subject) -> Iterator[Refusal]:
-    if subject.environment_exists:
+    chosen = subject.premises.environment
+    if chosen.known is not None or chosen.pending is not None:
         return
-    name, available = subject.run.spec.environment, sorted(subject.catalogue.by_name)
-    listing = ", ".join(available) or "none"
-    if name.startswith("own/"):
-        code, hint = "NotSupported", f"environments of one's own are not supported yet; bundled ones: {listing}"
+    name, available = subject.run.spec.environment, list(chosen.available)
+    stalled = chosen.own.status.condition("Stalled") if chosen.own else None
+    if stalled is not None:
+        code, hint = "EnvironmentNotReady", stalled.message
+    elif name.startswith(OWN_PREFIX):
+        code = "UnknownEnvironment"
+        own, namespace = name.removeprefix(OWN_PREFIX), subject.run.metadata.namespace
+        hint = f"there is no RLEnvironment {own!r} in {namespace}: create it"
     elif name.endswith(".py"):
-        code, hint = "NotSupported", f"environments in files are not supported yet; bundled ones: {listing}"
+        code, hint = "UnknownEnvironment", "files are for local mode: make an RLEnvironment of it (own/NAME)"
     else:
         code = "UnknownEnvironment"
-        hint = f"there is no such environment{nearest(name, available)} (available: {listing})"
+        hint = f"there is no such environment{nearest(name, available)} (available: {', '.join(available) or 'none'})"
     yield Refusal.model_validate(
         {"code": code, "field": "spec.environment", "given": shown(name), "allowed": available, "hint": hint}
     )

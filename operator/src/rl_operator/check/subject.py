@@ -1,12 +1,13 @@
-"""What the rules look at: a run, its runtime and its environment, prepared once."""
+"""What the rules look at: a run and its premises, prepared once."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from rl_operator.api.catalogue import Catalogue, CatalogueEnvironment, EnvironmentField
+from rl_operator.api.catalogue import CatalogueEnvironment, EnvironmentField
 from rl_operator.api.fields import TINKER_FIELDS, Section
+from rl_operator.api.premises import Premises
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Bound, Runtime
 from rl_operator.api.sections import Sections, effective_sections
@@ -39,18 +40,20 @@ class SectionSubject:
 @dataclass(frozen=True)
 class Subject:
     run: TrainingRun
-    runtime: Runtime
-    catalogue: Catalogue
+    premises: Premises
+
+    @property
+    def runtime(self) -> Runtime:
+        return self.premises.runtime
 
     @property
     def environment_exists(self) -> bool:
-        return self.run.spec.environment in self.catalogue.by_name
+        return self.premises.environment.known is not None
 
     @cached_property
     def environment(self) -> CatalogueEnvironment:
-        """Without fields when it is not in the catalogue."""
-        name = self.run.spec.environment
-        return self.catalogue.by_name.get(name, CatalogueEnvironment(name=name))
+        """Without fields when it is not known."""
+        return self.premises.environment.known or CatalogueEnvironment(name=self.run.spec.environment)
 
     @cached_property
     def sections(self) -> Sections:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from rl_operator.api.premises import Premises, choose_environment
 from rl_operator.check import check_run, runtime_not_found
 from rl_operator.cli.backend import BackEnd
 
@@ -16,4 +17,5 @@ def refusals_of(run: "TrainingRun", backend: BackEnd) -> "tuple[Refusal, ...]":
     runtime = runtimes.get(run.spec.runtime)
     if runtime is None:
         return (runtime_not_found(run, sorted(runtimes)),)
-    return check_run(run, runtime, backend.catalogue())
+    environment = choose_environment(run.spec.environment, runtime, backend.catalogue(), None)
+    return check_run(run, Premises(runtime, environment))

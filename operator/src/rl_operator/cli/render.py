@@ -21,6 +21,7 @@ def render(
 ) -> None:
     """Print the config and the pod that a run's file would become; nothing is created."""
     from rl_operator.api.loading import DocumentError
+    from rl_operator.api.premises import Premises, choose_environment
     from rl_operator.cli.checking import refusals_of
     from rl_operator.render import pod_of_attempt, render_run
 
@@ -29,8 +30,9 @@ def render(
     if refusals := refusals_of(run, backend):
         raise DocumentError(*refusals)
     named = run.with_changes(metadata=run.metadata.with_changes(uid=UID_PLACEHOLDER))
-    environment = backend.catalogue().by_name[run.spec.environment]
-    rendered = render_run(named, backend.runtimes()[run.spec.runtime], environment)
+    runtime = backend.runtimes()[run.spec.runtime]
+    environment = choose_environment(run.spec.environment, runtime, backend.catalogue(), None)
+    rendered = render_run(named, Premises(runtime, environment))
     config_map, pod = rendered.config_map, pod_of_attempt(rendered.pod, 1)
     if output in (Output.JSON, Output.YAML):
         print_object({"apiVersion": "v1", "kind": "List", "items": [config_map, pod]}, output)

@@ -5,8 +5,9 @@ from typing import Any, Literal
 
 from rl_operator.api.bundled import bundled_catalogue
 from rl_operator.api.catalogue import Catalogue
+from rl_operator.api.environment import Environment
 from rl_operator.api.loading import parse_run
-from rl_operator.api.names import POD_FINALIZER
+from rl_operator.api.names import NAMESPACE_NAME_LABEL, POD_FINALIZER
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.api.runtime import Runtime
 from rl_operator.cluster.caches import Caches
@@ -44,8 +45,24 @@ class ClusterWorld:
     def runtime_names(self) -> tuple[str, ...]:
         return self._caches.runtimes.names()
 
-    def catalogue(self, runtime: Runtime) -> Catalogue:  # noqa: ARG002 -- one image, one catalogue, for now
+    def catalogue(self, runtime: Runtime) -> Catalogue | None:  # noqa: ARG002 -- one image, one catalogue, for now
         return bundled_catalogue()
+
+    def environment(self, run: TrainingRun) -> Environment | None:  # noqa: ARG002 -- no RLEnvironment is cached yet
+        return None
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str]:
+        return {NAMESPACE_NAME_LABEL: namespace}
+
+    def children(self, key: Key) -> frozenset[tuple[str, str]]:  # noqa: ARG002 -- none is cached yet
+        return frozenset()
+
+    async def read_files(self, environment: Environment) -> Mapping[str, str] | None:
+        if environment.spec.source is None:
+            return None
+        source = environment.spec.source.config_map
+        found = await self.read_config_map(environment.metadata.namespace, source.name)
+        return dict(found.get("data", {})) if found else None
 
     def pods(self, key: Key) -> tuple[PodObservation, ...]:
         return tuple(pod.observation for pod in self._caches.pods.of_run(key))

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from rl_operator.api.bundled import bundled_catalogue, bundled_runtimes
 from rl_operator.api.catalogue import Catalogue
-from rl_operator.api.names import POD_FINALIZER, RUN_KIND, RUN_LABEL
+from rl_operator.api.environment import Environment
+from rl_operator.api.names import NAMESPACE_NAME_LABEL, POD_FINALIZER, RUN_KIND, RUN_LABEL
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.api.runtime import Runtime
 from rl_operator.errors import GoneError, NameTakenError
@@ -41,8 +42,24 @@ class LocalWorld:
     def runtime_names(self) -> tuple[str, ...]:
         return tuple(sorted(self._runtimes))
 
-    def catalogue(self, runtime: Runtime) -> Catalogue:  # noqa: ARG002 -- on a cluster it depends on the image
+    def catalogue(self, runtime: Runtime) -> Catalogue | None:  # noqa: ARG002 -- on a cluster it depends on the image
         return self._catalogue
+
+    def environment(self, run: TrainingRun) -> Environment | None:  # noqa: ARG002 -- none is kept here yet
+        return None
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str]:
+        return {NAMESPACE_NAME_LABEL: namespace}
+
+    def children(self, key: Key) -> frozenset[tuple[str, str]]:  # noqa: ARG002 -- no kinds besides pods and ConfigMaps yet
+        return frozenset()
+
+    async def read_files(self, environment: Environment) -> Mapping[str, str] | None:
+        if environment.spec.source is None:
+            return None
+        source = environment.spec.source.config_map
+        found = await self.read_config_map(environment.metadata.namespace, source.name)
+        return dict(found.get("data", {})) if found else None
 
     def pods(self, key: Key) -> tuple[PodObservation, ...]:
         return tuple(observe_pod(pod) for pod in pods_of(self._store, key))

@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from rl_operator.api.refusal import Refusal
+from rl_operator.api.premises import Premises
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.check import check_run, runtime_not_found
 from rl_operator.errors import ForbiddenError, InvalidError, NameTakenError
+from rl_operator.reconcile.premises import gather_premises
 from rl_operator.reconcile.world import Key, World
 from rl_operator.render import Rendered, config_map_name, pod_name, pod_of_attempt, render_run, template_of
 from rl_operator.status.derive import derive, started, worth_writing
@@ -43,8 +44,9 @@ async def reconcile(key: Key, world: World, clock: Callable[[], datetime], pace:
         await _release_ended_pods(run, world)
         return None
 
-    view = _observe(run, world, clock, pace)
-    view = await _apply(view, decide(view), world)
+    premises = None if run.status.start_time else await gather_premises(run, world)
+    view = _observe(run, premises, world, clock, pace)
+    view = await _apply(view, decide(view), premises, world)
     finding = find(view)
     unwritten = await _report(view, finding, world, pace)
     return _soonest(
@@ -54,27 +56,26 @@ async def reconcile(key: Key, world: World, clock: Callable[[], datetime], pace:
     )
 
 
-def _observe(run: TrainingRun, world: World, clock: Callable[[], datetime], pace: Pace) -> View:
-    """Gather what the caches know of a run."""
-    refusals = () if run.status.start_time else _check(run, world)
+def _observe(
+    run: TrainingRun, premises: Premises | None, world: World, clock: Callable[[], datetime], pace: Pace
+) -> View:
+    """Gather what the caches know of a run. After the start its premises do not matter any more."""
     pod = next((p for p in world.pods(run.key) if _owns(run, p) and p.name == run.status.pod_name), None)
     trainer = world.trainer_status(pod) if pod and not pod.over else None
-    return View(run, clock(), pace.backoff_seconds, pod, trainer, refusals)
+    view = View(run, clock(), pace.backoff_seconds, pod, trainer)
+    if run.status.start_time:
+        return view
+    if premises is None:
+        return replace(view, refusals=(runtime_not_found(run, world.runtime_names()),))
+    return replace(view, refusals=check_run(run, premises), pending=premises.environment.pending)
 
 
-def _check(run: TrainingRun, world: World) -> tuple[Refusal, ...]:
-    runtime = world.runtime(run.spec.runtime)
-    if runtime is None:
-        return (runtime_not_found(run, world.runtime_names()),)
-    return check_run(run, runtime, world.catalogue(runtime))
-
-
-async def _apply(view: View, verb: Verb, world: World) -> View:
+async def _apply(view: View, verb: Verb, premises: Premises | None, world: World) -> View:
     """Do what `decide` said. Gives back the view as it is afterwards."""
     try:
         match verb:
             case Verb.START:
-                return await _start(view, world)
+                return await _start(view, premises, world)
             case Verb.CREATE:
                 return await _create_missing(view, world)
             case Verb.STOP if view.pod is not None:
@@ -89,11 +90,11 @@ async def _apply(view: View, verb: Verb, world: World) -> View:
     return replace(view, run=world.run(view.run.key) or view.run, trouble=trouble)
 
 
-async def _start(view: View, world: World) -> View:
+async def _start(view: View, premises: Premises | None, world: World) -> View:
     """Freeze the run and begin its next attempt. The first write is the lock: whoever loses it starts nothing."""
     run, rendered = view.run, None
     if run.status.config_map_name is None:
-        rendered = _render(run, world)
+        rendered = await _render(run, premises, world)
         attempt, name, content = 1, config_map_name(run, rendered.config_hash), rendered.config_hash
     else:
         attempt = (run.status.attempt or 0) + 1
@@ -112,7 +113,7 @@ async def _create_missing(view: View, world: World) -> View:
     if existing is not None:
         await _create_pod(run, await world.read_run(run.key), template_of(existing), world)
         return view
-    rendered = _render(run, world)
+    rendered = await _render(run, None, world)
     if rendered.config_hash != run.status.config_hash:
         view = replace(view, run=await _freeze_again(run, rendered, world))
     return await _create_children(view, rendered, world)
@@ -138,14 +139,14 @@ async def _freeze_again(run: TrainingRun, rendered: Rendered, world: World) -> T
     return await world.write_status(run, status)
 
 
-def _render(run: TrainingRun, world: World) -> Rendered:
-    runtime = world.runtime(run.spec.runtime)
-    if runtime is None:
+async def _render(run: TrainingRun, premises: Premises | None, world: World) -> Rendered:
+    """Render from what the run was checked against, or, after an interrupted start, from what is there now."""
+    premises = premises or await gather_premises(run, world)
+    if premises is None:
         raise InvalidError(f"the runtime {run.spec.runtime!r} is gone: create it again, or delete the run")
-    environment = world.catalogue(runtime).by_name.get(run.spec.environment)
-    if environment is None:
-        raise InvalidError(f"the environment {run.spec.environment!r} is gone from the catalogue: delete the run")
-    return render_run(run, runtime, environment)
+    if premises.environment.known is None:
+        raise InvalidError(f"the environment {run.spec.environment!r} is gone: create it again, or delete the run")
+    return render_run(run, premises)
 
 
 def _may_start(live: TrainingRun, run: TrainingRun) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
 from rl_operator.api.catalogue import Catalogue
+from rl_operator.api.environment import Environment
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.api.runtime import Runtime
 from rl_operator.status.observation import PodObservation, TrainerStatus
@@ -22,7 +23,21 @@ class World(Protocol):
 
     def runtime_names(self) -> tuple[str, ...]: ...
 
-    def catalogue(self, runtime: Runtime) -> Catalogue: ...
+    def catalogue(self, runtime: Runtime) -> Catalogue | None:
+        """The environments of the runtime's image; None while they are not read yet."""
+        ...
+
+    def environment(self, run: TrainingRun) -> Environment | None:
+        """The RLEnvironment that the run names (own/NAME; in local mode also a file); None: it names none, or there
+        is none.
+        """
+        ...
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str]: ...
+
+    def children(self, key: Key) -> frozenset[tuple[str, str]]:
+        """Kind and name of the run's children that exist, besides pods."""
+        ...
 
     def pods(self, key: Key) -> tuple[PodObservation, ...]:
         """All pods that say they are this run's, whatever run uid owns them."""
@@ -35,12 +50,16 @@ class World(Protocol):
     # --- live reads ---------------------------------------------------------------------------------------------
     async def read_run(self, key: Key) -> TrainingRun | None: ...
 
+    async def read_files(self, environment: Environment) -> Mapping[str, str] | None:
+        """The Python files of an own environment, by name; None when its source is gone or it is an image."""
+        ...
+
     async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None: ...
 
     # --- writes -------------------------------------------------------------------------------------------------
     async def create_child(self, manifest: Mapping[str, Any]) -> None:
-        """Create a ConfigMap or Pod. Exists already: success only if our run's uid owns it and it is not being
-        deleted, else NameTakenError.
+        """Create a ConfigMap, Pod, Service or NetworkPolicy. Exists already: success only if our run's uid owns it
+        and it is not being deleted, else NameTakenError.
         """
         ...
 

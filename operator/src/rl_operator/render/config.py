@@ -2,14 +2,15 @@
 
 from typing import Any
 
-from rl_operator.api.catalogue import CatalogueEnvironment
+from rl_operator.api.premises import Premises
 from rl_operator.api.run import TrainingRun
-from rl_operator.api.runtime import Runtime
 from rl_operator.api.sections import effective_sections
 
 
-def render_config(run: TrainingRun, runtime: Runtime, environment: CatalogueEnvironment) -> dict[str, Any]:
+def render_config(run: TrainingRun, premises: Premises) -> dict[str, Any]:
     """The sections of `config.yaml` (contract: Config file). `openai` is a list of one: there is one server."""
+    runtime, environment = premises.runtime, premises.environment.known
+    assert environment is not None, "an accepted run has a known environment"
     sections = effective_sections(run, runtime, environment)
     wandb = run.spec.wandb
     tracking = {

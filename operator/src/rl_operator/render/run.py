@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from rl_operator.api.catalogue import CatalogueEnvironment
+from rl_operator.api.premises import Premises
 from rl_operator.api.run import TrainingRun
-from rl_operator.api.runtime import Runtime
 from rl_operator.api.yaml_text import write_yaml
 from rl_operator.render.config import render_config
 from rl_operator.render.labels import child_labels, owner_reference
@@ -27,9 +26,10 @@ class Rendered:
     pod: dict[str, Any]
 
 
-def render_run(run: TrainingRun, runtime: Runtime, environment: CatalogueEnvironment) -> Rendered:
+def render_run(run: TrainingRun, premises: Premises) -> Rendered:
     """Render an accepted run. Equal inputs give equal results, on every machine and in every release of Python."""
-    config = render_config(run, runtime, environment)
+    runtime = premises.runtime
+    config = render_config(run, premises)
     config_hash = _hash([config, pod_template(run, runtime, config_map="")])
     name = config_map_name(run, config_hash)
     pod = pod_template(run, runtime, name)

@@ -23,8 +23,8 @@ MAX_BACKOFF_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """All that is known of one run at one moment. `pod` is the current attempt's; `trouble` says why the last
-    write for it was refused.
+    """All that is known of one run at one moment. `pod` is the current attempt's; `pending` says what a new run
+    waits for before it can be checked; `trouble` says why the last write for it was refused.
     """
 
     run: TrainingRun
@@ -33,6 +33,7 @@ class View:
     pod: PodObservation | None = None
     trainer: TrainerStatus | None = None
     refusals: tuple[Refusal, ...] = ()
+    pending: tuple[str, str] | None = None
     trouble: tuple[str, str] | None = None
 
     @property
@@ -67,7 +68,7 @@ def decide(view: View) -> Verb:
     """What to do next for a run that is not finished."""
     run, pod = view.run, view.pod
     if not view.started:
-        return Verb.REST if view.refusals or run.spec.suspend else Verb.START
+        return Verb.REST if view.refusals or view.pending or run.spec.suspend else Verb.START
     if view.last_attempt:
         return Verb.REST if run.spec.suspend or next_attempt_due(view) > view.now else Verb.START
     if pod is None:
@@ -125,6 +126,8 @@ def _before_start(view: View) -> Finding:
         first, more = view.refusals[0], len(view.refusals) - 1
         suffix = f" (and {more} more)" if more else ""
         return Finding(Situation.REFUSED, first.code, f"Refused: {first.sentence}{suffix}")
+    if view.pending:
+        return Finding(Situation.WAITING, *view.pending)
     if view.run.spec.suspend:
         return Finding(Situation.DRAFT, "Draft", "A draft: checked and ready; set spec.suspend to false to start it.")
     return Finding(Situation.WAITING, *(view.trouble or ("Starting", "Accepted: about to start.")))

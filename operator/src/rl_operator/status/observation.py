@@ -9,7 +9,16 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from rl_operator.api.model import ObservedModel
-from rl_operator.api.names import ATTEMPT_LABEL, CONTAINERS, POD_FINALIZER, TRAINER_CONTAINER
+from rl_operator.api.names import (
+    ATTEMPT_LABEL,
+    COMPONENT_LABEL,
+    CONTAINERS,
+    INCARNATION_LABEL,
+    POD_FINALIZER,
+    SLOT_LABEL,
+    TRAINER_CONTAINER,
+    TRAINING_COMPONENT,
+)
 from rl_operator.api.run import RunMetrics, WandbStatus
 
 ContainerState = Literal["Waiting", "Running", "Ready", "Terminated"]
@@ -104,6 +113,11 @@ class PodObservation:
     held: bool
     scheduled: bool
     disruption: str | None
+    component: str = TRAINING_COMPONENT
+    """training: the run's own pod; environment: a pod of an environment that runs apart."""
+
+    slot: int = 0
+    incarnation: int = 0
 
     def container(self, name: str) -> ContainerObservation | None:
         return next((c for c in self.containers if c.name == name), None)
@@ -116,6 +130,7 @@ class PodObservation:
 def observe_pod(pod: Mapping[str, Any]) -> PodObservation:
     """Project a pod's manifest (as the API server or the local back end holds it) to what status needs."""
     metadata, status = pod["metadata"], pod.get("status") or {}
+    labels: Mapping[str, str] = metadata.get("labels", {})
     owner: Mapping[str, Any] = next((o for o in metadata.get("ownerReferences", []) if o.get("controller")), {})
     statuses = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
     trainer: Mapping[str, Any] = next((s for s in statuses if s["name"] == TRAINER_CONTAINER), {})
@@ -126,7 +141,7 @@ def observe_pod(pod: Mapping[str, Any]) -> PodObservation:
         uid=metadata.get("uid", ""),
         run_uid=owner.get("uid", ""),
         run_name=owner.get("name", ""),
-        attempt=int(metadata.get("labels", {}).get(ATTEMPT_LABEL, "1")),
+        attempt=int(labels.get(ATTEMPT_LABEL, "1")),
         created=parse_time(metadata["creationTimestamp"]),
         phase=status.get("phase", "Pending"),
         reason=status.get("reason") or _scheduling_reason(status),
@@ -138,6 +153,9 @@ def observe_pod(pod: Mapping[str, Any]) -> PodObservation:
         held=POD_FINALIZER in metadata.get("finalizers", []),
         scheduled=bool(pod.get("spec", {}).get("nodeName")),
         disruption=disruption["reason"] if disruption and disruption["status"] == "True" else None,
+        component=labels.get(COMPONENT_LABEL, TRAINING_COMPONENT),
+        slot=int(labels.get(SLOT_LABEL, "0")),
+        incarnation=int(labels.get(INCARNATION_LABEL, "0")),
     )
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.unit.rl_operator.samples import catalogue_of, make_run, make_runtime
+from tests.unit.rl_operator.samples import catalogue_of, make_run, make_runtime, premises_of
 
 from rl_operator.api.catalogue import Catalogue
 from rl_operator.api.refusal import Refusal
@@ -21,4 +21,5 @@ TOY = catalogue_of(
 
 
 def check(spec: dict[str, Any], runtime: Runtime = LAB, catalogue: Catalogue = TOY) -> tuple[Refusal, ...]:
-    return check_run(make_run(**{"environment": "toy", **spec}), runtime, catalogue)
+    run = make_run(**{"environment": "toy", **spec})
+    return check_run(run, premises_of(run, runtime, catalogue))

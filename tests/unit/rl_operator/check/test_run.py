@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.rl_operator.check.lab import check
-from tests.unit.rl_operator.samples import CATALOGUE, TINY, make_run, make_runtime
+from tests.unit.rl_operator.samples import make_run, make_runtime, premises_of
 
 from rl_operator.check import check_run, runtime_not_found
 
@@ -83,4 +83,4 @@ def test_tiny_lets_a_learner_turn_everything() -> None:
         config={"total_steps": 5, "group_size": 4, "batch_size": 16, "max_token_length": 32, "steps_per_eval": 2},
         tinker={"lora_rank": 4, "learning_rate": 1e-2, "loss": "cispo", "seed": 3, "save_checkpoint_interval": 1},
     )
-    assert check_run(run, TINY, CATALOGUE) == ()
+    assert check_run(run, premises_of(run)) == ()

@@ -2,10 +2,8 @@ import re
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.check.lab import TOY, check
+from tests.unit.rl_operator.check.lab import check
 from tests.unit.rl_operator.samples import make_runtime
-
-from rl_operator.api.catalogue import Catalogue
 
 
 @pytest.mark.parametrize(
@@ -13,14 +11,8 @@ from rl_operator.api.catalogue import Catalogue
     [
         ({"startFrom": {}}, "Inconsistent", "spec.startFrom", "exactly one of run and statePath"),
         ({"environment": "toi"}, "UnknownEnvironment", "spec.environment", "did you mean 'toy'.*available: toy"),
-        ({"environment": "own/mine"}, "NotSupported", "spec.environment", "bundled ones: toy"),
-        (
-            {"environment": "./mine.py"},
-            "NotSupported",
-            "spec.environment",
-            "environments in files are not supported yet",
-        ),
-        ({"environment": "own/mine.py"}, "NotSupported", "spec.environment", "not supported yet"),
+        ({"environment": "own/mine"}, "UnknownEnvironment", "spec.environment", "no RLEnvironment 'mine' in team-a"),
+        ({"environment": "./mine.py"}, "UnknownEnvironment", "spec.environment", "files are for local mode"),
         ({"environmentReplicas": 2}, "NotSupported", "spec.environmentReplicas", "one environment process"),
         ({"ttlSecondsAfterFinished": 0}, "NotSupported", "spec.ttlSecondsAfterFinished", "leave the field out"),
         ({"startFrom": {"run": "a"}}, "NotSupported", "spec.startFrom.run", "statePath"),
@@ -37,12 +29,6 @@ def test_refused(spec: dict[str, Any], code: str, field: str, hint: str) -> None
     [refusal] = check(spec)
     assert (refusal.code, refusal.field) == (code, field)
     assert re.search(hint, refusal.hint), refusal.hint
-
-
-def test_a_local_file_in_the_catalogue_is_accepted() -> None:
-    [toy] = TOY.environments
-    catalogue = Catalogue(environments=(toy.with_changes(name="./mine.py"),))
-    assert check({"environment": "./mine.py"}, catalogue=catalogue) == ()
 
 
 @pytest.mark.parametrize(

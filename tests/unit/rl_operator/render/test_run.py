@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.rl_operator.samples import CATALOGUE, DEFAULT, TINY, UID, make_run, make_runtime
+from tests.unit.rl_operator.samples import DEFAULT, TINY, UID, make_run, make_runtime, premises_of
 
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
@@ -44,7 +44,7 @@ CASES: dict[str, tuple[TrainingRun, Runtime]] = {
 
 
 def render(run: TrainingRun, runtime: Runtime) -> Rendered:
-    return render_run(run, runtime, CATALOGUE.by_name[run.spec.environment])
+    return render_run(run, premises_of(run, runtime))
 
 
 def pages(rendered: Rendered) -> dict[str, str]:

@@ -1,0 +1,92 @@
+"""RLEnvironment: an environment of a user's or an agent's own. Untrusted: it runs in a pod apart from every key."""
+
+from typing import Literal
+
+from pydantic import ConfigDict, Field
+
+from rl_operator.api.catalogue import EnvironmentField
+from rl_operator.api.model import ApiModel, ObjectMeta, ObservedModel, keyed_by, validated
+from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND
+from rl_operator.api.run import Condition
+from rl_operator.api.runtime import NameReference, ResourceRequirements, SecretKey
+
+
+class ConfigMapSource(ApiModel):
+    """Python files in a ConfigMap of the same namespace, one per key."""
+
+    name: str = Field(min_length=1, max_length=253, description="Name of the ConfigMap.")
+    entry: str | None = Field(
+        default=None, max_length=253, description="The file that defines the environment; default: the only .py file."
+    )
+
+
+class EnvironmentSource(ApiModel):
+    """Where the code is."""
+
+    config_map: ConfigMapSource = Field(description="Python files in a ConfigMap.")
+
+
+class EnvironmentImage(ApiModel):
+    """An image that holds the environment beside tinker-atropos."""
+
+    reference: str = Field(min_length=1, max_length=1024, description="The image.")
+    entry: str = Field(
+        min_length=1, max_length=1024, description="Name of an environment in it, or absolute path of its file."
+    )
+    pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(default=None, description="As in pods.")
+    pull_secrets: tuple[NameReference, ...] = Field(
+        default=(), description="As in pods.", json_schema_extra=keyed_by("name")
+    )
+
+
+class EnvironmentSpec(ApiModel):
+    """What the author says."""
+
+    model_config = ConfigDict(
+        json_schema_extra=validated("has(self.source) != has(self.image)", "give exactly one of source and image")
+    )
+
+    source: EnvironmentSource | None = Field(default=None, description="The code; runs in the runtime's image.")
+    image: EnvironmentImage | None = Field(default=None, description="An image instead of source code.")
+    resources: ResourceRequirements = Field(
+        default_factory=ResourceRequirements, description="Of each environment pod; default: the runtime's."
+    )
+    secret_environment: tuple[SecretKey, ...] = Field(
+        default=(),
+        max_length=32,
+        description="Secret keys it needs, each as the variable of its key's name; only those that the runtime lists.",
+    )
+
+
+class EnvironmentStatus(ObservedModel):
+    """What was read of it, without running it."""
+
+    observed_generation: int = Field(default=-1, description="Generation of the spec that this speaks of.")
+    conditions: tuple[Condition, ...] = Field(
+        default=(), description="Conditions, by type.", json_schema_extra=keyed_by("type")
+    )
+    source_hash: str | None = Field(default=None, description="Hash of the files that this speaks of.")
+    image_id: str | None = Field(default=None, alias="imageID", description="Digest of the image that was read.")
+    entry: str | None = Field(default=None, description="The file that defines the environment.")
+    class_name: str | None = Field(default=None, description="The class that was found.")
+    description: str | None = Field(default=None, description="First line of its docstring.")
+    fields: tuple[EnvironmentField, ...] = Field(
+        default=(), description="The config's fields.", json_schema_extra=keyed_by("name")
+    )
+
+    def condition(self, type_: str) -> Condition | None:
+        return next((c for c in self.conditions if c.type == type_), None)
+
+
+class Environment(ApiModel):
+    """An RLEnvironment."""
+
+    api_version: Literal["rl-operator.dev/v1alpha1"] = API_VERSION
+    kind: Literal["RLEnvironment"] = ENVIRONMENT_KIND
+    metadata: ObjectMeta
+    spec: EnvironmentSpec
+    status: EnvironmentStatus = Field(default_factory=EnvironmentStatus)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.metadata.namespace, self.metadata.name

@@ -1,0 +1,20 @@
+"""Gather what a run is checked against and rendered from."""
+
+from rl_operator.api.names import OWN_PREFIX
+from rl_operator.api.premises import Premises, choose_environment
+from rl_operator.api.run import TrainingRun
+from rl_operator.reconcile.world import World
+
+
+async def gather_premises(run: TrainingRun, world: World) -> Premises | None:
+    """From the caches; None when the run's runtime does not exist."""
+    runtime = world.runtime(run.spec.runtime)
+    if runtime is None:
+        return None
+    own = world.environment(run)
+    catalogue = None if run.spec.environment.startswith(OWN_PREFIX) else world.catalogue(runtime)
+    return Premises(
+        runtime=runtime,
+        environment=choose_environment(run.spec.environment, runtime, catalogue, own),
+        namespace_labels=world.namespace_labels(run.metadata.namespace),
+    )
