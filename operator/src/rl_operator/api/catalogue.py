@@ -3,16 +3,28 @@
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import Field
+
 from rl_operator.api.model import ObservedModel
 
 
 class EnvironmentField(ObservedModel):
-    """One field of an environment's config. `type` is the source's annotation, e.g. `int` or `str | None`."""
+    """One field of an environment's config. Limits are there only where the source states them."""
 
-    name: str
-    type: str
-    default: Any = None
-    description: str = ""
+    name: str = Field(description="Name of the field, as spec.config has it.")
+    type: str = Field(description="The source's annotation, e.g. `int` or `str | None`.")
+    default: Any = Field(
+        default=None, description="The value in force when nobody sets one; absent where only running would tell."
+    )
+    description: str = Field(default="", description="What the field means.")
+    minimum: float | None = Field(default=None, description="Smallest number that is allowed.")
+    exclusive_minimum: float | None = Field(default=None, description="Every number above this one is allowed.")
+    maximum: float | None = Field(default=None, description="Largest number that is allowed.")
+    exclusive_maximum: float | None = Field(default=None, description="Every number below this one is allowed.")
+    min_length: int | None = Field(default=None, description="Fewest characters, or entries, that are allowed.")
+    max_length: int | None = Field(default=None, description="Most characters, or entries, that are allowed.")
+    pattern: str | None = Field(default=None, description="Regular expression that a text must match somewhere.")
+    choices: tuple[Any, ...] | None = Field(default=None, description="Values of the enum in the type.")
 
 
 class CatalogueEnvironment(ObservedModel):
@@ -27,9 +39,31 @@ class CatalogueEnvironment(ObservedModel):
         return {field.name: field for field in self.fields}
 
 
+class CatalogueProblem(ObservedModel):
+    """Why the files of an own environment cannot be served. `line` counts from 1.
+
+    Reasons: SyntaxError, NoEnvironment, SeveralEnvironments, WrongConfigClass, Unreadable.
+    """
+
+    reason: str
+    file: str
+    line: int | None = None
+    message: str
+
+    @property
+    def sentence(self) -> str:
+        """`my_env.py, line 3: …`."""
+        place = f"{self.file}, line {self.line}" if self.line is not None else self.file
+        return f"{place}: {self.message}"
+
+
 class Catalogue(ObservedModel):
+    """`problem` and `modules` belong to one entry file: its fault, and the files that it imports, itself first."""
+
     environments: tuple[CatalogueEnvironment, ...] = ()
     warnings: tuple[str, ...] = ()
+    problem: CatalogueProblem | None = None
+    modules: tuple[str, ...] = ()
 
     @property
     def by_name(self) -> Mapping[str, CatalogueEnvironment]:
