@@ -151,7 +151,7 @@ def test_a_draft_is_free(admin: AdminClient, draft: str, field: str) -> None:
 
 @pytest.mark.parametrize("field", FROZEN)
 def test_frozen_after_the_start(admin: AdminClient, started: str, field: str) -> None:
-    with pytest.raises(ApiError, match=rf"spec\.{field} is frozen since the run started: make a new run"):
+    with pytest.raises(ApiError, match=rf"spec\.{field}: it is frozen since the run started: make a new run"):
         try_edit(admin, started, {field: FROZEN[field]})
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from rl_operator.api.environment import EnvironmentSpec, EnvironmentStatus
+from rl_operator.api.hints import FROZEN
 from rl_operator.api.names import (
     ENVIRONMENT_KIND,
     ENVIRONMENT_PLURAL,
@@ -25,6 +26,7 @@ from rl_operator.api.names import (
     RUNTIME_PLURAL,
     VERSION,
 )
+from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import RunSpec, RunStatus
 from rl_operator.api.runtime import RuntimeSpec, RuntimeStatus
 from rl_operator.api.structural import Schema, structural_schema
@@ -42,7 +44,7 @@ def _frozen(field: str) -> Schema:
     new, old = f"self.spec.{field}", f"oldSelf.spec.{field}"
     return {
         "rule": f"!({_STARTED}) || (has({new}) == has({old}) && (!has({new}) || {new} == {old}))",
-        "message": f"spec.{field} is frozen since the run started: make a new run for other settings",
+        "message": Refusal(code="FrozenField", field=f"spec.{field}", hint=FROZEN).sentence,
     }
 
 

@@ -21,7 +21,12 @@ class ParentRun:
     """Its last state; None: it kept none."""
 
     expires_at: str | None = None
+    expired: bool = False
+    """Whether the backend has deleted that state by now."""
+
     base_model: str | None = None
+    """What it trained, by its own frozen config; None: the ConfigMap is gone."""
+
     lora_rank: int | None = None
 
 

@@ -203,6 +203,13 @@ class StartedFrom(ObservedModel):
     wandb_url: str | None = Field(default=None, description="Its page on Weights & Biases.")
 
 
+class FrozenSettings(ObservedModel):
+    """Hashes of the free-form settings that the run started with: CRD rules cannot see into them."""
+
+    config: str = Field(description="Hash of spec.config.")
+    tinker: str = Field(description="Hash of spec.tinker.")
+
+
 class RunStatus(ObservedModel):
     """What is the case. The one place where people, agents and GitOps look."""
 
@@ -223,7 +230,10 @@ class RunStatus(ObservedModel):
     )
     pod_name: str | None = Field(default=None, description="Pod of the current attempt.")
     config_map_name: str | None = Field(default=None, description="ConfigMap with the rendered config and pod.")
-    config_hash: str | None = Field(default=None, description="Hash of its content.")
+    config_hash: str | None = Field(
+        default=None, description="Hash of its content; of a draft: of what it would be if it started now."
+    )
+    frozen: FrozenSettings | None = Field(default=None, description="What the settings were at the start.")
     progress: Progress | None = Field(default=None, description="How far the training is.")
     metrics: RunMetrics | None = Field(default=None, description="Latest figures; advisory.")
     history: tuple[HistorySample, ...] = Field(default=(), description="At most ten samples of the reward curve.")
@@ -236,7 +246,7 @@ class RunStatus(ObservedModel):
     checkpoint: Checkpoint | None = Field(default=None, description="Newest state checkpoint.")
     weights: Weights | None = Field(default=None, description="The trained weights, once they exist.")
     failure: Failure | None = Field(default=None, description="Why the last attempt, or the run, failed.")
-    refusals: tuple[Refusal, ...] = Field(default=(), description="Why the run is refused; at most three.")
+    refusals: tuple[Refusal, ...] = Field(default=(), description="What of the spec is refused, and why; at most three.")
 
     @property
     def finished(self) -> bool:
