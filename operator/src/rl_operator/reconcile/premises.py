@@ -3,10 +3,10 @@
 from rl_operator.api.names import OWN_PREFIX
 from rl_operator.api.premises import Premises, choose_environment
 from rl_operator.api.run import TrainingRun
-from rl_operator.reconcile.world import World
+from rl_operator.reconcile.world import PremisesSource
 
 
-async def gather_premises(run: TrainingRun, world: World) -> Premises | None:
+async def gather_premises(run: TrainingRun, world: PremisesSource) -> Premises | None:
     """From the caches; None when the run's runtime does not exist."""
     runtime = world.runtime(run.spec.runtime)
     if runtime is None:

@@ -13,15 +13,12 @@ Key = tuple[str, str]
 """Namespace and name of a run."""
 
 
-class World(Protocol):
-    """Reads marked `cached` cost no I/O. Writes are idempotent; every call may raise `errors.OperatorError`s."""
+class PremisesSource(Protocol):
+    """The reads that a run's premises come from. They cost a reconcile no I/O."""
 
-    # --- cached reads -------------------------------------------------------------------------------------------
     def run(self, key: Key) -> TrainingRun | None: ...
 
     def runtime(self, name: str) -> Runtime | None: ...
-
-    def runtime_names(self) -> tuple[str, ...]: ...
 
     def catalogue(self, runtime: Runtime) -> Catalogue | None:
         """The environments of the runtime's image; None while they are not read yet."""
@@ -34,6 +31,13 @@ class World(Protocol):
         ...
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str]: ...
+
+
+class World(PremisesSource, Protocol):
+    """Reads marked `cached` cost no I/O. Writes are idempotent; every call may raise `errors.OperatorError`s."""
+
+    # --- cached reads -------------------------------------------------------------------------------------------
+    def runtime_names(self) -> tuple[str, ...]: ...
 
     def children(self, key: Key) -> frozenset[tuple[str, str]]:
         """Kind and name of the run's children that exist, besides pods."""
