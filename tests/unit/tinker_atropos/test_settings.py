@@ -1,7 +1,7 @@
 import pytest
 
 from tinker_atropos.errors import ConfigError
-from tinker_atropos.settings import Address, Settings, load_settings
+from tinker_atropos.settings import Address, Parent, Settings, load_settings
 
 
 @pytest.mark.parametrize(("container", "port"), [("api", 8003), ("trainer", 8002), ("environment", 8004)])
@@ -20,6 +20,13 @@ def test_every_variable() -> None:
         "RL_RUN_UID": "1234",
         "RL_ATTEMPT": "2",
         "RL_START_FROM": "tinker://a/weights/b",
+        "RL_START_FROM_OPTIMIZER": "1",
+        "RL_PARENT_RUN": "sorting-1",
+        "RL_PARENT_STEP": "12",
+        "RL_PARENT_WANDB_URL": "https://wandb.ai/a/b/runs/c",
+        "RL_REMOTE_ENVIRONMENTS": "1",
+        "RL_ENVIRONMENT_GRACE": "30",
+        "RL_ENVIRONMENT_INDEX": "3",
         "RL_RESULT_FILE": "/dev/termination-log",
         "RL_WANDB_RUN_ID": "w1",
     }
@@ -34,6 +41,11 @@ def test_every_variable() -> None:
         run_uid="1234",
         attempt=2,
         start_from="tinker://a/weights/b",
+        start_from_optimizer=True,
+        parent=Parent("sorting-1", 12, "https://wandb.ai/a/b/runs/c"),
+        remote_environments=True,
+        environment_grace=30,
+        environment_index=3,
         result_file="/dev/termination-log",
         wandb_run_id="w1",
     )
@@ -41,12 +53,19 @@ def test_every_variable() -> None:
     assert settings.inference_address == Address("localhost", 9001)
 
 
-@pytest.mark.parametrize("variable", ["RL_START_FROM", "RL_RESULT_FILE", "RL_WANDB_RUN_ID", "RL_ATTEMPT"])
+@pytest.mark.parametrize(
+    "variable",
+    [
+        *("RL_START_FROM", "RL_START_FROM_OPTIMIZER", "RL_PARENT_RUN", "RL_PARENT_STEP", "RL_PARENT_WANDB_URL"),
+        *("RL_RESULT_FILE", "RL_WANDB_RUN_ID", "RL_ATTEMPT"),
+        *("RL_REMOTE_ENVIRONMENTS", "RL_ENVIRONMENT_GRACE", "RL_ENVIRONMENT_INDEX"),
+    ],
+)
 def test_an_empty_variable_is_an_absent_one(variable) -> None:
     assert load_settings("trainer", {variable: ""}) == load_settings("trainer", {})
 
 
-@pytest.mark.parametrize("variable", ["RL_OPS_PORT", "RL_ATTEMPT"])
+@pytest.mark.parametrize("variable", ["RL_OPS_PORT", "RL_ATTEMPT", "RL_PARENT_STEP", "RL_ENVIRONMENT_INDEX"])
 @pytest.mark.parametrize("value", ["one", "-1", "1.5", "²"])
 def test_a_number_that_is_none(variable, value) -> None:
     with pytest.raises(ConfigError, match=f"{variable} is '{value}'; it must be a whole number"):
@@ -59,3 +78,9 @@ def test_a_number_that_is_none(variable, value) -> None:
 def test_an_address_that_is_none(url) -> None:
     with pytest.raises(ConfigError, match=r"RL_API_URL is .* it must look like http://127\.0\.0\.1:8000"):
         Address.of_url("RL_API_URL", url)
+
+
+@pytest.mark.parametrize("value", ["true", "yes", "2"])
+def test_a_switch_that_is_neither_on_nor_off(value) -> None:
+    with pytest.raises(ConfigError, match=f"RL_REMOTE_ENVIRONMENTS is '{value}'; it must be 1, or 0"):
+        load_settings("api", {"RL_REMOTE_ENVIRONMENTS": value})

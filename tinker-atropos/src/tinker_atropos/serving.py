@@ -62,7 +62,13 @@ async def serve(app: ASGIApp, listener: socket.socket) -> AsyncIterator[int]:
     port: int = listener.getsockname()[1]
     server = _EmbeddedServer(
         uvicorn.Config(
-            app, log_config=None, log_level="warning", access_log=False, lifespan="off", timeout_keep_alive=75
+            app,
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            timeout_keep_alive=75,
+            proxy_headers=False,  # a peer is who the connection says, whatever a header says
         )
     )
     task = asyncio.create_task(server.serve(sockets=[listener]), name=f"http:{port}")

@@ -7,6 +7,7 @@ sides, so there is nothing that could disagree.
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import overload
 from urllib.parse import urlsplit
 
 from tinker_atropos.errors import ConfigError
@@ -14,6 +15,8 @@ from tinker_atropos.errors import ConfigError
 DEFAULT_API_URL = "http://127.0.0.1:8000"
 DEFAULT_INFERENCE_URL = "http://127.0.0.1:8001"
 DEFAULT_OPS_PORTS = {"api": 8003, "trainer": 8002, "environment": 8004}
+
+ONE_OR_NOTHING = {"": False, "0": False, "1": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +38,22 @@ class Address:
         return cls(parts.hostname, port)
 
 
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """Where the weights of `start_from` come from, for whoever reads the run: its name, its step, its W&B run."""
+
+    run: str | None = None
+    step: int | None = None
+    wandb_url: str | None = None
+
+
 @dataclass(frozen=True)
 class Settings:
     """The process's surroundings, read once at the start.
 
-    `result_file` is the trainer's termination message; `uid` and `attempt` mark checkpoints.
+    `result_file` is the trainer's termination message; `uid` and `attempt` mark checkpoints. With
+    `remote_environments` environments run in other pods, and are replaced there when they die: the run is not lost
+    before none has lived for `environment_grace` seconds. `environment_index` numbers them; 0 evaluates.
     """
 
     api_url: str = DEFAULT_API_URL
@@ -51,6 +65,11 @@ class Settings:
     run_uid: str = ""
     attempt: int = 1
     start_from: str | None = None
+    start_from_optimizer: bool = False
+    parent: Parent = Parent()
+    remote_environments: bool = False
+    environment_grace: int = 300
+    environment_index: int = 0
     result_file: str | None = None
     wandb_run_id: str | None = None
 
@@ -75,12 +94,40 @@ def load_settings(container: str, environ: Mapping[str, str] = os.environ) -> Se
         run_uid=environ.get("RL_RUN_UID", Settings.run_uid),
         attempt=_integer(environ, "RL_ATTEMPT", Settings.attempt),
         start_from=environ.get("RL_START_FROM") or None,
+        start_from_optimizer=_switch(environ, "RL_START_FROM_OPTIMIZER"),
+        parent=_parent(environ),
+        remote_environments=_switch(environ, "RL_REMOTE_ENVIRONMENTS"),
+        environment_grace=_integer(environ, "RL_ENVIRONMENT_GRACE", Settings.environment_grace),
+        environment_index=_integer(environ, "RL_ENVIRONMENT_INDEX", Settings.environment_index),
         result_file=environ.get("RL_RESULT_FILE") or None,
         wandb_run_id=environ.get("RL_WANDB_RUN_ID") or None,
     )
 
 
-def _integer(environ: Mapping[str, str], name: str, default: int) -> int:
+def _parent(environ: Mapping[str, str]) -> Parent:
+    return Parent(
+        run=environ.get("RL_PARENT_RUN") or None,
+        step=_integer(environ, "RL_PARENT_STEP", None),
+        wandb_url=environ.get("RL_PARENT_WANDB_URL") or None,
+    )
+
+
+def _switch(environ: Mapping[str, str], name: str) -> bool:
+    value = environ.get(name, "")
+    if value not in ONE_OR_NOTHING:
+        raise ConfigError(f"{name} is {value!r}; it must be 1, or 0 or empty for no")
+    return ONE_OR_NOTHING[value]
+
+
+@overload
+def _integer(environ: Mapping[str, str], name: str, default: int) -> int: ...
+
+
+@overload
+def _integer(environ: Mapping[str, str], name: str, default: None) -> int | None: ...
+
+
+def _integer(environ: Mapping[str, str], name: str, default: int | None) -> int | None:
     value = environ.get(name, "")
     if not value:
         return default

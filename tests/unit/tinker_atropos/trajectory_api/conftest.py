@@ -86,10 +86,11 @@ def start_api(tmp_path: Path) -> StartApi:
         max_bytes: int = MAX_BYTES,
         hold_seconds: float = HOLD_SECONDS,
         max_body_bytes: int = MAX_BODY_BYTES,
+        environment_grace: float | None = None,
     ) -> AsyncIterator[Api]:
         clock = clock or Clock()
         journal = Journal(tmp_path / "api", max_bytes)
-        service = TrajectoryService(journal, clock, hold_seconds)
+        service = TrajectoryService(journal, clock, hold_seconds, environment_grace)
         try:
             app = trajectory_app(service, max_body_bytes)
             async with serve(app, bind("127.0.0.1", 0, "RL_API_URL")) as port:

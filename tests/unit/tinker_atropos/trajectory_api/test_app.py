@@ -96,7 +96,21 @@ async def test_status_env_takes_its_json_body_with_get(api, build) -> None:
         ("POST", "/rl/progress", {"steps_trained": -1}, 422, "steps_trained"),
         ("POST", "/rl/metrics", {"metrics": {"a": "x"}, "source": "s"}, 422, "metrics.a"),
         ("PUT", "/rl/lease/trainer", {"state": "asleep"}, 422, "state"),
-        ("PUT", "/rl/lease/cook", {"state": "working"}, 404, "'cook'"),
+        ("PUT", "/rl/lease/cook", {"state": "working"}, 404, ""),
+        ("PUT", "/rl/lease/environment", {"state": "working", "id": "a/b"}, 422, "id"),
+        ("PUT", "/rl/lease/environment", {"state": "working", "id": "x" * 65}, 422, "id"),
+        ("PUT", "/rl/lease/environment", {"state": "working", "index": -1}, 422, "index"),
+        (
+            "POST",
+            "/register-env",
+            {"max_token_length": 1, "group_size": 1, "desired_name": "x" * 129},
+            422,
+            "desired_name",
+        ),
+        ("POST", "/rl/metrics", {"metrics": {"x" * 129: 1}, "source": "s"}, 422, "metrics"),
+        ("POST", "/rl/metrics", {"metrics": dict.fromkeys(map(str, range(1001)), 1), "source": "s"}, 422, "metrics"),
+        ("POST", "/rl/metrics", {"metrics": {}, "source": "x" * 2**16}, 413, "the limit is 65536"),
+        ("POST", "/register-env", {"desired_name": "x" * 2**20}, 413, "the limit is 1048576"),
         ("GET", "/batch?wait=soon", None, 422, "wait"),
         ("GET", "/batch?wait=-1", None, 422, "wait"),
         ("GET", "/batch?step=-1", None, 422, "step is '-1'; it must be a whole number"),
@@ -571,6 +585,7 @@ async def test_each_side_sees_the_other(api) -> None:
         "run_over": False,
         "current_step": 0,
         "total_steps": None,
+        "evaluated_step": None,
     }
     await api.begin(num_steps=10)
     answer = await api.lease("environment", "failed", "the reward raised ValueError")

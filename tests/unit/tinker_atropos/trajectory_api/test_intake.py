@@ -103,14 +103,16 @@ async def test_a_full_disk_holds_too_and_is_said(start_api, build) -> None:
         sql.execute("PRAGMA max_page_count = 60")
         accepted = await fill(api, build)
         assert "cannot grow: the disk is full" in (api.service.unready() or "")
-        long_report = {"state": "working", "reason": "x" * 100_000}
-        assert (await api.http.put("/rl/lease/trainer", json=long_report)).status_code == 503
-        assert api.service.lease("trainer").state == "working", "who speaks is alive, also when it cannot be written"
+        long_report = {"state": "working", "reason": "x" * 1000}
+        answers = [await api.http.put("/rl/lease/environment", json=long_report | {"id": f"e{n}"}) for n in range(20)]
+        assert answers[-1].status_code == 503
+        held_ids = [lease["id"] for lease in api.service.leases.to_wire() if lease["state"] == "working"]
+        assert "e19" in held_ids, "who speaks is alive, also when it cannot be written"
         api.service._intake._hold_seconds = 20
         sending = await held(api, build, 100)
         sql.execute("PRAGMA max_page_count = 1000")
         async with asyncio.timeout(10):
             assert (await sending).status_code == 200
-        await api.lease("trainer", "working")
+        assert (await api.http.put("/rl/lease/environment", json=long_report | {"id": "e19", "index": 1})).is_success
         assert api.service.unready() is None
         assert api.service.status()["queue_size"] == accepted + 1 > 3

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tinker_atropos.trajectory_api.leases import LeaseView
-from tinker_atropos.trajectory_api.pacing import over_reason, pace, status_of_env
+from tinker_atropos.trajectory_api.pacing import over_reason, pace, room_of, status_of_env
 from tinker_atropos.trajectory_api.records import GroupCount, RegisteredEnv
 from tinker_atropos.trajectory_api.requests import EnvRegistration, ProgressReport, Registration
 
@@ -153,6 +153,41 @@ def test_odd_sizes_that_form_no_batch_leave_room_for_another() -> None:
     counts = [GroupCount("queued", 0, 12, 1), GroupCount("queued", 0, 8, 3)]
     progress = ProgressReport(steps_trained=0)
     assert pace(registration(max_staleness=0), progress, counts, over=False, missing=32).room == 32
+
+
+@pytest.mark.parametrize(
+    ("room", "group_size", "environments", "parts"),
+    [
+        (None, 8, 2, [None, None]),
+        (0, 8, 2, [0, 0]),
+        (64, 8, 1, [64]),
+        (20, 8, 1, [20]),
+        (64, 8, 2, [32, 32]),
+        (64, 8, 3, [24, 24, 16]),
+        (20, 8, 2, [16, 8]),  # three groups, as one environment would begin
+        (3, 8, 2, [3, 0]),  # a part of a group: one of them has it
+        (8, 8, 3, [8, 0, 0]),
+        (5, 1, 3, [2, 2, 1]),
+    ],
+)
+def test_room_is_shared_by_whole_groups(*, room, group_size, environments, parts) -> None:
+    assert [room_of(room, group_size, rank, environments) for rank in range(environments)] == parts
+
+
+@given(room=st.integers(0, 500), group_size=st.integers(1, 32), environments=st.integers(1, 9))
+def test_several_environments_begin_as_many_groups_as_one_would(room: int, group_size: int, environments: int) -> None:
+    parts = [room_of(room, group_size, rank, environments) or 0 for rank in range(environments)]
+    assert sum(-(-part // group_size) for part in parts) == -(-room // group_size)
+
+
+def test_room_goes_by_the_numbers_of_those_that_are_live() -> None:
+    envs = [environment(env_id) for env_id in (0, 2, 5)]
+    progress = ProgressReport(steps_trained=0)
+    current = pace(registration(max_staleness=0), progress, [], over=False, missing=0)
+    rooms = [status_of_env(env, envs[1:], [], 32, current)["room"] for env in envs[1:]]
+    assert rooms == [16, 16]
+    newcomer = status_of_env(envs[0], envs[1:], [], 32, current)
+    assert newcomer["room"] == 16, "32 rollouts are four groups: two, one and one"
 
 
 def test_an_environment_of_no_weight_is_not_starved() -> None:

@@ -14,7 +14,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tinker_atropos.serving import json_response
-from tinker_atropos.trajectory_api.bodies import MAX_BODY_BYTES, Refusal, read
+from tinker_atropos.trajectory_api.access import trainers_only
+from tinker_atropos.trajectory_api.bodies import MAX_BODY_BYTES, METRICS_BODY_BYTES, Refusal, read
 from tinker_atropos.trajectory_api.database import JournalError
 from tinker_atropos.trajectory_api.group_routes import receive_group, receive_groups
 from tinker_atropos.trajectory_api.leases import PEERS, Role
@@ -139,10 +140,16 @@ async def show_latest_example(request: Request) -> Response:
     return Response(group or orjson.dumps(NO_EXAMPLE), media_type="application/json")
 
 
-async def renew_lease(request: Request) -> Response:
-    role: Role = request.path_params["role"]
-    if role not in PEERS:
-        raise Refusal(404, "role", f"no lease is held by {role!r}; roles: {', '.join(PEERS)}")
+async def renew_trainers_lease(request: Request) -> Response:
+    return await _renew_lease(request, "trainer")
+
+
+async def renew_environments_lease(request: Request) -> Response:
+    return await _renew_lease(request, "environment")
+
+
+async def _renew_lease(request: Request, role: Role) -> Response:
+    """`evaluated_step`: the newest evaluation that was reported, also by an environment that is gone by now."""
     service = _service(request)
     await service.renew_lease(role, await read(LeaseReport, request))
     return json_response(
@@ -152,6 +159,7 @@ async def renew_lease(request: Request) -> Response:
             "run_over": service.over_reason() is not None,
             "current_step": service.run_state.progress.steps_trained,
             "total_steps": service.registration.num_steps if service.registration else None,
+            "evaluated_step": service.run_state.evaluated_step,
         }
     )
 
@@ -174,7 +182,7 @@ async def show_books(request: Request) -> Response:
 
 
 async def add_metrics(request: Request) -> Response:
-    report = await read(MetricsReport, request)
+    report = await read(MetricsReport, request, METRICS_BODY_BYTES)
     return json_response({"seq": await _service(request).add_metrics(report)})
 
 
@@ -186,24 +194,28 @@ async def show_metrics(request: Request) -> Response:
 
 ROUTES = [
     Route("/", show_root),
-    Route("/register", register, methods=["POST"]),
+    # Environments'.
     Route("/register-env", register_env, methods=["POST"]),
     Route("/disconnect-env", disconnect_env, methods=["POST"]),
     Route("/wandb_info", show_wandb),
     Route("/info", show_sizes),
     Route("/status", show_status),
     Route("/status-env", show_env_status),
-    Route("/batch", take_batch),
-    Route("/latest_example", show_latest_example),
     Route("/scored_data", receive_group, methods=["POST"]),
     Route("/scored_data_list", receive_groups, methods=["POST"]),
-    Route("/rl/lease/{role}", renew_lease, methods=["PUT"]),
-    Route("/rl/progress", record_progress, methods=["POST"]),
-    Route("/rl/drop", drop_groups, methods=["POST"]),
-    Route("/rl/books", show_books),
+    Route("/rl/lease/environment", renew_environments_lease, methods=["PUT"]),
     Route("/rl/metrics", add_metrics, methods=["POST"]),
-    Route("/rl/metrics", show_metrics),
+    # The trainer's.
+    trainers_only("/register", register, "POST"),
+    trainers_only("/batch", take_batch),
+    trainers_only("/latest_example", show_latest_example),
+    trainers_only("/rl/lease/trainer", renew_trainers_lease, "PUT"),
+    trainers_only("/rl/progress", record_progress, "POST"),
+    trainers_only("/rl/drop", drop_groups, "POST"),
+    trainers_only("/rl/books", show_books),
+    trainers_only("/rl/metrics", show_metrics),
 ]
+"""For whom and why: `access.py`."""
 
 
 def trajectory_app(service: TrajectoryService, max_body_bytes: int = MAX_BODY_BYTES) -> Starlette:

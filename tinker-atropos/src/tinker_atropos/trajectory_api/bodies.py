@@ -15,6 +15,12 @@ from starlette.requests import Request
 MAX_BODY_BYTES = 256 * 2**20
 """Both as sent and decompressed. A group of 64 x 32,768 tokens has about 60 MB of JSON."""
 
+SMALL_BODY_BYTES = 2**20
+"""Everything that holds no groups."""
+
+METRICS_BODY_BYTES = 2**16
+"""Reports are kept, METRICS_KEPT of them."""
+
 Body = TypeVar("Body", bound=BaseModel)
 
 
@@ -47,7 +53,7 @@ async def read_body(request: Request, limit: int = MAX_BODY_BYTES) -> JsonBody:
         else:
             chunks.clear()  # read on: a client that is still sending does not see an answer
     if size > limit:
-        raise Refusal(413, "size", f"the body has {size} bytes; the limit is {limit}: send fewer groups at once")
+        raise Refusal(413, "size", f"the body has {size} bytes; the limit is {limit}: send less at once")
     sent = b"".join(chunks)
     gzipped = "gzip" in request.headers.get("content-encoding", "").lower()
     return JsonBody(sent, gzipped, _gunzip(sent, limit) if gzipped else sent)
@@ -60,15 +66,15 @@ def _gunzip(compressed: bytes, limit: int) -> bytes:
     except zlib.error as error:
         raise Refusal(400, "gzip", f"the body is not gzip, as content-encoding says: {error}") from None
     if decompressor.unconsumed_tail:
-        raise Refusal(413, "size", f"the body has more than {limit} bytes decompressed; send fewer groups at once")
+        raise Refusal(413, "size", f"the body has more than {limit} bytes decompressed; send less at once")
     if not decompressor.eof:
         raise Refusal(400, "gzip", "the gzip body ends too early")
     return body
 
 
-async def read(model: type[Body], request: Request) -> Body:
+async def read(model: type[Body], request: Request, limit: int = SMALL_BODY_BYTES) -> Body:
     """Read and check a body. Raises Refusal."""
-    return parse(model, (await read_body(request)).json)
+    return parse(model, (await read_body(request, limit)).json)
 
 
 def parse(model: type[Body], body: bytes) -> Body:

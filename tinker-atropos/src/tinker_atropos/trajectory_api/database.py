@@ -15,7 +15,7 @@ from pathlib import Path
 from tinker_atropos.errors import InternalError
 
 FILE_NAME = "journal.sqlite"
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 PAGE_BYTES = 8192
 
 SCHEMA = """
@@ -37,7 +37,7 @@ CREATE TABLE books (entry TEXT NOT NULL CHECK (entry IN ('received', 'duplicates
 CREATE TABLE receipts (key TEXT PRIMARY KEY, state TEXT NOT NULL, received_at REAL NOT NULL) WITHOUT ROWID;
 CREATE INDEX receipts_by_time ON receipts (received_at);
 CREATE TABLE metrics (seq INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL, step INTEGER, source TEXT NOT NULL,
-                      metrics TEXT NOT NULL);
+                      environment INTEGER, metrics TEXT NOT NULL);
 """
 
 

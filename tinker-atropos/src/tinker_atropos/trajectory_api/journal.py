@@ -29,7 +29,6 @@ from tinker_atropos.trajectory_api.batches import (
 )
 from tinker_atropos.trajectory_api.books import drop_rows, read_books
 from tinker_atropos.trajectory_api.database import Database, used_bytes
-from tinker_atropos.trajectory_api.leases import PEERS, Role
 from tinker_atropos.trajectory_api.records import Batch, Books, Delivery, GroupCount, RegisteredEnv, RunState
 from tinker_atropos.trajectory_api.requests import (
     EnvRegistration,
@@ -40,6 +39,11 @@ from tinker_atropos.trajectory_api.requests import (
 )
 
 METRICS_KEPT = 1_000
+METRICS_FIELDS = ("seq", "time", "step", "source", "environment", "metrics")
+EVALUATION = "evaluation"
+"""The source of a record that holds the result of an evaluation."""
+
+LEASE = "lease/"
 
 
 class Journal:
@@ -65,17 +69,17 @@ class Journal:
 
     # Writes: one transaction each, called from one thread at a time.
 
-    def register(self, registration: Registration, lost_roles: Sequence[Role]) -> None:
+    def register(self, registration: Registration, lost_leases: Sequence[str]) -> None:
         """A new life of the trainer, from its starting step on. Groups that it cannot train are dropped.
 
-        The leases of `lost_roles` belong to the life before and go with it.
+        `lost_leases` belong to the life before and go with it.
         """
         start = registration.starting_step
         with self._database.transaction() as sql:
             _put(sql, "registration", registration.model_dump())
             _put(sql, "progress", ProgressReport(steps_trained=start).model_dump())
             _put(sql, "covered_step", start)
-            sql.executemany("DELETE FROM run WHERE key = ?", [(f"lease/{role}",) for role in lost_roles])
+            sql.executemany("DELETE FROM run WHERE key = ?", [(f"{LEASE}{key}",) for key in lost_leases])
             return_to(sql, start)
             drop_rows(sql, "larger_than_batch", "rollouts > ?", (registration.batch_size,))
             if registration.vocabulary is not None:
@@ -141,15 +145,22 @@ class Journal:
         with self._database.transaction() as sql:
             return drop_groups(sql, group_ids, reason)
 
-    def record_lease(self, role: Role, report: LeaseReport) -> None:
+    def record_lease(self, key: str, report: LeaseReport, forgotten: str | None = None) -> None:
+        """`forgotten`: the key of a lease that makes place for this one."""
         with self._database.transaction() as sql:
-            _put(sql, f"lease/{role}", report.model_dump())
+            sql.execute("DELETE FROM run WHERE key = ?", (f"{LEASE}{forgotten}",))
+            _put(sql, f"{LEASE}{key}", report.model_dump())
 
     def add_metrics(self, report: MetricsReport, received_at: float) -> int:
         """Returns the record's sequence number."""
-        row = (received_at, report.step, report.source, orjson.dumps(report.metrics).decode())
+        metrics = orjson.dumps(report.metrics).decode()
+        row = (received_at, report.step, report.source, report.environment, metrics)
         with self._database.transaction() as sql:
-            added = sql.execute("INSERT INTO metrics (time, step, source, metrics) VALUES (?, ?, ?, ?)", row)
+            if report.source == EVALUATION and report.step is not None:
+                _put(sql, "evaluated_step", max(report.step, _run_state(sql).evaluated_step or 0))
+            added = sql.execute(
+                "INSERT INTO metrics (time, step, source, environment, metrics) VALUES (?, ?, ?, ?, ?)", row
+            )
             sequence = int(added.lastrowid or 0)
             sql.execute("DELETE FROM metrics WHERE seq <= ?", (sequence - METRICS_KEPT,))
             return sequence
@@ -205,10 +216,7 @@ class Journal:
     def metrics_after(self, sequence: int) -> list[dict[str, Any]]:
         with self._database.reading() as sql:
             rows = sql.execute("SELECT * FROM metrics WHERE seq > ? ORDER BY seq", (sequence,)).fetchall()
-        return [
-            {"seq": seq, "time": time, "step": step, "source": source, "metrics": orjson.loads(metrics)}
-            for seq, time, step, source, metrics in rows
-        ]
+        return [dict(zip(METRICS_FIELDS, row, strict=True)) | {"metrics": orjson.loads(row[-1])} for row in rows]
 
     def used_bytes(self) -> int:
         with self._database.reading() as sql:
@@ -222,7 +230,8 @@ def _run_state(sql: sqlite3.Connection) -> RunState:
         started="started" in values,
         progress=ProgressReport(**values.get("progress", {"steps_trained": 0})),
         covered_step=values.get("covered_step", 0),
-        leases={role: LeaseReport(**values[f"lease/{role}"]) for role in PEERS if f"lease/{role}" in values},
+        evaluated_step=values.get("evaluated_step"),
+        leases={key.removeprefix(LEASE): LeaseReport(**values[key]) for key in values if key.startswith(LEASE)},
     )
 
 

@@ -1,23 +1,45 @@
-"""Trainer and environment watch each other through leases. Pure: the clock is an argument."""
+"""Trainer and environments watch each other through leases. Pure: the clock is an argument.
 
+The trainer has one lease. Each environment process has its own, under the `id` that it made up when it started; one
+that sends none (one environment, as it always was) holds the lease of no name. The trainer is told of all of them as of
+one side: it is live while any of them is, and how it ended is what the last failure said.
+
+Where environments run in other pods, somebody replaces those that die. So a side without a live environment is `away`
+for a grace period, and only then gone. When the run is over nobody is replaced any more, and nobody but the evaluating
+environment (index 0) is waited for longer than OTHERS_SECONDS.
+"""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 Role = Literal["trainer", "environment"]
 ReportedState = Literal["starting", "working", "done", "failed"]
-LeaseState = Literal["absent", "starting", "working", "done", "failed", "lost"]
+LeaseState = Literal["absent", "away", "starting", "working", "done", "failed", "lost"]
 
 PEERS: dict[Role, Role] = {"trainer": "environment", "environment": "trainer"}
+
+EVALUATOR = 0
+"""The index of the environment that evaluates."""
+
+OTHERS_SECONDS = 10.0
+MAX_LEASES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """What a side last said of itself, and when (`renewed_at`, seconds of the caller's clock)."""
+    """What a process last said of itself, and when (`renewed_at`, seconds of the caller's clock)."""
 
     state: ReportedState
     reason: str | None
     ttl_seconds: float
     renewed_at: float
+    index: int = EVALUATOR
+
+    @property
+    def ended_at(self) -> float:
+        """When it ended, or will have ended unless it is renewed."""
+        return self.renewed_at + (self.ttl_seconds if self.state in ("starting", "working") else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +59,43 @@ class LeaseView:
 
 
 def view(role: Role, lease: Lease | None, now: float) -> LeaseView:
+    """One process's lease."""
     if lease is None:
         return LeaseView("absent")
-    silence = now - lease.renewed_at
-    if lease.state in ("starting", "working") and silence > lease.ttl_seconds:
+    if lease.state in ("starting", "working") and now > lease.ended_at:
         return LeaseView("lost", f"no heartbeat from the {role} for more than {lease.ttl_seconds:g} seconds")
     return LeaseView(lease.state, lease.reason)
+
+
+def environments_view(
+    leases: Iterable[Lease], now: float, grace_seconds: float = 0.0, over_for: float | None = None
+) -> LeaseView:
+    """All environments as one side. `over_for`: seconds since the run is over, None while it goes on."""
+    considered = list(leases)
+    if over_for is not None and over_for > OTHERS_SECONDS:
+        considered = [lease for lease in considered if lease.index == EVALUATOR] or considered
+    if not considered:
+        return LeaseView("absent")
+    views = {lease: view("environment", lease, now) for lease in considered}
+    live = [lease for lease, seen in views.items() if seen.live]
+    if live:
+        return views[min(live, key=lambda lease: (lease.state != "working", lease.index, -lease.renewed_at))]
+    last = max(considered, key=lambda lease: (views[lease].gone, lease.ended_at))
+    without_one = now - max(lease.ended_at for lease in considered)
+    if over_for is None and without_one < grace_seconds:
+        return _away(views[last], without_one, grace_seconds)
+    return views[last]
+
+
+def _away(last: LeaseView, without_one: float, grace_seconds: float) -> LeaseView:
+    return LeaseView(
+        "away",
+        f"no environment has been live for {without_one:.0f} s, and {grace_seconds:g} s are allowed until another one "
+        f"comes; the last one is {last.state}" + (f": {last.reason}" if last.reason else ""),
+    )
+
+
+def first_to_forget(leases: Mapping[str, Lease], now: float) -> str | None:
+    """The key of the lease that ended first; None while all are live."""
+    ended = [key for key, lease in leases.items() if not view("environment", lease, now).live]
+    return min(ended, key=lambda key: leases[key].ended_at, default=None)

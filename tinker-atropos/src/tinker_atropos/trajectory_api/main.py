@@ -8,9 +8,9 @@ import asyncio
 import contextlib
 import logging
 import signal
-import socket
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from tinker_atropos.errors import InternalError
@@ -45,15 +45,20 @@ async def run_api(settings: Settings, data: Path, max_journal_bytes: int = DEFAU
     ):
         Journal(data, max_journal_bytes).close()  # a journal that does not open is said once, by name
         logger.info("trajectory API on %s:%d, journal in %s", address.host, address.port, data)
-        await _keep_alive(stop, data, max_journal_bytes, data_socket, ops_socket)
+        options = WorkerOptions(
+            str(data),
+            max_journal_bytes,
+            data_socket.fileno(),
+            ops_socket.fileno(),
+            restarts=0,
+            environment_grace=settings.environment_grace if settings.remote_environments else None,
+        )
+        await _keep_alive(stop, options)
 
 
-async def _keep_alive(
-    stop: asyncio.Event, data: Path, max_journal_bytes: int, data_socket: socket.socket, ops_socket: socket.socket
-) -> None:
-    restarts = short_lives = 0
+async def _keep_alive(stop: asyncio.Event, options: WorkerOptions) -> None:
+    short_lives = 0
     while not stop.is_set():
-        options = WorkerOptions(str(data), max_journal_bytes, data_socket.fileno(), ops_socket.fileno(), restarts)
         started = time.monotonic()
         exit_code = await _live(stop, options)
         if stop.is_set():
@@ -66,7 +71,7 @@ async def _keep_alive(
                 f"last with exit code {exit_code}; its log above says why"
             )
         logger.warning("the api's worker ended with exit code %s; starting it again", exit_code)
-        restarts += 1
+        options = replace(options, restarts=options.restarts + 1)
         await _wait(stop, RESPAWN_SECONDS)
 
 

@@ -37,6 +37,7 @@ def ops_status(service: TrajectoryService, restarts: int) -> dict[str, Any]:
             for env in service.journal.environments()
         ],
         "leases": {role: asdict(service.lease(role)) for role in PEERS},
+        "environmentLeases": list(service.leases.to_wire()),
         "books": books,
         "heldPosts": service.held_posts,
         "worker": {"pid": os.getpid(), "restarts": restarts},

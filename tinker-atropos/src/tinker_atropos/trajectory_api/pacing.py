@@ -9,11 +9,13 @@ holds `max_batches_offpolicy` batches, and shares a batch by `unallocated_fracti
   queue alone would not do: near the end a queue long enough to pause the environment would end it.
 * A trainer that waits in vain is never answered by a full queue, whatever odd sizes the queue holds.
 * `room` is ours, and BaseEnv ignores it: how many rollouts, queued and in flight, the run can use without training on
-  older ones than `max_staleness` allows.
+  older ones than `max_staleness` allows. Live environments share it by whole groups, the remainder goes to the lowest
+  numbers: together they begin no more groups than one would.
 
 Everything is counted in rollouts, also where a rollout gave several sequences.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -121,8 +123,19 @@ def status_of_env(
         "self_queue_size": ENOUGH_OF_ITS_OWN if paused else own // group_size,
         "max_group_size": max((count.size for count in queued), default=1),
         "env_weight": _weight(env, sharing.values()),
-        "room": pace.room,
+        "room": room_of(pace.room, group_size, sorted(sharing).index(env.env_id), len(sharing)),
     }
+
+
+def room_of(room: int | None, group_size: int, rank: int, environments: int) -> int | None:
+    """One environment's part of the room, in rollouts; `rank` counts the live environments' numbers from 0.
+
+    A last group may go beyond the room, or a room smaller than a group would never be used: so one of them has it.
+    """
+    if room is None:
+        return None
+    groups, left_over = divmod(math.ceil(room / group_size), environments)
+    return min(room, (groups + (rank < left_over)) * group_size)
 
 
 def _spare_of_others(

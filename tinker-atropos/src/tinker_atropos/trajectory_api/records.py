@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
-from tinker_atropos.trajectory_api.leases import Role
 from tinker_atropos.trajectory_api.requests import EnvRegistration, LeaseReport, ProgressReport, Registration
 
 NewGroupState = Literal["buffered", "queued"]
@@ -65,14 +64,16 @@ class RunState:
     """What is known of the run.
 
     `started`: the trainer has asked for its first batch. `covered_step`: the batches of the steps below it are in a
-    checkpoint, and their content is gone.
+    checkpoint, and their content is gone. `evaluated_step`: the newest evaluation that was reported. `leases`: by key,
+    which is `trainer`, `environment`, or `environment/ID`.
     """
 
     registration: Registration | None
     started: bool
     progress: ProgressReport
     covered_step: int
-    leases: Mapping[Role, LeaseReport]
+    evaluated_step: int | None
+    leases: Mapping[str, LeaseReport]
 
 
 @dataclass(frozen=True, slots=True)

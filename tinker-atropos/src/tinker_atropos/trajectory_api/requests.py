@@ -2,9 +2,9 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
 
-from tinker_atropos.trajectory_api.leases import ReportedState
+from tinker_atropos.trajectory_api.leases import EVALUATOR, ReportedState
 
 DEFAULT_ENV_NAME = "environment"
 
@@ -13,6 +13,16 @@ Count = Annotated[int, Field(ge=0, lt=2**31)]
 
 Integer = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 """What JSON can hand back."""
+
+
+MAX_NAME = 128
+MAX_REASON = 1_000
+MAX_METRICS = 1_000
+"""Names, sentences and metrics come from environments, which are not trusted: all of them are kept, and read again."""
+
+Name = Annotated[str, Field(max_length=MAX_NAME)]
+Reason = Annotated[str, AfterValidator(lambda sentence: sentence[:MAX_REASON])]
+"""Cut, not refused: it may say why somebody failed."""
 
 
 class _Body(BaseModel):
@@ -38,10 +48,14 @@ class Registration(_Body):
 
 
 class EnvRegistration(_Body):
-    """`POST /register-env`. `desired_name` is null in environments that set no wandb_name."""
+    """`POST /register-env`. `desired_name` is null in environments that set no wandb_name.
+
+    `index` is ours: which of the run's environments it is.
+    """
 
     max_token_length: Integer
-    desired_name: str | None = None
+    desired_name: Name | None = None
+    index: Count | None = None
     weight: float | None = Field(default=None, lt=2**31, allow_inf_nan=False)
     group_size: int = Field(gt=0, le=2**20)
     min_batch_allocation: float | None = Field(default=None, ge=0, le=1)
@@ -61,10 +75,12 @@ class EnvIdentifier(_Body):
 
 
 class LeaseReport(_Body):
-    """`PUT /rl/lease/{role}`."""
+    """`PUT /rl/lease/{role}`. Of several environments each sends an `id` of its process, and its `index`."""
 
     state: ReportedState
-    reason: str | None = None
+    reason: Reason | None = None
+    id: str = Field(default="", max_length=64, pattern=r"^[A-Za-z0-9._-]*$")
+    index: Count = EVALUATOR
     ttl_seconds: float = Field(default=15, gt=0, le=600)
 
 
@@ -102,8 +118,9 @@ class DropRequest(_Body):
 
 
 class MetricsReport(_Body):
-    """`POST /rl/metrics`."""
+    """`POST /rl/metrics`. `environment` is the index of the one that reports."""
 
     step: Count | None = None
-    metrics: dict[str, FiniteFloat]
-    source: str
+    metrics: dict[Name, FiniteFloat] = Field(max_length=MAX_METRICS)
+    source: Name
+    environment: Count | None = None

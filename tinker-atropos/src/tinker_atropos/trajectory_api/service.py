@@ -10,14 +10,16 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from tinker_atropos.trajectory_api.arrivals import Stored
 from tinker_atropos.trajectory_api.bodies import Refusal
 from tinker_atropos.trajectory_api.database import JournalError
+from tinker_atropos.trajectory_api.held_leases import HeldLeases, lease_key
 from tinker_atropos.trajectory_api.intake import HOLD_SECONDS, Intake
-from tinker_atropos.trajectory_api.journal import Journal
-from tinker_atropos.trajectory_api.leases import Lease, LeaseView, Role, view
+from tinker_atropos.trajectory_api.journal import EVALUATION, Journal
+from tinker_atropos.trajectory_api.leases import LeaseView, Role
 from tinker_atropos.trajectory_api.pacing import Pace, over_reason, pace, status_of_env
 from tinker_atropos.trajectory_api.records import Batch, Delivery, GroupCount, NewGroupState, RegisteredEnv, RunState
 from tinker_atropos.trajectory_api.requests import (
@@ -28,26 +30,31 @@ from tinker_atropos.trajectory_api.requests import (
     ProgressReport,
     Registration,
 )
-
-ENV_SILENT_SECONDS = 15.0
-"""An environment that has not asked for its status for so long has left (BaseEnv asks ten times a second)."""
+from tinker_atropos.trajectory_api.roster import Roster
 
 Answer = TypeVar("Answer")
 
 
 class TrajectoryService:
-    """One run's trajectories. Its own memory holds only what may be lost: clocks and waiting requests."""
+    """One run's trajectories. Its own memory holds only what may be lost: clocks and waiting requests.
+
+    `environment_grace`: how many seconds may pass without a live environment; None where nobody
+    replaces those that die.
+    """
 
     def __init__(
-        self, journal: Journal, clock: Callable[[], float] = time.monotonic, hold_seconds: float = HOLD_SECONDS
+        self,
+        journal: Journal,
+        clock: Callable[[], float] = time.monotonic,
+        hold_seconds: float = HOLD_SECONDS,
+        environment_grace: float | None = None,
     ) -> None:
         self.journal = journal
         self._clock = clock
         self._writer = ThreadPoolExecutor(1, "journal")
         self._state = journal.run_state()
-        self._environments = {env.env_id: env for env in journal.environments()}
-        self._seen_at = dict.fromkeys(self._environments, clock())
-        self._leases = {role: _lease(report, clock()) for role, report in self._state.leases.items()}
+        self._roster = Roster(journal.environments(), clock, by_index=environment_grace is not None)
+        self.leases = HeldLeases(self._state.leases, clock, environment_grace or 0.0)
         self._registering = asyncio.Lock()
         self._intake = Intake(self._store, journal.full_sentence(), hold_seconds)
         self._missing = 0  # rollouts that the trainer waits for in vain
@@ -64,12 +71,9 @@ class TrajectoryService:
 
     async def register(self, registration: Registration) -> None:
         """A second registration is a new life of the trainer: how the environment of the last one ended is past."""
-        lost: list[Role] = []
-        if self.registration is not None and not self.lease("environment").live:
-            lost.append("environment")
-        await self._change("register", self.journal.register, registration, lost)
-        for role in lost:
-            self._leases.pop(role, None)
+        ended = [] if self.registration is None else self.leases.ended()
+        await self._change("register", self.journal.register, registration, ended)
+        self.leases.forget(ended)
         self._missing = 0
         self._intake.room_made()
 
@@ -121,7 +125,7 @@ class TrajectoryService:
     async def _take_batch_now(self, step: int | None, registration: Registration) -> Batch:
         minimum_shares = {
             env.env_id: env.registration.min_batch_allocation
-            for env in self.live_environments()
+            for env in self._roster.live()
             if env.registration.min_batch_allocation is not None
         }
         size = registration.batch_size
@@ -152,51 +156,29 @@ class TrajectoryService:
         if self.registration is None or not self._state.started:
             return None
         async with self._registering:  # two at once must not get one number
-            env = self._place_of(registration)
+            env = self._roster.place_of(registration)
             await self._put_environment(env)
         return env
 
-    def _place_of(self, registration: EnvRegistration) -> RegisteredEnv:
-        same_name = [env for env in self._environments.values() if env.registration.name == registration.name]
-        live = {env.env_id for env in self.live_environments()}
-        left = next((env for env in same_name if env.env_id not in live), None)
-        return RegisteredEnv(
-            env_id=left.env_id if left else len(self._environments),
-            wandb_name=left.wandb_name if left else f"{registration.name}_{len(same_name)}",
-            connected=True,
-            registration=registration,
-        )
-
     async def disconnect_env(self, env_id: int) -> bool:
-        env = self._environments.get(env_id)
+        env = self._roster.get(env_id)
         if env is None:
             return False
-        await self._put_environment(
-            RegisteredEnv(env_id, env.wandb_name, connected=False, registration=env.registration)
-        )
+        await self._put_environment(replace(env, connected=False))
         return True
 
     async def _put_environment(self, env: RegisteredEnv) -> None:
         await self._write("environment", self.journal.put_environment, env)
-        self._environments[env.env_id] = env
-        self._seen_at[env.env_id] = self._clock()
+        self._roster.put(env)
 
     def live_environments(self) -> list[RegisteredEnv]:
-        now = self._clock()
-        return [
-            env
-            for env in self._environments.values()
-            if env.connected and now - self._seen_at[env.env_id] <= ENV_SILENT_SECONDS
-        ]
+        return self._roster.live()
 
     def status_of_env(self, env_id: int) -> dict[str, float | int | None]:
-        env = self._environments.get(env_id)
-        if env is None:
-            raise Refusal(404, "env_id", f"env_id {env_id} is not registered; POST /register-env first")
-        self._seen_at[env_id] = self._clock()
+        env = self._roster.seen(env_id)
         batch_size = self.registration.batch_size if self.registration else 0
         counts = self.journal.group_counts()
-        return status_of_env(env, self.live_environments(), counts, batch_size, self._pace(counts))
+        return status_of_env(env, self._roster.live(), counts, batch_size, self._pace(counts))
 
     def buffered_rollouts(self, env_id: int | None) -> int:
         counts = self.journal.group_counts()
@@ -236,7 +218,7 @@ class TrajectoryService:
         return {"current_step": current.current_step, "queue_size": current.queue_size(rollouts, typical_size)}
 
     def over_reason(self) -> str | None:
-        return over_reason(self._state.progress, self.lease("trainer"))
+        return over_reason(self._state.progress, self.leases.trainer())
 
     @property
     def run_state(self) -> RunState:
@@ -248,19 +230,23 @@ class TrajectoryService:
         return self._intake.held
 
     def lease(self, role: Role) -> LeaseView:
-        return view(role, self._leases.get(role), self._clock())
+        """What the other side is told of this one."""
+        return self.leases.trainer() if role == "trainer" else self.leases.environments(over=bool(self.over_reason()))
 
     async def renew_lease(self, role: Role, report: LeaseReport) -> None:
         """Only a changed state is written: heartbeats are many, and the next one comes within a second.
 
         It counts before it is written: who speaks is alive, also when the disk is full.
         """
-        self._leases[role] = _lease(report, self._clock())
-        if self._state.leases.get(role) != report:
-            await self._change("lease", self.journal.record_lease, role, report)
+        forgotten, key = self.leases.renew(role, report), lease_key(role, report)
+        if self._state.leases.get(key) != report:
+            await self._change("lease", self.journal.record_lease, key, report, forgotten)
 
     async def add_metrics(self, report: MetricsReport) -> int:
-        return await self._write("metrics", self.journal.add_metrics, report, time.time())
+        sequence = await self._write("metrics", self.journal.add_metrics, report, time.time())
+        if report.source == EVALUATION:
+            self._state = self.journal.run_state()
+        return sequence
 
     def unready(self) -> str | None:
         """Why the journal does not answer, or None. A failure lasts until the same kind of write succeeds."""
@@ -278,7 +264,3 @@ class TrajectoryService:
             raise
         self._failures.pop(kind, None)
         return answer
-
-
-def _lease(report: LeaseReport, renewed_at: float) -> Lease:
-    return Lease(report.state, report.reason, report.ttl_seconds, renewed_at)

@@ -31,13 +31,17 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """What the parent hands over. The sockets are file descriptors; `restarts` counts the lives before this one."""
+    """What the parent hands over. The sockets are file descriptors; `restarts` counts the lives before this one.
+
+    `environment_grace` in seconds; None where nobody replaces environments.
+    """
 
     data: str
     max_journal_bytes: int
     data_socket: int
     ops_socket: int
     restarts: int
+    environment_grace: int | None = None
 
     def to_argument(self) -> str:
         return orjson.dumps(asdict(self)).decode()
@@ -68,7 +72,7 @@ async def run_worker(options: WorkerOptions) -> None:
 @contextmanager
 def _service(options: WorkerOptions) -> Iterator[TrajectoryService]:
     journal = Journal(Path(options.data), options.max_journal_bytes)
-    service = TrajectoryService(journal)
+    service = TrajectoryService(journal, environment_grace=options.environment_grace)
     try:
         yield service
     finally:
