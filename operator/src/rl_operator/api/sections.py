@@ -41,7 +41,17 @@ def effective_sections(run: TrainingRun, runtime: Runtime, environment: Catalogu
 
 def _merge(section: Section, *layers: Mapping[str, Any]) -> dict[str, Any]:
     merged = {name: value for layer in layers for name, value in layer.items()}
-    return {name: merged[name] for name in sorted(merged) if (section, name) not in WIRED_FIELDS}
+    return {name: _ordered(merged[name]) for name in sorted(merged) if (section, name) not in WIRED_FIELDS}
+
+
+def _ordered(value: Any) -> Any:
+    """The same JSON with the keys of its mappings in alphabetical order."""
+    match value:
+        case Mapping():
+            return {key: _ordered(value[key]) for key in sorted(value)}
+        case list() | tuple():
+            return [_ordered(item) for item in value]
+    return value
 
 
 def _known_only(values: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from rl_operator.api.catalogue import CatalogueEnvironment, EnvironmentField
 from rl_operator.api.fields import TINKER_FIELDS, Section
+from rl_operator.api.loading import field_path
 from rl_operator.api.premises import Premises
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Bound, Runtime
@@ -29,7 +30,7 @@ class SectionSubject:
     bounds: Mapping[str, Bound]
 
     def path(self, name: str) -> str:
-        return f"{SPEC_PATHS[self.section]}.{name}"
+        return field_path((*SPEC_PATHS[self.section].split("."), name))
 
     @property
     def in_force(self) -> dict[str, Any]:

@@ -74,3 +74,13 @@ def test_keys_are_sorted() -> None:
 def test_same_value(left: Any, right: Any, same: bool) -> None:
     assert same_value(left, right) is same
     assert same_value(right, left) is same
+
+
+def test_the_order_of_keys_changes_nothing_at_any_depth() -> None:
+    toy = catalogue_of({"name": "mix", "type": "dict", "default": {}}).by_name["toy"]
+    one, other = ({"a": [{"x": 1, "y": 2}], "b": 3}, {"b": 3, "a": [{"y": 2, "x": 1}]})
+    texts = {
+        str(effective_sections(make_run(environment="toy", config={"mix": value}), make_runtime(), toy))
+        for value in (one, other)
+    }
+    assert len(texts) == 1
