@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from tinker_atropos.bundled import BUNDLED
-from tinker_atropos.errors import EnvironmentLostError, ExitCode, RunError
+from tinker_atropos.errors import ConfigError, EnvironmentLostError, RunError
 from tinker_atropos.logs import LOG_FORMAT_VARIABLE, LogFormat, configure_logging, log_format_of
 
 logger = logging.getLogger(__name__)
@@ -85,25 +85,27 @@ def environment(
 @app.command()
 def environments(
     path: Annotated[Path | None, typer.Option(help="A folder of environments; the bundled ones by default.")] = None,
+    entry: Annotated[
+        str | None,
+        typer.Option(help="One file of --path, by its path below it: can it be served, and with what fields?"),
+    ] = None,
     output: Annotated[Literal["table", "json"], typer.Option("--output", "-o")] = "table",
 ) -> None:
     """List environments, read from their source without running it."""
-    import json
+    from tinker_atropos.environments.discovery.listing import as_json, as_table, look
 
-    from tinker_atropos.environments.discovery import discover, discover_bundled
-
-    if path is not None and not path.is_dir():
-        typer.echo(f"error: --path {path} is not a folder", err=True)
-        raise typer.Exit(ExitCode.BAD_CONFIG)
-    found = discover_bundled() if path is None else discover(path)
+    try:
+        found = look(path, entry)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
     if output == "json":
-        typer.echo(json.dumps(found.to_wire(), indent=2))
+        typer.echo(as_json(found))  # exit code 0 whatever is in it: the problem is the answer
         return
-    width = max([len(each.name) for each in found.environments], default=0)
-    for each in found.environments:
-        typer.echo(f"{each.name:<{width}}  {each.description} ({each.file_path})")
+    typer.echo(as_table(found), nl=False)
     for warning in found.warnings:
         typer.echo(f"warning: {warning}", err=True)
+    if found.problem:
+        raise ConfigError(found.problem.sentence)
 
 
 @app.command()

@@ -137,7 +137,8 @@ class Config(BaseEnvConfig):
     made: list[str] = Field(default_factory=list)
     constant: int = LIMIT
     colour: Colour = Colour.RED
-    computed: float = 1.0 + LIMIT
+    computed: float = float(LIMIT)
+    arithmetic: int = 2 * LIMIT + 1
     required: int
     group_size: int = 16
     hidden: ClassVar[int] = 1
@@ -148,7 +149,7 @@ class E(BaseEnv):
 
     @classmethod
     def config_init(cls):
-        return Config(plain=4, described=LIMIT, total_steps=12, computed=LIMIT + 1, required=-5), []
+        return Config(plain=4, described=LIMIT, total_steps=12, computed=max(LIMIT, 1), required=-5), []
 """
 
 
@@ -161,6 +162,7 @@ def test_fields_and_their_defaults(folder):
     assert found["constant"] == 7
     assert found["colour"] == "red"
     assert found["computed"] is None
+    assert found["arithmetic"] == 15
     assert found["required"] == -5
     assert found["group_size"] == 16
     assert found["total_steps"] == 12
@@ -175,7 +177,7 @@ def test_broken_file_is_a_warning_beside_the_others(folder):
     found = discover(folder(good="from atroposlib.envs.base import BaseEnv\nclass E(BaseEnv): ...", bad="def f(:"))
     assert [each.name for each in found.environments] == ["good"]
     assert len(found.warnings) == 1
-    assert found.warnings[0].startswith("bad.py cannot be read: ")
+    assert found.warnings[0].startswith("bad.py cannot be read (line 1): ")
 
 
 ODD_LINES = st.sampled_from(

@@ -1,0 +1,161 @@
+"""Which environments a folder holds, and which fields each of them has: read from source, never imported.
+
+An agent asks this about code it does not trust, so nothing of that code runs. A file that cannot be read becomes a
+warning beside the others.
+"""
+
+import ast
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tinker_atropos.environments.discovery.config_class import declared_config_class
+from tinker_atropos.environments.discovery.config_fields import ConfigField, fields_of
+from tinker_atropos.environments.discovery.config_init import GivenValues, values_of_config_init
+from tinker_atropos.environments.discovery.judging import entry_problem, files_imported
+from tinker_atropos.environments.discovery.kinship import own_environments, served_environments
+from tinker_atropos.environments.discovery.modules import SourceClass
+from tinker_atropos.environments.discovery.parsing import Problem
+from tinker_atropos.environments.discovery.sources import Sources
+from tinker_atropos.environments.discovery.values import UNKNOWN, literal
+
+BUNDLED_FOLDER = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveredEnvironment:
+    """An environment. `file_path` is relative to the folder that was asked about (or to this package)."""
+
+    name: str
+    class_name: str
+    file_path: str
+    description: str
+    fields: list[ConfigField]
+
+    def to_wire(self) -> dict[str, Any]:
+        plain = {name: getattr(self, name) for name in ("name", "class_name", "file_path", "description")}
+        return plain | {"fields": [each.to_wire() for each in self.fields]}
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """What a folder holds, in the order of names, and a sentence for each file that could not be read.
+
+    `problem` and `modules` belong to one entry file: why it cannot be served, and which files of the folder it
+    imports, itself first.
+    """
+
+    environments: list[DiscoveredEnvironment] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    problem: Problem | None = None
+    modules: list[str] = field(default_factory=list)
+
+    def to_wire(self) -> dict[str, Any]:
+        return {
+            "environments": [each.to_wire() for each in self.environments],
+            "warnings": self.warnings,
+            "problem": asdict(self.problem) if self.problem else None,
+            "modules": self.modules,
+        }
+
+
+def discover_bundled() -> Discovery:
+    """The environments of this package; their paths are relative to it."""
+    return discover(BUNDLED_FOLDER, relative_to=BUNDLED_FOLDER.parent)
+
+
+def discover(folder: Path, relative_to: Path | None = None) -> Discovery:
+    """The environments of a folder and the folders below it. Files and folders whose name starts with `_` or `.` are
+    left out, and so are classes that are there to be derived from.
+    """
+    sources = Sources(folder)
+    found: list[DiscoveredEnvironment] = []
+    too_deep: list[str] = []
+    for file, path in sources.paths.items():
+        if any(part.startswith("_") for part in file.split("/")):
+            continue
+        shown = path.relative_to(relative_to or folder).as_posix()
+        try:
+            module = sources.module_of_file(file)
+            found += [_describe(sources, each, shown) for each in own_environments(sources, module)] if module else []
+        except RecursionError:
+            too_deep.append(f"{file} cannot be read: its classes are nested too deeply")
+    unread = [f"{each.file} cannot be read{_at(each.line)}: {each.message}" for each in sources.problems.values()]
+    warnings = [*unread, *too_deep, *_missing_packages(sources)]
+    return Discovery(sorted(found, key=lambda environment: environment.name), warnings)
+
+
+def discover_entry(folder: Path, entry: str) -> Discovery:
+    """The one environment of a file, by its path below the folder, judged as the runner will judge it."""
+    sources = Sources(folder, import_root=entry.rpartition("/")[0])
+    try:
+        return _discover_entry(sources, entry)
+    except RecursionError:
+        problem = Problem("Unreadable", entry, None, "its classes or expressions are nested too deeply to be read")
+        return Discovery(problem=problem)
+
+
+def _discover_entry(sources: Sources, entry: str) -> Discovery:
+    if entry not in sources.paths:
+        there = f"there is {', '.join(sources.paths)}" if sources.paths else "there is no Python file"
+        return Discovery(problem=Problem("NoEnvironment", entry, None, f"there is no such file ({there})"))
+    module = sources.module_of_file(entry)
+    if module is None:
+        return Discovery(problem=sources.problems[entry], modules=[entry])
+    files = files_imported(sources, module)
+    problem = entry_problem(sources, module, files)
+    served = served_environments(sources, module) if problem is None else []
+    environments = [_describe(sources, each, entry) for each in served]
+    return Discovery(environments, _missing_packages(sources), problem, files)
+
+
+def _describe(sources: Sources, environment: SourceClass, file_path: str) -> DiscoveredEnvironment:
+    ancestry = sources.readable_ancestry(environment)
+    name = _inherited_literal(sources, ancestry, "name")
+    return DiscoveredEnvironment(
+        name=name if isinstance(name, str) and name else Path(file_path).stem,
+        class_name=environment.name,
+        file_path=file_path,
+        description=_first_line(environment.node) or _first_line(environment.module.tree),
+        fields=_fields(sources, ancestry),
+    )
+
+
+def _inherited_literal(sources: Sources, ancestry: list[SourceClass], attribute: str) -> Any:
+    for each in ancestry:
+        if (value := each.attribute(attribute)) is not None:
+            return literal(sources, each.module, value)
+    return UNKNOWN
+
+
+def _fields(sources: Sources, ancestry: list[SourceClass]) -> list[ConfigField]:
+    """The config's fields with the values that `config_init` gives: those are in force when nobody sets others."""
+    given = values_of_config_init(sources, ancestry)
+    config_class = given.config_class or declared_config_class(sources, ancestry)
+    if config_class is None:
+        return []
+    return [_as_given(each, given) for each in fields_of(sources, config_class).values()]
+
+
+def _as_given(declared: ConfigField, given: GivenValues) -> ConfigField:
+    if declared.name in given.values:
+        value = given.values[declared.name]
+        return replace(declared, default=None if value is UNKNOWN else value)
+    return declared if given.complete else replace(declared, default=None)
+
+
+def _at(line: int | None) -> str:
+    return f" (line {line})" if line else ""
+
+
+def _missing_packages(sources: Sources) -> list[str]:
+    return [
+        f"{package} is not installed here: what its classes say is not known"
+        for package in sorted(sources.missing_packages)
+    ]
+
+
+def _first_line(node: ast.ClassDef | ast.Module) -> str:
+    """Of the docstring."""
+    lines = (ast.get_docstring(node) or "").strip().splitlines()
+    return lines[0].strip() if lines else ""

@@ -1,0 +1,167 @@
+"""What a parsed module defines: classes, constants, and the names that it imports."""
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """`from ..module import name` has level 2; `import module` has no name."""
+
+    module: str
+    level: int
+    name: str | None
+
+
+@dataclass(frozen=True, eq=False)
+class Module:
+    """One parsed file. `name` is dotted: below the folder that was asked about, or of an installed package."""
+
+    name: str
+    file: str
+    is_package: bool
+    tree: ast.Module
+
+    @cached_property
+    def classes(self) -> dict[str, ast.ClassDef]:
+        return {each.name: each for each in self._statements if isinstance(each, ast.ClassDef)}
+
+    @cached_property
+    def constants(self) -> dict[str, ast.expr]:
+        """Names that are given a value once. Of one that is set twice only running would tell."""
+        bound = [(name, value) for each in self._statements for name, value in _bindings(each)]
+        times = Counter(name for name, _ in bound)
+        return {name: value for name, value in bound if value is not None and times[name] == 1}
+
+    @cached_property
+    def defined(self) -> frozenset[str]:
+        """Names that a statement of the module binds, whatever to."""
+        functions = (each.name for each in self._statements if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
+        bound = (name for each in self._statements for name, _ in _bindings(each))
+        return frozenset((*functions, *bound, *self.classes, *self.imports))
+
+    @cached_property
+    def imports(self) -> dict[str, list[Import]]:
+        """Local name -> what it may stand for: more than one where a `try` has a second choice."""
+        found: dict[str, list[Import]] = {}
+        for local, each in self._imported:
+            found.setdefault(local, []).append(each)
+        return found
+
+    @cached_property
+    def star_imports(self) -> list[Import]:
+        return [each for local, each in self._imported if local == "*"]
+
+    @cached_property
+    def imported_modules(self) -> list[Import]:
+        """Every module that the file may import, at any place in it, in the order of its lines."""
+        whole = (
+            Import(alias.name, 0, None)
+            for node in self._import_nodes
+            if isinstance(node, ast.Import)
+            for alias in node.names
+        )
+        return [*whole, *(each for _, each in self._imported if each.name is not None)]
+
+    @cached_property
+    def _imported(self) -> list[tuple[str, Import]]:
+        return [pair for node in self._import_nodes for pair in _names_of(node)]
+
+    @cached_property
+    def _import_nodes(self) -> list[ast.Import | ast.ImportFrom]:
+        return [node for node in ast.walk(self.tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+    @cached_property
+    def _statements(self) -> list[ast.stmt]:
+        """Those of the module, in `if`, `try` and `with`, too, but not what only `python FILE` would run."""
+        found, waiting = [], list(reversed(self.tree.body))
+        while waiting:
+            statement = waiting.pop()
+            found.append(statement)
+            waiting += reversed(_inner_statements(statement))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class SourceClass:
+    """A class, and the module it is written in."""
+
+    module: Module
+    node: ast.ClassDef
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def attributes(self) -> list[tuple[str, ast.expr | None]]:
+        """What the class body binds, in its order; without an expression where it is not so simple."""
+        return [binding for statement in self.node.body for binding in _bindings(statement)]
+
+    def attribute(self, name: str) -> ast.expr | None:
+        """The expression that a class attribute was last given."""
+        given = [value for bound, value in self.attributes if bound == name]
+        return given[-1] if given else None
+
+    def method(self, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+        for statement in self.node.body:
+            if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) and statement.name == name:
+                return statement
+        return None
+
+    def nested(self, name: str) -> "SourceClass | None":
+        """A class that is written inside this one."""
+        inside = (each for each in self.node.body if isinstance(each, ast.ClassDef) and each.name == name)
+        return next((SourceClass(self.module, each) for each in inside), None)
+
+
+def last_name(node: ast.expr) -> str:
+    """`BaseEnv` of `BaseEnv`, `base.BaseEnv` and `BaseEnv[Item]`."""
+    if isinstance(node, ast.Subscript):
+        node = node.value
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _bindings(statement: ast.stmt) -> Iterator[tuple[str, ast.expr | None]]:
+    """(name, expression) of each plain name that a statement binds; without an expression where it is not so simple."""
+    match statement:
+        case ast.Assign(targets=targets, value=value):
+            for target in targets:
+                if isinstance(target, ast.Name):
+                    yield target.id, value
+                else:
+                    names = (node.id for node in ast.walk(target) if isinstance(node, ast.Name))
+                    yield from ((name, None) for name in names)
+        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+            yield name, value
+        case ast.AugAssign(target=ast.Name(id=name)) | ast.For(target=ast.Name(id=name)):
+            yield name, None
+
+
+def _inner_statements(statement: ast.stmt) -> list[ast.stmt]:
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) or _is_program_only(statement):
+        return []
+    handlers = [each for handler in getattr(statement, "handlers", ()) for each in handler.body]
+    blocks = (getattr(statement, part, []) for part in ("body", "orelse", "finalbody"))
+    return [*(each for block in blocks for each in block), *handlers]
+
+
+def _is_program_only(statement: ast.stmt) -> bool:
+    """`if __name__ == "__main__":`"""
+    return isinstance(statement, ast.If) and any(
+        isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(statement.test)
+    )
+
+
+def _names_of(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Import]]:
+    for alias in node.names:
+        if isinstance(node, ast.ImportFrom):
+            yield alias.asname or alias.name, Import(node.module or "", node.level, alias.name)
+        elif alias.asname:
+            yield alias.asname, Import(alias.name, 0, None)
+        else:
+            root = alias.name.partition(".")[0]
+            yield root, Import(root, 0, None)
