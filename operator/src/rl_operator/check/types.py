@@ -1,7 +1,8 @@
 """Does a JSON value fit a field's source annotation? Strict, with the few conversions that lose nothing."""
 
 import ast
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 
@@ -23,23 +24,32 @@ _SIMPLE: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
 }
 _ARRAYS: Final = ("list", "tuple", "set", "frozenset", "Sequence", "Iterable", "Collection")
 _MAPPINGS: Final = ("dict", "Mapping", "MutableMapping")
+_ANYTHING: Final = ("", "Any", "object")
+_INTEGER_KEY: Final = re.compile(r"-?[0-9]+")
 
 
-def type_problem(value: Any, annotation: str) -> str | None:
+def type_problem(value: Any, annotation: str, choices: Sequence[Any] | None = None) -> str | None:
     """What the field takes, e.g. `a whole number or null`, when the value does not fit; None when it does.
 
-    A whole number fits `float`; nothing else is converted: "8" is no `int`, 1 is no `bool`. `Optional`, `Union`, `|`,
-    `Literal`, `Annotated` and the element types of lists and mappings are looked into. A class that is not known here
-    (an enum, a model) fits anything: the environment's own config class decides at the start.
+    The rules, the same as those of the environment's container but for the last but one:
+
+    * `float` takes whole numbers, too, and the API server stores 8.0 as 8, so an `int` takes both. Nothing else is
+      converted: "8" is no `int`, 1 is no `bool`, true is no `int`.
+    * Lists, tuples, sets and their like are JSON arrays; a tuple of fixed length has as many entries as types.
+      Mappings are JSON objects. Entries, values and keys are looked at, too.
+    * `Optional`, `Union` and `|` take what one of their sides takes; null only where one of them says so.
+    * `Literal` takes its values. An enum takes its members' values: `choices`, the values of the one enum in the
+      annotation. Values are compared with their type: true is not 1.
+    * A class that is not known here (a model, an enum without `choices`) fits anything: the environment's own config
+      class decides at the start.
     """
     try:
-        node = ast.parse(annotation, mode="eval").body
+        alternatives = _alternatives(ast.parse(annotation, mode="eval").body)
+        if any(_fits(value, alternative, choices) for alternative in alternatives):
+            return None
+        return " or ".join(dict.fromkeys(_describe(alternative, choices) for alternative in alternatives))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    alternatives = list(_alternatives(node))
-    if any(_fits(value, alternative) for alternative in alternatives):
-        return None
-    return " or ".join(dict.fromkeys(_describe(alternative) for alternative in alternatives))
 
 
 def _name(node: ast.expr) -> str:
@@ -76,42 +86,69 @@ def _alternatives(node: ast.expr) -> list[ast.expr]:
     return [node]
 
 
-def _fits_any(value: Any, node: ast.expr) -> bool:
-    return any(_fits(value, alternative) for alternative in _alternatives(node))
+def _fits_any(value: Any, node: ast.expr, choices: Sequence[Any] | None) -> bool:
+    return any(_fits(value, alternative, choices) for alternative in _alternatives(node))
 
 
-def _fits(value: Any, node: ast.expr) -> bool:
-    name, arguments = _name(node), _arguments(node)
+def _fits(value: Any, node: ast.expr, choices: Sequence[Any] | None) -> bool:
+    name = _name(node)
     if name in _SIMPLE:
         return _SIMPLE[name][1](value)
     if name == "Literal":
-        return any(type(value) is type(choice) and value == choice for choice in _choices(node))
+        values = _literals(node)
+        return values is None or _is_among(value, values)
     if name in _ARRAYS:
-        elements = [argument for argument in arguments if not _is_ellipsis(argument)]
-        homogeneous = len(elements) == 1
-        return isinstance(value, list) and (not homogeneous or all(_fits_any(item, elements[0]) for item in value))
+        return isinstance(value, list | tuple) and _entries_fit(value, node, choices)
     if name in _MAPPINGS:
-        values = arguments[1] if len(arguments) == 2 else None
-        return isinstance(value, dict) and (values is None or all(_fits_any(v, values) for v in value.values()))
-    return True
+        return isinstance(value, dict) and _items_fit(value, _arguments(node), choices)
+    return choices is None or name in _ANYTHING or _is_among(value, choices)
+
+
+def _entries_fit(values: Sequence[Any], node: ast.expr, choices: Sequence[Any] | None) -> bool:
+    types = _arguments(node)
+    if _name(node) == "tuple" and types and not any(map(_is_ellipsis, types)):
+        return len(values) == len(types) and all(
+            _fits_any(value, each, choices) for value, each in zip(values, types, strict=True)
+        )
+    return not types or all(_fits_any(value, types[0], choices) for value in values)
+
+
+def _items_fit(value: dict[str, Any], types: list[ast.expr], choices: Sequence[Any] | None) -> bool:
+    if len(types) != 2:
+        return True
+    keys_fit = all(_key_fits(key, types[0], choices) for key in value)
+    return keys_fit and all(_fits_any(item, types[1], choices) for item in value.values())
+
+
+def _key_fits(key: str, node: ast.expr, choices: Sequence[Any] | None) -> bool:
+    """JSON has no other keys than texts; the number in one will do."""
+    return _fits_any(key, node, choices) or (_name(node) == "int" and _INTEGER_KEY.fullmatch(key) is not None)
+
+
+def _is_among(value: Any, choices: Sequence[Any]) -> bool:
+    return any(type(value) is type(choice) and value == choice for choice in choices)
 
 
 def _is_ellipsis(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is Ellipsis
 
 
-def _choices(node: ast.expr) -> list[Any]:
-    return [argument.value for argument in _arguments(node) if isinstance(argument, ast.Constant)]
+def _literals(node: ast.expr) -> list[Any] | None:
+    """The values of a Literal; None when it names something else, like an enum's member."""
+    try:
+        return [ast.literal_eval(argument) for argument in _arguments(node)]
+    except ValueError:
+        return None
 
 
-def _describe(node: ast.expr) -> str:
+def _describe(node: ast.expr, choices: Sequence[Any] | None) -> str:
     name, arguments = _name(node), _arguments(node)
     if name in _SIMPLE:
         return _SIMPLE[name][0]
     if name == "Literal":
-        return "one of " + ", ".join(map(str, _choices(node)))
+        return "one of " + ", ".join(map(str, _literals(node) or ()))
     if name in _ARRAYS:
-        return f"a list of {_describe(arguments[0])}" if arguments else "a list"
+        return f"a list of {_describe(arguments[0], choices)}" if arguments else "a list"
     if name in _MAPPINGS:
-        return f"a mapping to {_describe(arguments[1])}" if len(arguments) == 2 else "a mapping"
-    return ast.unparse(node)
+        return f"a mapping to {_describe(arguments[1], choices)}" if len(arguments) == 2 else "a mapping"
+    return ast.unparse(node) if choices is None else "one of " + ", ".join(map(str, choices))
