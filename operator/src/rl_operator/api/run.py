@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from rl_operator.api.model import ApiModel, ObjectMeta, ObservedModel, keyed_by, validated
 from rl_operator.api.names import API_VERSION, DEFAULT_RUNTIME, RUN_KIND
@@ -76,6 +76,13 @@ class RunSpec(ApiModel):
     )
     environment_replicas: int = Field(default=1, ge=1, le=1000, description="Environment processes in all.")
     suspend: bool = Field(default=False, description="Draft before the start; stop with a checkpoint after it.")
+
+    @model_serializer(mode="wrap")
+    def _with_nulls_that_say_something(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """`startDeadlineSeconds: null` means no deadline; left out, it would be the default's again."""
+        fields = type(self).model_fields
+        said = [name for name, field in fields.items() if field.default is not None and getattr(self, name) is None]
+        return {**serialize(self), **{fields[name].alias or name: None for name in said}}
 
 
 class Condition(ObservedModel):
@@ -246,7 +253,7 @@ class RunStatus(ObservedModel):
     checkpoint: Checkpoint | None = Field(default=None, description="Newest state checkpoint.")
     weights: Weights | None = Field(default=None, description="The trained weights, once they exist.")
     failure: Failure | None = Field(default=None, description="Why the last attempt, or the run, failed.")
-    refusals: tuple[Refusal, ...] = Field(default=(), description="What of the spec is refused, and why; at most three.")
+    refusals: tuple[Refusal, ...] = Field(default=(), description="What is refused of the spec, and why; at most 3.")
 
     @property
     def finished(self) -> bool:

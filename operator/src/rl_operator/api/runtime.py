@@ -2,9 +2,9 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
-from rl_operator.api.model import ApiModel, ObjectMeta, ObservedModel, keyed_by
+from rl_operator.api.model import ApiModel, ObjectMeta, ObservedModel, keyed_by, validated
 from rl_operator.api.names import API_VERSION, RUNTIME_KIND
 from rl_operator.api.run import LONGEST_SECONDS, Condition
 
@@ -95,6 +95,32 @@ class NameReference(ApiModel):
     name: str = Field(description="Name of the object.")
 
 
+class LabelRequirement(ApiModel):
+    """One requirement of a Kubernetes label selector."""
+
+    model_config = ConfigDict(
+        json_schema_extra=validated(
+            "(self.operator in ['In', 'NotIn']) == (has(self.values) && self.values.size() > 0)",
+            "In and NotIn take at least one value, Exists and DoesNotExist none",
+        )
+    )
+
+    key: str = Field(min_length=1, max_length=317, description="Name of the label.")
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(description="What must hold of it.")
+    values: tuple[Annotated[str, Field(max_length=63)], ...] = Field(
+        default=(), max_length=64, description="The values of In and NotIn."
+    )
+
+
+class LabelSelector(ApiModel):
+    """A Kubernetes label selector: all of it must hold; an empty one takes everything."""
+
+    match_labels: dict[str, str] = Field(default_factory=dict, description="Labels and the values they must have.")
+    match_expressions: tuple[LabelRequirement, ...] = Field(
+        default=(), max_length=32, description="Requirements of labels."
+    )
+
+
 class EgressRule(ApiModel):
     """Somewhere that environments in pods of their own may connect to."""
 
@@ -120,7 +146,9 @@ class RuntimeSpec(ApiModel):
     bounds: Bounds = Field(default_factory=Bounds, description="Ranges that a run must keep to.")
     defaults: ConfigSections = Field(default_factory=ConfigSections, description="Values where a run sets none.")
     limits: Limits = Field(default_factory=Limits, description="What runs may use.")
-    namespace_selector: dict[str, Any] | None = Field(default=None, description="Namespaces that may use the runtime.")
+    namespace_selector: LabelSelector | None = Field(
+        default=None, description="Labels of the namespaces whose runs may use the runtime; default: all."
+    )
     resources: ContainerResources = Field(default_factory=ContainerResources, description="Container resources.")
     termination_grace_period_seconds: int = Field(default=60, ge=1, le=86_400, description="Time to save on SIGTERM.")
     runtime_class_name: str | None = Field(default=None, description="As in pods.")

@@ -7,13 +7,14 @@ from rl_operator.api.loading import nearest
 from rl_operator.api.premises import Premises
 from rl_operator.api.refusal import Refusal, shown
 from rl_operator.api.run import TrainingRun
+from rl_operator.check.access import namespace_refusals, secret_refusals
 from rl_operator.check.consistency import inherited_bound_refusals, shared_field_refusals
 from rl_operator.check.field_rules import field_refusals
+from rl_operator.check.lineage import lineage_refusals
 from rl_operator.check.run_rules import (
     environment_refusals,
     limit_refusals,
     not_supported_refusals,
-    start_from_refusals,
 )
 from rl_operator.check.subject import Subject
 
@@ -25,7 +26,9 @@ _RULES: Final[tuple[Callable[[Subject], Iterable[Refusal]], ...]] = (
     field_refusals,
     inherited_bound_refusals,
     shared_field_refusals,
-    start_from_refusals,
+    lineage_refusals,
+    namespace_refusals,
+    secret_refusals,
     limit_refusals,
     not_supported_refusals,
 )

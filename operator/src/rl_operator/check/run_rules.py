@@ -33,13 +33,6 @@ def environment_refusals(subject: Subject) -> Iterator[Refusal]:
     )
 
 
-def start_from_refusals(subject: Subject) -> Iterator[Refusal]:
-    start_from = subject.run.spec.start_from
-    if start_from is not None and (start_from.run is None) == (start_from.state_path is None):
-        hint = "name exactly one of run and statePath"
-        yield Refusal(code="Inconsistent", field="spec.startFrom", given=start_from.to_wire(), hint=hint)
-
-
 def limit_refusals(subject: Subject) -> Iterator[Refusal]:
     limits, spec = subject.runtime.spec.limits, subject.run.spec
     cases = (
@@ -62,11 +55,6 @@ def not_supported_refusals(subject: Subject) -> Iterator[Refusal]:
 def _not_supported(subject: Subject) -> Iterator[tuple[str, Any, str]]:
     """Field, what was asked (None: not asked), and what to do instead."""
     spec, runtime = subject.run.spec, subject.runtime
-    if spec.start_from is not None:
-        copy_path = "copy status.weights.statePath of that run into spec.startFrom.statePath"
-        yield "spec.startFrom.run", spec.start_from.run, copy_path
-        fresh = "a new run starts with a new optimizer: leave the field out"
-        yield "spec.startFrom.withOptimizer", spec.start_from.with_optimizer or None, fresh
     replicas = spec.environment_replicas if spec.environment_replicas > 1 else None
     yield "spec.environmentReplicas", replicas, "one environment process per run: leave the field out"
     yield (
@@ -74,10 +62,5 @@ def _not_supported(subject: Subject) -> Iterator[tuple[str, Any, str]]:
         spec.ttl_seconds_after_finished,
         "delete the run yourself: leave the field out",
     )
-    unenforced = {
-        "namespaceSelector": runtime.spec.namespace_selector,
-        "limits.maxActiveRuns": runtime.spec.limits.max_active_runs,
-    }
-    for name, value in unenforced.items():
-        asked = runtime.metadata.name if value is not None else None
-        yield "spec.runtime", asked, f"nothing enforces this runtime's {name}: choose another runtime"
+    unenforced = runtime.metadata.name if runtime.spec.limits.max_active_runs is not None else None
+    yield "spec.runtime", unenforced, "nothing enforces this runtime's limits.maxActiveRuns: choose another runtime"

@@ -1,0 +1,133 @@
+"""A run that starts from another one: what that run is, as far as it matters, and what must hold of it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from rl_operator.api.fields import TINKER_FIELDS
+from rl_operator.api.premises import ParentRun
+from rl_operator.api.refusal import Refusal, shown
+from rl_operator.api.run import TERMINAL_PHASES, StartedFrom, TrainingRun
+from rl_operator.api.sections import same_value
+from rl_operator.api.value_text import text_of
+from rl_operator.check.subject import Subject
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """What a state belongs to. It loads into nothing else."""
+
+    base_model: str | None
+    lora_rank: Any
+
+
+def adapter_of(env: Mapping[str, Any], openai: Mapping[str, Any], tinker: Mapping[str, Any]) -> Adapter:
+    """The adapter that a config file makes the trainer train (tinker_atropos.config.RunConfig.base_model)."""
+    model = openai.get("model_name") or env.get("tokenizer_name")
+    return Adapter(str(model) if model else None, tinker.get("lora_rank", TINKER_FIELDS["lora_rank"].default))
+
+
+def describe_parent(run: TrainingRun, adapter: Adapter | None, now: datetime) -> ParentRun:
+    """A run as its children see it. `adapter` None: what it trained is not known."""
+    state, expires_at = _last_state(run)
+    return ParentRun(
+        name=run.metadata.name,
+        exists=True,
+        phase=run.status.phase,
+        state=state,
+        expires_at=expires_at,
+        expired=_is_past(expires_at, now),
+        base_model=adapter.base_model if adapter else None,
+        lora_rank=adapter.lora_rank if adapter else None,
+    )
+
+
+def lineage_refusals(subject: Subject) -> Iterator[Refusal]:
+    start_from, parent = subject.run.spec.start_from, subject.premises.parent
+    if start_from is None:
+        return
+    if (start_from.run is None) == (start_from.state_path is None):
+        hint = "name exactly one of run and statePath"
+        yield Refusal(code="Inconsistent", field="spec.startFrom", given=start_from.to_wire(), hint=hint)
+    elif start_from.run is not None and parent is not None:
+        for hint, allowed in _objections(subject, parent):
+            yield Refusal(
+                code="StartFromRefused",
+                field="spec.startFrom.run",
+                given=shown(start_from.run),
+                allowed=allowed,
+                hint=hint,
+            )
+
+
+def _objections(subject: Subject, parent: ParentRun) -> Iterator[tuple[str, Any]]:
+    """Hint and what is allowed, for each reason why the run cannot start from that one."""
+    if problem := _unusable(subject.run, parent):
+        yield problem, "a run of this namespace that is over, with a state that has not expired"
+        return
+    own = adapter_of(subject.sections.env, subject.sections.openai, subject.tinker.in_force)
+    model, rank = parent.base_model, parent.lora_rank
+    if own.base_model is not None and own.base_model != model:
+        given = f"it trained the model {text_of(model)}, and this run trains {text_of(own.base_model)}"
+        yield f"{given}: choose a runtime that trains {text_of(model)}, or start from another run", {"baseModel": model}
+    if not same_value(own.lora_rank, rank):
+        given = f"it trained with a LoRA rank of {rank}, and this run has {own.lora_rank}"
+        yield f"{given}: set spec.tinker.lora_rank to {rank}, or start from another run", {"loraRank": rank}
+
+
+def _unusable(run: TrainingRun, parent: ParentRun) -> str | None:
+    """Why nothing can start from the parent as it stands."""
+    if parent.name == run.metadata.name:
+        return "a run cannot start from itself: name another one"
+    if not parent.exists:
+        return f"there is no such run in namespace {run.metadata.namespace}: name one that is over"
+    if parent.phase not in TERMINAL_PHASES:
+        return _unfinished(parent)
+    if parent.state is None:
+        return f"it is {parent.phase} and kept no state: name another run"
+    if parent.expired:
+        return f"its state of step {parent.state.step} expired at {parent.expires_at}: name another run"
+    if parent.base_model is None:
+        return f"what it trained is not known any more (its ConfigMap is gone): {_instead(parent.state)}"
+    return None
+
+
+def _unfinished(parent: ParentRun) -> str:
+    phase = parent.phase or "new"
+    if phase == "Stopped" and parent.state:
+        return f"it is Stopped and not over: resume it and let it end; {_instead(parent.state)}"
+    return f"it is {phase} and not over: start from it once it is"
+
+
+def _instead(state: StartedFrom) -> str:
+    return f"to start from its state of step {state.step}, set spec.startFrom to {{statePath: {state.state_path}}}"
+
+
+def _last_state(run: TrainingRun) -> tuple[StartedFrom | None, str | None]:
+    """The state that was saved last, and when it expires: with the weights of a success, else the newest checkpoint."""
+    status, checkpoint = run.status, run.status.checkpoint
+    kept = {checkpoint.state_path: checkpoint.expires_at} if checkpoint else {}
+    weights = status.weights
+    if weights and weights.state_path:
+        step = status.progress.step if status.progress else 0
+        return _started_from(run, weights.state_path, step), weights.expires_at or kept.get(weights.state_path)
+    if checkpoint:
+        return _started_from(run, checkpoint.state_path, checkpoint.step), checkpoint.expires_at
+    return None, None
+
+
+def _started_from(run: TrainingRun, state_path: str, step: int) -> StartedFrom:
+    url = run.status.wandb.url if run.status.wandb else None
+    return StartedFrom(run=run.metadata.name, uid=run.metadata.uid, step=step, state_path=state_path, wandb_url=url)
+
+
+def _is_past(moment: str | None, now: datetime) -> bool:
+    """Whether an RFC 3339 time has passed; what is no time never has."""
+    try:
+        parsed = datetime.fromisoformat(moment) if moment else None
+    except ValueError:
+        return False
+    if parsed is None:
+        return False
+    return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)) <= now

@@ -1,0 +1,169 @@
+"""What another run may start from, and what is said when it may not."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.rl_operator.samples import TINY, make_run, make_runtime, premises_of, run_document
+
+from rl_operator.api.loading import parse_run
+from rl_operator.api.premises import ParentRun
+from rl_operator.api.refusal import Refusal
+from rl_operator.api.run import RunStatus, StartedFrom, TrainingRun
+from rl_operator.check import check_run
+from rl_operator.check.lineage import Adapter, adapter_of, describe_parent
+from rl_operator.render.config import render_config
+from tinker_atropos.config import parse_config
+
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+STATE = StartedFrom(run="sorting-1", uid="u-1", step=40, state_path="tinker://m/weights/end")
+PARENT = ParentRun(
+    "sorting-1", exists=True, phase="Succeeded", state=STATE, base_model="bundled", lora_rank=16
+)  # what `tiny` trains
+
+
+def refusals(parent: ParentRun | None = PARENT, **spec: Any) -> list[Refusal]:
+    run = make_run(**{"startFrom": {"run": "sorting-1"}, **spec})
+    found = check_run(run, replace(premises_of(run), parent=parent))
+    assert all(r.field.startswith("spec.startFrom") for r in found)
+    return list(found)
+
+
+def test_accepted() -> None:
+    assert refusals() == []
+    assert refusals(replace(PARENT, phase="Failed")) == []
+    assert refusals(startFrom={"run": "sorting-1", "withOptimizer": True}) == []
+    assert refusals(replace(PARENT, expires_at="2027-01-01T00:00:00Z")) == []
+    assert refusals(replace(PARENT, lora_rank=16.0)) == []
+
+
+ONE_THAT_IS_OVER = "a run of this namespace that is over, with a state that has not expired"
+BY_PATH = "to start from its state of step 40, set spec.startFrom to {statePath: tinker://m/weights/end}"
+
+
+@pytest.mark.parametrize(
+    ("parent", "hint"),
+    [
+        (ParentRun("sorting", exists=True, phase="Pending"), "a run cannot start from itself: name another one"),
+        (ParentRun("sorting-1", exists=False), "there is no such run in namespace team-a: name one that is over"),
+        (ParentRun("sorting-1", exists=True), "it is new and not over: start from it once it is"),
+        (replace(PARENT, phase="Running"), "it is Running and not over: start from it once it is"),
+        (replace(PARENT, phase="Stopped", state=None), "it is Stopped and not over: start from it once it is"),
+        (
+            replace(PARENT, phase="Stopped"),
+            f"it is Stopped and not over: resume it and let it end; {BY_PATH}",
+        ),
+        (replace(PARENT, phase="Failed", state=None), "it is Failed and kept no state: name another run"),
+        (
+            replace(PARENT, expires_at="2026-04-30T00:00:00Z", expired=True),
+            "its state of step 40 expired at 2026-04-30T00:00:00Z: name another run",
+        ),
+        (
+            replace(PARENT, base_model=None, lora_rank=None),
+            f"what it trained is not known any more (its ConfigMap is gone): {BY_PATH}",
+        ),
+    ],
+    ids=["itself", "absent", "new", "running", "stopped", "stopped with a state", "no state", "expired", "unknown"],
+)
+def test_a_parent_that_cannot_be_used(parent: ParentRun, hint: str) -> None:
+    [refusal] = refusals(parent)
+    assert (refusal.code, refusal.field) == ("StartFromRefused", "spec.startFrom.run")
+    assert (refusal.given, refusal.allowed, refusal.hint) == ("sorting-1", ONE_THAT_IS_OVER, hint)
+
+
+def test_another_model_and_another_rank_are_named_with_both_values() -> None:
+    model, rank = refusals(replace(PARENT, base_model="Qwen/Qwen3-8B", lora_rank=32), tinker={"lora_rank": 4})
+    assert model.allowed == {"baseModel": "Qwen/Qwen3-8B"}
+    assert model.sentence == (
+        'spec.startFrom.run is "sorting-1": it trained the model "Qwen/Qwen3-8B", and this run trains "bundled": '
+        'choose a runtime that trains "Qwen/Qwen3-8B", or start from another run'
+    )
+    assert rank.allowed == {"loraRank": 32}
+    assert rank.sentence == (
+        'spec.startFrom.run is "sorting-1": it trained with a LoRA rank of 32, and this run has 4: '
+        "set spec.tinker.lora_rank to 32, or start from another run"
+    )
+
+
+def test_a_rank_that_nobody_set_is_the_trainers_own() -> None:
+    run = make_run(runtime="lab", startFrom={"run": "sorting-1"})
+    premises = replace(premises_of(run, make_runtime()), parent=PARENT)
+    [refusal] = [r for r in check_run(run, premises) if r.allowed == {"loraRank": 16}]
+    assert "this run has 32" in refusal.hint
+
+
+def test_without_a_look_at_the_parent_nothing_is_said() -> None:
+    assert refusals(None) == []
+
+
+def ended(**status: Any) -> TrainingRun:
+    run = parse_run(run_document())
+    return run.with_changes(status=RunStatus.model_validate(status))
+
+
+WEIGHTS = {"samplerPath": "tinker://m/sampler_weights/end", "statePath": "tinker://m/weights/end"}
+CHECKPOINT = {"step": 25, "statePath": "tinker://m/weights/000025", "expiresAt": "2026-06-01T00:00:00Z"}
+SUCCESS = {
+    "phase": "Succeeded",
+    "progress": {"step": 40, "totalSteps": 40, "percent": 100},
+    "weights": WEIGHTS,
+    "checkpoint": {**CHECKPOINT, "step": 40, "statePath": WEIGHTS["statePath"]},
+    "wandb": {"url": "https://wandb.ai/a/b/runs/c"},
+}
+
+
+@pytest.mark.parametrize(
+    ("status", "path", "step", "expires_at"),
+    [
+        (SUCCESS, "tinker://m/weights/end", 40, "2026-06-01T00:00:00Z"),
+        ({**SUCCESS, "checkpoint": CHECKPOINT}, "tinker://m/weights/end", 40, None),
+        ({**SUCCESS, "weights": {**WEIGHTS, "expiresAt": "x"}}, "tinker://m/weights/end", 40, "x"),
+        ({**SUCCESS, "weights": None, "checkpoint": CHECKPOINT}, CHECKPOINT["statePath"], 25, "2026-06-01T00:00:00Z"),
+        ({"phase": "Failed", "checkpoint": CHECKPOINT}, CHECKPOINT["statePath"], 25, "2026-06-01T00:00:00Z"),
+    ],
+    ids=["success", "an older checkpoint", "the weights' own expiry", "no weights", "failure"],
+)
+def test_the_last_state(status: dict[str, Any], path: str, step: int, expires_at: str | None) -> None:
+    run = ended(**status)
+    parent = describe_parent(run, Adapter("bundled", 16), NOW)
+    assert parent.state is not None
+    assert (parent.state.state_path, parent.state.step, parent.expires_at) == (path, step, expires_at)
+    assert (parent.state.run, parent.state.uid, parent.expired) == ("sorting", run.metadata.uid, False)
+    assert parent.state.wandb_url == ("https://wandb.ai/a/b/runs/c" if "wandb" in status else None)
+    assert (parent.base_model, parent.lora_rank) == ("bundled", 16)
+
+
+def test_a_failure_before_the_first_checkpoint_kept_nothing() -> None:
+    assert describe_parent(ended(phase="Failed"), None, NOW).state is None
+
+
+@pytest.mark.parametrize(
+    ("expires_at", "expired"),
+    [
+        ("2026-05-01T12:00:00Z", True),
+        ("2026-05-01T12:00:01Z", False),
+        ("2026-05-01T13:59:59+02:00", True),
+        ("2026-05-01T11:00:00", True),  # without a zone: UTC
+        ("soon", False),
+    ],
+)
+def test_expiry(expires_at: str, expired: bool) -> None:
+    checkpoint = {**CHECKPOINT, "expiresAt": expires_at}
+    assert describe_parent(ended(phase="Failed", checkpoint=checkpoint), None, NOW).expired is expired
+
+
+@given(name=st.none() | st.text(max_size=3), rank=st.none() | st.integers(1, 64))
+def test_the_adapter_is_what_the_trainer_makes_of_the_config_file(name: str | None, rank: int | None) -> None:
+    config = render_config(make_run(), premises_of(make_run()))
+    openai = {**config["openai"][0], "model_name": name}
+    tinker = {key: value for key, value in config["tinker"].items() if key != "lora_rank"}
+    document = {**config, "openai": [openai], "tinker": tinker | ({"lora_rank": rank} if rank else {})}
+    read = parse_config(document)
+    assert adapter_of(document["env"], openai, document["tinker"]) == Adapter(read.base_model, read.tinker.lora_rank)
+
+
+def test_the_runtime_of_the_samples_trains_what_the_samples_say() -> None:
+    assert (TINY.spec.locked.env["tokenizer_name"], TINY.spec.defaults.tinker["lora_rank"]) == ("bundled", 16)
