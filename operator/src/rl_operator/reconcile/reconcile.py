@@ -18,9 +18,11 @@ from rl_operator.reconcile.premises import gather_premises
 from rl_operator.reconcile.world import Key, World
 from rl_operator.render import Rendered, config_map_name, pod_name, pod_of_attempt, render_run, template_of
 from rl_operator.status.derive import derive, started, worth_writing
-from rl_operator.status.lifecycle import Finding, Verb, View, decide, find, next_look
+from rl_operator.status.frozen import frozen_refusals, frozen_settings
+from rl_operator.status.lifecycle import Verb, decide, find, next_look
 from rl_operator.status.observation import PodObservation
 from rl_operator.status.table import Situation
+from rl_operator.status.view import Finding, View
 
 TROUBLE_SECONDS = 5.0
 """How soon a refused write (name taken, quota, admission) is tried again."""
@@ -44,7 +46,7 @@ async def reconcile(key: Key, world: World, clock: Callable[[], datetime], pace:
         await _release_ended_pods(run, world)
         return None
 
-    premises = None if run.status.start_time else await gather_premises(run, world)
+    premises = None if run.status.start_time else await gather_premises(run, world, clock())
     view = _observe(run, premises, world, clock, pace)
     view = await _apply(view, decide(view), premises, world)
     finding = find(view)
@@ -64,7 +66,7 @@ def _observe(
     trainer = world.trainer_status(pod) if pod and not pod.over else None
     view = View(run, clock(), pace.backoff_seconds, pod, trainer)
     if run.status.start_time:
-        return view
+        return replace(view, refusals=frozen_refusals(run))
     if premises is None:
         return replace(view, refusals=(runtime_not_found(run, world.runtime_names()),))
     return replace(view, refusals=check_run(run, premises), pending=premises.environment.pending)
@@ -74,6 +76,8 @@ async def _apply(view: View, verb: Verb, premises: Premises | None, world: World
     """Do what `decide` said. Gives back the view as it is afterwards."""
     try:
         match verb:
+            case Verb.RENDER:
+                return replace(view, config_hash=(await _render(view, premises, world)).config_hash)
             case Verb.START:
                 return await _start(view, premises, world)
             case Verb.CREATE:
@@ -94,15 +98,22 @@ async def _start(view: View, premises: Premises | None, world: World) -> View:
     """Freeze the run and begin its next attempt. The first write is the lock: whoever loses it starts nothing."""
     run, rendered = view.run, None
     if run.status.config_map_name is None:
-        rendered = await _render(run, premises, world)
+        rendered = await _render(view, premises, world)
         attempt, name, content = 1, config_map_name(run, rendered.config_hash), rendered.config_hash
     else:
         attempt = (run.status.attempt or 0) + 1
         name, content = run.status.config_map_name, run.status.config_hash or ""
-    status = started(view, attempt=attempt, pod_name=pod_name(run, attempt), config_map_name=name, config_hash=content)
+    status = started(
+        view,
+        attempt=attempt,
+        pod_name=pod_name(run, attempt),
+        config_map_name=name,
+        config_hash=content,
+        started_from=premises.parent.state if premises and premises.parent else None,
+    )
     frozen = await world.write_status(run, status)
     world.record_event(frozen, "Normal", "Starting", f"Attempt {attempt} starts in pod {status.pod_name}.")
-    view = replace(view, run=frozen, pod=None, refusals=())
+    view = replace(view, run=frozen, pod=None)
     return await (_create_children(view, rendered, world) if rendered else _create_missing(view, world))
 
 
@@ -113,7 +124,7 @@ async def _create_missing(view: View, world: World) -> View:
     if existing is not None:
         await _create_pod(run, await world.read_run(run.key), template_of(existing), world)
         return view
-    rendered = await _render(run, None, world)
+    rendered = await _render(view, None, world)
     if rendered.config_hash != run.status.config_hash:
         view = replace(view, run=await _freeze_again(run, rendered, world))
     return await _create_children(view, rendered, world)
@@ -135,13 +146,16 @@ async def _create_pod(run: TrainingRun, live: TrainingRun | None, template: Mapp
 async def _freeze_again(run: TrainingRun, rendered: Rendered, world: World) -> TrainingRun:
     """The runtime changed after the freeze and before anything was created: freeze what will really run."""
     name = config_map_name(run, rendered.config_hash)
-    status = run.status.with_changes(config_map_name=name, config_hash=rendered.config_hash)
+    status = run.status.with_changes(
+        config_map_name=name, config_hash=rendered.config_hash, frozen=frozen_settings(run.spec)
+    )
     return await world.write_status(run, status)
 
 
-async def _render(run: TrainingRun, premises: Premises | None, world: World) -> Rendered:
+async def _render(view: View, premises: Premises | None, world: World) -> Rendered:
     """Render from what the run was checked against, or, after an interrupted start, from what is there now."""
-    premises = premises or await gather_premises(run, world)
+    run = view.run
+    premises = premises or await gather_premises(run, world, view.now)
     if premises is None:
         raise InvalidError(f"the runtime {run.spec.runtime!r} is gone: create it again, or delete the run")
     if premises.environment.known is None:

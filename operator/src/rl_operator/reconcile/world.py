@@ -14,7 +14,7 @@ Key = tuple[str, str]
 
 
 class PremisesSource(Protocol):
-    """The reads that a run's premises come from. They cost a reconcile no I/O."""
+    """The reads that a run's premises come from. Only the last two cost a reconcile I/O."""
 
     def run(self, key: Key) -> TrainingRun | None: ...
 
@@ -31,6 +31,11 @@ class PremisesSource(Protocol):
         ...
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str]: ...
+
+    # --- live reads ---------------------------------------------------------------------------------------------
+    async def read_run(self, key: Key) -> TrainingRun | None: ...
+
+    async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None: ...
 
 
 class World(PremisesSource, Protocol):
@@ -52,13 +57,9 @@ class World(PremisesSource, Protocol):
         ...
 
     # --- live reads ---------------------------------------------------------------------------------------------
-    async def read_run(self, key: Key) -> TrainingRun | None: ...
-
     async def read_files(self, environment: Environment) -> Mapping[str, str] | None:
         """The Python files of an own environment, by name; None when its source is gone or it is an image."""
         ...
-
-    async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None: ...
 
     # --- writes -------------------------------------------------------------------------------------------------
     async def create_child(self, manifest: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from rl_operator.api.premises import ParentRun, Premises
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime, SecretKey
 
@@ -18,14 +19,14 @@ def api_env_vars(run: TrainingRun) -> list[EnvVar]:
     return _shared(run, "api")
 
 
-def trainer_env_vars(run: TrainingRun, runtime: Runtime) -> list[EnvVar]:
+def trainer_env_vars(run: TrainingRun, premises: Premises) -> list[EnvVar]:
     """The only container that sees the backend's and W&B's keys."""
+    runtime = premises.runtime
     backend, wandb = runtime.spec.backend, runtime.spec.wandb
-    start_from = run.spec.start_from
     plain = {
         "RL_INFERENCE_URL": INFERENCE_URL,
         "RL_RESULT_FILE": RESULT_FILE,
-        "RL_START_FROM": start_from.state_path if start_from else None,
+        **_start_from(run, premises.parent),
         "RL_WANDB_RUN_ID": run.metadata.uid,
         "TINKER_BASE_URL": backend.url,
         **_wandb_settings(run, runtime),
@@ -60,6 +61,25 @@ def _shared(run: TrainingRun, container: str) -> list[EnvVar]:
             "RL_RUN_UID": run.metadata.uid,
         }
     )
+
+
+def _start_from(run: TrainingRun, parent: ParentRun | None) -> dict[str, str | None]:
+    """The state to begin with. Whose it was is for the W&B run: nothing is asked of the parent any more."""
+    start_from = run.spec.start_from
+    if start_from is None:
+        return {}
+    optimizer = {"RL_START_FROM_OPTIMIZER": "1" if start_from.with_optimizer else None}
+    if start_from.run is None:
+        return {"RL_START_FROM": start_from.state_path, **optimizer}
+    assert parent is not None, "what spec.startFrom.run names is among the premises"
+    assert parent.state is not None, "an accepted run's parent has a state"
+    return {
+        "RL_START_FROM": parent.state.state_path,
+        **optimizer,
+        "RL_PARENT_RUN": parent.state.run,
+        "RL_PARENT_STEP": str(parent.state.step),
+        "RL_PARENT_WANDB_URL": parent.state.wandb_url,
+    }
 
 
 def _wandb_settings(run: TrainingRun, runtime: Runtime) -> dict[str, str | None]:

@@ -16,6 +16,7 @@ from rl_operator.api.names import (
     RUN_UID_ANNOTATION,
     TRAINER_CONTAINER,
 )
+from rl_operator.api.premises import Premises
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import ResourceRequirements, Runtime
 from rl_operator.render.env_vars import (
@@ -54,8 +55,9 @@ ANNOTATIONS: Final = {
 }
 
 
-def pod_template(run: TrainingRun, runtime: Runtime, config_map: str) -> dict[str, Any]:
+def pod_template(run: TrainingRun, premises: Premises, config_map: str) -> dict[str, Any]:
     """The pod without an attempt: `generateName` holds what the attempts' names begin with."""
+    runtime = premises.runtime
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -67,7 +69,7 @@ def pod_template(run: TrainingRun, runtime: Runtime, config_map: str) -> dict[st
             "finalizers": [POD_FINALIZER],
             "ownerReferences": [owner_reference(run)],
         },
-        "spec": _pod_spec(run, runtime, config_map),
+        "spec": _pod_spec(run, premises, config_map),
     }
 
 
@@ -87,8 +89,8 @@ def pod_of_attempt(template: Mapping[str, Any], attempt: int) -> dict[str, Any]:
     return pod
 
 
-def _pod_spec(run: TrainingRun, runtime: Runtime, config_map: str) -> dict[str, Any]:
-    spec = runtime.spec
+def _pod_spec(run: TrainingRun, premises: Premises, config_map: str) -> dict[str, Any]:
+    runtime, spec = premises.runtime, premises.runtime.spec
     chosen = {
         "activeDeadlineSeconds": _backstop_seconds(runtime),
         "imagePullSecrets": [reference.to_wire() for reference in spec.image_pull_secrets],
@@ -110,7 +112,7 @@ def _pod_spec(run: TrainingRun, runtime: Runtime, config_map: str) -> dict[str, 
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "initContainers": [_api_container(run, runtime)],
-        "containers": [_trainer_container(run, runtime), _environment_container(run, runtime)],
+        "containers": [_trainer_container(run, premises), _environment_container(run, runtime)],
         "volumes": [
             {"name": "config", "configMap": {"name": config_map, "items": [{"key": CONFIG_KEY, "path": CONFIG_KEY}]}},
             {"name": "journal", "emptyDir": {}},
@@ -136,9 +138,9 @@ def _api_container(run: TrainingRun, runtime: Runtime) -> dict[str, Any]:
     }
 
 
-def _trainer_container(run: TrainingRun, runtime: Runtime) -> dict[str, Any]:
+def _trainer_container(run: TrainingRun, premises: Premises) -> dict[str, Any]:
     command = ["tinker-atropos", "trainer", "--config", CONFIG_FILE]
-    return _container(TRAINER_CONTAINER, runtime, command, trainer_env_vars(run, runtime), [_config_mount()])
+    return _container(TRAINER_CONTAINER, premises.runtime, command, trainer_env_vars(run, premises), [_config_mount()])
 
 
 def _environment_container(run: TrainingRun, runtime: Runtime) -> dict[str, Any]:

@@ -28,11 +28,10 @@ class Rendered:
 
 def render_run(run: TrainingRun, premises: Premises) -> Rendered:
     """Render an accepted run. Equal inputs give equal results, on every machine and in every release of Python."""
-    runtime = premises.runtime
     config = render_config(run, premises)
-    config_hash = _hash([config, pod_template(run, runtime, config_map="")])
+    config_hash = _hash([config, pod_template(run, premises, config_map="")])
     name = config_map_name(run, config_hash)
-    pod = pod_template(run, runtime, name)
+    pod = pod_template(run, premises, name)
     return Rendered(config, config_hash, _config_map(run, name, config, pod), pod)
 
 
@@ -60,7 +59,7 @@ def _config_map(run: TrainingRun, name: str, config: dict[str, Any], pod: dict[s
             "ownerReferences": [owner_reference(run)],
         },
         "immutable": True,
-        "data": {CONFIG_KEY: write_yaml(config), POD_KEY: json.dumps(pod)},
+        "data": {CONFIG_KEY: write_yaml(config), POD_KEY: json.dumps(pod, sort_keys=True)},
     }
 
 

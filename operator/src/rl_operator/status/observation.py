@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field, ValidationError
 
@@ -22,6 +22,9 @@ from rl_operator.api.names import (
 from rl_operator.api.run import RunMetrics, WandbStatus
 
 ContainerState = Literal["Waiting", "Running", "Ready", "Terminated"]
+
+CONFIG_MISSING: Final = "CreateContainerConfigError"
+"""The kubelet's word for a container whose variables come from a Secret or ConfigMap that is not there."""
 
 
 class ResultError(ObservedModel):
@@ -77,6 +80,15 @@ class TrainerStatus(ObservedModel):
 
 
 @dataclass(frozen=True, slots=True)
+class SecretUse:
+    """A variable of a container that comes from a Secret, and that it does not start without."""
+
+    variable: str
+    secret: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
 class ContainerObservation:
     """One container. `state` is Ready only while it runs and its readiness probe passes."""
 
@@ -87,6 +99,8 @@ class ContainerObservation:
     exit_code: int | None = None
     restarts: int = 0
     finished_at: datetime | None = None
+    secrets: tuple[SecretUse, ...] = ()
+    """Only while it waits for something that its variables come from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +160,7 @@ def observe_pod(pod: Mapping[str, Any]) -> PodObservation:
         phase=status.get("phase", "Pending"),
         reason=status.get("reason") or _scheduling_reason(status),
         message=status.get("message", ""),
-        containers=tuple(_observe_container(s) for s in sorted(statuses, key=_place)),
+        containers=tuple(_observe_container(s, pod) for s in sorted(statuses, key=_place)),
         result=parse_result((trainer.get("state") or {}).get("terminated", {}).get("message", "")),
         address=status.get("podIP"),
         deleting="deletionTimestamp" in metadata,
@@ -191,7 +205,7 @@ def _scheduling_reason(status: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _observe_container(status: Mapping[str, Any]) -> ContainerObservation:
+def _observe_container(status: Mapping[str, Any], pod: Mapping[str, Any]) -> ContainerObservation:
     state = status.get("state") or {}
     kind = next(iter(state), "waiting")
     detail = state.get(kind) or {}
@@ -206,4 +220,13 @@ def _observe_container(status: Mapping[str, Any]) -> ContainerObservation:
         exit_code=detail.get("exitCode"),
         restarts=status.get("restartCount", 0),
         finished_at=parse_time(finished) if finished else None,
+        secrets=_secrets(pod, status["name"]) if detail.get("reason") == CONFIG_MISSING else (),
     )
+
+
+def _secrets(pod: Mapping[str, Any], container: str) -> tuple[SecretUse, ...]:
+    """What a container needs of Secrets, by its pod's spec."""
+    specs = [*pod["spec"].get("initContainers", ()), *pod["spec"].get("containers", ())]
+    variables = [v for spec in specs if spec["name"] == container for v in spec.get("env", ())]
+    references = [(v["name"], (v.get("valueFrom") or {}).get("secretKeyRef")) for v in variables]
+    return tuple(SecretUse(name, r["name"], r["key"]) for name, r in references if r and not r.get("optional"))

@@ -1,7 +1,10 @@
+from dataclasses import replace
 from typing import Any
 
-from tests.unit.rl_operator.samples import UID, make_run, make_runtime
+from tests.unit.rl_operator.samples import UID, make_run, make_runtime, premises_of
 
+from rl_operator.api.premises import ParentRun
+from rl_operator.api.run import StartedFrom
 from rl_operator.render.env_vars import (
     API_URL,
     INFERENCE_URL,
@@ -39,7 +42,7 @@ def test_trainer() -> None:
         startFrom={"statePath": "tinker://a/weights/b"},
         wandb={"group": "g", "tags": ["a", "b"], "notes": "costs $(HOME) $5", "entity": "me"},
     )
-    assert values(trainer_env_vars(run, RUNTIME)) == {
+    assert values(trainer_env_vars(run, premises_of(run, RUNTIME))) == {
         "HOME": "/tmp",
         "RL_API_URL": "http://127.0.0.1:8000",
         "RL_INFERENCE_URL": "http://127.0.0.1:8001",
@@ -60,6 +63,34 @@ def test_trainer() -> None:
         "WANDB_PROJECT": "platform",
         "WANDB_RUN_GROUP": "g",
         "WANDB_TAGS": "a,b",
+    }
+
+
+def started(start_from: dict[str, Any], parent: ParentRun | None = None) -> dict[str, Any]:
+    """The trainer's variables that say what it begins with."""
+    run = make_run(startFrom=start_from)
+    given = values(trainer_env_vars(run, replace(premises_of(run, RUNTIME), parent=parent)))
+    return {name: value for name, value in given.items() if name.startswith(("RL_START_FROM", "RL_PARENT_"))}
+
+
+def test_a_state_may_come_with_its_optimizer() -> None:
+    begun = {"RL_START_FROM": "tinker://a/weights/b"}
+    assert started({"statePath": "tinker://a/weights/b"}) == begun
+    with_optimizer = {"statePath": "tinker://a/weights/b", "withOptimizer": True}
+    assert started(with_optimizer) == {**begun, "RL_START_FROM_OPTIMIZER": "1"}
+
+
+def test_a_parent_is_named_beside_its_state() -> None:
+    state = StartedFrom(run="sorting-1", uid="u", step=40, state_path="tinker://m/weights/end")
+    begun = {"RL_START_FROM": "tinker://m/weights/end", "RL_PARENT_RUN": "sorting-1", "RL_PARENT_STEP": "40"}
+    assert started({"run": "sorting-1"}, ParentRun("sorting-1", exists=True, state=state)) == begun
+    on_wandb = state.with_changes(wandb_url="https://wandb.ai/x/y/runs/u")
+    assert started(
+        {"run": "sorting-1", "withOptimizer": True}, ParentRun("sorting-1", exists=True, state=on_wandb)
+    ) == {
+        **begun,
+        "RL_START_FROM_OPTIMIZER": "1",
+        "RL_PARENT_WANDB_URL": "https://wandb.ai/x/y/runs/u",
     }
 
 

@@ -1,18 +1,25 @@
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.samples import DEFAULT, TINY, UID, make_run, make_runtime
+from tests.unit.rl_operator.samples import DEFAULT, TINY, UID, make_run, make_runtime, premises_of
 
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.runtime import Runtime
 from rl_operator.render.pod import pod_of_attempt, pod_template
 
-POD = pod_of_attempt(pod_template(make_run(), TINY, "sorting-0a1b2c3d"), 1)
+
+def template_of(run: TrainingRun, runtime: Runtime) -> dict[str, Any]:
+    return pod_template(run, premises_of(run, runtime), "sorting-0a1b2c3d")
+
+
+POD = pod_of_attempt(template_of(make_run(), TINY), 1)
 CONTAINERS: dict[str, dict[str, Any]] = {
     container["name"]: container for container in (*POD["spec"]["initContainers"], *POD["spec"]["containers"])
 }
 
 
 def test_an_attempt_is_the_template_with_its_number() -> None:
-    template = pod_template(make_run(), TINY, "sorting-0a1b2c3d")
+    template = template_of(make_run(), TINY)
     first, second = pod_of_attempt(template, 1), pod_of_attempt(template, 2)
     assert "name" not in template["metadata"], "making a pod must not change the template"
     assert (first["metadata"]["name"], second["metadata"]["name"]) == ("sorting-0a1b2-1", "sorting-0a1b2-2")
@@ -24,7 +31,7 @@ def test_an_attempt_is_the_template_with_its_number() -> None:
 def test_the_longest_names_fit_into_a_label() -> None:
     run = make_run()
     run = run.with_changes(metadata=run.metadata.with_changes(name="a" * 52))
-    assert len(pod_of_attempt(pod_template(run, TINY, "x"), 9999)["metadata"]["name"]) <= 63
+    assert len(pod_of_attempt(template_of(run, TINY), 9999)["metadata"]["name"]) <= 63
 
 
 def test_the_run_owns_the_pod_and_its_result_keeps_it() -> None:
@@ -69,7 +76,7 @@ def test_the_others_start_once_the_api_answers() -> None:
 
 @pytest.mark.parametrize(("limits", "seconds"), [({}, None), ({"activeDeadlineSeconds": 2000}, 2360)])
 def test_the_kubelet_ends_a_run_only_if_nobody_else_did(limits: Any, seconds: int | None) -> None:
-    template = pod_template(make_run(activeDeadlineSeconds=1000), make_runtime(limits=limits), "x")
+    template = template_of(make_run(activeDeadlineSeconds=1000), make_runtime(limits=limits))
     assert template["spec"].get("activeDeadlineSeconds") == seconds
 
 
@@ -85,7 +92,7 @@ def test_scheduling_comes_from_the_runtime() -> None:
         podAnnotations={"a": "b"},
         resources={"trainer": {"requests": {"cpu": 2}}},
     )
-    template = pod_template(make_run(), runtime, "x")
+    template = template_of(make_run(), runtime)
     spec, metadata = template["spec"], template["metadata"]
     assert spec["nodeSelector"] == {"pool": "rl"}
     assert spec["tolerations"] == [{"key": "rl", "operator": "Exists"}]
@@ -101,4 +108,4 @@ def test_scheduling_comes_from_the_runtime() -> None:
 
 
 def test_the_default_runtime_leaves_time_to_save() -> None:
-    assert pod_template(make_run(), DEFAULT, "x")["spec"]["terminationGracePeriodSeconds"] == 300
+    assert template_of(make_run(), DEFAULT)["spec"]["terminationGracePeriodSeconds"] == 300

@@ -1,0 +1,32 @@
+"""What the free-form settings were at the start, and what to say when the spec says something else by now.
+
+An admission policy refuses such an edit; where there is none, the run goes on with what it started with.
+"""
+
+import hashlib
+import json
+from typing import Any
+
+from rl_operator.api.hints import FROZEN
+from rl_operator.api.refusal import Refusal
+from rl_operator.api.run import FrozenSettings, RunSpec, TrainingRun
+from rl_operator.api.yaml_text import json_value
+
+
+def frozen_settings(spec: RunSpec) -> FrozenSettings:
+    return FrozenSettings(config=_hash(spec.config), tinker=_hash(spec.tinker))
+
+
+def frozen_refusals(run: TrainingRun) -> tuple[Refusal, ...]:
+    """One refusal per section that was edited after the start; none while they are as they were."""
+    before, now = run.status.frozen, frozen_settings(run.spec)
+    if before is None or before == now:
+        return ()
+    edited = [name for name in FrozenSettings.model_fields if getattr(before, name) != getattr(now, name)]
+    return tuple(Refusal(code="FrozenField", field=f"spec.{name}", hint=FROZEN) for name in edited)
+
+
+def _hash(settings: dict[str, Any]) -> str:
+    """8 hex digits of the canonical JSON; 1.0 is 1, as the API server stores it."""
+    canonical = json.dumps(json_value(settings), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:8]
