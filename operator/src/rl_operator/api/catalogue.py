@@ -40,7 +40,8 @@ class CatalogueEnvironment(ObservedModel):
 
 
 class CatalogueProblem(ObservedModel):
-    """Why the files of an own environment cannot be served. `line` counts from 1.
+    """Why the files of an own environment cannot be served. `line` counts from 1; `file` is empty where none is to
+    blame.
 
     Reasons: SyntaxError, NoEnvironment, SeveralEnvironments, WrongConfigClass, Unreadable.
     """
@@ -54,7 +55,7 @@ class CatalogueProblem(ObservedModel):
     def sentence(self) -> str:
         """`my_env.py, line 3: …`."""
         place = f"{self.file}, line {self.line}" if self.line is not None else self.file
-        return f"{place}: {self.message}"
+        return f"{place}: {self.message}" if place else self.message
 
 
 class Catalogue(ObservedModel):

@@ -1,13 +1,12 @@
 """How a container of a pod's manifest becomes a process: program, arguments, variables, folders."""
 
 import re
-import shutil
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rl_operator import programs
 from rl_operator.api.names import TRAINER_CONTAINER
 from rl_operator.local.layout import PodFolder
 from rl_operator.local.ports import PodPorts
@@ -23,8 +22,6 @@ WANDB_WISHES = ("WANDB_MODE", "WANDB_BASE_URL")
 """Whether the caller's W&B may be reached, and which one: the caller's key must not go elsewhere. For the trainer;
 what the run or its runtime says about the server comes first.
 """
-
-INSTALL_HINT = "install it beside rlctl: pip install 'tinker-atropos[tinker-service]'"
 
 
 class NotLaunchableError(Exception):
@@ -118,12 +115,11 @@ def map_paths(text: str, mounts: Mapping[str, str]) -> str:
 
 
 def find_program(program: str, caller: Mapping[str, str]) -> str:
-    """Beside this Python first: that is where both packages were installed together."""
-    beside = Path(sys.executable).parent / program
-    found = str(beside) if beside.is_file() else shutil.which(program, path=caller.get("PATH"))
-    if found is None:
-        raise NotLaunchableError("CreateContainerError", f"the program {program!r} is not there; {INSTALL_HINT}")
-    return found
+    """Its path. Raises NotLaunchableError."""
+    try:
+        return programs.find_program(program, caller.get("PATH"))
+    except programs.ProgramMissingError as error:
+        raise NotLaunchableError("CreateContainerError", str(error)) from None
 
 
 def _value(variable: Mapping[str, Any], caller: Mapping[str, str]) -> str | None:

@@ -48,6 +48,9 @@ def parse_file(path: Path) -> ast.Module:
 
 def parse(text: str) -> ast.Module:
     """Raises UnreadableSourceError and nothing else."""
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise _unreadable("it holds a null byte: save it as UTF-8 text", line)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an invalid escape in somebody's docstring is no concern of ours
@@ -91,9 +94,6 @@ def _read(path: Path) -> bytes:
 
 
 def _decoded(content: bytes) -> str:
-    if b"\0" in content:
-        line = content.count(b"\n", 0, content.index(b"\0")) + 1
-        raise _unreadable("it holds a null byte: save it as UTF-8 text", line)
     try:
         return decode_source(content)
     except UnicodeDecodeError as error:

@@ -1,0 +1,110 @@
+"""One process within limits: it reads code of anybody, and whatever that does to it, this process stays well.
+
+Its output goes into files, so that the kernel bounds it and nobody has to read along.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+TIMEOUT: Final = 20.0
+CPU_SECONDS: Final = 10
+MEMORY_KIB: Final = 1024 * 1024
+OUTPUT_KIB: Final = 4 * 1024
+
+# The shell sets the limits and becomes the program: unlike a function between fork and exec, that is safe with threads.
+# Where a system does not know one of them (macOS has no -v), the others hold. -f counts in blocks of 512 bytes.
+_LIMITS: Final = (
+    f'ulimit -c 0; ulimit -t {CPU_SECONDS}; ulimit -f {OUTPUT_KIB * 2}; ulimit -v {MEMORY_KIB} 2>/dev/null; exec "$@"'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a process ended. `code` is negative for a signal, None when it was killed after TIMEOUT."""
+
+    code: int | None
+    output: bytes
+    last_words: str
+
+    @property
+    def reason(self) -> str:
+        """Why there is no answer, as a clause."""
+        if self.code is None:
+            return f"that took longer than {TIMEOUT:.0f} s"
+        if self.code == -signal.SIGXCPU:
+            return f"that took more than {CPU_SECONDS} s of CPU time"
+        if "MemoryError" in self.last_words:
+            return f"that took more than {MEMORY_KIB // 1024} MiB of memory"
+        how = f"ended with signal {-self.code}" if self.code < 0 else f"ended with code {self.code}"
+        return f"the reader {how}: {self.last_words}" if self.last_words else f"the reader {how}"
+
+
+async def run_limited(arguments: Sequence[str], folder: Path, caller: Mapping[str, str]) -> Ended:
+    """Run a program; `folder` holds its output. A cancelled caller leaves no process behind."""
+    with _streams(folder) as streams:
+        process = await asyncio.create_subprocess_exec(*_command(arguments), **streams, env=_env_vars(caller))
+        code: int | None = None
+        try:
+            code = await asyncio.wait_for(process.wait(), TIMEOUT)
+        except TimeoutError:
+            pass
+        finally:
+            if process.returncode is None:
+                _kill_group(process.pid)
+                await process.wait()
+    return _ended(code, folder)
+
+
+def run_limited_blocking(arguments: Sequence[str], folder: Path, caller: Mapping[str, str]) -> Ended:
+    """The same where no event loop runs."""
+    with _streams(folder) as streams:
+        process = subprocess.Popen(_command(arguments), **streams, env=_env_vars(caller))  # noqa: S603 -- our own program
+        code: int | None = None
+        try:
+            code = process.wait(TIMEOUT)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            if process.returncode is None:
+                _kill_group(process.pid)
+                process.wait()
+    return _ended(code, folder)
+
+
+def _command(arguments: Sequence[str]) -> list[str]:
+    return ["/bin/sh", "-c", _LIMITS, "sh", *arguments]
+
+
+def _env_vars(caller: Mapping[str, str]) -> dict[str, str]:
+    """No keys, and nothing of the folder that is read: with it on its path, Python would run that code."""
+    passed = {name: value for name, value in caller.items() if name == "PATH" or name.startswith("PYTHON")}
+    return passed | {"PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+@contextlib.contextmanager
+def _streams(folder: Path) -> Iterator[dict[str, Any]]:
+    with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
+        yield {
+            "stdin": subprocess.DEVNULL,
+            "stdout": stdout,
+            "stderr": stderr,
+            "cwd": "/",
+            "start_new_session": True,
+        }
+
+
+def _kill_group(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # it ended meanwhile
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _ended(code: int | None, folder: Path) -> Ended:
+    errors = (folder / "stderr").read_bytes().decode("utf-8", "replace").strip().splitlines()
+    return Ended(code, (folder / "stdout").read_bytes(), errors[-1][:200] if errors else "")

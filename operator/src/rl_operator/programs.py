@@ -1,0 +1,29 @@
+"""Where the programs are that this package starts."""
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Final
+
+from rl_operator.errors import OperatorError
+
+INSTALL_HINT: Final = "install it beside rlctl: pip install 'tinker-atropos[tinker-service]'"
+
+
+class ProgramMissingError(OperatorError):
+    """The message says what to install."""
+
+    def __init__(self, program: str) -> None:
+        super().__init__(f"the program {program!r} is not there; {INSTALL_HINT}")
+
+
+def find_program(program: str, path: str | None) -> str:
+    """Beside this Python first: that is where both packages were installed together. Then on `path` (as in PATH).
+
+    Raises ProgramMissingError.
+    """
+    beside = Path(sys.executable).parent / program
+    found = str(beside) if beside.is_file() else shutil.which(program, path=path)
+    if found is None:
+        raise ProgramMissingError(program)
+    return found
