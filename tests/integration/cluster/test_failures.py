@@ -143,7 +143,7 @@ def test_a_loss_of_infrastructure_is_not_counted(
 
 WAITING = {
     "image missing": ("ImagePullBackOff", "ImageNotPulled", 'Back-off pulling image "tinker-atropos:dev"'),
-    "Secret missing": ("CreateContainerConfigError", "ContainerConfigMissing", 'secret "tinker-service" not found'),
+    "ConfigMap missing": ("CreateContainerConfigError", "ContainerConfigMissing", 'configmap "x" not found'),
 }
 
 
