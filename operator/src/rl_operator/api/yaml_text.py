@@ -121,10 +121,24 @@ def read_yaml(text: str) -> list[Any]:
         documents = list(yaml.load_all(text, Loader=_Loader))
         budget = iter(range(MAX_NODES))
         return [json_value(document, budget) for document in documents if document is not None]
-    except (yaml.YAMLError, ValueError) as error:
+    except yaml.YAMLError as error:
+        raise YamlError(_sentence(error)) from error
+    except ValueError as error:
         raise YamlError(str(error)) from error
     except RecursionError:
         raise YamlError(f"it is nested more than {MAX_DEPTH} deep") from None
+
+
+def _sentence(error: yaml.YAMLError) -> str:
+    """Where and what, in one line; without the text around it, which may hold a key."""
+    match error:
+        case yaml.MarkedYAMLError(problem=str(problem), problem_mark=yaml.Mark(line=line, column=column)):
+            context = f" ({error.context})" if error.context else ""
+            return f"line {line + 1}, column {column + 1}: {problem}{context}"
+        case yaml.reader.ReaderError(position=position, character=character):
+            code = ord(character) if isinstance(character, str) else character
+            return f"character {position + 1} is U+{code:04X}, which YAML does not allow: write it as an escape"
+    return " ".join(str(error).split())
 
 
 def write_yaml(value: Any) -> str:

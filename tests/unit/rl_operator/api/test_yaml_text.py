@@ -99,3 +99,22 @@ def test_texts_stay_texts_for_yaml_1_1_readers_too(text: str) -> None:
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(YamlError):
         json.dumps(read_yaml(text), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("a: [1", "line 1, column 6: expected ',' or ']', but got '<stream end>' (while parsing a flow sequence)"),
+        ("a:\n  b: c: d", "line 2, column 7: mapping values are not allowed here"),
+        ("a: *b", "line 1, column 4: found undefined alias 'b'"),
+        ("a: x\x00", "character 5 is U+0000, which YAML does not allow: write it as an escape"),
+        (
+            "key: 'tml-0123456789\n  more",
+            "line 2, column 7: found unexpected end of stream (while scanning a quoted scalar)",
+        ),
+    ],
+)
+def test_a_complaint_is_one_line_and_does_not_repeat_the_file(text: str, complaint: str) -> None:
+    with pytest.raises(YamlError) as raised:
+        read_yaml(text)
+    assert str(raised.value) == complaint
