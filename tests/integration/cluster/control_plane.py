@@ -17,10 +17,15 @@ import yaml
 from tests.integration.cluster.admin import AdminClient, ApiError
 from tests.integration.cluster.polling import wait_for
 
+from rl_operator.api.names import GROUP
+
 HOW_TO_GET = (
     "needs etcd, kube-apiserver and openssl: install envtest's binaries "
     "(https://book.kubebuilder.io/reference/envtest) and set KUBEBUILDER_ASSETS to their folder, or put them on PATH"
 )
+
+API_SERVER = "kube-apiserver"
+OLDEST_API_SERVER = "kube-apiserver-1.33"
 
 ADMIN, ADMIN_TOKEN = "test-admin", "admin-token"
 OPERATOR, OPERATOR_TOKEN = "test-operator", "operator-token"
@@ -51,6 +56,12 @@ def find_program(name: str) -> str | None:
     return shutil.which(name, path=os.environ.get("KUBEBUILDER_ASSETS")) or shutil.which(name)
 
 
+def installed_definitions() -> list[dict[str, Any]]:
+    """The CRDs of crds/; the policies beside them are another file."""
+    files = sorted((ROOT / "crds").glob(f"{GROUP}_*.yaml"))
+    return [yaml.safe_load(file.read_text(encoding="utf-8")) for file in files]
+
+
 def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -70,9 +81,13 @@ class Write:
 
 
 class ControlPlane:
-    """Two users by token: an admin, and the operator with the very rights of examples/operator.yaml."""
+    """Two users by token: an admin, and the operator with the very rights of examples/operator.yaml.
 
-    def __init__(self) -> None:
+    `api_server` is the program, so that the oldest supported version can be tried too. Policies are not installed.
+    """
+
+    def __init__(self, api_server: str = API_SERVER) -> None:
+        self._api_server = api_server
         self._folder = Path(tempfile.mkdtemp(prefix="rl-control-plane-"))
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._etcd = f"http://127.0.0.1:{free_port()}"
@@ -96,7 +111,7 @@ class ControlPlane:
 
     def restart_api_server(self) -> None:
         """Kill it, leave it away for a moment, and start it again beside the same etcd."""
-        process = self._processes.pop("kube-apiserver")
+        process = self._processes.pop(self._api_server)
         process.kill()
         process.wait(10)
         time.sleep(1)
@@ -150,7 +165,7 @@ class ControlPlane:
     def _start_api_server(self) -> None:
         folder, key = self._folder, str(self._folder / "service-account.key")
         self._run(
-            "kube-apiserver", "--etcd-servers", self._etcd, "--bind-address", "127.0.0.1",
+            self._api_server, "--etcd-servers", self._etcd, "--bind-address", "127.0.0.1",
             "--advertise-address", "127.0.0.1", "--secure-port", str(self.port),
             "--cert-dir", str(folder / "pki"), "--token-auth-file", str(folder / "tokens.csv"),
             "--authorization-mode", "RBAC", "--service-cluster-ip-range", "10.0.0.0/24",
@@ -159,7 +174,7 @@ class ControlPlane:
             "--audit-policy-file", str(folder / "audit-policy.yaml"), "--audit-log-path", str(folder / "audit.log"),
             "--endpoint-reconciler-type", "none",
         )  # fmt: skip
-        wait_for("kube-apiserver is ready", self._ready, seconds=60)
+        wait_for(f"{self._api_server} is ready", self._ready, seconds=60)
 
     def _run(self, program: str, *arguments: str) -> None:
         path = find_program(program)
@@ -181,7 +196,7 @@ class ControlPlane:
 
     def _install(self) -> None:
         """The CRDs, and the operator's rights for the operator's user."""
-        crds = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "crds").glob("*.yaml"))]
+        crds = installed_definitions()
         for crd in crds:
             self.admin.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
         documents = yaml.safe_load_all((ROOT / "examples" / "operator.yaml").read_text(encoding="utf-8"))

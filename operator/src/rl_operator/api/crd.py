@@ -1,6 +1,6 @@
 """The CustomResourceDefinitions, generated from the models.
 
-`python -m rl_operator.api.crd FOLDER` writes them, with `--check` it only compares.
+`python -m rl_operator.api.crd FOLDER` writes them and the admission policies, with `--check` it only compares.
 """
 
 import argparse
@@ -26,6 +26,7 @@ from rl_operator.api.names import (
     RUNTIME_PLURAL,
     VERSION,
 )
+from rl_operator.api.policies import POLICY_FILE, policies_text
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import RunSpec, RunStatus
 from rl_operator.api.runtime import RuntimeSpec, RuntimeStatus
@@ -166,6 +167,11 @@ def crd_files() -> dict[str, str]:
     }
 
 
+def generated_files() -> dict[str, str]:
+    """File name -> text of all that stands in crds/: the CRDs, and the policies, which are applied after them."""
+    return {**crd_files(), POLICY_FILE: HEADER + policies_text()}
+
+
 def _definition(kind: _Kind) -> dict[str, Any]:
     version = {
         "name": VERSION,
@@ -225,19 +231,19 @@ def _without_defaults(schema: Schema) -> Schema:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Write the CustomResourceDefinitions, or compare them.")
+    parser = argparse.ArgumentParser(description="Write the CustomResourceDefinitions and policies, or compare them.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--check", action="store_true", help="compare only; exit code 1 when a file is not current")
     arguments = parser.parse_args()
     stale = [
         arguments.folder / name
-        for name, text in crd_files().items()
+        for name, text in generated_files().items()
         if not (arguments.folder / name).exists() or (arguments.folder / name).read_text(encoding="utf-8") != text
     ]
     if arguments.check and stale:
         sys.exit(f"not current: {', '.join(map(str, stale))}; run `python -m rl_operator.api.crd {arguments.folder}`")
     for file in stale:
-        file.write_text(crd_files()[file.name], encoding="utf-8")
+        file.write_text(generated_files()[file.name], encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -8,3 +8,17 @@ NAMESPACE_NOT_ALLOWED: Final = (
     "its namespaceSelector does not match the labels of this run's namespace: "
     "choose another runtime, or ask an administrator for access"
 )
+
+KEY_IN_RUN: Final = (
+    "this looks like a key, and a run is no place for one: put it into a Secret, and have an administrator list it "
+    "in the runtime's secretEnvironment"
+)
+
+# Templates whose `%s` Python's `%` and CEL's `format` fill alike. A runtime's name holds no quotes.
+LOCKED: Final = "runtime '%s' locks it to %s: leave it out, or choose another runtime"
+ALLOWS: Final = "runtime '%s' allows %s"
+MUST_BE: Final = "it must be %s"
+AT_LEAST: Final = "at least %s"
+AT_MOST: Final = "at most %s"
+ABOVE: Final = "above %s"
+AND: Final = " and "

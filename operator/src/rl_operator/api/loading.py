@@ -19,9 +19,10 @@ from rl_operator.api.names import (
     RUN_NAME_PATTERN,
     RUNTIME_KIND,
 )
-from rl_operator.api.refusal import Refusal, shown
+from rl_operator.api.refusal import MAX_SHOWN, PLAIN_NAME, Refusal, looks_like_a_key, shown
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
+from rl_operator.api.value_text import text_of
 from rl_operator.api.yaml_text import YamlError, json_value, read_yaml
 from rl_operator.errors import OperatorError
 
@@ -47,15 +48,20 @@ def load_documents(text: str) -> list[dict[str, Any]]:
         documents = read_yaml(text)
     except YamlError as error:
         raise DocumentError(_invalid("", None, "YAML or JSON", f"this is not readable YAML: {error}")) from None
-    objects: list[dict[str, Any]] = []
-    for document in documents:
+    objects = [item for document in documents for item in _items_of(document)]
+    for document in objects:
         if not isinstance(document, dict):
             hint = "this is no Kubernetes object: it must be a mapping with apiVersion, kind, metadata and spec"
             raise DocumentError(_invalid("", document, "a mapping", hint))
-        items = document.get("items")
-        is_list = str(document.get("kind", "")).endswith("List") and isinstance(items, list)
-        objects += items if is_list and items is not None else [document]
     return objects
+
+
+def _items_of(document: Any) -> list[Any]:
+    """The objects of a `List`; of any other document itself."""
+    if not isinstance(document, dict):
+        return [document]
+    items = document.get("items")
+    return items if str(document.get("kind", "")).endswith("List") and isinstance(items, list) else [document]
 
 
 def load_run(text: str) -> TrainingRun:
@@ -64,11 +70,16 @@ def load_run(text: str) -> TrainingRun:
     runs = [document for document in documents if document.get("kind") == RUN_KIND]
     if len(runs) == 1:
         return parse_run(runs[0])
-    kinds = sorted({str(document.get("kind")) for document in documents})
+    kinds = sorted({_kind_of(document) for document in documents})
     found = f"it holds {len(runs)} of them" if runs else f"it holds {', '.join(kinds) if kinds else 'nothing'}"
     raise DocumentError(
         _invalid("kind", kinds, RUN_KIND, f"the file must hold exactly one {RUN_KIND} ({API_VERSION}), but {found}")
     )
+
+
+def _kind_of(document: Mapping[str, Any]) -> str:
+    kind = shown(document.get("kind"))
+    return kind if isinstance(kind, str) and re.fullmatch(PLAIN_NAME, kind) else text_of(kind)
 
 
 def parse_run(document: Mapping[str, Any]) -> TrainingRun:
@@ -100,8 +111,8 @@ def _parse(model: type[Model], kind: str, document: Mapping[str, Any]) -> Model:
         if given != expected:
             raise DocumentError(_invalid(field, given, expected, f"{field} must be {expected}"))
     try:
-        # By way of JSON: strict types, but a JSON array is a tuple.
-        return model.model_validate_json(json.dumps(json_value(dict(document))), strict=True)
+        # By way of JSON: strict types, but a JSON array is a tuple. Keys in the API server's order, and so are faults.
+        return model.model_validate_json(json.dumps(json_value(dict(document)), sort_keys=True), strict=True)
     except ValidationError as error:
         raise DocumentError(*(_explain(model, detail) for detail in error.errors())) from None
     except ValueError as error:
@@ -127,14 +138,24 @@ def _explain(model: type[BaseModel], detail: ErrorDetails) -> Refusal:
 
 
 def field_path(location: Iterable[str | int]) -> str:
-    """`spec.wandb.tags[0]` from ("spec", "wandb", "tags", 0)."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
+    """`spec.wandb.tags[0]` from ("spec", "wandb", "tags", 0); a key that is no plain name is quoted, and cut."""
+    return "".join(map(_step, location)).lstrip(".")
+
+
+def _step(part: str | int) -> str:
+    if isinstance(part, int):
+        return f"[{part}]"
+    plain = re.fullmatch(PLAIN_NAME, part) and not looks_like_a_key(part)
+    return f".{part}" if plain else f"[{text_of(shown(part))}]"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt name: `; did you mean 'group_size'?`, or nothing."""
-    matches = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {matches[0]!r}?" if matches else ""
+    """A hint for a misspelt name: `; did you mean 'group_size', 'batch_size' or 'eval_size'?`, or nothing."""
+    matches = [repr(match) for match in difflib.get_close_matches(name[:MAX_SHOWN], list(known), n=3)]
+    if not matches:
+        return ""
+    *others, last = matches
+    return f"; did you mean {', '.join(others)} or {last}?" if others else f"; did you mean {last}?"
 
 
 def _fields_at(model: type[BaseModel], location: Iterable[str | int]) -> list[str]:

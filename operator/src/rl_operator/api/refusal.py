@@ -1,12 +1,12 @@
 """Why a run is refused: one shape for people, agents and GitOps."""
 
-import json
 import re
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
 from rl_operator.api.model import ObservedModel
+from rl_operator.api.value_text import formatted, text_of
 
 RefusalCode = Literal[
     "InvalidDocument",
@@ -21,6 +21,7 @@ RefusalCode = Literal[
     "UnknownEnvironment",
     "EnvironmentNotReady",
     "RuntimeNotFound",
+    "RuntimeInvalid",
     "NamespaceNotAllowed",
     "SecretNotAllowed",
     "StartFromRefused",
@@ -41,29 +42,47 @@ class Refusal(ObservedModel):
 
     @property
     def sentence(self) -> str:
-        """The refusal as one line: `spec.config.group_size is 3: …`."""
+        """The refusal as one line: `spec.config.group_size is 3: …`; admission policies say the same."""
         if not self.field:
             return self.hint
-        return (
-            f"{self.field} is {self.given!r}: {self.hint}" if self.given is not None else f"{self.field}: {self.hint}"
-        )
+        given = "" if self.given in (None, NOT_SHOWN) else f" is {text_of(self.given)}"
+        return f"{self.field}{given}: {self.hint}"
 
 
-MAX_SHOWN = 120
-_SECRET_NAME = re.compile(r"(?i)(api_?key|access_?key|secret|password|credential|(^|_)token$)")
-_SECRET_VALUE = re.compile(r"^(tml-|sk-|hf_|gh[a-z]_|wandb_v)\S+$|^[0-9a-f]{40}$")
+MAX_SHOWN: Final = 120
+NOT_SHOWN: Final = "(not shown)"
+
+# Regular expressions that Python and CEL's RE2 read alike.
+_HIDDEN_WORDS: Final = "api_?key|access_?key|secret|password|credential"
+SECRET_NAME: Final = f"(?i:{_HIDDEN_WORDS}|(?:^|_)token$)"
+SECRET_INSIDE: Final = f'(?i:"[^"]*(?:{_HIDDEN_WORDS})[^"]*":|["_]token":)'
+"""A field of such a name within the text of a list or a map."""
+
+KEY_VALUE: Final = "(?:tml-|sk-|hf_|gh[a-z]_|wandb_v)[!-~]+|[0-9a-f]{40}"
+KEY_INSIDE: Final = f'"(?:{KEY_VALUE})"'
+PLAIN_NAME: Final = "^[A-Za-z_$][A-Za-z0-9_$-]{0,99}$"
 
 
 def looks_like_a_key(value: Any) -> bool:
-    """Whether a value looks like a key of Tinker, W&B, OpenAI, OpenRouter, Hugging Face or GitHub."""
-    return isinstance(value, str) and _SECRET_VALUE.search(value) is not None
+    """Whether a value is or holds something like a key of Tinker, W&B, OpenAI, OpenRouter, Hugging Face or GitHub."""
+    if isinstance(value, str):
+        return re.fullmatch(KEY_VALUE, value) is not None
+    return isinstance(value, dict | list | tuple) and re.search(KEY_INSIDE, formatted(value)) is not None
 
 
 def shown(value: Any, field: str = "") -> Any:
     """A given value as a refusal may repeat it: status and logs show no secrets and nothing long."""
-    if value is not None and _SECRET_NAME.search(field):
-        return "(not shown)"
-    if looks_like_a_key(value):
-        return "(not shown)"
-    text = value if isinstance(value, str) else json.dumps(value, default=str)
-    return value if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
+    if value is not None and (re.search(SECRET_NAME, field) or looks_like_a_key(value)):
+        return NOT_SHOWN
+    if isinstance(value, str):
+        return _cut(value)
+    if not isinstance(value, dict | list | tuple):
+        return value
+    if re.search(SECRET_INSIDE, formatted(value)):
+        return NOT_SHOWN
+    text = text_of(value)
+    return value if len(text) <= MAX_SHOWN else _cut(text)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"

@@ -4,11 +4,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rl_operator.api import hints
 from rl_operator.api.fields import SMALLEST, WIRED_FIELDS
 from rl_operator.api.loading import nearest
 from rl_operator.api.refusal import Refusal, RefusalCode, looks_like_a_key, shown
 from rl_operator.api.runtime import Bound
 from rl_operator.api.sections import same_value
+from rl_operator.api.value_text import text_of
+from rl_operator.check.constraints import constraint_problem
 from rl_operator.check.subject import SectionSubject, Subject
 from rl_operator.check.types import is_number, type_problem
 
@@ -42,19 +45,15 @@ def _wired(field: GivenField) -> Refusal | None:
 def _key(field: GivenField) -> Refusal | None:
     if not looks_like_a_key(field.value):
         return None
-    return field.refuse(
-        "WiredField",
-        "this looks like a key, and a run is no place for one: put it into a Secret, and have an administrator list it "
-        "in the runtime's secretEnvironment",
-    )
+    return field.refuse("WiredField", hints.KEY_IN_RUN)
 
 
 def _locked(field: GivenField) -> Refusal | None:
     locked = field.of.locked
     if field.name not in locked or same_value(field.value, locked[field.name]):
         return None
-    value = locked[field.name]
-    hint = f"runtime {field.of.runtime!r} locks it to {value!r}: leave it out, or choose another runtime"
+    value = shown(locked[field.name])
+    hint = hints.LOCKED % (field.of.runtime, text_of(value))
     return field.refuse("LockedField", hint, allowed=value, locked=value)
 
 
@@ -69,8 +68,14 @@ def _unknown(field: GivenField) -> Refusal | None:
 
 def _wrong_type(field: GivenField) -> Refusal | None:
     known = field.of.known.get(field.name)
-    expected = type_problem(field.value, known.type) if known else None
-    return field.refuse("WrongType", f"it must be {expected}", allowed=expected) if expected else None
+    expected = type_problem(field.value, known.type, known.choices) if known else None
+    return field.refuse("WrongType", hints.MUST_BE % expected, allowed=expected) if expected else None
+
+
+def _outside_constraints(field: GivenField) -> Refusal | None:
+    known = field.of.known.get(field.name)
+    allowed = constraint_problem(field.value, known) if known else None
+    return field.refuse("OutOfBounds", hints.MUST_BE % allowed, allowed=allowed) if allowed else None
 
 
 def _too_small(field: GivenField) -> Refusal | None:
@@ -79,11 +84,13 @@ def _too_small(field: GivenField) -> Refusal | None:
         return None
     if field.value > smallest.value or (field.value == smallest.value and not smallest.exclusive):
         return None
-    allowed = f"{'above' if smallest.exclusive else 'at least'} {smallest.value}"
-    return field.refuse("OutOfBounds", f"it must be {allowed}", allowed=allowed)
+    allowed = (hints.ABOVE if smallest.exclusive else hints.AT_LEAST) % smallest.value
+    return field.refuse("OutOfBounds", hints.MUST_BE % allowed, allowed=allowed)
 
 
 def _out_of_bounds(field: GivenField) -> Refusal | None:
+    if field.name in field.of.locked:
+        return None  # its value is the runtime's own
     path = field.of.path(field.name)
     return refuse_outside(path, field.value, field.of.bounds.get(field.name), field.of.runtime)
 
@@ -94,6 +101,7 @@ _RULES: Final[tuple[Callable[[GivenField], Refusal | None], ...]] = (
     _locked,
     _unknown,
     _wrong_type,
+    _outside_constraints,
     _too_small,
     _out_of_bounds,
 )
@@ -105,7 +113,11 @@ def refuse_outside(path: str, value: Any, bound: Bound | None, runtime: str) -> 
         return None
     if (bound.min is None or value >= bound.min) and (bound.max is None or value <= bound.max):
         return None
-    limits = [f"at least {bound.min:g}"] if bound.min is not None else []
-    limits += [f"at most {bound.max:g}"] if bound.max is not None else []
-    hint = f"runtime {runtime!r} allows {' and '.join(limits)}"
+    hint = hints.ALLOWS % (runtime, range_text(bound))
     return Refusal(code="OutOfBounds", field=path, given=value, allowed=bound.to_wire(), hint=hint)
+
+
+def range_text(bound: Bound) -> str:
+    """`at least 1 and at most 2500`."""
+    ends = ((hints.AT_LEAST, bound.min), (hints.AT_MOST, bound.max))
+    return hints.AND.join(template % text_of(end) for template, end in ends if end is not None)

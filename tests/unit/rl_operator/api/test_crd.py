@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rl_operator.api.crd import crd_files, custom_resource_definitions
+from rl_operator.api.crd import crd_files, custom_resource_definitions, generated_files
 
 DEFINITIONS = custom_resource_definitions()
 
@@ -68,8 +68,8 @@ def test_command_writes_and_compares(tmp_path: Path) -> None:
     assert (missing.returncode, "not current" in missing.stderr) == (1, True)
     subprocess.run(command, check=True)
     subprocess.run([*command, "--check"], check=True)
-    assert {file.name for file in tmp_path.iterdir()} == set(crd_files())
+    assert {file.name for file in tmp_path.iterdir()} == set(generated_files())
 
 
 def test_committed_files_are_current() -> None:
-    assert {name: (Path("crds") / name).read_text() for name in crd_files()} == crd_files()
+    assert {name: (Path("crds") / name).read_text() for name in generated_files()} == generated_files()

@@ -16,13 +16,16 @@ from rl_operator.api.refusal import MAX_SHOWN, Refusal, shown
         ("sk-abc", ""),
         ("hf_abc", ""),
         ("0123456789abcdef0123456789abcdef01234567", "name"),
+        (["x", "sk-abc"], "models"),
+        ({"a": {"my_token": "x"}}, "server"),
+        ({"headers": {"Password": 1}}, "server"),
     ],
 )
-def test_secrets_are_not_shown(value: str, field: str) -> None:
+def test_secrets_are_not_shown(value: Any, field: str) -> None:
     assert shown(value, field) == "(not shown)"
 
 
-@pytest.mark.parametrize("value", [0, 1.5, None, True, "x", ["x"], {"a": 1}])
+@pytest.mark.parametrize("value", [0, 1.5, None, True, "x", ["x"], {"a": 1}, {"max_tokens": 1}, ["my secret"]])
 def test_ordinary_values_are_shown_as_given(value: Any) -> None:
     assert shown(value, "max_token_length") == value
 
@@ -34,7 +37,12 @@ def test_long_values_are_cut() -> None:
 
 def test_the_sentence_names_field_and_value() -> None:
     refusal = Refusal(code="WrongType", field="spec.config.group_size", given="8", hint="it must be a whole number")
-    assert refusal.sentence == "spec.config.group_size is '8': it must be a whole number"
+    assert refusal.sentence == 'spec.config.group_size is "8": it must be a whole number'
     assert Refusal(code="MissingField", field="spec", hint="the field is required").sentence == (
         "spec: the field is required"
     )
+
+
+def test_a_secret_is_left_out_of_the_sentence() -> None:
+    refusal = Refusal(code="WiredField", field="spec.config.api_key", given=shown("x", "api_key"), hint="leave it out")
+    assert refusal.sentence == "spec.config.api_key: leave it out"

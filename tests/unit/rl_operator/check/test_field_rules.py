@@ -13,9 +13,9 @@ from rl_operator.check import check_run
     ("spec", "code", "field", "hint"),
     [
         ({"config": {"max_token_length": 128}}, "LockedField", "spec.config.max_token_length", "locks it to 64"),
-        ({"config": {"use_wandb": 1}}, "LockedField", "spec.config.use_wandb", "locks it to True"),
+        ({"config": {"use_wandb": 1}}, "LockedField", "spec.config.use_wandb", "locks it to true"),
         ({"tinker": {"lora_rank": 8}}, "LockedField", "spec.tinker.lora_rank", "runtime 'lab' locks it to 16"),
-        ({"tinker": {"loss": "cispo"}}, "LockedField", "spec.tinker.loss", "locks it to 'ppo'"),
+        ({"tinker": {"loss": "cispo"}}, "LockedField", "spec.tinker.loss", 'locks it to "ppo"'),
         ({"config": {"rollout_server_url": "http://x"}}, "WiredField", "spec.config.rollout_server_url", "addresses"),
         ({"config": {"api_key": "x"}}, "WiredField", "spec.config.api_key", "never write a key into a run"),
         ({"config": {"colour": "sk-or-v1-0123"}}, "WiredField", "spec.config.colour", "looks like a key"),

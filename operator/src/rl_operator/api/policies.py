@@ -1,0 +1,108 @@
+"""ValidatingAdmissionPolicies: the API server refuses at the door what the operator would refuse, in the same words.
+
+The policy of the runs needs no parameters. The policy of the runtimes is evaluated once per RLRuntime and speaks for
+the one that the run names.
+"""
+
+from typing import Any, Final
+
+from rl_operator.api import cel
+from rl_operator.api import policy_rules as rules
+from rl_operator.api.names import API_VERSION, GROUP, RUN_PLURAL, RUNTIME_KIND, VERSION
+from rl_operator.api.yaml_text import write_yaml
+
+POLICY_FILE: Final = "validating-admission-policies.yaml"
+RUN_POLICY: Final = f"runs.{GROUP}"
+RUNTIME_POLICY: Final = f"runtimes.{GROUP}"
+
+MAX_MESSAGE: Final = 1_200
+"""Characters. The API server drops messages of more than 5 KiB, and a character has up to 4 bytes."""
+
+_API: Final = "admissionregistration.k8s.io/v1"
+
+Document = dict[str, Any]
+
+
+def policy_documents() -> list[Document]:
+    """The two policies, each with its binding."""
+    every_runtime = {"selector": {}, "parameterNotFoundAction": "Allow"}
+    return [
+        _run_policy(),
+        _binding(RUN_POLICY),
+        _runtime_policy(),
+        _binding(RUNTIME_POLICY, paramRef=every_runtime),
+    ]
+
+
+def policies_text() -> str:
+    """All of them as one YAML file."""
+    return "---\n".join(map(write_yaml, policy_documents()))
+
+
+def _run_policy() -> Document:
+    """What holds whatever the runtime says. It fails closed: nothing else keeps the free-form maps as they were."""
+    conditions = {
+        "not-deleted": rules.NOT_DELETED,
+        "settings-changed": rules.created_or_changed(*rules.SETTINGS),
+    }
+    fallback = "the run sets what the platform decides, or a setting that is frozen"
+    return _policy(RUN_POLICY, conditions, rules.variables_of_any_runtime(), fallback, failurePolicy="Fail")
+
+
+def _runtime_policy() -> Document:
+    """What the run's runtime says.
+
+    It fails open: while the RLRuntime CRD is missing, the API server refuses every write that a failing policy with
+    parameters looks at, also a stop or a finalizer's removal. The operator checks the same before anything starts.
+    """
+    conditions = {
+        "not-deleted": rules.NOT_DELETED,
+        "its-runtime": "params.metadata.name == object.spec.runtime",
+        "relevant-change": rules.created_or_changed(*rules.SETTINGS, "runtime", *rules.LIMITS),
+    }
+    fallback = "the run's runtime does not allow what the run asks"
+    parameters = {"paramKind": {"apiVersion": API_VERSION, "kind": RUNTIME_KIND}}
+    variables = rules.variables_of_its_runtime()
+    return _policy(RUNTIME_POLICY, conditions, variables, fallback, failurePolicy="Ignore", **parameters)
+
+
+def _policy(name: str, conditions: dict[str, str], variables: dict[str, str], fallback: str, **spec: Any) -> Document:
+    """Names every fault in one message: of several failed validations the API server would say only the first."""
+    cut = f"m.size() > {MAX_MESSAGE} ? m.substring(0, {MAX_MESSAGE - 1}) + '…' : m"
+    sentences = {
+        "parts": f"variables.faults.map(f, {cel.parts_of('f')})",
+        "sentences": f"variables.parts.map(s, {cel.sentence('s')})",
+    }
+    validation = {
+        "expression": "variables.faults.size() == 0",
+        "messageExpression": cel.let("m", "variables.sentences.join('; ')", cut),
+        "message": fallback,
+        "reason": "Invalid",
+    }
+    rule = {
+        "apiGroups": [GROUP],
+        "apiVersions": [VERSION],
+        "operations": ["CREATE", "UPDATE"],
+        "resources": [RUN_PLURAL],
+    }
+    return _document(
+        "ValidatingAdmissionPolicy",
+        name,
+        **spec,
+        matchConstraints={"resourceRules": [rule]},
+        matchConditions=_named(conditions),
+        variables=_named(variables | sentences),
+        validations=[validation],
+    )
+
+
+def _binding(policy: str, **spec: Any) -> Document:
+    return _document("ValidatingAdmissionPolicyBinding", policy, policyName=policy, validationActions=["Deny"], **spec)
+
+
+def _document(kind: str, name: str, **spec: Any) -> Document:
+    return {"apiVersion": _API, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def _named(expressions: dict[str, str]) -> list[dict[str, str]]:
+    return [{"name": name, "expression": expression} for name, expression in expressions.items()]

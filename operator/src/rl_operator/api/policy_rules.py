@@ -1,0 +1,183 @@
+"""The rules of the admission policies, in CEL, made from the tables that the operator's check reads."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from rl_operator.api import hints
+from rl_operator.api.cel import Cel, fault, filled, is_number, listed, literal, looks_like_a_key
+from rl_operator.api.fields import SMALLEST, WIRED_FIELDS, Section
+
+SETTINGS: Final[dict[str, Section]] = {"config": "env", "tinker": "tinker"}
+"""The free-form maps of a run's spec, and the section of the config file that each fills."""
+
+LIMITS: Final = ("activeDeadlineSeconds", "environmentReplicas")
+
+NOT_DELETED: Final = "!has(object.metadata.deletionTimestamp)"
+_STARTED: Final = "oldObject != null && has(oldObject.status) && has(oldObject.status.startTime)"
+
+
+def created_or_changed(*fields: str) -> Cel:
+    """Whether a run is new, or one of these fields of its spec is another than before."""
+    changes = (f"object.spec.?{f}.orValue({{}}) != oldObject.spec.?{f}.orValue({{}})" for f in fields)
+    return " || ".join(("oldObject == null", *changes))
+
+
+_SETTINGS_VARIABLES: Final = {name: f"object.spec.?{name}.orValue({{}})" for name in SETTINGS}
+
+_RUNTIME_VARIABLES: Final = {
+    "runtime": "params.metadata.name",
+    "limits": "params.spec.?limits.orValue({})",
+    "selector": "params.spec.?namespaceSelector.orValue({})",
+    "labels": "namespaceObject.metadata.?labels.orValue({})",
+    "moved": created_or_changed("runtime"),
+    "checked": f"!({_STARTED}) && ({created_or_changed(*SETTINGS, 'runtime')})",
+    **{
+        f"{part}_{name}": f"params.spec.?{part}.?{section}.orValue({{}})"
+        for part in ("locked", "bounds")
+        for name, section in SETTINGS.items()
+    },
+}
+
+
+def variables_of_any_runtime() -> dict[str, Cel]:
+    """After the start `faults` says only that the settings are frozen; before it what no runtime allows."""
+    rules = {
+        f"{rule}_{name}": make(name)
+        for name in SETTINGS
+        for rule, make in {"wired": _wired, "keys": _keys, "too_small": _too_small}.items()
+    }
+    return {
+        **_SETTINGS_VARIABLES,
+        "frozen": " + ".join(map(_frozen, SETTINGS)),
+        **rules,
+        "faults": f"{_STARTED} ? variables.frozen : {_joined(rules)}",
+    }
+
+
+def variables_of_its_runtime() -> dict[str, Cel]:
+    settings = {
+        f"{rule}_{name}": make(name)
+        for name in SETTINGS
+        for rule, make in {"violated": _locked, "outside": _out_of_bounds}.items()
+    }
+    others = {"not_selected": _namespace(), "exceeded": " + ".join(map(_limit, LIMITS))}
+    return {
+        **_SETTINGS_VARIABLES,
+        **_RUNTIME_VARIABLES,
+        **settings,
+        **others,
+        "faults": f"(variables.checked ? {_joined(settings)} : []) + {_joined(others)}",
+    }
+
+
+def _joined(variables: Iterable[str]) -> Cel:
+    return " + ".join(f"variables.{name}" for name in variables)
+
+
+def _frozen(settings: str) -> Cel:
+    found = fault("spec", literal(settings), "null", filled(hints.FROZEN))
+    return f"({created_or_changed(settings)} ? [{found}] : [])"
+
+
+def _each(settings: str, names: Cel, condition: Cel, hint: Cel) -> Cel:
+    """The faults of those fields `k` among the names for which the condition holds."""
+    found = fault(f"spec.{settings}", "k", f"variables.{settings}[k]", hint)
+    return f"{names}.map(k, {condition}, {found})"
+
+
+def _given(settings: str) -> Cel:
+    return f"variables.{settings}[k]"
+
+
+def _is_wired(settings: str) -> Cel:
+    return f"k in {literal(sorted(name for section, name in WIRED_FIELDS if section == SETTINGS[settings]))}"
+
+
+def _wired(settings: str) -> Cel:
+    table = {name: field.instead for (of, name), field in sorted(WIRED_FIELDS.items()) if of == SETTINGS[settings]}
+    hint = listed(f"{literal(table)}[k]")
+    return _each(settings, literal(sorted(table)), f"k in variables.{settings}", hint)
+
+
+def _keys(settings: str) -> Cel:
+    """The value is not repeated."""
+    condition = f"!({_is_wired(settings)}) && {looks_like_a_key(_given(settings))}"
+    found = fault(f"spec.{settings}", "k", "null", filled(hints.KEY_IN_RUN))
+    return f"variables.{settings}.map(k, {condition}, {found})"
+
+
+def _too_small(settings: str) -> Cel:
+    """Two tables: values that must be reached, and values that must be exceeded."""
+    return " + ".join([*_below(settings, "<", hints.AT_LEAST, exclusive=False), *_below(settings, "<=", hints.ABOVE)])
+
+
+def _below(settings: str, comparison: str, template: str, *, exclusive: bool = True) -> Iterator[Cel]:
+    table = {
+        name: smallest.value
+        for (section, name), smallest in sorted(SMALLEST.items())
+        if (section, smallest.exclusive) == (SETTINGS[settings], exclusive)
+    }
+    given, least = _given(settings), f"{literal(table)}[k]"
+    condition = f"k in variables.{settings} && {is_number(given)} && {given} {comparison} {least}"
+    if table:
+        yield _each(settings, literal(list(table)), condition, filled(hints.MUST_BE % template, f"[{least}]"))
+
+
+def _locked(settings: str) -> Cel:
+    """Fields that are somebody else's fault are left to the policy of the runs."""
+    locked, given = f"variables.locked_{settings}", _given(settings)
+    differs = f"k in {locked} && {locked}[k] != {given}"
+    condition = f"{differs} && !({_is_wired(settings)}) && !{looks_like_a_key(given)}"
+    return _each(
+        settings,
+        f"variables.{settings}",
+        condition,
+        filled(hints.LOCKED, "variables.runtime", f"[{locked}[k]]"),
+    )
+
+
+def _out_of_bounds(settings: str) -> Cel:
+    bounds, given = f"variables.bounds_{settings}", _given(settings)
+    bound = f"{bounds}[k]"
+    outside = f"(has({bound}.min) && {given} < {bound}.min || has({bound}.max) && {given} > {bound}.max)"
+    inherited = f"k in {bounds} && !(k in variables.locked_{settings})"
+    condition = f"{inherited} && !({_is_wired(settings)}) && {is_number(given)} && {outside}"
+    return _each(settings, f"variables.{settings}", condition, _allows(_range(bound)))
+
+
+def _allows(range_: Cel) -> Cel:
+    """The parts of `runtime 'lab' allows at least 1`."""
+    return f"{filled(hints.ALLOWS.removesuffix('%s'), 'variables.runtime')} + {range_}"
+
+
+def _range(bound: Cel) -> Cel:
+    low, high = f"has({bound}.min)", f"has({bound}.max)"
+    at_least, at_most = filled(hints.AT_LEAST, f"[{bound}.min]"), filled(hints.AT_MOST, f"[{bound}.max]")
+    both = filled(hints.AND)
+    return f"({low} ? {at_least} : []) + ({low} && {high} ? {both} : []) + ({high} ? {at_most} : [])"
+
+
+def _limit(field: str) -> Cel:
+    given, limit = f"object.spec.{field}", f"variables.limits.{field}"
+    exceeded = f"has({given}) && has({limit}) && {given} > {limit} && ({created_or_changed('runtime', field)})"
+    found = fault("spec", literal(field), given, _allows(filled(hints.AT_MOST, f"[{limit}]")))
+    return f"({exceeded} ? [{found}] : [])"
+
+
+def _namespace() -> Cel:
+    found = fault("spec", literal("runtime"), "object.spec.runtime", filled(hints.NAMESPACE_NOT_ALLOWED))
+    return f"(variables.moved && !({_selected()}) ? [{found}] : [])"
+
+
+def _selected() -> Cel:
+    """A Kubernetes label selector, as `rl_operator.check.access.selects` reads it; an empty one takes everything."""
+    labels, values = "variables.labels", "(r.key in variables.labels && variables.labels[r.key] in r.values)"
+    matched = "variables.selector.?matchLabels.orValue({})"
+    operators = (
+        f"r.operator == 'In' ? {values} : r.operator == 'NotIn' ? !{values} : "
+        f"r.operator == 'Exists' ? r.key in {labels} : !(r.key in {labels})"
+    )
+    return (
+        f"{matched}.all(k, k in {labels} && {labels}[k] == variables.selector.matchLabels[k]) && "
+        f"variables.selector.?matchExpressions.orValue([]).all(r, {operators})"
+    )

@@ -1,0 +1,55 @@
+"""That the API server says the same is tested in tests/integration/cluster/test_policies.py."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl_operator.api.value_text import text_of
+from rl_operator.api.yaml_text import json_value
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "null"),
+        (True, "true"),
+        (8, "8"),
+        ("8", '"8"'),
+        (1.0, "1"),
+        (-0.0, "0"),
+        (4e-5, "4e-05"),
+        (0.0001, "0.0001"),
+        (0.1, "0.1"),
+        (123456.789, "123456.789"),
+        (1234567.5, "1.2345675e+06"),
+        (1e21, "1e+21"),
+        (2**63 - 1, "9223372036854775807"),
+        (2**63, "9.223372036854776e+18"),
+        ('a"b\\\n\x1b\x7f☃\u2028\U000e0001', r'"a\"b\\\n\x1b\x7f☃\u2028\U000e0001"'),
+        ([1, "a", 4e-5, None, []], '[1, "a", 4e-05, null, []]'),
+        ({"b": [4e-5], "a": {"c": False}}, '{"a":{"c":false}, "b":[0.000040]}'),
+    ],
+)
+def test_text(value: Any, text: str) -> None:
+    assert text_of(value) == text
+
+
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+@given(ANY_JSON)
+def test_any_value_is_one_printable_line_and_the_same_once_it_is_stored(value: Any) -> None:
+    assert text_of(value).isprintable()
+    assert text_of(json_value(value)) == text_of(value)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_number_reads_back(value: float) -> None:
+    assert float(json.loads(text_of(value))) == value
