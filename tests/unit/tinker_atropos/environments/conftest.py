@@ -11,7 +11,7 @@ import socket
 import sys
 import textwrap
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -143,14 +143,24 @@ class Run:
         path.write_text(yaml.safe_dump({"env": self.env_section, **sections}))
         return path
 
-    async def start_environment(self, name_or_path: str | Path, *options: str, **variables: str) -> "Process":
-        config = self.folder / "config.yaml"
-        if not config.exists():
-            self.write_config()
+    async def start_environment(
+        self,
+        name_or_path: str | Path,
+        *options: str,
+        config: Path | None = None,
+        wrapper: Sequence[str] = (),
+        **variables: str,
+    ) -> "Process":
+        """`wrapper` is a command that runs the command behind it."""
+        if config is None:
+            config = self.folder / "config.yaml"
+            if not config.exists():
+                self.write_config()
         arguments = ("environment", str(name_or_path), "serve", "--config", str(config), *options)
         ops_port = free_port()
         env_vars = self.env_vars | {"RL_OPS_HOST": "127.0.0.1", "RL_OPS_PORT": str(ops_port)} | variables
-        environment = await Process.start(arguments, env_vars, self.folder / "environment.log", ops_port)
+        log = self.folder / f"environment-{len(self.processes)}.log"
+        environment = await Process.start(arguments, env_vars, log, ops_port, wrapper)
         self.processes.append(environment)
         return environment
 
@@ -230,10 +240,17 @@ class Process:
     ops_url: str
 
     @classmethod
-    async def start(cls, arguments: tuple[str, ...], env_vars: dict[str, str], log: Path, ops_port: int) -> "Process":
+    async def start(
+        cls,
+        arguments: tuple[str, ...],
+        env_vars: dict[str, str],
+        log: Path,
+        ops_port: int,
+        wrapper: Sequence[str] = (),
+    ) -> "Process":
         with log.open("wb") as output:
             handle = await asyncio.create_subprocess_exec(
-                *CLI, *arguments, env=env_vars, stdout=output, stderr=asyncio.subprocess.STDOUT
+                *wrapper, *CLI, *arguments, env=env_vars, stdout=output, stderr=asyncio.subprocess.STDOUT
             )
         return cls(handle, log, f"http://127.0.0.1:{ops_port}")
 

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from tinker_atropos.errors import BackendError
+from tinker_atropos.trainer.inference import MAX_BODY_BYTES, InferenceServer, inference_app
 from tinker_atropos.trainer.policy import Policy, SampleRefusedError
 
 
@@ -354,3 +355,33 @@ async def test_a_client_that_leaves_stops_costing_tokens(inference) -> None:
     assert inference.generator.totals.to_wire()["cancelled"] == {"requests": 1, "rollouts": 1, "tokens": 128}
     assert inference.generator.totals.to_wire()["sampled"]["requests"] == 0
     assert len(inference.ledger) == 0
+
+
+@pytest.mark.parametrize("name", ["chat_template", "tokenize", "tokenizer_kwargs", "return_tensors", "truncation"])
+async def test_a_client_cannot_bring_a_chat_template_of_its_own(inference, name) -> None:
+    """It would run in the trainer's process, beside the key."""
+    body = {"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": {name: "{{ messages }}"}}
+    response = await inference.client.post("/v1/chat/completions", json=body)
+    assert response.status_code == 400
+    assert response.json()["error"]["message"].startswith(f"chat_template_kwargs.{name} is no variable")
+    assert inference.sampler.asked == []
+
+
+async def test_variables_of_the_chat_template_are_passed_on(inference) -> None:
+    kwargs = {"enable_thinking": False, "documents": []}
+    body = {"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": kwargs}
+    assert (await inference.client.post("/v1/chat/completions", json=body)).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/generate", "/v1/completions", "/v1/chat/completions"])
+async def test_a_body_without_end_is_refused(inference, path) -> None:
+    response = await inference.client.post(path, content=b" " * (MAX_BODY_BYTES + 1))
+    assert response.status_code == 413
+    assert response.json()["error"]["message"] == (
+        f"the body has {MAX_BODY_BYTES + 1} bytes; the limit is {MAX_BODY_BYTES}: shorten the prompt"
+    )
+
+
+def test_there_is_no_route_but_those_to_sample() -> None:
+    app = inference_app(InferenceServer(None, None, 1))
+    assert {route.path for route in app.routes} == {"/health", "/generate", "/v1/completions", "/v1/chat/completions"}

@@ -2,6 +2,7 @@ from itertools import pairwise
 
 from tinker_atropos.trainer.api_client import MetricsRecord
 from tinker_atropos.trainer.status import History, RunStatus, console_line
+from tinker_atropos.trainer.waiting import GroupsMade
 
 
 def evaluation(step: int, value: float, **rest: float) -> MetricsRecord:
@@ -42,6 +43,31 @@ def test_metrics_of_an_unmodified_environment_are_recognised_by_their_ends() -> 
     relayed = {"gsm8k_0_train/percent_correct": 0.25, "gsm8k_0_eval/percent_correct": 0.5, "env/reward_mean": 0.3}
     status.relayed(MetricsRecord(step=3, source="wandb_log", metrics=relayed))
     assert status.metrics == {"percentCorrect": 0.25, "evalPercentCorrect": 0.5, "rewardMean": 0.3}
+
+
+def runner_report(environment: int | None, mean: float, kept: float, equal: float) -> MetricsRecord:
+    metrics = {"env/reward_mean": mean, "env/groups_kept": kept, "env/groups_filtered_equal": equal}
+    return MetricsRecord(source="runner", metrics=metrics, environment=environment)
+
+
+def test_several_environments_are_added_up_and_one_that_is_replaced_begins_anew() -> None:
+    status = RunStatus(total_steps=40)
+    status.relayed(runner_report(0, 0.2, kept=4, equal=10))
+    status.relayed(runner_report(1, 0.6, kept=2, equal=1))
+    assert status.metrics["rewardMean"] == 0.4
+    assert status.groups_made == GroupsMade(6, 11)
+    status.relayed(runner_report(0, 0.3, kept=5, equal=10))
+    status.relayed(runner_report(1, 0.5, kept=0, equal=3))  # another process: 2 and 1 are of the one before
+    assert status.groups_made == GroupsMade(7, 14)
+    status.relayed(runner_report(1, 0.5, kept=1, equal=3))
+    assert status.groups_made == GroupsMade(8, 14)
+
+
+def test_one_environment_that_sends_no_index_is_the_first() -> None:
+    status = RunStatus(total_steps=40)
+    status.relayed(runner_report(None, 0.2, kept=4, equal=10))
+    status.relayed(runner_report(0, 0.3, kept=5, equal=10))
+    assert (status.metrics["rewardMean"], status.groups_made) == (0.3, GroupsMade(5, 10))
 
 
 def test_a_step_changes_pace_and_metrics() -> None:

@@ -20,6 +20,7 @@ WAIT = WaitForBatch(
     ("changes", "reason"),
     [
         ({"environment": Peer()}, "no environment has come yet"),
+        ({"environment": Peer(state="away", reason="no environment has been live for 9 s")}, "no environment has been"),
         ({"environment": Peer(state="starting")}, "the environment is starting"),
         ({"environment": Peer(state="starting", reason="setting up")}, "the environment is setting up"),
         ({"environment": Peer(state="working", reason="evaluating step 5")}, "the environment is evaluating step 5"),

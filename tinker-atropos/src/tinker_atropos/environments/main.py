@@ -12,6 +12,7 @@ from tinker_atropos.environments.runner.attendant import Attendant, attended
 from tinker_atropos.environments.runner.board import Board
 from tinker_atropos.environments.runner.failures import environment_failed
 from tinker_atropos.environments.runner.locating import LocatedEnvironment, locate_environment
+from tinker_atropos.environments.runner.registering import Registering
 from tinker_atropos.environments.runner.reports import Reports
 from tinker_atropos.environments.runner.rollouts import Deadlines, Rollouts
 from tinker_atropos.environments.runner.sending import GroupSender
@@ -47,7 +48,7 @@ async def run_environment(
     located = locate_environment(name_or_path)
     assignment = Assignment(settings, load_config(config_path), located, deadlines or Deadlines())
     board = Board(total_steps=assignment.run.env.total_steps)
-    async with attended(settings, board, ending.settle) as attendant:
+    async with attended(settings, board, ending.settle, assignment.deadlines.trainer) as attendant:
         try:
             await _serve(assignment, board, attendant, ending)
         except asyncio.CancelledError:
@@ -78,7 +79,10 @@ async def _serve(assignment: Assignment, board: Board, attendant: Attendant, end
     seams.list_token_ids()
     loaded = load_environment(assignment.located)
     env = loaded.build(run, settings)
-    rollouts = Rollouts(board, attendant, ending, Reports(env, loaded.source), assignment.deadlines)
+    registering = Registering(settings.api_url, settings.environment_index)
+    rollouts = Rollouts(
+        board, attendant, ending, Reports(env, loaded.source), assignment.deadlines, registering=registering
+    )
     seams.widen_retries()
     seams.replace_env_manager(rollouts.serve)
     seams.Seams(

@@ -23,7 +23,7 @@ LEASE_TTL_SECONDS = 15
 ACCEPTED = "application/x-ndjson, application/json"
 
 LeaseState = Literal["starting", "working", "done", "failed"]
-PeerState = Literal["absent", "starting", "working", "done", "failed", "lost"]
+PeerState = Literal["absent", "away", "starting", "working", "done", "failed", "lost"]
 
 Answer = TypeVar("Answer", bound=BaseModel)
 
@@ -33,7 +33,7 @@ class _Wire(BaseModel):
 
 
 class Peer(_Wire):
-    """The environment's side, as its lease says."""
+    """The environments' side, as their leases say; `away`: none is live, and another one may still come."""
 
     state: PeerState = "absent"
     reason: str | None = None
@@ -72,11 +72,12 @@ class QueueStatus(_Wire):
 
 
 class MetricsRecord(_Wire):
-    """One relayed report: metrics by name, and the step of the environment's clock."""
+    """One relayed report: metrics by name, the step of the environment's clock, and which environment it is."""
 
     step: int | None = None
     metrics: dict[str, float]
     source: str
+    environment: int | None = None
 
 
 class MetricsAnswer(_Wire):

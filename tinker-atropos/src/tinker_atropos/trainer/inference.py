@@ -1,4 +1,13 @@
-"""The inference server: what environments sample from. Always the current policy, always written into the ledger."""
+"""The inference server: what environments sample from. Always the current policy, always written into the ledger.
+
+Where environments run in other pods, this port leaves loopback, and environments may be anybody's code. All four routes
+are theirs: `/health`, and three to sample. None changes the weights, the policy or another one's request: a request is
+cancelled by its own connection's end alone. A body is at most MAX_BODY_BYTES, a request at most 1,024 samples of what
+the context leaves, too many prompts that do not fit end the run, and the chat template is always the tokenizer's.
+
+Not bounded here: how much is sampled, how often, and how many requests at once. A hostile environment can spend the
+run's sampling budget, and slow the trainer down; it can mark its samples as an evaluation's, and then trains on none.
+"""
 
 import asyncio
 import contextlib
@@ -30,6 +39,9 @@ CLIENT_CLOSED_REQUEST = 499
 """nginx's code for a client that went away; nobody reads it."""
 
 
+MAX_BODY_BYTES = 8 * 2**20
+"""A million token ids, with their commas."""
+
 MAX_TOLD = 50
 """Kinds of refusals that are logged: a message may quote what the client sent."""
 
@@ -42,6 +54,10 @@ class BadRequestError(Exception):
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
         self.field = field or None
+
+
+class BodyTooLargeError(Exception):
+    """The body is longer than MAX_BODY_BYTES."""
 
 
 class InferenceServer:
@@ -120,6 +136,8 @@ def _guarded(
             _tell(request, str(error), told)
             code = "context_length_exceeded" if isinstance(error, ContextOverflowError) else None
             return _error(400, str(error), code, error.field if isinstance(error, BadRequestError) else None)
+        except BodyTooLargeError as error:
+            return _error(413, str(error))
         except UnavailableError as error:
             return _error(503, str(error))
         except _ClientGoneError:
@@ -138,18 +156,32 @@ def _tell(request: Request, message: str, told: set[str]) -> None:
 
 def _error(status_code: int, message: str, code: str | None = None, param: str | None = None) -> Response:
     """OpenAI's shape, which sglang's clients do not read."""
-    kind = "invalid_request_error" if status_code == 400 else "unavailable"
+    kind = "unavailable" if status_code == 503 else "invalid_request_error"
     return json_response({"error": {"message": message, "type": kind, "param": param, "code": code}}, status_code)
 
 
 async def _parse(request: Request, model: type[Body]) -> Body:
     try:
-        return model.model_validate_json(await request.body())
+        return model.model_validate_json(await _body(request))
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
         reason = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
         raise BadRequestError(field, f"{field}: {reason}" if field else reason) from None
+
+
+async def _body(request: Request) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size <= MAX_BODY_BYTES:
+            chunks.append(chunk)
+        else:
+            chunks.clear()  # read on: a client that is still sending does not see an answer
+    if size > MAX_BODY_BYTES:
+        raise BodyTooLargeError(f"the body has {size} bytes; the limit is {MAX_BODY_BYTES}: shorten the prompt")
+    return b"".join(chunks)
 
 
 class _ClientGoneError(Exception):

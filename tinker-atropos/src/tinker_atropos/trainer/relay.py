@@ -1,6 +1,12 @@
-"""The environment's metrics on their way through the trainer: into `/status` and the run's one W&B run."""
+"""The environments' metrics on their way through the trainer: into `/status` and the run's one W&B run.
+
+What an environment names itself carries its own name (`<name>_<k>_…`). The runner's `env/…` of environment k, from 1
+on, go to W&B as `env_<k>/…`: two environments' counts are two curves.
+"""
 
 import asyncio
+import logging
+from collections.abc import Mapping
 from typing import Never
 
 from tinker_atropos.trainer.api_client import ApiClient
@@ -8,6 +14,10 @@ from tinker_atropos.trainer.status import RunStatus
 from tinker_atropos.trainer.wandb_sink import WandbSink
 
 POLL_SECONDS = 1.0
+MAX_NAMES = 2_000
+"""Different names that go to W&B: environments choose them, and may be anybody's code."""
+
+logger = logging.getLogger(__name__)
 
 
 class Relay:
@@ -16,6 +26,7 @@ class Relay:
         self._status = status
         self._sink = sink
         self._last = 0
+        self._names: set[str] = set()
 
     async def keep(self) -> Never:
         while True:
@@ -29,4 +40,20 @@ class Relay:
         self._last = answer.last
         for record in answer.records:
             self._status.relayed(record)
-            self._sink.log_report(record.step, record.metrics)
+            self._sink.log_report(record.step, self._bounded(curves(record.environment, record.metrics)))
+
+    def _bounded(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        if len(self._names) >= MAX_NAMES:
+            return {name: value for name, value in metrics.items() if name in self._names}
+        self._names.update(metrics)
+        if len(self._names) >= MAX_NAMES:
+            logger.warning("environments reported %d different metrics: W&B gets no more of them", len(self._names))
+        return dict(metrics)
+
+
+def curves(environment: int | None, metrics: Mapping[str, float]) -> dict[str, float]:
+    """The runner's own names made those of one environment."""
+    if not environment:
+        return dict(metrics)
+    own = f"env_{environment}/"
+    return {own + name[4:] if name.startswith("env/") else name: value for name, value in metrics.items()}

@@ -18,6 +18,7 @@ PACE_SMOOTHING = 0.2
 """Weight of the newest step in secondsPerStep."""
 
 _FROM_TRAINING = {"train/loss": "loss", "logprobs/gap": "logprobGap", "staleness/mean": "staleness"}
+_GROUPS_MADE = {"env/groups_kept": "kept", "env/groups_filtered_equal": "equal"}
 _EVALUATION = "eval/percent_correct"
 _FROM_EVALUATION = {
     "eval/percent_correct": "PercentCorrect",
@@ -61,6 +62,8 @@ class RunStatus:
     metrics: dict[str, float] = field(default_factory=dict)
     warnings: dict[str, str] = field(default_factory=dict)
     groups_made: GroupsMade = field(default_factory=GroupsMade)
+    groups_made_by: dict[int, GroupsMade] = field(default_factory=dict)
+    means: dict[str, dict[int, float]] = field(default_factory=dict)
     queued_groups: int = 0
     oldest_queued_step: int | None = None
     history: History = field(default_factory=History)
@@ -81,18 +84,31 @@ class RunStatus:
         self.history.add(step, {**metrics, **self.metrics})
 
     def relayed(self, record: MetricsRecord) -> None:
-        """Note what the environment reported."""
+        """Note what an environment reported."""
+        environment = record.environment or 0
+        self._count(
+            environment, {_GROUPS_MADE[name]: record.metrics[name] for name in _GROUPS_MADE & record.metrics.keys()}
+        )
         for name, value in record.metrics.items():
             if name == "env/reward_mean":
-                self.metrics["rewardMean"] = value
-            elif name == "env/groups_kept":
-                self.groups_made = replace(self.groups_made, kept=value)
-            elif name == "env/groups_filtered_equal":
-                self.groups_made = replace(self.groups_made, equal=value)
+                self._mean("rewardMean", environment, value)
             elif name == "env/percent_correct" or name.endswith("train/percent_correct"):
-                self.metrics["percentCorrect"] = value
+                self._mean("percentCorrect", environment, value)
             elif name.endswith(_EVALUATION):
                 self._evaluated(record, name.removesuffix(_EVALUATION))
+
+    def _mean(self, ours: str, environment: int, value: float) -> None:
+        """Of several environments the mean of what each of them said last."""
+        said = self.means.setdefault(ours, {})
+        said[environment] = value
+        self.metrics[ours] = sum(said.values()) / len(said)
+
+    def _count(self, environment: int, counts: Mapping[str, float]) -> None:
+        """Each environment's counts begin anew when it is replaced; their sum goes on."""
+        before = self.groups_made_by.get(environment, GroupsMade())
+        made = replace(before, **counts)
+        self.groups_made_by[environment] = made
+        self.groups_made = self.groups_made.plus(made.since(before))
 
     def _evaluated(self, record: MetricsRecord, prefix: str) -> None:
         """Take over one evaluation; the one of step 0 is the baseline too."""

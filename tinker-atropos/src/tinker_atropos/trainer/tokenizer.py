@@ -1,5 +1,6 @@
 """The tokenizer, for text in and out. Loaded without torch, and without a network when its files are here."""
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from tinker_atropos.trainer.chat import ChatError, Message, template_messages
 from tinker_atropos.trainer.rollouts import Ints
 
 NO_KWARGS: Mapping[str, Any] = {}
+VARIABLES = {"documents"}
+"""Parameters of `apply_chat_template` that are only passed on to the template."""
 
 
 class Tokenizer:
@@ -67,6 +70,7 @@ class Tokenizer:
 
         Raises ChatError when the template cannot render the messages, or would leave tools or their calls out.
         """
+        _check_variables(template_kwargs)
         wanted = template_messages(messages)
         rendered = self._render(wanted, tools, template_kwargs)
         if tools and rendered == self._render(wanted, (), template_kwargs):
@@ -86,3 +90,15 @@ class Tokenizer:
         except (TemplateError, ValueError, TypeError, KeyError) as error:  # what templates and their input can raise
             raise ChatError(f"messages cannot be rendered by the tokenizer's chat template: {error}") from error
         return ids
+
+
+def _check_variables(template_kwargs: Mapping[str, Any]) -> None:
+    """Refuse what transformers would take for itself: a template of a client's would run here, beside the key."""
+    from transformers import PreTrainedTokenizerBase
+
+    taken = inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters.keys() - VARIABLES
+    for name in template_kwargs:
+        if name in taken:
+            raise ChatError(
+                f"chat_template_kwargs.{name} is no variable of the tokenizer's chat template: leave it out"
+            )

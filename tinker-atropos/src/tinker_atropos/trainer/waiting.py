@@ -13,10 +13,13 @@ SILENT_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class GroupsMade:
-    """The environment's own counts of groups: sent, and left out because all their scores were equal."""
+    """The environments' own counts of groups: sent, and left out because all their scores were equal."""
 
     kept: float = 0.0
     equal: float = 0.0
+
+    def plus(self, more: "GroupsMade") -> "GroupsMade":
+        return GroupsMade(self.kept + more.kept, self.equal + more.equal)
 
     def since(self, before: "GroupsMade") -> "GroupsMade":
         """What came after `before`; counts begin anew with an environment that was started again."""
@@ -49,6 +52,8 @@ def _reason(wait: WaitForBatch) -> str:
     environment, made = wait.environment, wait.made
     if environment.state == "absent":
         return "no environment has come yet"
+    if environment.state == "away":
+        return environment.reason or "no environment is live"
     if environment.state == "starting" or (environment.reason or "").startswith("evaluating"):
         return f"the environment is {environment.reason or 'starting'}"
     if made.equal and not made.kept:

@@ -1,17 +1,21 @@
 """The attendant over real HTTP, with an api that the test scripts."""
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import httpx
+import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tinker_atropos.environments.runner.attendant import attended
+from tinker_atropos.environments.runner.attendant import LeaseAnswer, attended
 from tinker_atropos.environments.runner.board import Board
+from tinker_atropos.errors import InternalError, RunError
 from tinker_atropos.serving import bind, json_response, serve
 from tinker_atropos.settings import Settings
 
@@ -23,16 +27,20 @@ class ScriptedApi:
     failures: int
     states: list[str] = field(default_factory=list)
     metrics: list[dict[str, Any]] = field(default_factory=list)
+    leases: list[dict[str, Any]] = field(default_factory=list)
+    reports: list[dict[str, Any]] = field(default_factory=list)
 
     async def lease(self, request: Request) -> Response:
-        self.states.append((await request.json())["state"])
+        self.leases.append(await request.json())
+        self.states.append(self.leases[-1]["state"])
         return json_response({"run_over": False, "peer": {"state": "working", "reason": None}})
 
     async def add_metrics(self, request: Request) -> Response:
         if self.failures:
             self.failures -= 1
             return Response(status_code=500)
-        self.metrics.append((await request.json())["metrics"])
+        self.reports.append(await request.json())
+        self.metrics.append(self.reports[-1]["metrics"])
         return json_response({"seq": len(self.metrics)})
 
     @asynccontextmanager
@@ -56,3 +64,32 @@ async def test_the_last_metrics_and_the_last_word_are_told_again_when_they_are_l
     assert api.metrics[0] == {"eval/percent_correct": 0.5}
     assert api.states[-1] == "done"
     assert api.failures == 0
+
+
+async def test_every_heartbeat_and_report_says_whose_it_is() -> None:
+    api, board = ScriptedApi(failures=0), Board(total_steps=5)
+    async with api.running() as url:
+        settings = Settings(api_url=url, ops_host="127.0.0.1", ops_port=0, environment_index=2)
+        async with attended(settings, board, lambda _error: None) as attendant:
+            board.metrics.put({"a": 1}, 5, "runner")
+            await attendant.conclude("done")
+    assert {lease["index"] for lease in api.leases} == {2}
+    (own_id,) = {lease["id"] for lease in api.leases}
+    assert len(own_id) == 32
+    assert {report["environment"] for report in api.reports} == {2}
+
+
+@pytest.mark.parametrize(
+    ("first_answer_seconds", "answered", "silence", "gives_up"),
+    [(600, False, 599, False), (600, False, 601, True), (600, True, 59, False), (600, True, 61, True)],
+)
+async def test_the_first_answer_may_take_as_long_as_the_trainer(
+    *, first_answer_seconds, answered, silence, gives_up
+) -> None:
+    errors: list[RunError | None] = []
+    settings = Settings(api_url="http://rl-api.invalid:8000", ops_host="127.0.0.1", ops_port=0)
+    async with attended(settings, Board(total_steps=5), errors.append, first_answer_seconds) as attendant:
+        attendant.answer = LeaseAnswer(run_over=False, trainer_state="working", reason=None) if answered else None
+        attendant._last_answer_at = time.monotonic() - silence
+        attendant._check_silence(httpx.ConnectError("the name is not known"))
+    assert [type(error) for error in errors] == [InternalError] * gives_up

@@ -61,3 +61,17 @@ def test_sentence_says_when():
     error = environment_failed("while setting up", raised(ValueError("no data")), HERE)
     assert str(error).startswith("the environment failed while setting up: ValueError: no data (")
     assert error.exit_code == 1
+
+
+def test_place_may_be_in_a_module_beside_the_file(tmp_path):
+    entry, sibling = tmp_path / "my_env.py", tmp_path / "grading.py"
+    installed = tmp_path / ".venv" / "lib" / "site-packages" / "library.py"
+    installed.parent.mkdir(parents=True)
+    for path, source in ((sibling, "def grade():\n    library()"), (installed, "def library():\n    raise OSError")):
+        path.write_text(source)
+    names = {}
+    for path in (installed, sibling):
+        exec(compile(path.read_text(), str(path), "exec"), names)
+    with pytest.raises(OSError) as caught:  # noqa: PT011 -- its place is what matters
+        names["grade"]()
+    assert describe(caught.value, entry) == "OSError (grading.py, line 2, in grade)"

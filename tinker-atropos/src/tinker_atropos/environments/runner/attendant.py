@@ -11,6 +11,7 @@ import logging
 import socket
 import threading
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
@@ -29,7 +30,7 @@ logger = logging.getLogger(__name__)
 BEAT_SECONDS = 1.0
 TTL_SECONDS = 15
 SILENCE_SECONDS = 60.0
-"""How long the trajectory API may be unreachable before the environment gives up."""
+"""How long the trajectory API may be unreachable before the environment gives up, once it has answered."""
 
 END_SECONDS = 10.0
 END_RETRY_SECONDS = 0.3
@@ -44,6 +45,7 @@ class LeaseAnswer:
     run_over: bool
     trainer_state: str
     reason: str | None
+    evaluated_step: int | None = None
 
     @property
     def training_done(self) -> bool:
@@ -58,10 +60,23 @@ class LeaseAnswer:
 
 
 class Attendant:
-    """Started with `attended`. `answer` is what the last heartbeat brought."""
+    """Started with `attended`. `answer` is what the last heartbeat brought.
 
-    def __init__(self, settings: Settings, board: Board, on_end: Callable[[RunError | None], None]) -> None:
+    The first answer may take `first_answer_seconds`: in a pod of its own an environment may be there before the name of
+    the trainer's pod is known, and before that pod listens.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        board: Board,
+        on_end: Callable[[RunError | None], None],
+        first_answer_seconds: float = SILENCE_SECONDS,
+    ) -> None:
         self.answer: LeaseAnswer | None = None
+        self._id = uuid.uuid4().hex
+        self._index = settings.environment_index
+        self._first_answer_seconds = first_answer_seconds
         self._board = board
         self._on_end = on_end
         self._api_url = settings.api_url
@@ -121,11 +136,14 @@ class Attendant:
 
     async def _beat(self) -> None:
         board = self._board
+        whose = {"id": self._id, "index": self._index}
         lease = {"state": board.lease_state, "reason": board.lease_reason, "ttl_seconds": TTL_SECONDS}
-        response = await self._client.put("/rl/lease/environment", json=lease)
+        response = await self._client.put("/rl/lease/environment", json=lease | whose)
         response.raise_for_status()
         body = response.json()
-        self.answer = LeaseAnswer(body["run_over"], body["peer"]["state"], body["peer"]["reason"])
+        self.answer = LeaseAnswer(
+            body["run_over"], body["peer"]["state"], body["peer"]["reason"], body.get("evaluated_step")
+        )
         self._last_answer_at = time.monotonic()
         if self.answer.run_over:
             self._on_end(None)
@@ -134,7 +152,8 @@ class Attendant:
         queue = self._board.metrics
         queue.put(self._board.tally.take_metrics(), self._board.step, "runner")
         while queue.records:
-            response = await self._client.post("/rl/metrics", json=queue.records[0].to_wire())
+            record = queue.records[0].to_wire() | {"environment": self._index}
+            response = await self._client.post("/rl/metrics", json=record)
             if response.is_server_error:
                 response.raise_for_status()
             queue.records.popleft()
@@ -143,7 +162,8 @@ class Attendant:
 
     def _check_silence(self, error: httpx.HTTPError) -> None:
         silent_for = time.monotonic() - self._last_answer_at
-        if silent_for > SILENCE_SECONDS:
+        patience = SILENCE_SECONDS if self.answer else max(SILENCE_SECONDS, self._first_answer_seconds)
+        if silent_for > patience:
             self._on_end(
                 InternalError(f"the trajectory API at {self._api_url} did not answer for {silent_for:.0f} s: {error!r}")
             )
@@ -163,10 +183,13 @@ class Attendant:
 
 @contextlib.asynccontextmanager
 async def attended(
-    settings: Settings, board: Board, on_end: Callable[[RunError | None], None]
+    settings: Settings,
+    board: Board,
+    on_end: Callable[[RunError | None], None],
+    first_answer_seconds: float = SILENCE_SECONDS,
 ) -> AsyncIterator[Attendant]:
     """An attendant while the block runs. `on_end` is called in its thread: with None when the run is over."""
-    attendant = Attendant(settings, board, on_end)
+    attendant = Attendant(settings, board, on_end, first_answer_seconds)
     try:
         yield attendant
     finally:

@@ -1,4 +1,4 @@
-"""What an environment did wrong, as one sentence that names the place in its own file."""
+"""What an environment did wrong, as one sentence that names the place in its own files."""
 
 import traceback
 from pathlib import Path
@@ -17,7 +17,9 @@ def environment_failed(doing: str, error: BaseException, source: Path) -> Enviro
 
 
 def describe(error: BaseException, source: Path) -> str:
-    """Class, first line of the message, and the last line of the environment's own file that took part."""
+    """Class, first line of the message, and the last line of the environment's own files that took part: of its file,
+    or of a module beside it.
+    """
     cause = _innermost(error)
     if isinstance(cause, SystemExit):
         what = f"it called sys.exit({cause.code!r})"
@@ -42,6 +44,11 @@ def _place(error: BaseException, source: Path) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{Path(error.filename).name}, line {error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if Path(frame.filename) == source]
+    own = [frame for frame in frames if _is_own(Path(frame.filename), source)]
     frame = own[-1] if own else frames[-1] if frames else None
     return f"{Path(frame.filename).name}, line {frame.lineno}, in {frame.name}" if frame else source.name
+
+
+def _is_own(file: Path, source: Path) -> bool:
+    """Installed packages are nobody's own, also where a virtual environment lies beside the file."""
+    return file.is_relative_to(source.parent) and "site-packages" not in file.relative_to(source.parent).parts

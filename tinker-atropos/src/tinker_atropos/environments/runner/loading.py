@@ -63,7 +63,10 @@ def load_environment(located: LocatedEnvironment) -> LoadedEnvironment:
 
 
 def _import_file(path: Path) -> ModuleType:
-    """Import by path, with the file's folder importable, as `python FILE` would have it."""
+    """Import by path, with the file's folder importable, as `python FILE` would have it; but nothing is written there:
+    the folder is the user's, and may be a ConfigMap.
+    """
+    sys.dont_write_bytecode = True
     sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:

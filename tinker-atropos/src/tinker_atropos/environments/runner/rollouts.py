@@ -6,10 +6,12 @@ It calls the same methods in the same order. What differs, and why:
 * it begins no more groups than the run still wants (`room` of `/status-env`);
 * rollouts in flight are left to finish when the queue is full: they are paid for;
 * it ends when the run is over and not when enough groups are queued, and evaluates the final weights then;
-* evaluations are the runner's: at step 0, each `steps_per_eval` steps, and at the end.
+* evaluations are the runner's: at step 0, each `steps_per_eval` steps, and at the end. Of several environments only one
+  evaluates, and a process that replaces it does not repeat the first evaluation.
 """
 
 import asyncio
+import functools
 import logging
 import math
 import time
@@ -21,12 +23,16 @@ from tinker_atropos.environments.evaluation import EVAL_METRIC, Evaluation, frac
 from tinker_atropos.environments.runner.attendant import Attendant
 from tinker_atropos.environments.runner.board import Board
 from tinker_atropos.environments.runner.failures import describe, environment_failed
+from tinker_atropos.environments.runner.registering import Registering
 from tinker_atropos.environments.runner.reports import Reports
 from tinker_atropos.environments.runner.sampled import sampling
 from tinker_atropos.environments.runner.stopping import Ending
 from tinker_atropos.errors import EnvironmentLostError, InternalError, RunError
 
 logger = logging.getLogger(__name__)
+
+EVALUATOR = 0
+"""The index of the environment that evaluates."""
 
 POLL_SECONDS = 0.05
 LET_GO_SECONDS = 5.0
@@ -47,9 +53,18 @@ class Rollouts:
     """One environment's life, from its setup to the end of the run."""
 
     def __init__(
-        self, board: Board, attendant: Attendant, ending: Ending, reports: Reports, deadlines: Deadlines
+        self,
+        board: Board,
+        attendant: Attendant,
+        ending: Ending,
+        reports: Reports,
+        deadlines: Deadlines,
+        *,
+        registering: Registering,
     ) -> None:
         self.finished = False
+        self._registering = registering
+        self._evaluates = registering.index == EVALUATOR
         self._board = board
         self._attendant = attendant
         self._ending = ending.settled
@@ -72,7 +87,7 @@ class Rollouts:
                 ended.result()  # raises what went wrong
         answer = self._attendant.answer
         logger.info("the run is over: %s", answer.why if answer else "the trajectory API is silent")
-        if self._board.lease_state == "working" and answer is not None and answer.training_done:
+        if self._evaluates and self._board.lease_state == "working" and answer is not None and answer.training_done:
             await self._evaluate(env, self._board.total_steps)
         self.finished = True
 
@@ -85,7 +100,7 @@ class Rollouts:
             await env.get_server_info()
             self._board.lease_state, self._board.step = "working", env.curr_step
             self._evaluated_at = env.curr_step
-            if env.curr_step == 0:
+            if self._evaluates and env.curr_step == 0 and not self._baseline_known:
                 await self._evaluate(env, 0)
             await self._roll_out(env)
         except RunError:
@@ -94,14 +109,21 @@ class Rollouts:
             # The environment's own code runs in here: whatever it raises is its failure, told in one sentence.
             raise environment_failed(f"while {self._board.phase}", error, self._source) from error
 
+    @property
+    def _baseline_known(self) -> bool:
+        """An environment before this one has evaluated, and told."""
+        answer = self._attendant.answer
+        return answer is not None and answer.evaluated_step is not None
+
     async def _register(self, env: Any) -> None:
+        env._register_env = functools.partial(self._registering.ask, env)  # noqa: SLF001 -- see registering.py
         try:
             async with asyncio.timeout(self._deadlines.trainer):
                 await env.register_env()
         except TimeoutError:
-            raise InternalError(
-                f"the trainer did not start within {self._deadlines.trainer:.0f} s: see its log"
-            ) from None
+            trouble = self._registering.trouble
+            why = f"{trouble}: is RL_API_URL right, and does its pod run?" if trouble else "see its log"
+            raise InternalError(f"the trainer did not start within {self._deadlines.trainer:.0f} s: {why}") from None
 
     async def _roll_out(self, env: Any) -> None:
         """Keep the queue full until the trajectory API counts past the last step."""
@@ -126,7 +148,7 @@ class Rollouts:
             await _next_event(env.workers)
 
     def _start_due_evaluation(self, env: Any, step: int, steps_per_eval: int) -> None:
-        due = steps_per_eval > 0 and step // steps_per_eval > self._evaluated_at // steps_per_eval
+        due = self._evaluates and steps_per_eval > 0 and step // steps_per_eval > self._evaluated_at // steps_per_eval
         if due and not _evaluating(env) and step < self._board.total_steps:
             self._evaluated_at = step
             env.eval_runner = asyncio.create_task(self._evaluate(env, step), name=f"evaluation at step {step}")

@@ -7,9 +7,10 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import httpx
 from atroposlib.envs.base import BaseEnv
-from tenacity import stop_after_delay, wait_random_exponential
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_random_exponential
 from transformers import PreTrainedTokenizerBase
 
 from tinker_atropos.environments.runner.failures import describe, environment_failed
@@ -24,10 +25,16 @@ RETRY_SECONDS = 120.0
 
 def widen_retries() -> None:
     """BaseEnv dies when the trajectory API is away for a second; give it time to restart."""
-    for method in (BaseEnv.get_status, BaseEnv._register_env):  # noqa: SLF001 -- there is no other way to its retries
-        method.retry.stop = stop_after_delay(RETRY_SECONDS)
-        method.retry.wait = wait_random_exponential(multiplier=0.1, max=2)
-        method.retry.reraise = True
+    BaseEnv.get_status.retry.stop = stop_after_delay(RETRY_SECONDS)
+    BaseEnv.get_status.retry.wait = wait_random_exponential(multiplier=0.1, max=2)
+    BaseEnv.get_status.retry.reraise = True
+    again = retry(
+        stop=stop_after_delay(RETRY_SECONDS),
+        wait=wait_random_exponential(multiplier=0.1, max=2),
+        retry=retry_if_exception_type((aiohttp.ClientError, TimeoutError)),
+        reraise=True,
+    )
+    BaseEnv.get_server_info = again(BaseEnv.get_server_info)
 
 
 def list_token_ids() -> None:

@@ -1,0 +1,154 @@
+"""The environment container in a pod of its own: one of several, replaced, early, and with nothing but its source."""
+
+import asyncio
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+POD = """
+set -e
+mount --make-rprivate /
+mount --bind "$1" /mnt; shift
+mount -t tmpfs tmpfs /tmp
+mount -o remount,bind,ro /mnt
+mount -o remount,bind,ro /
+exec unshare --user --map-user=65533 --map-group=65533 env HOME=/tmp "$@"
+"""
+"""A read-only root and source, a writable /tmp, and a user that no passwd file knows."""
+
+NAMES = """
+mount --make-rprivate /
+mount --bind "$1" /etc/hosts; shift
+exec "$@"
+"""
+
+
+def can_unshare() -> bool:
+    if shutil.which("unshare") is None:
+        return False
+    made = subprocess.run(["unshare", "-m", "mount", "--make-rprivate", "/"], capture_output=True, check=False)
+    return made.returncode == 0
+
+
+in_a_namespace = pytest.mark.skipif(not can_unshare(), reason="no mount namespace can be made here (needs root)")
+
+
+async def evaluated_steps(run) -> list[int]:
+    return [record["step"] for record in await run.records() if record["source"] == "evaluation"]
+
+
+async def test_only_the_first_of_several_environments_evaluates(run):
+    run.env_section |= {"steps_per_eval": 1}
+    environment = await run.start_environment("sort_digits", RL_ENVIRONMENT_INDEX="1")
+    await asyncio.wait_for(run.train(), 60)
+    assert await environment.ends() == 0, environment.output
+    assert await evaluated_steps(run) == []
+    assert {record["environment"] for record in await run.records()} == {1}
+    assert "rl_purpose" not in {name for request in run.policy.requests for name in request["sampling_params"]}
+
+
+async def test_an_environment_in_the_place_of_another_does_not_repeat_the_baseline(run):
+    first = await run.start_environment("sort_digits")
+    await run.register()
+    await run.client.get("/batch")  # which starts the run
+
+    async def baseline() -> bool:
+        return await evaluated_steps(run) == [0]
+
+    await run.eventually("the baseline is reported", baseline)
+    first.handle.send_signal(signal.SIGKILL)
+    await first.ends()
+    second = await run.start_environment("sort_digits")
+    await asyncio.wait_for(run.train(), 60)
+    assert await second.ends() == 0, second.output
+    assert await evaluated_steps(run) == [0, 3]
+
+
+async def test_an_address_that_never_resolves_is_waited_for_until_the_deadline(run):
+    environment = await run.start_environment(
+        "sort_digits", "--trainer-deadline", "2", RL_API_URL="http://rl-api.invalid:8000"
+    )
+    assert await environment.ends() == 1
+    assert "error: the trainer did not start within 2 s: ConnectError: [Errno -" in environment.output
+    assert "is RL_API_URL right, and does its pod run?" in environment.output
+
+
+@in_a_namespace
+async def test_names_that_resolve_only_later_are_waited_for(run):
+    """As in a cluster: the environment's pod may be there before the name of the trainer's."""
+    hosts = run.folder / "hosts"
+    hosts.write_text("127.0.0.1 localhost\n")
+    env_vars = {
+        "RL_API_URL": run.api_url.replace("127.0.0.1", "rl-run.test"),
+        "RL_INFERENCE_URL": run.inference_url.replace("127.0.0.1", "rl-run.test"),
+    }
+    script = ["unshare", "-m", "sh", "-c", NAMES, "sh", str(hosts)]
+    environment = await run.start_environment("sort_digits", wrapper=script, **env_vars)
+    await environment.says("does not answer yet: ConnectError: [Errno -")
+    hosts.write_text("127.0.0.1 localhost rl-run.test\n")
+    await asyncio.wait_for(run.train(), 60)
+    assert await environment.ends() == 0, environment.output
+    assert await evaluated_steps(run) == [0, 3]
+
+
+def write_source(folder: Path, verdict: str) -> Path:
+    """As a ConfigMap is mounted: links to a folder whose name begins with two dots. The entry imports its sibling."""
+    files = folder / "source" / "..2026_11_21"
+    files.mkdir(parents=True)
+    (files / "grading.py").write_text(f"def grade(item, completion):\n    return {verdict}\n")
+    (files / "my_env.py").write_text(
+        "from grading import grade\n"
+        "from tinker_atropos.environments.sort_digits import SortDigits\n\n\n"
+        "class MyEnv(SortDigits):\n"
+        "    def score(self, item, completion):\n"
+        "        return grade(item, completion)\n"
+    )
+    for name in ("grading.py", "my_env.py"):
+        (folder / "source" / name).symlink_to(f"..2026_11_21/{name}")
+    return folder / "source"
+
+
+@in_a_namespace
+async def test_source_on_a_read_only_disk_and_a_user_without_a_name(run):
+    source = write_source(run.folder, "float(completion[:1] < '5')")
+    config = source / "config.yaml"
+    shutil.copy(run.write_config(), config)
+    script = ["unshare", "-m", "sh", "-c", POD, "sh", str(source)]
+    environment = await run.start_environment("/mnt/my_env.py", wrapper=script, config=Path("/mnt/config.yaml"))
+    await asyncio.wait_for(run.train(), 60)
+    assert await environment.ends() == 0, environment.output
+    assert "Traceback" not in environment.output
+    assert "could not" not in environment.output.lower()
+
+
+async def test_nothing_is_written_beside_the_source(run):
+    source = write_source(run.folder, "float(completion[:1] < '5')")
+    environment = await run.start_environment(source / "my_env.py")
+    await asyncio.wait_for(run.train(), 60)
+    assert await environment.ends() == 0, environment.output
+    assert files_of(source) == ["..2026_11_21/grading.py", "..2026_11_21/my_env.py", "grading.py", "my_env.py"]
+
+
+def files_of(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+async def test_a_mistake_in_a_sibling_module_names_that_file_and_its_line(run):
+    source = write_source(run.folder, "{}['reward']")
+    environment = await run.start_environment(source / "my_env.py")
+    training = asyncio.create_task(run.train())
+    assert await environment.ends() == 1
+    training.cancel()
+    sentence = "the environment failed in every rollout: KeyError: 'reward' (grading.py, line 2, in grade)"
+    assert f"error: {sentence}" in environment.output
+    assert (await run.beat())["peer"] == {"state": "failed", "reason": sentence}
+
+
+async def test_a_sibling_module_that_does_not_parse_is_named(run):
+    source = write_source(run.folder, "(")
+    environment = await run.start_environment(source / "my_env.py")
+    assert await environment.ends() == 1
+    assert "while it was imported: SyntaxError: '(' was never closed (grading.py, line 2)" in environment.output

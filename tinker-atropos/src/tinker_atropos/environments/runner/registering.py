@@ -1,0 +1,63 @@
+"""Registering at the trajectory API.
+
+Takes the place of BaseEnv's own request, which gives up within a second, and does not say which of several environments
+of the same name it is. The loop around it (`register_env`) stays BaseEnv's.
+"""
+
+import asyncio
+import logging
+from typing import Any
+
+import httpx
+
+from tinker_atropos.errors import InternalError
+
+logger = logging.getLogger(__name__)
+
+PAUSE_SECONDS = 0.5
+
+
+class Registering:
+    """Asks until the api answers: a name that is not known yet, a port that nobody listens on and a restart are waited
+    out. Whoever calls it has the deadline, and finds in `trouble` what there was last.
+    """
+
+    def __init__(self, api_url: str, index: int) -> None:
+        self.trouble: str | None = None
+        self._url = f"{api_url}/register-env"
+        self.index = index
+
+    async def ask(self, env: Any) -> dict[str, Any]:
+        """The api's answer. Raises InternalError when it refuses."""
+        config = env.config
+        registration = {
+            "max_token_length": config.max_token_length,
+            "desired_name": config.wandb_name,
+            "weight": config.inference_weight,
+            "min_batch_allocation": config.min_batch_allocation,
+            "group_size": config.group_size,
+            "index": self.index,
+        }
+        async with httpx.AsyncClient(timeout=10.0, trust_env=False) as client:
+            while True:
+                try:
+                    response = await client.post(self._url, json=registration)
+                except httpx.TransportError as error:
+                    self._note(f"{type(error).__name__}: {error}")
+                else:
+                    if response.is_client_error:
+                        raise InternalError(
+                            f"the trajectory API refused this environment ({response.status_code}): "
+                            f"{response.text[:300]}"
+                        )
+                    if response.is_success:
+                        self.trouble = None
+                        answer: dict[str, Any] = response.json()
+                        return answer
+                    self._note(f"HTTP {response.status_code}: {response.text[:300]}")
+                await asyncio.sleep(PAUSE_SECONDS)
+
+    def _note(self, trouble: str) -> None:
+        if trouble != self.trouble:
+            logger.info("the trajectory API at %s does not answer yet: %s", self._url, trouble)
+        self.trouble = trouble
