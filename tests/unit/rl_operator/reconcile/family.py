@@ -1,0 +1,123 @@
+"""Runs of one namespace over the local back end's objects: the test says how they went, and plays the kubelet."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator.status.builders import failed_result, ready, terminated
+
+from rl_operator.api.catalogue import Catalogue
+from rl_operator.api.names import API_VERSION, RUN_KIND
+from rl_operator.api.run import RunStatus, TrainingRun
+from rl_operator.local.environments import OwnEnvironments
+from rl_operator.local.store import Manifest, Store
+from rl_operator.local.world import LocalWorld, pods_of
+from rl_operator.reconcile import Pace, reconcile
+from rl_operator.status.observation import format_time
+
+PACE = Pace(backoff_seconds=10, progress_seconds=60)
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+
+
+class KilledError(BaseException):
+    """Stands for SIGKILL: nothing after it runs."""
+
+
+class CountingWorld(LocalWorld):
+    """Counts live reads, which cost a cluster calls; kills the operator at a write on request."""
+
+    live_reads = 0
+    dies_at_child = False
+
+    async def read_run(self, key: tuple[str, str]) -> TrainingRun | None:
+        self.live_reads += 1
+        return await super().read_run(key)
+
+    async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        self.live_reads += 1
+        return await super().read_config_map(namespace, name)
+
+    async def create_child(self, manifest: Mapping[str, Any]) -> None:
+        if self.dies_at_child:
+            raise KilledError
+        await super().create_child(manifest)
+
+
+def nothing_found(_files: Mapping[str, str], _entry: str) -> Catalogue:
+    return Catalogue()
+
+
+@dataclass
+class Family:
+    """Runs of one namespace and the operator that looks after them."""
+
+    store: Store
+    now: datetime = NOW
+    world_class: type[CountingWorld] = CountingWorld
+    world: CountingWorld = field(init=False)
+
+    def __post_init__(self) -> None:
+        own = OwnEnvironments(self.store.get, nothing_found)
+        self.world = self.world_class(self.store, own, lambda _pod: None)
+
+    def apply(self, name: str, **spec: Any) -> None:
+        metadata = {"name": name, "namespace": "default"}
+        spec = {"environment": "sort_digits", "runtime": "tiny", **spec}
+        self.store.create({"apiVersion": API_VERSION, "kind": RUN_KIND, "metadata": metadata, "spec": spec})
+
+    def edit(self, name: str, **spec: Any) -> None:
+        self.store.update(RUN_KIND, "default", name, lambda run: run["spec"].update(spec))
+
+    def run(self, name: str) -> TrainingRun:
+        found = self.world.run(("default", name))
+        assert found is not None
+        return found
+
+    def status(self, name: str) -> RunStatus:
+        return self.run(name).status
+
+    def pods(self, name: str) -> tuple[Manifest, ...]:
+        return pods_of(self.store, ("default", name))
+
+    def children(self, name: str) -> tuple[Manifest, ...]:
+        owned = (each for kind in ("Pod", "ConfigMap") for each in self.store.list_all(kind, "default"))
+        uid = self.run(name).metadata.uid
+        return tuple(each for each in owned if each["metadata"]["ownerReferences"][0]["uid"] == uid)
+
+    def trainer(self, name: str) -> dict[str, str]:
+        """What the newest pod's trainer is told of its beginning."""
+        containers = self.pods(name)[-1]["spec"]["containers"]
+        variables = next(container for container in containers if container["name"] == "trainer")["env"]
+        return {v["name"]: v["value"] for v in variables if v["name"].startswith(("RL_START_FROM", "RL_PARENT_"))}
+
+    async def settle(self, name: str) -> None:
+        for _ in range(5):
+            before = self.run(name).metadata.resource_version
+            await reconcile(("default", name), self.world, lambda: self.now, PACE)
+            if self.run(name).metadata.resource_version == before:
+                return
+        pytest.fail("the reconcile does not come to rest")
+
+    def set_status(self, name: str, **status: Any) -> None:
+        self.store.update(RUN_KIND, "default", name, lambda run: run["status"].update(status))
+
+    async def parent(self, name: str = "parent", **status: Any) -> None:
+        """A run that has started, and then is what `status` says."""
+        self.apply(name)
+        await self.settle(name)
+        self.set_status(name, **status)
+
+    def play_failure(self, name: str) -> None:
+        """The newest pod's trainer fails."""
+        status = {
+            "phase": "Failed",
+            "initContainerStatuses": [{"name": "api", **ready()}],
+            "containerStatuses": [
+                {"name": "trainer", **terminated(1, failed_result("internal", "bug"), at=format_time(self.now))},
+                {"name": "environment", **terminated(0)},
+            ],
+        }
+        pod = self.pods(name)[-1]["metadata"]["name"]
+        self.store.update("Pod", "default", pod, lambda manifest: manifest.update(status=status))
