@@ -17,6 +17,12 @@ class OperatorSettings:
     kubeconfig: Annotated[str, "kubeconfig file; empty: the pod's service account, else KUBECONFIG"] = ""
     context: Annotated[str, "context of the kubeconfig; empty: its current one"] = ""
     namespace: Annotated[str, "the one namespace to serve; empty: all of them"] = ""
+    operator_namespace: Annotated[
+        str, "namespace of catalogues and of the pods that read images; empty: the service account's, else default"
+    ] = ""
+    bundled_image: Annotated[
+        str, "image whose catalogue came with the operator; empty: that of the runtimes that ship"
+    ] = ""
     workers: Annotated[int, "runs that are reconciled at once"] = 10
     connect_seconds: Annotated[float, "how long to wait for the API server at the start"] = 15.0
     request_seconds: Annotated[float, "longest time an API call may take"] = 20.0

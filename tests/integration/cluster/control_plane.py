@@ -48,6 +48,18 @@ AUDIT_POLICY = {
     ],
 }
 
+RBAC_GROUP = "rbac.authorization.k8s.io"
+RIGHTS = {
+    "Namespace": "/api/v1/namespaces",
+    "ClusterRole": f"/apis/{RBAC_GROUP}/v1/clusterroles",
+    "ClusterRoleBinding": f"/apis/{RBAC_GROUP}/v1/clusterrolebindings",
+    "Role": f"/apis/{RBAC_GROUP}/v1/namespaces/{{namespace}}/roles",
+    "RoleBinding": f"/apis/{RBAC_GROUP}/v1/namespaces/{{namespace}}/rolebindings",
+}
+"""What of examples/operator.yaml the API server needs to know, by kind."""
+
+OPERATOR_NAMESPACE = "rl-operator"
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -199,23 +211,23 @@ class ControlPlane:
         crds = installed_definitions()
         for crd in crds:
             self.admin.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
-        documents = yaml.safe_load_all((ROOT / "examples" / "operator.yaml").read_text(encoding="utf-8"))
-        role: dict[str, Any] = next(d for d in documents if d["kind"] == "ClusterRole")
-        self.admin.post("/apis/rbac.authorization.k8s.io/v1/clusterroles", role)
-        binding = {
-            "metadata": {"name": OPERATOR},
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role["metadata"]["name"],
-            },
-            "subjects": [
-                {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name} for name in (OPERATOR, FORMER)
-            ],
-        }  # fmt: skip
-        self.admin.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
+        self._grant()
         for crd in crds:
             version, plural = crd["spec"]["versions"][0]["name"], crd["spec"]["names"]["plural"]
             path = f"/apis/{crd['spec']['group']}/{version}/{plural}"
             wait_for(f"{plural} are served", lambda path=path: self._served(path))
+
+    def _grant(self) -> None:
+        """The operator's rights as examples/operator.yaml gives them, to the operator's users."""
+        users = [{"apiGroup": RBAC_GROUP, "kind": "User", "name": name} for name in (OPERATOR, FORMER)]
+        for document in yaml.safe_load_all((ROOT / "examples" / "operator.yaml").read_text(encoding="utf-8")):
+            collection = RIGHTS.get(document["kind"])
+            if collection is None:
+                continue
+            if any(subject["kind"] == "ServiceAccount" for subject in document.get("subjects", ())):
+                document["subjects"] = users
+            namespace = document["metadata"].get("namespace")
+            self.admin.post(f"{collection.format(namespace=namespace)}?fieldValidation=Strict", document)
 
     def _served(self, path: str) -> bool:
         try:

@@ -9,7 +9,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from tests.integration.cluster.control_plane import free_port
+from tests.integration.cluster.control_plane import OPERATOR_NAMESPACE, free_port
 from tests.integration.cluster.polling import wait_for
 
 FAST = (
@@ -27,7 +27,8 @@ class OperatorProcess:
         self._log = Path(tempfile.mkstemp(prefix="rl-operator-", suffix=".log")[1])
         self._command = [
             sys.executable, "-m", "rl_operator", "--kubeconfig", str(kubeconfig),
-            "--probe-host", "127.0.0.1", "--probe-port", str(self._port), "--metrics-port", "0", *flags,
+            "--probe-host", "127.0.0.1", "--probe-port", str(self._port), "--metrics-port", "0",
+            "--operator-namespace", OPERATOR_NAMESPACE, *flags,
         ]  # fmt: skip
         self._process: subprocess.Popen[bytes] | None = None
 

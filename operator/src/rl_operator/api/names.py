@@ -20,12 +20,19 @@ RUN_LABEL = f"{GROUP}/run"
 ATTEMPT_LABEL = f"{GROUP}/attempt"
 SLOT_LABEL = f"{GROUP}/slot"
 INCARNATION_LABEL = f"{GROUP}/incarnation"
+DISCOVERY_LABEL = f"{GROUP}/discovery"
+"""On a pod that reads an image: key of what is read. Equal keys are one reading."""
+
+DISCOVERY_ATTEMPT_LABEL = f"{GROUP}/discovery-attempt"
 COMPONENT_LABEL = "app.kubernetes.io/component"
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 MANAGER = "rl-operator"
 
 NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 """The label that the API server gives every namespace."""
+
+REDISCOVER_ANNOTATION = f"{GROUP}/rediscover"
+"""On an RLRuntime or RLEnvironment: another value has its image read anew."""
 
 RUN_UID_ANNOTATION = f"{GROUP}/run-uid"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from rl_operator.api.catalogue import Catalogue, CatalogueEnvironment
 from rl_operator.api.environment import Environment
 from rl_operator.api.names import OWN_PREFIX
-from rl_operator.api.run import Phase, StartedFrom
+from rl_operator.api.run import Condition, Phase, StartedFrom
 from rl_operator.api.runtime import Runtime
 
 
@@ -63,8 +63,8 @@ def choose_environment(
     if name.startswith(OWN_PREFIX) or name.endswith(".py"):
         return ChosenEnvironment(available=tuple(sorted(catalogue.by_name)) if catalogue else ())
     if catalogue is None:
-        sentence = f"Waiting for the catalogue of runtime {runtime.metadata.name!r}: its image is being read."
-        return ChosenEnvironment(pending=("CatalogPending", sentence))
+        what = f"the catalogue of runtime {runtime.metadata.name!r}"
+        return ChosenEnvironment(pending=("CatalogPending", _waiting(what, runtime.status.condition("Reconciling"))))
     return ChosenEnvironment(known=catalogue.by_name.get(name), available=tuple(sorted(catalogue.by_name)))
 
 
@@ -73,7 +73,7 @@ def _own(name: str, own: Environment) -> ChosenEnvironment:
     status = own.status
     ready = status.condition("Ready")
     if status.observed_generation != own.metadata.generation or (ready is None and not status.condition("Stalled")):
-        sentence = f"Waiting for RLEnvironment {own.metadata.name!r}: its code is being read."
+        sentence = _waiting(f"RLEnvironment {own.metadata.name!r}", status.condition("Reconciling"))
         return ChosenEnvironment(own=own, pending=("EnvironmentPending", sentence))
     if ready is None or ready.status != "True":
         return ChosenEnvironment(own=own)
@@ -85,3 +85,8 @@ def _own(name: str, own: Environment) -> ChosenEnvironment:
         fields=status.fields,
     )
     return ChosenEnvironment(known=found, own=own)
+
+
+def _waiting(what: str, reconciling: Condition | None) -> str:
+    """With what the object itself says of it: a reading that fails is tried again and again."""
+    return f"Waiting for {what}: {reconciling.message if reconciling else 'it is going to be read.'}"

@@ -199,6 +199,9 @@ class RuntimeStatus(ObservedModel):
     )
     warnings: tuple[str, ...] = Field(default=(), max_length=10, description="Files of the image that cannot be read.")
 
+    def condition(self, type_: str) -> Condition | None:
+        return next((c for c in self.conditions if c.type == type_), None)
+
 
 class Runtime(ApiModel):
     """An RLRuntime."""

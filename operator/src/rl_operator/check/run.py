@@ -16,6 +16,7 @@ from rl_operator.check.run_rules import (
     limit_refusals,
     not_supported_refusals,
 )
+from rl_operator.check.runtime import check_runtime
 from rl_operator.check.subject import Subject
 
 MAX_REPORTED: Final = 3
@@ -36,8 +37,16 @@ _RULES: Final[tuple[Callable[[Subject], Iterable[Refusal]], ...]] = (
 
 def check_run(run: TrainingRun, premises: Premises) -> tuple[Refusal, ...]:
     """Every reason why the run must not start, in a stable order; empty means accepted."""
+    if faults := check_runtime(premises.runtime):
+        return (runtime_invalid(run, faults[0]),)
     subject = Subject(run, premises)
     return tuple(refusal for rule in _RULES for refusal in rule(subject))
+
+
+def runtime_invalid(run: TrainingRun, fault: Refusal) -> Refusal:
+    """The refusal of a run whose runtime is nonsense; `fault` is the first that was found in it."""
+    hint = f"this RLRuntime cannot be used until an administrator mends it: {fault.sentence}"
+    return Refusal(code="RuntimeInvalid", field="spec.runtime", given=shown(run.spec.runtime), hint=hint)
 
 
 def runtime_not_found(run: TrainingRun, names: Iterable[str]) -> Refusal:

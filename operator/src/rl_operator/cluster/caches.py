@@ -1,15 +1,23 @@
-"""The four caches and what each keeps of an object."""
+"""The caches and what each keeps of an object."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from rl_operator.api.loading import parse_run, parse_runtime
-from rl_operator.api.names import RUN_LABEL
+from pydantic import ValidationError
+
+from rl_operator.api.environment import Environment
+from rl_operator.api.loading import DocumentError, parse_environment, parse_run, parse_runtime
+from rl_operator.api.model import ObjectMeta
+from rl_operator.api.names import RUN_LABEL, RUNTIME_KIND
+from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import TERMINAL_PHASES, Phase, RunSpec, RunStatus, TrainingRun
-from rl_operator.api.runtime import Runtime
-from rl_operator.cluster.client import ClusterClient
-from rl_operator.cluster.resources import RUNS, RUNTIMES
+from rl_operator.api.runtime import Runtime, RuntimeStatus
+from rl_operator.cluster.catalogues import Catalogues
+from rl_operator.cluster.client import METADATA_ONLY, ClusterClient
+from rl_operator.cluster.resources import CONFIG_MAPS, ENVIRONMENTS, NAMESPACES, RUNS, RUNTIMES
 from rl_operator.cluster.store import Document, Key, Store, key_of
+from rl_operator.render.catalogue import CATALOGUE_SELECTOR, stored_catalogue
 from rl_operator.status.observation import PodObservation, observe_pod
 
 
@@ -48,25 +56,92 @@ def run_of_child(document: Document) -> Key | None:
     return (document["metadata"]["namespace"], name) if name else None
 
 
+@dataclass(frozen=True, slots=True)
+class UnreadableRuntime:
+    """An RLRuntime that is there and cannot be typed, e.g. because a newer release wrote it."""
+
+    metadata: ObjectMeta
+    status: RuntimeStatus
+    faults: tuple[Refusal, ...]
+    kind: Literal["RLRuntime"] = RUNTIME_KIND
+
+
+def project_runtime(document: Document) -> Runtime | UnreadableRuntime:
+    """A runtime that nobody can read is held, too: its runs must not hear that there is none."""
+    try:
+        return parse_runtime(document)
+    except DocumentError as error:
+        metadata = ObjectMeta.model_validate(document["metadata"])
+        return UnreadableRuntime(metadata, _status_of(document), error.refusals)
+
+
+def _status_of(document: Document) -> RuntimeStatus:
+    try:
+        return RuntimeStatus.model_validate(document.get("status") or {})
+    except ValidationError:
+        return RuntimeStatus()
+
+
+def _labels(document: Document) -> Mapping[str, str]:
+    labels: Mapping[str, str] = document["metadata"].get("labels", {})
+    return labels
+
+
 def _nothing(_: Document) -> None:
     return None
 
 
+def _existence() -> Store[None]:
+    return Store(_nothing, run_of_child)
+
+
 @dataclass(frozen=True, slots=True)
 class Caches:
+    """`namespaces` tells of each by its own key; the other stores without runs tell of nothing."""
+
+    catalogues: Catalogues = field(default_factory=Catalogues)
     runs: Store[TrainingRun] = field(default_factory=lambda: Store(project_run, key_of))
-    runtimes: Store[Runtime] = field(default_factory=lambda: Store(parse_runtime, _nothing))
+    runtimes: Store[Runtime | UnreadableRuntime] = field(default_factory=lambda: Store(project_runtime, _nothing))
+    environments: Store[Environment] = field(default_factory=lambda: Store(parse_environment, _nothing))
+    namespaces: Store[Mapping[str, str]] = field(default_factory=lambda: Store(_labels, key_of))
     pods: Store[HeldPod] = field(default_factory=lambda: Store(project_pod, run_of_child))
-    config_maps: Store[None] = field(default_factory=lambda: Store(_nothing, run_of_child))
+    config_maps: Store[None] = field(default_factory=_existence)
+    services: Store[None] = field(default_factory=_existence)
+    network_policies: Store[None] = field(default_factory=_existence)
+
+    @property
+    def children(self) -> Mapping[str, Store[Any]]:
+        """The stores of what runs own, by kind."""
+        return {
+            "Pod": self.pods,
+            "ConfigMap": self.config_maps,
+            "Service": self.services,
+            "NetworkPolicy": self.network_policies,
+        }
 
 
 async def list_own_kinds(client: ClusterClient, caches: Caches, namespace: str | None) -> None:
-    """Make the caches of runs and runtimes complete, and forget what vanished while nobody watched.
+    """Make the caches of our kinds complete, and forget what vanished while nobody watched.
 
-    kopf's watch feeds them in between; it never tells of objects that vanished during an outage.
+    kopf's watch feeds them in between; it never tells of objects that vanished during an outage. Who serves one
+    namespace only may not watch namespaces: it reads that one's labels here.
     """
     await _list(client, RUNTIMES.path(), caches.runtimes)
+    await _list(client, ENVIRONMENTS.path(namespace), caches.environments)
     await _list(client, RUNS.path(namespace), caches.runs)
+    if namespace:
+        caches.namespaces.put(await client.get(NAMESPACES.path(name=namespace), accept=METADATA_ONLY))
+
+
+async def list_catalogues(client: ClusterClient, catalogues: Catalogues, namespace: str) -> None:
+    """Take up what an earlier process read of images and left in ConfigMaps."""
+
+    def take(document: Document) -> None:
+        stored = stored_catalogue(document)
+        if stored is not None:
+            catalogues.hold(stored.image, stored.found)
+
+    await client.each(CONFIG_MAPS.path(namespace), {"labelSelector": CATALOGUE_SELECTOR}, take)
 
 
 async def _list(client: ClusterClient, path: str, store: Store[Any]) -> None:

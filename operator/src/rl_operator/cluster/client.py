@@ -87,6 +87,11 @@ class ClusterClient:
         """Raises ConflictError when the resourceVersion or uid in `body` is not the live one."""
         return await self._call("PATCH", path, body=body, content_type=patch_type)
 
+    async def apply(self, path: str, body: Mapping[str, Any], field_manager: str) -> dict[str, Any]:
+        """Server-side apply. Raises ConflictError when another manager owns a field with another value."""
+        params = {"fieldManager": field_manager}
+        return await self._call("PATCH", path, params=params, body=body, content_type="application/apply-patch+yaml")
+
     async def delete(self, path: str, uid: str) -> dict[str, Any]:
         """Delete that very object. Raises ConflictError when another one has its name now."""
         return await self._call("DELETE", path, body={"preconditions": {"uid": uid}})
@@ -118,6 +123,15 @@ class ClusterClient:
             async with response:
                 async for line in response.content:
                     yield line
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._unreachable(f"GET {path}", error) from error
+
+    async def text(self, path: str, params: Params) -> str:
+        """A whole text (a container's log so far), under the deadline of ordinary calls. Raises as `get` does."""
+        try:
+            response = await self._open("GET", path, params, accept="*/*", timeout=self._timeout)
+            async with response:
+                return (await response.read()).decode(errors="replace")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._unreachable(f"GET {path}", error) from error
 

@@ -21,7 +21,12 @@ def cluster_context(name: str = "") -> ClusterContext:
         contexts, active = list_kube_config_contexts()
     except (ConfigException, OSError, ValueError, TypeError):
         # No kubeconfig, or none that can be read: connecting says what is wrong with it.
-        mine = SERVICE_ACCOUNT_NAMESPACE
-        return ClusterContext(name or "in-cluster", mine.read_text().strip() if mine.is_file() else "default")
+        return ClusterContext(name or "in-cluster", own_namespace())
     chosen = next((context for context in contexts if context["name"] == name), active)
     return ClusterContext(chosen["name"], chosen["context"].get("namespace") or "default")
+
+
+def own_namespace() -> str:
+    """The namespace of the pod that this process runs in; outside of a cluster `default`."""
+    file = SERVICE_ACCOUNT_NAMESPACE
+    return file.read_text(encoding="utf-8").strip() if file.is_file() else "default"

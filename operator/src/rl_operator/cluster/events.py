@@ -1,4 +1,4 @@
-"""Kubernetes Events about runs: written behind the reconcile's back, repeated ones counted instead of repeated."""
+"""Kubernetes Events about our objects: written behind the reconcile's back; repeated ones are counted."""
 
 import asyncio
 import hashlib
@@ -8,10 +8,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
-from rl_operator.api.names import API_VERSION, GROUP, MANAGER, RUN_KIND
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.model import ObjectMeta
+from rl_operator.api.names import API_VERSION, GROUP, MANAGER, RUNTIME_KIND
 from rl_operator.cluster.client import ClusterClient
 from rl_operator.cluster.resources import EVENTS
 from rl_operator.errors import ConflictError, GoneError, OperatorError
@@ -27,10 +27,21 @@ MAX_NOTE = 1024
 Kind = Literal["Normal", "Warning"]
 
 
+class Subject(Protocol):
+    """An object of ours. Cluster-scoped ones have the namespace `default`: their Events live there."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def metadata(self) -> ObjectMeta: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """One thing that happened to one run. Equal occurrences are one Event with a count."""
+    """One thing that happened to one object. Equal occurrences are one Event with a count."""
 
+    subject_kind: str
     namespace: str
     name: str
     uid: str
@@ -49,10 +60,11 @@ class EventRecorder:
         self._counts: OrderedDict[Occurrence, int] = OrderedDict()
         self._instance = socket.gethostname()[:128] or MANAGER
 
-    def record(self, run: TrainingRun, kind: Kind, reason: str, message: str) -> None:
+    def record(self, subject: Subject, kind: Kind, reason: str, message: str) -> None:
         """Never fails, never waits."""
-        metadata = run.metadata
-        occurrence = Occurrence(metadata.namespace, metadata.name, metadata.uid, kind, reason[:128], message[:MAX_NOTE])
+        about = subject.metadata
+        identity = (subject.kind, about.namespace, about.name, about.uid)
+        occurrence = Occurrence(*identity, kind, reason[:128], message[:MAX_NOTE])
         try:
             self._queue.put_nowait(occurrence)
         except asyncio.QueueFull:
@@ -104,8 +116,8 @@ class EventRecorder:
             "note": occurrence.note,
             "regarding": {
                 "apiVersion": API_VERSION,
-                "kind": RUN_KIND,
-                "namespace": occurrence.namespace,
+                "kind": occurrence.subject_kind,
+                **({} if occurrence.subject_kind == RUNTIME_KIND else {"namespace": occurrence.namespace}),
                 "name": occurrence.name,
                 "uid": occurrence.uid,
             },

@@ -22,8 +22,9 @@ MAX_PAUSE_SECONDS = 300.0
 class WorkQueue:
     """Never runs one key twice at once; a key added while it runs is run once more afterwards."""
 
-    def __init__(self, work: Work, *, deadline_seconds: float = 60.0) -> None:
+    def __init__(self, work: Work, *, kind: str = "run", deadline_seconds: float = 60.0) -> None:
         self._work = work
+        self._kind = kind
         self._deadline = deadline_seconds
         self._ready: asyncio.Queue[Key] = asyncio.Queue()
         self._waiting: set[Key] = set()
@@ -40,7 +41,7 @@ class WorkQueue:
         elif key not in self._waiting:
             self._waiting.add(key)
             self._ready.put_nowait(key)
-            QUEUE_DEPTH.set(len(self._waiting))
+            QUEUE_DEPTH.labels(self._kind).set(len(self._waiting))
 
     def add_after(self, key: Key, seconds: float) -> None:
         """Run the key in that many seconds, unless something is due sooner."""
@@ -60,12 +61,12 @@ class WorkQueue:
         while True:
             key = await self._ready.get()
             self._waiting.discard(key)
-            QUEUE_DEPTH.set(len(self._waiting))
+            QUEUE_DEPTH.labels(self._kind).set(len(self._waiting))
             self._running[key] = time.monotonic()
             try:
                 await self._attempt(key)
             finally:
-                RECONCILE_SECONDS.observe(time.monotonic() - self._running.pop(key))
+                RECONCILE_SECONDS.labels(self._kind).observe(time.monotonic() - self._running.pop(key))
             if key in self._again:
                 self._again.discard(key)
                 self.add(key)
@@ -84,17 +85,18 @@ class WorkQueue:
         except Exception:  # noqa: BLE001 -- the loop's edge: one run's defect must not stop the others
             self._try_again(key, "defect", logging.ERROR, "failed unexpectedly", with_traceback=True)
         else:
-            RECONCILES.labels("ok").inc()
+            RECONCILES.labels(self._kind, "ok").inc()
             self._failures.pop(key, None)
             if wish is not None:
                 self.add_after(key, wish)
 
     def _try_again(self, key: Key, outcome: str, level: int, cause: object, *, with_traceback: bool = False) -> None:
-        RECONCILES.labels(outcome).inc()
+        RECONCILES.labels(self._kind, outcome).inc()
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         pause = _pause(failures)
-        log.log(level, "%s/%s: %s; again in %.1f s", *key, cause, pause, exc_info=with_traceback)
+        name = "/".join(part for part in key if part)
+        log.log(level, "%s %s: %s; again in %.1f s", self._kind, name, cause, pause, exc_info=with_traceback)
         self.add_after(key, pause)
 
     def _cancel_timer(self, key: Key) -> None:

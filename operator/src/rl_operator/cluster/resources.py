@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from rl_operator.api.names import API_VERSION, RUN_PLURAL, RUNTIME_PLURAL
+from rl_operator.api.names import API_VERSION, ENVIRONMENT_PLURAL, RUN_PLURAL, RUNTIME_PLURAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +21,17 @@ class Resource:
 
 PODS: Final = Resource("/api/v1", "pods")
 CONFIG_MAPS: Final = Resource("/api/v1", "configmaps")
+SERVICES: Final = Resource("/api/v1", "services")
+NAMESPACES: Final = Resource("/api/v1", "namespaces")
+NETWORK_POLICIES: Final = Resource("/apis/networking.k8s.io/v1", "networkpolicies")
 EVENTS: Final = Resource("/apis/events.k8s.io/v1", "events")
 RUNS: Final = Resource(f"/apis/{API_VERSION}", RUN_PLURAL)
 RUNTIMES: Final = Resource(f"/apis/{API_VERSION}", RUNTIME_PLURAL)
+ENVIRONMENTS: Final = Resource(f"/apis/{API_VERSION}", ENVIRONMENT_PLURAL)
 
-CHILDREN: Final = {"Pod": PODS, "ConfigMap": CONFIG_MAPS}
+CHILDREN: Final = {
+    "Pod": PODS,
+    "ConfigMap": CONFIG_MAPS,
+    "Service": SERVICES,
+    "NetworkPolicy": NETWORK_POLICIES,
+}

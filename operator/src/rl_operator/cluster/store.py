@@ -68,6 +68,9 @@ class Store(Generic[Value]):
     def of_run(self, run: Key) -> tuple[Value, ...]:
         return tuple(self._records[key].value for key in sorted(self._by_run.get(run, ())))
 
+    def names_of_run(self, run: Key) -> tuple[str, ...]:
+        return tuple(sorted(name for _, name in self._by_run.get(run, ())))
+
     def runs(self) -> tuple[Key, ...]:
         """The runs that something in here belongs to."""
         return tuple(self._by_run)

@@ -3,20 +3,21 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from rl_operator.api.bundled import bundled_catalogue
 from rl_operator.api.catalogue import Catalogue
 from rl_operator.api.environment import Environment
 from rl_operator.api.loading import parse_run
-from rl_operator.api.names import NAMESPACE_NAME_LABEL, POD_FINALIZER
+from rl_operator.api.names import NAMESPACE_NAME_LABEL, OWN_PREFIX, POD_FINALIZER
+from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.api.runtime import Runtime
-from rl_operator.cluster.caches import Caches
+from rl_operator.cluster.caches import Caches, UnreadableRuntime
 from rl_operator.cluster.client import JSON_PATCH, ClusterClient
+from rl_operator.cluster.creation import create_ours
 from rl_operator.cluster.events import EventRecorder
 from rl_operator.cluster.merge_patch import merge_patch
-from rl_operator.cluster.resources import CHILDREN, CONFIG_MAPS, PODS, RUNS
-from rl_operator.cluster.store import Document, Key
-from rl_operator.errors import ConflictError, GoneError, InvalidError, NameTakenError
+from rl_operator.cluster.resources import CONFIG_MAPS, PODS, RUNS
+from rl_operator.cluster.store import Key
+from rl_operator.errors import ConflictError, GoneError, InvalidError
 from rl_operator.status.observation import PodObservation, TrainerStatus
 
 
@@ -40,22 +41,32 @@ class ClusterWorld:
         return self._caches.runs.get(key)
 
     def runtime(self, name: str) -> Runtime | None:
-        return self._caches.runtimes.get(("", name))
+        held = self._caches.runtimes.get(("", name))
+        return held if isinstance(held, Runtime) else None
+
+    def unreadable_runtime(self, name: str) -> Refusal | None:
+        held = self._caches.runtimes.get(("", name))
+        return held.faults[0] if isinstance(held, UnreadableRuntime) else None
 
     def runtime_names(self) -> tuple[str, ...]:
         return self._caches.runtimes.names()
 
-    def catalogue(self, runtime: Runtime) -> Catalogue | None:  # noqa: ARG002 -- one image, one catalogue, for now
-        return bundled_catalogue()
+    def catalogue(self, runtime: Runtime) -> Catalogue | None:
+        found = self._caches.catalogues.of(runtime.spec.image)
+        return found.catalogue if found else None
 
-    def environment(self, run: TrainingRun) -> Environment | None:  # noqa: ARG002 -- no RLEnvironment is cached yet
-        return None
+    def environment(self, run: TrainingRun) -> Environment | None:
+        name = run.spec.environment
+        if not name.startswith(OWN_PREFIX):
+            return None
+        return self._caches.environments.get((run.metadata.namespace, name.removeprefix(OWN_PREFIX)))
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
-        return {NAMESPACE_NAME_LABEL: namespace}
+        return self._caches.namespaces.get(("", namespace)) or {NAMESPACE_NAME_LABEL: namespace}
 
-    def children(self, key: Key) -> frozenset[tuple[str, str]]:  # noqa: ARG002 -- none is cached yet
-        return frozenset()
+    def children(self, key: Key) -> frozenset[tuple[str, str]]:
+        stores = self._caches.children.items()
+        return frozenset((kind, name) for kind, store in stores if kind != "Pod" for name in store.names_of_run(key))
 
     async def read_files(self, environment: Environment) -> Mapping[str, str] | None:
         if environment.spec.source is None:
@@ -89,27 +100,8 @@ class ClusterWorld:
 
     # --- writes -------------------------------------------------------------------------------------------------
     async def create_child(self, manifest: Mapping[str, Any]) -> None:
-        resource, metadata = CHILDREN[manifest["kind"]], manifest["metadata"]
-        try:
-            answer = await self._client.create(resource.path(metadata["namespace"]), manifest)
-        except ConflictError:
-            answer = await self._ours_already(manifest)
-        if resource is PODS:
-            self._caches.pods.put_answer(answer)
-
-    async def _ours_already(self, manifest: Document) -> dict[str, Any]:
-        """The object that has the name: ours from an earlier try, or somebody's in the way."""
-        kind, metadata = manifest["kind"], manifest["metadata"]
-        what = f"{kind} {metadata['namespace']}/{metadata['name']}"
-        try:
-            live = await self._client.get(CHILDREN[kind].path(metadata["namespace"], metadata["name"]))
-        except GoneError as error:
-            raise ConflictError(f"{what} was in the way and is gone") from error
-        if "deletionTimestamp" in live["metadata"]:
-            raise NameTakenError(f"{what} is still being deleted: its name is free when that is done")
-        if _controller_uid(live) != _controller_uid(manifest):
-            raise NameTakenError(f"{what} exists and is not this run's: delete or rename it, or rename the run")
-        return live
+        answer = await create_ours(self._client, manifest)
+        self._caches.children[manifest["kind"]].put_answer(answer)
 
     async def delete_pod(self, pod: PodObservation) -> None:
         try:
@@ -164,8 +156,3 @@ class ClusterWorld:
 
     def record_event(self, run: TrainingRun, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         self._recorder.record(run, kind, reason, message)
-
-
-def _controller_uid(document: Document) -> str | None:
-    owners = document["metadata"].get("ownerReferences", ())
-    return next((owner["uid"] for owner in owners if owner.get("controller")), None)

@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from rl_operator.api.names import API_VERSION, GROUP, RUN_PLURAL, RUNTIME_PLURAL
+from rl_operator.api.names import API_VERSION, ENVIRONMENT_PLURAL, GROUP, RUN_PLURAL, RUNTIME_PLURAL
 from rl_operator.cluster.client import ClusterClient
 from rl_operator.errors import BackEndUnreachableError, GoneError, OperatorError
 
-KINDS = (RUN_PLURAL, f"{RUN_PLURAL}/status", RUNTIME_PLURAL)
+KINDS = tuple(
+    resource for plural in (RUN_PLURAL, RUNTIME_PLURAL, ENVIRONMENT_PLURAL) for resource in (plural, f"{plural}/status")
+)
 RETRY_SECONDS = 0.5
 
 

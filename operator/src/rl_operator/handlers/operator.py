@@ -5,7 +5,7 @@ import logging
 import random
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -13,20 +13,33 @@ from typing import Any
 import kopf
 from prometheus_client import start_http_server
 
-from rl_operator.api.names import MANAGED_BY_LABEL, MANAGER, RUN_LABEL
-from rl_operator.cluster.caches import Caches, list_own_kinds
-from rl_operator.cluster.client import METADATA_ONLY, ClusterClient
+from rl_operator.api.bundled import bundled_runtimes
+from rl_operator.api.names import (
+    ENVIRONMENT_PLURAL,
+    MANAGED_BY_LABEL,
+    MANAGER,
+    RUN_LABEL,
+    RUN_PLURAL,
+    RUNTIME_PLURAL,
+)
+from rl_operator.cluster.caches import Caches, list_catalogues, list_own_kinds
+from rl_operator.cluster.catalogues import Catalogues
+from rl_operator.cluster.client import JSON, METADATA_ONLY, ClusterClient
+from rl_operator.cluster.context import own_namespace
 from rl_operator.cluster.events import EventRecorder
 from rl_operator.cluster.informer import Informer
+from rl_operator.cluster.kinds_world import KindsWorld
 from rl_operator.cluster.queue import WorkQueue
-from rl_operator.cluster.resources import CONFIG_MAPS, PODS, Resource
-from rl_operator.cluster.store import Store, key_of
+from rl_operator.cluster.resources import CHILDREN, NAMESPACES
 from rl_operator.cluster.world import ClusterWorld
 from rl_operator.errors import BackEndUnreachableError, OperatorError
 from rl_operator.handlers.kinds import require_kinds, with_patience
+from rl_operator.handlers.routes import Queues, Routes
 from rl_operator.handlers.shell import build_registry
 from rl_operator.metrics.trainer import TrainerPoller
+from rl_operator.reconcile.environment_kind import reconcile_environment
 from rl_operator.reconcile.reconcile import Pace, reconcile
+from rl_operator.reconcile.runtime_kind import reconcile_runtime
 from rl_operator.settings import OperatorSettings
 from rl_operator.status.observation import PodObservation
 
@@ -34,6 +47,8 @@ log = logging.getLogger(__name__)
 
 SYNC_SECONDS = 60.0
 STUCK_SECONDS = 300.0
+ENVIRONMENT_WORKERS = 2
+"""Reading code takes a process of its own each time."""
 CHILDREN_SELECTOR = f"{MANAGED_BY_LABEL}={MANAGER},{RUN_LABEL}"
 
 
@@ -44,44 +59,65 @@ class Operator:
         self._settings = settings
         self._client = client
         self._namespace = settings.namespace or None
+        self._own_namespace = settings.operator_namespace or own_namespace()
         self._over = asyncio.Event()
         self._stop_asked = False
-        self.caches = Caches()
+        self.caches = Caches(Catalogues(_bundled_images(settings)))
         self._recorder = EventRecorder(client)
         self._poller = TrainerPoller(
             lambda: [pod.observation for pod in self.caches.pods],
             self._figures_changed,
             interval_seconds=settings.poll_seconds,
         )
-        world = ClusterWorld(client, self.caches, self._recorder, self._poller.status_of)
-        pace = Pace(settings.backoff_seconds, settings.progress_seconds)
-        work = partial(reconcile, world=world, clock=lambda: datetime.now(UTC), pace=pace)
-        self.queue = WorkQueue(work)
-        self._informers = (
-            self._informer(PODS, self.caches.pods, "application/json"),
-            self._informer(CONFIG_MAPS, self.caches.config_maps, METADATA_ONLY),
+        self.queues = self._queues()
+        self.routes = Routes(self.caches, self.queues)
+        self._informers = tuple(self._children_informers())
+        if self._namespace is None:
+            self._informers += (
+                Informer(
+                    client, NAMESPACES, self.caches.namespaces, self.routes.namespace_changed, accept=METADATA_ONLY
+                ),
+            )
+
+    def _queues(self) -> Queues:
+        """A queue per kind. One runtime at a time: those of one image share its reading."""
+        clock = partial(datetime.now, UTC)
+        world = ClusterWorld(self._client, self.caches, self._recorder, self._poller.status_of)
+        kinds = KindsWorld(self._client, self.caches, self._recorder, self._catalogue_changed)
+        pace = Pace(self._settings.backoff_seconds, self._settings.progress_seconds)
+        namespace = self._own_namespace
+        return Queues(
+            runs=WorkQueue(partial(reconcile, world=world, clock=clock, pace=pace), kind="run"),
+            environments=WorkQueue(partial(reconcile_environment, world=kinds, clock=clock), kind="environment"),
+            runtimes=WorkQueue(
+                partial(reconcile_runtime, world=kinds, clock=clock, namespace=namespace), kind="runtime"
+            ),
         )
 
-    def _informer(self, resource: Resource, store: Store[Any], accept: str) -> Informer[Any]:
-        return Informer(
-            self._client,
-            resource,
-            store,
-            self.queue.add,
-            namespace=self._namespace,
-            selector=CHILDREN_SELECTOR,
-            accept=accept,
-        )
+    def _children_informers(self) -> Iterator[Informer[Any]]:
+        """Of what is not a pod only the existence matters."""
+        for kind, store in self.caches.children.items():
+            yield Informer(
+                self._client,
+                CHILDREN[kind],
+                store,
+                self.queues.runs.add,
+                namespace=self._namespace,
+                selector=CHILDREN_SELECTOR,
+                accept=JSON if kind == "Pod" else METADATA_ONLY,
+            )
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT. Nothing is reconciled before all caches are complete."""
         async with asyncio.TaskGroup() as group:
-            await with_patience(self._list_own_kinds, self._settings.connect_seconds)
+            await with_patience(self._list_at_start, self._settings.connect_seconds)
             # One after the other: lists that are read side by side cost memory that is never given back.
             tasks = [await self._synced(group, informer) for informer in self._informers]
-            self._add_all(spread_seconds=0.0)
+            self.routes.add_all(spread_seconds=0.0)
             # kopf waits for every task that began after it, and then ends it: these begin before.
-            workers = [self.queue.work() for _ in range(self._settings.workers)]
+            workers = [self.queues.runs.work() for _ in range(self._settings.workers)]
+            workers += [self.queues.environments.work() for _ in range(ENVIRONMENT_WORKERS)]
+            workers.append(self.queues.runtimes.work())
             background = (*workers, self._recorder.run(), self._poller.run(), self._resync())
             tasks += [group.create_task(part) for part in background]
             self._take_signals()
@@ -128,8 +164,11 @@ class Operator:
         settings = self._settings
         registry = build_registry(
             self._client,
-            run_event=self.run_event,
-            runtime_event=self.runtime_event,
+            events={
+                RUN_PLURAL: self.routes.run_event,
+                RUNTIME_PLURAL: self.routes.runtime_event,
+                ENVIRONMENT_PLURAL: self.routes.environment_event,
+            },
             trouble=self.trouble,
             refused=self._over.set,
         )
@@ -155,48 +194,37 @@ class Operator:
                 await self._list_own_kinds()
             except OperatorError as error:
                 log.warning("resync: %s", error)
-            self._add_all(spread_seconds=interval / 10)
+            self.routes.add_all(spread_seconds=interval / 10)
+
+    async def _list_at_start(self) -> None:
+        await self._list_own_kinds()
+        await list_catalogues(self._client, self.caches.catalogues, self._own_namespace)
 
     async def _list_own_kinds(self) -> None:
         await list_own_kinds(self._client, self.caches, self._namespace)
 
-    def _add_all(self, spread_seconds: float) -> None:
-        unfinished = {run.key for run in self.caches.runs if not run.status.finished}
-        for key in unfinished | set(self.caches.pods.runs()):
-            self.queue.add_after(key, random.uniform(0.0, spread_seconds))  # noqa: S311 -- spread, no secret
-
+    # Named here because queues and routes need each other.
     def _figures_changed(self, pod: PodObservation) -> None:
-        self.queue.add((pod.namespace, pod.run_name))
+        self.routes.figures_changed(pod)
 
-    # --- kopf's events ------------------------------------------------------------------------------------------
-    def run_event(self, event: Mapping[str, Any]) -> None:
-        """Project the run into the cache and enqueue its key."""
-        if _take(self.caches.runs, event):
-            self.queue.add(key_of(event["object"]))
-
-    def runtime_event(self, event: Mapping[str, Any]) -> None:
-        """Enqueue the runs that a new or mended runtime may let start."""
-        if not _take(self.caches.runtimes, event):
-            return
-        name = event["object"]["metadata"]["name"]
-        for run in self.caches.runs:
-            if run.spec.runtime == name and not run.status.finished and run.status.start_time is None:
-                self.queue.add(run.key)
+    def _catalogue_changed(self, image: str) -> None:
+        self.routes.catalogue_changed(image)
 
     def trouble(self) -> str | None:
         """What is stuck, for the liveness probe. An API server that is away is no reason to be restarted."""
-        silent = time.monotonic() - min(informer.active_at for informer in self._informers)
+        quietest = min(self._informers, key=lambda informer: informer.active_at)
+        silent = time.monotonic() - quietest.active_at
         if silent > STUCK_SECONDS:
-            return f"the watch of pods or ConfigMaps has done nothing for {silent:.0f} s"
-        longest = self.queue.longest_running_seconds()
+            return f"the watch of {quietest.what} has done nothing for {silent:.0f} s"
+        longest = max(queue.longest_running_seconds() for queue in self.queues.all)
         return f"a reconcile has been running for {longest:.0f} s" if longest > STUCK_SECONDS else None
 
 
-def _take(store: Store[Any], event: Mapping[str, Any]) -> bool:
-    document: dict[str, Any] = event["object"]
-    changed = store.remove(document) if event["type"] == "DELETED" else store.put(document)
-    store.watched(int(document["metadata"]["resourceVersion"]))
-    return changed
+def _bundled_images(settings: OperatorSettings) -> frozenset[str]:
+    """Images whose catalogue came with this package."""
+    if settings.bundled_image:
+        return frozenset({settings.bundled_image})
+    return frozenset(runtime.spec.image for runtime in bundled_runtimes().values())
 
 
 def _note_leftover(_loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:

@@ -1,12 +1,12 @@
 """kopf's handlers: the process shell, login, the probe, and one event handler per kind that only enqueues."""
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 import kopf
 
-from rl_operator.api.names import GROUP, RUN_PLURAL, RUNTIME_PLURAL, VERSION
+from rl_operator.api.names import GROUP, VERSION
 from rl_operator.cluster.client import INACTIVITY_SECONDS, PAGE_SIZE, WATCH_SECONDS, ClusterClient
 from rl_operator.errors import ForbiddenError, OperatorError
 from rl_operator.handlers.kinds import require_kinds
@@ -50,13 +50,12 @@ def configure(settings: kopf.OperatorSettings) -> None:
 def build_registry(
     client: ClusterClient,
     *,
-    run_event: Callable[[RawEvent], None],
-    runtime_event: Callable[[RawEvent], None],
+    events: Mapping[str, Callable[[RawEvent], None]],
     trouble: Callable[[], str | None],
     refused: Callable[[], None],
 ) -> kopf.OperatorRegistry:
-    """All handlers there are. `trouble` says in a sentence what is stuck, if anything is; `refused` is called when
-    the API server does not accept our credentials any more.
+    """All handlers there are. `events` has a callback per plural; `trouble` says in a sentence what is stuck, if
+    anything is; `refused` is called when the API server does not accept our credentials any more.
     """
     registry = kopf.OperatorRegistry()
 
@@ -71,19 +70,21 @@ def build_registry(
             raise kopf.PermanentError(sentence)
         return "ok"
 
-    # Coroutines, because kopf runs plain functions in threads.
-    async def on_run(event: RawEvent, **_: Any) -> None:
-        run_event(event)
-
-    async def on_runtime(event: RawEvent, **_: Any) -> None:
-        runtime_event(event)
-
     kopf.on.startup(registry=registry)(startup)
     kopf.on.login(registry=registry)(login)
     kopf.on.probe(registry=registry)(probe)
-    kopf.on.event(GROUP, VERSION, RUN_PLURAL, registry=registry)(on_run)
-    kopf.on.event(GROUP, VERSION, RUNTIME_PLURAL, registry=registry)(on_runtime)
+    for plural, take in events.items():
+        kopf.on.event(GROUP, VERSION, plural, registry=registry)(_handler(take))
     return registry
+
+
+def _handler(take: Callable[[RawEvent], None]) -> Callable[..., Awaitable[None]]:
+    """A coroutine, because kopf runs plain functions in threads."""
+
+    async def handle(event: RawEvent, **_: Any) -> None:
+        take(event)
+
+    return handle
 
 
 async def _log_in(client: ClusterClient, refused: Callable[[], None]) -> kopf.AiohttpSession:

@@ -9,6 +9,7 @@ from rl_operator.api.bundled import bundled_catalogue, bundled_runtimes
 from rl_operator.api.catalogue import Catalogue
 from rl_operator.api.environment import Environment
 from rl_operator.api.names import NAMESPACE_NAME_LABEL, POD_FINALIZER, RUN_KIND, RUN_LABEL
+from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.api.runtime import Runtime
 from rl_operator.errors import GoneError, NameTakenError
@@ -41,6 +42,9 @@ class LocalWorld:
 
     def runtime_names(self) -> tuple[str, ...]:
         return tuple(sorted(self._runtimes))
+
+    def unreadable_runtime(self, name: str) -> Refusal | None:  # noqa: ARG002 -- those that ship can be read
+        return None
 
     def catalogue(self, runtime: Runtime) -> Catalogue | None:  # noqa: ARG002 -- on a cluster it depends on the image
         return self._catalogue

@@ -5,6 +5,7 @@ from typing import Any, Literal, Protocol
 
 from rl_operator.api.catalogue import Catalogue
 from rl_operator.api.environment import Environment
+from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.api.runtime import Runtime
 from rl_operator.status.observation import PodObservation, TrainerStatus
@@ -43,6 +44,10 @@ class World(PremisesSource, Protocol):
 
     # --- cached reads -------------------------------------------------------------------------------------------
     def runtime_names(self) -> tuple[str, ...]: ...
+
+    def unreadable_runtime(self, name: str) -> Refusal | None:
+        """The first fault of an RLRuntime that is there and cannot be typed; `runtime` does not give it."""
+        ...
 
     def children(self, key: Key) -> frozenset[tuple[str, str]]:
         """Kind and name of the run's children that exist, besides pods."""

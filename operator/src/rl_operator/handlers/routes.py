@@ -1,0 +1,108 @@
+"""Which news brings which keys into which queue. Nothing here waits, calls or decides."""
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rl_operator.api.names import OWN_PREFIX
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.runtime import Runtime
+from rl_operator.cluster.caches import Caches
+from rl_operator.cluster.queue import WorkQueue
+from rl_operator.cluster.store import Key, Store, key_of
+from rl_operator.status.observation import PodObservation
+
+RawEvent = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Queues:
+    """One per kind."""
+
+    runs: WorkQueue
+    environments: WorkQueue
+    runtimes: WorkQueue
+
+    @property
+    def all(self) -> tuple[WorkQueue, ...]:
+        return self.runs, self.environments, self.runtimes
+
+
+class Routes:
+    def __init__(self, caches: Caches, queues: Queues) -> None:
+        self._caches = caches
+        self._queues = queues
+
+    # --- kopf's events: projected into the cache, then told ------------------------------------------------------
+    def run_event(self, event: RawEvent) -> None:
+        if not _take(self._caches.runs, event):
+            return
+        key = key_of(event["object"])
+        self._queues.runs.add(key)
+        run = self._caches.runs.get(key)
+        if run is None or run.status.finished:
+            namespace, name = key
+            self._wake(child for child in self._unstarted() if _begins_from(child, namespace, name))
+
+    def environment_event(self, event: RawEvent) -> None:
+        """Also the runs that a new or mended environment may let start."""
+        if not _take(self._caches.environments, event):
+            return
+        namespace, name = key = key_of(event["object"])
+        self._queues.environments.add(key)
+        own = f"{OWN_PREFIX}{name}"
+        self._wake(r for r in self._unstarted() if r.metadata.namespace == namespace and r.spec.environment == own)
+
+    def runtime_event(self, event: RawEvent) -> None:
+        """Also the runs that a new or mended runtime may let start."""
+        if not _take(self._caches.runtimes, event):
+            return
+        key = key_of(event["object"])
+        self._queues.runtimes.add(key)
+        self._wake(run for run in self._unstarted() if run.spec.runtime == key[1])
+
+    # --- our informers and pollers ------------------------------------------------------------------------------
+    def namespace_changed(self, key: Key) -> None:
+        """Its labels decide which runtimes it may use."""
+        self._wake(run for run in self._unstarted() if run.metadata.namespace == key[1])
+
+    def catalogue_changed(self, image: str) -> None:
+        """Every runtime of that image writes it down; the change of its status brings its runs."""
+        for runtime in self._caches.runtimes:
+            if isinstance(runtime, Runtime) and runtime.spec.image == image:
+                self._queues.runtimes.add(("", runtime.metadata.name))
+
+    def figures_changed(self, pod: PodObservation) -> None:
+        self._queues.runs.add((pod.namespace, pod.run_name))
+
+    def add_all(self, spread_seconds: float) -> None:
+        """Everything that is not finished, and finished runs that something is left of."""
+        unfinished = {run.key for run in self._caches.runs if not run.status.finished}
+        keys: tuple[tuple[WorkQueue, Iterable[Key]], ...] = (
+            (self._queues.runtimes, [("", name) for name in self._caches.runtimes.names()]),
+            (self._queues.environments, [environment.key for environment in self._caches.environments]),
+            (self._queues.runs, unfinished | set(self._caches.pods.runs())),
+        )
+        for queue, members in keys:
+            for key in members:
+                queue.add_after(key, random.uniform(0.0, spread_seconds))  # noqa: S311 -- spread, no secret
+
+    def _unstarted(self) -> Iterable[TrainingRun]:
+        return (run for run in self._caches.runs if not run.status.finished and run.status.start_time is None)
+
+    def _wake(self, runs: Iterable[TrainingRun]) -> None:
+        for run in runs:
+            self._queues.runs.add(run.key)
+
+
+def _begins_from(run: TrainingRun, namespace: str, name: str) -> bool:
+    start_from = run.spec.start_from
+    return start_from is not None and start_from.run == name and run.metadata.namespace == namespace
+
+
+def _take(store: Store[Any], event: RawEvent) -> bool:
+    document: dict[str, Any] = event["object"]
+    changed = store.remove(document) if event["type"] == "DELETED" else store.put(document)
+    store.watched(int(document["metadata"]["resourceVersion"]))
+    return changed

@@ -1,0 +1,87 @@
+"""One look at an RLEnvironment: read its code without running it, and say in its status what it is."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from rl_operator.api.environment import ConfigMapSource, Environment
+from rl_operator.api.source_files import source_hash
+from rl_operator.cluster.kinds_world import KindsWorld
+from rl_operator.discovery import discover_files
+from rl_operator.errors import OperatorError
+from rl_operator.reconcile.image_reading import read_image, tidy
+from rl_operator.reconcile.world import Key
+from rl_operator.render.discovery import environment_reading
+from rl_operator.status.environment_kind import (
+    Look,
+    environment_status,
+    files_in,
+    look_at_image,
+    look_at_source,
+    still_true,
+)
+from rl_operator.status.image_reading import Wait
+from rl_operator.status.verdict import Standing, Verdict, reasons_of
+
+READY_SECONDS: Final = 60.0
+WAITING_SECONDS: Final = 5.0
+"""How often a ConfigMap of the user's is looked at: it is not ours, so nothing tells of its changes."""
+
+
+async def reconcile_environment(key: Key, world: KindsWorld, clock: Callable[[], datetime]) -> float | None:
+    """Returns in how many seconds to look again; None: on events only."""
+    environment = world.environment(key)
+    if environment is None or environment.metadata.deletion_timestamp is not None:
+        return None
+    source = environment.spec.source
+    if source is None:
+        return await _follow_image(environment, world, clock())
+    look = await _look_at_config_map(environment, source.config_map, world)
+    if look is not None:
+        await _report(environment, look, world, clock())
+        return READY_SECONDS if look.verdict.standing is Standing.READY else WAITING_SECONDS
+    ready = environment.status.condition("Stalled") is None
+    return READY_SECONDS if ready else WAITING_SECONDS
+
+
+async def _look_at_config_map(environment: Environment, source: ConfigMapSource, world: KindsWorld) -> Look | None:
+    """None: the status already says all of it."""
+    namespace = environment.metadata.namespace
+    where = f"ConfigMap {namespace}/{source.name}"
+    files = files_in(where, await world.read_config_map(namespace, source.name))
+    if isinstance(files, Look):
+        return files
+    if still_true(environment, source_hash(files)):
+        return None
+    try:
+        catalogue = await discover_files(files, source.entry)
+    except OperatorError as error:  # the reader itself is missing or unfit: not the author's fault
+        return Look(Verdict(Standing.RECONCILING, "DiscoveryFailed", str(error)))
+    return look_at_source(where, files, source.entry, catalogue)
+
+
+async def _follow_image(environment: Environment, world: KindsWorld, now: datetime) -> float | None:
+    """An image is read once per generation and wish; then only a resync comes by."""
+    image, reading = environment.spec.image, environment_reading(environment)
+    assert image is not None, "an environment without source code has an image"
+    if still_true(environment, reading.key):
+        await tidy(reading, world)
+        return None
+    read = await read_image(reading, world, now)
+    if isinstance(read, Wait):
+        await _report(environment, Look(Verdict(Standing.RECONCILING, read.reason, read.message)), world, now)
+        return read.seconds
+    await _report(environment, look_at_image(read.catalogue, image.entry, reading.key, read.image_id), world, now)
+    await tidy(reading, world)
+    return None
+
+
+async def _report(environment: Environment, look: Look, world: KindsWorld, now: datetime) -> None:
+    """One write when it says something new, one Event when a reason is new."""
+    status = environment_status(environment, look, now)
+    if status == environment.status:
+        return
+    await world.write_environment_status(environment, status)
+    if reasons_of(status.conditions) != reasons_of(environment.status.conditions):
+        bad = look.verdict.standing is Standing.STALLED or look.verdict.reason == "DiscoveryFailed"
+        world.record_event(environment, "Warning" if bad else "Normal", look.verdict.reason, look.verdict.message)

@@ -1,0 +1,99 @@
+"""One look at an RLRuntime: is it sound, what does its image hold, and where can that be read?"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from rl_operator.api.runtime import FieldsReference, Runtime, RuntimeStatus
+from rl_operator.check.runtime import check_runtime
+from rl_operator.cluster.caches import UnreadableRuntime
+from rl_operator.cluster.kinds_world import KindsWorld
+from rl_operator.errors import ForbiddenError, GoneError, InvalidError, NameTakenError
+from rl_operator.reconcile.image_reading import read_image, tidy
+from rl_operator.reconcile.world import Key
+from rl_operator.render.catalogue import ImageCatalogue, catalogue_config_map, catalogue_name, stored_catalogue
+from rl_operator.render.discovery import runtime_reading
+from rl_operator.status.image_reading import Wait
+from rl_operator.status.runtime_kind import faults_verdict, ready_verdict, runtime_status
+from rl_operator.status.verdict import Standing, Verdict, reasons_of
+
+TROUBLE_SECONDS: Final = 30.0
+"""How soon a refused write (no right, name taken, namespace missing) is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was seen. `seconds`: when to look again; None: on events only."""
+
+    verdict: Verdict
+    found: ImageCatalogue | None = None
+    stored: bool = False
+    seconds: float | None = None
+
+
+async def reconcile_runtime(key: Key, world: KindsWorld, clock: Callable[[], datetime], namespace: str) -> float | None:
+    """`namespace`: the operator's own, where catalogues and the pods that read images are."""
+    runtime = world.runtime(key[1])
+    if runtime is None or runtime.metadata.deletion_timestamp is not None:
+        return None
+    now = clock()
+    look = await _look(runtime, world, now, namespace)
+    await _report(runtime, _status(runtime, look, now, namespace), look.verdict, world)
+    return look.seconds
+
+
+async def _look(runtime: Runtime | UnreadableRuntime, world: KindsWorld, now: datetime, namespace: str) -> Look:
+    faults = runtime.faults if isinstance(runtime, UnreadableRuntime) else check_runtime(runtime)
+    if isinstance(runtime, UnreadableRuntime) or faults:
+        return Look(faults_verdict(faults))
+    try:
+        return await _look_at_image(runtime, world, now, namespace)
+    except (ForbiddenError, GoneError, InvalidError, NameTakenError) as error:
+        # What is known of the image serves runs all the same: it is only not written down.
+        verdict = Verdict(Standing.RECONCILING, "CatalogNotWritten", str(error))
+        return Look(verdict, world.catalogue(runtime.spec.image), seconds=TROUBLE_SECONDS)
+
+
+async def _look_at_image(runtime: Runtime, world: KindsWorld, now: datetime, namespace: str) -> Look:
+    """Read the image unless somebody did; then write down what it holds."""
+    image = runtime.spec.image
+    live = await world.read_config_map(namespace, catalogue_name(runtime.metadata.name))
+    reading = runtime_reading(runtime, namespace)
+    stored = stored_catalogue(live) if live else None
+    wanted_anew = stored is not None and stored.image == image and stored.rediscover != reading.rediscover
+    found = world.catalogue(image)
+    if found is None or (wanted_anew and not world.is_bundled(image)):
+        read = await read_image(reading, world, now)
+        if isinstance(read, Wait):
+            return Look(Verdict(Standing.RECONCILING, read.reason, read.message), found, bool(stored), read.seconds)
+        found = read
+        world.hold_catalogue(image, found)
+    await world.save_config_map(catalogue_config_map(runtime, namespace, found), live)
+    await tidy(reading, world)
+    return Look(ready_verdict(found.catalogue), found, stored=True)
+
+
+def _status(runtime: Runtime | UnreadableRuntime, look: Look, now: datetime, namespace: str) -> RuntimeStatus:
+    reference = FieldsReference(namespace=namespace, name=catalogue_name(runtime.metadata.name))
+    return runtime_status(
+        runtime.status,
+        look.verdict,
+        generation=runtime.metadata.generation,
+        now=now,
+        catalogue=look.found.catalogue if look.found else None,
+        image_id=look.found.image_id if look.found else None,
+        fields_ref=reference if look.stored else None,
+    )
+
+
+async def _report(
+    runtime: Runtime | UnreadableRuntime, status: RuntimeStatus, verdict: Verdict, world: KindsWorld
+) -> None:
+    """One write when it says something new, one Event when a reason is new."""
+    if status == runtime.status:
+        return
+    await world.write_runtime_status(runtime, status)
+    if reasons_of(status.conditions) != reasons_of(runtime.status.conditions):
+        bad = verdict.standing is Standing.STALLED or verdict.reason in ("DiscoveryFailed", "CatalogNotWritten")
+        world.record_event(runtime, "Warning" if bad else "Normal", verdict.reason, verdict.message)

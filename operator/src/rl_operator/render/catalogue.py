@@ -1,0 +1,134 @@
+"""The ConfigMap that says what a runtime's image holds: for people and agents, and for the operator's next life."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from rl_operator.api.catalogue import Catalogue, CatalogueEnvironment, EnvironmentField
+from rl_operator.api.names import (
+    API_VERSION,
+    COMPONENT_LABEL,
+    MANAGED_BY_LABEL,
+    MANAGER,
+    REDISCOVER_ANNOTATION,
+    RUNTIME_KIND,
+)
+from rl_operator.api.runtime import Runtime
+from rl_operator.errors import InvalidError
+
+CATALOGUE_COMPONENT: Final = "catalogue"
+CATALOGUE_SELECTOR: Final = f"{MANAGED_BY_LABEL}={MANAGER},{COMPONENT_LABEL}={CATALOGUE_COMPONENT}"
+MAX_BYTES: Final = 900_000
+"""A ConfigMap holds 1 MiB in all."""
+
+CATALOGUE_KEY: Final = "catalogue.json"
+_IMAGE_KEY: Final = "image"
+_IMAGE_ID_KEY: Final = "imageID"
+_REDISCOVER_KEY: Final = "rediscover"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageCatalogue:
+    """What was read of an image. `image_id`: its digest, as the kubelet named it."""
+
+    catalogue: Catalogue
+    image_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCatalogue:
+    """What a catalogue's ConfigMap says. `rediscover`: the annotation's value that it answers."""
+
+    image: str
+    rediscover: str
+    found: ImageCatalogue
+
+
+def catalogue_name(runtime: str) -> str:
+    return f"rl-catalogue-{runtime}"
+
+
+def catalogue_config_map(runtime: Runtime, namespace: str, found: ImageCatalogue) -> dict[str, Any]:
+    """Raises InvalidError when it would not fit into a ConfigMap."""
+    metadata = runtime.metadata
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": catalogue_name(metadata.name),
+            "namespace": namespace,
+            "labels": {
+                "app.kubernetes.io/name": "rl-catalogue",
+                "app.kubernetes.io/instance": metadata.name,
+                COMPONENT_LABEL: CATALOGUE_COMPONENT,
+                "app.kubernetes.io/part-of": "rl-operator",
+                MANAGED_BY_LABEL: MANAGER,
+            },
+            # Without blockOwnerDeletion, which would need a right to the owner's finalizers.
+            "ownerReferences": [
+                {
+                    "apiVersion": API_VERSION,
+                    "kind": RUNTIME_KIND,
+                    "name": metadata.name,
+                    "uid": metadata.uid,
+                    "controller": True,
+                }
+            ],
+        },
+        "data": {
+            CATALOGUE_KEY: _catalogue_text(runtime, found.catalogue),
+            _IMAGE_KEY: runtime.spec.image,
+            _IMAGE_ID_KEY: found.image_id or "",
+            _REDISCOVER_KEY: metadata.annotations.get(REDISCOVER_ANNOTATION, ""),
+        },
+    }
+
+
+def stored_catalogue(config_map: Mapping[str, Any]) -> StoredCatalogue | None:
+    """Read a catalogue's ConfigMap; None when it is none of ours or damaged: then the image is read again."""
+    data = config_map.get("data", {})
+    try:
+        catalogue = Catalogue.model_validate_json(data.get(CATALOGUE_KEY, ""))
+    except ValidationError:
+        return None
+    found = ImageCatalogue(catalogue, data.get(_IMAGE_ID_KEY) or None)
+    return StoredCatalogue(data.get(_IMAGE_KEY, ""), data.get(_REDISCOVER_KEY, ""), found)
+
+
+def _catalogue_text(runtime: Runtime, catalogue: Catalogue) -> str:
+    """The catalogue as `tinker-atropos environments -o json` prints it, with each field's lock and bounds.
+
+    Descriptions of fields are left out where there is no room for them.
+    """
+    for described in (True, False):
+        environments = [_environment(environment, runtime, described) for environment in catalogue.environments]
+        content = {"environments": environments, "warnings": list(catalogue.warnings)}
+        text = json.dumps(content, separators=(",", ":"), ensure_ascii=False)
+        size = len(text.encode())
+        if size <= MAX_BYTES:
+            return text
+    raise InvalidError(
+        f"the fields of the {len(catalogue.environments)} environments in image {runtime.spec.image} take "
+        f"{size / 1000:.0f} kB and a ConfigMap has room for {MAX_BYTES / 1000:.0f} kB: split the image"
+    )
+
+
+def _environment(environment: CatalogueEnvironment, runtime: Runtime, described: bool) -> dict[str, Any]:
+    head = environment.model_dump(mode="json", by_alias=False, exclude={"fields"})
+    return {**head, "fields": [_field(field, runtime, described) for field in environment.fields]}
+
+
+def _field(field: EnvironmentField, runtime: Runtime, described: bool) -> dict[str, Any]:
+    """Limits that the source does not state are left out; so is a default that only running would tell."""
+    wire = field.model_dump(mode="json", by_alias=False, exclude_unset=True)
+    if not described:
+        wire.pop("description", None)
+    locked, bounds = runtime.spec.locked.env, runtime.spec.bounds.env
+    if field.name in locked:
+        wire["locked"] = locked[field.name]
+    if field.name in bounds:
+        wire["bounds"] = bounds[field.name].to_wire()
+    return wire

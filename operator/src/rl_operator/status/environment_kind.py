@@ -1,0 +1,123 @@
+"""The status of an RLEnvironment: what its code is, read without running it."""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from rl_operator.api.catalogue import Catalogue, CatalogueEnvironment, EnvironmentField
+from rl_operator.api.environment import Environment, EnvironmentStatus
+from rl_operator.api.source_files import chosen_entry, source_hash
+from rl_operator.status.verdict import Standing, Verdict, conditions_of
+
+MAX_SOURCE_BYTES: Final = 900_000
+"""The run's frozen copy must fit into a ConfigMap, too."""
+
+MAX_FIELDS_BYTES: Final = 80_000
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was seen. `content`: a hash of what was read; None: nothing could be read."""
+
+    verdict: Verdict
+    content: str | None = None
+    found: CatalogueEnvironment | None = None
+    entry: str | None = None
+    image_id: str | None = None
+
+
+def environment_status(environment: Environment, look: Look, now: datetime) -> EnvironmentStatus:
+    generation, found = environment.metadata.generation, look.found
+    fields, left_out = fitting_fields(found.fields) if found else ((), "")
+    verdict = Verdict(look.verdict.standing, look.verdict.reason, look.verdict.message + left_out)
+    return EnvironmentStatus(
+        observed_generation=generation,
+        conditions=conditions_of(verdict, environment.status.conditions, generation, now),
+        source_hash=look.content,
+        image_id=look.image_id,
+        entry=look.entry,
+        class_name=found.class_name if found else None,
+        description=found.description if found else None,
+        fields=fields,
+    )
+
+
+def still_true(environment: Environment, content: str) -> bool:
+    """Whether the status already says what that content is."""
+    status = environment.status
+    judged = status.condition("Ready") is not None
+    return judged and status.source_hash == content and status.observed_generation == environment.metadata.generation
+
+
+# --- a ConfigMap of the user's -----------------------------------------------------------------------------------
+def files_in(where: str, config_map: Mapping[str, Any] | None) -> Mapping[str, str] | Look:
+    """The files of a ConfigMap, or what is wrong before any of them is looked at. `where` names it."""
+    if config_map is None:
+        sentence = f"{where} does not exist: create it with the environment's Python files."
+        return Look(_stalled("SourceNotFound", sentence))
+    files: Mapping[str, str] = config_map.get("data", {})
+    binary = sorted(config_map.get("binaryData", {}))
+    if binary:
+        sentence = f"{where} holds binary data ({_names(binary)}): only text files can be used."
+        return Look(_stalled("SourceNotText", sentence))
+    size = sum(len(name.encode()) + len(text.encode()) for name, text in files.items())
+    if size > MAX_SOURCE_BYTES:
+        sentence = f"{where} holds {size / 1000:.0f} kB: at most {MAX_SOURCE_BYTES / 1000:.0f} kB can be used."
+        return Look(_stalled("SourceTooLarge", sentence))
+    return files
+
+
+def look_at_source(where: str, files: Mapping[str, str], named: str | None, catalogue: Catalogue) -> Look:
+    """What the discovery of files means. `named`: the entry that the spec names, if it does."""
+    content, problem = source_hash(files), catalogue.problem
+    if problem is not None:
+        sentence = problem.sentence if problem.file else f"{where}: {problem.message}"
+        return Look(_stalled(problem.reason, sentence), content)
+    (found,) = catalogue.environments  # an entry file defines one, or there is a problem
+    return Look(_ready(found), content, found, chosen_entry(files, named))
+
+
+# --- an image ---------------------------------------------------------------------------------------------------
+def look_at_image(catalogue: Catalogue, entry: str, content: str, image_id: str | None) -> Look:
+    """The environment that the entry means among those of the image. A path was read as an entry file."""
+    if catalogue.problem is not None:
+        verdict = _stalled(catalogue.problem.reason, catalogue.problem.sentence)
+        return Look(verdict, content, entry=entry, image_id=image_id)
+    by_name = catalogue.by_name
+    found = next(iter(by_name.values()), None) if entry.startswith("/") else by_name.get(entry)
+    if found is None:
+        sentence = f"spec.image.entry is {entry!r}: the image has no such environment ({_names(by_name)})."
+        return Look(_stalled("NoEnvironment", sentence), content, entry=entry, image_id=image_id)
+    return Look(_ready(found), content, found, entry, image_id)
+
+
+def fitting_fields(fields: tuple[EnvironmentField, ...]) -> tuple[tuple[EnvironmentField, ...], str]:
+    """The fields as a status has room for them, and a sentence on what was left out."""
+    unique = tuple({field.name: field for field in fields}.values())
+    if _size(unique) <= MAX_FIELDS_BYTES:
+        return unique, ""
+    plain = tuple(field.with_changes(description="") for field in unique)
+    if _size(plain) <= MAX_FIELDS_BYTES:
+        return plain, " The fields' descriptions are left out: they are too long."
+    return (), f" Its {len(unique)} fields are too much to be listed: config is checked by the environment itself."
+
+
+def _size(fields: tuple[EnvironmentField, ...]) -> int:
+    return len(json.dumps([field.to_wire() for field in fields]))
+
+
+def _ready(found: CatalogueEnvironment) -> Verdict:
+    return Verdict(Standing.READY, "EnvironmentFound", f"Class {found.class_name}, {len(found.fields)} fields.")
+
+
+def _stalled(reason: str, message: str) -> Verdict:
+    return Verdict(Standing.STALLED, reason, message)
+
+
+def _names(names: Collection[str]) -> str:
+    """`it has: a.py, b.py`, a few of them."""
+    shown = sorted(names)[:10]
+    more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+    return f"it has: {', '.join(shown)}{more}" if shown else "it is empty"
