@@ -4,11 +4,13 @@ from typing import Any
 
 from rl_operator.api.bundled import bundled_catalogue, bundled_runtimes
 from rl_operator.api.catalogue import Catalogue
+from rl_operator.api.environment import Environment
 from rl_operator.api.loading import parse_run, parse_runtime
-from rl_operator.api.names import API_VERSION, RUN_KIND, RUNTIME_KIND
+from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND, RUN_KIND, RUNTIME_KIND
 from rl_operator.api.premises import Premises, choose_environment
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
+from rl_operator.api.source_files import source_hash
 
 UID = "0a1b2c3d-1111-4222-8333-444455556666"
 CATALOGUE = bundled_catalogue()
@@ -44,6 +46,36 @@ def make_runtime(**spec: Any) -> Runtime:
 def premises_of(run: TrainingRun, runtime: Runtime = TINY, catalogue: Catalogue = CATALOGUE) -> Premises:
     """A run's premises where it names an environment of the catalogue."""
     return Premises(runtime, choose_environment(run.spec.environment, runtime, catalogue, None))
+
+
+SOURCE_FILES = {"digits.py": "class Digits(BaseEnv): ...\n", "tools.py": "ANSWER = 42\n"}
+
+
+def own_environment(**spec: Any) -> Environment:
+    """An RLEnvironment `digits` whose files SOURCE_FILES were read; `spec` in camelCase replaces its source."""
+    fields = [field.to_wire() for field in CATALOGUE.by_name["sort_digits"].fields]
+    ready = {"type": "Ready", "status": "True", "reason": "Discovered", "lastTransitionTime": "2026-05-01T12:00:00Z"}
+    document = {
+        "apiVersion": API_VERSION,
+        "kind": ENVIRONMENT_KIND,
+        "metadata": {"name": "digits", "namespace": "team-a", "uid": "e-1", "generation": 1},
+        "spec": {"source": {"configMap": {"name": "code"}}, **spec},
+        "status": {
+            "observedGeneration": 1,
+            "conditions": [ready],
+            "sourceHash": source_hash(SOURCE_FILES),
+            "entry": "digits.py",
+            "className": "Digits",
+            "fields": fields,
+        },
+    }
+    return Environment.model_validate(document)
+
+
+def own_premises(run: TrainingRun, runtime: Runtime = TINY, own: Environment | None = None) -> Premises:
+    """A run's premises where it names an RLEnvironment."""
+    environment = own or own_environment()
+    return Premises(runtime, choose_environment(run.spec.environment, runtime, CATALOGUE, environment))
 
 
 def catalogue_of(*fields: dict[str, Any]) -> Catalogue:

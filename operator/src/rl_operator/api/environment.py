@@ -6,9 +6,14 @@ from pydantic import ConfigDict, Field
 
 from rl_operator.api.catalogue import EnvironmentField
 from rl_operator.api.model import ApiModel, ObjectMeta, ObservedModel, keyed_by, validated
-from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND
+from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND, OWN_PREFIX
 from rl_operator.api.run import Condition
 from rl_operator.api.runtime import NameReference, ResourceRequirements, SecretKey
+
+
+def is_own(environment: str) -> bool:
+    """Whether `spec.environment` names one of the user's own: an RLEnvironment, or in local mode a file."""
+    return environment.startswith(OWN_PREFIX) or environment.endswith(".py")
 
 
 class ConfigMapSource(ApiModel):

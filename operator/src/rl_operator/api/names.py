@@ -17,6 +17,7 @@ OWN_PREFIX: Final = "own/"
 """`spec.environment: own/NAME` names an RLEnvironment of the run's namespace."""
 
 RUN_LABEL = f"{GROUP}/run"
+RUN_UID_LABEL = f"{GROUP}/run-uid"
 ATTEMPT_LABEL = f"{GROUP}/attempt"
 SLOT_LABEL = f"{GROUP}/slot"
 INCARNATION_LABEL = f"{GROUP}/incarnation"
@@ -33,8 +34,6 @@ NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 
 REDISCOVER_ANNOTATION = f"{GROUP}/rediscover"
 """On an RLRuntime or RLEnvironment: another value has its image read anew."""
-
-RUN_UID_ANNOTATION = f"{GROUP}/run-uid"
 
 POD_FINALIZER = f"{GROUP}/result"
 """Keeps a pod until its result is in the run's status."""

@@ -7,6 +7,7 @@ import aiohttp
 import orjson
 from pydantic import ValidationError
 
+from rl_operator.api.names import TRAINING_COMPONENT
 from rl_operator.status.observation import PodObservation, TrainerStatus
 from rl_operator.telemetry import TRAINER_POLLS
 
@@ -51,7 +52,8 @@ class TrainerPoller:
 
     async def _round(self, session: aiohttp.ClientSession) -> None:
         """Ask every running trainer, spread evenly over the interval."""
-        pods = [pod for pod in self._pods() if pod.address and not pod.over]
+        running = (pod for pod in self._pods() if pod.address and not pod.over)
+        pods = [pod for pod in running if pod.component == TRAINING_COMPONENT]
         alive = {pod.uid for pod in pods}
         self._latest = {uid: status for uid, status in self._latest.items() if uid in alive}
         slots = asyncio.Semaphore(AT_ONCE)

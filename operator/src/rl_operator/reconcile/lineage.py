@@ -10,7 +10,7 @@ from rl_operator.api.run import TrainingRun
 from rl_operator.api.yaml_text import read_yaml
 from rl_operator.check.lineage import Adapter, adapter_of, describe_parent
 from rl_operator.reconcile.world import PremisesSource
-from rl_operator.render.pod import CONFIG_KEY
+from rl_operator.render.container import CONFIG_KEY
 
 
 class _Sections(ObservedModel):

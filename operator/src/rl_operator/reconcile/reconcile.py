@@ -1,25 +1,27 @@
 """One reconcile: load, check, render, apply, observe, derive, report.
 
 Safe to repeat and to abandon at any point: what happened is read from the objects, never remembered. The order of
-effects is the safety: status (freezes the run) -> ConfigMap and a live read -> Pod; at the end status -> finalizer.
+effects is the safety: status (freezes the run) -> ConfigMaps -> NetworkPolicies, Service, a live read -> the run's pod
+-> pods of environments that run apart; at the end those are deleted, then status -> finalizer.
 """
 
-import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
+from rl_operator.api.names import ENVIRONMENT_COMPONENT
 from rl_operator.api.premises import Premises
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.check import check_run, runtime_invalid, runtime_not_found
 from rl_operator.errors import ForbiddenError, InvalidError, NameTakenError
+from rl_operator.reconcile.attempt import EnvironmentUnreadError, create_missing, render, start
+from rl_operator.reconcile.environments import tend_environments
 from rl_operator.reconcile.premises import gather_premises
 from rl_operator.reconcile.world import Key, World
-from rl_operator.render import Rendered, config_map_name, pod_name, pod_of_attempt, render_run, template_of
-from rl_operator.status.derive import derive, started, worth_writing
-from rl_operator.status.frozen import frozen_refusals, frozen_settings
+from rl_operator.status.derive import derive, worth_writing
+from rl_operator.status.environments import in_force, replacement_sentence
+from rl_operator.status.frozen import frozen_refusals
 from rl_operator.status.lifecycle import Verb, decide, find, next_look
 from rl_operator.status.observation import PodObservation
 from rl_operator.status.table import Situation
@@ -44,12 +46,12 @@ async def reconcile(key: Key, world: World, clock: Callable[[], datetime], pace:
     if run is None or run.metadata.deletion_timestamp is not None:
         return None
     if run.status.finished:
-        await _release_ended_pods(run, world)
+        await _let_go_of_pods(run, world)
         return None
 
     premises = None if run.status.start_time else await gather_premises(run, world, clock())
     view = _observe(run, premises, world, clock, pace)
-    view = await _apply(view, decide(view), premises, world)
+    view = await _act(view, premises, world)
     finding = find(view)
     unwritten = await _report(view, finding, world, pace)
     return _soonest(
@@ -63,9 +65,17 @@ def _observe(
     run: TrainingRun, premises: Premises | None, world: World, clock: Callable[[], datetime], pace: Pace
 ) -> View:
     """Gather what the caches know of a run. After the start its premises do not matter any more."""
-    pod = next((p for p in world.pods(run.key) if _owns(run, p) and p.name == run.status.pod_name), None)
-    trainer = world.trainer_status(pod) if pod and not pod.over else None
-    view = View(run, clock(), pace.backoff_seconds, pod, trainer)
+    pods = tuple(pod for pod in world.pods(run.key) if _owns(run, pod))
+    pod = next((pod for pod in pods if pod.name == run.status.pod_name), None)
+    view = View(
+        run,
+        clock(),
+        pace.backoff_seconds,
+        pod=pod,
+        trainer=world.trainer_status(pod) if pod and not pod.over else None,
+        environments=tuple(pod for pod in pods if pod.component == ENVIRONMENT_COMPONENT),
+        replica_limit=_replica_limit(run, world),
+    )
     if run.status.start_time:
         return replace(view, refusals=frozen_refusals(run))
     if premises is None:
@@ -73,25 +83,26 @@ def _observe(
     return replace(view, refusals=check_run(run, premises), pending=premises.environment.pending)
 
 
+def _replica_limit(run: TrainingRun, world: World) -> int | None:
+    """Of environment processes; without its runtime a run gets no more than it has."""
+    runtime = world.runtime(run.spec.runtime)
+    return runtime.spec.limits.environment_replicas if runtime else in_force(run)
+
+
 def _no_runtime(run: TrainingRun, world: World) -> Refusal:
     fault = world.unreadable_runtime(run.spec.runtime)
     return runtime_invalid(run, fault) if fault else runtime_not_found(run, world.runtime_names())
 
 
-async def _apply(view: View, verb: Verb, premises: Premises | None, world: World) -> View:
-    """Do what `decide` said. Gives back the view as it is afterwards."""
+async def _act(view: View, premises: Premises | None, world: World) -> View:
+    """Do what is to be done now. Gives back the view as it is afterwards."""
     try:
-        match verb:
-            case Verb.RENDER:
-                return replace(view, config_hash=(await _render(view, premises, world)).config_hash)
-            case Verb.START:
-                return await _start(view, premises, world)
-            case Verb.CREATE:
-                return await _create_missing(view, world)
-            case Verb.STOP if view.pod is not None:
-                await world.delete_pod(view.pod)
+        view = await _apply(view, decide(view), premises, world)
+        await tend_environments(view, world)
     except NameTakenError as error:
         trouble = ("NameTaken", str(error))
+    except EnvironmentUnreadError as error:
+        trouble = ("EnvironmentPending", str(error))
     except (ForbiddenError, InvalidError) as error:
         trouble = ("CreationRefused", str(error))
     else:
@@ -100,78 +111,18 @@ async def _apply(view: View, verb: Verb, premises: Premises | None, world: World
     return replace(view, run=world.run(view.run.key) or view.run, trouble=trouble)
 
 
-async def _start(view: View, premises: Premises | None, world: World) -> View:
-    """Freeze the run and begin its next attempt. The first write is the lock: whoever loses it starts nothing."""
-    run, rendered = view.run, None
-    if run.status.config_map_name is None:
-        rendered = await _render(view, premises, world)
-        attempt, name, content = 1, config_map_name(run, rendered.config_hash), rendered.config_hash
-    else:
-        attempt = (run.status.attempt or 0) + 1
-        name, content = run.status.config_map_name, run.status.config_hash or ""
-    status = started(
-        view,
-        attempt=attempt,
-        pod_name=pod_name(run, attempt),
-        config_map_name=name,
-        config_hash=content,
-        started_from=premises.parent.state if premises and premises.parent else None,
-    )
-    frozen = await world.write_status(run, status)
-    world.record_event(frozen, "Normal", "Starting", f"Attempt {attempt} starts in pod {status.pod_name}.")
-    view = replace(view, run=frozen, pod=None)
-    return await (_create_children(view, rendered, world) if rendered else _create_missing(view, world))
-
-
-async def _create_missing(view: View, world: World) -> View:
-    """Create what an interrupted start left out. What was frozen is what runs, whatever was edited since."""
-    run = view.run
-    existing = await world.read_config_map(run.metadata.namespace, run.status.config_map_name or "")
-    if existing is not None:
-        await _create_pod(run, await world.read_run(run.key), template_of(existing), world)
-        return view
-    rendered = await _render(view, None, world)
-    if rendered.config_hash != run.status.config_hash:
-        view = replace(view, run=await _freeze_again(run, rendered, world))
-    return await _create_children(view, rendered, world)
-
-
-async def _create_children(view: View, rendered: Rendered, world: World) -> View:
-    # The last look at the run does not wait for the ConfigMap, which costs nothing.
-    _, live = await asyncio.gather(world.create_child(rendered.config_map), world.read_run(view.run.key))
-    await _create_pod(view.run, live, rendered.pod, world)
+async def _apply(view: View, verb: Verb, premises: Premises | None, world: World) -> View:
+    """Do what `decide` said about the run itself."""
+    match verb:
+        case Verb.RENDER:
+            return replace(view, config_hash=(await render(view, premises, world)).config_hash)
+        case Verb.START:
+            return await start(view, premises, world)
+        case Verb.CREATE:
+            return await create_missing(view, world)
+        case Verb.STOP if view.pod is not None:
+            await world.delete_pod(view.pod)
     return view
-
-
-async def _create_pod(run: TrainingRun, live: TrainingRun | None, template: Mapping[str, Any], world: World) -> None:
-    """Create the current attempt's pod unless the last look forbids it: from here on it costs money."""
-    if live is not None and _may_start(live, run):
-        await world.create_child(pod_of_attempt(template, run.status.attempt or 1))
-
-
-async def _freeze_again(run: TrainingRun, rendered: Rendered, world: World) -> TrainingRun:
-    """The runtime changed after the freeze and before anything was created: freeze what will really run."""
-    name = config_map_name(run, rendered.config_hash)
-    status = run.status.with_changes(
-        config_map_name=name, config_hash=rendered.config_hash, frozen=frozen_settings(run.spec)
-    )
-    return await world.write_status(run, status)
-
-
-async def _render(view: View, premises: Premises | None, world: World) -> Rendered:
-    """Render from what the run was checked against, or, after an interrupted start, from what is there now."""
-    run = view.run
-    premises = premises or await gather_premises(run, world, view.now)
-    if premises is None:
-        raise InvalidError(f"the runtime {run.spec.runtime!r} is gone: create it again, or delete the run")
-    if premises.environment.known is None:
-        raise InvalidError(f"the environment {run.spec.environment!r} is gone: create it again, or delete the run")
-    return render_run(run, premises)
-
-
-def _may_start(live: TrainingRun, run: TrainingRun) -> bool:
-    same = live.metadata.uid == run.metadata.uid and live.metadata.deletion_timestamp is None
-    return same and not live.spec.suspend and live.status.attempt == run.status.attempt
 
 
 async def _report(view: View, finding: Finding, world: World, pace: Pace) -> bool:
@@ -183,14 +134,17 @@ async def _report(view: View, finding: Finding, world: World, pace: Pace) -> boo
     worth = worth_writing(previous, status, view.now, pace.progress_seconds)
     if worth:
         await world.write_status(view.run, status)
-        _tell(view.run, status, finding, world)
+        _tell(view, status, finding, world)
     if finding.ending and view.pod and view.pod.held:
         await world.release_pod(view.pod)
     return status != previous and not worth
 
 
-def _tell(run: TrainingRun, status: RunStatus, finding: Finding, world: World) -> None:
-    """One event per change of a condition's reason."""
+def _tell(view: View, status: RunStatus, finding: Finding, world: World) -> None:
+    """One event per change of a condition's reason, and per environment pod that failed."""
+    run = view.run
+    if _failures(status) > _failures(run.status):
+        world.record_event(run, "Warning", "EnvironmentFailed", replacement_sentence(view))
     before = {(c.type, c.reason) for c in run.status.conditions}
     if all((c.type, c.reason) in before for c in status.conditions):
         return
@@ -198,10 +152,19 @@ def _tell(run: TrainingRun, status: RunStatus, finding: Finding, world: World) -
     world.record_event(run, "Warning" if bad else "Normal", finding.reason, finding.message)
 
 
-async def _release_ended_pods(run: TrainingRun, world: World) -> None:
+def _failures(status: RunStatus) -> int:
+    return status.environments.failures if status.environments else 0
+
+
+async def _let_go_of_pods(run: TrainingRun, world: World) -> None:
+    """What a crash between the last status and its consequences left behind."""
     for pod in world.pods(run.key):
-        if pod.held and _owns(run, pod):
+        if not _owns(run, pod):
+            continue
+        if pod.held:
             await world.release_pod(pod)
+        elif pod.component == ENVIRONMENT_COMPONENT and not pod.over and not pod.deleting:
+            await world.delete_pod(pod)
 
 
 async def _release_foreign_pods(key: Key, run: TrainingRun | None, world: World) -> None:

@@ -7,8 +7,10 @@ from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime, SecretKey
 
 OPS_PORTS: Final = {"api": 8003, "trainer": 8002, "environment": 8004}
-API_URL: Final = "http://127.0.0.1:8000"
-INFERENCE_URL: Final = "http://127.0.0.1:8001"
+API_PORT: Final = 8000
+INFERENCE_PORT: Final = 8001
+API_URL: Final = f"http://127.0.0.1:{API_PORT}"
+INFERENCE_URL: Final = f"http://127.0.0.1:{INFERENCE_PORT}"
 RESULT_FILE: Final = "/dev/termination-log"
 SCRATCH: Final = "/tmp"  # noqa: S108 -- an emptyDir of the container's own
 
@@ -42,19 +44,53 @@ def trainer_env_vars(run: TrainingRun, premises: Premises) -> list[EnvVar]:
 
 def environment_env_vars(run: TrainingRun, runtime: Runtime) -> list[EnvVar]:
     """No keys but those that the runtime lists by name."""
-    keys = [_from_secret(secret.key, secret) for secret in runtime.spec.secret_environment]
-    return [*_shared(run, "environment"), *_literals({"RL_INFERENCE_URL": INFERENCE_URL}), *keys]
+    inference = _literals({"RL_INFERENCE_URL": INFERENCE_URL})
+    return [*_shared(run, "environment"), *inference, *_listed_keys(runtime, runtime.spec.secret_environment)]
+
+
+def remote_environment_env_vars(run: TrainingRun, premises: Premises, host: str) -> list[EnvVar]:
+    """Of an environment in a pod of its own: the run's pod answers at `host`. An RLEnvironment gets the keys that it
+    asks for, if the runtime lists them; a bundled one all that are listed.
+    """
+    runtime, own = premises.runtime, premises.environment.own
+    asked = own.spec.secret_environment if own else runtime.spec.secret_environment
+    inference = _literals({"RL_INFERENCE_URL": f"http://{host}:{INFERENCE_PORT}"})
+    api_url = f"http://{host}:{API_PORT}"
+    return [*_shared(run, "environment", api_url), *inference, *_listed_keys(runtime, asked)]
+
+
+def exposed_env_vars(container: str, env_vars: list[EnvVar]) -> list[EnvVar]:
+    """Of a container of a run's pod whose data ports serve environments in other pods."""
+    changes = _EXPOSED.get(container, {})
+    kept = [each for each in env_vars if each["name"] not in changes]
+    return [*kept, *_literals(dict(changes))]
+
+
+_EXPOSED: Final[dict[str, dict[str, str | None]]] = {
+    "api": {"RL_API_URL": f"http://0.0.0.0:{API_PORT}", "RL_REMOTE_ENVIRONMENTS": "1"},
+    "trainer": {"RL_INFERENCE_URL": f"http://0.0.0.0:{INFERENCE_PORT}", "RL_REMOTE_ENVIRONMENTS": "1"},
+}
+"""A server listens at the address that its clients are told; the trainer still asks the api on loopback."""
 
 
 def attempt_env_var(attempt: int) -> EnvVar:
     return {"name": "RL_ATTEMPT", "value": str(attempt)}
 
 
-def _shared(run: TrainingRun, container: str) -> list[EnvVar]:
+def place_env_vars(attempt: int, slot: int) -> list[EnvVar]:
+    """Of an environment in a pod of its own: only index 0 evaluates."""
+    return [attempt_env_var(attempt), {"name": "RL_ENVIRONMENT_INDEX", "value": str(slot)}]
+
+
+def _listed_keys(runtime: Runtime, asked: tuple[SecretKey, ...]) -> list[EnvVar]:
+    return [_from_secret(secret.key, secret) for secret in asked if secret in runtime.spec.secret_environment]
+
+
+def _shared(run: TrainingRun, container: str, api_url: str = API_URL) -> list[EnvVar]:
     return _literals(
         {
             "HOME": SCRATCH,
-            "RL_API_URL": API_URL,
+            "RL_API_URL": api_url,
             "RL_OPS_PORT": str(OPS_PORTS[container]),
             "RL_RUN_NAME": run.metadata.name,
             "RL_RUN_NAMESPACE": run.metadata.namespace,

@@ -2,7 +2,15 @@
 
 from typing import Any
 
-from rl_operator.api.names import API_VERSION, MANAGED_BY_LABEL, MANAGER, RUN_KIND, RUN_LABEL
+from rl_operator.api.names import (
+    API_VERSION,
+    COMPONENT_LABEL,
+    MANAGED_BY_LABEL,
+    MANAGER,
+    RUN_KIND,
+    RUN_LABEL,
+    RUN_UID_LABEL,
+)
 from rl_operator.api.run import TrainingRun
 
 
@@ -11,11 +19,23 @@ def child_labels(run: TrainingRun, component: str) -> dict[str, str]:
     return {
         "app.kubernetes.io/name": "rl-training-run",
         "app.kubernetes.io/instance": name,
-        "app.kubernetes.io/component": component,
+        COMPONENT_LABEL: component,
         "app.kubernetes.io/part-of": "rl-operator",
         MANAGED_BY_LABEL: MANAGER,
         RUN_LABEL: name,
     }
+
+
+def pod_labels(run: TrainingRun, component: str) -> dict[str, str]:
+    """Of a pod: the uid keeps the pods of a run apart from those of its former self, which had the same name."""
+    return child_labels(run, component) | {RUN_UID_LABEL: run.metadata.uid}
+
+
+def pods_of_component(run: TrainingRun, component: str) -> dict[str, Any]:
+    """A label selector. Who may create pods in the namespace can give any pod these labels: a namespace is one
+    domain of trust, and who may do that may read its Secrets, too. Environments may not: they have no token.
+    """
+    return {"matchLabels": {RUN_LABEL: run.metadata.name, COMPONENT_LABEL: component, RUN_UID_LABEL: run.metadata.uid}}
 
 
 def owner_reference(run: TrainingRun) -> dict[str, Any]:

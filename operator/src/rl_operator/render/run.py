@@ -4,35 +4,63 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from rl_operator.api.premises import Premises
 from rl_operator.api.run import TrainingRun
+from rl_operator.api.source_files import source_hash
 from rl_operator.api.yaml_text import write_yaml
 from rl_operator.render.config import render_config
+from rl_operator.render.container import CONFIG_KEY
+from rl_operator.render.environment_pod import environment_template
 from rl_operator.render.labels import child_labels, owner_reference
-from rl_operator.render.pod import CONFIG_KEY, pod_name_prefix, pod_template
+from rl_operator.render.network import network_children
+from rl_operator.render.pod import pod_name_prefix, pod_template
 
 POD_KEY: Final = "pod.json"
+ENVIRONMENTS_KEY: Final = "environments.json"
+
+
+@dataclass(frozen=True)
+class Templates:
+    """What attempts are made of: `pod_of_attempt` makes a pod of `pod`, `environment_pod` one of `environment`.
+
+    `network` is what environments in pods of their own need besides, in the order of creation.
+    """
+
+    pod: dict[str, Any]
+    environment: dict[str, Any]
+    network: tuple[dict[str, Any], ...]
 
 
 @dataclass(frozen=True)
 class Rendered:
-    """`pod` is a template: `pod_of_attempt` makes a pod of it. `config_hash` covers config and template."""
+    """`config_hash` covers all of it. `source`: a ConfigMap with the frozen files of an own environment."""
 
     config: dict[str, Any]
     config_hash: str
     config_map: dict[str, Any]
-    pod: dict[str, Any]
+    source: dict[str, Any] | None
+    templates: Templates
+
+    @property
+    def config_maps(self) -> tuple[dict[str, Any], ...]:
+        """In the order of creation: where the run's own one is, the other one is."""
+        return (self.source, self.config_map) if self.source else (self.config_map,)
 
 
-def render_run(run: TrainingRun, premises: Premises) -> Rendered:
-    """Render an accepted run. Equal inputs give equal results, on every machine and in every release of Python."""
+def render_run(run: TrainingRun, premises: Premises, files: Mapping[str, str] | None = None) -> Rendered:
+    """Render an accepted run. Equal inputs give equal results, on every machine and in every release of Python.
+
+    `files` are the Python files of an own environment.
+    """
     config = render_config(run, premises)
-    config_hash = _hash([config, pod_template(run, premises, config_map="")])
+    source = _source(run, files) if files else None
+    nameless = _templates(run, premises, "", source)
+    config_hash = _hash([config, nameless.pod, nameless.environment, nameless.network])
     name = config_map_name(run, config_hash)
-    pod = pod_template(run, premises, name)
-    return Rendered(config, config_hash, _config_map(run, name, config, pod), pod)
+    templates = _templates(run, premises, name, source)
+    return Rendered(config, config_hash, _config_map(run, name, config, templates), source, templates)
 
 
 def config_map_name(run: TrainingRun, config_hash: str) -> str:
@@ -43,23 +71,45 @@ def pod_name(run: TrainingRun, attempt: int) -> str:
     return f"{pod_name_prefix(run)}{attempt}"
 
 
-def template_of(config_map: Mapping[str, Any]) -> dict[str, Any]:
-    """The pod template that a ConfigMap of ours holds."""
-    return cast("dict[str, Any]", json.loads(config_map["data"][POD_KEY]))
+def templates_of(config_map: Mapping[str, Any]) -> Templates:
+    """What a ConfigMap of ours holds."""
+    apart = json.loads(config_map["data"][ENVIRONMENTS_KEY])
+    return Templates(json.loads(config_map["data"][POD_KEY]), apart["pod"], tuple(apart["network"]))
 
 
-def _config_map(run: TrainingRun, name: str, config: dict[str, Any], pod: dict[str, Any]) -> dict[str, Any]:
+def _templates(run: TrainingRun, premises: Premises, config_map: str, source: Mapping[str, Any] | None) -> Templates:
+    return Templates(
+        pod=pod_template(run, premises, config_map),
+        environment=environment_template(run, premises, config_map, source),
+        network=tuple(network_children(run, premises.runtime)),
+    )
+
+
+def _config_map(run: TrainingRun, name: str, config: dict[str, Any], templates: Templates) -> dict[str, Any]:
+    apart = {"pod": templates.environment, "network": templates.network}
+    held = {POD_KEY: templates.pod, ENVIRONMENTS_KEY: apart}
+    texts = {key: json.dumps(value, sort_keys=True) for key, value in held.items()}
+    return _immutable(run, name, "config", {CONFIG_KEY: write_yaml(config), **texts})
+
+
+def _source(run: TrainingRun, files: Mapping[str, str]) -> dict[str, Any]:
+    """The frozen copy of the files: what the user's ConfigMap holds later is for later runs."""
+    content = _hash([run.metadata.uid, source_hash(files)])
+    return _immutable(run, f"{run.metadata.name}-source-{content}", "source", dict(files))
+
+
+def _immutable(run: TrainingRun, name: str, component: str, texts: dict[str, str]) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
             "name": name,
             "namespace": run.metadata.namespace,
-            "labels": child_labels(run, "config"),
+            "labels": child_labels(run, component),
             "ownerReferences": [owner_reference(run)],
         },
         "immutable": True,
-        "data": {CONFIG_KEY: write_yaml(config), POD_KEY: json.dumps(pod, sort_keys=True)},
+        "data": texts,
     }
 
 

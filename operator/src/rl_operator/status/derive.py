@@ -13,12 +13,15 @@ from rl_operator.api.run import (
     Progress,
     RunMetrics,
     RunStatus,
+    StartedFrom,
     Weights,
 )
 from rl_operator.status.ending import Ending, Fate
-from rl_operator.status.lifecycle import Finding, View
+from rl_operator.status.environments import at_start, observed
+from rl_operator.status.frozen import frozen_settings
 from rl_operator.status.observation import PodObservation, TrainerResult, TrainerStatus, format_time, parse_time
 from rl_operator.status.table import TABLE, Situation
+from rl_operator.status.view import Finding, View
 
 KEPT_ATTEMPTS = 5
 KEPT_REFUSALS = 3
@@ -35,8 +38,10 @@ def derive(view: View, finding: Finding) -> RunStatus:
         phase=row.phase,
         message=finding.message,
         conditions=_conditions(view, finding),
-        refusals=() if view.started else view.refusals[:KEPT_REFUSALS],
+        refusals=view.refusals[:KEPT_REFUSALS],
+        config_hash=previous.config_hash if view.started else view.config_hash,
         containers=_containers(pod) or previous.containers,
+        environments=observed(view),
     )
     if view.trainer:
         status = _with_trainer(status, view.trainer, view.now)
@@ -47,17 +52,35 @@ def derive(view: View, finding: Finding) -> RunStatus:
     return status
 
 
-def started(view: View, *, attempt: int, pod_name: str, config_map_name: str, config_hash: str) -> RunStatus:
+def started(
+    view: View,
+    *,
+    attempt: int,
+    pod_name: str,
+    config_map_name: str,
+    config_hash: str,
+    started_from: StartedFrom | None = None,
+) -> RunStatus:
     """The status that freezes the run and announces an attempt: written before anything is created."""
-    frozen = view.run.status.with_changes(
-        start_time=view.run.status.start_time or format_time(view.now),
+    before = view.run.status
+    frozen = before.with_changes(
+        start_time=before.start_time or format_time(view.now),
+        frozen=before.frozen if view.started else frozen_settings(view.run.spec),
+        started_from=before.started_from or started_from,
         attempt=attempt,
         pod_name=pod_name,
         config_map_name=config_map_name,
         config_hash=config_hash,
         containers=(),
+        environments=at_start(view.run, view.replica_limit),
     )
-    fresh = View(view.run.with_changes(status=frozen), view.now, view.backoff_seconds)
+    fresh = View(
+        view.run.with_changes(status=frozen),
+        view.now,
+        view.backoff_seconds,
+        refusals=view.refusals,
+        replica_limit=view.replica_limit,
+    )
     return derive(fresh, Finding(Situation.STARTING, "PodCreating", "Creating the pod."))
 
 
@@ -71,8 +94,20 @@ def worth_writing(previous: RunStatus, status: RunStatus, now: datetime, progres
 def _essence(status: RunStatus) -> tuple[object, ...]:
     """What is written at once: everything but figures, messages and the states of single containers."""
     conditions = tuple((c.type, c.status, c.reason) for c in status.conditions)
+    apart = status.environments
+    environments = (apart.desired, apart.failures) if apart else None
     plain = (status.observed_generation, status.phase, status.start_time, status.attempt, status.pod_name)
-    return (*plain, conditions, status.checkpoint, status.weights, status.failure, status.attempts, status.refusals)
+    return (
+        *plain,
+        environments,
+        status.config_hash,
+        conditions,
+        status.checkpoint,
+        status.weights,
+        status.failure,
+        status.attempts,
+        status.refusals,
+    )
 
 
 def _seconds_since_write(previous: RunStatus, now: datetime) -> float:

@@ -5,7 +5,7 @@ The trainer's result decides success; the pod's phase is never trusted (an evict
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from rl_operator.api.names import API_CONTAINER, ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
@@ -52,8 +52,14 @@ CONTAINER_FAILED: Mapping[str, str] = {
 _SECRETS = re.compile(r"\b(tml-|sk-|hf_)[A-Za-z0-9_\-]{6,}|\b[0-9a-f]{40}\b")
 
 
-def classify(pod: PodObservation, *, stop_asked: bool) -> Ending:
-    """Say how a pod that is over ended."""
+def classify(
+    pod: PodObservation, *, stop_asked: bool, verdict: Ending | None = None, lost: Ending | None = None
+) -> Ending:
+    """Say how a run's pod that is over ended.
+
+    Of the environments that run apart: `verdict` is set when they are why the pod was deleted, `lost` says how the
+    last of them failed, should the trainer miss one.
+    """
     if _succeeded(pod):
         return Ending(Fate.SUCCEEDED, "Succeeded")
     if stop_asked:
@@ -63,8 +69,17 @@ def classify(pod: PodObservation, *, stop_asked: bool) -> Ending:
     if pod.reason == "DeadlineExceeded":
         return Ending(Fate.FINAL, "ActiveDeadlineExceeded", message=clean(pod.message))
     if pod.deleting and not _failed_by_itself(pod):
-        return Ending(Fate.INFRASTRUCTURE, "PodDeleted", message="The pod was deleted by someone else.")
-    return _blame(pod)
+        return verdict or Ending(Fate.INFRASTRUCTURE, "PodDeleted", message="The pod was deleted by someone else.")
+    return _blame(pod, lost)
+
+
+def environment_ending(pod: PodObservation) -> Ending:
+    """How the environment of a pod of its own failed."""
+    container = pod.container(ENVIRONMENT_CONTAINER)
+    if container is None or container.exit_code is None:
+        return Ending(Fate.PROGRAMME, CONTAINER_FAILED[ENVIRONMENT_CONTAINER], ENVIRONMENT_CONTAINER)
+    ending = _environment_ending(container, "it ended before the run was over" if container.exit_code == 0 else "")
+    return replace(ending, message=f"{ending.message} (pod {pod.name})".strip())
 
 
 def clean(message: str) -> str:
@@ -95,12 +110,11 @@ def _failed_by_itself(pod: PodObservation) -> bool:
     )
 
 
-def _blame(pod: PodObservation) -> Ending:
+def _blame(pod: PodObservation, lost: Ending | None) -> Ending:
     """Find the container that failed first. The trainer's own word comes before exit codes."""
-    environment, trainer = pod.container(ENVIRONMENT_CONTAINER), pod.container(TRAINER_CONTAINER)
-    error = pod.result.error if pod.result else None
-    if error and error.error_class == "environment" and environment:
-        return _environment_ending(environment, clean(error.message))
+    trainer, error = pod.container(TRAINER_CONTAINER), pod.result.error if pod.result else None
+    if error and error.error_class == "environment":
+        return _blame_environment(pod, lost, clean(error.message))
     if trainer and trainer.exit_code:
         said = trainer.message if pod.result is None else ""  # else it is the result, and no sentence
         message = clean(error.message if error else said)
@@ -113,6 +127,14 @@ def _blame(pod: PodObservation) -> Ending:
         fate, reason = _exit_meaning(failed)
         return Ending(fate, reason, failed.name, failed.exit_code, clean(failed.message))
     return Ending(Fate.INFRASTRUCTURE, "StoppedUnasked", message="The pod ended in order before the training did.")
+
+
+def _blame_environment(pod: PodObservation, lost: Ending | None, said_by_trainer: str) -> Ending:
+    inside = pod.container(ENVIRONMENT_CONTAINER)
+    if inside and (inside.exit_code or not lost):
+        return _environment_ending(inside, said_by_trainer)
+    # None failed: they were never started, or evicted.
+    return lost or Ending(Fate.INFRASTRUCTURE, "EnvironmentLost", message=said_by_trainer)
 
 
 def _environment_ending(environment: ContainerObservation, said_by_trainer: str) -> Ending:

@@ -1,16 +1,25 @@
 """What is the case with a run, and what to do next: two pure functions over the same values."""
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 
-from rl_operator.api.names import TRAINER_CONTAINER
-from rl_operator.api.refusal import Refusal
-from rl_operator.api.run import Attempt, TrainingRun
+from rl_operator.api.names import ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
+from rl_operator.api.run import Attempt
 from rl_operator.status.deadlines import deadlines
 from rl_operator.status.ending import Ending, Fate, classify
-from rl_operator.status.observation import ContainerObservation, PodObservation, TrainerStatus, parse_time
+from rl_operator.status.environments import (
+    any_ready,
+    last_failure,
+    plan_environments,
+    replacement_sentence,
+    replica_sentence,
+    verdict,
+)
+from rl_operator.status.observation import PodObservation, parse_time
+from rl_operator.status.pausing import pause_seconds
+from rl_operator.status.starting import starting_detail
 from rl_operator.status.table import Situation
+from rl_operator.status.view import Finding, View
 
 FRUITLESS_ATTEMPTS = 5
 """So many attempts in a row without a new step fail the run, whoever's fault they were."""
@@ -18,47 +27,10 @@ FRUITLESS_ATTEMPTS = 5
 LINGER_SECONDS = 60.0
 """A pod whose trainer is done ends by itself; after this long it is deleted."""
 
-MAX_BACKOFF_SECONDS = 300.0
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """All that is known of one run at one moment. `pod` is the current attempt's; `pending` says what a new run
-    waits for before it can be checked; `trouble` says why the last write for it was refused.
-    """
-
-    run: TrainingRun
-    now: datetime
-    backoff_seconds: float
-    pod: PodObservation | None = None
-    trainer: TrainerStatus | None = None
-    refusals: tuple[Refusal, ...] = ()
-    pending: tuple[str, str] | None = None
-    trouble: tuple[str, str] | None = None
-
-    @property
-    def started(self) -> bool:
-        return self.run.status.start_time is not None
-
-    @property
-    def last_attempt(self) -> Attempt | None:
-        """The current attempt's record, once it has ended."""
-        attempts = self.run.status.attempts
-        return attempts[-1] if attempts and attempts[-1].attempt == self.run.status.attempt else None
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What is the case. `ending` is set in the one moment when an attempt's end is seen."""
-
-    situation: Situation
-    reason: str
-    message: str
-    ending: Ending | None = None
-
 
 class Verb(Enum):
     REST = "nothing to do"
+    RENDER = "render a draft, to see what it would be"
     START = "freeze the run and start its next attempt"
     CREATE = "create what is missing of the current attempt"
     STOP = "delete the current attempt's pod, so that it saves and ends"
@@ -68,7 +40,9 @@ def decide(view: View) -> Verb:
     """What to do next for a run that is not finished."""
     run, pod = view.run, view.pod
     if not view.started:
-        return Verb.REST if view.refusals or view.pending or run.spec.suspend else Verb.START
+        if view.refusals or view.pending:
+            return Verb.REST
+        return Verb.RENDER if run.spec.suspend else Verb.START
     if view.last_attempt:
         return Verb.REST if run.spec.suspend or next_attempt_due(view) > view.now else Verb.START
     if pod is None:
@@ -76,7 +50,7 @@ def decide(view: View) -> Verb:
     if pod.over or pod.deleting:
         return Verb.REST
     overdue = any(deadline.passed(view.now) for deadline in deadlines(run, pod, view.trainer))
-    return Verb.STOP if run.spec.suspend or overdue or _lingers(view) else Verb.REST
+    return Verb.STOP if run.spec.suspend or overdue or verdict(view) or _lingers(view) else Verb.REST
 
 
 def find(view: View) -> Finding:
@@ -92,9 +66,9 @@ def find(view: View) -> Finding:
         return _after_attempt(view, pod)
     if run.spec.suspend:
         return Finding(Situation.STOPPING, "Suspended", "Stopping: the trainer saves a checkpoint.")
-    if pod is not None and (run.status.phase == "Running" or _working(pod)):
+    if pod is not None and (run.status.phase == "Running" or _working(view)):
         return Finding(Situation.RUNNING, "Training", _training_message(view))
-    return Finding(Situation.STARTING, *_starting_detail(view))
+    return Finding(Situation.STARTING, *starting_detail(view))
 
 
 def next_attempt_due(view: View) -> datetime:
@@ -103,8 +77,7 @@ def next_attempt_due(view: View) -> datetime:
     if last.reason == "Stopped":
         return view.now
     ended = parse_time(last.ended) if last.ended else view.now
-    exponent = min(len(view.run.status.attempts) - 1, 10)
-    return ended + timedelta(seconds=min(view.backoff_seconds * 2**exponent, MAX_BACKOFF_SECONDS))
+    return ended + timedelta(seconds=pause_seconds(view.backoff_seconds, len(view.run.status.attempts)))
 
 
 def next_look(view: View, finding: Finding) -> float | None:
@@ -112,6 +85,7 @@ def next_look(view: View, finding: Finding) -> float | None:
     moments: list[datetime] = []
     if finding.situation is Situation.WAITING and view.last_attempt:
         moments.append(next_attempt_due(view))
+    moments += plan_environments(view).due
     if view.pod and not view.pod.over:
         moments += [deadline.at for deadline in deadlines(view.run, view.pod, view.trainer)]
         trainer = view.pod.container(TRAINER_CONTAINER)
@@ -128,7 +102,7 @@ def _before_start(view: View) -> Finding:
         return Finding(Situation.REFUSED, first.code, f"Refused: {first.sentence}{suffix}")
     if view.pending:
         return Finding(Situation.WAITING, *view.pending)
-    if view.run.spec.suspend:
+    if view.run.spec.suspend and not view.trouble:
         return Finding(Situation.DRAFT, "Draft", "A draft: checked and ready; set spec.suspend to false to start it.")
     return Finding(Situation.WAITING, *(view.trouble or ("Starting", "Accepted: about to start.")))
 
@@ -155,7 +129,7 @@ def _stopped(view: View, ending: Ending | None) -> Finding:
 
 def _after_attempt(view: View, pod: PodObservation) -> Finding:
     overdue = next((d for d in deadlines(view.run, pod, view.trainer) if d.passed(view.now)), None)
-    ending = classify(pod, stop_asked=view.run.spec.suspend)
+    ending = classify(pod, stop_asked=view.run.spec.suspend, verdict=verdict(view), lost=last_failure(view))
     if overdue and pod.deleting and ending.fate is Fate.INFRASTRUCTURE:
         ending = Ending(Fate.FINAL, overdue.reason, message=f"{overdue.message} {_seen(view)}".strip())
     match ending.fate:
@@ -196,8 +170,11 @@ def _blame_sentence(ending: Ending, consequence: str) -> str:
     return f"{ending.reason}{who}{what}. {consequence}"
 
 
-def _working(pod: PodObservation) -> bool:
-    return bool(pod.containers) and all(c.state == "Ready" for c in pod.containers)
+def _working(view: View) -> bool:
+    """Api and trainer are ready, and one environment, wherever it runs."""
+    containers = view.pod.containers if view.pod else ()
+    core = [c.state for c in containers if c.name != ENVIRONMENT_CONTAINER]
+    return bool(core) and all(state == "Ready" for state in core) and any_ready(view)
 
 
 def _lingers(view: View) -> bool:
@@ -214,44 +191,10 @@ def _training_message(view: View) -> str:
         return ready.message if ready and ready.status == "True" else "Training."
     if trainer.total_steps and trainer.step >= trainer.total_steps:
         return "All steps are trained: saving the weights and evaluating them."
-    sentences = (f"Training: step {trainer.step} of {trainer.total_steps}.", trainer.waiting or "", *trainer.warnings)
+    step = f"Training: step {trainer.step} of {trainer.total_steps}."
+    environments = (view.trouble[1] if view.trouble else "", replacement_sentence(view), replica_sentence(view))
+    sentences = (step, trainer.waiting or "", *trainer.warnings, *environments)
     return " ".join(sentence for sentence in sentences if sentence)
-
-
-WAITING_TROUBLES = {
-    "ErrImagePull": "ImageNotPulled",
-    "ImagePullBackOff": "ImageNotPulled",
-    "ErrImageNeverPull": "ImageNotPulled",
-    "InvalidImageName": "ImageNotPulled",
-    "CreateContainerConfigError": "ContainerConfigMissing",
-    "CreateContainerError": "ContainerNotCreated",
-    "RunContainerError": "ContainerNotCreated",
-    "CrashLoopBackOff": "ContainerCrashing",
-}
-"""What a container waits for that does not come by itself -> the reason in our condition."""
-
-
-def _starting_detail(view: View) -> tuple[str, str]:
-    """Reason and sentence of a run that is starting: what it waits for."""
-    if view.trouble:
-        return view.trouble
-    pod = view.pod
-    if pod is None:
-        return "PodCreating", "Creating the pod."
-    before = view.run.status.condition("Reconciling")
-    if pod.deleting and before:
-        return before.reason, before.message  # what it waited for, not how it is taken down
-    for container in pod.containers:
-        if container.reason in WAITING_TROUBLES:
-            return WAITING_TROUBLES[container.reason], _trouble_sentence(container)
-    if pod.reason == "Unschedulable":
-        return "Unschedulable", f"No node takes the pod: {pod.message or 'see kubectl describe pod'}"
-    waiting = ", ".join(c.name for c in pod.containers if c.state != "Ready")
-    return "ContainersStarting", f"Waiting for {waiting or 'the pod'}."
-
-
-def _trouble_sentence(container: ContainerObservation) -> str:
-    return f"Container {container.name} cannot start ({container.reason}): {container.message or 'no message'}"
 
 
 def _seen(view: View) -> str:

@@ -1,7 +1,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.samples import DEFAULT, TINY, UID, make_run, make_runtime, premises_of
+from tests.unit.rl_operator.samples import DEFAULT, TINY, UID, make_run, make_runtime, own_premises, premises_of
 
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
@@ -12,7 +12,7 @@ def template_of(run: TrainingRun, runtime: Runtime) -> dict[str, Any]:
     return pod_template(run, premises_of(run, runtime), "sorting-0a1b2c3d")
 
 
-POD = pod_of_attempt(template_of(make_run(), TINY), 1)
+POD = pod_of_attempt(template_of(make_run(), TINY), 1, exposed=False)
 CONTAINERS: dict[str, dict[str, Any]] = {
     container["name"]: container for container in (*POD["spec"]["initContainers"], *POD["spec"]["containers"])
 }
@@ -20,7 +20,7 @@ CONTAINERS: dict[str, dict[str, Any]] = {
 
 def test_an_attempt_is_the_template_with_its_number() -> None:
     template = template_of(make_run(), TINY)
-    first, second = pod_of_attempt(template, 1), pod_of_attempt(template, 2)
+    first, second = (pod_of_attempt(template, attempt, exposed=False) for attempt in (1, 2))
     assert "name" not in template["metadata"], "making a pod must not change the template"
     assert (first["metadata"]["name"], second["metadata"]["name"]) == ("sorting-0a1b2-1", "sorting-0a1b2-2")
     assert second["metadata"]["labels"]["rl-operator.dev/attempt"] == "2"
@@ -31,7 +31,7 @@ def test_an_attempt_is_the_template_with_its_number() -> None:
 def test_the_longest_names_fit_into_a_label() -> None:
     run = make_run()
     run = run.with_changes(metadata=run.metadata.with_changes(name="a" * 52))
-    assert len(pod_of_attempt(template_of(run, TINY), 9999)["metadata"]["name"]) <= 63
+    assert len(pod_of_attempt(template_of(run, TINY), 9999, exposed=False)["metadata"]["name"]) <= 63
 
 
 def test_the_run_owns_the_pod_and_its_result_keeps_it() -> None:
@@ -105,6 +105,28 @@ def test_scheduling_comes_from_the_runtime() -> None:
     assert metadata["annotations"]["a"] == "b"
     assert metadata["labels"]["kueue.x-k8s.io/queue-name"] == "rl"
     assert metadata["labels"]["app.kubernetes.io/instance"] == "sorting", "our own labels win"
+
+
+def env_vars_of(container: dict[str, Any]) -> dict[str, Any]:
+    return {each["name"]: each.get("value") for each in container["env"]}
+
+
+def test_the_data_ports_leave_loopback_only_for_environments_in_other_pods() -> None:
+    """The servers listen at the address that they are told; the trainer still asks the api on loopback."""
+    pod = pod_of_attempt(template_of(make_run(), TINY), 1, exposed=True)
+    [api], (trainer, environment) = pod["spec"]["initContainers"], pod["spec"]["containers"]
+    for container, url in ((api, "RL_API_URL"), (trainer, "RL_INFERENCE_URL")):
+        env_vars, before = env_vars_of(container), env_vars_of(CONTAINERS[container["name"]])
+        assert env_vars[url] == before[url].replace("127.0.0.1", "0.0.0.0")
+        assert env_vars == before | {url: env_vars[url], "RL_REMOTE_ENVIRONMENTS": "1"}
+    assert environment == CONTAINERS["environment"]
+
+
+def test_an_own_environment_has_no_container_beside_the_keys() -> None:
+    run = make_run(environment="own/digits")
+    spec = pod_template(run, own_premises(run), "x")["spec"]
+    assert [container["name"] for container in spec["containers"]] == ["trainer"]
+    assert {volume["name"] for volume in spec["volumes"]} == {"config", "journal", "api-tmp", "trainer-tmp"}
 
 
 def test_the_default_runtime_leaves_time_to_save() -> None:

@@ -8,12 +8,31 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.rl_operator.samples import DEFAULT, TINY, UID, make_run, make_runtime, premises_of
+from tests.unit.rl_operator.samples import (
+    DEFAULT,
+    SOURCE_FILES,
+    TINY,
+    UID,
+    make_run,
+    make_runtime,
+    own_environment,
+    own_premises,
+    premises_of,
+)
 
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.yaml_text import write_yaml
-from rl_operator.render import Rendered, config_map_name, pod_name, pod_of_attempt, render_run, template_of
+from rl_operator.render import (
+    Rendered,
+    config_map_name,
+    environment_pod,
+    network_names,
+    pod_name,
+    pod_of_attempt,
+    render_run,
+    templates_of,
+)
 
 GOLDEN = Path("tests/data/golden/render")
 FULL_RUNTIME = make_runtime(
@@ -43,25 +62,56 @@ CASES: dict[str, tuple[TrainingRun, Runtime]] = {
 }
 
 
+APART_RUNTIME = make_runtime(
+    secretEnvironment=[{"name": "judge", "key": "OPENROUTER_API_KEY"}, {"name": "judge", "key": "OTHER_KEY"}],
+    environmentEgress=[{"cidr": "0.0.0.0/0", "ports": [443]}, {"cidr": "2001:db8::/32"}],
+)
+OWN_RUN = make_run(environment="own/digits", config={"total_steps": 40}, environmentReplicas=2)
+OWN = own_environment(
+    resources={"requests": {"cpu": 2}}, secretEnvironment=[{"name": "judge", "key": "OPENROUTER_API_KEY"}]
+)
+
+
+def render_own(files: dict[str, str] | None = None) -> Rendered:
+    return render_run(OWN_RUN, own_premises(OWN_RUN, APART_RUNTIME, OWN), files or SOURCE_FILES)
+
+
 def render(run: TrainingRun, runtime: Runtime) -> Rendered:
     return render_run(run, premises_of(run, runtime))
 
 
-def pages(rendered: Rendered) -> dict[str, str]:
+def pages(rendered: Rendered, *, exposed: bool = False) -> dict[str, str]:
     """The ConfigMap's data are pages of their own: quoted inside it nobody could review them."""
     config_map = {key: value for key, value in rendered.config_map.items() if key != "data"}
     return {
         "config.yaml": rendered.config_map["data"]["config.yaml"],
         "config-map.yaml": write_yaml(config_map),
-        "pod.yaml": write_yaml(pod_of_attempt(rendered.pod, 1)),
+        "pod.yaml": write_yaml(pod_of_attempt(rendered.templates.pod, 1, exposed=exposed)),
+        "environment-pod.yaml": write_yaml(environment_pod(rendered.templates.environment, 1, 1, 0)),
+        "network.yaml": "---\n".join(write_yaml(child) for child in rendered.templates.network),
+        "source.yaml": write_yaml(rendered.source or {}),
     }
 
 
-@pytest.mark.parametrize("page", ["config.yaml", "config-map.yaml", "pod.yaml"])
-@pytest.mark.parametrize("name", CASES)
+APART_PAGES = ["pod.yaml", "environment-pod.yaml", "network.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("name", "page"),
+    [
+        *((name, page) for name in CASES for page in ("config.yaml", "config-map.yaml", "pod.yaml")),
+        *(("replicas", page) for page in APART_PAGES),
+        *(("own", page) for page in (*APART_PAGES, "source.yaml")),
+    ],
+)
 def test_golden(name: str, page: str) -> None:
     """RL_UPDATE_GOLDEN=1 writes the files anew; the diff is then for a person to judge."""
-    text, path = pages(render(*CASES[name]))[page], GOLDEN / f"{name}.{page}"
+    rendered = {
+        **{case: lambda case=case: pages(render(*CASES[case])) for case in CASES},
+        "replicas": lambda: pages(render(make_run(environmentReplicas=2), APART_RUNTIME), exposed=True),
+        "own": lambda: pages(render_own(), exposed=True),
+    }
+    text, path = rendered[name]()[page], GOLDEN / f"{name}.{page}"
     if os.environ.get("RL_UPDATE_GOLDEN"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -69,10 +119,10 @@ def test_golden(name: str, page: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_config_map_holds_the_template(name: str) -> None:
+def test_the_config_map_holds_the_templates(name: str) -> None:
     rendered = render(*CASES[name])
-    assert template_of(rendered.config_map) == rendered.pod
-    assert rendered.config_map["data"].keys() == {"config.yaml", "pod.json"}
+    assert templates_of(rendered.config_map) == rendered.templates
+    assert rendered.config_map["data"].keys() == {"config.yaml", "pod.json", "environments.json"}
 
 
 def test_names_follow_from_run_and_hash() -> None:
@@ -80,8 +130,12 @@ def test_names_follow_from_run_and_hash() -> None:
     rendered = render(run, runtime)
     name = rendered.config_map["metadata"]["name"]
     assert name == config_map_name(run, rendered.config_hash) == f"sorting-{rendered.config_hash}"
-    assert pod_name(run, 3) == pod_of_attempt(rendered.pod, 3)["metadata"]["name"] == f"sorting-{UID[:5]}-3"
-    [volume] = [volume for volume in rendered.pod["spec"]["volumes"] if volume["name"] == "config"]
+    assert (
+        pod_name(run, 3)
+        == pod_of_attempt(rendered.templates.pod, 3, exposed=False)["metadata"]["name"]
+        == f"sorting-{UID[:5]}-3"
+    )
+    [volume] = [volume for volume in rendered.templates.pod["spec"]["volumes"] if volume["name"] == "config"]
     assert volume["configMap"]["name"] == name
 
 
@@ -102,9 +156,30 @@ def test_every_input_that_matters_changes_the_hash(run: TrainingRun, runtime: Ru
     assert render(run, runtime).config_hash != render(RUN, RUNTIME).config_hash
 
 
+def test_the_frozen_files_are_part_of_what_is_hashed() -> None:
+    changed = render_own({**SOURCE_FILES, "digits.py": "class Digits(BaseEnv): answer = 1\n"})
+    assert changed.config_hash != render_own().config_hash
+    assert changed.source is not None
+    assert changed.config_maps == (changed.source, changed.config_map), "the run's own is the sign that both are there"
+    assert changed.source["immutable"] is True
+    assert changed.source["data"]["digits.py"].endswith("answer = 1\n")
+
+
+def test_the_largest_source_fits_beside_the_run() -> None:
+    """Etcd takes 1.5 MiB, a ConfigMap 1 MiB: the files have one of their own."""
+    rendered = render_own({"digits.py": "x" * 900_000})
+    assert all(len(json.dumps(each)) < 2**20 for each in rendered.config_maps)
+    assert len(json.dumps(rendered.config_map)) < 32_768
+
+
+def test_the_names_of_the_network_are_known_without_rendering() -> None:
+    children = render_own().templates.network
+    assert {(child["kind"], child["metadata"]["name"]) for child in children} == network_names(OWN_RUN)
+
+
 def test_what_may_change_later_does_not_change_the_hash() -> None:
     again = RUN.with_changes(
-        spec=RUN.spec.with_changes(suspend=True, ttl_seconds_after_finished=5, active_deadline_seconds=9),
+        spec=RUN.spec.with_changes(suspend=True, ttl_seconds_after_finished=5, environment_replicas=7),
         status=RUN.status.with_changes(observed_generation=7),
     )
     assert render(again, RUNTIME) == render(RUN, RUNTIME)

@@ -6,8 +6,8 @@ from typing import Any
 
 from rl_operator.api.names import API_VERSION, ATTEMPT_LABEL, POD_FINALIZER, RUN_KIND
 from rl_operator.api.run import TrainingRun
-from rl_operator.status.lifecycle import View
 from rl_operator.status.observation import PodObservation, observe_pod
+from rl_operator.status.view import View
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, tzinfo=UTC)
 CREATED = "2026-05-01T11:50:00Z"

@@ -22,9 +22,10 @@ from tests.unit.rl_operator.status.test_lifecycle import ROWS
 
 from rl_operator.api.run import Checkpoint, RunStatus
 from rl_operator.status.derive import derive, started, worth_writing
-from rl_operator.status.lifecycle import View, find
+from rl_operator.status.lifecycle import find
 from rl_operator.status.observation import TrainerStatus
 from rl_operator.status.table import TABLE, Situation
+from rl_operator.status.view import View
 
 GOLDEN = Path("tests/data/golden/status")
 TRAINER = TrainerStatus.model_validate(

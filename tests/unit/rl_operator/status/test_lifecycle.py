@@ -20,10 +20,12 @@ from tests.unit.rl_operator.status.builders import (
     waiting,
 )
 
+from rl_operator.api.hints import FROZEN
 from rl_operator.api.refusal import Refusal
-from rl_operator.status.lifecycle import LINGER_SECONDS, Verb, View, decide, find, next_look
+from rl_operator.status.lifecycle import LINGER_SECONDS, Verb, decide, find, next_look
 from rl_operator.status.observation import TrainerStatus, format_time
 from rl_operator.status.table import Situation
+from rl_operator.status.view import View
 
 REFUSAL = Refusal(code="LockedField", field="spec.tinker.lora_rank", given=8, locked=32, hint="it is locked to 32")
 WORKING = make_pod(ready(), ready(), ready())
@@ -43,10 +45,10 @@ def ended(reason: str, *, attempts: int = 1, steps: int = 0, **more: Any) -> dic
 ROWS: dict[str, tuple[View, Situation, str, Verb]] = {
     "new": (make_view(), Situation.WAITING, "Starting", Verb.START),
     "refused": (make_view(refusals=(REFUSAL,)), Situation.REFUSED, "LockedField", Verb.REST),
-    "draft": (make_view(spec=SUSPENDED), Situation.DRAFT, "Draft", Verb.REST),
+    "draft": (make_view(spec=SUSPENDED), Situation.DRAFT, "Draft", Verb.RENDER),
     "frozen, nothing created yet": (make_view(STARTED), Situation.STARTING, "PodCreating", Verb.CREATE),
-    "frozen runs are not refused any more": (
-        make_view(STARTED, refusals=(REFUSAL,)),
+    "settings edited after the start": (
+        make_view(STARTED, refusals=(Refusal(code="FrozenField", field="spec.config", hint=FROZEN),)),
         Situation.STARTING,
         "PodCreating",
         Verb.CREATE,
@@ -64,9 +66,15 @@ ROWS: dict[str, tuple[View, Situation, str, Verb]] = {
         "ImageNotPulled",
         Verb.REST,
     ),
-    "Secret missing": (
+    "a draft that cannot be rendered": (
+        make_view(spec=SUSPENDED, trouble=("CreationRefused", "the environment is gone")),
+        Situation.WAITING,
+        "CreationRefused",
+        Verb.RENDER,
+    ),
+    "configuration missing": (
         make_view(
-            STARTED, pod=make_pod(ready(), waiting("CreateContainerConfigError", 'secret "k" not found'), ready())
+            STARTED, pod=make_pod(ready(), waiting("CreateContainerConfigError", 'configmap "k" not found'), ready())
         ),
         Situation.STARTING,
         "ContainerConfigMissing",

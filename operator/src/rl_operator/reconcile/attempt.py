@@ -1,0 +1,125 @@
+"""The steps of an attempt's start. Their order is their safety; every one of them may be the last before a crash."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+
+from rl_operator.api.premises import Premises
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.source_files import source_hash
+from rl_operator.errors import InvalidError, OperatorError
+from rl_operator.reconcile.network import create_network
+from rl_operator.reconcile.premises import gather_premises
+from rl_operator.reconcile.world import World
+from rl_operator.render import (
+    Rendered,
+    Templates,
+    config_map_name,
+    pod_name,
+    pod_of_attempt,
+    render_run,
+    templates_of,
+)
+from rl_operator.status.derive import started
+from rl_operator.status.frozen import frozen_settings
+from rl_operator.status.view import View
+
+
+class EnvironmentUnreadError(OperatorError):
+    """The files of an own environment are not those that its status speaks of: wait until they are read."""
+
+
+async def start(view: View, premises: Premises | None, world: World) -> View:
+    """Freeze the run and begin its next attempt. The first write is the lock: whoever loses it starts nothing."""
+    run, rendered = view.run, None
+    if run.status.config_map_name is None:
+        rendered = await render(view, premises, world)
+        attempt, name, content = 1, config_map_name(run, rendered.config_hash), rendered.config_hash
+    else:
+        attempt = (run.status.attempt or 0) + 1
+        name, content = run.status.config_map_name, run.status.config_hash or ""
+    status = started(
+        view,
+        attempt=attempt,
+        pod_name=pod_name(run, attempt),
+        config_map_name=name,
+        config_hash=content,
+        started_from=premises.parent.state if premises and premises.parent else None,
+    )
+    frozen = await world.write_status(run, status)
+    world.record_event(frozen, "Normal", "Starting", f"Attempt {attempt} starts in pod {status.pod_name}.")
+    view = replace(view, run=frozen, pod=None)
+    return await (_create_children(view, rendered, world) if rendered else create_missing(view, world))
+
+
+async def create_missing(view: View, world: World) -> View:
+    """Create what an interrupted start left out. What was frozen is what runs, whatever was edited since."""
+    run = view.run
+    existing = await world.read_config_map(run.metadata.namespace, run.status.config_map_name or "")
+    if existing is not None:
+        templates = templates_of(existing)
+        await create_network(run, templates, world)
+        await _create_pod(run, await world.read_run(run.key), templates, world)
+        return view
+    rendered = await render(view, None, world)
+    if rendered.config_hash != run.status.config_hash:
+        view = replace(view, run=await _freeze_again(run, rendered, world))
+    return await _create_children(view, rendered, world)
+
+
+async def render(view: View, premises: Premises | None, world: World) -> Rendered:
+    """Render from what the run was checked against, or, after an interrupted start, from what is there now."""
+    run = view.run
+    premises = premises or await gather_premises(run, world, view.now)
+    if premises is None:
+        raise InvalidError(f"the runtime {run.spec.runtime!r} is gone: create it again, or delete the run")
+    if premises.environment.pending:
+        raise EnvironmentUnreadError(premises.environment.pending[1])
+    if premises.environment.known is None:
+        raise InvalidError(f"the environment {run.spec.environment!r} is gone: create it again, or delete the run")
+    return render_run(run, premises, await _read_files(premises, world))
+
+
+async def _read_files(premises: Premises, world: World) -> Mapping[str, str] | None:
+    """The files of an own environment: just those that were read, so that nothing unread ever starts."""
+    own = premises.environment.own
+    if own is None or own.spec.source is None:
+        return None
+    files = await world.read_files(own)
+    if files is None or source_hash(files) != own.status.source_hash:
+        raise EnvironmentUnreadError(f"Waiting for RLEnvironment {own.metadata.name!r}: its files are being read.")
+    return files
+
+
+async def _create_children(view: View, rendered: Rendered, world: World) -> View:
+    # The last look at the run does not wait for children that cost nothing.
+    _, live = await asyncio.gather(_create_surroundings(view.run, rendered, world), world.read_run(view.run.key))
+    await _create_pod(view.run, live, rendered.templates, world)
+    return view
+
+
+async def _create_surroundings(run: TrainingRun, rendered: Rendered, world: World) -> None:
+    for config_map in rendered.config_maps:
+        await world.create_child(config_map)
+    await create_network(run, rendered.templates, world)
+
+
+async def _create_pod(run: TrainingRun, live: TrainingRun | None, templates: Templates, world: World) -> None:
+    """Create the current attempt's pod unless the last look forbids it: from here on it costs money."""
+    if live is not None and _may_start(live, run):
+        exposed = run.status.environments is not None
+        await world.create_child(pod_of_attempt(templates.pod, run.status.attempt or 1, exposed=exposed))
+
+
+async def _freeze_again(run: TrainingRun, rendered: Rendered, world: World) -> TrainingRun:
+    """The runtime changed after the freeze and before anything was created: freeze what will really run."""
+    name = config_map_name(run, rendered.config_hash)
+    status = run.status.with_changes(
+        config_map_name=name, config_hash=rendered.config_hash, frozen=frozen_settings(run.spec)
+    )
+    return await world.write_status(run, status)
+
+
+def _may_start(live: TrainingRun, run: TrainingRun) -> bool:
+    same = live.metadata.uid == run.metadata.uid and live.metadata.deletion_timestamp is None
+    return same and not live.spec.suspend and live.status.attempt == run.status.attempt

@@ -1,0 +1,100 @@
+"""One container of ours, and what all pods share: folders, volumes, security."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rl_operator.api.names import API_CONTAINER, ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
+from rl_operator.api.runtime import ResourceRequirements, Runtime
+from rl_operator.render.env_vars import OPS_PORTS, SCRATCH, EnvVar
+
+CONFIG_FOLDER: Final = "/etc/rl"
+CONFIG_KEY: Final = "config.yaml"
+CONFIG_FILE: Final = f"{CONFIG_FOLDER}/{CONFIG_KEY}"
+
+DEFAULT_RESOURCES: Final[Mapping[str, dict[str, dict[str, str | int]]]] = {
+    API_CONTAINER: {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
+    TRAINER_CONTAINER: {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "4Gi"}},
+    ENVIRONMENT_CONTAINER: {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "4Gi"}},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """`pull_policy` None: Kubernetes' default for the reference."""
+
+    reference: str
+    pull_policy: str | None
+
+
+def runtime_image(runtime: Runtime) -> Image:
+    return Image(runtime.spec.image, runtime.spec.image_pull_policy)
+
+
+def runtime_resources(runtime: Runtime, name: str) -> dict[str, Any]:
+    """What the runtime says of the container, else the defaults."""
+    resources: ResourceRequirements = getattr(runtime.spec.resources, name)
+    return resources.to_wire() if resources != ResourceRequirements() else dict(DEFAULT_RESOURCES[name])
+
+
+def container(
+    name: str,
+    image: Image,
+    command: list[str],
+    env_vars: list[EnvVar],
+    *,
+    resources: Mapping[str, Any],
+    mounts: list[dict[str, Any]],
+) -> dict[str, Any]:
+    """`command` is taken literally: the kubelet would expand `$(NAME)` in it."""
+    rendered = {
+        "name": name,
+        "image": image.reference,
+        "command": [word.replace("$", "$$") for word in command],
+        "workingDir": SCRATCH,
+        "env": env_vars,
+        "ports": [{"name": f"{name}-ops", "containerPort": OPS_PORTS[name]}],
+        "readinessProbe": probe(name, period_seconds=2, failure_threshold=3),
+        "resources": resources,
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+        # The trainer's message is its result; only if it wrote none are the last lines of its log taken.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [{"name": scratch_volume(name), "mountPath": SCRATCH}, *mounts],
+    }
+    return rendered | ({"imagePullPolicy": image.pull_policy} if image.pull_policy else {})
+
+
+def probe(name: str, period_seconds: int, failure_threshold: int) -> dict[str, Any]:
+    return {
+        "httpGet": {"path": "/healthz", "port": OPS_PORTS[name]},
+        "periodSeconds": period_seconds,
+        "timeoutSeconds": 3,
+        "failureThreshold": failure_threshold,
+    }
+
+
+def pod_security(unprivileged_id: int) -> dict[str, Any]:
+    """What the pod security standard `restricted` asks of a pod."""
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": unprivileged_id,
+        "runAsGroup": unprivileged_id,
+        "fsGroup": unprivileged_id,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def config_volume(config_map: str) -> dict[str, Any]:
+    return {"name": "config", "configMap": {"name": config_map, "items": [{"key": CONFIG_KEY, "path": CONFIG_KEY}]}}
+
+
+def config_mount() -> dict[str, Any]:
+    return {"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True}
+
+
+def scratch_volume(name: str) -> str:
+    return f"{name}-tmp"

@@ -1,0 +1,140 @@
+"""The pod of an environment that runs apart from its run: an own one, which is untrusted, or one of several.
+
+It gets no token, no key but those that its runtime lists, another user than the run's own pod, and a bound on
+everything that it could fill.
+"""
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rl_operator.api.environment import Environment
+from rl_operator.api.names import (
+    ATTEMPT_LABEL,
+    ENVIRONMENT_COMPONENT,
+    ENVIRONMENT_CONTAINER,
+    INCARNATION_LABEL,
+    SLOT_LABEL,
+)
+from rl_operator.api.premises import Premises
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.runtime import ResourceRequirements
+from rl_operator.render.container import (
+    CONFIG_FILE,
+    CONFIG_FOLDER,
+    DEFAULT_RESOURCES,
+    Image,
+    config_mount,
+    config_volume,
+    container,
+    pod_security,
+    runtime_image,
+    runtime_resources,
+    scratch_volume,
+)
+from rl_operator.render.env_vars import place_env_vars, remote_environment_env_vars
+from rl_operator.render.labels import owner_reference, pod_labels
+from rl_operator.render.network import service_host
+from rl_operator.render.pod import placement, pod_name_prefix, pull_secrets
+
+SOURCE_FOLDER: Final = f"{CONFIG_FOLDER}/source"
+
+ENVIRONMENT_ID: Final = 65533
+GRACE_SECONDS: Final = 30
+"""There is nothing to save: rollouts that are under way are given up."""
+
+DEFAULT_LIMITS: Final = {"memory": "4Gi", "ephemeral-storage": "2Gi"}
+
+ANNOTATIONS: Final = {
+    "argocd.argoproj.io/ignore-healthcheck": "true",  # it would call a pod that never restarts Progressing
+    "kubectl.kubernetes.io/default-container": ENVIRONMENT_CONTAINER,
+}
+
+
+def environment_template(
+    run: TrainingRun, premises: Premises, config_map: str, source: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """The pod without attempt, slot and incarnation. `source`: the ConfigMap with the frozen files of an own one."""
+    runtime = premises.runtime
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "generateName": pod_name_prefix(run),
+            "namespace": run.metadata.namespace,
+            "labels": runtime.spec.pod_labels | pod_labels(run, ENVIRONMENT_COMPONENT),
+            "annotations": runtime.spec.pod_annotations | ANNOTATIONS,
+            "ownerReferences": [owner_reference(run)],
+        },
+        "spec": _pod_spec(run, premises, config_map, source["metadata"]["name"] if source else None),
+    }
+
+
+def environment_pod(template: Mapping[str, Any], attempt: int, slot: int, incarnation: int) -> dict[str, Any]:
+    """The pod of one slot, ready to be created; `incarnation` (from 0) grows when it is replaced."""
+    pod = copy.deepcopy(dict(template))
+    metadata = pod["metadata"]
+    metadata["name"] = f"{metadata.pop('generateName')}{attempt}-env-{slot}-{incarnation}"
+    metadata["labels"] |= {ATTEMPT_LABEL: str(attempt), SLOT_LABEL: str(slot), INCARNATION_LABEL: str(incarnation)}
+    pod["spec"]["containers"][0]["env"] += place_env_vars(attempt, slot)
+    return pod
+
+
+def _pod_spec(run: TrainingRun, premises: Premises, config_map: str, source: str | None) -> dict[str, Any]:
+    resources = _resources(premises)
+    scratch = {"sizeLimit": resources["limits"]["ephemeral-storage"]}
+    volumes = [config_volume(config_map), {"name": scratch_volume(ENVIRONMENT_CONTAINER), "emptyDir": scratch}]
+    mounts = [config_mount()]
+    if source:
+        volumes.append({"name": "source", "configMap": {"name": source}})
+        mounts.append({"name": "source", "mountPath": SOURCE_FOLDER, "readOnly": True})
+    command = ["tinker-atropos", "environment", _entry(run, premises), "serve", "--config", CONFIG_FILE]
+    image, env_vars = _image(premises), remote_environment_env_vars(run, premises, service_host(run))
+    return {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "securityContext": pod_security(ENVIRONMENT_ID),
+        "containers": [container(ENVIRONMENT_CONTAINER, image, command, env_vars, resources=resources, mounts=mounts)],
+        "volumes": volumes,
+        **_pull_secrets(premises),
+        **placement(premises.runtime),
+    }
+
+
+def _entry(run: TrainingRun, premises: Premises) -> str:
+    own, known = premises.environment.own, premises.environment.known
+    if own is None:
+        return run.spec.environment
+    if own.spec.image:
+        return own.spec.image.entry
+    assert known is not None, "an accepted run has a known environment"
+    return f"{SOURCE_FOLDER}/{known.file_path}"
+
+
+def _image(premises: Premises) -> Image:
+    own = premises.environment.own
+    image = own.spec.image if own else None
+    return Image(image.reference, image.pull_policy) if image else runtime_image(premises.runtime)
+
+
+def _pull_secrets(premises: Premises) -> dict[str, Any]:
+    own = premises.environment.own
+    references = own.spec.image.pull_secrets if own and own.spec.image else premises.runtime.spec.image_pull_secrets
+    return pull_secrets([reference.to_wire() for reference in references])
+
+
+def _resources(premises: Premises) -> dict[str, Any]:
+    """What the environment asks for, else the runtime, else the defaults; never without a bound on what it may fill."""
+    chosen = _asked(premises.environment.own) or runtime_resources(premises.runtime, ENVIRONMENT_CONTAINER)
+    requests, limits = dict(chosen.get("requests", {})), dict(chosen.get("limits", {}))
+    for name, default in DEFAULT_LIMITS.items():
+        limits.setdefault(name, requests.get(name, default))
+    if "cpu" not in limits:  # else Kubernetes requests what the limit is
+        requests.setdefault("cpu", DEFAULT_RESOURCES[ENVIRONMENT_CONTAINER]["requests"]["cpu"])
+    return {"requests": requests, "limits": limits}
+
+
+def _asked(own: Environment | None) -> dict[str, Any] | None:
+    return own.spec.resources.to_wire() if own and own.spec.resources != ResourceRequirements() else None

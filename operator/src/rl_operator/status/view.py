@@ -1,0 +1,64 @@
+"""What is known of one run at one moment, and what was found to be the case."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from rl_operator.api.names import TRAINER_CONTAINER
+from rl_operator.api.refusal import Refusal
+from rl_operator.api.run import Attempt, TrainingRun
+from rl_operator.status.ending import Ending
+from rl_operator.status.observation import PodObservation, TrainerStatus
+from rl_operator.status.table import Situation
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All that is known of one run at one moment. `pod` is the current attempt's; `pending` says what a new run
+    waits for before it can be checked; `trouble` says why the last write for it was refused.
+    """
+
+    run: TrainingRun
+    now: datetime
+    backoff_seconds: float
+    pod: PodObservation | None = None
+    trainer: TrainerStatus | None = None
+    refusals: tuple[Refusal, ...] = ()
+    pending: tuple[str, str] | None = None
+    trouble: tuple[str, str] | None = None
+    config_hash: str | None = None
+    """Of what a draft would be."""
+
+    environments: tuple[PodObservation, ...] = ()
+    """Pods of environments that run apart, of every attempt."""
+
+    replica_limit: int | None = None
+    """The runtime's limit of environment processes."""
+
+    @property
+    def started(self) -> bool:
+        return self.run.status.start_time is not None
+
+    @property
+    def last_attempt(self) -> Attempt | None:
+        """The current attempt's record, once it has ended."""
+        attempts = self.run.status.attempts
+        return attempts[-1] if attempts and attempts[-1].attempt == self.run.status.attempt else None
+
+    @property
+    def training(self) -> bool:
+        """Whether the current attempt's pod is there and nothing has ended it yet."""
+        pod = self.pod
+        if pod is None or pod.over or pod.deleting or self.last_attempt:
+            return False
+        trainer = pod.container(TRAINER_CONTAINER)
+        return trainer is None or trainer.state != "Terminated"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is the case. `ending` is set in the one moment when an attempt's end is seen."""
+
+    situation: Situation
+    reason: str
+    message: str
+    ending: Ending | None = None
