@@ -2,12 +2,14 @@
 
 The scalar rules were measured with `kubectl --local` 1.36 (tests/data/kubectl_scalars.json): numbers as in YAML 1.2, so
 `4e-5` is one; `yes`, `on` and `y` are true; a date is a string. `1.0` becomes `1`, as the API server stores it. What
-readers disagree on (`017`) or JSON cannot hold (`.nan`, a key twice) is an error.
+readers disagree on (`017`, a key above the `<<` that holds it) or JSON cannot hold (`.nan`, a key twice) is an error.
+What is read here and by kubectl is the same; tests/integration/cluster/test_kubectl_yaml.py compares the two.
 """
 
 import math
 import re
 from collections.abc import Hashable, Iterator
+from decimal import Decimal
 from typing import Any, Final, cast
 
 import yaml
@@ -17,18 +19,30 @@ MAX_DEPTH: Final = 64
 
 _NULL = re.compile(r"^(?:~|null|Null|NULL|)$")
 _BOOL = re.compile(r"^(?:y|Y|yes|Yes|YES|on|On|ON|true|True|TRUE|n|N|no|No|NO|off|Off|OFF|false|False|FALSE)$")
-_INTEGER = re.compile(r"^[-+]?(?:0b[01_]+|0o[0-7_]+|0x[0-9a-fA-F_]+|[0-9][0-9_]*)$")
+_INTEGER = re.compile(r"^[-+]?(?:0[bB][01]+|0[oO][0-7]+|0[xX][0-9a-fA-F]+|[0-9]+)$")
 _FLOAT = re.compile(
-    r"^[-+]?(?:\.[0-9][0-9_]*|[0-9][0-9_]*(?:\.[0-9_]*)?)(?:[eE][-+]?[0-9]+)?$|^[-+]?\.(?:inf|Inf|INF)$|^\.(?:nan|NaN|NAN)$"
+    r"^[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$|^[-+]?\.(?:inf|Inf|INF)$|^\.(?:nan|NaN|NAN)$"
 )
-_AMBIGUOUS_OCTAL = re.compile(r"^[-+]?0[0-9_]+$")
+_BEGINS_A_NUMBER = tuple("+-0123456789")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_AMBIGUOUS_OCTAL = re.compile(r"^[-+]?0[0-9]+$")
+_MERGE = "tag:yaml.org,2002:merge"
 
 
 class YamlError(ValueError):
     """The text is not YAML, or means different things to different readers. The message names line and column."""
 
 
-class _Loader(yaml.SafeLoader):
+class _Underscores(yaml.resolver.BaseResolver):
+    """To kubectl, underscores count nowhere in what begins like a number."""
+
+    def resolve(self, kind: type[yaml.Node], value: Any, implicit: tuple[bool, bool]) -> Any:
+        if kind is yaml.ScalarNode and implicit[0]:
+            value = _without_underscores(value)
+        return super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]  # the stubs leave it out
+
+
+class _Loader(_Underscores, yaml.SafeLoader):
     """SafeLoader with kubectl's scalars instead of YAML 1.1's."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 -- PyYAML's own protocol: a table on the class
@@ -47,13 +61,24 @@ class _Loader(yaml.SafeLoader):
         if node in self._flattened:
             return
         self._flattened.add(node)
-        seen: set[str] = set()
-        for key, _ in node.value:
-            name = "<<" if key.tag == "tag:yaml.org,2002:merge" else self._key(key)
-            if name in seen:
-                raise _problem(f"the key {name!r} stands twice in one mapping", key)
-            seen.add(name)
+        above, written = self._names_above_merge(node), len(node.value)
         super().flatten_mapping(node)
+        merged = node.value[: len(node.value) - written + 1] if above else []
+        for name in {self._key(key) for key, _ in merged} & above.keys():
+            raise _problem(f"readers disagree on {name!r}, which `<<` holds, too: write `<<` above it", above[name])
+
+    def _names_above_merge(self, node: yaml.MappingNode) -> dict[str, yaml.Node]:
+        """Names that stand above a `<<`, empty where there is none. To kubectl what comes later wins."""
+        names: dict[str, yaml.Node] = {}
+        above: dict[str, yaml.Node] = {}
+        for key, _ in node.value:
+            name = "<<" if key.tag == _MERGE else self._key(key)
+            if name in names:
+                raise _problem(f"the key {name!r} stands twice in one mapping", key)
+            if name == "<<":
+                above = dict(names)
+            names[name] = key
+        return above
 
     def _key(self, node: yaml.Node) -> str:
         try:
@@ -62,28 +87,35 @@ class _Loader(yaml.SafeLoader):
             raise _problem(str(error), node) from None
 
 
+def _without_underscores(scalar: str) -> str:
+    return scalar.replace("_", "") if scalar.startswith(_BEGINS_A_NUMBER) else scalar
+
+
 def _problem(message: str, node: yaml.Node) -> yaml.YAMLError:
     return yaml.constructor.ConstructorError(None, None, message, node.start_mark)
 
 
 def _construct_integer(_loader: _Loader, node: yaml.ScalarNode) -> int:
-    text = node.value
+    text = _without_underscores(node.value)
     if _AMBIGUOUS_OCTAL.match(text):
         raise _problem(
             f"{text} is octal to some readers and decimal to others: write it without the leading zero", node
         )
     try:
-        value = int(text.replace("_", ""), 0)
-    except ValueError as error:  # `0x_`
-        raise _problem(f"{text} is no number", node) from error
+        value = int(text, 0)
+    except ValueError as error:  # `!!int x`
+        raise _problem(f"{text!r} is no whole number", node) from error
     if not -(2**63) <= value < 2**63:
         raise _problem(f"{text} does not fit into 64 bits", node)
     return value
 
 
 def _construct_float(_loader: _Loader, node: yaml.ScalarNode) -> float:
-    text = node.value.replace("_", "").lower()
-    value = math.inf if "inf" in text or "nan" in text else float(text)
+    text = _without_underscores(node.value).lower()
+    try:
+        value = math.inf if "inf" in text or "nan" in text else float(text)
+    except ValueError as error:  # `!!float x`
+        raise _problem(f"{text!r} is no number", node) from error
     if math.isinf(value):
         raise _problem(f"{node.value} is no number that JSON can hold", node)
     return value
@@ -97,13 +129,13 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:null", _NULL, ["~", "n", "N", "
 _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", _BOOL, list("yYnNtTfFoO"))
 _Loader.add_implicit_resolver("tag:yaml.org,2002:int", _INTEGER, list("-+0123456789"))
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))
-_Loader.add_implicit_resolver("tag:yaml.org,2002:merge", re.compile(r"^<<$"), ["<"])
+_Loader.add_implicit_resolver(_MERGE, re.compile(r"^<<$"), ["<"])
 _Loader.add_constructor("tag:yaml.org,2002:int", _construct_integer)
 _Loader.add_constructor("tag:yaml.org,2002:float", _construct_float)
 _Loader.add_constructor("tag:yaml.org,2002:bool", _construct_bool)
 
 
-class _Dumper(yaml.SafeDumper):
+class _Dumper(_Underscores, yaml.SafeDumper):
     """Quotes what either YAML 1.1 or YAML 1.2 would not read back as a string, and never uses aliases."""
 
     def ignore_aliases(self, _value: Any) -> bool:
@@ -163,7 +195,9 @@ def json_value(value: Any, budget: Iterator[int] | None = None, depth: int = 0) 
             return [json_value(item, budget, depth + 1) for item in value]
         case float():
             return _json_number(value)
-        case None | bool() | int() | str():
+        case str():
+            return _json_text(value)
+        case None | bool() | int():
             return value
     raise ValueError(f"{value!r} is a {type(value).__name__}, which JSON does not know")
 
@@ -171,14 +205,24 @@ def json_value(value: Any, budget: Iterator[int] | None = None, depth: int = 0) 
 def _json_number(value: float) -> float | int:
     if not math.isfinite(value):
         raise ValueError(f"{value} is no number that JSON can hold")
-    # The range in which Go writes a float without an exponent, so that it is read back as a whole number.
-    return int(value) if value.is_integer() and abs(value) < 1e21 else value
+    # The range in which Go writes a float's shortest digits without an exponent: it is read back as a whole number.
+    return int(Decimal(repr(value))) if value.is_integer() and abs(value) < 1e21 else value
+
+
+def _json_text(text: str) -> str:
+    """Escaped surrogates are joined, as JSON has them; half a pair is no text."""
+    if text.isascii() or not _SURROGATE.search(text):
+        return text
+    try:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        raise ValueError(f"{text!r} holds half of a surrogate pair, which is no character") from None
 
 
 def _json_key(key: Any) -> str:
     match key:
         case str():
-            return key
+            return _json_text(key)
         case bool():
             return str(key).lower()
         case int():

@@ -42,7 +42,8 @@ def test_scalars_mean_what_kubectl_says(text: str, value: Any) -> None:
         ("a: .nan", "no number that JSON can hold"),
         ("a: 1e400", "no number that JSON can hold"),
         ("a: 9223372036854775808", "does not fit into 64 bits"),
-        ("a: 0x_", "0x_ is no number"),
+        ("a: !!int x", "'x' is no whole number"),
+        ("a: !!float x", "'x' is no number"),
         ("{a: 1, a: 2}", "the key 'a' stands twice"),
         ("{1: a, '1': b}", "the key '1' stands twice"),
         ("{[a]: b}", "cannot be the name of a field"),
@@ -52,6 +53,10 @@ def test_scalars_mean_what_kubectl_says(text: str, value: Any) -> None:
         ("[" * 600 + "]" * 600, "nested more than 64 deep"),
         ("{null: 1}", "None cannot be the name of a field"),
         ("a: !!binary aGk=", "which JSON does not know"),
+        ("a: 1\n<<: {a: 2}", "readers disagree on 'a'"),
+        ("b: &b {x: 1}\nc: {x: 2, <<: [{y: 1}, *b]}", "readers disagree on 'x'"),
+        (r'a: "\ud83e"', "half of a surrogate pair"),
+        (r'{"\udd9c\ud83e": 1}', "half of a surrogate pair"),
     ],
 )
 def test_what_readers_disagree_on_is_an_error(text: str, complaint: str) -> None:
@@ -75,6 +80,15 @@ def test_merge_keys_and_many_documents() -> None:
 def test_a_mapping_that_merges_can_be_merged() -> None:
     text = "a: &a {x: 1}\nb: &b {<<: *a, x: 2}\nc: {<<: *b, x: 3}\nd: {<<: *b}"
     assert read_yaml(text) == [{"a": {"x": 1}, "b": {"x": 2}, "c": {"x": 3}, "d": {"x": 2}}]
+
+
+def test_a_pair_of_surrogates_is_a_character_as_in_json() -> None:
+    assert read_yaml(r'{"\ud83e\udd9c": "\ud83e\udd9c"}') == [{"🦜": "🦜"}]
+
+
+def test_large_floats_are_the_integers_that_the_api_server_writes() -> None:
+    """It writes the shortest digits of a float, and reads them back as a whole number."""
+    assert read_yaml("[1234567890123456768.0, 12345678901234567890.5]") == [[1234567890123456800, 12345678901234567000]]
 
 
 def test_keys_become_text() -> None:
