@@ -3,11 +3,19 @@
 import itertools
 import shutil
 from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.integration.cluster.control_plane import HOW_TO_GET, ControlPlane, find_program
+from tests.integration.cluster.control_plane import (
+    API_SERVER,
+    HOW_TO_GET,
+    OLDEST_API_SERVER,
+    ControlPlane,
+    find_program,
+)
 from tests.integration.cluster.operator_process import FAST, OperatorProcess
+from tests.integration.cluster.policies import install_policies
 from tests.integration.cluster.runs import RunsNamespace, install_runtime
 
 _numbers = itertools.count(1)
@@ -31,12 +39,27 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[ControlPlane]:
-    if not all(find_program(name) for name in ("etcd", "kube-apiserver")) or not shutil.which("openssl"):
-        pytest.skip(HOW_TO_GET)
-    plane = ControlPlane()
+    """Without policies: all refusals are the operator's."""
+    with running_control_plane(API_SERVER) as plane:
+        install_runtime(plane.admin, "tiny")
+        yield plane
+
+
+@pytest.fixture(scope="session", params=[API_SERVER, OLDEST_API_SERVER])
+def guarded_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+    """With policies and without an operator, of the newest and of the oldest version that is supported."""
+    with running_control_plane(request.param) as plane:
+        install_policies(plane.admin)
+        yield plane
+
+
+@contextmanager
+def running_control_plane(api_server: str) -> Iterator[ControlPlane]:
+    if not all(find_program(name) for name in ("etcd", api_server)) or not shutil.which("openssl"):
+        pytest.skip(HOW_TO_GET if api_server == API_SERVER else f"needs {api_server} beside kube-apiserver")
+    plane = ControlPlane(api_server)
     try:
         plane.start()
-        install_runtime(plane.admin, "tiny")
         yield plane
     finally:
         plane.stop()

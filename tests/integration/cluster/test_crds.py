@@ -28,9 +28,9 @@ def run_body(name: str, **spec: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def admin(control_plane: ControlPlane) -> AdminClient:
-    control_plane.admin.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-    return control_plane.admin
+def admin(guarded_plane: ControlPlane) -> AdminClient:
+    guarded_plane.admin.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    return guarded_plane.admin
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def test_frozen_after_the_start(admin: AdminClient, started: str, field: str) ->
 
 
 def test_taking_a_frozen_field_away_is_a_change(admin: AdminClient, started: str) -> None:
-    with pytest.raises(ApiError, match=r"spec\.wandb is frozen"):
+    with pytest.raises(ApiError, match=r"spec\.wandb: it is frozen"):
         try_edit(admin, started, {"wandb": None})
 
 

@@ -52,11 +52,13 @@ def _scalar(value: Any, fraction: Callable[[float], str]) -> str:
 
 def _number(value: float, fraction: Callable[[float], str]) -> str:
     """A whole number of 64 bits is an integer to the API server, however it was written; others are doubles."""
-    if not math.isfinite(value):
-        return repr(value)
-    if value == int(value) and int(value) in _INT64:
+    try:
+        double = float(value)
+    except OverflowError:  # an integer that no JSON reader of the API server takes
+        return str(value)
+    if math.isfinite(double) and value == int(value) and int(value) in _INT64:
         return str(int(value))
-    return fraction(float(value)) if abs(value) < 1e308 else str(value)
+    return fraction(double) if math.isfinite(double) else repr(double)
 
 
 def _shortest(value: float) -> str:

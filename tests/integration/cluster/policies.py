@@ -1,0 +1,56 @@
+"""Installs and removes the admission policies as a person does with crds/validating-admission-policies.yaml."""
+
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+from tests.integration.cluster.admin import RUNS, AdminClient, ApiError
+from tests.integration.cluster.control_plane import ROOT
+from tests.integration.cluster.polling import wait_for
+
+_GROUP = "/apis/admissionregistration.k8s.io/v1"
+PATHS = {
+    "ValidatingAdmissionPolicy": f"{_GROUP}/validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": f"{_GROUP}/validatingadmissionpolicybindings",
+}
+_PROBE = {
+    "apiVersion": "rl-operator.dev/v1alpha1",
+    "kind": "RLTrainingRun",
+    "metadata": {"name": "probe"},
+    "spec": {"environment": "probe", "config": {"api_key": "probe"}},
+}
+
+
+def policy_documents() -> list[dict[str, Any]]:
+    text = (ROOT / "crds" / "validating-admission-policies.yaml").read_text(encoding="utf-8")
+    return list(yaml.safe_load_all(text))
+
+
+def install_policies(admin: AdminClient) -> None:
+    """They take effect about a second after they were created."""
+    for document in policy_documents():
+        admin.post(f"{PATHS[document['kind']]}?fieldValidation=Strict", document)
+    wait_for("the policies refuse", lambda: door(admin, "default", _PROBE))
+
+
+def remove_policies(admin: AdminClient) -> None:
+    for document in reversed(policy_documents()):
+        admin.delete(f"{PATHS[document['kind']]}/{document['metadata']['name']}")
+    wait_for("the policies are gone", lambda: door(admin, "default", _PROBE) is None)
+
+
+def door(admin: AdminClient, namespace: str, run: dict[str, Any]) -> str | None:
+    """What a dry run of creating it is refused with; None: it is taken."""
+    path = f"{RUNS.format(namespace=namespace)}?dryRun=All&fieldValidation=Strict"
+    return refusal_of(lambda: admin.post(path, run))
+
+
+def refusal_of(call: Callable[[], Any]) -> str | None:
+    """What the API server refuses a write with: of a policy only its own words; None: it is done."""
+    try:
+        call()
+    except ApiError as error:
+        if error.code not in (400, 422):
+            raise
+        return error.message.rpartition(" denied request: ")[2]
+    return None

@@ -1,0 +1,166 @@
+"""What the admission policies refuse, and in which words. No operator takes part."""
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.integration.cluster.admin import RUNTIMES, AdminClient
+from tests.integration.cluster.control_plane import ControlPlane
+from tests.integration.cluster.policies import door
+from tests.integration.cluster.polling import wait_for
+from tests.refusals import ROWS, Row, runtimes
+
+from rl_operator.api import hints
+from rl_operator.api.loading import field_path, parse_runtime
+from rl_operator.api.policies import MAX_MESSAGE
+from rl_operator.api.refusal import Refusal, looks_like_a_key, shown
+from rl_operator.api.value_text import text_of
+from rl_operator.api.yaml_text import json_value
+from rl_operator.check.access import selects
+
+NAMESPACE = "policies"
+
+_numbers = itertools.count(1)
+LOCK = "the lock"
+LOCKED_VALUES = [None, True, 8, 2**53, 0.1, 4e-5, 1234567.5, "8", "x" * 300, [1, 4e-5, "a"], {"b": [0.5], "a": None}]
+
+
+def lab(name: str, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "rl-operator.dev/v1alpha1",
+        "kind": "RLRuntime",
+        "metadata": {"name": name},
+        "spec": {"image": "i", **spec},
+    }
+
+
+def run(runtime: str, **spec: Any) -> dict[str, Any]:
+    return Row(code="", spec={"runtime": runtime, **spec}).run()
+
+
+@pytest.fixture(scope="module")
+def admin(guarded_plane: ControlPlane) -> AdminClient:
+    admin = guarded_plane.admin
+    admin.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE, "labels": {"team": "a", "stage": "test"}}})
+    for document in runtimes():
+        admin.post(RUNTIMES, document)
+    admin.post(RUNTIMES, lab("value", locked={"env": {"v": LOCK}}))
+    admin.post(RUNTIMES, lab("values", locked={"env": {f"v{i}": value for i, value in enumerate(LOCKED_VALUES)}}))
+    admin.post(RUNTIMES, lab("wide", locked={"env": {f"v{i}": i for i in range(200)}}))
+    wait_for("the last runtime is known to the policy", lambda: door(admin, NAMESPACE, run("wide", config={"v1": 2})))
+    return admin
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_the_door(admin: AdminClient, row: Row) -> None:
+    said = door(admin, NAMESPACE, row.run())
+    match row.first:
+        case "schema":
+            assert said is not None
+            assert row.door in said
+        case "policy":
+            assert said is not None
+            assert row.fits(said, NAMESPACE), said
+        case "operator":
+            assert said is None
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+def locked_sentence(runtime: str, name: str, value: Any, lock: Any) -> str:
+    if looks_like_a_key(value):
+        hint, value = hints.KEY_IN_RUN, None
+    else:
+        hint = hints.LOCKED % (runtime, text_of(shown(lock)))
+    path = field_path(("spec", "config", name))
+    return Refusal(code="LockedField", field=path, given=shown(value, name), hint=hint).sentence
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(value=JSON)
+def test_any_value_is_shown_as_the_operator_shows_it(admin: AdminClient, value: Any) -> None:
+    stored = json_value(value)  # as kubectl sends it
+    expected = locked_sentence("value", "v", stored, LOCK)
+    assert door(admin, NAMESPACE, run("value", config={"v": stored})) == (None if stored == LOCK else expected)
+
+
+@pytest.mark.parametrize(("number", "lock"), enumerate(LOCKED_VALUES))
+def test_any_lock_is_shown_as_the_operator_shows_it_and_its_equal_passes(
+    admin: AdminClient, number: int, lock: Any
+) -> None:
+    name = f"v{number}"
+    said = door(admin, NAMESPACE, run("values", config={name: "other"}))
+    assert said == locked_sentence("values", name, "other", lock)
+    assert door(admin, NAMESPACE, run("values", config={name: lock})) is None
+
+
+@pytest.mark.parametrize("name", ["a b", "ü", "x" * 200, 'quo"te', "new\nline", "sk-abc"])
+def test_odd_names_are_quoted_as_the_operator_quotes_them(admin: AdminClient, name: str) -> None:
+    said = door(admin, NAMESPACE, run("value", config={name: "sk-abc"}))
+    assert (
+        said == Refusal(code="WiredField", field=field_path(("spec", "config", name)), hint=hints.KEY_IN_RUN).sentence
+    )
+
+
+def test_equal_means_equal_as_json(admin: AdminClient) -> None:
+    equal = {"v2": 8.0, "v9": [1.0, 4e-5, "a"], "v10": {"a": None, "b": [0.5]}}
+    assert door(admin, NAMESPACE, run("values", config=equal)) is None
+    for name, other in {"v1": 1, "v2": "8", "v2 ": None, "v7": 8, "v9": [4e-5, 1, "a"], "v10": {"b": [0.5]}}.items():
+        assert door(admin, NAMESPACE, run("values", config={name.strip(): other})), (name, other)
+
+
+def test_several_faults_are_named_at_once(admin: AdminClient) -> None:
+    asked = run("refusals-lab", config={"total_steps": 1, "use_wandb": True}, tinker={"seed": 1}, environmentReplicas=9)
+    said = door(admin, NAMESPACE, asked)
+    assert said
+    assert {part.split(" ")[0] for part in said.split("; ")} == {
+        "spec.config.total_steps", "spec.config.use_wandb", "spec.tinker.seed", "spec.environmentReplicas",
+    }  # fmt: skip
+
+
+def test_two_hundred_fields_pass_and_two_hundred_faults_fit_into_a_message(admin: AdminClient) -> None:
+    right = {f"v{i}": i for i in range(200)}
+    assert door(admin, NAMESPACE, run("wide", config=right, tinker={f"t{i}": "x" * 100 for i in range(200)})) is None
+    said = door(admin, NAMESPACE, run("wide", config=dict.fromkeys(right, "☃" * 200)))
+    assert said
+    assert len(said) == MAX_MESSAGE
+    assert said.count("locks it to") > 3
+
+
+@pytest.mark.parametrize(
+    ("selector", "taken"),
+    [
+        ({}, True),
+        ({"matchLabels": {"team": "a", "stage": "test"}}, True),
+        ({"matchLabels": {"team": "a", "stage": "prod"}}, False),
+        ({"matchLabels": {"none": ""}}, False),
+        ({"matchExpressions": [{"key": "team", "operator": "In", "values": ["b", "a"]}]}, True),
+        ({"matchExpressions": [{"key": "none", "operator": "In", "values": ["a"]}]}, False),
+        ({"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["a"]}]}, False),
+        ({"matchExpressions": [{"key": "none", "operator": "NotIn", "values": ["a"]}]}, True),
+        ({"matchExpressions": [{"key": "team", "operator": "Exists"}]}, True),
+        ({"matchExpressions": [{"key": "none", "operator": "Exists"}]}, False),
+        ({"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}, False),
+        ({"matchExpressions": [{"key": "none", "operator": "DoesNotExist"}]}, True),
+    ],
+)
+def test_namespace_selectors(admin: AdminClient, selector: dict[str, Any], taken: bool) -> None:
+    name = f"selects-{next(_numbers)}"
+    admin.post(RUNTIMES, lab(name, namespaceSelector=selector, locked={"env": {"v": 1}}))
+    labels = {"team": "a", "stage": "test"}
+    parsed = parse_runtime(lab(name, namespaceSelector=selector)).spec.namespace_selector
+    assert parsed is not None
+    assert selects(parsed, labels) is taken
+    said = wait_for("the runtime is known to the policy", lambda: door(admin, NAMESPACE, run(name, config={"v": 2})))
+    assert (hints.NAMESPACE_NOT_ALLOWED in said) is not taken

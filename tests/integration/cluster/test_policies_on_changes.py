@@ -1,0 +1,113 @@
+"""Runs that exist when a lock changes are never stuck, and what started stays as it started."""
+
+import itertools
+from typing import Any
+
+import pytest
+from tests.integration.cluster.admin import RUNS, RUNTIMES, AdminClient
+from tests.integration.cluster.control_plane import ControlPlane
+from tests.integration.cluster.policies import door, refusal_of
+from tests.integration.cluster.polling import wait_for
+from tests.refusals import Row
+
+NAMESPACE = "changes"
+PATH = RUNS.format(namespace=NAMESPACE)
+FROZEN = "it is frozen since the run started: make a new run for other settings"
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def admin(guarded_plane: ControlPlane) -> AdminClient:
+    guarded_plane.admin.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    return guarded_plane.admin
+
+
+def body(name: str, runtime: str, **spec: Any) -> dict[str, Any]:
+    settings = {"group_size": 8, "batch_size": 8}
+    return Row(code="", spec={"runtime": runtime, "config": settings, "environmentReplicas": 2, **spec}).run(name)
+
+
+def runtime_body(name: str, **spec: Any) -> dict[str, Any]:
+    kind = {"apiVersion": "rl-operator.dev/v1alpha1", "kind": "RLRuntime"}
+    return {**kind, "metadata": {"name": name}, "spec": {"image": "i", **spec}}
+
+
+@pytest.fixture
+def overtaken(admin: AdminClient) -> str:
+    """A stored run whose runtime came to lock and limit otherwise after it was created. Its runtime has its name."""
+    name = f"overtaken-{next(_numbers)}"
+    admin.post(RUNTIMES, runtime_body(name))
+    admin.post(PATH, body(name, name))
+    locked = {"locked": {"env": {"group_size": 4}}, "limits": {"environmentReplicas": 1}}
+    admin.patch(f"{RUNTIMES}/{name}", {"spec": {**locked, "namespaceSelector": {"matchLabels": {"team": "x"}}}})
+    wait_for("the lock is known to the policy", lambda: door(admin, NAMESPACE, body("other", name)))
+    return name
+
+
+def refusal(admin: AdminClient, name: str, patch: dict[str, Any]) -> str | None:
+    return refusal_of(lambda: admin.patch(f"{PATH}/{name}", patch))
+
+
+def start(admin: AdminClient, name: str) -> None:
+    admin.patch(f"{PATH}/{name}/status", {"status": {"startTime": "2026-01-01T00:00:00Z"}})
+
+
+@pytest.mark.parametrize("started", [False, True], ids=["draft", "started"])
+def test_a_changed_lock_leaves_existing_runs_alone(admin: AdminClient, overtaken: str, started: bool) -> None:
+    if started:
+        start(admin, overtaken)
+    for patch in (
+        {"spec": {"suspend": True}},
+        {"spec": {"suspend": False}},
+        {"spec": {"progressDeadlineSeconds": 60, "ttlSecondsAfterFinished": 5}},
+        {"metadata": {"labels": {"a": "b"}, "annotations": {"a": "b"}}},
+        {"metadata": {"finalizers": ["example.com/held"]}},
+    ):
+        assert refusal(admin, overtaken, patch) is None, patch
+    admin.patch(f"{PATH}/{overtaken}/status", {"status": {"phase": "Failed"}})
+
+    admin.delete(f"{PATH}/{overtaken}")
+    held = admin.get(f"{PATH}/{overtaken}")
+    assert held["metadata"]["deletionTimestamp"]
+    assert refusal(admin, overtaken, {"spec": {"config": {"group_size": 9}}}) is None
+    assert refusal(admin, overtaken, {"metadata": {"finalizers": None}}) is None
+    assert admin.find(f"{PATH}/{overtaken}") is None
+
+
+def test_a_draft_that_is_edited_is_checked_against_the_lock_of_today(admin: AdminClient, overtaken: str) -> None:
+    said = refusal(admin, overtaken, {"spec": {"config": {"batch_size": 16}}})
+    assert said is not None
+    assert f"spec.config.group_size is 8: runtime '{overtaken}' locks it to 4" in said
+    assert "environmentReplicas" not in said
+    assert "namespaceSelector" not in said
+    assert refusal(admin, overtaken, {"spec": {"config": {"group_size": 4}}}) is None
+
+
+def test_a_limit_is_checked_when_its_field_changes(admin: AdminClient, overtaken: str) -> None:
+    start(admin, overtaken)
+    said = refusal(admin, overtaken, {"spec": {"environmentReplicas": 3}})
+    assert said == f"spec.environmentReplicas is 3: runtime '{overtaken}' allows at most 1"
+    assert refusal(admin, overtaken, {"spec": {"environmentReplicas": 1}}) is None
+
+
+def test_a_draft_that_moves_to_another_runtime_is_checked_against_that_one(admin: AdminClient, overtaken: str) -> None:
+    free = f"free-{next(_numbers)}"
+    admin.post(RUNTIMES, runtime_body(free))
+    admin.post(PATH, body(free, free))
+    said = refusal(admin, free, {"spec": {"runtime": overtaken}})
+    assert said is not None
+    for field in ("spec.config.group_size is 8", "spec.environmentReplicas is 2", "spec.runtime is"):
+        assert field in said
+
+
+@pytest.mark.parametrize("settings", ["config", "tinker"])
+def test_free_form_settings_are_frozen_after_the_start(admin: AdminClient, settings: str) -> None:
+    name = f"frozen-{next(_numbers)}"
+    admin.post(PATH, body(name, "nobodys", **{settings: {"a": 1, "b": {"c": [1]}}}))
+    assert refusal(admin, name, {"spec": {settings: {"a": 2}}}) is None
+    start(admin, name)
+    for change in ({"a": 3}, {"a": None}, {"d": 1}, {"b": {"c": [1, 2]}}, None):
+        assert refusal(admin, name, {"spec": {settings: change}}) == f"spec.{settings}: {FROZEN}"
+    assert refusal(admin, name, {"spec": {settings: {"a": 2.0, "b": {"c": [1.0]}}}}) is None
+    assert refusal(admin, name, {"spec": {"suspend": True}}) is None

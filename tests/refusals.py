@@ -1,0 +1,54 @@
+"""The table of refusals (tests/data/refusals.yaml), for every place that must say the same."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rl_operator.api.bundled import bundled_runtime_text
+from rl_operator.api.loading import load_documents
+from rl_operator.api.names import API_VERSION, RUN_KIND
+from rl_operator.api.yaml_text import read_yaml
+
+[_TABLE] = read_yaml((Path(__file__).parent / "data" / "refusals.yaml").read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True)
+class Row:
+    code: str
+    first: str = "policy"
+    sentence: str = ""
+    begins: str = ""
+    door: str = ""
+    spec: dict[str, Any] | None = None
+    name: str = "refused"
+    kind: str = RUN_KIND
+
+    def run(self, name: str | None = None) -> dict[str, Any]:
+        """What is applied; null takes a field of the usual spec away."""
+        spec = {"environment": "sort_digits", "runtime": "refusals-lab"} | (self.spec or {})
+        return {
+            "apiVersion": API_VERSION,
+            "kind": self.kind,
+            "metadata": {"name": name or self.name},
+            "spec": {field: value for field, value in spec.items() if value is not None},
+        }
+
+    def fits(self, sentence: str, namespace: str) -> bool:
+        if self.begins:
+            return sentence.startswith(self.begins)
+        return sentence == self.sentence.replace("{namespace}", namespace)
+
+
+ROWS = {title: Row(**row) for title, row in _TABLE["rows"].items()}
+POLICY_ROWS = {title: row for title, row in ROWS.items() if row.first == "policy"}
+
+
+def runtimes() -> list[dict[str, Any]]:
+    """The runtimes that the rows speak of."""
+    documents = []
+    for name, changes in _TABLE["runtimes"].items():
+        [document] = load_documents(bundled_runtime_text("tiny"))
+        document["metadata"]["name"] = name
+        document["spec"] |= changes
+        documents.append(document)
+    return documents
