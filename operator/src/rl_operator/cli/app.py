@@ -4,14 +4,17 @@ import typer
 
 from rl_operator.cli import (
     delete,
+    diff,
     doctor,
     environments,
     export,
     get,
+    init,
     list_runs,
     logs,
     render,
     results,
+    resume,
     run,
     sample,
     stop,
@@ -33,12 +36,15 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("validate")(validate.validate)
 app.command("render")(render.render)
+app.command("diff")(diff.diff)
+app.command("init")(init.init)
 app.command("list")(list_runs.list_runs)
 app.command("get")(get.get)
 app.command("watch")(watch.watch)
 app.command("wait")(wait.wait)
 app.command("logs")(logs.logs)
 app.command("stop")(stop.stop)
+app.command("resume")(resume.resume)
 app.command("delete")(delete.delete)
 app.command("results")(results.results)
 app.command("sample")(sample.sample)

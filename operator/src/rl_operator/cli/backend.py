@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:  # reading the kinds costs start-up time that not every command needs
     from rl_operator.api.catalogue import Catalogue
+    from rl_operator.api.environment import Environment
     from rl_operator.api.runtime import Runtime
 
 Manifest = dict[str, Any]
@@ -28,14 +29,26 @@ class BackEnd(Protocol):
 
     poll_seconds: float
 
+    usual_runtime: str
+    """The runtime of commands that are told none."""
+
+    runs_files: bool
+    """Whether `environment: ./file.py` can be trained here."""
+
     def runs(self, namespace: str | None, selector: str) -> list[Manifest]: ...
 
     def run(self, namespace: str, name: str) -> Manifest | None: ...
 
     def create(self, manifest: Mapping[str, Any]) -> Manifest: ...
 
-    def change_spec(self, namespace: str, name: str, changes: Mapping[str, Any]) -> Manifest:
-        """Set fields of the spec; None removes one."""
+    def change_spec(
+        self, namespace: str, name: str, changes: Mapping[str, Any], annotations: Mapping[str, str] | None = None
+    ) -> Manifest:
+        """Set fields of the spec, and annotations; None removes a field."""
+        ...
+
+    def apply(self, manifest: Mapping[str, Any]) -> None:
+        """Create what a run needs beside it, or give it this content."""
         ...
 
     def delete(self, namespace: str, name: str) -> None: ...
@@ -52,9 +65,27 @@ class BackEnd(Protocol):
         """What happened to the run, one line each, oldest first."""
         ...
 
+    def pod_names(self, namespace: str, run: str) -> list[str]:
+        """The pods of a run that have logs, those of earlier attempts included."""
+        ...
+
+    def read(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        """A ConfigMap or an RLEnvironment."""
+        ...
+
     def runtimes(self) -> "dict[str, Runtime]": ...
 
-    def catalogue(self) -> "Catalogue": ...
+    def catalogue(self, runtime: "Runtime") -> "Catalogue | None":
+        """The environments of the runtime's image; None: they are not read yet."""
+        ...
+
+    def environments(self, namespace: str) -> "list[Environment]":
+        """The RLEnvironments of a namespace."""
+        ...
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
+        """None: the caller may not read them."""
+        ...
 
     def tinker_env_vars(self, runtime: str) -> Mapping[str, str] | None:
         """How to reach the Tinker service that this back end runs itself for a runtime, started if need be; None: it

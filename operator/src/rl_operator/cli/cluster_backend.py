@@ -5,24 +5,33 @@ import atexit
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+import typer
+
+from rl_operator.api.names import DEFAULT_RUNTIME, ENVIRONMENT_KIND, RUN_LABEL
 from rl_operator.cluster.client import ClusterClient
 from rl_operator.cluster.connection import ConnectionSettingsError
 from rl_operator.cluster.context import cluster_context
-from rl_operator.cluster.resources import EVENTS, PODS, RUNS, RUNTIMES
-from rl_operator.errors import BackEndUnreachableError, GoneError
+from rl_operator.cluster.resources import CONFIG_MAPS, ENVIRONMENTS, EVENTS, NAMESPACES, PODS, RUNS, RUNTIMES
+from rl_operator.errors import BackEndUnreachableError, ForbiddenError, GoneError
 
 if TYPE_CHECKING:
     from rl_operator.api.catalogue import Catalogue
+    from rl_operator.api.environment import Environment
     from rl_operator.api.runtime import Runtime
 
 Manifest = dict[str, Any]
 Answer = TypeVar("Answer")
+
+FIELD_MANAGER = "rlctl"
+_KINDS = {"ConfigMap": CONFIG_MAPS, ENVIRONMENT_KIND: ENVIRONMENTS}
 
 
 class ClusterBackEnd:
     """Implements `backend.BackEnd` over the API server."""
 
     poll_seconds = 1.0
+    usual_runtime = DEFAULT_RUNTIME
+    runs_files = False
 
     def __init__(self, runner: asyncio.Runner, client: ClusterClient, context: str, *, asked: bool) -> None:
         found = cluster_context(context)
@@ -60,8 +69,16 @@ class ClusterBackEnd:
     def create(self, manifest: Mapping[str, Any]) -> Manifest:
         return self._wait(self._client.create(RUNS.path(manifest["metadata"]["namespace"]), manifest))
 
-    def change_spec(self, namespace: str, name: str, changes: Mapping[str, Any]) -> Manifest:
-        return self._wait(self._client.patch(RUNS.path(namespace, name), {"spec": dict(changes)}))
+    def change_spec(
+        self, namespace: str, name: str, changes: Mapping[str, Any], annotations: Mapping[str, str] | None = None
+    ) -> Manifest:
+        body = {"spec": dict(changes)} | ({"metadata": {"annotations": dict(annotations)}} if annotations else {})
+        return self._wait(self._client.patch(RUNS.path(namespace, name), body))
+
+    def apply(self, manifest: Mapping[str, Any]) -> None:
+        metadata = manifest["metadata"]
+        path = _KINDS[manifest["kind"]].path(metadata["namespace"], metadata["name"])
+        self._wait(self._client.apply(path, manifest, FIELD_MANAGER))
 
     def delete(self, namespace: str, name: str) -> None:
         run = self._wait(self._client.get(RUNS.path(namespace, name)))
@@ -90,15 +107,49 @@ class ClusterBackEnd:
             for event in ordered
         ]
 
+    def pod_names(self, namespace: str, run: str) -> list[str]:
+        pods = self._list(PODS.path(namespace), {"labelSelector": f"{RUN_LABEL}={run}"})
+        return [pod["metadata"]["name"] for pod in pods]
+
+    def read(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        try:
+            return self._wait(self._client.get(_KINDS[kind].path(namespace, name)))
+        except GoneError:
+            return None
+
     def runtimes(self) -> "dict[str, Runtime]":
         from rl_operator.api.runtime import Runtime
 
         return {item["metadata"]["name"]: Runtime.model_validate(item) for item in self._list(RUNTIMES.path(), {})}
 
-    def catalogue(self) -> "Catalogue":
+    def catalogue(self, runtime: "Runtime") -> "Catalogue | None":
         from rl_operator.api.bundled import bundled_catalogue
+        from rl_operator.render.catalogue import stored_catalogue
 
-        return bundled_catalogue()
+        reference = runtime.status.fields_ref
+        if reference is None:
+            return None
+        try:
+            config_map = self.read("ConfigMap", reference.namespace, reference.name)
+        except ForbiddenError as error:
+            typer.echo(f"note: the catalogue that ships with rlctl is taken, because {error}", err=True)
+            return bundled_catalogue()
+        stored = stored_catalogue(config_map) if config_map else None
+        return stored.found.catalogue if stored else None
+
+    def environments(self, namespace: str) -> "list[Environment]":
+        from rl_operator.api.loading import parse_environment
+
+        return [parse_environment(item) for item in self._list(ENVIRONMENTS.path(namespace), {})]
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
+        try:
+            labels: Mapping[str, str] = self._wait(self._client.get(NAMESPACES.path(name=namespace)))["metadata"][
+                "labels"
+            ]
+        except (ForbiddenError, GoneError):
+            return None
+        return labels
 
     def tinker_env_vars(self, runtime: str) -> Mapping[str, str] | None:  # noqa: ARG002 -- whatever the runtime
         return None

@@ -1,49 +1,106 @@
 """`rlctl environments`: what can be trained, and what may be set."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rl_operator.cli.backend import BackEnd, choose_backend
-from rl_operator.cli.exits import RefusedError
-from rl_operator.cli.options import Context, Local, Output, OutputFormat, StateDir
-from rl_operator.cli.printing import columns, print_object, program
+from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, RuntimeName, StateDir
+from rl_operator.cli.printing import columns, cut_columns, print_object, program
 
 if TYPE_CHECKING:
     from rl_operator.api.catalogue import CatalogueEnvironment
+    from rl_operator.api.environment import Environment
+    from rl_operator.api.runtime import Runtime
+    from rl_operator.cli.settable import SettableField
 
 
 def environments(
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Show the fields of this one.")] = "",
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Show what you may set of this one.")] = "",
     *,
+    runtime: RuntimeName = "",
     local: Local = False,
     context: Context = "",
     state_dir: StateDir = None,
+    namespace: Namespace = "",
     output: OutputFormat = Output.TEXT,
 ) -> None:
-    """List the environments, or the fields of one."""
+    """List environments; with NAME, what a run may set of one: type, default, limits and what is locked.
+
+    NAME is a bundled one, own/NAME, or with --local a file. -o wide says what each field means, -o json everything.
+    """
+    from rl_operator.cli.chosen import choose_runtime, known_environment
+
     backend = choose_backend(local=local, context=context, state_dir=state_dir)
-    catalogue = backend.catalogue()
-    if name and name not in catalogue.by_name:
-        raise RefusedError(
-            f"there is no environment {name!r} in {backend.label}; there are: {', '.join(catalogue.by_name)}"
-        )
-    chosen = [catalogue.by_name[name]] if name else list(catalogue.environments)
+    chosen, place = choose_runtime(backend, runtime), namespace or backend.namespace
+    if name:
+        _show_one(known_environment(backend, name, chosen, place), chosen, backend, output)
+    else:
+        _show_all(chosen, backend, place, output)
+
+
+def _show_all(runtime: "Runtime", backend: BackEnd, namespace: str, output: Output) -> None:
+    catalogue, own = backend.catalogue(runtime), backend.environments(namespace)
+    bundled = catalogue.environments if catalogue else ()
     if output in (Output.JSON, Output.YAML):
-        items = [each.to_wire() for each in chosen]
-        print_object(items[0] if name else {"backEnd": backend.label, "environments": items}, output)
+        head = {"backEnd": backend.label, "runtime": runtime.metadata.name, "namespace": namespace}
+        warnings = list(catalogue.warnings) if catalogue else []
+        found = {"environments": [each.to_wire() for each in bundled], "own": [each.to_wire() for each in own]}
+        print_object({**head, **found, "warnings": warnings}, output)
         return
-    typer.echo(_fields(chosen[0], backend) if name else _overview(chosen, backend))
+    rows = [[each.name, "bundled", each.description] for each in bundled]
+    rows += [[f"own/{each.metadata.name}", *_state_of(each)] for each in own]
+    table = columns if output is Output.WIDE else cut_columns
+    typer.echo(table(["NAME", "STATE", "DESCRIPTION"], rows))
+    if catalogue is None:
+        typer.echo(f"The catalogue of runtime {runtime.metadata.name} is not there yet: its image is being read.")
+    for warning in catalogue.warnings if catalogue else ():
+        typer.echo(f"warning: {warning}", err=True)
+    hint = f"{program()} environments NAME{backend.flags}"
+    typer.echo(f"\n{len(rows)} for runtime {runtime.metadata.name} in {backend.label}; what you may set: {hint}")
 
 
-def _overview(chosen: "list[CatalogueEnvironment]", backend: BackEnd) -> str:
-    table = columns(["NAME", "DESCRIPTION"], [[each.name, each.description] for each in chosen])
-    return (
-        f"{table}\n\n{len(chosen)} in {backend.label}; the fields of one: {program()} environments NAME{backend.flags}"
+def _state_of(environment: "Environment") -> tuple[str, str]:
+    """Ready with its description, or why not."""
+    status = environment.status
+    fault = status.condition("Stalled") or status.condition("Ready")
+    if fault is None:
+        return "Pending", "not looked at yet"
+    ready = fault.type == "Ready" and fault.status == "True"
+    return ("Ready", status.description or "") if ready else (fault.reason, fault.message)
+
+
+def _show_one(environment: "CatalogueEnvironment", runtime: "Runtime", backend: BackEnd, output: Output) -> None:
+    from rl_operator.cli.settable import fields_of
+
+    fields = fields_of(environment, runtime)
+    if output in (Output.JSON, Output.YAML):
+        head = environment.model_dump(mode="json", by_alias=True, exclude={"fields"})
+        where = {"backEnd": backend.label, "runtime": runtime.metadata.name}
+        print_object({**where, **head, "fields": [field.to_wire() for field in fields]}, output)
+        return
+    typer.echo(f"{environment.name}: {environment.description}")
+    typer.echo(f"What a run may set with runtime {runtime.metadata.name} of {backend.label}:\n")
+    for section in ("config", "tinker"):
+        typer.echo(_table(section, [field for field in fields if field.section == section], output) + "\n")
+    flags = f"{environment.name} --runtime {runtime.metadata.name}{backend.flags}"
+    typer.echo(f"What each means: {program()} environments {flags} -o wide")
+    typer.echo(f"A file to start from: {program()} init {flags} > run.yaml")
+
+
+def _table(section: str, fields: "Sequence[SettableField]", output: Output) -> str:
+    header = [f"SPEC.{section.upper()}", "TYPE", "DEFAULT", "ALLOWED"]
+    rows = [[field.name, field.type, *_limits(field)] for field in fields]
+    if output is not Output.WIDE:
+        return cut_columns(header, rows)
+    return columns(
+        [*header, "DESCRIPTION"], [[*row, field.field.description] for row, field in zip(rows, fields, strict=True)]
     )
 
 
-def _fields(environment: "CatalogueEnvironment", backend: BackEnd) -> str:
-    rows = [[field.name, field.type, str(field.default), field.description] for field in environment.fields]
-    table = columns(["FIELD", "TYPE", "DEFAULT", "DESCRIPTION"], rows)
-    return f"{environment.name}: {environment.description} ({backend.label})\n\n{table}"
+def _limits(field: "SettableField") -> tuple[str, str]:
+    """Default and what is allowed."""
+    from rl_operator.cli.yaml_lines import flow
+
+    return ("", f"locked to {flow(field.default)}") if field.locked else (flow(field.default), field.allowed)

@@ -8,6 +8,7 @@ from rl_operator.errors import BackEndUnreachableError, ForbiddenError, Operator
 class ExitCode(IntEnum):
     OK = 0
     RUN_FAILED = 1
+    DIFFERENT = 1
     REFUSED = 2
     UNREACHABLE = 3
     TIMEOUT = 124

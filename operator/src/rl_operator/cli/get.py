@@ -1,6 +1,7 @@
 """`rlctl get`: everything about one run that people ask for."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -8,6 +9,9 @@ from rl_operator.cli.backend import BackEnd, Manifest, choose_backend
 from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, RunName, StateDir
 from rl_operator.cli.printing import age, columns, duration, interval, print_object, sparkline
 from rl_operator.cli.targets import existing_run
+
+if TYPE_CHECKING:
+    from rl_operator.api.run import RunStatus
 
 SHOWN_EVENTS = 8
 
@@ -37,24 +41,17 @@ def describe(run: Manifest, backend: BackEnd, *, wide: bool) -> Iterator[str]:
     from rl_operator.api.run import TrainingRun
 
     parsed = TrainingRun.model_validate(run)
-    status, metrics = parsed.status, parsed.status.metrics
+    spec, status = parsed.spec, parsed.status
     yield f"{parsed.metadata.namespace}/{parsed.metadata.name}   {status.phase or 'Pending'}   ({backend.label})"
     yield f"  {status.message or 'Not looked at yet.'}"
-    yield f"  environment {parsed.spec.environment}, runtime {parsed.spec.runtime}, attempt {status.attempt or '-'}"
-    if progress := status.progress:
-        eta = f", {duration(progress.eta_seconds)} left" if progress.eta_seconds and not status.finished else ""
-        yield f"  step        {progress.step} of {progress.total_steps} ({progress.percent} %){eta}"
-    if metrics and metrics.reward_mean is not None:
-        yield f"  reward      {metrics.reward_mean:.3f}  {sparkline([h.reward_mean for h in status.history])}"
-    if metrics and metrics.eval_percent_correct is not None:
-        low, high = metrics.eval_percent_correct_low, metrics.eval_percent_correct_high
-        yield f"  held-out    {interval(metrics.eval_percent_correct, low, high)}"
+    yield from (f"  {refusal.code}: {refusal.sentence}" for refusal in status.refusals)
+    yield f"  environment {spec.environment}, runtime {spec.runtime}, attempt {status.attempt or '-'}"
+    if origin := status.started_from:
+        yield f"  began with  the weights of {origin.run} after step {origin.step}"
+    yield from _figures(status)
     if status.start_time:
         yield f"  {'took' if status.finished else 'running for':<11} {age(status.start_time, status.completion_time)}"
-    for container in status.containers:
-        end = f", exit code {container.exit_code}" if container.exit_code is not None else ""
-        reason = f" ({container.reason})" if container.reason else ""
-        yield f"  {container.name:<11} {container.state}{reason}{end}"
+    yield from _containers(status)
     if status.checkpoint:
         yield f"  checkpoint  step {status.checkpoint.step}  {status.checkpoint.state_path}"
     if status.weights:
@@ -64,3 +61,27 @@ def describe(run: Manifest, backend: BackEnd, *, wide: bool) -> Iterator[str]:
         yield columns(["  ATTEMPT", "POD", "ENDED", "STEPS"], [[f"  {row[0]}", *row[1:]] for row in rows])
     events = backend.events(parsed.metadata.namespace, parsed.metadata.name)
     yield from (f"  {event}" for event in (events if wide else events[-SHOWN_EVENTS:]))
+
+
+def _figures(status: "RunStatus") -> Iterator[str]:
+    """Steps, reward and held-out accuracy, as far as there are any."""
+    metrics = status.metrics
+    if progress := status.progress:
+        eta = f", {duration(progress.eta_seconds)} left" if progress.eta_seconds and not status.finished else ""
+        yield f"  step        {progress.step} of {progress.total_steps} ({progress.percent} %){eta}"
+    if metrics and metrics.reward_mean is not None:
+        yield f"  reward      {metrics.reward_mean:.3f}  {sparkline([h.reward_mean for h in status.history])}"
+    if metrics and metrics.eval_percent_correct is not None:
+        low, high = metrics.eval_percent_correct_low, metrics.eval_percent_correct_high
+        yield f"  held-out    {interval(metrics.eval_percent_correct, low, high)}"
+
+
+def _containers(status: "RunStatus") -> Iterator[str]:
+    """What the run's pod does, and how many environments work apart from it."""
+    for container in status.containers:
+        end = f", exit code {container.exit_code}" if container.exit_code is not None else ""
+        reason = f" ({container.reason})" if container.reason else ""
+        yield f"  {container.name:<11} {container.state}{reason}{end}"
+    if apart := status.environments:
+        failed = f", {apart.failures} failed" if apart.failures else ""
+        yield f"  apart       {apart.ready} of {apart.desired} environments ready{failed}"

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from rl_operator.api.names import RUN_KIND
+from rl_operator.api.names import ENVIRONMENT_KIND, NAMESPACE_NAME_LABEL, RUN_KIND
 from rl_operator.cli.exits import RefusedError, WaitTimeoutError
 from rl_operator.cli.selector import parse_selector
 from rl_operator.errors import GoneError
@@ -21,8 +21,8 @@ from rl_operator.local.store import Manifest, Store
 
 if TYPE_CHECKING:
     from rl_operator.api.catalogue import Catalogue
+    from rl_operator.api.environment import Environment
     from rl_operator.api.runtime import Runtime
-
 
 DELETION_SECONDS = 120.0
 
@@ -32,6 +32,8 @@ class LocalBackEnd:
 
     namespace = "default"
     poll_seconds = 0.2
+    usual_runtime = "tiny"
+    runs_files = True
 
     def __init__(self, layout: Layout, flags: str) -> None:
         self.label = f"local:{_short(layout.root)}"
@@ -61,14 +63,22 @@ class LocalBackEnd:
         self.look_after(created["metadata"]["namespace"], created["metadata"]["name"])
         return created
 
-    def change_spec(self, namespace: str, name: str, changes: Mapping[str, Any]) -> Manifest:
+    def change_spec(
+        self, namespace: str, name: str, changes: Mapping[str, Any], annotations: Mapping[str, str] | None = None
+    ) -> Manifest:
         def change(manifest: Manifest) -> None:
             spec = manifest["spec"] | dict(changes)
             manifest["spec"] = {field: value for field, value in spec.items() if value is not None}
+            manifest["metadata"]["annotations"] = manifest["metadata"].get("annotations", {}) | dict(annotations or {})
+            if "startTime" not in manifest.get("status", {}):
+                manifest.pop("status", None)  # nobody watches the files that it was checked with: look at it anew
 
         changed = self._store.update(RUN_KIND, namespace, name, change)
         self.look_after(namespace, name)
         return changed
+
+    def apply(self, manifest: Mapping[str, Any]) -> None:
+        self._store.apply(manifest)
 
     def delete(self, namespace: str, name: str) -> None:
         run = self._store.get(RUN_KIND, namespace, name)
@@ -95,15 +105,35 @@ class LocalBackEnd:
         events = read_events(self._layout.events(namespace, name))
         return [f"{event.time}  {event.kind:<7}  {event.reason:<20}  {event.message}" for event in events]
 
+    def pod_names(self, namespace: str, run: str) -> list[str]:
+        manifest = self._store.get(RUN_KIND, namespace, run)
+        uid = manifest["metadata"]["uid"] if manifest else ""
+        return [path.name for path in self._layout.pod_folders(namespace, run, uid)]
+
+    def read(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        return self._store.get(kind, namespace, name)
+
     def runtimes(self) -> "dict[str, Runtime]":
         from rl_operator.api.bundled import bundled_runtimes
 
         return bundled_runtimes()
 
-    def catalogue(self) -> "Catalogue":
+    def catalogue(self, runtime: "Runtime") -> "Catalogue | None":  # noqa: ARG002 -- all run what is installed here
         from rl_operator.api.bundled import bundled_catalogue
 
         return bundled_catalogue()
+
+    def environments(self, namespace: str) -> "list[Environment]":
+        from rl_operator.discovery import discover_files_blocking
+        from rl_operator.local.environments import OwnEnvironments
+
+        own = OwnEnvironments(self._store.get, discover_files_blocking)
+        names = [each["metadata"]["name"] for each in self._store.list_all(ENVIRONMENT_KIND, namespace)]
+        found = [own.named(namespace, name) for name in names]
+        return [environment for environment in found if environment is not None]
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str]:
+        return {NAMESPACE_NAME_LABEL: namespace}
 
     def tinker_env_vars(self, runtime: str) -> Mapping[str, str] | None:
         import asyncio

@@ -27,4 +27,5 @@ AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Run
 Selector = Annotated[str, typer.Option("--selector", "-l", help="Labels, like team=a,stage!=test.")]
 OutputFormat = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
 RunName = Annotated[str, typer.Argument(metavar="NAME", help="Name of a run.")]
-RunFile = Annotated[Path, typer.Argument(metavar="FILE", help="YAML file with one RLTrainingRun; - for stdin.")]
+RunPath = Annotated[Path, typer.Argument(metavar="FILE", help="YAML file with one RLTrainingRun; - for stdin.")]
+RuntimeName = Annotated[str, typer.Option("--runtime", help="RLRuntime; default: tiny with --local, else default.")]

@@ -15,6 +15,7 @@ from rl_operator.cli.options import Output
 
 PROGRAM = "rlctl"
 BARS = "▁▂▃▄▅▆▇█"
+TEXT_WIDTH = 99
 
 
 def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -22,6 +23,15 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     widths = [max(len(cell) for cell in column) for column in zip(header, *rows, strict=True)]
     lines = ("   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (header, *rows))
     return "\n".join(line.rstrip() for line in lines)
+
+
+def cut_columns(header: Sequence[str], rows: Sequence[Sequence[str]], width: int = TEXT_WIDTH) -> str:
+    """Columns whose lines are cut where they would be longer than `width`."""
+    return "\n".join(cut(line, width) for line in columns(header, rows).splitlines())
+
+
+def cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1].rstrip()}…"
 
 
 def program() -> str:

@@ -1,43 +1,74 @@
 """`rlctl render`: show what a file becomes, before it costs anything."""
 
+from typing import TYPE_CHECKING
+
 import typer
 
-from rl_operator.cli.backend import choose_backend
-from rl_operator.cli.options import Context, Local, Output, OutputFormat, RunFile, StateDir
+from rl_operator.cli.backend import Manifest, choose_backend
+from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, RunPath, StateDir
 from rl_operator.cli.printing import print_object
-from rl_operator.cli.targets import read_run_file
 
+if TYPE_CHECKING:
+    from rl_operator.api.run import TrainingRun
+    from rl_operator.render import Rendered
 UID_PLACEHOLDER = "00000"
-"""The uid comes with the object; its first five characters stand in the pod's name."""
+"""The uid comes with the object; its first five characters stand in the names of pods and of the Service."""
 
 
 def render(
-    file: RunFile,
+    file: RunPath,
     *,
     local: Local = False,
     context: Context = "",
     state_dir: StateDir = None,
+    namespace: Namespace = "",
     output: OutputFormat = Output.TEXT,
 ) -> None:
-    """Print the config and the pod that a run's file would become; nothing is created."""
-    from rl_operator.api.loading import DocumentError
-    from rl_operator.api.premises import Premises, choose_environment
-    from rl_operator.cli.checking import refusals_of
-    from rl_operator.render import pod_of_attempt, render_run
+    """Print every object that a run's file would become, in the order of creation; nothing is created.
+
+    What only the API server knows is left open: the run's uid is 00000 and stands so in names.
+    """
+    from rl_operator.cli.premises import render_file
+    from rl_operator.cli.run_file import read_run_file, with_uid
 
     backend = choose_backend(local=local, context=context, state_dir=state_dir)
-    run = read_run_file(file)
-    if refusals := refusals_of(run, backend):
-        raise DocumentError(*refusals)
-    named = run.with_changes(metadata=run.metadata.with_changes(uid=UID_PLACEHOLDER))
-    runtime = backend.runtimes()[run.spec.runtime]
-    environment = choose_environment(run.spec.environment, runtime, backend.catalogue(), None)
-    rendered = render_run(named, Premises(runtime, environment))
-    config_map, pod = rendered.config_map, pod_of_attempt(rendered.pod, 1)
-    if output in (Output.JSON, Output.YAML):
-        print_object({"apiVersion": "v1", "kind": "List", "items": [config_map, pod]}, output)
+    given = read_run_file(file, backend, namespace)
+    named = with_uid(given, UID_PLACEHOLDER)
+    objects = objects_of(named.run, render_file(named, backend))
+    if output is Output.JSON:
+        print_object({"apiVersion": "v1", "kind": "List", "items": objects}, output)
         return
-    typer.echo(f"# config.yaml, in ConfigMap {config_map['metadata']['name']} ({backend.label})")
-    typer.echo(config_map["data"]["config.yaml"].rstrip())
-    typer.echo("---\n# the pod of the first attempt")
-    print_object(pod, Output.YAML)
+    if output is not Output.YAML:
+        typer.echo(f"# {len(objects)} objects of run {given.run.metadata.name} in {backend.label}")
+    for manifest in objects:
+        typer.echo("---")
+        if manifest["kind"] == "ConfigMap" and output is not Output.YAML:
+            _print_config_map(manifest)
+        else:
+            print_object(manifest, Output.YAML)
+
+
+def objects_of(run: "TrainingRun", rendered: "Rendered") -> list[Manifest]:
+    """What the first attempt creates, in this order. Environment pods follow once the run's pod has an address."""
+    from rl_operator.api.environment import is_own
+    from rl_operator.render import environment_pod, pod_of_attempt
+
+    own, templates = is_own(run.spec.environment), rendered.templates
+    slots = range(0 if own else 1, run.spec.environment_replicas)
+    return [
+        *rendered.config_maps,
+        *(templates.network if slots else ()),
+        pod_of_attempt(templates.pod, 1, exposed=bool(slots)),
+        *(environment_pod(templates.environment, 1, slot, 0) for slot in slots),
+    ]
+
+
+def _print_config_map(config_map: "Manifest") -> None:
+    """Texts of many lines as they are; templates are left to -o yaml: what is made of them follows."""
+    from rl_operator.cli.yaml_lines import block
+
+    metadata = config_map["metadata"]
+    typer.echo(f"# ConfigMap {metadata['namespace']}/{metadata['name']}")
+    for name, text in config_map["data"].items():
+        template = name.endswith(".json")
+        typer.echo(f"# {name}: {len(text)} characters\n" if template else block(name, text, indent=0), nl=False)

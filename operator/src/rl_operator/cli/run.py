@@ -9,19 +9,19 @@ from rl_operator.api.names import MAX_RUN_NAME_LENGTH
 from rl_operator.cli.backend import BackEnd, Manifest, choose_backend
 from rl_operator.cli.exits import ExitCode, RefusedError
 from rl_operator.cli.follow import at_rest, exit_code, follow, shown
-from rl_operator.cli.options import Context, Local, Namespace, RunFile, StateDir
+from rl_operator.cli.options import Context, Local, Namespace, RunPath, StateDir
 from rl_operator.cli.printing import program
 from rl_operator.cli.summary import summary
-from rl_operator.cli.targets import read_run_file
 
 if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun
+    from rl_operator.cli.run_file import RunFile
 
 MAX_NAMESAKES = 1000
 
 
 def run(
-    file: RunFile,
+    file: RunPath,
     *,
     detach: Annotated[bool, typer.Option("--detach", help="Start it and return at once.")] = False,
     local: Local = False,
@@ -29,18 +29,40 @@ def run(
     state_dir: StateDir = None,
     namespace: Namespace = "",
 ) -> None:
-    """Start a run and follow it to its end. Its name is running already: attach. Is finished: start NAME-2."""
-    wanted = read_run_file(file)
+    """Start a run and follow it to its end. Its name is running already: attach. Is finished: start NAME-2.
+
+    A ConfigMap and an RLEnvironment beside the run in the file are applied first. With suspend: true the run is a
+    draft: it is checked, and nothing starts until `rlctl resume NAME`.
+    """
+    from rl_operator.cli.run_file import read_run_file
+
     backend = choose_backend(local=local, context=context, state_dir=state_dir)
-    place = namespace or _own_namespace(wanted, backend)
+    given = read_run_file(file, backend, namespace)
+    wanted, place = given.run, given.run.metadata.namespace
+    _apply_beside(backend, given)
     name = submit(backend, wanted, place)
     if detach:
-        typer.echo(f"{name} runs on its own ({backend.label}); follow it: {program()} watch {name}{backend.flags}")
+        typer.echo(_detached(backend, wanted, name))
         return
     try:
         _follow_to_end(backend, place, name)
     except KeyboardInterrupt:
         _stop_or_detach(backend, place, name)
+
+
+def _apply_beside(backend: BackEnd, given: "RunFile") -> None:
+    """Apply what the run needs; say what is not rlctl's to apply."""
+    from rl_operator.api.names import RUNTIME_KIND
+
+    for document in given.beside:
+        what = f"{document['kind']} {document['metadata']['name']}"
+        if document["kind"] == RUNTIME_KIND:
+            typer.echo(f"{what} of the file is left alone: a runtime is an administrator's ({backend.label})", err=True)
+            continue
+        backend.apply(document)
+        typer.echo(f"{what} is applied ({backend.label})", err=True)
+    for kind in given.passed_over:
+        typer.echo(f"the file also holds {kind} objects: rlctl leaves them alone", err=True)
 
 
 def submit(backend: BackEnd, wanted: "TrainingRun", namespace: str) -> str:
@@ -56,7 +78,7 @@ def submit(backend: BackEnd, wanted: "TrainingRun", namespace: str) -> str:
         return _create(backend, wanted, namespace, fresh)
     if "startTime" not in existing.get("status", {}):
         typer.echo(f"{name} is there and has not started: it takes this file's spec ({backend.label})", err=True)
-        backend.change_spec(namespace, name, _replacing(existing, wanted))
+        backend.change_spec(namespace, name, _replacing(existing, wanted), wanted.metadata.annotations)
     elif existing["spec"].get("suspend"):
         typer.echo(f"{name} was stopped: it goes on from its last checkpoint ({backend.label})", err=True)
         backend.change_spec(namespace, name, {"suspend": False})
@@ -95,10 +117,10 @@ def _free_name(backend: BackEnd, namespace: str, name: str) -> str:
     raise RefusedError(f"{name} and {MAX_NAMESAKES - 2} runs after it exist; delete some, or choose another name")
 
 
-def _own_namespace(wanted: "TrainingRun", backend: BackEnd) -> str:
-    """The file's namespace, when it names one."""
-    named = "namespace" in wanted.metadata.model_fields_set
-    return wanted.metadata.namespace if named else backend.namespace
+def _detached(backend: BackEnd, wanted: "TrainingRun", name: str) -> str:
+    if wanted.spec.suspend:
+        return f"{name} is a draft ({backend.label}); start it: {program()} resume {name}{backend.flags}"
+    return f"{name} runs on its own ({backend.label}); follow it: {program()} watch {name}{backend.flags}"
 
 
 def _follow_to_end(backend: BackEnd, namespace: str, name: str) -> None:

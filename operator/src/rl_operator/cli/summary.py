@@ -53,6 +53,8 @@ def _no_success(run: "TrainingRun", backend: BackEnd) -> Iterator[str]:
     if status.checkpoint:
         yield f"  checkpoint  step {status.checkpoint.step}   {status.checkpoint.state_path}"
     yield from _curves(run)
+    if status.phase == "Stopped":
+        yield f"Next: {program()} resume {name}{backend.flags}"
     if status.failure and status.pod_name:
         container = status.failure.container or "trainer"
         yield f"Next: {program()} logs {name} -c {container} --tail 50{backend.flags}"

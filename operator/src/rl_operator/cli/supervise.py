@@ -17,8 +17,10 @@ from typing import Any
 
 import aiohttp
 
-from rl_operator.api.names import RUN_KIND
+from rl_operator.api.names import RUN_KIND, TRAINER_CONTAINER
+from rl_operator.discovery import discover_files_blocking
 from rl_operator.errors import ConflictError, GoneError, OperatorError
+from rl_operator.local.environments import OwnEnvironments
 from rl_operator.local.kubelet import KUBELET_FINALIZER, Kubelet
 from rl_operator.local.layout import Layout
 from rl_operator.local.leash import Leash
@@ -130,7 +132,7 @@ async def supervise(layout: Layout, key: Key, caller: Mapping[str, str]) -> None
                 interval_seconds=POLL_SECONDS,
                 ops_url=lambda pod: kubelet.trainer_url(pod.uid),
             )
-            world = LocalWorld(store, poller.status_of)
+            world = LocalWorld(store, OwnEnvironments(store.get, discover_files_blocking), poller.status_of)
             polling = asyncio.create_task(poller.run(), name="poll")
             await Supervisor(store, key, kubelet, world, changed).run(lock, ended)
             polling.cancel()
@@ -144,6 +146,8 @@ class _Backend:
         self._service = service
 
     async def __call__(self, pod: Mapping[str, Any]) -> Mapping[str, str]:
+        if all(container["name"] != TRAINER_CONTAINER for container in pod["spec"]["containers"]):
+            return {}
         owner = pod["metadata"]["ownerReferences"][0]["name"]
         run = self._store.get(RUN_KIND, pod["metadata"]["namespace"], owner)
         if run is None or run["spec"].get("runtime") != TINY_RUNTIME:

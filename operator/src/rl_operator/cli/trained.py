@@ -41,12 +41,12 @@ def weights_path(run: "TrainingRun", backend: BackEnd, final: str | None) -> str
 def tokenizer_of(run: "TrainingRun", backend: BackEnd) -> tuple[str, ...]:
     """The option that names the run's tokenizer; nothing where the runtime or environment is gone since."""
     from rl_operator.api.sections import effective_sections
+    from rl_operator.cli.premises import FileFirst, premises_of
 
-    runtime = backend.runtimes().get(run.spec.runtime)
-    environment = backend.catalogue().by_name.get(run.spec.environment)
-    if runtime is None or environment is None:
+    premises = premises_of(run, FileFirst(backend))
+    if premises is None or premises.environment.known is None:
         return ()
-    name = effective_sections(run, runtime, environment).env.get("tokenizer_name")
+    name = effective_sections(run, premises.runtime, premises.environment.known).env.get("tokenizer_name")
     return ("--tokenizer", str(name)) if name else ()
 
 

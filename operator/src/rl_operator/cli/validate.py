@@ -1,38 +1,52 @@
 """`rlctl validate`: say what is wrong with a file, all of it at once."""
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from rl_operator.cli.backend import choose_backend
 from rl_operator.cli.exits import ExitCode
-from rl_operator.cli.options import Context, Local, Output, OutputFormat, RunFile, StateDir
+from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, RunPath, StateDir
 from rl_operator.cli.printing import print_object
-from rl_operator.cli.targets import read_run_file
+
+if TYPE_CHECKING:
+    from rl_operator.api.refusal import Refusal
 
 
 def validate(
-    file: RunFile,
+    file: RunPath,
     *,
     local: Local = False,
     context: Context = "",
     state_dir: StateDir = None,
+    namespace: Namespace = "",
     output: OutputFormat = Output.TEXT,
 ) -> None:
-    """Check a run's file against its runtime and environment; nothing is created."""
+    """Check a run's file against its runtime and environment; nothing is created.
+
+    A ConfigMap, an RLEnvironment or an RLRuntime beside the run in the file counts as if it were applied.
+    """
     from rl_operator.api.loading import DocumentError
-    from rl_operator.cli.checking import refusals_of
+    from rl_operator.cli.premises import judge
+    from rl_operator.cli.run_file import read_run_file
 
     backend = choose_backend(local=local, context=context, state_dir=state_dir)
+    pending: tuple[str, str] | None = None
+    refusals: tuple[Refusal, ...]
     try:
-        run = read_run_file(file)
-        refusals = refusals_of(run, backend)
+        given = read_run_file(file, backend, namespace)
+        refusals, pending = judge(given, backend)
+        run = given.run
         accepted = f"{file}: run {run.metadata.name} is accepted by runtime {run.spec.runtime} of {backend.label}"
     except DocumentError as error:
         refusals, accepted = error.refusals, ""
     if output in (Output.JSON, Output.YAML):
-        print_object({"accepted": not refusals, "refusals": [refusal.to_wire() for refusal in refusals]}, output)
+        waits = {"waits": {"reason": pending[0], "message": pending[1]}} if pending else {}
+        found = [{**refusal.to_wire(), "sentence": refusal.sentence} for refusal in refusals]
+        print_object({"accepted": not refusals, "refusals": found, **waits}, output)
     elif refusals:
         for refusal in refusals:
             typer.echo(f"error: {refusal.code}: {refusal.sentence}", err=True)
     else:
-        typer.echo(accepted)
+        typer.echo(f"{accepted}\n  {pending[1]}" if pending else accepted)
     raise typer.Exit(ExitCode.REFUSED if refusals else ExitCode.OK)

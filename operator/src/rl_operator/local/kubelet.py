@@ -4,10 +4,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 
+from rl_operator.api.names import ATTEMPT_LABEL, COMPONENT_LABEL, ENVIRONMENT_COMPONENT
 from rl_operator.errors import BackEndUnreachableError, GoneError
 from rl_operator.local.launch import Surroundings
 from rl_operator.local.layout import PodFolder
@@ -81,7 +83,7 @@ class Kubelet:
         await asyncio.gather(*(life.task for life in self._lives.values()), return_exceptions=True)
 
     def _start(self, pod: Manifest) -> None:
-        ports = choose_ports()
+        ports = choose_ports(self._data_ports(pod))
 
         def report(status: dict[str, Any]) -> None:
             life.status = status
@@ -96,8 +98,15 @@ class Kubelet:
 
         worker = PodWorker(pod, prepare, backend, leash=self._leash, session=self._session, report=report)
         task = asyncio.create_task(worker.run(), name=f"pod {pod['metadata']['name']}")
-        life = self._lives[pod["metadata"]["uid"]] = _Life(worker, task, ports)
+        life = self._lives[pod["metadata"]["uid"]] = _Life(pod, worker, task, ports)
         task.add_done_callback(lambda _: self._finish(pod, life))
+
+    def _data_ports(self, pod: Manifest) -> PodPorts | None:
+        """For an environment's pod those of its attempt's own pod: what a Service does on a cluster."""
+        if _component(pod) != ENVIRONMENT_COMPONENT:
+            return None
+        lives = (life for life in self._lives.values() if _attempt(life.pod) == _attempt(pod))
+        return next((life.ports for life in lives if _component(life.pod) != ENVIRONMENT_COMPONENT), None)
 
     def _finish(self, pod: Manifest, life: "_Life") -> None:
         """The pod is over; a fault of ours must not leave it behind as if it were running."""
@@ -113,18 +122,24 @@ class Kubelet:
 
     def _write_volumes(self, pod: Manifest, folder: PodFolder) -> None:
         """Make a folder of every volume, and W&B's; a ConfigMap's keys become files."""
-        folder.wandb.mkdir(parents=True, exist_ok=True)
+        if _component(pod) != ENVIRONMENT_COMPONENT:
+            folder.wandb.mkdir(parents=True, exist_ok=True)
         for volume in pod["spec"].get("volumes", []):
             path = folder.volume(volume["name"])
             path.mkdir(parents=True, exist_ok=True)
             if "configMap" in volume:
-                namespace = pod["metadata"]["namespace"]
-                config_map = self._store.get("ConfigMap", namespace, volume["configMap"]["name"])
-                for key, text in (config_map or {}).get("data", {}).items():
-                    (path / key).write_text(text, encoding="utf-8")
+                self._write_config_map(pod["metadata"]["namespace"], volume["configMap"], path)
         for container in (*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]):
             for mount in container.get("volumeMounts", []):
                 (folder.volume(mount["name"]) / mount.get("subPath", "")).mkdir(parents=True, exist_ok=True)
+
+    def _write_config_map(self, namespace: str, source: Mapping[str, Any], folder: Path) -> None:
+        found = self._store.get("ConfigMap", namespace, source["name"])
+        data: Mapping[str, str] = (found or {}).get("data", {})
+        chosen = {item["key"]: item["path"] for item in source.get("items", [])} or {key: key for key in data}
+        for key, path in chosen.items():
+            if key in data:
+                (folder / path).write_text(data[key], encoding="utf-8")
 
     def _mark_lost(self, pod: Manifest) -> None:
         """An earlier supervisor left this pod behind: its processes died with it."""
@@ -159,7 +174,20 @@ class Kubelet:
 class _Life:
     """One pod that this kubelet started, and the last status of it."""
 
+    pod: Manifest
     worker: PodWorker
     task: asyncio.Task[None]
     ports: PodPorts
     status: dict[str, Any] | None = None
+
+
+def _component(pod: Manifest) -> str | None:
+    component: str | None = pod["metadata"].get("labels", {}).get(COMPONENT_LABEL)
+    return component
+
+
+def _attempt(pod: Manifest) -> tuple[str, str]:
+    """Uid of the run and number of the attempt."""
+    metadata = pod["metadata"]
+    owner: Manifest = next(iter(metadata.get("ownerReferences", [])), {})
+    return owner.get("uid", ""), metadata.get("labels", {}).get(ATTEMPT_LABEL, "")

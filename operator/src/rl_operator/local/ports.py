@@ -29,10 +29,14 @@ class PodPorts:
         return addresses
 
 
-def choose_ports() -> PodPorts:
-    """Ports that the kernel says are free, one for each port of the contract."""
+def choose_ports(run: PodPorts | None = None) -> PodPorts:
+    """Ports that the kernel says are free, one for each port of the contract.
+
+    `run`: the ports of the run's own pod, for an environment that runs apart from it. The data ports are there.
+    """
     wanted = (API_PORT, INFERENCE_PORT, *OPS_PORTS.values())
-    return PodPorts(dict(zip(wanted, free_ports(len(wanted)), strict=True)))
+    shared = {port: run.actual[port] for port in (API_PORT, INFERENCE_PORT)} if run else {}
+    return PodPorts(dict(zip(wanted, free_ports(len(wanted)), strict=True)) | shared)
 
 
 def free_ports(count: int) -> tuple[int, ...]:

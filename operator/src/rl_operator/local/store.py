@@ -21,7 +21,7 @@ Manifest = dict[str, Any]
 Change = Callable[[Manifest], None]
 """Edits a manifest in place."""
 
-_OWNED_KINDS = ("Pod", "ConfigMap")
+_OWNED_KINDS = ("Pod", "ConfigMap", "Service", "NetworkPolicy")
 
 
 class Store:
@@ -57,19 +57,22 @@ class Store:
 
     def create(self, manifest: Mapping[str, Any]) -> Manifest:
         """Raises NameTakenError when the name is in use."""
-        created = _copy(manifest)
-        kind, namespace, name = _identity(created)
-        created["metadata"] |= {
-            "uid": str(uuid.uuid4()),
-            "resourceVersion": "1",
-            "generation": 1,
-            "creationTimestamp": _timestamp(),
-        }
         with self.exclusive():
+            kind, namespace, name = _identity(manifest)
             if self.get(kind, namespace, name) is not None:
                 raise NameTakenError(f"{kind} {namespace}/{name} is there already")
-            _write(self._path(kind, namespace, name), created)
-        return created
+            return self._create(manifest)
+
+    def apply(self, manifest: Mapping[str, Any]) -> Manifest:
+        """Create the object, or give the one of its name this content. Raises NameTakenError when a run owns it."""
+        with self.exclusive():
+            kind, namespace, name = _identity(manifest)
+            current = self.get(kind, namespace, name)
+            if current is None:
+                return self._create(manifest)
+            if current["metadata"].get("ownerReferences"):
+                raise NameTakenError(f"{kind} {namespace}/{name} belongs to a run: choose another name")
+            return self._replace(current, lambda live: _take_content(live, _copy(manifest)))
 
     def update(
         self, kind: str, namespace: str, name: str, change: Change, *, uid: str = "", resource_version: str = ""
@@ -91,6 +94,17 @@ class Store:
             self._delete(self._current(kind, namespace, name, uid))
 
     # --- under the lock -----------------------------------------------------------------------------------------
+    def _create(self, manifest: Mapping[str, Any]) -> Manifest:
+        created = _copy(manifest)
+        created["metadata"] |= {
+            "uid": str(uuid.uuid4()),
+            "resourceVersion": "1",
+            "generation": 1,
+            "creationTimestamp": _timestamp(),
+        }
+        _write(self._path(*_identity(created)), created)
+        return created
+
     def _current(self, kind: str, namespace: str, name: str, uid: str) -> Manifest:
         current = self.get(kind, namespace, name)
         if current is None or uid not in ("", current["metadata"]["uid"]):
@@ -137,7 +151,17 @@ def _copy(manifest: Mapping[str, Any]) -> Manifest:
     return copy
 
 
-def _identity(manifest: Manifest) -> tuple[str, str, str]:
+def _take_content(live: Manifest, wanted: Manifest) -> None:
+    """Everything that an author writes: what is not there any more goes, identity and status stay."""
+    for part in set(live) - {"metadata", "status"} - set(wanted):
+        del live[part]
+    live |= {part: value for part, value in wanted.items() if part not in ("metadata", "status")}
+    for part in ("labels", "annotations"):
+        if live["metadata"].get(part, {}) != wanted["metadata"].get(part, {}):
+            live["metadata"][part] = wanted["metadata"].get(part, {})
+
+
+def _identity(manifest: Mapping[str, Any]) -> tuple[str, str, str]:
     metadata = manifest["metadata"]
     return manifest["kind"], metadata["namespace"], metadata["name"]
 

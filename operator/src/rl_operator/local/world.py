@@ -13,6 +13,7 @@ from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.api.runtime import Runtime
 from rl_operator.errors import GoneError, NameTakenError
+from rl_operator.local.environments import OwnEnvironments
 from rl_operator.local.events import Event, append_event
 from rl_operator.local.kubelet import KUBELET_FINALIZER
 from rl_operator.local.store import Manifest, Store
@@ -22,12 +23,21 @@ Key = tuple[str, str]
 
 NODE_NAME = "localhost"
 
+_CHILD_KINDS = ("ConfigMap", "Service", "NetworkPolicy")
+"""Besides pods. Services and NetworkPolicies are kept for whoever looks and change nothing: everything is loopback."""
+
 
 class LocalWorld:
     """Implements `reconcile.world.World` over a state folder."""
 
-    def __init__(self, store: Store, trainer_status: Callable[[PodObservation], TrainerStatus | None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        environments: OwnEnvironments,
+        trainer_status: Callable[[PodObservation], TrainerStatus | None],
+    ) -> None:
         self._store = store
+        self._environments = environments
         self._trainer_status = trainer_status
         self._runtimes = bundled_runtimes()
         self._catalogue = bundled_catalogue()
@@ -49,21 +59,19 @@ class LocalWorld:
     def catalogue(self, runtime: Runtime) -> Catalogue | None:  # noqa: ARG002 -- on a cluster it depends on the image
         return self._catalogue
 
-    def environment(self, run: TrainingRun) -> Environment | None:  # noqa: ARG002 -- none is kept here yet
-        return None
+    def environment(self, run: TrainingRun) -> Environment | None:
+        return self._environments.of_run(run)
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
         return {NAMESPACE_NAME_LABEL: namespace}
 
-    def children(self, key: Key) -> frozenset[tuple[str, str]]:  # noqa: ARG002 -- no kinds besides pods and ConfigMaps yet
-        return frozenset()
+    def children(self, key: Key) -> frozenset[tuple[str, str]]:
+        namespace, name = key
+        children = (each for kind in _CHILD_KINDS for each in self._store.list_all(kind, namespace, prefix=f"{name}-"))
+        return frozenset((child["kind"], child["metadata"]["name"]) for child in children if _is_of_run(child, name))
 
     async def read_files(self, environment: Environment) -> Mapping[str, str] | None:
-        if environment.spec.source is None:
-            return None
-        source = environment.spec.source.config_map
-        found = await self.read_config_map(environment.metadata.namespace, source.name)
-        return dict(found.get("data", {})) if found else None
+        return self._environments.files(environment)
 
     def pods(self, key: Key) -> tuple[PodObservation, ...]:
         return tuple(observe_pod(pod) for pod in pods_of(self._store, key))
@@ -137,4 +145,8 @@ def pods_of(store: Store, key: Key) -> tuple[Manifest, ...]:
     """All pods that say they are this run's."""
     namespace, name = key
     pods = store.list_all("Pod", namespace, prefix=f"{name}-")
-    return tuple(pod for pod in pods if pod["metadata"].get("labels", {}).get(RUN_LABEL) == name)
+    return tuple(pod for pod in pods if _is_of_run(pod, name))
+
+
+def _is_of_run(child: Manifest, name: str) -> bool:
+    return bool(child["metadata"].get("labels", {}).get(RUN_LABEL) == name)

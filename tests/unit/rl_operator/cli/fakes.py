@@ -5,7 +5,8 @@ from typing import Any
 
 from rl_operator.api.bundled import bundled_catalogue, bundled_runtimes
 from rl_operator.api.catalogue import Catalogue
-from rl_operator.api.loading import parse_run
+from rl_operator.api.environment import Environment
+from rl_operator.api.loading import parse_environment, parse_run
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
 
@@ -17,10 +18,15 @@ class MemoryBackEnd:
     flags = " --memory"
     namespace = "default"
     poll_seconds = 0.0
+    usual_runtime = "tiny"
 
-    def __init__(self, *runs: dict[str, Any]) -> None:
+    def __init__(self, *runs: dict[str, Any], runs_files: bool = True) -> None:
         self.objects = {(run["metadata"]["namespace"], run["metadata"]["name"]): run for run in runs}
+        self.others: dict[tuple[str, str, str], dict[str, Any]] = {}
         self.looked_after: list[str] = []
+        self.pods: list[str] = []
+        self.catalogue_is_read = True
+        self.runs_files = runs_files
 
     def runs(self, namespace: str | None, selector: str) -> list[dict[str, Any]]:
         assert not selector
@@ -34,10 +40,17 @@ class MemoryBackEnd:
         self.objects[metadata["namespace"], metadata["name"]] = dict(manifest)
         return dict(manifest)
 
-    def change_spec(self, namespace: str, name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+    def change_spec(
+        self, namespace: str, name: str, changes: Mapping[str, Any], annotations: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
         run = self.objects[namespace, name]
         run["spec"] = {k: v for k, v in {**run["spec"], **changes}.items() if v is not None}
+        run["metadata"]["annotations"] = run["metadata"].get("annotations", {}) | dict(annotations or {})
         return run
+
+    def apply(self, manifest: Mapping[str, Any]) -> None:
+        metadata = manifest["metadata"]
+        self.others[manifest["kind"], metadata["namespace"], metadata["name"]] = dict(manifest)
 
     def delete(self, namespace: str, name: str) -> None:
         del self.objects[namespace, name]
@@ -51,11 +64,27 @@ class MemoryBackEnd:
     def events(self, namespace: str, name: str) -> list[str]:
         return [f"{namespace}/{name} happened"]
 
+    def pod_names(self, namespace: str, run: str) -> list[str]:
+        assert (namespace, run) in self.objects
+        return self.pods
+
+    def read(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        return self.others.get((kind, namespace, name))
+
     def runtimes(self) -> dict[str, Runtime]:
         return bundled_runtimes()
 
-    def catalogue(self) -> Catalogue:
-        return bundled_catalogue()
+    def catalogue(self, runtime: Runtime) -> Catalogue | None:
+        assert runtime.metadata.name
+        return bundled_catalogue() if self.catalogue_is_read else None
+
+    def environments(self, namespace: str) -> list[Environment]:
+        return [
+            parse_environment(e) for (k, ns, _), e in self.others.items() if (k, ns) == ("RLEnvironment", namespace)
+        ]
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
+        return {"kubernetes.io/metadata.name": namespace}
 
     def tinker_env_vars(self, runtime: str) -> Mapping[str, str] | None:
         return {"TINKER_BASE_URL": "http://memory"} if runtime == "tiny" else None

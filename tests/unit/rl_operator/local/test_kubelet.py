@@ -275,6 +275,59 @@ async def test_a_pod_that_another_supervisor_left_is_lost_with_its_last_result(m
     assert {c.exit_code for c in lost.containers} == {137}
 
 
+async def test_an_environments_pod_finds_its_attempts_data_ports(make_node: MakeNode) -> None:
+    """What a Service does on a cluster. Whatever the manifests say, everything is on loopback."""
+    node = make_node()
+    show = "import os; print(*(os.environ[n] for n in ('RL_API_URL', 'RL_INFERENCE_URL', 'RL_OPS_PORT')), flush=True)"
+    exposed = [{"name": "RL_API_URL", "value": "http://0.0.0.0:8000"}]
+    remote = [{"name": "RL_API_URL", "value": "http://run-00000.default.svc:8000"}]
+    forever = f"{show}; import time; time.sleep(60)"
+    run_pod = _of_attempt(pod(container("trainer", forever, env=exposed)), "run-00000-1", "training", "1")
+    node.create(run_pod)
+    await _until_log(node, "trainer", "\n")
+    for name, attempt in (("run-00000-1-env-0-0", "1"), ("run-00000-2-env-0-0", "2")):
+        node.create(_of_attempt(pod(container("environment", show, env=remote)), name, "environment", attempt))
+    await node.until(lambda _: all(_ended(node, f"run-00000-{n}-env-0-0") for n in (1, 2)), "the environments' ends")
+    trainer = log_of(node.store, "trainer").split()
+    same, other = (_log(node, f"run-00000-{attempt}-env-0-0").split() for attempt in (1, 2))
+    assert same[:2] == trainer[:2]
+    assert len({trainer[2], same[2], other[2]}) == 3
+    assert not set(other[:2]) & set(trainer[:2])
+    assert all(url.startswith("http://127.0.0.1:") for url in (*trainer[:2], *same[:2], *other[:2]))
+
+
+async def test_only_the_listed_keys_of_a_config_map_become_files(make_node: MakeNode) -> None:
+    node = make_node()
+    data = {"config.yaml": "a: 1", "pod.json": "{}"}
+    node.store.create({"kind": "ConfigMap", "metadata": {"namespace": "default", "name": "config"}, "data": data})
+    show = container(
+        "trainer",
+        "import os, sys; print(sorted(os.listdir(sys.argv[1])))",
+        args=["/etc/rl"],
+        volumeMounts=[{"name": "config", "mountPath": "/etc/rl"}],
+    )
+    items = [{"key": "config.yaml", "path": "config.yaml"}]
+    node.create(pod(show, volumes=[{"name": "config", "configMap": {"name": "config", "items": items}}]))
+    await node.end()
+    assert log_of(node.store, "trainer") == "['config.yaml']\n"
+
+
+def _of_attempt(manifest: dict[str, Any], name: str, component: str, attempt: str) -> dict[str, Any]:
+    labels = {"app.kubernetes.io/component": component, "rl-operator.dev/attempt": attempt}
+    manifest["metadata"] |= {"name": name, "labels": manifest["metadata"]["labels"] | labels}
+    manifest["metadata"]["ownerReferences"] = [{"uid": "a run's"}]
+    return manifest
+
+
+def _log(node: Node, pod_name: str) -> str:
+    return node.store.layout.pod("default", pod_name).log("environment").read_text()
+
+
+def _ended(node: Node, pod_name: str) -> bool:
+    found = node.store.get("Pod", "default", pod_name) or {}
+    return found.get("status", {}).get("phase") == "Succeeded"
+
+
 async def test_closing_the_kubelet_leaves_no_process(make_node: MakeNode) -> None:
     node = make_node()
     show_pid = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"

@@ -139,3 +139,38 @@ def _count_to(root: Path, times: int) -> None:
     store = Store(Layout(root))
     for _ in range(times):
         store.update("RLTrainingRun", "default", "run", lambda m: m["spec"].update(step=m["spec"]["step"] + 1))
+
+
+CODE = {
+    "kind": "ConfigMap",
+    "metadata": {"namespace": "default", "name": "code", "labels": {"a": "b"}},
+    "data": {"x.py": "1"},
+}
+
+
+def test_applying_creates_and_then_replaces(store: Store) -> None:
+    created = store.apply(CODE)
+    again = store.apply(CODE)
+    assert again["metadata"]["resourceVersion"] == created["metadata"]["resourceVersion"]
+    changed = store.apply(
+        {"kind": "ConfigMap", "metadata": {"namespace": "default", "name": "code"}, "binaryData": {"y": "eA=="}}
+    )
+    assert "data" not in changed
+    assert changed["binaryData"] == {"y": "eA=="}
+    assert changed["metadata"]["labels"] == {}
+    assert changed["metadata"]["uid"] == created["metadata"]["uid"]
+
+
+def test_what_a_run_owns_is_not_replaced(store: Store) -> None:
+    store.create({**CODE, "metadata": {**CODE["metadata"], "ownerReferences": [{"uid": "u"}]}})
+    with pytest.raises(NameTakenError, match="belongs to a run"):
+        store.apply(CODE)
+
+
+def test_services_and_policies_go_with_their_owner(store: Store) -> None:
+    run = store.create({"kind": "RLTrainingRun", "metadata": {"namespace": "default", "name": "run"}})
+    owner = [{"uid": run["metadata"]["uid"]}]
+    for kind in ("Service", "NetworkPolicy"):
+        store.create({"kind": kind, "metadata": {"namespace": "default", "name": "run-1", "ownerReferences": owner}})
+    store.delete("RLTrainingRun", "default", "run")
+    assert not store.list_all("Service") + store.list_all("NetworkPolicy")

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.local.pods import container, pod
 
+from rl_operator.api.catalogue import Catalogue
 from rl_operator.api.run import TrainingRun
 from rl_operator.errors import ConflictError, GoneError, NameTakenError
+from rl_operator.local.environments import OwnEnvironments
 from rl_operator.local.events import read_events
 from rl_operator.local.store import Store
 from rl_operator.local.world import LocalWorld
@@ -18,7 +20,8 @@ KEY = ("default", "run")
 
 @pytest.fixture
 def world(store: Store) -> LocalWorld:
-    return LocalWorld(store, lambda pod: TrainerStatus(step=7) if pod.name == "run-00000-1" else None)
+    environments = OwnEnvironments(store.get, lambda _files, _entry: Catalogue())
+    return LocalWorld(store, environments, lambda pod: TrainerStatus(step=7) if pod.name == "run-00000-1" else None)
 
 
 @pytest.fixture
@@ -49,7 +52,9 @@ def test_runtimes_and_catalogue_are_those_that_ship(world: LocalWorld) -> None:
     assert world.runtime_names() == ("default", "tiny")
     tiny = world.runtime("tiny")
     assert tiny is not None
-    assert "sort_digits" in world.catalogue(tiny).by_name
+    catalogue = world.catalogue(tiny)
+    assert catalogue is not None
+    assert "sort_digits" in catalogue.by_name
     assert world.runtime("other") is None
 
 
@@ -118,6 +123,18 @@ async def test_pods_of_a_namesake_prefix_are_not_mixed_up(world: LocalWorld, run
     await world.create_child(other)
     assert world.pods(KEY) == ()
     assert [p.name for p in world.pods(("default", "run-2"))] == ["run-2-00000-1"]
+
+
+async def test_children_are_the_runs_own(world: LocalWorld, run: TrainingRun) -> None:
+    def child(kind: str, name: str, owner: str) -> dict[str, Any]:
+        metadata = {"name": name, "namespace": "default", "labels": {"rl-operator.dev/run": owner}}
+        return {"apiVersion": "v1", "kind": kind, "metadata": metadata}
+
+    for kind, name in (("Service", "run-0a1b2"), ("NetworkPolicy", "run-0a1b2-trainer"), ("ConfigMap", "run-source-1")):
+        await world.create_child(child(kind, name, "run"))
+    await world.create_child(child("ConfigMap", "run-2-0a1b2", "run-2"))
+    found = {("Service", "run-0a1b2"), ("NetworkPolicy", "run-0a1b2-trainer"), ("ConfigMap", "run-source-1")}
+    assert world.children(KEY) == found
 
 
 async def test_the_trainers_answer_is_asked_by_pod(world: LocalWorld, run: TrainingRun) -> None:

@@ -1,0 +1,85 @@
+"""`rlctl init`: a run's file to start from."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rl_operator.cli.backend import choose_backend
+from rl_operator.cli.exits import RefusedError
+from rl_operator.cli.options import Context, Local, Namespace, RuntimeName, StateDir
+
+if TYPE_CHECKING:
+    from rl_operator.api.catalogue import CatalogueEnvironment
+    from rl_operator.api.runtime import Runtime
+    from rl_operator.cli.template import Accepts
+
+
+def init(
+    environment: Annotated[str, typer.Argument(metavar="[ENV]", help="A bundled one, own/NAME, or ./file.py.")] = "",
+    *,
+    source: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE.py", help="Bring this file and what it imports as own/NAME.")
+    ] = None,
+    name: Annotated[str, typer.Option("--name", help="Name of the run; default: the environment's.")] = "",
+    runtime: RuntimeName = "",
+    local: Local = False,
+    context: Context = "",
+    state_dir: StateDir = None,
+    namespace: Namespace = "",
+) -> None:
+    """Print a commented run file: rlctl init sort_digits > run.yaml
+
+    rlctl init ./my_env.py --local writes a run of a file, for this machine; with --from ./my_env.py the file holds the
+    ConfigMap, the RLEnvironment and the run, for a cluster and for this machine.
+    """
+    from rl_operator.cli.chosen import choose_runtime, known_environment
+    from rl_operator.cli.own_template import object_name
+    from rl_operator.cli.template import run_template
+
+    if bool(environment) == bool(source):
+        raise RefusedError("give either an environment, like rlctl init sort_digits, or --from FILE.py")
+    backend = choose_backend(local=local, context=context, state_dir=state_dir)
+    chosen = choose_runtime(backend, runtime)
+    run_name = name or object_name(source.name if source else environment.rpartition("/")[2])
+    if source is not None:
+        head, known = _own(source, run_name, chosen)
+    else:
+        head, known = "", known_environment(backend, environment, chosen, namespace or backend.namespace)
+    typer.echo(head + run_template(run_name, known, chosen, _accepts(known, chosen)), nl=False)
+
+
+def _own(source: Path, name: str, runtime: "Runtime") -> "tuple[str, CatalogueEnvironment]":
+    """The objects that bring the file, and the environment that they make. Raises RefusedError."""
+    from rl_operator.api.names import OWN_PREFIX
+    from rl_operator.api.premises import choose_environment
+    from rl_operator.cli.own_template import own_environment_template
+    from rl_operator.discovery import discover_files_blocking
+    from rl_operator.local.environments import OwnEnvironments
+
+    own = OwnEnvironments(lambda *_: None, discover_files_blocking)
+    found = own.of_file(source.absolute(), "default")
+    known = choose_environment(f"{OWN_PREFIX}{name}", runtime, None, found).known
+    if known is None:
+        stalled = found.status.condition("Stalled")
+        raise RefusedError(stalled.message if stalled else f"{source} cannot be read")
+    return own_environment_template(name, own.files(found) or {}, source.name), known
+
+
+def _accepts(environment: "CatalogueEnvironment", runtime: "Runtime") -> "Accepts":
+    """Asks the check itself: whether some settings bring a refusal that a run without any would not have."""
+    from rl_operator.api.loading import parse_run
+    from rl_operator.api.premises import ChosenEnvironment, Premises
+    from rl_operator.check import check_run
+    from rl_operator.cli.settable import plain_run
+
+    premises = Premises(runtime, ChosenEnvironment(known=environment))
+    plain = plain_run(environment.name, runtime.metadata.name).to_wire()
+
+    def sentences(settings: Mapping[str, Any]) -> set[str]:
+        run = parse_run({**plain, "spec": {**plain["spec"], **settings}})
+        return {refusal.sentence for refusal in check_run(run, premises)}
+
+    usual = sentences({})
+    return lambda settings: sentences(settings) <= usual

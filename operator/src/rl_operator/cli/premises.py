@@ -1,0 +1,129 @@
+"""What a run's file is checked against and rendered from, asked of a back end; the file's own objects come first."""
+
+from collections.abc import Coroutine, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import typer
+
+from rl_operator.api.catalogue import Catalogue
+from rl_operator.api.environment import Environment
+from rl_operator.api.loading import DocumentError, parse_environment, parse_run, parse_runtime
+from rl_operator.api.names import ENVIRONMENT_KIND, NAMESPACE_NAME_LABEL, OWN_PREFIX, RUNTIME_KIND
+from rl_operator.api.premises import Premises
+from rl_operator.api.refusal import Refusal
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.runtime import Runtime
+from rl_operator.check import check_run, runtime_not_found
+from rl_operator.cli.backend import BackEnd, Manifest
+from rl_operator.cli.exits import RefusedError
+from rl_operator.cli.run_file import RunFile
+from rl_operator.discovery import discover_files_blocking
+from rl_operator.errors import ForbiddenError
+from rl_operator.local.environments import OwnEnvironments
+from rl_operator.reconcile.premises import gather_premises
+from rl_operator.reconcile.world import Key
+from rl_operator.render import Rendered, render_run
+
+Answer = TypeVar("Answer")
+
+
+class FileFirst:
+    """Implements `reconcile.world.PremisesSource`: live reads, each of them a call."""
+
+    def __init__(self, backend: BackEnd, beside: Sequence[Manifest] = ()) -> None:
+        self._backend = backend
+        self._beside = {_identity(document): document for document in beside}
+        self._own = OwnEnvironments(self._read, discover_files_blocking)
+
+    def run(self, key: Key) -> TrainingRun | None:
+        manifest = self._backend.run(*key)
+        return parse_run(manifest) if manifest else None
+
+    async def read_run(self, key: Key) -> TrainingRun | None:
+        return self.run(key)
+
+    def runtime(self, name: str) -> Runtime | None:
+        document = self._beside.get((RUNTIME_KIND, "", name))
+        return parse_runtime(document) if document else self._backend.runtimes().get(name)
+
+    def runtime_names(self) -> tuple[str, ...]:
+        own = {name for kind, _, name in self._beside if kind == RUNTIME_KIND}
+        return tuple(sorted(own | set(self._backend.runtimes())))
+
+    def catalogue(self, runtime: Runtime) -> Catalogue | None:
+        return self._backend.catalogue(runtime)
+
+    def environment(self, run: TrainingRun) -> Environment | None:
+        """Read here where the code is at hand; on a cluster what the operator has read of it."""
+        name, namespace = run.spec.environment, run.metadata.namespace
+        if self._backend.runs_files:
+            return self._own.of_run(run)
+        if not name.startswith(OWN_PREFIX):
+            return None
+        name = name.removeprefix(OWN_PREFIX)
+        document = self._beside.get((ENVIRONMENT_KIND, namespace, name))
+        if document and "source" in document["spec"]:
+            return self._own.named(namespace, name)
+        live = document or self._backend.read(ENVIRONMENT_KIND, namespace, name)
+        return parse_environment(live) if live else None
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str]:
+        labels = self._backend.namespace_labels(namespace)
+        return {NAMESPACE_NAME_LABEL: namespace} if labels is None else labels
+
+    async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        try:
+            return self._read("ConfigMap", namespace, name)
+        except ForbiddenError as error:
+            typer.echo(f"note: {error}", err=True)
+            return None
+
+    def files(self, environment: Environment) -> Mapping[str, str] | None:
+        return self._own.files(environment)
+
+    def _read(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        return self._beside.get((kind, namespace, name)) or self._backend.read(kind, namespace, name)
+
+
+def premises_of(run: TrainingRun, source: FileFirst) -> Premises | None:
+    """None when the run's runtime does not exist."""
+    return _result(gather_premises(run, source, datetime.now(UTC)))
+
+
+def judge(file: RunFile, backend: BackEnd) -> tuple[tuple[Refusal, ...], tuple[str, str] | None]:
+    """Every reason why the run would not start there; reason and sentence of what it would wait for."""
+    source = FileFirst(backend, file.beside)
+    premises = premises_of(file.run, source)
+    if premises is None:
+        return (runtime_not_found(file.run, source.runtime_names()),), None
+    return check_run(file.run, premises), premises.environment.pending
+
+
+def render_file(file: RunFile, backend: BackEnd) -> Rendered:
+    """What the run would become. Raises DocumentError when it is refused, RefusedError when it would wait."""
+    source = FileFirst(backend, file.beside)
+    premises = premises_of(file.run, source)
+    if premises is None:
+        raise DocumentError(runtime_not_found(file.run, source.runtime_names()))
+    if refusals := check_run(file.run, premises):
+        raise DocumentError(*refusals)
+    if premises.environment.pending:
+        raise RefusedError(premises.environment.pending[1])
+    own = premises.environment.own
+    return render_run(file.run, premises, source.files(own) if own else None)
+
+
+def _result(coroutine: Coroutine[Any, Any, Answer]) -> Answer:
+    """Of a coroutine that never waits, because every read behind it is a call: it needs no event loop."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        answer: Answer = done.value
+        return answer
+    raise AssertionError("gathering premises waited for something")
+
+
+def _identity(document: Manifest) -> tuple[str, str, str]:
+    metadata = document["metadata"]
+    return document["kind"], metadata.get("namespace", "") if document["kind"] != RUNTIME_KIND else "", metadata["name"]

@@ -1,0 +1,155 @@
+"""A run's file to start from: what people set stands there, what they may set stands there as a comment. Pure.
+
+A line that begins with `#name:` is a setting: without the `#` it is in force. A line that begins with `# ` is prose.
+"""
+
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from rl_operator.api.catalogue import CatalogueEnvironment
+from rl_operator.api.names import API_VERSION, RUN_KIND
+from rl_operator.api.run import RunSpec
+from rl_operator.api.runtime import Bound, Runtime
+from rl_operator.api.yaml_text import json_value
+from rl_operator.cli.printing import cut
+from rl_operator.cli.settable import SettableField, fields_of
+from rl_operator.cli.yaml_lines import flow
+
+USUAL: Final = ("total_steps", "group_size", "batch_size", "max_token_length", "learning_rate")
+"""Fields that people set: they stand uncommented where they are not locked."""
+
+RUN_FIELDS: Final = (
+    "environment_replicas",
+    "backoff_limit",
+    "start_deadline_seconds",
+    "progress_deadline_seconds",
+    "active_deadline_seconds",
+    "ttl_seconds_after_finished",
+)
+WIDTH: Final = 99
+
+A_DAY: Final = 86_400
+"""Stands where a number of seconds has no default."""
+
+Accepts = Callable[[Mapping[str, Any]], bool]
+"""Whether a run whose spec has just these fields besides environment and runtime is accepted."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A setting of one section. `given`: it is in force as the file stands."""
+
+    field: SettableField
+    value: Any
+    given: bool
+
+    def written(self, width: int) -> str:
+        setting = f"{'' if self.given else '#'}{self.field.name}: {flow(self.value)}"
+        limits = f"{self.field.allowed}: " if self.field.allowed else ""
+        said = " ".join(f"{limits}{self.field.field.description}".split())
+        return cut(f"    {setting:<{width}}  # {said}", WIDTH) if said else f"    {setting}"
+
+
+def run_template(name: str, environment: CatalogueEnvironment, runtime: Runtime, accepts: Accepts) -> str:
+    """The whole file."""
+    fields = fields_of(environment, runtime)
+    sections = {
+        section: _lines([field for field in fields if field.section == section], accepts)
+        for section in ("config", "tinker")
+    }
+    offered = {(line.field.section, line.field.name) for lines in sections.values() for line in lines}
+    missing = [field for field in fields if not field.locked and (field.section, field.name) not in offered]
+    return "\n".join(
+        [
+            *_head(environment, runtime),
+            f"apiVersion: {API_VERSION}",
+            f"kind: {RUN_KIND}",
+            "metadata:",
+            f"  name: {name}",
+            "spec:",
+            f"  environment: {flow(environment.name)}",
+            f"  runtime: {flow(runtime.metadata.name)}",
+            *_section("config", sections["config"]),
+            *_section("tinker", sections["tinker"]),
+            *_run_lines(runtime, accepts),
+            *_without_default(missing),
+            *_locked(fields, runtime),
+            "",
+        ]
+    )
+
+
+def _head(environment: CatalogueEnvironment, runtime: Runtime) -> Iterator[str]:
+    yield from _prose(f"{environment.name}: {environment.description}")
+    yield from _prose(
+        f"Made by `rlctl init` for runtime {runtime.metadata.name}. Lines that begin with #name: are settings with the "
+        "value that is in force anyway: take the # away to change them."
+    )
+
+
+def _lines(fields: Iterable[SettableField], accepts: Accepts) -> list[Line]:
+    """The settings of one section that a run may make as they stand; those that people set come first.
+
+    A section in which nothing is in force would be null: then its first setting is, with the value it has anyway.
+    """
+    lines = [
+        Line(field, value, given=field.name in USUAL or value != field.default)
+        for field in sorted(fields, key=_place)
+        if not field.locked and accepts({field.section: {field.name: (value := within(field.default, field.bound))}})
+    ]
+    return lines if any(line.given for line in lines) else [replace(line, given=i == 0) for i, line in enumerate(lines)]
+
+
+def _place(field: SettableField) -> int:
+    return USUAL.index(field.name) if field.name in USUAL else len(USUAL)
+
+
+def within(value: Any, bound: Bound | None) -> Any:
+    """The nearest value that a runtime's bound allows; only numbers have bounds."""
+    if bound is None or isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    if bound.min is not None and value < bound.min:
+        return json_value(bound.min)
+    return json_value(bound.max) if bound.max is not None and value > bound.max else value
+
+
+def _section(name: str, lines: Sequence[Line]) -> Iterator[str]:
+    if not lines:
+        return
+    width = min(40, max(len(f"#{line.field.name}: {flow(line.value)}") for line in lines))
+    yield f"  {name}:"
+    yield from (line.written(width) for line in lines)
+
+
+def _run_lines(runtime: Runtime, accepts: Accepts) -> Iterator[str]:
+    """Fields of the run itself."""
+    for name in RUN_FIELDS:
+        field, limit = RunSpec.model_fields[name], getattr(runtime.spec.limits, name, None)
+        value = A_DAY if field.default is None else field.default
+        value = value if limit is None else min(value, limit)
+        if accepts({str(field.alias): value}):
+            yield f"  {f'#{field.alias}: {flow(value)}':<42}  # {field.description}"
+    yield f"  {'#wandb: {project: rl, tags: [first]}':<42}  # {RunSpec.model_fields['wandb'].description}"
+    yield from _prose("startFrom: {run: NAME} begins with the weights of a run that is over.", indent=2)
+
+
+def _without_default(fields: Sequence[SettableField]) -> Iterator[str]:
+    if fields:
+        names = ", ".join(f"{field.section}.{field.name} ({field.type})" for field in fields)
+        yield from _prose(f"May be set, too, and has no default that could stand here: {names}.")
+
+
+def _locked(fields: Sequence[SettableField], runtime: Runtime) -> Iterator[str]:
+    locked = [field for field in fields if field.locked]
+    if locked:
+        values = ", ".join(f"{field.section}.{field.name}={flow(field.default)}" for field in locked)
+        yield from _prose(f"Not to be set, because runtime {runtime.metadata.name} locks it: {values}.")
+
+
+def _prose(text: str, indent: int = 0) -> list[str]:
+    margin = " " * indent + "# "
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=margin, subsequent_indent=margin, break_long_words=False, break_on_hyphens=False
+    )
