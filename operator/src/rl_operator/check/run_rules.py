@@ -55,8 +55,6 @@ def not_supported_refusals(subject: Subject) -> Iterator[Refusal]:
 def _not_supported(subject: Subject) -> Iterator[tuple[str, Any, str]]:
     """Field, what was asked (None: not asked), and what to do instead."""
     spec, runtime = subject.run.spec, subject.runtime
-    replicas = spec.environment_replicas if spec.environment_replicas > 1 else None
-    yield "spec.environmentReplicas", replicas, "one environment process per run: leave the field out"
     yield (
         "spec.ttlSecondsAfterFinished",
         spec.ttl_seconds_after_finished,

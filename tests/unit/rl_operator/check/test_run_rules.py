@@ -13,7 +13,6 @@ from tests.unit.rl_operator.samples import make_runtime
         ({"environment": "toi"}, "UnknownEnvironment", "spec.environment", "did you mean 'toy'.*available: toy"),
         ({"environment": "own/mine"}, "UnknownEnvironment", "spec.environment", "no RLEnvironment 'mine' in team-a"),
         ({"environment": "./mine.py"}, "UnknownEnvironment", "spec.environment", "files are for local mode"),
-        ({"environmentReplicas": 2}, "NotSupported", "spec.environmentReplicas", "one environment process"),
         ({"ttlSecondsAfterFinished": 0}, "NotSupported", "spec.ttlSecondsAfterFinished", "leave the field out"),
         ({"activeDeadlineSeconds": 601}, "OutOfBounds", "spec.activeDeadlineSeconds", "at most 600"),
     ],

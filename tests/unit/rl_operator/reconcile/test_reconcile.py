@@ -3,139 +3,23 @@
 The last test ends the operator before and after each of its writes in turn: the end must always be the same.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.status.builders import failed_result, ready, result, terminated
+from tests.unit.rl_operator.reconcile.life import KEY, PACE, Life, MortalWorld, make_life
+from tests.unit.rl_operator.status.builders import ready, result, terminated
 
-from rl_operator.api.names import API_VERSION, POD_FINALIZER, RUN_KIND
+from rl_operator.api.names import POD_FINALIZER, RUN_KIND
 from rl_operator.api.run import RunStatus, TrainingRun
-from rl_operator.errors import ConflictError, OperatorError
-from rl_operator.local.layout import Layout
-from rl_operator.local.store import Manifest, Store
-from rl_operator.local.world import LocalWorld, pods_of
-from rl_operator.reconcile import Pace, reconcile
-from rl_operator.status.observation import PodObservation, format_time
-
-KEY = ("default", "sorting")
-PACE = Pace(backoff_seconds=10, progress_seconds=60)
-
-
-class KilledError(BaseException):
-    """Stands for SIGKILL: nothing after it runs."""
-
-
-class MortalWorld(LocalWorld):
-    """Counts writes, and dies before or after the `dies_at`-th of them."""
-
-    writes = 0
-    dies_at: int | None = None
-    dies_before = True
-
-    def _write(self, *, before: bool) -> None:
-        if before:
-            self.writes += 1
-        if self.writes == self.dies_at and self.dies_before is before:
-            raise KilledError
-
-    async def create_child(self, manifest: Mapping[str, Any]) -> None:
-        self._write(before=True)
-        await super().create_child(manifest)
-        self._write(before=False)
-
-    async def delete_pod(self, pod: PodObservation) -> None:
-        self._write(before=True)
-        await super().delete_pod(pod)
-        self._write(before=False)
-
-    async def release_pod(self, pod: PodObservation) -> None:
-        self._write(before=True)
-        await super().release_pod(pod)
-        self._write(before=False)
-
-    async def write_status(self, run: TrainingRun, status: RunStatus) -> TrainingRun:
-        self._write(before=True)
-        written = await super().write_status(run, status)
-        self._write(before=False)
-        return written
-
-
-@dataclass
-class Life:
-    """One run, its operator and its kubelet."""
-
-    store: Store
-    world: MortalWorld
-    now: datetime = field(default_factory=lambda: datetime.now(UTC))
-
-    @property
-    def status(self) -> RunStatus:
-        run = self.world.run(KEY)
-        assert run is not None
-        return run.status
-
-    def apply(self, **spec: Any) -> None:
-        self.store.create(
-            {
-                "apiVersion": API_VERSION,
-                "kind": RUN_KIND,
-                "metadata": {"name": KEY[1], "namespace": KEY[0]},
-                "spec": {"environment": "sort_digits", "runtime": "tiny", **spec},
-            }
-        )
-
-    def edit(self, **spec: Any) -> None:
-        self.store.update(RUN_KIND, *KEY, lambda run: run["spec"].update(spec))
-
-    async def reconcile(self) -> float | None:
-        """One reconcile by an operator that is started again when it dies."""
-        for _ in range(20):
-            try:
-                return await reconcile(KEY, self.world, lambda: self.now, PACE)
-            except KilledError:
-                self.world.dies_at = None
-            except ConflictError:
-                continue
-        pytest.fail("the reconcile does not come to an end")
-
-    async def settle(self) -> None:
-        """Reconcile until nothing is written any more."""
-        for _ in range(10):
-            before = self.world.writes
-            await self.reconcile()
-            if self.world.writes == before:
-                return
-        pytest.fail("the reconcile does not come to rest")
-
-    @property
-    def pods(self) -> tuple[Manifest, ...]:
-        return pods_of(self.store, KEY)
-
-    def play(self, phase: str, api: Any, trainer: Any, environment: Any) -> None:
-        """Write the newest pod's status as a kubelet would."""
-        status = {
-            "phase": phase,
-            "initContainerStatuses": [{"name": "api", **api}],
-            "containerStatuses": [{"name": "trainer", **trainer}, {"name": "environment", **environment}],
-        }
-        name = self.pods[-1]["metadata"]["name"]
-        self.store.update(
-            "Pod", KEY[0], name, lambda pod: pod.update(status=status, spec={**pod["spec"], "nodeName": "here"})
-        )
-
-    def play_failure(self) -> None:
-        trainer = terminated(1, failed_result("internal", "bug"), at=format_time(self.now))
-        self.play("Failed", ready(), trainer, terminated(0))
+from rl_operator.errors import OperatorError
+from rl_operator.reconcile import reconcile
 
 
 @pytest.fixture
 def life(tmp_path: Path) -> Life:
-    store = Store(Layout(tmp_path))
-    return Life(store, MortalWorld(store, lambda _uid: None))
+    return make_life(tmp_path)
 
 
 async def test_success(life: Life) -> None:
@@ -301,13 +185,13 @@ async def test_killed_at_any_write_the_end_is_the_same(life: Life, nth: int, bef
     assert life.world.dies_at is None or life.world.writes < nth, "the kill did not happen"
 
 
-async def test_errors_of_the_back_end_are_the_queues_to_retry(life: Life) -> None:
-    life.apply()
-
+async def test_errors_of_the_back_end_are_the_queues_to_retry(tmp_path: Path) -> None:
     class BrokenWorld(MortalWorld):
         async def write_status(self, run: TrainingRun, status: RunStatus) -> TrainingRun:
             raise OperatorError(f"no answer for {run.key} {status.phase}")
 
+    life = make_life(tmp_path, BrokenWorld)
+    life.apply()
     with pytest.raises(OperatorError, match="no answer"):
-        await reconcile(KEY, BrokenWorld(life.store, lambda _uid: None), lambda: life.now, PACE)
+        await reconcile(KEY, life.world, lambda: life.now, PACE)
     assert life.pods == ()

@@ -1,0 +1,219 @@
+"""One run with its operator and its kubelet, over the local back end's objects. The operator may die at any write."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator.status.builders import failed_result, ready, terminated
+
+from rl_operator.api.bundled import bundled_catalogue
+from rl_operator.api.catalogue import Catalogue
+from rl_operator.api.names import (
+    API_VERSION,
+    COMPONENT_LABEL,
+    ENVIRONMENT_COMPONENT,
+    ENVIRONMENT_KIND,
+    RUN_KIND,
+)
+from rl_operator.api.run import RunStatus, TrainingRun
+from rl_operator.errors import ConflictError
+from rl_operator.local.environments import OwnEnvironments
+from rl_operator.local.layout import Layout
+from rl_operator.local.store import Manifest, Store
+from rl_operator.local.world import LocalWorld, pods_of
+from rl_operator.reconcile import Pace, reconcile
+from rl_operator.status.observation import PodObservation, TrainerStatus, format_time
+
+KEY = ("default", "sorting")
+PACE = Pace(backoff_seconds=10, progress_seconds=60)
+
+
+class KilledError(BaseException):
+    """Stands for SIGKILL: nothing after it runs."""
+
+
+class MortalWorld(LocalWorld):
+    """Counts writes, and dies before or after the `dies_at`-th of them."""
+
+    writes = 0
+    dies_at: int | None = None
+    dies_before = True
+
+    def _write(self, *, before: bool) -> None:
+        if before:
+            self.writes += 1
+        if self.writes == self.dies_at and self.dies_before is before:
+            raise KilledError
+
+    async def create_child(self, manifest: Mapping[str, Any]) -> None:
+        self._write(before=True)
+        await super().create_child(manifest)
+        self._write(before=False)
+
+    async def delete_pod(self, pod: PodObservation) -> None:
+        self._write(before=True)
+        await super().delete_pod(pod)
+        self._write(before=False)
+
+    async def release_pod(self, pod: PodObservation) -> None:
+        self._write(before=True)
+        await super().release_pod(pod)
+        self._write(before=False)
+
+    async def write_status(self, run: TrainingRun, status: RunStatus) -> TrainingRun:
+        self._write(before=True)
+        written = await super().write_status(run, status)
+        self._write(before=False)
+        return written
+
+
+@dataclass
+class Life:
+    """One run, its operator and its kubelet."""
+
+    store: Store
+    world: MortalWorld
+    figures: dict[str, TrainerStatus]
+    """What trainers answer, by pod."""
+
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    @property
+    def status(self) -> RunStatus:
+        run = self.world.run(KEY)
+        assert run is not None
+        return run.status
+
+    def apply(self, **spec: Any) -> None:
+        self.store.create(
+            {
+                "apiVersion": API_VERSION,
+                "kind": RUN_KIND,
+                "metadata": {"name": KEY[1], "namespace": KEY[0]},
+                "spec": {"environment": "sort_digits", "runtime": "tiny", **spec},
+            }
+        )
+
+    def apply_own(self, source: str = "class Digits: ...", **spec: Any) -> None:
+        """A run of an RLEnvironment of its own."""
+        self.write_source(source)
+        self.store.create(
+            {
+                "apiVersion": API_VERSION,
+                "kind": ENVIRONMENT_KIND,
+                "metadata": {"name": "digits", "namespace": KEY[0]},
+                "spec": {"source": {"configMap": {"name": "code"}}},
+            }
+        )
+        self.apply(environment="own/digits", **spec)
+
+    def write_source(self, text: str) -> None:
+        data = {"digits.py": text}
+        if self.store.get("ConfigMap", KEY[0], "code"):
+            self.store.update("ConfigMap", KEY[0], "code", lambda code: code.update(data=data))
+        else:
+            self.store.create({"kind": "ConfigMap", "metadata": {"name": "code", "namespace": KEY[0]}, "data": data})
+
+    def edit(self, **spec: Any) -> None:
+        self.store.update(RUN_KIND, *KEY, lambda run: run["spec"].update(spec))
+
+    async def reconcile(self) -> float | None:
+        """One reconcile by an operator that is started again when it dies."""
+        for _ in range(20):
+            try:
+                return await reconcile(KEY, self.world, lambda: self.now, PACE)
+            except KilledError:
+                self.world.dies_at = None
+            except ConflictError:
+                continue
+        pytest.fail("the reconcile does not come to an end")
+
+    async def settle(self) -> None:
+        """Reconcile until nothing is written any more."""
+        for _ in range(10):
+            before = self.world.writes
+            await self.reconcile()
+            if self.world.writes == before:
+                return
+        pytest.fail("the reconcile does not come to rest")
+
+    @property
+    def own(self) -> bool:
+        run = self.world.run(KEY)
+        return run is not None and run.spec.environment.startswith("own/")
+
+    @property
+    def pods(self) -> tuple[Manifest, ...]:
+        """The run's own pods, one per attempt."""
+        return tuple(pod for pod in pods_of(self.store, KEY) if _component(pod) != ENVIRONMENT_COMPONENT)
+
+    @property
+    def environments(self) -> dict[str, Manifest]:
+        """The environment pods, by the end of their name: attempt-env-slot-incarnation."""
+        apart = [pod for pod in pods_of(self.store, KEY) if _component(pod) == ENVIRONMENT_COMPONENT]
+        return {pod["metadata"]["name"].split("-", 2)[2]: pod for pod in apart}
+
+    def names(self, kind: str) -> list[str]:
+        """Of the run's children of a kind, without the part that is the run's."""
+        found = self.store.list_all(kind, KEY[0], prefix="sorting-")
+        return [re.sub("^sorting-[0-9a-f]{5}(?=-|$)", "sorting-U", each["metadata"]["name"]) for each in found]
+
+    def play(self, phase: str, api: Any, trainer: Any, environment: Any = None) -> None:
+        """Write the status of the run's newest pod as a kubelet would; `environment` None: it has no such container."""
+        inside = [] if environment is None else [{"name": "environment", **environment}]
+        status = {
+            "phase": phase,
+            "podIP": "10.0.0.1",
+            "initContainerStatuses": [{"name": "api", **api}],
+            "containerStatuses": [{"name": "trainer", **trainer}, *inside],
+        }
+        self._write_status(self.pods[-1], status)
+
+    def play_environment(self, name: str, environment: Any, phase: str = "Running", **status: Any) -> None:
+        """Write the status of the environment pod of that name, as `environments` has it."""
+        statuses = [{"name": "environment", **environment}]
+        self._write_status(self.environments[name], {"phase": phase, "containerStatuses": statuses, **status})
+
+    def fail_environment(self, name: str, code: int = 1, message: str = "error: boom") -> None:
+        self.play_environment(name, terminated(code, message, at=format_time(self.now)), "Failed")
+
+    def _write_status(self, pod: Manifest, status: dict[str, Any]) -> None:
+        self.store.update(
+            "Pod",
+            KEY[0],
+            pod["metadata"]["name"],
+            lambda pod: pod.update(status=status, spec={**pod["spec"], "nodeName": "here"}),
+        )
+
+    def kubelet(self) -> None:
+        """Take away what is asked to end and is held by nobody but the kubelet."""
+        for pod in self.environments.values():
+            if "deletionTimestamp" in pod["metadata"]:
+                self.store.update(
+                    "Pod", KEY[0], pod["metadata"]["name"], lambda pod: pod["metadata"].update(finalizers=[])
+                )
+
+    def play_failure(self, *, inside: bool = True) -> None:
+        trainer = terminated(1, failed_result("internal", "bug"), at=format_time(self.now))
+        self.play("Failed", ready(), trainer, terminated(0) if inside else None)
+
+
+def _component(pod: Manifest) -> str:
+    return pod["metadata"]["labels"][COMPONENT_LABEL]
+
+
+def read_as_sort_digits(files: Mapping[str, str], entry: str | None) -> Catalogue:
+    """Discovery is not tested here: whatever the files say, they are the bundled environment's equal."""
+    found = bundled_catalogue().by_name["sort_digits"].with_changes(file_path=entry or min(files))
+    return Catalogue(environments=(found,), modules=tuple(sorted(files)))
+
+
+def make_life(folder: Path, world: type[MortalWorld] = MortalWorld) -> Life:
+    store = Store(Layout(folder))
+    figures: dict[str, TrainerStatus] = {}
+    own = OwnEnvironments(store.get, read_as_sort_digits)
+    return Life(store, world(store, own, lambda pod: figures.get(pod.name)), figures)

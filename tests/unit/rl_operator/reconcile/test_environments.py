@@ -1,0 +1,324 @@
+"""The life of a run whose environments run in pods of their own; the test plays the kubelet."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator.reconcile.life import KEY, PACE, Life, make_life
+from tests.unit.rl_operator.status.builders import ready, result, running, terminated
+
+from rl_operator.api.names import POD_FINALIZER, RUN_KIND
+from rl_operator.api.run import EnvironmentPods
+from rl_operator.reconcile import reconcile
+from rl_operator.status.observation import TrainerStatus, format_time
+
+
+@pytest.fixture
+def life(tmp_path: Path) -> Life:
+    return make_life(tmp_path)
+
+
+async def start(life: Life, *names: str) -> None:
+    """Up to a run's pod that works and environment pods of these names that wait for their first group."""
+    await life.settle()
+    life.play("Running", ready(), ready(), None if life.own else running())
+    await life.settle()
+    assert sorted(life.environments) == sorted(names)
+    for name in names:
+        life.play_environment(name, running())
+    await life.settle()
+
+
+async def work(life: Life, *names: str) -> None:
+    await start(life, *names)
+    for name in names:
+        life.play_environment(name, ready())
+    life.play("Running", ready(), ready(), None if life.own else ready())
+    await life.settle()
+    assert life.status.phase == "Running"
+
+
+async def succeed(life: Life) -> None:
+    for name in life.environments:
+        life.play_environment(name, terminated(0), "Succeeded")
+    life.play("Succeeded", terminated(0), terminated(0, result()), None if life.own else terminated(0))
+    await life.settle()
+
+
+def stop(life: Life, steps: int) -> None:
+    """The trainer saved and ended, as it was asked to."""
+    saved = result(outcome="stopped", stepsTrained=steps)
+    life.play("Failed", terminated(0), terminated(0, saved, at=format_time(life.now)))
+
+
+async def test_an_own_environment_from_apply_to_weights(life: Life) -> None:
+    life.apply_own()
+    await life.settle()
+    assert (life.status.phase, len(life.pods), life.environments) == ("Starting", 1, {})
+    assert life.names("Service") == ["sorting-U"]
+    assert life.names("NetworkPolicy") == ["sorting-U-environment", "sorting-U-trainer"]
+    assert [c["name"] for c in life.pods[0]["spec"]["containers"]] == ["trainer"]
+
+    life.play("Running", ready(), running())
+    await life.settle()
+    assert list(life.environments) == ["1-env-0-0"], "as soon as the run's pod has an address"
+    life.play("Running", ready(), ready())
+    await life.settle()
+    assert life.status.phase == "Starting", "a run without a working environment does not run"
+
+    life.play_environment("1-env-0-0", ready())
+    await life.settle()
+    assert life.status.phase == "Running"
+    assert life.status.environments == EnvironmentPods(desired=1, ready=1, failures=0)
+
+    await succeed(life)
+    assert life.status.phase == "Succeeded"
+    assert "deletionTimestamp" not in life.environments["1-env-0-0"]["metadata"], "what ended keeps its log"
+    assert life.world.writes == 12
+
+
+async def test_the_environment_pod_that_is_waited_for_is_named(life: Life) -> None:
+    life.apply_own()
+    await start(life, "1-env-0-0")
+    life.now += timedelta(seconds=61)
+    await life.settle()
+    assert life.status.message == f"Waiting for environment pod {life.environments['1-env-0-0']['metadata']['name']}."
+
+
+async def test_nothing_unread_starts(life: Life) -> None:
+    """The files changed between the look at the environment and the start."""
+    life.apply_own()
+    read = life.world.read_files
+
+    async def other_files(environment: Any) -> Any:
+        await read(environment)
+        return {"digits.py": "import os"}
+
+    life.world.read_files = other_files
+    assert await life.reconcile() is not None, "it is looked at again by itself"
+    assert life.status.start_time is None
+    condition = life.status.condition("Reconciling")
+    assert condition is not None
+    assert condition.reason == "EnvironmentPending"
+    life.world.read_files = read
+    await life.settle()
+    assert life.status.phase == "Starting"
+
+
+async def test_what_was_frozen_is_what_runs_also_in_attempt_2(life: Life) -> None:
+    life.apply_own("class Digits: first = 1")
+    await work(life, "1-env-0-0")
+    life.write_source("class Digits: second = 2")
+    life.play_failure(inside=False)
+    await life.settle()
+    life.now += timedelta(seconds=11)
+    await life.settle()
+    life.play("Running", ready(), ready())
+    await life.settle()
+    life.kubelet()
+    assert list(life.environments) == ["2-env-0-0"], "those of attempt 1 are gone"
+    volumes = {v["name"]: v for v in life.environments["2-env-0-0"]["spec"]["volumes"]}
+    source = life.store.get("ConfigMap", KEY[0], volumes["source"]["configMap"]["name"])
+    assert source is not None
+    assert source["data"] == {"digits.py": "class Digits: first = 1"}
+
+
+async def test_a_dead_environment_is_replaced_after_a_pause(life: Life) -> None:
+    life.apply_own()
+    await work(life, "1-env-0-0")
+    life.fail_environment("1-env-0-0", message="error: ZeroDivisionError in score")
+    delay = await life.reconcile()
+    assert delay == pytest.approx(PACE.backoff_seconds, abs=1.5)
+    await life.settle()
+    assert list(life.environments) == ["1-env-0-0"]
+    assert life.status.environments == EnvironmentPods(desired=1, ready=0, failures=1)
+    life.now += timedelta(seconds=11)
+    await life.settle()
+    assert list(life.environments) == ["1-env-0-0", "1-env-0-1"], "the failed one stays for its log"
+    assert life.status.phase == "Running"
+
+
+async def test_one_that_was_evicted_or_deleted_is_replaced_and_not_counted(life: Life) -> None:
+    life.apply_own()
+    await work(life, "1-env-0-0")
+    life.play_environment("1-env-0-0", terminated(137), "Failed", reason="Evicted")
+    life.now += timedelta(seconds=21)
+    await life.settle()
+    life.kubelet()
+    assert list(life.environments) == ["1-env-0-1"]
+    life.store.delete("Pod", KEY[0], life.environments["1-env-0-1"]["metadata"]["name"])
+    life.now += timedelta(seconds=61)
+    await life.settle()
+    assert list(life.environments) == ["1-env-0-1", "1-env-0-2"], "it does not wait for the one on its way out"
+    assert life.status.environments == EnvironmentPods(desired=1, ready=0, failures=0)
+
+
+async def fail_four_times(life: Life) -> None:
+    for n in range(4):
+        life.fail_environment(f"1-env-0-{n}", message=f"error: failure {n}")
+        await life.settle()
+        life.now += timedelta(seconds=100)
+        await life.settle()
+
+
+async def test_too_many_failures_end_the_attempt_with_the_last_words(life: Life) -> None:
+    life.apply_own(backoffLimit=0)
+    await start(life, "1-env-0-0")
+    await fail_four_times(life)
+    assert "deletionTimestamp" in life.pods[0]["metadata"], "the trainer saves"
+    assert sorted(life.environments) == [f"1-env-0-{n}" for n in range(4)]
+    stop(life, steps=3)
+    await life.settle()
+    failure = life.status.failure
+    assert failure is not None
+    assert (life.status.phase, failure.reason, failure.exit_code) == ("Failed", "EnvironmentFailed", 1)
+    assert failure.message.startswith("failure 3 (pod sorting-")
+    assert failure.message.endswith("-1-env-0-3)")
+    assert life.status.failed_attempts == 1
+
+
+async def test_a_bad_configuration_ends_the_run_at_once(life: Life) -> None:
+    life.apply_own()
+    await start(life, "1-env-0-0")
+    life.fail_environment("1-env-0-0", code=2, message="error: env.x is not known")
+    await life.settle()
+    stop(life, steps=0)
+    await life.settle()
+    assert life.status.phase == "Failed"
+    assert life.status.failure is not None
+    assert life.status.failure.reason == "ConfigInvalid"
+
+
+async def test_an_environment_that_ends_after_the_last_step_is_no_failure(life: Life) -> None:
+    life.apply_own()
+    await work(life, "1-env-0-0")
+    life.figures[life.pods[0]["metadata"]["name"]] = TrainerStatus(phase="saving", step=40, total_steps=40)
+    life.play_environment("1-env-0-0", terminated(0), "Succeeded")
+    life.now += timedelta(seconds=100)
+    await life.settle()
+    assert list(life.environments) == ["1-env-0-0"]
+    assert life.status.environments == EnvironmentPods(desired=1, ready=0, failures=0)
+
+
+async def test_replicas_change_while_it_runs(life: Life) -> None:
+    life.apply(environmentReplicas=2)
+    await work(life, "1-env-1-0")
+    life.edit(environmentReplicas=3)
+    await life.settle()
+    assert list(life.environments) == ["1-env-1-0", "1-env-2-0"]
+    life.play_environment("1-env-2-0", ready())
+    life.edit(environmentReplicas=1)
+    await life.settle()
+    life.kubelet()
+    assert life.environments == {}
+    assert life.status.phase == "Running", "the one beside the trainer works on"
+    life.edit(environmentReplicas=2)
+    await life.settle()
+    assert list(life.environments) == ["1-env-1-0"]
+    assert life.names("Service") == ["sorting-U"]
+
+
+async def test_more_replicas_of_a_run_that_began_with_one_wait_for_the_next_attempt(life: Life) -> None:
+    life.apply()
+    await work(life)
+    life.figures[life.pods[0]["metadata"]["name"]] = TrainerStatus(step=3, total_steps=40)
+    life.edit(environmentReplicas=3)
+    await life.reconcile()
+    life.now += timedelta(seconds=61)
+    await life.settle()
+    assert life.environments == {}
+    assert "spec.environmentReplicas is 3: more than one needs the next attempt" in str(life.status.message)
+    life.play_failure()
+    await life.settle()
+    life.now += timedelta(seconds=11)
+    await life.settle()
+    life.play("Running", ready(), running(), running())
+    await life.settle()
+    assert list(life.environments) == ["2-env-1-0", "2-env-2-0"]
+    trainer = {each["name"]: each.get("value") for each in life.pods[1]["spec"]["containers"][0]["env"]}
+    assert trainer["RL_REMOTE_ENVIRONMENTS"] == "1"
+
+
+async def test_what_somebody_deleted_comes_back(life: Life) -> None:
+    life.apply_own()
+    await work(life, "1-env-0-0")
+    for kind, name in sorted(life.world.children(KEY)):
+        if kind != "ConfigMap":
+            life.store.delete(kind, KEY[0], name)
+    await life.settle()
+    assert len(life.names("Service")) + len(life.names("NetworkPolicy")) == 3
+
+
+async def test_a_stop_ends_the_runs_pod_first(life: Life) -> None:
+    life.apply_own()
+    await work(life, "1-env-0-0")
+    life.edit(suspend=True)
+    await life.settle()
+    assert life.status.phase == "Stopping"
+    assert "deletionTimestamp" not in life.environments["1-env-0-0"]["metadata"]
+    stop(life, steps=12)
+    await life.settle()
+    life.kubelet()
+    assert (life.status.phase, life.environments) == ("Stopped", {})
+    life.edit(suspend=False)
+    await work(life, "2-env-0-0")
+
+
+async def test_no_environment_outlives_its_run(life: Life) -> None:
+    life.apply_own()
+    await work(life, "1-env-0-0")
+    life.store.delete(RUN_KIND, *KEY)
+    life.kubelet()
+    assert life.environments == {}
+    assert life.names("Service") == life.names("NetworkPolicy") == []
+
+
+async def test_a_finished_run_leaves_none_running(life: Life) -> None:
+    """Also when the operator died between the last status and what follows from it."""
+    life.apply_own()
+    await work(life, "1-env-0-0")
+    finished = life.world.run(KEY)
+    assert finished is not None
+    await life.world.write_status(finished, finished.status.with_changes(phase="Succeeded"))
+    await reconcile(KEY, life.world, lambda: life.now, PACE)
+    life.kubelet()
+    assert life.environments == {}
+    assert POD_FINALIZER not in life.pods[0]["metadata"]["finalizers"]
+
+
+async def _live(life: Life) -> tuple[Any, ...]:
+    """A whole life with a dead environment in it. Returns what must not depend on kills."""
+    life.apply_own()
+    await work(life, "1-env-0-0")
+    life.fail_environment("1-env-0-0")
+    await life.settle()
+    life.now += timedelta(seconds=11)
+    await life.settle()
+    life.play_environment("1-env-0-1", ready())
+    await life.settle()
+    life.edit(environmentReplicas=2)
+    await life.settle()
+    life.play("Succeeded", terminated(0), terminated(0, result()))
+    await life.settle()
+    life.kubelet()
+    held = [POD_FINALIZER in pod["metadata"]["finalizers"] for pod in life.pods]
+    children = [len(life.names(kind)) for kind in ("ConfigMap", "Service", "NetworkPolicy")]
+    return life.status.phase, life.status.attempt, len(life.pods), held, list(life.environments), children
+
+
+EXPECTED = ("Succeeded", 1, 1, [False], ["1-env-0-0"], [2, 1, 2])
+WRITES = 18
+
+
+async def test_this_is_how_many_writes_such_a_life_has(life: Life) -> None:
+    assert await _live(life) == EXPECTED
+    assert life.world.writes == WRITES
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize("nth", range(1, WRITES + 1))
+async def test_killed_at_any_write_the_end_is_the_same(life: Life, nth: int, before: bool) -> None:
+    life.world.dies_at, life.world.dies_before = nth, before
+    assert await _live(life) == EXPECTED
+    assert life.world.dies_at is None, "the kill did not happen"
