@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 RUNS = "/apis/rl-operator.dev/v1alpha1/namespaces/{namespace}/rltrainingruns"
+ENVIRONMENTS = "/apis/rl-operator.dev/v1alpha1/namespaces/{namespace}/rlenvironments"
 RUNTIMES = "/apis/rl-operator.dev/v1alpha1/rlruntimes"
 
 MERGE_PATCH = "application/merge-patch+json"

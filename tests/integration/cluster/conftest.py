@@ -14,6 +14,7 @@ from tests.integration.cluster.control_plane import (
     ControlPlane,
     find_program,
 )
+from tests.integration.cluster.node import LogNode
 from tests.integration.cluster.operator_process import FAST, OperatorProcess
 from tests.integration.cluster.policies import install_policies
 from tests.integration.cluster.runs import RunsNamespace, install_runtime
@@ -73,6 +74,15 @@ def operator_process(control_plane: ControlPlane) -> Iterator[OperatorProcess]:
         yield process
     finally:
         process.close()
+
+
+@pytest.fixture(scope="session")
+def node(control_plane: ControlPlane) -> Iterator[LogNode]:
+    """Where containers' logs come from."""
+    node = LogNode(*control_plane.serving_pair)
+    node.register(control_plane.admin)
+    yield node
+    node.close()
 
 
 @pytest.fixture

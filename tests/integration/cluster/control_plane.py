@@ -152,6 +152,11 @@ class ControlPlane:
         path.write_text(json.dumps(document), encoding="utf-8")
         return path
 
+    @property
+    def serving_pair(self) -> tuple[Path, Path]:
+        """The API server's own certificate and key, for whoever plays a kubelet."""
+        return self._folder / "pki" / "apiserver.crt", self._folder / "pki" / "apiserver.key"
+
     def operator_writes(self, namespace: str) -> list[Write]:
         """All writes of the operator in a namespace so far, refused ones included."""
         lines = (self._folder / "audit.log").read_text(encoding="utf-8").splitlines()

@@ -8,6 +8,7 @@ from typing import Any
 from tests.integration.cluster.admin import AdminClient, ApiError
 
 API, TRAINER, ENVIRONMENT = "api", "trainer", "environment"
+NODE = "node-1"
 NOW = "2026-01-01T00:00:00Z"
 
 
@@ -60,7 +61,7 @@ class FakeKubelet:
 
     # --- scheduler and kubelet ----------------------------------------------------------------------------------
     def bind(self, name: str) -> None:
-        body = {"metadata": {"name": name}, "target": {"kind": "Node", "name": "node-1"}}
+        body = {"metadata": {"name": name}, "target": {"kind": "Node", "name": NODE}}
         self._admin.post(f"{self._pods}/{name}/binding", body)
 
     def start(self, name: str, address: str = "127.255.0.1") -> None:

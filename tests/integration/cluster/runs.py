@@ -43,6 +43,9 @@ class RunsNamespace:
                 **spec,
             },
         }
+        return self.create(body)
+
+    def create(self, body: dict[str, Any]) -> dict[str, Any]:
         created: dict[str, Any] = self.admin.post(self._path, body)
         return created
 
@@ -91,6 +94,19 @@ class RunsNamespace:
 
         try:
             return wait_for(f"run {name} is {phase}", look, seconds=seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; status: {self._last}") from None
+
+    def until_reason(self, type_: str, reason: str, word: str = "", name: str = "sorting") -> dict[str, Any]:
+        """The condition, once it gives that reason with that word in its message."""
+
+        def look() -> dict[str, Any] | None:
+            self._last = self.status(name)
+            found = self.condition(type_, name)
+            return found if found and found["reason"] == reason and word in found["message"] else None
+
+        try:
+            return wait_for(f"run {name} is {type_} because of {reason} ({word!r})", look)
         except AssertionError as error:
             raise AssertionError(f"{error}; status: {self._last}") from None
 

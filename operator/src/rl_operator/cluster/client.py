@@ -21,7 +21,10 @@ WATCH_SECONDS = 290
 INACTIVITY_SECONDS = 75
 """Bookmarks come every minute: a stream that is silent for longer is dead."""
 
-METADATA_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
+METADATA_ONLY = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json"
+_METADATA_LIST = METADATA_ONLY.replace("Metadata;", "MetadataList;")
+"""A list must be asked for by this name, and a watch by the other: the wrong one gives a stream without events."""
+
 JSON = "application/json"
 
 PatchType = Literal["application/merge-patch+json", "application/json-patch+json"]
@@ -74,7 +77,7 @@ class ClusterClient:
     async def _page(
         self, path: str, params: Params, take: Callable[[dict[str, Any]], None], accept: str
     ) -> tuple[str, str]:
-        page = await self.get(path, params, accept)
+        page = await self.get(path, params, _METADATA_LIST if accept == METADATA_ONLY else accept)
         for document in page["items"] or ():  # an empty list of metadata is null
             take(document)
         return page["metadata"]["resourceVersion"], page["metadata"].get("continue", "")

@@ -1,0 +1,157 @@
+"""What an image holds: read once by a pod, kept in a ConfigMap, waited for by runs; and runtimes that are nonsense."""
+
+import json
+from typing import Any
+
+import pytest
+from tests.integration.cluster.admin import RUNTIMES, AdminClient
+from tests.integration.cluster.control_plane import OPERATOR_NAMESPACE, POWERLESS_TOKEN, ControlPlane
+from tests.integration.cluster.node import LogNode
+from tests.integration.cluster.operator_process import OperatorProcess
+from tests.integration.cluster.polling import stays, wait_for
+from tests.integration.cluster.readers import IMAGE_ID, Readers, field, printed
+from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace, install_runtime
+
+CONFIG_MAPS = f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/configmaps"
+
+
+@pytest.fixture
+def readers(control_plane: ControlPlane, node: LogNode) -> Readers:
+    return Readers(control_plane.admin, OPERATOR_NAMESPACE, node)
+
+
+def status_of(admin: AdminClient, runtime: str) -> dict[str, Any]:
+    status: dict[str, Any] = admin.get(f"{RUNTIMES}/{runtime}")["status"]
+    return status
+
+
+def until(admin: AdminClient, runtime: str, type_: str, reason: str, word: str = "") -> dict[str, Any]:
+    """The runtime's status, once its condition is true for that reason, with that word in its message."""
+
+    def look() -> dict[str, Any] | None:
+        status = status_of(admin, runtime)
+        for condition in status.get("conditions", []):
+            said = (condition["type"], condition["status"], condition["reason"])
+            if said == (type_, "True", reason) and word in condition["message"]:
+                return status
+        return None
+
+    return wait_for(f"runtime {runtime} is {type_} because of {reason} ({word!r})", look)
+
+
+def catalogue_of(admin: AdminClient, runtime: str) -> dict[str, Any]:
+    config_map = admin.get(f"{CONFIG_MAPS}/rl-catalogue-{runtime}")
+    catalogue: dict[str, Any] = json.loads(config_map["data"]["catalogue.json"])
+    return catalogue
+
+
+def discoveries(plane: ControlPlane) -> list[str]:
+    """Names of all pods that were ever created to read an image of a runtime."""
+    writes = plane.operator_writes(OPERATOR_NAMESPACE)
+    return [write.name for write in writes if (write.verb, write.resource, write.code) == ("create", "pods", 201)]
+
+
+def test_the_image_that_came_with_the_operator_is_known_at_once(
+    runs: RunsNamespace, control_plane: ControlPlane
+) -> None:
+    runtime = f"known-{runs.namespace}"
+    install_runtime(runs.admin, "tiny", name=runtime, bounds={"env": {"group_size": {"min": 2, "max": 64}}})
+    status = until(runs.admin, runtime, "Ready", "CatalogRead")
+    assert "sort_digits" in {environment["name"] for environment in status["environments"]}
+    assert status["fieldsRef"] == {"namespace": OPERATOR_NAMESPACE, "name": f"rl-catalogue-{runtime}"}
+    anybody = AdminClient("127.0.0.1", control_plane.port, POWERLESS_TOKEN)
+    environment = catalogue_of(anybody, runtime)["environments"][0]
+    fields = {field["name"]: field for field in environment["fields"]}
+    assert fields["tokenizer_name"]["locked"] == "bundled"
+    assert fields["group_size"]["bounds"] == {"min": 2, "max": 64}
+    assert discoveries(control_plane) == []
+
+
+def test_another_image_is_read_once_by_a_pod_and_runs_wait_for_it(
+    runs: RunsNamespace, readers: Readers, control_plane: ControlPlane, operator_process: OperatorProcess
+) -> None:
+    image, runtime = f"registry.test/{runs.namespace}:1", f"other-{runs.namespace}"
+    before = len(discoveries(control_plane))
+    install_runtime(runs.admin, "tiny", name=runtime, image=image)
+    runs.apply(runtime=runtime, environment="maze", config={"total_steps": TOTAL_STEPS, "walls": 3})
+    pod = readers.until_there(image)
+    assert pod["spec"]["automountServiceAccountToken"] is False
+    runs.until_reason("Reconciling", "CatalogPending")
+    readers.end(pod["metadata"]["name"], printed("maze", fields=[field("walls", "int", 2, minimum=0)]))
+
+    status = until(runs.admin, runtime, "Ready", "CatalogRead")
+    assert status["environments"] == [{"name": "maze", "description": "Learn maze."}]
+    assert status["imageID"] == IMAGE_ID
+    runs.succeed(runs.until_pod())
+    readers.until_gone(image)
+
+    # A runtime of the same image, and the operator's next life, read nothing again.
+    operator_process.kill()
+    operator_process.start()
+    install_runtime(runs.admin, "tiny", name=f"{runtime}-2", image=image)
+    until(runs.admin, f"{runtime}-2", "Ready", "CatalogRead")
+    assert len(discoveries(control_plane)) == before + 1
+
+    # Unless somebody wants it.
+    runs.admin.patch(f"{RUNTIMES}/{runtime}", {"metadata": {"annotations": {"rl-operator.dev/rediscover": "2"}}})
+    readers.end(readers.until_there(image)["metadata"]["name"], printed("maze", "labyrinth"))
+    for name in (runtime, f"{runtime}-2"):
+        wait_for(f"{name} knows", lambda name=name: len(catalogue_of(runs.admin, name)["environments"]) == 2)
+    readers.until_gone(image)
+    assert len(discoveries(control_plane)) == before + 2
+
+
+def test_an_image_that_cannot_be_read_is_named_to_those_who_wait(runs: RunsNamespace, readers: Readers) -> None:
+    image, runtime = f"registry.test/{runs.namespace}:none", f"absent-{runs.namespace}"
+    install_runtime(runs.admin, "tiny", name=runtime, image=image)
+    runs.apply(runtime=runtime)
+    pod = readers.until_there(image)["metadata"]["name"]
+    readers.cannot_start(pod, "ImagePullBackOff", "no such image")
+    until(runs.admin, runtime, "Reconciling", "DiscoveryFailed", "no such image")
+    runs.until_reason("Reconciling", "CatalogPending", word=runtime)
+    runs.until_reason("Reconciling", "CatalogPending", word="no such image")
+    readers.end(pod, "sh: tinker-atropos: not found", code=127, bind=False)
+    until(runs.admin, runtime, "Reconciling", "DiscoveryFailed", "exit code 127")
+    assert not runs.kubelet.pods()
+
+
+def test_a_program_that_prints_something_else_is_said(runs: RunsNamespace, readers: Readers) -> None:
+    image, runtime = f"registry.test/{runs.namespace}:odd", f"odd-{runs.namespace}"
+    install_runtime(runs.admin, "tiny", name=runtime, image=image)
+    readers.end(readers.until_there(image)["metadata"]["name"], "hello\n")
+    until(runs.admin, runtime, "Reconciling", "DiscoveryFailed", "printed no catalogue")
+
+
+def test_a_runtime_that_is_nonsense_is_named_and_mended(runs: RunsNamespace) -> None:
+    runtime = f"nonsense-{runs.namespace}"
+    install_runtime(runs.admin, "tiny", name=runtime, bounds={"env": {"group_size": {"min": 9, "max": 3}}})
+    until(runs.admin, runtime, "Stalled", "RuntimeInvalid", "spec.bounds.env.group_size")
+    runs.apply(runtime=runtime)
+    refusal = runs.until_phase("Pending")["refusals"][0]
+    assert (refusal["code"], refusal["field"]) == ("RuntimeInvalid", "spec.runtime")
+    assert "spec.bounds.env.group_size" in refusal["hint"]
+    runs.admin.patch(f"{RUNTIMES}/{runtime}", {"spec": {"bounds": {"env": {"group_size": {"min": 1, "max": 64}}}}})
+    runs.succeed(runs.until_pod())
+    until(runs.admin, runtime, "Ready", "CatalogRead")
+
+
+def test_somebody_elses_config_map_stays_as_it_is_and_runs_start_all_the_same(runs: RunsNamespace) -> None:
+    runtime = f"taken-{runs.namespace}"
+    theirs = {"metadata": {"name": f"rl-catalogue-{runtime}"}, "data": {"mine": "1"}}
+    runs.admin.post(CONFIG_MAPS, theirs)
+    install_runtime(runs.admin, "tiny", name=runtime)
+    until(runs.admin, runtime, "Reconciling", "CatalogNotWritten", "is not this runtime's")
+    runs.apply(runtime=runtime)
+    runs.succeed(runs.until_pod())
+    assert runs.admin.get(f"{CONFIG_MAPS}/rl-catalogue-{runtime}")["data"] == {"mine": "1"}
+
+
+def test_a_catalogue_that_somebody_changed_is_put_right(runs: RunsNamespace, control_plane: ControlPlane) -> None:
+    runtime = f"edited-{runs.namespace}"
+    install_runtime(runs.admin, "tiny", name=runtime)
+    until(runs.admin, runtime, "Ready", "CatalogRead")
+    runs.admin.patch(f"{CONFIG_MAPS}/rl-catalogue-{runtime}", {"data": {"catalogue.json": "{}", "more": "1"}})
+    runs.admin.patch(f"{RUNTIMES}/{runtime}", {"metadata": {"labels": {"looked": "at"}}})
+    wait_for("it is whole again", lambda: "environments" in catalogue_of(runs.admin, runtime))
+    quiet = len(control_plane.operator_writes(OPERATOR_NAMESPACE))
+    stays("nothing more is written", lambda: len(control_plane.operator_writes(OPERATOR_NAMESPACE)) == quiet)

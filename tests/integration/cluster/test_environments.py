@@ -1,0 +1,143 @@
+"""RLEnvironments: read without being run, judged with file and line, looked at again until they are right."""
+
+from typing import Any
+
+import pytest
+from tests.integration.cluster.admin import ENVIRONMENTS, AdminClient
+from tests.integration.cluster.node import LogNode
+from tests.integration.cluster.polling import stays, wait_for
+from tests.integration.cluster.readers import IMAGE_ID, Readers, field, printed
+from tests.integration.cluster.runs import RunsNamespace, install_runtime
+
+GOOD = '''"""Counting."""
+from atroposlib.envs.base import BaseEnv, BaseEnvConfig
+
+
+class CountConfig(BaseEnvConfig):
+    tokenizer_name: str = "bundled"
+    total_steps: int = 4
+    group_size: int = 4
+    batch_size: int = 8
+    max_token_length: int = 64
+    upto: int = 9
+
+
+class Counting(BaseEnv):
+    """Count to a number."""
+
+    name = "counting"
+    env_config_cls = CountConfig
+'''
+BROKEN = "import os\n\nclass Counting(:\n"
+TWO = GOOD + "\n\nclass Other(BaseEnv):\n    name = 'other'\n    env_config_cls = CountConfig\n"
+
+
+class OwnEnvironments:
+    """RLEnvironments of one namespace, as their author sees them."""
+
+    def __init__(self, admin: AdminClient, namespace: str) -> None:
+        self._admin = admin
+        self._environments = ENVIRONMENTS.format(namespace=namespace)
+        self._config_maps = f"/api/v1/namespaces/{namespace}/configmaps"
+
+    def write(self, name: str, **files: str) -> None:
+        """Create or replace the ConfigMap; `env` is the file env.py."""
+        data = {f"{stem}.py": text for stem, text in files.items()}
+        if self._admin.find(f"{self._config_maps}/{name}") is None:
+            self._admin.post(self._config_maps, {"metadata": {"name": name}, "data": data})
+        else:
+            self._admin.patch(f"{self._config_maps}/{name}", {"data": data})
+
+    def apply(self, name: str, **spec: Any) -> None:
+        body = {
+            "apiVersion": "rl-operator.dev/v1alpha1",
+            "kind": "RLEnvironment",
+            "metadata": {"name": name},
+            "spec": spec or {"source": {"configMap": {"name": name}}},
+        }
+        self._admin.post(self._environments, body)
+
+    def until(self, name: str, type_: str, reason: str) -> tuple[dict[str, Any], str]:
+        """The status and the condition's message, once it is true for that reason."""
+
+        def look() -> tuple[dict[str, Any], str] | None:
+            status = self._admin.get(f"{self._environments}/{name}")["status"]
+            for condition in status.get("conditions", []):
+                if (condition["type"], condition["status"], condition["reason"]) == (type_, "True", reason):
+                    return status, condition["message"]
+            return None
+
+        return wait_for(f"RLEnvironment {name} is {type_} because of {reason}", look, seconds=30)
+
+    def versions(self) -> dict[str, str]:
+        found = self._admin.items(self._environments)
+        return {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in found}
+
+
+@pytest.fixture
+def own(runs: RunsNamespace) -> OwnEnvironments:
+    return OwnEnvironments(runs.admin, runs.namespace)
+
+
+def test_broken_code_is_named_with_file_and_line_and_mended(runs: RunsNamespace, own: OwnEnvironments) -> None:
+    own.write("broken", env=BROKEN)
+    own.write("two", env=TWO)
+    for name in ("broken", "two", "missing"):
+        own.apply(name)
+    _, message = own.until("broken", "Stalled", "SyntaxError")
+    assert "env.py, line 3" in message
+    _, message = own.until("two", "Stalled", "SeveralEnvironments")
+    assert "Counting" in message
+    assert "Other" in message
+    _, message = own.until("missing", "Stalled", "SourceNotFound")
+    assert f"ConfigMap {runs.namespace}/missing does not exist" in message
+    runs.apply(environment="own/broken", config={})
+    refusal = runs.until_phase("Pending")["refusals"][0]
+    assert refusal["code"] == "EnvironmentNotReady"
+    assert "env.py, line 3" in refusal["hint"]
+
+    versions = own.versions()
+    stays("nothing is written while nothing changes", lambda: own.versions() == versions)
+
+    for name in ("broken", "two", "missing"):
+        own.write(name, env=GOOD)
+    for name in ("broken", "two", "missing"):
+        status, _ = own.until(name, "Ready", "EnvironmentFound")
+        assert (status["className"], status["entry"]) == ("Counting", "env.py")
+        assert status["description"] == "Count to a number."
+        fields = {found["name"]: found for found in status["fields"]}
+        assert fields["upto"]["default"] == 9
+        assert [condition["type"] for condition in status["conditions"]] == ["Ready"]
+    runs.until_pod()
+
+
+def test_an_image_is_read_where_its_environment_is(runs: RunsNamespace, own: OwnEnvironments, node: LogNode) -> None:
+    readers, image = Readers(runs.admin, runs.namespace, node), f"registry.test/{runs.namespace}:own"
+    own.apply("maze", image={"reference": image, "entry": "maze"})
+    own.until("maze", "Reconciling", "Discovering")
+    pod = readers.until_there(image)["metadata"]
+    assert pod["ownerReferences"][0]["name"] == "maze"
+    readers.end(pod["name"], printed("maze", "other", fields=[field("walls", "int", 2)]))
+    status, _ = own.until("maze", "Ready", "EnvironmentFound")
+    assert (status["className"], status["entry"], status["imageID"]) == ("Maze", "maze", IMAGE_ID)
+    assert "walls" in {found["name"] for found in status["fields"]}
+    readers.until_gone(image)
+
+
+def test_an_image_without_that_environment_says_which_it_has(
+    runs: RunsNamespace, own: OwnEnvironments, node: LogNode
+) -> None:
+    readers, image = Readers(runs.admin, runs.namespace, node), f"registry.test/{runs.namespace}:own"
+    own.apply("maze", image={"reference": image, "entry": "maze"})
+    readers.end(readers.until_there(image)["metadata"]["name"], printed("labyrinth"))
+    _, message = own.until("maze", "Stalled", "NoEnvironment")
+    assert "labyrinth" in message
+
+
+def test_a_namespaces_labels_let_its_runs_start(runs: RunsNamespace) -> None:
+    runtime = f"labelled-{runs.namespace}"
+    install_runtime(runs.admin, "tiny", name=runtime, namespaceSelector={"matchLabels": {"rl": "yes"}})
+    runs.apply(runtime=runtime)
+    assert runs.until_phase("Pending")["refusals"][0]["code"] == "NamespaceNotAllowed"
+    runs.admin.patch(f"/api/v1/namespaces/{runs.namespace}", {"metadata": {"labels": {"rl": "yes"}}})
+    runs.succeed(runs.until_pod())
