@@ -56,9 +56,10 @@ def _number(value: float, fraction: Callable[[float], str]) -> str:
         double = float(value)
     except OverflowError:  # an integer that no JSON reader of the API server takes
         return str(value)
-    if math.isfinite(double) and value == int(value) and int(value) in _INT64:
-        return str(int(value))
-    return fraction(double) if math.isfinite(double) else repr(double)
+    if not math.isfinite(double):
+        return repr(double)
+    exact = Decimal(repr(value))
+    return str(int(exact)) if exact == exact.to_integral_value() and int(exact) in _INT64 else fraction(double)
 
 
 def _shortest(value: float) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rl_operator.api import hints
-from rl_operator.api.fields import SMALLEST, WIRED_FIELDS
+from rl_operator.api.fields import SMALLEST, WIRED_FIELDS, Section
 from rl_operator.api.loading import nearest
 from rl_operator.api.refusal import Refusal, RefusalCode, looks_like_a_key, shown
 from rl_operator.api.runtime import Bound
@@ -79,13 +79,8 @@ def _outside_constraints(field: GivenField) -> Refusal | None:
 
 
 def _too_small(field: GivenField) -> Refusal | None:
-    smallest = SMALLEST.get((field.of.section, field.name))
-    if smallest is None or not is_number(field.value):
-        return None
-    if field.value > smallest.value or (field.value == smallest.value and not smallest.exclusive):
-        return None
-    allowed = (hints.ABOVE if smallest.exclusive else hints.AT_LEAST) % smallest.value
-    return field.refuse("OutOfBounds", hints.MUST_BE % allowed, allowed=allowed)
+    allowed = smallest_problem(field.of.section, field.name, field.value)
+    return field.refuse("OutOfBounds", hints.MUST_BE % allowed, allowed=allowed) if allowed else None
 
 
 def _out_of_bounds(field: GivenField) -> Refusal | None:
@@ -105,6 +100,16 @@ _RULES: Final[tuple[Callable[[GivenField], Refusal | None], ...]] = (
     _too_small,
     _out_of_bounds,
 )
+
+
+def smallest_problem(section: Section, name: str, value: Any) -> str | None:
+    """What is allowed, e.g. `at least 1`, when a number makes no sense anywhere; None when it may."""
+    smallest = SMALLEST.get((section, name))
+    if smallest is None or not is_number(value):
+        return None
+    if value > smallest.value or (value == smallest.value and not smallest.exclusive):
+        return None
+    return (hints.ABOVE if smallest.exclusive else hints.AT_LEAST) % smallest.value
 
 
 def refuse_outside(path: str, value: Any, bound: Bound | None, runtime: str) -> Refusal | None:

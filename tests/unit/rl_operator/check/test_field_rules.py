@@ -48,12 +48,6 @@ def test_a_locked_refusal_names_both_values() -> None:
     assert (refusal.given, refusal.locked, refusal.allowed) == (128, 64, 64)
 
 
-def test_wired_values_are_refused_even_when_they_are_what_a_runtime_locks() -> None:
-    runtime = make_runtime(locked={"tinker": {"checkpoint_dir": "./temp/"}})
-    [refusal] = check({"tinker": {"checkpoint_dir": "./temp/"}}, runtime)
-    assert refusal.code == "WiredField"
-
-
 def test_an_environment_whose_fields_are_not_known_takes_any_field() -> None:
     catalogue = Catalogue.model_validate({"environments": [{"name": "toy"}]})
     numbers = {"total_steps": 1, "group_size": 1, "batch_size": 1, "max_token_length": 1, "tokenizer_name": "t"}

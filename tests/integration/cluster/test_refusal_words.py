@@ -1,0 +1,57 @@
+"""Without policies the operator refuses the same runs, in the same words."""
+
+import pytest
+from tests.integration.cluster.admin import RUNTIMES
+from tests.integration.cluster.control_plane import ControlPlane
+from tests.integration.cluster.polling import wait_for
+from tests.integration.cluster.runs import RunsNamespace
+from tests.refusals import ROWS, runtimes
+
+from rl_operator.api import hints
+from rl_operator.api.refusal import Refusal
+
+
+@pytest.fixture(scope="module")
+def installed_runtimes(control_plane: ControlPlane) -> None:
+    for document in runtimes():
+        control_plane.admin.post(RUNTIMES, document)
+
+
+PASSING = {title: row for title, row in ROWS.items() if row.first != "schema"}
+
+
+@pytest.mark.usefixtures("installed_runtimes")
+def test_the_operator_says_every_sentence(runs: RunsNamespace) -> None:
+    """All at once: the operator takes them side by side."""
+    for number, row in enumerate(PASSING.values()):
+        runs.create(row.run(f"run-{number}"))
+    for number, (title, row) in enumerate(PASSING.items()):
+        name = f"run-{number}"
+        refused = wait_for(f"{title}: it is refused", lambda name=name: runs.status(name).get("refusals"))
+        first = Refusal.model_validate(refused[0])
+        assert (first.code, title) == (row.code, title)
+        assert row.fits(first.sentence, runs.namespace), (title, first.sentence)
+        accepted = runs.condition("Accepted", name)
+        assert accepted
+        assert (accepted["status"], accepted["reason"]) == ("False", row.code)
+        assert accepted["message"].startswith(f"Refused: {first.sentence}")
+    assert not runs.kubelet.pods()
+
+
+@pytest.mark.parametrize("settings", ["config", "tinker"])
+def test_settings_that_change_after_the_start_are_refused_in_the_policys_words(
+    runs: RunsNamespace, settings: str
+) -> None:
+    runs.apply()
+    runs.until_pod()
+    runs.edit(**{settings: {"group_size" if settings == "config" else "seed": 4}})
+    refused = wait_for("the change is refused", lambda: runs.status().get("refusals"))
+    expected = Refusal(code="FrozenField", field=f"spec.{settings}", hint=hints.FROZEN)
+    assert Refusal.model_validate(refused[0]) == expected
+
+
+def test_a_row_for_every_code() -> None:
+    elsewhere = {"FrozenField", "EnvironmentNotReady", "SecretNotAllowed", "NotSupported"}
+    """Tested where what they need is made."""
+    codes = set(Refusal.model_fields["code"].annotation.__args__)  # type: ignore[union-attr]
+    assert {row.code for row in ROWS.values()} | elsewhere == codes
