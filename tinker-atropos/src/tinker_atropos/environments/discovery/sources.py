@@ -6,10 +6,11 @@ known by its name only.
 
 import ast
 import builtins
-import importlib.util
 import sys
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from tinker_atropos.environments.discovery.files import (
@@ -19,10 +20,11 @@ from tinker_atropos.environments.discovery.files import (
     without_leading_parts,
 )
 from tinker_atropos.environments.discovery.modules import Import, Module, SourceClass, last_name
+from tinker_atropos.environments.discovery.packages import READABLE_PACKAGES, package_folders, package_module
 from tinker_atropos.environments.discovery.parsing import Problem, UnreadableSourceError, parse_file
 
-READABLE_PACKAGES = ("tinker_atropos", "atroposlib")
 MAX_ALIASES = 10
+MAX_ANCESTORS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +59,20 @@ class Sources:
         self._import_root = import_root
         self.problems: dict[str, Problem] = {}
         self.missing_packages: set[str] = set()
-        self._modules: dict[Path, Module | None] = {}
+        self._modules: dict[str, Module | None] = {}
         self._files = importable_names(self.paths, with_ends=import_root is None)
-        self._package_folders: dict[str, list[str]] = {}
         self._ancestries: dict[SourceClass, list[SourceClass | Foreign]] = {}
 
     def module_of_file(self, file: str) -> Module | None:
         """A file of the folder, by its relative path; None when it cannot be parsed."""
-        return self._load(self.paths[file], dotted_name(file), file)
+        if file not in self._modules:
+            path = self.paths[file]
+            self._modules[file] = None
+            try:
+                self._modules[file] = Module(dotted_name(file), file, path.name == "__init__.py", parse_file(path))
+            except UnreadableSourceError as error:
+                self.problems[file] = error.as_problem(file)
+        return self._modules[file]
 
     def imported(self, module: Module, each: Import) -> Module | None:
         """The module behind `from X import …` or `import X`, as far as it can be read."""
@@ -74,7 +82,8 @@ class Sources:
         """By its absolute, dotted name."""
         package = name.partition(".")[0]
         if package in READABLE_PACKAGES:
-            return self._package_module(package, name)
+            self.missing_packages |= set() if package_folders(package) else {package}
+            return package_module(name)
         file = self.find_file(name, importer)
         return self.module_of_file(file) if file else None
 
@@ -124,14 +133,20 @@ class Sources:
         return owner.nested(expression.attr) if isinstance(owner, SourceClass) else None
 
     def ancestry(self, source_class: SourceClass) -> list[SourceClass | Foreign]:
-        """The class and all its ancestors in the order in which Python looks an attribute up."""
+        """The class and all its ancestors in the order in which Python looks an attribute up.
+
+        Raises RecursionError when they are more than anybody would write.
+        """
         if source_class not in self._ancestries:
             self._ancestries[source_class] = [source_class]  # whoever derives from itself has no other ancestors
             try:
-                self._ancestries[source_class] = [source_class, *_merged(list(self._lineages(source_class)))]
+                ancestors = _merged(list(self._lineages(source_class)))
             except RecursionError:
                 del self._ancestries[source_class]
                 raise
+            self._ancestries[source_class] += ancestors
+        if len(self._ancestries[source_class]) > MAX_ANCESTORS:
+            raise RecursionError(f"{source_class.name} has more than {MAX_ANCESTORS} ancestors")
         return self._ancestries[source_class]
 
     def readable_ancestry(self, source_class: SourceClass) -> list[SourceClass]:
@@ -196,28 +211,6 @@ class Sources:
             meaning = self.lookup(meaning.module, meaning.expression.id)
         return None
 
-    def _package_module(self, package: str, name: str) -> Module | None:
-        if package not in self._package_folders:
-            spec = importlib.util.find_spec(package)  # of a top-level package: finds it and imports nothing
-            self._package_folders[package] = list(spec.submodule_search_locations or ()) if spec else []
-            if spec is None:
-                self.missing_packages.add(package)
-        for folder in self._package_folders[package]:
-            path = Path(folder, *name.split(".")[1:])
-            for candidate in (path / "__init__.py", path.with_suffix(".py")):
-                if candidate.is_file():
-                    return self._load(candidate, name, name)
-        return None
-
-    def _load(self, path: Path, name: str, file: str) -> Module | None:
-        if path not in self._modules:
-            self._modules[path] = None
-            try:
-                self._modules[path] = Module(name, file, path.name == "__init__.py", parse_file(path))
-            except UnreadableSourceError as error:
-                self.problems[file] = error.as_problem(file)
-        return self._modules[path]
-
 
 def absolute_name(module: Module, each: Import) -> str:
     """The dotted name of what is imported. Of one that climbs above the folder, what follows the dots."""
@@ -233,11 +226,15 @@ def _merged(lineages: list[list[SourceClass | Foreign]]) -> list[SourceClass | F
 
     Where that cannot be (Python would refuse the class), the first one that is left comes next.
     """
-    waiting = [*lineages, [lineage[0] for lineage in lineages]] if len(lineages) > 1 else lineages
-    merged: list[SourceClass | Foreign] = []
-    while waiting := [lineage for lineage in waiting if lineage]:
-        later = {each for lineage in waiting for each in lineage[1:]}
-        following = next((lineage[0] for lineage in waiting if lineage[0] not in later), waiting[0][0])
-        merged.append(following)
-        waiting = [[each for each in lineage if each != following] for lineage in waiting]
-    return merged
+    waiting = [deque(lineage) for lineage in (*lineages, [lineage[0] for lineage in lineages]) if lineage]
+    later = Counter(each for lineage in waiting for each in islice(lineage, 1, None))
+    merged: dict[SourceClass | Foreign, None] = {}
+    while waiting:
+        following = next((lineage[0] for lineage in waiting if not later[lineage[0]]), waiting[0][0])
+        merged[following] = None
+        for lineage in waiting:
+            if lineage[0] == following:
+                lineage.popleft()
+                later.subtract(islice(lineage, 1))
+        waiting = [lineage for lineage in waiting if lineage]
+    return list(merged)
