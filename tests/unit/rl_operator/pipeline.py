@@ -1,0 +1,99 @@
+"""From documents to what follows from them: parse, check, render, as a reconcile does. Also as a program of its own.
+
+`python -m tests.unit.rl_operator.pipeline` reads a JSON list of cases and writes the list of what became of each: two
+processes with different hash seeds must write the same.
+"""
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rl_operator.api.bundled import bundled_catalogue, bundled_runtimes
+from rl_operator.api.catalogue import Catalogue
+from rl_operator.api.loading import DocumentError, parse_environment, parse_run, parse_runtime
+from rl_operator.api.premises import ParentRun, Premises, choose_environment
+from rl_operator.api.refusal import Refusal
+from rl_operator.api.run import StartedFrom
+from rl_operator.api.runtime import Runtime
+from rl_operator.check import check_run
+from rl_operator.render import Rendered, environment_pod, pod_of_attempt, render_run
+
+
+FILES = {"mine.py": "class Mine(BaseEnv): ...\n", "notes.txt": "é 🦜\n"}
+"""The files of the environment own/mine."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`refused` holds why; or the run is `rendered`; or neither, when it waits for something."""
+
+    refused: tuple[Refusal, ...] = ()
+    rendered: Rendered | None = None
+
+    @property
+    def accepted(self) -> bool:
+        return self.rendered is not None
+
+    def to_wire(self) -> dict[str, Any]:
+        children = {"config": self.rendered.config, "children": children_of(self.rendered)} if self.rendered else {}
+        return {"refused": [[refusal.to_wire(), refusal.sentence] for refusal in self.refused], **children}
+
+
+def outcome_of(case: Mapping[str, Any]) -> Outcome:
+    """What becomes of a case of tests/unit/rl_operator/strategies.py."""
+    try:
+        run, premises = parse_run(case["run"]), premises_in(case)
+    except DocumentError as error:
+        return Outcome(error.refusals)
+    refusals = check_run(run, premises)
+    if refusals or premises.environment.known is None:
+        return Outcome(refusals)
+    return Outcome(rendered=render_run(run, premises, FILES if premises.environment.own else None))
+
+
+def premises_in(case: Mapping[str, Any]) -> Premises:
+    runtime = _runtime(case["runtime"])
+    own = parse_environment(case["own"]) if case["own"] is not None else None
+    catalogue = _catalogue(case["catalogue"])
+    name = case["run"]["spec"]["environment"]
+    named = own if name == f"own/{own.metadata.name if own else ''}" else None
+    environment = choose_environment(name, runtime, catalogue, named)
+    start_from = parse_run(case["run"]).spec.start_from
+    parent = _parent(case["parent"], start_from.run) if start_from and start_from.run else None
+    return Premises(runtime, environment, case["labels"], parent)
+
+
+def _runtime(named: str | Mapping[str, Any]) -> Runtime:
+    """A runtime that ships is written as its name."""
+    return bundled_runtimes()[named] if isinstance(named, str) else parse_runtime(named)
+
+
+def _catalogue(wire: str | Mapping[str, Any] | None) -> Catalogue | None:
+    """The catalogue that ships is written as a word; None: not read yet."""
+    if isinstance(wire, str):
+        return bundled_catalogue()
+    return None if wire is None else Catalogue.model_validate(wire)
+
+
+def _parent(wire: Mapping[str, Any] | None, name: str) -> ParentRun:
+    if wire is None:
+        return ParentRun(name, exists=False)
+    state = StartedFrom.model_validate(wire["state"]) if wire.get("state") else None
+    return ParentRun(**{**wire, "name": name, "state": state})
+
+
+def children_of(rendered: Rendered) -> list[dict[str, Any]]:
+    """Everything that the API server may be asked to create for a first attempt."""
+    templates = rendered.templates
+    pods = [pod_of_attempt(templates.pod, 1, exposed=True), environment_pod(templates.environment, 1, 0, 0)]
+    return [*rendered.config_maps, *templates.network, *pods]
+
+
+def main() -> None:
+    json.dump([outcome_of(case).to_wire() for case in json.load(sys.stdin)], sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
