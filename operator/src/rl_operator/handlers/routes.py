@@ -41,7 +41,7 @@ class Routes:
         key = key_of(event["object"])
         self._queues.runs.add(key)
         run = self._caches.runs.get(key)
-        if run is None or run.status.finished:
+        if run is None or run.status.finished or run.status.phase is None:  # gone, over or new: its children care
             namespace, name = key
             self._wake(child for child in self._unstarted() if _begins_from(child, namespace, name))
 

@@ -1,0 +1,96 @@
+"""A run that starts from another one, on a real API server."""
+
+from typing import Any
+
+from tests.integration.cluster.kubelet import TRAINER, End, result
+from tests.integration.cluster.polling import wait_for
+from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
+
+STATE = f"tinker://m/weights/{TOTAL_STEPS:06d}"
+
+
+def told(runs: RunsNamespace, pod: str) -> dict[str, str]:
+    """What a pod's trainer is told of its beginning."""
+    found: dict[str, Any] | None = runs.kubelet.pod(pod)
+    assert found is not None
+    variables = next(c for c in found["spec"]["containers"] if c["name"] == TRAINER)["env"]
+    return {v["name"]: v["value"] for v in variables if v["name"].startswith(("RL_START_FROM", "RL_PARENT_"))}
+
+
+def refusal(runs: RunsNamespace, name: str, words: str) -> dict[str, Any]:
+    """The run's first refusal, once it says so."""
+
+    def look() -> dict[str, Any] | None:
+        first: dict[str, Any] = next(iter(runs.status(name).get("refusals", ())), {})
+        return first if words in first.get("hint", "") else None
+
+    found = wait_for(f"run {name} is refused with {words!r}", look)
+    assert found
+    assert (found["code"], found["field"]) == ("StartFromRefused", "spec.startFrom.run")
+    return found
+
+
+def test_a_child_waits_for_its_parent_and_begins_with_its_weights(runs: RunsNamespace) -> None:
+    runs.apply("child", startFrom={"run": "sorting", "withOptimizer": True})
+    refusal(runs, "child", "there is no such run")
+    uid = runs.apply()["metadata"]["uid"]
+    refusal(runs, "child", "not over: start from it once it is")
+    runs.succeed(runs.until_pod())
+
+    pod = runs.until_pod(name="child")
+    status = runs.status("child")
+    assert status["startedFrom"] == {"run": "sorting", "uid": uid, "step": TOTAL_STEPS, "statePath": STATE}
+    assert "refusals" not in status or status["refusals"] == []
+    first = told(runs, pod)
+    assert first == {
+        "RL_START_FROM": STATE,
+        "RL_START_FROM_OPTIMIZER": "1",
+        "RL_PARENT_RUN": "sorting",
+        "RL_PARENT_STEP": str(TOTAL_STEPS),
+    }
+
+    runs.delete()  # nothing is asked of the parent any more
+    runs.kubelet.start(pod)
+    runs.kubelet.end(pod, "Failed", trainer=End(1, "bug"))
+    second = runs.until_pod(attempt=2, name="child")
+    assert told(runs, second) == first
+    assert runs.status("child")["startedFrom"] == status["startedFrom"]
+
+
+def test_a_failed_parent_gives_its_newest_checkpoint(runs: RunsNamespace) -> None:
+    runs.apply(backoffLimit=0)
+    pod = runs.until_pod()
+    runs.kubelet.start(pod)
+    runs.kubelet.end(pod, "Failed", trainer=End(1, result("failed", steps=2, total=TOTAL_STEPS)))
+    runs.until_phase("Failed")
+    runs.apply("child", startFrom={"run": "sorting"})
+    assert told(runs, runs.until_pod(name="child"))["RL_START_FROM"] == "tinker://m/weights/000002"
+    assert runs.status("child")["startedFrom"]["step"] == 2
+
+
+def test_another_rank_is_named_with_both_values_and_mended(runs: RunsNamespace) -> None:
+    runs.apply(tinker={"lora_rank": 8})
+    runs.succeed(runs.until_pod())
+    runs.apply("child", startFrom={"run": "sorting"}, tinker={"lora_rank": 4})
+    refused = refusal(runs, "child", "it trained with a LoRA rank of 8, and this run has 4")
+    assert (refused["given"], refused["allowed"]) == ("sorting", {"loraRank": 8})
+    condition = runs.condition("Accepted", "child")
+    assert condition is not None
+    assert (condition["status"], condition["reason"]) == ("False", "StartFromRefused")
+    assert [pod["metadata"]["labels"]["rl-operator.dev/run"] for pod in runs.kubelet.pods()] == ["sorting"]
+
+    runs.edit("child", tinker={"lora_rank": 8})
+    assert told(runs, runs.until_pod(name="child"))["RL_PARENT_RUN"] == "sorting"
+
+
+def test_a_parent_without_its_config_map_cannot_be_compared(runs: RunsNamespace) -> None:
+    runs.apply()
+    runs.succeed(runs.until_pod())
+    name = runs.status()["configMapName"]
+    runs.admin.delete(f"/api/v1/namespaces/{runs.namespace}/configmaps/{name}")
+    runs.apply("child", startFrom={"run": "sorting"})
+    hint = refusal(runs, "child", "its ConfigMap is gone")["hint"]
+    assert hint.endswith(f"set spec.startFrom to {{statePath: {STATE}}}")
+    runs.delete("child")
+    runs.apply("child", startFrom={"statePath": STATE})
+    assert told(runs, runs.until_pod(name="child")) == {"RL_START_FROM": STATE}
