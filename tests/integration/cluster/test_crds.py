@@ -223,6 +223,18 @@ def test_the_runtimes_that_ship_are_accepted_as_they_are(admin: AdminClient, nam
         (lambda spec: spec.update(imagePullPolicy="Sometimes"), "spec.imagePullPolicy"),
         (lambda spec: spec.update(tolerations=[{"effect": "No"}]), "spec.tolerations[0].effect"),
         (lambda spec: spec.update(backend={"keySecret": {"name": "x"}}), "spec.backend.keySecret.key"),
+        (lambda spec: spec.update(bounds={"env": {"x": {"min": 2, "max": 1}}}), "no value is at least min and at most"),
+        (lambda spec: spec.update(bounds={"tinker": {"base_url": {"min": 2}}}), "set by the operator: leave them out"),
+        (lambda spec: spec.update(environmentEgress=[{"cidr": "example.com"}]), "cidr must be a range like"),
+        (lambda spec: spec.update(secretEnvironment=[{"name": "s", "key": "k"}] * 2), "Duplicate value"),
+        (
+            lambda spec: spec.update(secretEnvironment=[{"name": "s", "key": "WANDB_API_KEY"}]),
+            "TINKER_API_KEY and WANDB_API_KEY are the trainer's and never go to an environment",
+        ),
+        (
+            lambda spec: spec.update(namespaceSelector={"matchExpressions": [{"key": "a", "operator": "In"}]}),
+            "In and NotIn take at least one value",
+        ),
     ],
 )
 def test_runtimes_that_are_refused(admin: AdminClient, change: Callable[[Any], object], complaint: str) -> None:

@@ -1,19 +1,31 @@
 """RLRuntime: the platform's side of a run. Decides what may vary, where it trains and what it may use."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Field
 
+from rl_operator.api.fields import WIRED_FIELDS, Section
 from rl_operator.api.model import ApiModel, ObjectMeta, ObservedModel, keyed_by, validated
 from rl_operator.api.names import API_VERSION, RUNTIME_KIND
 from rl_operator.api.run import LONGEST_SECONDS, Condition
+
+TRAINER_KEYS: Final = ("TINKER_API_KEY", "WANDB_API_KEY")
+"""Variables that no environment ever gets."""
+
+WITHOUT_TRAINER_KEYS: Final = keyed_by("name", "key") | validated(
+    f"self.all(secret, !(secret.key in {list(TRAINER_KEYS)}))",
+    f"{' and '.join(TRAINER_KEYS)} are the trainer's and never go to an environment",
+)
+"""Schema of the Secret keys of environments: each once."""
+
+MAX_BOUNDS: Final = 256
 
 
 class SecretKey(ApiModel):
     """A key of a Secret in the run's namespace."""
 
-    name: str = Field(description="Name of the Secret.")
-    key: str = Field(description="Key in it.")
+    name: str = Field(max_length=253, description="Name of the Secret.")
+    key: str = Field(max_length=253, description="Key in it.")
 
 
 class Backend(ApiModel):
@@ -43,15 +55,30 @@ class ConfigSections(ApiModel):
 class Bound(ApiModel):
     """The range of a number."""
 
+    model_config = ConfigDict(
+        json_schema_extra=validated(
+            "!has(self.min) || !has(self.max) || self.min <= self.max", "no value is at least min and at most max"
+        )
+    )
+
     min: float | None = Field(default=None, description="Smallest value allowed.")
     max: float | None = Field(default=None, description="Largest value allowed.")
+
+
+def _bounds_of(section: Section, description: str) -> Any:
+    """Ranges of one section. The operator sets the wired fields itself, so a range of one would hold nothing."""
+    wired = sorted(name for of, name in WIRED_FIELDS if of == section)
+    rule = validated(
+        f"self.all(name, !(name in {wired}))", f"{', '.join(wired)} are set by the operator: leave them out"
+    )
+    return Field(default_factory=dict, max_length=MAX_BOUNDS, description=description, json_schema_extra=rule)
 
 
 class Bounds(ApiModel):
     """Ranges by section of the config file."""
 
-    env: dict[str, Bound] = Field(default_factory=dict, description="Ranges of the environment's fields.")
-    tinker: dict[str, Bound] = Field(default_factory=dict, description="Ranges of the trainer's fields.")
+    env: dict[str, Bound] = _bounds_of("env", "Ranges of the environment's fields.")
+    tinker: dict[str, Bound] = _bounds_of("tinker", "Ranges of the trainer's fields.")
 
 
 class Limits(ApiModel):
@@ -124,6 +151,10 @@ class LabelSelector(ApiModel):
 class EgressRule(ApiModel):
     """Somewhere that environments in pods of their own may connect to."""
 
+    model_config = ConfigDict(
+        json_schema_extra=validated("isCIDR(self.cidr)", "cidr must be a range like 203.0.113.0/24")
+    )
+
     cidr: str = Field(min_length=1, max_length=64, description="Addresses, e.g. 203.0.113.0/24.")
     ports: tuple[Annotated[int, Field(ge=1, le=65_535)], ...] = Field(
         default=(), max_length=32, description="TCP ports; none: all of them."
@@ -159,8 +190,10 @@ class RuntimeSpec(ApiModel):
     pod_annotations: dict[str, str] = Field(default_factory=dict, description="Annotations added to pods.")
     secret_environment: tuple[SecretKey, ...] = Field(
         default=(),
+        max_length=64,
         description="Secret keys that environments may get, each as the variable of its key's name: bundled ones get "
         "all of them, an RLEnvironment those that it asks for.",
+        json_schema_extra=WITHOUT_TRAINER_KEYS,
     )
     environment_egress: tuple[EgressRule, ...] = Field(
         default=(), max_length=64, description="Where environments in pods of their own may connect to, besides DNS."

@@ -19,6 +19,7 @@ _KEPT: Final = (
     "maxLength",
     "minItems",
     "maxItems",
+    "maxProperties",
     "minimum",
     "maximum",
     "exclusiveMinimum",

@@ -9,13 +9,12 @@ from rl_operator.api import hints
 from rl_operator.api.fields import TINKER_FIELDS, WIRED_FIELDS, Section
 from rl_operator.api.loading import field_path, nearest
 from rl_operator.api.refusal import Refusal, RefusalCode, looks_like_a_key, shown
-from rl_operator.api.runtime import Bound, Runtime
+from rl_operator.api.runtime import TRAINER_KEYS, Bound, Runtime
 from rl_operator.api.value_text import text_of
 from rl_operator.check.field_rules import refuse_outside, smallest_problem
 from rl_operator.check.quantities import resource_faults
 from rl_operator.check.types import type_problem
 
-_TRAINER_KEYS: Final = ("TINKER_API_KEY", "WANDB_API_KEY")
 _SECTIONS: Final[tuple[Section, ...]] = ("env", "openai", "tinker")
 
 
@@ -127,7 +126,7 @@ def _secrets(runtime: Runtime) -> Iterator[Refusal]:
     spec = runtime.spec
     own = [secret for secret in (spec.backend.key_secret, spec.wandb.key_secret) if secret is not None]
     for number, secret in enumerate(spec.secret_environment):
-        if secret.key in _TRAINER_KEYS or secret in own:
+        if secret.key in TRAINER_KEYS or secret in own:
             hint = "this key is the trainer's and never goes to an environment: take it out of the list"
             field = f"spec.secretEnvironment[{number}]"
             yield Refusal(code="SecretNotAllowed", field=field, given=f"{secret.name}/{secret.key}", hint=hint)
