@@ -1,0 +1,66 @@
+"""Installing and removing CRDs and policies, in the documented order and out of it: no run is ever stuck."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.integration.cluster.admin import RUNS, RUNTIMES, AdminClient
+from tests.integration.cluster.conftest import running_control_plane
+from tests.integration.cluster.control_plane import API_SERVER, OLDEST_API_SERVER, installed_definitions
+from tests.integration.cluster.policies import door, install_policies, refusal_of, remove_policies
+from tests.integration.cluster.polling import stays, wait_for
+from tests.refusals import Row, runtimes
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+PATH = RUNS.format(namespace="default")
+LOCKED = Row(code="", spec={"config": {"tokenizer_name": "gpt2"}})
+WIRED = Row(code="", spec={"config": {"api_key": "x"}})
+
+
+@pytest.fixture(params=[API_SERVER, OLDEST_API_SERVER])
+def admin(request: pytest.FixtureRequest) -> Iterator[AdminClient]:
+    """A control plane of its own: CRDs come and go."""
+    with running_control_plane(request.param) as plane:
+        yield plane.admin
+
+
+def definition(plural: str) -> dict[str, Any]:
+    return next(crd for crd in installed_definitions() if crd["spec"]["names"]["plural"] == plural)
+
+
+def remove_runtimes_crd(admin: AdminClient) -> None:
+    name = definition("rlruntimes")["metadata"]["name"]
+    admin.delete(f"{DEFINITIONS}/{name}")
+    wait_for("the CRD of runtimes is gone", lambda: admin.find(f"{DEFINITIONS}/{name}") is None)
+
+
+def install_runtime(admin: AdminClient) -> None:
+    lab = next(document for document in runtimes() if document["metadata"]["name"] == "refusals-lab")
+    wait_for("runtimes are served", lambda: admin.find(f"{RUNTIMES}?limit=1") is not None)
+    wait_for("the runtime is stored", lambda: refusal_of(lambda: admin.post(RUNTIMES, lab)) is None)
+
+
+def test_policies_come_after_the_crds_and_go_before_them(admin: AdminClient) -> None:
+    install_runtime(admin)
+    admin.post(PATH, LOCKED.run("stored"))
+
+    install_policies(admin)
+    said = wait_for("the locked value is refused", lambda: door(admin, "default", LOCKED.run()))
+    assert "runtime 'refusals-lab' locks it" in said
+
+    remove_runtimes_crd(admin)
+    path = f"{PATH}/stored"
+    for patch in ({"spec": {"suspend": True}}, {"metadata": {"labels": {"a": "b"}, "finalizers": ["example.com/x"]}}):
+        assert refusal_of(lambda patch=patch: admin.patch(path, patch)) is None
+    wait_for("without runtimes the operator alone checks", lambda: door(admin, "default", LOCKED.run()) is None)
+    stays("what needs no runtime is refused", lambda: door(admin, "default", WIRED.run()))
+    admin.delete(path)
+    assert refusal_of(lambda: admin.patch(path, {"metadata": {"finalizers": None}})) is None
+    assert admin.find(path) is None
+
+    admin.post(DEFINITIONS, definition("rlruntimes"))
+    install_runtime(admin)
+    wait_for("the locked value is refused again", lambda: door(admin, "default", LOCKED.run()), seconds=60)
+
+    remove_policies(admin)
+    assert door(admin, "default", LOCKED.run()) is None
