@@ -1,8 +1,12 @@
+import json
+import typing
+from enum import Enum
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
 
 from rl_operator.check.types import type_problem
 
@@ -26,6 +30,10 @@ from rl_operator.check.types import type_problem
         ([1, None], "List[Optional[int]]"),
         ([1, 2], "tuple[int, ...]"),
         ([1, "x"], "tuple[int, str]"),
+        ([], "tuple[int, ...]"),
+        ({"1": "a"}, "dict[int, str]"),
+        (-1, "Literal[-1, 1]"),
+        ("x", "Literal[Colour.RED]"),
         ([1, "x"], "list"),
         ({"a": 1.5}, "dict[str, float]"),
         ({"a": []}, "Dict[str, Any]"),
@@ -59,11 +67,89 @@ def test_fits(value: Any, annotation: str) -> None:
         ([1, "x"], "list[int]", "a list of a whole number"),
         ("x", "tuple[int, ...]", "a list of a whole number"),
         ({"a": "x"}, "dict[str, float]", "a mapping to a number"),
+        ([1], "tuple[int, str]", "a list of a whole number"),
+        ({"a": "x"}, "dict[int, str]", "a mapping to a text"),
         ([], "dict", "a mapping"),
     ],
 )
 def test_does_not_fit(value: Any, annotation: str, expected: str) -> None:
     assert type_problem(value, annotation) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "annotation"),
+    [
+        ("red", "Colour"),
+        ("red", "Colour | None"),
+        (None, "Optional[Colour]"),
+        (["red", "blue"], "list[Colour]"),
+        ({"a": "red"}, "dict[str, Colour]"),
+        (1, "Colour | int"),
+        (1, "Colour | Any"),
+    ],
+)
+def test_an_enums_choices_are_taken(value: Any, annotation: str) -> None:
+    assert type_problem(value, annotation, ["red", "blue"]) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "annotation", "expected"),
+    [
+        ("green", "Colour", "one of red, blue"),
+        (None, "Colour", "one of red, blue"),
+        (1, "Colour | None", "one of red, blue or null"),
+        (["red", 1], "list[Colour]", "a list of one of red, blue"),
+    ],
+)
+def test_other_values_are_not(value: Any, annotation: str, expected: str) -> None:
+    assert type_problem(value, annotation, ["red", "blue"]) == expected
+
+
+simple_types = st.sampled_from(
+    ["int", "float", "str", "bool", "None", "Any", "Colour", "Literal['a', 'red']", "Literal[0, 1]", "Literal[True]"]
+)
+annotations = st.recursive(
+    simple_types,
+    lambda inner: st.one_of(
+        inner.map("list[{}]".format),
+        inner.map("Optional[{}]".format),
+        inner.map("tuple[{}, ...]".format),
+        inner.map("dict[str, {}]".format),
+        st.builds("Union[{}, {}]".format, inner, inner),
+        st.builds("tuple[{}, {}]".format, inner, inner),
+    ),
+    max_leaves=4,
+)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 2) | st.floats(-2, 2).filter(lambda x: not x.is_integer())
+    | st.sampled_from(["a", "red", "", "1"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "1"]), inner, max_size=2),
+    max_leaves=4,
+)  # fmt: skip
+
+
+class Colour(Enum):
+    RED = "red"
+    ONE = 1
+
+
+def has_boolean(value: Any) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return isinstance(value, bool) or any(map(has_boolean, inner))
+
+
+@settings(max_examples=500, deadline=None)
+@given(json_values, annotations)
+def test_the_environments_container_says_the_same(value: Any, annotation: str) -> None:
+    """Both ways, but for one rule of ours: true and false are never taken for the 1 and 0 of an enum or Literal."""
+    adapter = TypeAdapter[Any](eval(annotation, {**vars(typing), "Colour": Colour}))
+    ours = type_problem(value, annotation, ["red", 1]) is None
+    try:
+        adapter.validate_json(json.dumps(value), strict=True)
+    except ValidationError:
+        assert not ours
+    else:
+        assert ours or has_boolean(value) or "True" in annotation
 
 
 @given(

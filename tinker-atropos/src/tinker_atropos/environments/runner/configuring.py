@@ -1,10 +1,10 @@
 """From the run's config file and the environment's own `config_init` to what the environment is built with."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import orjson
 from atroposlib.envs.server_handling.server_baseline import APIServerConfig, ServerBaseline
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -72,10 +72,12 @@ def overlay(base: BaseModel, given: Mapping[str, Any], wired: Mapping[str, Any],
 
 
 def _checked(field: str, value: Any, annotation: Any, metadata: list[Any]) -> Any:
-    """The value as the field's type. JSON rules: an enum's value may be a string, but "8" is no number."""
+    """The value as the field's type. JSON rules: an enum's value may be a string, but "8" is no number.
+    YAML's dates are texts, and its whole numbers have no limit.
+    """
     adapter: TypeAdapter[Any] = TypeAdapter(Annotated[annotation, *metadata] if metadata else annotation)
     try:
-        return adapter.validate_json(orjson.dumps(value), strict=True)
+        return adapter.validate_json(json.dumps(value, default=str), strict=True)
     except ValidationError as error:
         message = error.errors()[0]["msg"]
         raise ConfigError(f"{field} is {value!r}: {message[0].lower()}{message[1:]}") from None
