@@ -16,7 +16,7 @@ import pytest
 from tests.unit.tinker_atropos.trainer.wandb_server import WandbRun, WandbServer, running_wandb_server
 
 from tinker_atropos.config import parse_config
-from tinker_atropos.settings import Settings
+from tinker_atropos.settings import Parent, Settings
 from tinker_atropos.trainer.wandb_sink import WandbSink, enabled, wandb_settings
 
 RUN_ID = "0c1f2e3d-0000-4000-8000-000000000001"
@@ -34,7 +34,12 @@ CONFIG = parse_config(
     }
 )  # fmt: skip
 SETTINGS = Settings(
-    run_name="sorting", run_namespace="team-a", run_uid="u-1", wandb_run_id=RUN_ID, start_from="tinker://p/weights/s"
+    run_name="sorting",
+    run_namespace="team-a",
+    run_uid="u-1",
+    wandb_run_id=RUN_ID,
+    start_from="tinker://p/weights/s",
+    parent=Parent("sorting-0", 40, "https://w/b/runs/0"),
 )
 
 
@@ -109,8 +114,9 @@ async def test_what_the_server_gets_of_a_run(attempts: Attempts) -> None:
     assert run.fields["tags"] == ["smoke", "digits"]
     assert run.fields["notes"] == "a note\nStarted from the weights tinker://p/weights/s"
     assert run.config["tinker"]["lora_rank"] == 8
-    assert run.config["run"] == {
-        "name": "sorting", "namespace": "team-a", "uid": "u-1", "startFrom": "tinker://p/weights/s",
+    assert run.config["run"] == {"name": "sorting", "namespace": "team-a", "uid": "u-1"}
+    assert run.config["start_from"] == {
+        "run": "sorting-0", "step": 40, "state_path": "tinker://p/weights/s", "wandb_url": "https://w/b/runs/0",
     }  # fmt: skip
 
     assert run.axes == {"*": "train/step"}

@@ -19,7 +19,7 @@ import tinker
 from tinker import types
 
 from tinker_atropos.errors import BackendError, BackendLostError, RunError
-from tinker_atropos.trainer.backend_errors import CheckpointGoneError, gone, refused
+from tinker_atropos.trainer.backend_errors import gone, gone_or, refused
 from tinker_atropos.trainer.datums import Datum
 from tinker_atropos.trainer.policy import Sample, Sampler, SampleRefusedError, SamplingSettings
 from tinker_atropos.trainer.rollouts import Floats, Ints
@@ -111,9 +111,7 @@ class Backend:
         try:
             return Training(await submitted(f"loading {state_path}", self._deadline, loading), self._deadline)
         except RunError as error:
-            if error.__cause__ is not None and gone(error.__cause__):
-                raise CheckpointGoneError(str(error)) from error
-            raise
+            raise gone_or(error) from error
 
     async def close(self, status: Literal["success", "errored", "interrupted"], seconds: float = CLOSE_SECONDS) -> None:
         """Tell the backend that the session is over, and end its threads' work; its silence changes nothing."""

@@ -64,6 +64,11 @@ def gone(error: BaseException) -> bool:
     return isinstance(error, tinker.APIStatusError) and error.status_code in (404, 410)
 
 
+def gone_or(error: RunError) -> RunError:
+    """A CheckpointGoneError where the backend does not have what an error names, else the error itself."""
+    return CheckpointGoneError(str(error)) if error.__cause__ is not None and gone(error.__cause__) else error
+
+
 def _root(error: BaseException) -> BaseException:
     """The answer of the backend behind the SDK's own errors (a poisoned client, a result that cannot be fetched)."""
     cause: BaseException | None = error

@@ -13,6 +13,7 @@ from tinker_atropos.trainer.backend_errors import CheckpointGoneError
 from tinker_atropos.trainer.checkpoints import Checkpoint, states_to_resume
 from tinker_atropos.trainer.policy import Sampler, SampleRefusedError, SamplingSettings
 from tinker_atropos.trainer.rollouts import Ints
+from tinker_atropos.trainer.stored_checkpoints import StoredWeights
 
 logger = logging.getLogger(__name__)
 
@@ -105,16 +106,32 @@ class Opening:
                 f"{states[0].path}): start a new run, or raise tinker.checkpoint_ttl_days"
             )
         if settings.start_from is not None:
-            logger.info("starting at step 0 from the weights of %s", settings.start_from)
+            optimizer = "and the optimizer " if settings.start_from_optimizer else ""
+            logger.info("starting at step 0 from the weights %sof %s", optimizer, settings.start_from)
             return await self._start_from(backend, settings.start_from), None
         created = await backend.create(self.config.base_model, tinker.lora_rank, tinker.seed, self._metadata)
         return created, None
 
     async def _start_from(self, backend: Backend, path: str) -> Training:
         try:
-            return await backend.load(path, self._metadata, with_optimizer=False)
+            self._check_fits(path, await backend.stored.describe(path))
+            return await backend.load(path, self._metadata, with_optimizer=self.settings.start_from_optimizer)
         except CheckpointGoneError as error:
             raise ConfigError(f"startFrom names weights that the backend does not have: {error}") from error
+
+    def _check_fits(self, path: str, stored: StoredWeights) -> None:
+        """Adapters of another shape would be trained as they are, whatever the config says. Raises ConfigError."""
+        wanted_model, wanted_rank = self.config.base_model, self.config.tinker.lora_rank
+        differences = []
+        if stored.base_model != wanted_model:
+            differences.append(f"they are of the model {stored.base_model!r}, and openai.0 names {wanted_model!r}")
+        if stored.lora_rank not in (None, wanted_rank):
+            differences.append(f"they have LoRA rank {stored.lora_rank}, and tinker.lora_rank is {wanted_rank}")
+        if differences:
+            raise ConfigError(
+                f"startFrom names weights ({path}) that do not fit: {'; '.join(differences)}. "
+                "Use the values that they were trained with"
+            )
 
     async def _states(self, backend: Backend) -> list[Checkpoint]:
         """The run's states, the best first."""

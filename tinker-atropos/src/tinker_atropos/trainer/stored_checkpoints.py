@@ -2,16 +2,27 @@
 
 import functools
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 import tinker
 
+from tinker_atropos.errors import RunError
+from tinker_atropos.trainer.backend_errors import gone_or
 from tinker_atropos.trainer.checkpoints import Checkpoint
 from tinker_atropos.trainer.sdk_calls import submitted
 
 PAGE = 100
 
 _KINDS: Mapping[str, Literal["state", "sampler"]] = {"training": "state", "sampler": "sampler"}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredWeights:
+    """What the weights of a path are: adapters of a model. `lora_rank` is None where the backend does not say it."""
+
+    base_model: str
+    lora_rank: int | None
 
 
 class StoredCheckpoints:
@@ -38,6 +49,18 @@ class StoredCheckpoints:
             offset += len(page.checkpoints)
             if not page.checkpoints or page.cursor is None or offset >= page.cursor.total_count:
                 return found
+
+    async def describe(self, path: str) -> StoredWeights:
+        """What a path holds, anybody's. Raises CheckpointGoneError when the backend does not have it."""
+        try:
+            found = await submitted(
+                f"looking at {path}",
+                self._deadline,
+                lambda: tinker.RestClient().get_weights_info_by_tinker_path(path),
+            )
+        except RunError as error:
+            raise gone_or(error) from error
+        return StoredWeights(found.base_model, found.lora_rank)
 
     async def delete(self, path: str) -> None:
         await submitted(

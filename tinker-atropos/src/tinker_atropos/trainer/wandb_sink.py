@@ -58,8 +58,23 @@ def wandb_settings(settings: Settings, config: RunConfig, environ: Mapping[str, 
         group=config.tinker.wandb_group,
         name=config.tinker.wandb_run_name or settings.run_name,
         notes="\n".join(filter(None, notes)) or None,
-        config={**config.model_dump(mode="json"), "run": {**place, "startFrom": settings.start_from}},
+        config={**config.model_dump(mode="json"), "run": place, **_start(settings)},
     )
+
+
+def _start(settings: Settings) -> dict[str, Any]:
+    """The state that the run started from, and whose it was: as W&B's config shows it."""
+    if settings.start_from is None:
+        return {}
+    parent = settings.parent
+    return {
+        "start_from": {
+            "run": parent.run,
+            "step": parent.step,
+            "state_path": settings.start_from,
+            "wandb_url": parent.wandb_url,
+        }
+    }
 
 
 class WandbSink:
