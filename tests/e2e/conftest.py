@@ -59,7 +59,7 @@ def installed(kubectl: Kubectl) -> Kubectl:
 @pytest.fixture
 def namespace(installed: Kubectl, request: pytest.FixtureRequest) -> Iterator[str]:
     """A namespace with PodSecurity `restricted` enforced and a Tinker service in it."""
-    name = f"e2e-{request.node.name.removeprefix('test_').replace('_', '-')[:40]}"
+    name = f"e2e-{request.node.name.removeprefix('test_').replace('_', '-')[:40].rstrip('-')}"
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
     installed("apply", "-f", "-", stdin=json.dumps(manifest))
