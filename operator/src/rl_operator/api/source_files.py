@@ -13,6 +13,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_][-._A-Za-z0-9]{0,252}")
 
 _RULE: Final = "use letters, digits, '_', '-' and '.', no folders, and at most 253 characters"
 _MAX_LISTED: Final = 10
+_MAX_SHOWN: Final = 80
 
 
 def source_hash(files: Mapping[str, str]) -> str:
@@ -25,8 +26,7 @@ def source_problem(files: Mapping[str, str], entry: str | None) -> CatalogueProb
     """Why these files cannot even be looked at: a name that is none, no entry, or several that might be it."""
     for name in files:
         if not _NAME.fullmatch(name):
-            shown = name.encode("ascii", "backslashreplace").decode()[:80]
-            return _problem("Unreadable", shown, f"this is no name for a file of an environment: {_RULE}")
+            return _problem("Unreadable", name, f"this is no name for a file of an environment: {_RULE}")
     python = [name for name in sorted(files) if name.endswith(".py")]
     if entry is None:
         return _no_entry(python, files)
@@ -58,4 +58,4 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _problem(reason: str, file: str, message: str) -> CatalogueProblem:
-    return CatalogueProblem(reason=reason, file=file, message=message)
+    return CatalogueProblem(reason=reason, file=ascii(file)[1:-1][:_MAX_SHOWN], message=message)

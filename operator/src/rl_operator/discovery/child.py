@@ -27,17 +27,18 @@ _LIMITS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a process ended. `code` is negative for a signal, None when it was killed after TIMEOUT."""
+    """How a process ended. `code` is negative for a signal, None when it was killed after so many seconds."""
 
     code: int | None
     output: bytes
     last_words: str
+    seconds: float
 
     @property
     def reason(self) -> str:
         """Why there is no answer, as a clause."""
         if self.code is None:
-            return f"that took longer than {TIMEOUT:.0f} s"
+            return f"that took longer than {self.seconds:g} s"
         if self.code == -signal.SIGXCPU:
             return f"that took more than {CPU_SECONDS} s of CPU time"
         if "MemoryError" in self.last_words:
@@ -46,36 +47,40 @@ class Ended:
         return f"the reader {how}: {self.last_words}" if self.last_words else f"the reader {how}"
 
 
-async def run_limited(arguments: Sequence[str], folder: Path, caller: Mapping[str, str]) -> Ended:
+async def run_limited(
+    arguments: Sequence[str], folder: Path, caller: Mapping[str, str], seconds: float = TIMEOUT
+) -> Ended:
     """Run a program; `folder` holds its output. A cancelled caller leaves no process behind."""
     with _streams(folder) as streams:
         process = await asyncio.create_subprocess_exec(*_command(arguments), **streams, env=_env_vars(caller))
         code: int | None = None
         try:
-            code = await asyncio.wait_for(process.wait(), TIMEOUT)
+            code = await asyncio.wait_for(process.wait(), seconds)
         except TimeoutError:
             pass
         finally:
             if process.returncode is None:
                 _kill_group(process.pid)
                 await process.wait()
-    return _ended(code, folder)
+    return _ended(code, folder, seconds)
 
 
-def run_limited_blocking(arguments: Sequence[str], folder: Path, caller: Mapping[str, str]) -> Ended:
+def run_limited_blocking(
+    arguments: Sequence[str], folder: Path, caller: Mapping[str, str], seconds: float = TIMEOUT
+) -> Ended:
     """The same where no event loop runs."""
     with _streams(folder) as streams:
         process = subprocess.Popen(_command(arguments), **streams, env=_env_vars(caller))  # noqa: S603 -- our own program
         code: int | None = None
         try:
-            code = process.wait(TIMEOUT)
+            code = process.wait(seconds)
         except subprocess.TimeoutExpired:
             pass
         finally:
             if process.returncode is None:
                 _kill_group(process.pid)
                 process.wait()
-    return _ended(code, folder)
+    return _ended(code, folder, seconds)
 
 
 def _command(arguments: Sequence[str]) -> list[str]:
@@ -105,6 +110,6 @@ def _kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def _ended(code: int | None, folder: Path) -> Ended:
+def _ended(code: int | None, folder: Path, seconds: float) -> Ended:
     errors = (folder / "stderr").read_bytes().decode("utf-8", "replace").strip().splitlines()
-    return Ended(code, (folder / "stdout").read_bytes(), errors[-1][:200] if errors else "")
+    return Ended(code, (folder / "stdout").read_bytes(), errors[-1][:200] if errors else "", seconds)

@@ -64,6 +64,6 @@ def _catalogue(ended: Ended, entry: str) -> Catalogue:
     if ended.code == 0:
         with contextlib.suppress(ValidationError):
             return Catalogue.model_validate_json(ended.output)
-    reason = ended.reason if ended.code else "the reader's answer is no catalogue"
+    reason = ended.reason if ended.code != 0 else "the reader's answer is no catalogue"
     message = f"it cannot be read: {reason}; make the file smaller and simpler"
     return Catalogue(problem=CatalogueProblem(reason="Unreadable", file=entry, message=message))

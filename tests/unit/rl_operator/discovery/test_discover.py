@@ -1,0 +1,135 @@
+"""Files of anybody, read by a process that may be killed: real programs, well and ill behaved."""
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from tests.unit.rl_operator.discovery.processes import gone
+
+from rl_operator.api.catalogue import Catalogue
+from rl_operator.discovery import discover_files, discover_files_blocking
+from rl_operator.errors import OperatorError
+
+PLAIN = Path("tests/data/environments/plain_tools.py").read_text(encoding="utf-8")
+Discover = Callable[..., Catalogue]
+
+
+def in_a_loop(files: Mapping[str, str], entry: str | None, *, program: str | None = None) -> Catalogue:
+    return asyncio.run(discover_files(files, entry, program=program))
+
+
+@pytest.fixture(params=[discover_files_blocking, in_a_loop], ids=["blocking", "in a loop"])
+def discover(request: pytest.FixtureRequest) -> Discover:
+    chosen: Discover = request.param
+    return chosen
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Callable[[str], str]:
+    def write(body: str) -> str:
+        path = tmp_path / "program"
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+        return str(path)
+
+    return write
+
+
+def test_an_environment_and_its_fields(discover: Discover) -> None:
+    catalogue = discover({"env.py": f"from lib import x\n{PLAIN}", "lib.py": "x = 1", "words.txt": "é"}, "env.py")
+    assert (catalogue.problem, catalogue.warnings, catalogue.modules) == (None, (), ("env.py", "lib.py"))
+    [environment] = catalogue.environments
+    assert (environment.class_name, environment.file_path) == ("PlainTools", "env.py")
+    fields = environment.fields_by_name
+    assert fields["max_token_length"].default == 16384
+    assert fields["max_reasoning_tokens"].maximum == 32000
+    assert fields["eval_handling"].choices == ("STOP_TRAIN", "LIMIT_TRAIN", "NONE")
+
+
+def test_a_broken_file_is_named_with_its_line(discover: Discover) -> None:
+    problem = discover({"env.py": "x = 1\ndef f(:"}, None).problem
+    assert problem is not None
+    assert problem.sentence == "env.py, line 2: this is no valid Python: invalid syntax"
+
+
+def test_names_are_refused_before_anything_is_started(discover: Discover) -> None:
+    problem = discover({"../env.py": PLAIN}, None, program="/nowhere").problem
+    assert problem is not None
+    assert problem.reason == "Unreadable"
+
+
+def test_no_code_of_the_files_runs(discover: Discover, tmp_path: Path) -> None:
+    """Neither the entry's, nor that of a file which bears the name of a module that the reader imports."""
+    marks = f"open({str(tmp_path / 'ran')!r}, 'w')\n"
+    files = dict.fromkeys(("typer.py", "ast.py", "json.py", "sitecustomize.py", "tinker_atropos.py"), marks)
+    catalogue = discover({**files, "env.py": marks + PLAIN}, "env.py")
+    assert catalogue.problem is None
+    assert not (tmp_path / "ran").exists()
+
+
+def test_keys_and_folders_of_the_caller_do_not_reach_the_program(
+    discover: Discover, program: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TINKER_API_KEY", "tml-secret")
+    monkeypatch.setenv("HOME", "/home/somebody")
+    told = """printf '{"warnings": ["%s"]}' "$(env | grep -E 'KEY|HOME|TOKEN' | tr -d '\\n')" """
+    assert discover({"env.py": ""}, None, program=program(told)).warnings == ("",)
+
+
+def test_the_files_are_gone_afterwards(discover: Discover, program: Callable[[str], str]) -> None:
+    catalogue = discover(
+        {"env.py": "", "b.py": ""}, "b.py", program=program("""printf '{"modules": ["%s", "%s"]}' "$3" "$5" """)
+    )
+    folder, entry = catalogue.modules
+    assert entry == "b.py"
+    assert not Path(folder).exists()
+
+
+MISBEHAVING = {
+    "it crashes": ("kill -SEGV $$", "the reader ended with signal 11"),
+    "it fails": ("echo one >&2; echo two >&2; exit 1", "the reader ended with code 1: two"),
+    "it is no program": ("exec /nowhere/at/all", "the reader ended with code 127"),
+    "it says nothing": ("exit 0", "the reader's answer is no catalogue"),
+    "it says something else": ("echo hello", "the reader's answer is no catalogue"),
+    "it says too much": ("exec head -c 9000000 /dev/zero", "the reader ended with signal 25"),
+    "it wants too much memory": (
+        "exec python3 -c 'x = bytearray(3 * 2**30)'",
+        "took more than 1024 MiB of memory",
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "message"), MISBEHAVING.values(), ids=MISBEHAVING)
+def test_a_program_that_misbehaves_is_a_problem_of_the_file(
+    discover: Discover, program: Callable[[str], str], body: str, message: str
+) -> None:
+    problem = discover({"env.py": ""}, None, program=program(body)).problem
+    assert problem is not None
+    assert (problem.reason, problem.file) == ("Unreadable", "env.py")
+    assert message in problem.message
+
+
+async def test_a_caller_that_gives_up_leaves_no_process(program: Callable[[str], str], tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    task = asyncio.create_task(
+        discover_files({"env.py": ""}, None, program=program(f"echo $$ > {pid}; exec sleep 600"))
+    )
+    give_up_at = time.monotonic() + 20
+    while not (pid.exists() and pid.read_text().strip()) and time.monotonic() < give_up_at:
+        await asyncio.sleep(0.02)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert gone(int(pid.read_text()))
+
+
+def test_a_program_that_knows_no_entries_must_be_upgraded(discover: Discover, program: Callable[[str], str]) -> None:
+    with pytest.raises(OperatorError, match=r"No such option: --entry.*upgrade it"):
+        discover({"env.py": ""}, None, program=program("echo 'No such option: --entry' >&2; exit 2"))
+
+
+def test_both_ways_take_the_same() -> None:
+    assert inspect.signature(discover_files) == inspect.signature(discover_files_blocking)
