@@ -44,6 +44,12 @@ def result(outcome: str, *, steps: int, total: int, attempt: int = 1, **more: An
     return json.dumps({**head, **paths, **more})
 
 
+def child_paths(namespace: str) -> list[str]:
+    """Where the kinds of a run's children are."""
+    core, networking = f"/api/v1/namespaces/{namespace}", f"/apis/networking.k8s.io/v1/namespaces/{namespace}"
+    return [*(f"{core}/{plural}" for plural in ("pods", "configmaps", "services")), f"{networking}/networkpolicies"]
+
+
 class FakeKubelet:
     """Writes the status of one namespace's pods."""
 
@@ -65,19 +71,23 @@ class FakeKubelet:
         self._admin.post(f"{self._pods}/{name}/binding", body)
 
     def start(self, name: str, address: str = "127.255.0.1") -> None:
-        """All three containers run; the sidecar is ready. By default nobody listens at the address."""
+        """All containers run; the sidecar is ready. By default nobody listens at the address."""
         self.bind(name)
-        states = {API: running(ready=True), TRAINER: running(ready=False), ENVIRONMENT: running(ready=False)}
+        states = {container: running(ready=container == API) for container in self._containers(name)}
         self.write(name, "Running", states, podIP=address)
 
     def work(self, name: str) -> None:
         """The trainer serves and the environment's first group was accepted."""
-        self.write(name, "Running", {c: running(ready=True) for c in (API, TRAINER, ENVIRONMENT)})
+        self.write(name, "Running", {container: running(ready=True) for container in self._containers(name)})
 
     def end(self, name: str, phase: str, **ends: End) -> None:
         """All containers are over; those not named ended in order."""
-        states = {c: {"state": ends.get(c, End()).state, "ready": False} for c in (API, TRAINER, ENVIRONMENT)}
+        states = {c: {"state": ends.get(c, End()).state, "ready": False} for c in self._containers(name)}
         self.write(name, phase, states)
+
+    def _containers(self, name: str) -> list[str]:
+        spec = self._admin.get(f"{self._pods}/{name}")["spec"]
+        return [container["name"] for container in (*spec.get("initContainers", ()), *spec["containers"])]
 
     def write(self, name: str, phase: str, states: Mapping[str, dict[str, Any]], **status: Any) -> None:
         statuses = {c: _container_status(c, state) for c, state in states.items()}
@@ -95,16 +105,15 @@ class FakeKubelet:
         """Delete children whose run is gone."""
         runs = self._admin.items(f"/apis/rl-operator.dev/v1alpha1/namespaces/{self._namespace}/rltrainingruns")
         alive = {run["metadata"]["uid"] for run in runs}
-        for plural in ("pods", "configmaps"):
-            for child in self._admin.items(f"/api/v1/namespaces/{self._namespace}/{plural}"):
+        for path in child_paths(self._namespace):
+            for child in self._admin.items(path):
                 owners = child["metadata"].get("ownerReferences", [])
                 if owners and not any(owner["uid"] in alive for owner in owners):
-                    self._delete_orphan(plural, child)
+                    self._delete_orphan(path, child)
 
-    def _delete_orphan(self, plural: str, child: dict[str, Any]) -> None:
-        path = f"/api/v1/namespaces/{self._namespace}/{plural}/{child['metadata']['name']}"
-        _ignore_absence(self._admin.delete, path)
-        if plural == "pods" and child["spec"].get("nodeName"):
+    def _delete_orphan(self, path: str, child: dict[str, Any]) -> None:
+        _ignore_absence(self._admin.delete, f"{path}/{child['metadata']['name']}")
+        if path == self._pods and child["spec"].get("nodeName"):
             self.remove(child["metadata"]["name"])
 
 

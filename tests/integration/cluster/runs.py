@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.integration.cluster.admin import RUNS, RUNTIMES, AdminClient
 from tests.integration.cluster.control_plane import ControlPlane, Write
-from tests.integration.cluster.kubelet import End, FakeKubelet, result
+from tests.integration.cluster.kubelet import End, FakeKubelet, child_paths, result
 from tests.integration.cluster.polling import wait_for
 
 from rl_operator.api.bundled import bundled_runtime_text
@@ -72,7 +72,7 @@ class RunsNamespace:
 
     def empty(self) -> bool:
         """Whether no child is left."""
-        paths = [f"/api/v1/namespaces/{self.namespace}/{plural}" for plural in ("pods", "configmaps")]
+        paths = child_paths(self.namespace)
         children = [item for path in paths for item in self.admin.items(path, labelSelector=MANAGED_BY_LABEL)]
         return not children
 

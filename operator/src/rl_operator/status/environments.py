@@ -23,6 +23,10 @@ KEPT_FAILURES = 5
 """Failed pods of an attempt that stay for their logs, the newest ones."""
 
 
+IN_ORDER_SECONDS = 60.0
+"""Until then the trainer, which is asked every half minute, has said whether all steps are trained."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a pod is missing: its slot, and how many the slot has had."""
@@ -105,8 +109,7 @@ def failures(view: View) -> tuple[PodObservation, ...]:
     trainer = view.pod.container(TRAINER_CONTAINER) if view.pod else None
     until = trainer.finished_at if trainer else None
     failed = [p for p in _mine(view) if _failed(p) and (until is None or _ended(p) <= until)]
-    if _trained(view):
-        failed = [p for p in failed if _exit_code(p) != 0]
+    failed = [p for p in failed if _exit_code(p) or (_believed(p) <= view.now and not _trained(view))]
     return tuple(sorted(failed, key=lambda pod: (_ended(pod), pod.slot, pod.incarnation)))
 
 
@@ -150,9 +153,9 @@ def _missing(view: View) -> Iterator[tuple[Place, datetime]]:
         if slot in living:
             continue
         former = [pod for pod in mine if pod.slot == slot]
-        ended = [_ended(pod) for pod in former if pod.over]
+        ended = [pod for pod in former if pod.over]
         pause = timedelta(seconds=pause_seconds(view.backoff_seconds, len(ended)))
-        due = max(ended) + pause if ended else view.now
+        due = max((max(_ended(pod) + pause, _believed(pod)) for pod in ended), default=view.now)
         yield Place(slot, max((pod.incarnation for pod in former), default=-1) + 1), due
 
 
@@ -211,6 +214,11 @@ def _failed(pod: PodObservation) -> bool:
 def _exit_code(pod: PodObservation) -> int | None:
     container = pod.container(ENVIRONMENT_CONTAINER)
     return container.exit_code if container else None
+
+
+def _believed(pod: PodObservation) -> datetime:
+    """When to take an end as a failure. Whoever ends in order may know before us that the run is over."""
+    return _ended(pod) + (timedelta(seconds=IN_ORDER_SECONDS) if _exit_code(pod) == 0 else timedelta())
 
 
 def _ended(pod: PodObservation) -> datetime:

@@ -1,0 +1,214 @@
+"""Runs whose environments run in pods of their own, on a real API server; the test is their kubelet."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.integration.cluster.kubelet import ENVIRONMENT, NOW, End, child_paths, result, running, waiting
+from tests.integration.cluster.operator_process import OperatorProcess
+from tests.integration.cluster.polling import stays, wait_for
+from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
+from tests.integration.cluster.test_environments import GOOD, OwnEnvironments
+from tests.integration.cluster.trainer import trainer_status
+
+SUCCEEDED = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS)
+STOPPED = result("stopped", steps=1, total=TOTAL_STEPS)
+
+
+class OwnRuns:
+    """Runs of an RLEnvironment `counting`, and the pods that it runs in."""
+
+    def __init__(self, runs: RunsNamespace) -> None:
+        self.runs = runs
+        self.kubelet = runs.kubelet
+        self.own = OwnEnvironments(runs.admin, runs.namespace)
+
+    def apply(self, **spec: object) -> str:
+        """The name of the run's pod."""
+        self.own.write("counting", env=GOOD)
+        self.own.apply("counting")
+        self.runs.apply(environment="own/counting", **spec)
+        return self.runs.until_pod()
+
+    def names(self) -> list[str]:
+        """Of the environment pods that are not on their way out, what follows the run's name and uid."""
+        pods = (pod["metadata"] for pod in self.kubelet.pods() if "-env-" in pod["metadata"]["name"])
+        return sorted(metadata["name"].split("-", 2)[2] for metadata in pods if "deletionTimestamp" not in metadata)
+
+    def until(self, *names: str) -> list[str]:
+        """Their full names, once there are just these."""
+        wait_for(f"the environment pods are {names}", lambda: self.names() == sorted(names) and self.names())
+        prefix = self.runs.status()["podName"].rpartition("-")[0]
+        return [f"{prefix}-{name}" for name in names]
+
+    def start(self, address: str = "127.255.0.1") -> tuple[str, str]:
+        """A run that trains: the names of its pod and of its environment's."""
+        pod = self.apply()
+        self.kubelet.start(pod, address)
+        [environment] = self.until("1-env-0-0")
+        self.kubelet.work(pod)
+        self.kubelet.start(environment, "127.255.0.9")
+        self.kubelet.work(environment)
+        self.runs.until_phase("Running")
+        return pod, environment
+
+    def fail(self, name: str, words: str, code: int = 1) -> None:
+        if not (self.kubelet.pod(name) or {})["spec"].get("nodeName"):
+            self.kubelet.bind(name)
+        self.kubelet.end(name, "Failed", environment=End(code, words))
+
+    def network(self) -> list[str]:
+        """Paths of the Services and NetworkPolicies of the namespace."""
+        _, _, services, policies = child_paths(self.runs.namespace)
+        found = ((path, self.runs.admin.items(path)) for path in (services, policies))
+        return sorted(f"{path}/{each['metadata']['name']}" for path, items in found for each in items)
+
+
+@pytest.fixture
+def own(runs: RunsNamespace) -> OwnRuns:
+    """In a namespace that takes restricted pods only."""
+    restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
+    runs.admin.patch(f"/api/v1/namespaces/{runs.namespace}", {"metadata": {"labels": restricted}})
+    return OwnRuns(runs)
+
+
+@pytest.fixture
+def operator(operator_process: OperatorProcess) -> Iterator[OperatorProcess]:
+    """The session's operator, for a test that kills it."""
+    yield operator_process
+    if not operator_process.alive:
+        operator_process.start()
+
+
+def test_an_own_environment_from_apply_to_weights(own: OwnRuns) -> None:
+    with trainer_status("127.255.0.3", {"phase": "saving", "step": TOTAL_STEPS, "totalSteps": TOTAL_STEPS}):
+        pod, environment = own.start("127.255.0.3")
+        wait_for("all steps are trained", lambda: "All steps are trained" in own.runs.status()["message"])
+    assert own.runs.status()["environments"] == {"desired": 1, "ready": 1, "failures": 0}
+    config_maps = own.runs.admin.items(f"/api/v1/namespaces/{own.runs.namespace}/configmaps")
+    [source] = [each for each in config_maps if "-source-" in each["metadata"]["name"]]
+    assert (source["data"], source["immutable"]) == ({"env.py": GOOD}, True)
+
+    own.kubelet.end(environment, "Succeeded")
+    stays("no other takes its place", lambda: own.names() == ["1-env-0-0"])
+    own.kubelet.end(pod, "Succeeded", trainer=End(0, SUCCEEDED))
+    own.runs.until_phase("Succeeded")
+    own.runs.until_released(pod)
+    writes = own.runs.writes()
+    assert {write.code // 100 for write in writes} == {2}, writes
+    children = [(w.verb, w.resource) for w in writes if not w.resource.endswith("/status")]
+    assert sorted(children) == [
+        *[("create", "configmaps")] * 2,
+        *[("create", "networkpolicies")] * 2,
+        *[("create", "pods")] * 2,
+        ("create", "services"),
+        ("patch", "pods"),
+    ]
+
+
+def test_a_dead_environment_is_replaced_and_training_goes_on(own: OwnRuns) -> None:
+    pod, environment = own.start()
+    own.fail(environment, "error: ZeroDivisionError in score")
+    failed, replacement = own.until("1-env-0-0", "1-env-0-1")
+    assert failed == environment, "it stays for its log"
+    assert own.runs.status()["environments"]["failures"] == 1
+    own.kubelet.start(replacement)
+    own.kubelet.work(replacement)
+    wait_for("the replacement works", lambda: own.runs.status()["environments"]["ready"] == 1)
+    assert own.runs.status()["phase"] == "Running"
+    own.kubelet.end(pod, "Succeeded", trainer=End(0, SUCCEEDED))
+    own.runs.until_phase("Succeeded")
+    wait_for("none runs any more", lambda: own.names() == ["1-env-0-0"])
+
+
+def test_four_failures_end_the_attempt_with_the_last_words(own: OwnRuns) -> None:
+    pod = own.apply(backoffLimit=0)
+    own.kubelet.start(pod)
+    for n in range(4):
+        names = own.until(*(f"1-env-0-{k}" for k in range(n + 1)))
+        own.fail(names[-1], f"error: this is failure {n}")
+    wait_for("the run's pod is asked to end", lambda: "deletionTimestamp" in own.kubelet.pod(pod)["metadata"])
+    own.kubelet.end(pod, "Failed", trainer=End(0, STOPPED))
+    failure = own.runs.until_phase("Failed")["failure"]
+    prefix = pod.rpartition("-")[0]
+    assert failure == {
+        "reason": "EnvironmentFailed",
+        "container": "environment",
+        "exitCode": 1,
+        "message": f"this is failure 3 (pod {prefix}-1-env-0-3)",
+    }
+
+
+def test_what_an_environment_pod_waits_for_is_said(own: OwnRuns) -> None:
+    pod = own.apply()
+    own.kubelet.start(pod)
+    [environment] = own.until("1-env-0-0")
+    own.kubelet.bind(environment)
+    states = {ENVIRONMENT: waiting("ImagePullBackOff", "no such image")}
+    own.kubelet.write(environment, "Pending", states)
+    condition = own.runs.until_reason("Reconciling", "ImageNotPulled", "no such image")
+    assert environment in condition["message"]
+
+
+def test_replicas_change_while_it_runs(runs: RunsNamespace) -> None:
+    own = OwnRuns(runs)
+    runs.apply(environmentReplicas=2)
+    pod = runs.until_pod()
+    runs.kubelet.start(pod)
+    [second] = own.until("1-env-1-0")
+    runs.kubelet.work(pod)
+    runs.until_phase("Running")
+    runs.edit(environmentReplicas=4)
+    own.until("1-env-1-0", "1-env-2-0", "1-env-3-0")
+    wait_for("three pods are desired", lambda: runs.status()["environments"]["desired"] == 3)
+    runs.kubelet.start(second)
+    runs.edit(environmentReplicas=2)
+    own.until("1-env-1-0")
+    runs.edit(environmentReplicas=1)
+    wait_for("none is left", lambda: own.names() == [])
+    assert runs.status()["phase"] == "Running"
+
+
+def test_the_network_comes_back(own: OwnRuns) -> None:
+    own.start()
+    before = own.network()
+    assert len(before) == 3
+    for path in before:
+        own.runs.admin.delete(path)
+    wait_for("all of it is there again", lambda: own.network() == before)
+
+
+def test_the_operator_is_killed_between_two_environments(own: OwnRuns, operator: OperatorProcess) -> None:
+    _, environment = own.start()
+    operator.kill()
+    own.fail(environment, "error: while nobody looked")
+    operator.start()
+    own.until("1-env-0-0", "1-env-0-1")
+    created = [w.name for w in own.runs.writes() if (w.verb, w.resource, w.code) == ("create", "pods", 201)]
+    assert len(created) == len(set(created)) == 3, created
+
+
+def test_a_stop_takes_the_environments_away_last(own: OwnRuns) -> None:
+    pod, environment = own.start()
+    own.runs.edit(suspend=True)
+    own.runs.until_phase("Stopping")
+    stays("the environment is left alone", lambda: own.names() == ["1-env-0-0"])
+    own.kubelet.end(pod, "Succeeded", trainer=End(0, STOPPED))
+    own.runs.until_phase("Stopped")
+    wait_for("the environment is gone", lambda: own.names() == [])
+    own.kubelet.remove(environment)
+    own.kubelet.remove(pod)
+    own.runs.edit(suspend=False)
+    second = own.runs.until_pod(attempt=2)
+    own.kubelet.start(second)
+    [again] = own.until("2-env-0-0")
+    own.kubelet.write(second, "Running", {c: running(ready=True) for c in ("api", "trainer")}, podIP="127.255.0.1")
+    own.kubelet.start(again)
+    own.kubelet.work(again)
+    assert own.runs.until_phase("Running")["attempts"][0]["ended"] == NOW
+
+
+def test_nothing_is_left_of_a_deleted_run(own: OwnRuns) -> None:
+    own.start()
+    own.runs.delete()
+    own.kubelet.collect_garbage()
+    wait_for("all children are gone", own.runs.empty)
