@@ -5,6 +5,7 @@ import random
 from collections.abc import Sequence
 
 from pydantic import Field
+
 from tinker_atropos.environments.base import Environment, EnvironmentConfig, Message
 
 Item = tuple[int, ...]

@@ -82,6 +82,6 @@ def _containers(status: "RunStatus") -> Iterator[str]:
         end = f", exit code {container.exit_code}" if container.exit_code is not None else ""
         reason = f" ({container.reason})" if container.reason else ""
         yield f"  {container.name:<11} {container.state}{reason}{end}"
-    if apart := status.environments:
+    if (apart := status.environments) and not status.finished:
         failed = f", {apart.failures} failed" if apart.failures else ""
         yield f"  apart       {apart.ready} of {apart.desired} environments ready{failed}"

@@ -47,7 +47,7 @@ def init(
         head, known = _own(source, run_name, chosen)
     else:
         head, known = "", known_environment(backend, environment, chosen, namespace or backend.namespace)
-    typer.echo(head + run_template(run_name, known, chosen, _accepts(known, chosen)), nl=False)
+    typer.echo(head + run_template(run_name, known, chosen, accepts_of(known, chosen)), nl=False)
 
 
 def _own(source: Path, name: str, runtime: "Runtime") -> "tuple[str, CatalogueEnvironment]":
@@ -67,7 +67,7 @@ def _own(source: Path, name: str, runtime: "Runtime") -> "tuple[str, CatalogueEn
     return own_environment_template(name, own.files(found) or {}, source.name), known
 
 
-def _accepts(environment: "CatalogueEnvironment", runtime: "Runtime") -> "Accepts":
+def accepts_of(environment: "CatalogueEnvironment", runtime: "Runtime") -> "Accepts":
     """Asks the check itself: whether some settings bring a refusal that a run without any would not have."""
     from rl_operator.api.loading import parse_run
     from rl_operator.api.premises import ChosenEnvironment, Premises

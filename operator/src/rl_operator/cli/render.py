@@ -26,7 +26,7 @@ def render(
 ) -> None:
     """Print every object that a run's file would become, in the order of creation; nothing is created.
 
-    What only the API server knows is left open: the run's uid is 00000 and stands so in names.
+    The uid comes with the object. Here it is 00000, also in the names and hashes that follow from it.
     """
     from rl_operator.cli.premises import render_file
     from rl_operator.cli.run_file import read_run_file, with_uid

@@ -130,7 +130,7 @@ def _run_lines(runtime: Runtime, accepts: Accepts) -> Iterator[str]:
         value = A_DAY if field.default is None else field.default
         value = value if limit is None else min(value, limit)
         if accepts({str(field.alias): value}):
-            yield f"  {f'#{field.alias}: {flow(value)}':<42}  # {field.description}"
+            yield cut(f"  {f'#{field.alias}: {flow(value)}':<42}  # {field.description}", WIDTH)
     yield f"  {'#wandb: {project: rl, tags: [first]}':<42}  # {RunSpec.model_fields['wandb'].description}"
     yield from _prose("startFrom: {run: NAME} begins with the weights of a run that is over.", indent=2)
 

@@ -1,0 +1,81 @@
+"""A real run that starts from another one's weights. They share one Tinker service."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.integration.local.conftest import Rlctl
+
+WriteRun = Callable[..., str]
+SHORT = {"total_steps": 3, "steps_per_eval": 100}
+RANK = {"lora_rank": 8, "save_checkpoint_interval": 1}
+
+
+@pytest.fixture(scope="module")
+def parent(shared_rlctl: Rlctl, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The finished run `parent`, of three steps."""
+    file = tmp_path_factory.mktemp("runs") / "parent.yaml"
+    spec = {"environment": "sort_digits", "runtime": "tiny", "config": SHORT, "tinker": RANK}
+    document = {
+        "apiVersion": "rl-operator.dev/v1alpha1",
+        "kind": "RLTrainingRun",
+        "metadata": {"name": "parent"},
+        "spec": spec,
+    }
+    file.write_text(yaml.safe_dump(document))
+    ended = shared_rlctl("run", str(file), "--local", WANDB_MODE="offline")
+    assert ended.returncode == 0, ended
+    manifest: dict[str, Any] = json.loads(shared_rlctl("get", "parent", "--local", "-o", "json").stdout)
+    return manifest
+
+
+def test_a_child_goes_on_with_its_parents_weights_and_optimizer(
+    shared_rlctl: Rlctl, write_run: WriteRun, parent: dict[str, Any]
+) -> None:
+    rlctl, status = shared_rlctl, parent["status"]
+    file = write_run("child", config=SHORT, tinker=RANK, startFrom={"run": "parent", "withOptimizer": True})
+    ended = rlctl("run", file, "--local", WANDB_MODE="offline")
+    assert ended.returncode == 0, ended
+    child = rlctl.status("child")
+    began = child["startedFrom"]
+    assert began == {
+        "run": "parent",
+        "uid": parent["metadata"]["uid"],
+        "step": 3,
+        "statePath": status["weights"]["statePath"],
+        **({"wandbUrl": status["wandb"]["url"]} if status["wandb"].get("url") else {}),
+    }
+    assert (child["phase"], child["progress"]["step"]) == ("Succeeded", 3)
+    log = rlctl("logs", "child", "-c", "trainer", "--local").stdout
+    assert f"starting at step 0 from the weights and the optimizer of {began['statePath']}" in log
+    trained = status["metrics"]["evalPercentCorrect"]
+    assert child["metrics"]["baselinePercentCorrect"] == pytest.approx(trained, abs=0.08), "it begins where that ended"
+    assert _wandb_config(rlctl, "child")["start_from"]["value"]["run"] == "parent"
+
+
+def _wandb_config(rlctl: Rlctl, name: str) -> dict[str, Any]:
+    """What an offline W&B run says of its settings."""
+    [path] = Path(rlctl.root).glob(f"pods/default/{name}-*-wandb/wandb/offline-run-*/files/config.yaml")
+    config: dict[str, Any] = yaml.safe_load(path.read_text())
+    return config
+
+
+def test_another_rank_is_refused_before_anything_starts(
+    shared_rlctl: Rlctl, write_run: WriteRun, parent: dict[str, Any]
+) -> None:
+    file = write_run("wider", config=SHORT, tinker={"lora_rank": 4}, startFrom={"run": "parent"})
+    said = "it trained with a LoRA rank of 8, and this run has 4: set spec.tinker.lora_rank to 8"
+    for verb in ("validate", "run"):
+        ended = shared_rlctl(verb, file, "--local")
+        assert ended.returncode == 2, ended
+        assert said in ended.stderr
+    assert shared_rlctl.status("wider")["refusals"][0]["allowed"] == {"loraRank": 8}
+
+
+def test_a_parent_that_does_not_exist_is_named(rlctl: Rlctl, write_run: WriteRun) -> None:
+    ended = rlctl("run", write_run("orphan", startFrom={"run": "nobody"}), "--local")
+    assert ended.returncode == 2, ended
+    assert 'spec.startFrom.run is "nobody": there is no such run in namespace default' in ended.stderr

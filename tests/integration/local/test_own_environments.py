@@ -1,0 +1,216 @@
+"""Environments of one's own, and several of them, as real processes beside the run's own."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.integration.local.conftest import Rlctl
+
+WriteRun = Callable[..., str]
+SHORT = {"total_steps": 2, "steps_per_eval": 100}
+
+ENTRY = '''"""Digits from high to low; what is right is in a module beside."""
+
+import itertools
+
+from rewards import places
+from tinker_atropos.environments.base import Environment, EnvironmentConfig
+
+class SortDown(Environment[tuple[int, ...]]):
+    """Sort four digits from high to low."""
+
+    name = "sort_down"
+
+    @classmethod
+    def config_init(cls):
+        return EnvironmentConfig(group_size=8, batch_size=32, max_token_length=32), []
+
+    def training_items(self):
+        return list(itertools.permutations(range(7), 4))
+
+    def held_out_items(self):
+        return [(5, 1, 6, 2)]
+
+    def prompt(self, item):
+        return [{"role": "user", "content": "sort " + " ".join(map(str, item))}]
+
+    def score(self, item, completion):
+        return places(item, completion)
+'''
+REWARDS = """def places(item, completion):
+    right = "".join(map(str, sorted(item, reverse=True)))
+    return sum(one == other for one, other in zip(completion, right)) / 4
+"""
+
+
+@pytest.fixture
+def own_file(tmp_path: Path) -> Path:
+    """The environment's file, beside the files of runs. Its folder holds other things, too."""
+    (tmp_path / "sort_down.py").write_text(ENTRY)
+    (tmp_path / "rewards.py").write_text(REWARDS)
+    (tmp_path / "unrelated.py").write_text("raise SystemExit('nobody runs this')\n")
+    return tmp_path / "sort_down.py"
+
+
+def documents(name: str, **spec: Any) -> str:
+    """ConfigMap, RLEnvironment and run in one file."""
+    api_version = "rl-operator.dev/v1alpha1"
+    return yaml.safe_dump_all(
+        [
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": "code"},
+                "data": {"sort_down.py": ENTRY, "rewards.py": REWARDS},
+            },
+            {
+                "apiVersion": api_version,
+                "kind": "RLEnvironment",
+                "metadata": {"name": "sort-down"},
+                "spec": {"source": {"configMap": {"name": "code", "entry": "sort_down.py"}}},
+            },
+            {
+                "apiVersion": api_version,
+                "kind": "RLTrainingRun",
+                "metadata": {"name": name},
+                "spec": {"environment": "own/sort-down", "runtime": "tiny", "config": SHORT, **spec},
+            },
+        ]
+    )
+
+
+def environment_process(rlctl: Rlctl, name: str, slot: int) -> int | None:
+    """The newest process of an environment that runs apart."""
+    pod = rlctl.store.get("RLTrainingRun", "default", name)["status"]["podName"]  # type: ignore[index]
+    listed = subprocess.run(["ps", "-ww", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
+    mine = [line.split() for line in listed.splitlines() if f"{pod}-env-{slot}-" in line and " environment " in line]
+    return int(mine[-1][0]) if mine else None
+
+
+def over(status: dict[str, Any]) -> bool:
+    return status.get("phase") in ("Succeeded", "Failed")
+
+
+def test_a_file_trains_and_one_that_dies_is_replaced(shared_rlctl: Rlctl, write_run: WriteRun, own_file: Path) -> None:
+    rlctl = shared_rlctl
+    file = write_run("own-file", environment="./sort_down.py", config={**SHORT, "total_steps": 5})
+    planned = json.loads(rlctl("render", file, "--local", "-o", "json").stdout)["items"]
+    assert rlctl("run", file, "--local", "--detach").returncode == 0
+    rlctl.wait_for("own-file", lambda s: s.get("progress", {}).get("step", 0) >= 1, "a step")
+    assert sorted(_objects(rlctl, "own-file")) == sorted(
+        (item["kind"], _named(item, rlctl, "own-file")) for item in planned
+    )
+    own_file.write_text("raise SystemExit('what was frozen is what runs')\n")
+    pid = environment_process(rlctl, "own-file", 0)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    status = rlctl.wait_for("own-file", over, "the end")
+    assert status["phase"] == "Succeeded", status
+    assert (status["attempt"], status["environments"]["failures"]) == (1, 1)
+    newest = rlctl("logs", "own-file", "-c", "environment", "--local")
+    assert "the run is over" in newest.stdout, newest
+    logs = sorted(path.name for path in (rlctl.root / "pods" / "default").glob("own-file-*-env-*"))
+    assert [name.rpartition("-env-")[2] for name in logs] == ["0-0", "0-1"]
+    assert "own-file" in rlctl("delete", "own-file", "--local").stdout
+    assert _objects(rlctl, "own-file") == []
+
+
+def test_one_file_with_all_documents(shared_rlctl: Rlctl, tmp_path: Path) -> None:
+    rlctl, file = shared_rlctl, tmp_path / "all.yaml"
+    file.write_text(documents("own-object"))
+    validated = rlctl("validate", str(file), "--local")
+    assert validated.returncode == 0, validated
+    assert rlctl.store.get("RLEnvironment", "default", "sort-down") is None
+    ran = rlctl("run", str(file), "--local")
+    assert ran.returncode == 0, ran
+    assert "RLEnvironment sort-down is applied" in ran.stderr
+    listed = rlctl("environments", "--local")
+    assert "own/sort-down   Ready" in listed.stdout, listed
+    assert "group_size" in rlctl("environments", "own/sort-down", "--local").stdout
+    again = rlctl("diff", str(file), "--local")
+    assert (again.returncode, again.stderr) == (0, ""), again
+
+
+def test_two_environments(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
+    rlctl = shared_rlctl
+    file = write_run("pair", config={**SHORT, "total_steps": 6}, environmentReplicas=2)
+    assert rlctl("run", file, "--local", "--detach").returncode == 0
+    rlctl.wait_for("pair", lambda s: s.get("environments", {}).get("ready") == 1, "the second environment")
+    status = rlctl.wait_for("pair", over, "the end")
+    assert status["phase"] == "Succeeded", status
+    first, second = (rlctl("logs", "pair", "-c", c, "--local").stdout for c in ("environment", "environment-1"))
+    assert "evaluation at step 0" in first
+    assert second
+    assert "evaluation at step 0" not in second
+    none = rlctl("logs", "pair", "-c", "environment-2", "--local")
+    assert (none.returncode, none.stderr.count("environment-1")) == (2, 1)
+
+
+def test_a_run_that_starts_from_another(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
+    rlctl = shared_rlctl
+    assert rlctl("run", write_run("parent", config=SHORT), "--local").returncode == 0
+    wrong = rlctl(
+        "validate", write_run("wrong", startFrom={"run": "parent"}, tinker={"lora_rank": 8}), "--local", "-o", "json"
+    )
+    [refusal] = json.loads(wrong.stdout)["refusals"]
+    assert (wrong.returncode, refusal["code"]) == (2, "StartFromRefused")
+    assert "16" in refusal["sentence"]
+    ran = rlctl("run", write_run("child", config=SHORT, startFrom={"run": "parent"}), "--local")
+    assert ran.returncode == 0, ran
+    origin = rlctl.status("child")["startedFrom"]
+    assert (origin["run"], origin["step"]) == ("parent", 2)
+    assert "began with  the weights of parent after step 2" in rlctl("get", "child", "--local").stdout
+
+
+def test_a_broken_file_is_refused_with_its_line_until_it_is_mended(
+    rlctl: Rlctl, write_run: WriteRun, own_file: Path
+) -> None:
+    own_file.write_text(ENTRY + "    def score(self:\n")
+    file = write_run("broken", environment="./sort_down.py", suspend=True)
+    line = ENTRY.count("\n") + 1
+    for verb in ("validate", "render", "run"):
+        refused = rlctl(verb, file, "--local")
+        assert refused.returncode == 2, refused
+        assert f"sort_down.py, line {line}" in refused.stderr
+    assert rlctl.status("broken")["refusals"][0]["code"] == "EnvironmentNotReady"
+    own_file.write_text(ENTRY)
+    mended = rlctl("run", file, "--local")
+    assert mended.returncode == 0, mended
+    assert rlctl.status("broken")["phase"] == "Stopped"
+    assert "rlctl resume broken --local" in mended.stdout
+
+
+def test_the_files_own_folder_counts_not_the_callers(rlctl: Rlctl, write_run: WriteRun, own_file: Path) -> None:
+    file = write_run("elsewhere", environment="./sort_down.py")
+    assert rlctl("validate", file, "--local").returncode == 0
+    own_file.rename(own_file.with_name("moved.py"))
+    missing = rlctl("validate", file, "--local")
+    assert missing.returncode == 2
+    assert f"There is no file {own_file}" in missing.stderr
+
+
+def _objects(rlctl: Rlctl, run: str) -> list[tuple[str, str]]:
+    """Kinds and names of what belongs to a run."""
+    kinds = ("ConfigMap", "NetworkPolicy", "Service", "Pod")
+    return [
+        (kind, each["metadata"]["name"])
+        for kind in kinds
+        for each in rlctl.store.list_all(kind, "default", prefix=f"{run}-")
+    ]
+
+
+def _named(item: dict[str, Any], rlctl: Rlctl, run: str) -> str:
+    """The name of a planned object with the run's real uid; a ConfigMap's hash comes from it."""
+    manifest = rlctl.store.get("RLTrainingRun", "default", run)
+    assert manifest is not None
+    name = item["metadata"]["name"]
+    if item["kind"] != "ConfigMap":
+        return str(name.replace("00000", manifest["metadata"]["uid"][:5]))
+    source = [n for kind, n in _objects(rlctl, run) if kind == "ConfigMap" and "-source-" in n]
+    return str(source[0] if "-source-" in name else manifest["status"]["configMapName"])
