@@ -20,7 +20,6 @@ from rl_operator.api.runtime import Runtime
 from rl_operator.check import check_run
 from rl_operator.render import Rendered, environment_pod, pod_of_attempt, render_run
 
-
 FILES = {"mine.py": "class Mine(BaseEnv): ...\n", "notes.txt": "é 🦜\n"}
 """The files of the environment own/mine."""
 

@@ -163,9 +163,8 @@ START_FROM = st.fixed_dictionaries(
 
 
 def _object(kind: str, metadata: Documents, spec: Documents, **more: st.SearchStrategy[Json]) -> Documents:
-    return st.fixed_dictionaries(
-        {"apiVersion": st.just(API_VERSION), "kind": st.just(kind), "metadata": metadata, "spec": spec}, optional=more
-    )
+    kind_of_it = {"apiVersion": st.just(API_VERSION), "kind": st.just(kind)}
+    return st.fixed_dictionaries({**kind_of_it, "metadata": metadata, "spec": spec, **more})
 
 
 SOUND_RUNS = _object(
@@ -218,7 +217,7 @@ RESOURCES = st.fixed_dictionaries(
 SECRET_KEYS = st.fixed_dictionaries({"name": st.just("keys"), "key": st.sampled_from(["JUDGE_KEY", "OPENAI_KEY"])})
 SOUND_RUNTIMES = _object(
     RUNTIME_KIND,
-    st.fixed_dictionaries({"name": st.just("tiny")}),
+    st.just({"name": "lab"}),
     some_of(
         {
             "imagePullPolicy": st.sampled_from(["Always", "IfNotPresent", "Never"]),
@@ -275,7 +274,8 @@ SOUND_ENVIRONMENT_SPECS = st.fixed_dictionaries(
     },
     optional={"resources": RESOURCES, "secretEnvironment": st.lists(SECRET_KEYS, max_size=1)},
 )
-FIELDS = [{**SORT_DIGITS.fields_by_name[name].to_wire(), "description": ""} for name in SHARED_FIELDS]
+_MORE_FIELDS = ("steps_per_eval", "use_wandb", "eval_limit_ratio", "wandb_name", "inference_weight")
+FIELDS = [{**SORT_DIGITS.fields_by_name[name].to_wire(), "description": ""} for name in (*SHARED_FIELDS, *_MORE_FIELDS)]
 """Enough for an environment that can run, and short where an example that fails is printed."""
 
 
@@ -312,7 +312,7 @@ READY_ENVIRONMENTS = _object(
     st.just({"name": "mine", "namespace": "team-a", "uid": UID, "generation": 1}),
     st.fixed_dictionaries({"source": st.just({"configMap": {"name": "mine"}})}, optional={"resources": RESOURCES}),
     status=st.just(READY_STATUS),
-).filter(lambda document: "status" in document)
+)
 
 ANNOTATIONS = (
     st.sampled_from(
@@ -425,3 +425,4 @@ ANY_CASES = cases(
     st.sampled_from(["bundled", None]) | CATALOGUES,
 )
 GOOD_CASES = cases(PLAIN_RUNS, st.just("tiny"), READY_ENVIRONMENTS, st.just("bundled"))
+ACCEPTABLE_CASES = cases(PLAIN_RUNS, st.just("tiny") | SOUND_RUNTIMES, READY_ENVIRONMENTS, st.just("bundled"))

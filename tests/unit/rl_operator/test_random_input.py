@@ -130,16 +130,14 @@ def test_any_value_fits_any_annotation_or_not(value: Any, annotation: str) -> No
 
 def test_every_process_says_the_same() -> None:
     """Sets and dictionaries of texts come in another order in each process, unless somebody sorted them."""
-    cases = [*draw(ANY_CASES, 150), *draw(GOOD_CASES, 50)]
-    here = [outcome_of(case).to_wire() for case in cases]
-    for number in ("1", "2"):
-        answer = subprocess.run(
-            [sys.executable, "-m", "tests.unit.rl_operator.pipeline"],
-            input=json.dumps(cases),
-            env={**os.environ, "PYTHONHASHSEED": number, "PYTHONPATH": "."},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert answer.returncode == 0, answer.stderr[-3000:]
-        assert json.loads(answer.stdout) == here
+    cases = [*draw(ANY_CASES, 80), *draw(GOOD_CASES, 20)]
+    answer = subprocess.run(
+        [sys.executable, "-m", "tests.unit.rl_operator.pipeline"],
+        input=json.dumps(cases),
+        env={**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": "."},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr[-3000:]
+    assert json.loads(answer.stdout) == [outcome_of(case).to_wire() for case in cases]
