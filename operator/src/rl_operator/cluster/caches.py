@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from sys import intern
 from typing import Any, Literal
 
 from pydantic import ValidationError
@@ -53,7 +54,7 @@ def project_pod(document: Document) -> HeldPod:
 def run_of_child(document: Document) -> Key | None:
     """The run that a child's label names."""
     name = document["metadata"].get("labels", {}).get(RUN_LABEL)
-    return (document["metadata"]["namespace"], name) if name else None
+    return (intern(document["metadata"]["namespace"]), intern(name)) if name else None
 
 
 @dataclass(frozen=True, slots=True)

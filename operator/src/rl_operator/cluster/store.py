@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from sys import intern
 from typing import Any, Generic, TypeVar
 
 log = logging.getLogger(__name__)
@@ -11,7 +12,7 @@ log = logging.getLogger(__name__)
 Value = TypeVar("Value")
 
 Key = tuple[str, str]
-"""Namespace (empty for cluster-scoped objects) and name."""
+"""Namespace (empty for cluster-scoped objects) and name. Thousands of them say the same few words: those are shared."""
 
 Document = Mapping[str, Any]
 
@@ -30,7 +31,7 @@ class Record(Generic[Value]):
 
 def key_of(document: Document) -> Key:
     metadata = document["metadata"]
-    return metadata.get("namespace", ""), metadata["name"]
+    return intern(metadata.get("namespace", "")), intern(metadata["name"])
 
 
 def version_of(document: Document) -> int:
@@ -49,7 +50,7 @@ class Store(Generic[Value]):
         self._project = project
         self.run_of = run_of
         self._records: dict[Key, Record[Value]] = {}
-        self._by_run: dict[Key, set[Key]] = {}
+        self._by_run: dict[Key, tuple[Key, ...]] = {}
         self._watched_to = 0
 
     def __len__(self) -> int:
@@ -104,7 +105,7 @@ class Store(Generic[Value]):
         run = self.run_of(document)
         self._records[key] = Record(version, document["metadata"].get("uid", ""), run, value, from_answer)
         if run is not None:
-            self._by_run.setdefault(run, set()).add(key)
+            self._by_run[run] = (*self._by_run.get(run, ()), key)
         return True
 
     def remove(self, document: Document) -> bool:
@@ -140,7 +141,6 @@ class Store(Generic[Value]):
         record = self._records.pop(key, None)
         if record is None or record.run is None:
             return
-        siblings = self._by_run[record.run]
-        siblings.discard(key)
-        if not siblings:
-            del self._by_run[record.run]
+        siblings = tuple(sibling for sibling in self._by_run.pop(record.run) if sibling != key)
+        if siblings:
+            self._by_run[record.run] = siblings

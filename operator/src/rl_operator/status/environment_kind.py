@@ -15,6 +15,7 @@ MAX_SOURCE_BYTES: Final = 900_000
 """The run's frozen copy must fit into a ConfigMap, too."""
 
 MAX_FIELDS_BYTES: Final = 80_000
+MAX_TEXT: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +32,22 @@ class Look:
 def environment_status(environment: Environment, look: Look, now: datetime) -> EnvironmentStatus:
     generation, found = environment.metadata.generation, look.found
     fields, left_out = fitting_fields(found.fields) if found else ((), "")
-    verdict = Verdict(look.verdict.standing, look.verdict.reason, look.verdict.message + left_out)
+    verdict = Verdict(look.verdict.standing, look.verdict.reason, _cut(look.verdict.message + left_out))
     return EnvironmentStatus(
         observed_generation=generation,
         conditions=conditions_of(verdict, environment.status.conditions, generation, now),
         source_hash=look.content,
         image_id=look.image_id,
         entry=look.entry,
-        class_name=found.class_name if found else None,
-        description=found.description if found else None,
+        class_name=_cut(found.class_name) if found else None,
+        description=_cut(found.description) if found else None,
         fields=fields,
     )
+
+
+def _cut(text: str) -> str:
+    """No text of somebody else's fills the status."""
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
 
 
 def still_true(environment: Environment, content: str) -> bool:

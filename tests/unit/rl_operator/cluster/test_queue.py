@@ -134,7 +134,7 @@ async def test_failures_are_said_and_tried_again_and_harm_nobody_else(
     assert runs[B] == 1
     records = [record for record in caplog.records if said in record.getMessage()]
     assert [record.levelno for record in records] == [level, level]
-    assert records[0].getMessage().startswith("ns/a: ")
+    assert records[0].getMessage().startswith("run ns/a: ")
 
 
 async def test_work_that_hangs_is_ended_at_its_deadline(caplog: pytest.LogCaptureFixture) -> None:

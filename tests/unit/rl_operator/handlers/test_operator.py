@@ -1,4 +1,4 @@
-"""How the parts are wired: which events bring which runs into the queue, and what the probe looks at."""
+"""How the parts are wired: what is listed, and what the probe looks at."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -22,14 +22,6 @@ async def operator(tmp_path: Path) -> AsyncIterator[Operator]:
         yield Operator(client, OperatorSettings())
 
 
-def event(kind: str | None, document: dict[str, Any]) -> dict[str, Any]:
-    return {"type": kind, "object": document}
-
-
-def queued(operator: Operator) -> set[tuple[str, str]]:
-    return set(operator.queue._waiting)
-
-
 def named(name: str, version: int, **fields: Any) -> dict[str, Any]:
     document = run_document(version, **fields)
     document["metadata"] |= {"name": name, "uid": name}
@@ -40,38 +32,6 @@ def runtime(version: int, name: str = "tiny") -> dict[str, Any]:
     document = samples.TINY.to_wire()
     document["metadata"] = {"name": name, "uid": name, "resourceVersion": str(version)}
     return document
-
-
-async def test_a_runs_event_brings_it_into_the_queue(operator: Operator) -> None:
-    operator.run_event(event(None, run_document(1)))
-    assert queued(operator) == {KEY}
-
-
-async def test_an_event_that_is_no_news_brings_nothing(operator: Operator) -> None:
-    operator.caches.runs.put(run_document(2))
-    operator.run_event(event("MODIFIED", run_document(2)))
-    operator.run_event(event("MODIFIED", run_document(1)))
-    assert queued(operator) == set()
-
-
-async def test_a_deletion_brings_the_run_once_more_for_its_pods(operator: Operator) -> None:
-    operator.caches.runs.put(run_document(2))
-    operator.run_event(event("DELETED", run_document(3)))
-    assert queued(operator) == {KEY}
-    assert operator.caches.runs.get(KEY) is None
-
-
-async def test_a_runtime_brings_the_runs_that_wait_for_it(operator: Operator) -> None:
-    for document in (
-        named("waiting", 1),
-        named("elsewhere", 2, runtime="default"),
-        named("started", 3, status={"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}),
-        named("finished", 4, status={"phase": "Failed", "startTime": "2026-01-01T00:00:00Z"}),
-    ):
-        operator.caches.runs.put(document)
-    operator.runtime_event(event("ADDED", runtime(5)))
-    assert queued(operator) == {("team-a", "waiting")}
-    assert operator.caches.runtimes.names() == ("tiny",)
 
 
 async def test_the_probe_names_a_watch_that_stands_still(operator: Operator) -> None:
@@ -90,7 +50,22 @@ async def test_what_vanished_while_nobody_watched_is_forgotten_by_the_next_list(
         api.answers("GET", f"{kinds}/rlruntimes", Answer({"metadata": {"resourceVersion": "9"}, "items": [runtime(4)]}))
         listed = {"metadata": {"resourceVersion": "9"}, "items": [named("other", 2)]}
         api.answers("GET", f"{kinds}/rltrainingruns", Answer(listed))
+        api.answers("GET", f"{kinds}/rlenvironments", Answer({"metadata": {"resourceVersion": "9"}, "items": []}))
         await list_own_kinds(client, operator.caches, None)
         assert [run.metadata.name for run in operator.caches.runs] == ["other"]
         # Its pod is still held: the run's key must come by once more.
         assert KEY in operator.caches.pods.runs()
+
+
+async def test_who_serves_one_namespace_reads_its_labels_and_watches_no_other(tmp_path: Path) -> None:
+    async with serving(FakeApi()) as api, await connect(api, tmp_path) as client:
+        operator = Operator(client, OperatorSettings(namespace="team-a"))
+        assert "namespaces" not in {informer.what for informer in operator._informers}
+        nothing = Answer({"metadata": {"resourceVersion": "9"}, "items": []})
+        kinds = "/apis/rl-operator.dev/v1alpha1"
+        for path in ("rlruntimes", "namespaces/team-a/rlenvironments", "namespaces/team-a/rltrainingruns"):
+            api.answers("GET", f"{kinds}/{path}", nothing)
+        document = {"metadata": {"name": "team-a", "uid": "n", "resourceVersion": "3", "labels": {"team": "a"}}}
+        api.answers("GET", "/api/v1/namespaces/team-a", Answer(document))
+        await list_own_kinds(client, operator.caches, "team-a")
+        assert operator.caches.namespaces.get(("", "team-a")) == {"team": "a"}

@@ -15,7 +15,8 @@ from rl_operator.handlers.kinds import KindsMissingError, require_kinds, with_pa
 from rl_operator.handlers.shell import Backoffs, build_registry, configure
 
 DISCOVERY = "/apis/rl-operator.dev/v1alpha1"
-SERVED = {"resources": [{"name": n} for n in ("rltrainingruns", "rltrainingruns/status", "rlruntimes")]}
+PLURALS = ("rltrainingruns", "rlruntimes", "rlenvironments")
+SERVED = {"resources": [{"name": f"{plural}{sub}"} for plural in PLURALS for sub in ("", "/status")]}
 
 
 @pytest.fixture
@@ -31,7 +32,8 @@ async def client(api: FakeApi, tmp_path: Path) -> AsyncIterator[ClusterClient]:
 
 
 def registry_of(client: ClusterClient, trouble: str | None = None, refused: Callable[[], None] = print) -> Any:
-    return build_registry(client, run_event=print, runtime_event=print, trouble=lambda: trouble, refused=refused)
+    events = dict.fromkeys(PLURALS, print)
+    return build_registry(client, events=events, trouble=lambda: trouble, refused=refused)
 
 
 def activity(registry: Any, kind: str) -> Any:
@@ -42,7 +44,7 @@ def test_one_event_handler_per_kind_and_nothing_that_writes(client: ClusterClien
     """Change handlers, timers, daemons, indices and webhooks would write annotations and finalizers."""
     registry = registry_of(client)
     watched = [handler.selector.any_name or handler.selector.plural for handler in registry._watching._handlers]
-    assert sorted(watched) == ["rlruntimes", "rltrainingruns"]
+    assert sorted(watched) == sorted(PLURALS)
     for other in (registry._changing, registry._spawning, registry._indexing, registry._webhooks):
         assert list(other.get_all_handlers()) == []
     assert sorted(h.activity.name for h in registry._activities._handlers) == ["AUTHENTICATION", "PROBE", "STARTUP"]
@@ -97,10 +99,10 @@ async def test_the_probe_says_what_is_stuck(client: ClusterClient) -> None:
 
 
 async def test_missing_crds_are_named_with_what_to_do(api: FakeApi, client: ClusterClient) -> None:
-    with pytest.raises(KindsMissingError, match=r"rltrainingruns, rltrainingruns/status, rlruntimes .*kubectl apply"):
+    with pytest.raises(KindsMissingError, match=r"rltrainingruns, rltrainingruns/status, rlruntimes, .*kubectl apply"):
         await require_kinds(client)
     api.answers("GET", DISCOVERY, Answer({"resources": [{"name": "rltrainingruns"}]}))
-    with pytest.raises(KindsMissingError, match="does not serve rltrainingruns/status, rlruntimes of"):
+    with pytest.raises(KindsMissingError, match=r"does not serve rltrainingruns/status, rlruntimes, .* of"):
         await require_kinds(client)
 
 

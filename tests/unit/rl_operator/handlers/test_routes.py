@@ -1,0 +1,155 @@
+"""Which news brings which keys into which queue."""
+
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator import samples
+from tests.unit.rl_operator.cluster.documents import pod_document, run_document
+
+from rl_operator.cluster.caches import Caches
+from rl_operator.cluster.catalogues import Catalogues
+from rl_operator.cluster.queue import WorkQueue
+from rl_operator.handlers.routes import Queues, Routes
+
+KEY = ("team-a", "sorting")
+STARTED = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}
+
+
+async def no_work(_: tuple[str, str]) -> None:
+    return None
+
+
+@pytest.fixture
+def caches() -> Caches:
+    return Caches(Catalogues(frozenset({samples.TINY.spec.image})))
+
+
+@pytest.fixture
+async def queues() -> Queues:
+    return Queues(WorkQueue(no_work), WorkQueue(no_work), WorkQueue(no_work))
+
+
+@pytest.fixture
+def routes(caches: Caches, queues: Queues) -> Routes:
+    return Routes(caches, queues)
+
+
+def event(kind: str | None, document: dict[str, Any]) -> dict[str, Any]:
+    return {"type": kind, "object": document}
+
+
+def waiting(queue: WorkQueue) -> set[tuple[str, str]]:
+    return set(queue._waiting)
+
+
+def named(name: str, version: int, **fields: Any) -> dict[str, Any]:
+    document = run_document(version, **fields)
+    document["metadata"] |= {"name": name, "uid": name}
+    return document
+
+
+def runtime(version: int, name: str = "tiny", **spec: Any) -> dict[str, Any]:
+    document = samples.TINY.to_wire()
+    document["metadata"] = {"name": name, "uid": name, "resourceVersion": str(version)}
+    document["spec"] |= spec
+    return document
+
+
+def environment(version: int, name: str = "maze") -> dict[str, Any]:
+    return {
+        "apiVersion": "rl-operator.dev/v1alpha1",
+        "kind": "RLEnvironment",
+        "metadata": {"name": name, "namespace": "team-a", "uid": name, "resourceVersion": str(version)},
+        "spec": {"source": {"configMap": {"name": name}}},
+    }
+
+
+async def test_a_runs_event_brings_it(routes: Routes, queues: Queues) -> None:
+    routes.run_event(event(None, run_document(1)))
+    assert waiting(queues.runs) == {KEY}
+
+
+async def test_an_event_that_is_no_news_brings_nothing(routes: Routes, caches: Caches, queues: Queues) -> None:
+    caches.runs.put(run_document(2))
+    routes.run_event(event("MODIFIED", run_document(2)))
+    routes.run_event(event("MODIFIED", run_document(1)))
+    assert waiting(queues.runs) == set()
+
+
+async def test_a_deletion_brings_the_run_once_more_for_its_pods(routes: Routes, caches: Caches, queues: Queues) -> None:
+    caches.runs.put(run_document(2))
+    routes.run_event(event("DELETED", run_document(3)))
+    assert waiting(queues.runs) == {KEY}
+    assert caches.runs.get(KEY) is None
+
+
+async def test_a_run_that_is_over_brings_those_that_begin_from_it(
+    routes: Routes, caches: Caches, queues: Queues
+) -> None:
+    caches.runs.put(named("child", 1, startFrom={"run": "sorting"}))
+    caches.runs.put(named("other", 2, startFrom={"run": "maze"}))
+    caches.runs.put(named("begun", 3, startFrom={"run": "sorting"}, status=STARTED))
+    routes.run_event(event("MODIFIED", run_document(4, STARTED)))
+    assert waiting(queues.runs) == {KEY}
+    routes.run_event(event("MODIFIED", run_document(5, {**STARTED, "phase": "Succeeded"})))
+    assert waiting(queues.runs) == {KEY, ("team-a", "child")}
+
+
+async def test_a_runtime_brings_itself_and_the_runs_that_wait_for_it(
+    routes: Routes, caches: Caches, queues: Queues
+) -> None:
+    caches.runs.put(named("waiting", 1))
+    caches.runs.put(named("elsewhere", 2, runtime="default"))
+    caches.runs.put(named("started", 3, status=STARTED))
+    caches.runs.put(named("finished", 4, status={**STARTED, "phase": "Failed"}))
+    routes.runtime_event(event("ADDED", runtime(5)))
+    assert waiting(queues.runs) == {("team-a", "waiting")}
+    assert waiting(queues.runtimes) == {("", "tiny")}
+
+
+async def test_an_environment_brings_itself_and_the_runs_that_name_it(
+    routes: Routes, caches: Caches, queues: Queues
+) -> None:
+    caches.runs.put(named("waiting", 1, environment="own/maze"))
+    caches.runs.put(named("bundled", 2, environment="maze"))
+    caches.runs.put(named("started", 3, environment="own/maze", status=STARTED))
+    far = named("far", 4, environment="own/maze")
+    far["metadata"]["namespace"] = "team-b"
+    caches.runs.put(far)
+    routes.environment_event(event("ADDED", environment(5)))
+    assert waiting(queues.environments) == {("team-a", "maze")}
+    assert waiting(queues.runs) == {("team-a", "waiting")}
+
+
+async def test_a_namespaces_labels_bring_the_runs_that_wait_in_it(
+    routes: Routes, caches: Caches, queues: Queues
+) -> None:
+    caches.runs.put(named("waiting", 1))
+    caches.runs.put(named("started", 2, status=STARTED))
+    routes.namespace_changed(("", "team-b"))
+    assert waiting(queues.runs) == set()
+    routes.namespace_changed(("", "team-a"))
+    assert waiting(queues.runs) == {("team-a", "waiting")}
+
+
+async def test_what_an_image_holds_brings_all_runtimes_of_that_image(
+    routes: Routes, caches: Caches, queues: Queues
+) -> None:
+    caches.runtimes.put(runtime(1, "one", image="i"))
+    caches.runtimes.put(runtime(2, "two", image="i"))
+    caches.runtimes.put(runtime(3, "three", image="j"))
+    caches.runtimes.put(runtime(4, "unreadable", image="i", nonsense=1))
+    routes.catalogue_changed("i")
+    assert waiting(queues.runtimes) == {("", "one"), ("", "two")}
+
+
+async def test_a_resync_brings_all_but_what_is_over_and_gone(routes: Routes, caches: Caches, queues: Queues) -> None:
+    caches.runs.put(named("running", 1, status=STARTED))
+    caches.runs.put(named("over", 2, status={**STARTED, "phase": "Failed"}))
+    caches.pods.put(pod_document(3))
+    caches.runtimes.put(runtime(4))
+    caches.environments.put(environment(5))
+    routes.add_all(0.0)
+    assert set(queues.runs._timers) == {("team-a", "running"), KEY}
+    assert set(queues.runtimes._timers) == {("", "tiny")}
+    assert set(queues.environments._timers) == {("team-a", "maze")}
