@@ -19,6 +19,7 @@ def test_the_table_has_one_row_per_name_and_every_row_says_something() -> None:
         ("sort_digits_0_train/percent_correct", "environment"),
         ("gsm8k_3_eval/percent_correct_low", "environment"),
         ("env/groups_filtered_equal", "runner"),
+        ("env_2/groups_filtered_equal", "runner"),
         ("logprobs/kl_v2", "trainer"),
     ],
 )
