@@ -141,8 +141,10 @@ async def _report(view: View, finding: Finding, world: World, pace: Pace) -> boo
 
 
 def _tell(view: View, status: RunStatus, finding: Finding, world: World) -> None:
-    """One event per change of a condition's reason, and per environment pod that failed."""
+    """One event per change of a condition's reason, per environment pod that failed, per edit without effect."""
     run = view.run
+    if view.started and status.refusals and status.refusals != run.status.refusals:
+        world.record_event(run, "Warning", "FrozenField", " ".join(refusal.sentence for refusal in status.refusals))
     if _failures(status) > _failures(run.status):
         world.record_event(run, "Warning", "EnvironmentFailed", replacement_sentence(view))
     before = {(c.type, c.reason) for c in run.status.conditions}

@@ -33,14 +33,14 @@ def test_all_refusals_come_in_a_stable_order() -> None:
         "environment": "toy",
         "config": {"zzz": 1, "aaa": 2, "group_size": 3},
         "tinker": {"lora_rank": 1},
-        "environmentReplicas": 3,
+        "activeDeadlineSeconds": 601,
     }
     assert [refusal.field for refusal in check(spec)] == [
         "spec.config.aaa",
         "spec.config.zzz",
         "spec.tinker.lora_rank",
         "spec.config.batch_size",
-        "spec.environmentReplicas",
+        "spec.activeDeadlineSeconds",
     ]
 
 

@@ -12,6 +12,7 @@ from rl_operator.api.catalogue import Catalogue
 from rl_operator.api.names import API_VERSION, RUN_KIND
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.local.environments import OwnEnvironments
+from rl_operator.local.events import Event, read_events
 from rl_operator.local.store import Manifest, Store
 from rl_operator.local.world import LocalWorld, pods_of
 from rl_operator.reconcile import Pace, reconcile
@@ -85,6 +86,9 @@ class Family:
         owned = (each for kind in ("Pod", "ConfigMap") for each in self.store.list_all(kind, "default"))
         uid = self.run(name).metadata.uid
         return tuple(each for each in owned if each["metadata"]["ownerReferences"][0]["uid"] == uid)
+
+    def events(self, name: str) -> list[Event]:
+        return read_events(self.store.layout.events("default", name))
 
     def trainer(self, name: str) -> dict[str, str]:
         """What the newest pod's trainer is told of its beginning."""

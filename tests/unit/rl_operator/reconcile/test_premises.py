@@ -134,6 +134,8 @@ async def test_settings_that_are_edited_after_the_start_are_named(family: Family
         ("FrozenField", "spec.config"),
         ("FrozenField", "spec.tinker"),
     ]
+    told = [event.message for event in family.events("a") if event.reason == "FrozenField"]
+    assert told == [" ".join(refusal.sentence for refusal in edited.refusals)]
     assert (edited.phase, edited.config_hash, edited.frozen) == (begun.phase, begun.config_hash, begun.frozen)
     assert {c.type: c.status for c in edited.conditions} == {c.type: c.status for c in begun.conditions}
 
