@@ -10,6 +10,7 @@ from rl_operator.api.premises import Premises
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.source_files import source_hash
 from rl_operator.api.yaml_text import write_yaml
+from rl_operator.errors import InvalidError
 from rl_operator.render.config import render_config
 from rl_operator.render.container import CONFIG_KEY
 from rl_operator.render.environment_pod import environment_template
@@ -72,9 +73,13 @@ def pod_name(run: TrainingRun, attempt: int) -> str:
 
 
 def templates_of(config_map: Mapping[str, Any]) -> Templates:
-    """What a ConfigMap of ours holds."""
-    apart = json.loads(config_map["data"][ENVIRONMENTS_KEY])
-    return Templates(json.loads(config_map["data"][POD_KEY]), apart["pod"], tuple(apart["network"]))
+    """What a ConfigMap of ours holds. Raises InvalidError when another release wrote it."""
+    held = config_map["data"]
+    if ENVIRONMENTS_KEY not in held:
+        name = config_map["metadata"]["name"]
+        raise InvalidError(f"ConfigMap {name} holds no {ENVIRONMENTS_KEY}: start a new run in place of this one")
+    apart = json.loads(held[ENVIRONMENTS_KEY])
+    return Templates(json.loads(held[POD_KEY]), apart["pod"], tuple(apart["network"]))
 
 
 def _templates(run: TrainingRun, premises: Premises, config_map: str, source: Mapping[str, Any] | None) -> Templates:

@@ -23,6 +23,9 @@ KEPT_FAILURES = 5
 """Failed pods of an attempt that stay for their logs, the newest ones."""
 
 
+ENVIRONMENTS_FAILED = "EnvironmentsFailed"
+"""The reason while an attempt is ended because of its environments."""
+
 IN_ORDER_SECONDS = 60.0
 """Until then the trainer, which is asked every half minute, has said whether all steps are trained."""
 
@@ -90,12 +93,24 @@ def plan_environments(view: View) -> Plan:
 
 
 def verdict(view: View) -> Ending | None:
-    """How the environments end the attempt: a failure that would come again, or too many and none that works."""
-    endings = [] if _trained(view) else [environment_ending(pod) for pod in failures(view)]
+    """How the environments end the attempt: a failure that would come again, or too many and none that works.
+
+    It is recorded before the run's pod is deleted for it, and holds from then on: afterwards none works anyway.
+    """
+    recorded = given_up(view)
+    if not recorded and (not view.training or _trained(view)):
+        return None
+    endings = [environment_ending(pod) for pod in failures(view)]
     final = next((ending for ending in endings if ending.fate is Fate.FINAL), None)
-    if final or len(endings) <= MAX_FAILURES or any_ready(view):
-        return final
-    return endings[-1]
+    if final is None and not recorded and (len(endings) <= MAX_FAILURES or any_ready(view)):
+        return None
+    return final or (endings[-1] if endings else Ending(Fate.PROGRAMME, ENVIRONMENTS_FAILED))
+
+
+def given_up(view: View) -> bool:
+    """Whether the status says that the environments end the attempt."""
+    before = view.run.status.condition("Reconciling")
+    return before is not None and before.reason == ENVIRONMENTS_FAILED
 
 
 def last_failure(view: View) -> Ending | None:
@@ -131,8 +146,7 @@ def replacement_sentence(view: View) -> str:
     if not failed:
         return ""
     ending, count = environment_ending(failed[-1]), len(failures(view))
-    consequence = "The attempt ends" if verdict(view) else "It is replaced"
-    return f"{ending.reason} (exit code {ending.exit_code}): {ending.message}. {consequence} ({count} failed so far)."
+    return f"{ending.reason} (exit code {ending.exit_code}): {ending.message}. It is replaced ({count} failed so far)."
 
 
 def replica_sentence(view: View) -> str:

@@ -8,7 +8,9 @@ from rl_operator.api.run import Attempt
 from rl_operator.status.deadlines import deadlines
 from rl_operator.status.ending import Ending, Fate, classify
 from rl_operator.status.environments import (
+    ENVIRONMENTS_FAILED,
     any_ready,
+    given_up,
     last_failure,
     plan_environments,
     replacement_sentence,
@@ -17,7 +19,7 @@ from rl_operator.status.environments import (
 )
 from rl_operator.status.observation import PodObservation, parse_time
 from rl_operator.status.pausing import pause_seconds
-from rl_operator.status.starting import starting_detail
+from rl_operator.status.starting import environment_trouble, starting_detail
 from rl_operator.status.table import Situation
 from rl_operator.status.view import Finding, View
 
@@ -50,7 +52,7 @@ def decide(view: View) -> Verb:
     if pod.over or pod.deleting:
         return Verb.REST
     overdue = any(deadline.passed(view.now) for deadline in deadlines(run, pod, view.trainer))
-    return Verb.STOP if run.spec.suspend or overdue or verdict(view) or _lingers(view) else Verb.REST
+    return Verb.STOP if run.spec.suspend or overdue or given_up(view) or _lingers(view) else Verb.REST
 
 
 def find(view: View) -> Finding:
@@ -66,6 +68,9 @@ def find(view: View) -> Finding:
         return _after_attempt(view, pod)
     if run.spec.suspend:
         return Finding(Situation.STOPPING, "Suspended", "Stopping: the trainer saves a checkpoint.")
+    if ending := verdict(view):
+        sentence = _blame_sentence(ending, "Stopping: the trainer saves a checkpoint.")
+        return Finding(Situation.STOPPING, ENVIRONMENTS_FAILED, sentence)
     if pod is not None and (run.status.phase == "Running" or _working(view)):
         return Finding(Situation.RUNNING, "Training", _training_message(view))
     return Finding(Situation.STARTING, *starting_detail(view))
@@ -192,7 +197,8 @@ def _training_message(view: View) -> str:
     if trainer.total_steps and trainer.step >= trainer.total_steps:
         return "All steps are trained: saving the weights and evaluating them."
     step = f"Training: step {trainer.step} of {trainer.total_steps}."
-    environments = (view.trouble[1] if view.trouble else "", replacement_sentence(view), replica_sentence(view))
+    trouble = view.trouble or environment_trouble(view) or ("", "")
+    environments = (trouble[1], replacement_sentence(view), replica_sentence(view))
     sentences = (step, trainer.waiting or "", *trainer.warnings, *environments)
     return " ".join(sentence for sentence in sentences if sentence)
 

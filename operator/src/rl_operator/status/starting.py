@@ -28,15 +28,18 @@ def starting_detail(view: View) -> tuple[str, str]:
     before = view.run.status.condition("Reconciling")
     if pod.deleting and before:
         return before.reason, before.message  # what it waited for, not how it is taken down
-    environments = live_environments(view)
-    for each in (pod, *environments):
-        if trouble := _trouble(each):
-            return trouble
+    if trouble := _trouble(pod) or environment_trouble(view):
+        return trouble
     if sentence := replacement_sentence(view):
         return "EnvironmentFailing", sentence
     waiting = [c.name for c in pod.containers if c.state != "Ready"]
-    apart = [f"environment pod {each.name}" for each in environments]
+    apart = [f"environment pod {each.name}" for each in live_environments(view)]
     return "ContainersStarting", f"Waiting for {', '.join([*waiting, *apart]) or 'the pod'}."
+
+
+def environment_trouble(view: View) -> tuple[str, str] | None:
+    """What the first of the environment pods waits for that does not come by itself."""
+    return next((trouble for pod in live_environments(view) if (trouble := _trouble(pod))), None)
 
 
 def _trouble(pod: PodObservation) -> tuple[str, str] | None:
