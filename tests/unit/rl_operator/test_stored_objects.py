@@ -1,0 +1,83 @@
+"""Objects as earlier releases stored them, and as newer ones will, are read and served by this one.
+
+tests/data/stored holds what releases wrote: runs in every phase, the runtimes that shipped.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator.samples import premises_of
+from tests.unit.rl_operator.status.builders import NOW
+
+from rl_operator.api.loading import parse_run, parse_runtime
+from rl_operator.check import check_run
+from rl_operator.render import render_run
+from rl_operator.status.derive import derive
+from rl_operator.status.lifecycle import decide, find
+from rl_operator.status.view import View
+
+STORED = Path("tests/data/stored")
+RUNS = [run for file in sorted(STORED.glob("*-runs.json")) for run in json.loads(file.read_text())]
+RUNTIMES = [runtime for file in sorted(STORED.glob("*-runtimes.json")) for runtime in json.loads(file.read_text())]
+RUN_IDS = [run["metadata"]["annotations"]["example.com/golden"].removesuffix(".json") for run in RUNS]
+
+
+def values_in(value: Any) -> Iterator[Any]:
+    """Every value that is no mapping and no list."""
+    match value:
+        case dict():
+            yield from (leaf for item in value.values() for leaf in values_in(item))
+        case list():
+            yield from (leaf for item in value for leaf in values_in(item))
+        case _:
+            yield value
+
+
+FREE_FORM = ("given", "allowed", "locked")
+"""Of a refusal: whatever the user wrote."""
+
+
+def of_the_future(value: Any) -> Any:
+    """The same with a field more in every mapping."""
+    match value:
+        case dict():
+            known = {key: item if key in FREE_FORM else of_the_future(item) for key, item in value.items()}
+            return {**known, "fieldOfTheFuture": {"x": 1}}
+        case list():
+            return [of_the_future(item) for item in value]
+    return value
+
+
+@pytest.mark.parametrize("document", RUNS, ids=RUN_IDS)
+def test_a_stored_run_is_read_whole_and_gets_a_status(document: dict[str, Any]) -> None:
+    run = parse_run(document)
+    wire = run.to_wire()
+    missing = [leaf for leaf in values_in(document["status"]) if leaf not in list(values_in(wire["status"]))]
+    assert not missing, "nothing that was said is lost"
+    view = View(run, NOW, 10.0)
+    decide(view)
+    assert derive(view, find(view)).phase
+
+
+@pytest.mark.parametrize("document", RUNS[:3], ids=RUN_IDS[:3])
+def test_a_stored_run_is_checked_and_rendered(document: dict[str, Any]) -> None:
+    run = parse_run(document)
+    premises = premises_of(run)
+    assert check_run(run, premises) == ()
+    assert render_run(run, premises).config["env"]["total_steps"] == 40
+
+
+@pytest.mark.parametrize("document", RUNTIMES, ids=lambda document: document["metadata"]["name"])
+def test_a_stored_runtime_serves_runs(document: dict[str, Any]) -> None:
+    runtime = parse_runtime(document)
+    run = parse_run(RUNS[0] | {"spec": {"environment": "sort_digits", "runtime": runtime.metadata.name}})
+    assert check_run(run, premises_of(run, runtime)) == ()
+
+
+@pytest.mark.parametrize("document", RUNS, ids=RUN_IDS)
+def test_a_status_with_fields_of_a_newer_release_is_read_as_if_without_them(document: dict[str, Any]) -> None:
+    newer = document | {"status": of_the_future(document["status"])}
+    assert parse_run(newer).status == parse_run(document).status
