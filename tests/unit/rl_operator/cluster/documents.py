@@ -15,6 +15,28 @@ def run_document(version: int = 1, status: dict[str, Any] | None = None, **spec:
     return document | {"status": status or {}}
 
 
+def runtime_document(version: int = 1, name: str = "tiny", **spec: Any) -> dict[str, Any]:
+    document = samples.TINY.to_wire()
+    document["metadata"] = {"name": name, "uid": name, "resourceVersion": str(version), "generation": 1}
+    document["spec"] |= spec
+    return document
+
+
+def environment_document(version: int = 1, name: str = "maze", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "rl-operator.dev/v1alpha1",
+        "kind": "RLEnvironment",
+        "metadata": {
+            "name": name,
+            "namespace": "team-a",
+            "uid": name,
+            "resourceVersion": str(version),
+            "generation": 1,
+        },
+        "spec": spec or {"source": {"configMap": {"name": name}}},
+    }
+
+
 def pod_document(version: int = 1, finalizers: list[str] | None = None, owner: str = samples.UID) -> dict[str, Any]:
     return {
         "apiVersion": "v1",

@@ -25,11 +25,15 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer. `lines` makes it a watch: the stream ends after them; `hangs` keeps it silent for ever."""
+    """One answer; `text` is sent as it is.
+
+    `lines` makes it a watch: the stream ends after them; `hangs` keeps it silent for ever.
+    """
 
     body: Any = None
     status: int = 200
     lines: tuple[Any, ...] | None = None
+    text: str | None = None
     hangs: bool = False
 
 
@@ -55,6 +59,8 @@ class FakeApi:
         self.requests.append(Request(method, request.path, dict(request.query), dict(request.headers), body))
         script = self._scripts[method, request.path]
         answer = (script.pop(0) if len(script) > 1 else script[0]) if script else Answer({"message": "no such"}, 404)
+        if answer.text is not None:
+            return web.Response(text=answer.text, status=answer.status)
         if answer.lines is None and not answer.hangs:
             return web.json_response(answer.body, status=answer.status)
         return await self._stream(request, answer)

@@ -1,7 +1,12 @@
+from tests.unit.rl_operator import samples
 from tests.unit.rl_operator.cluster.documents import pod_document, run_document
+from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi
 
 from rl_operator.api.names import POD_FINALIZER
-from rl_operator.cluster.caches import Caches
+from rl_operator.cluster.caches import Caches, UnreadableRuntime, list_catalogues
+from rl_operator.cluster.catalogues import Catalogues
+from rl_operator.cluster.client import ClusterClient
+from rl_operator.render.catalogue import ImageCatalogue, catalogue_config_map
 
 
 def test_a_finished_run_keeps_its_identity_and_phase_only() -> None:
@@ -29,3 +34,30 @@ def test_pods_are_found_by_their_runs_label_with_their_finalizers() -> None:
     (pod,) = caches.pods.of_run(("team-a", "sorting"))
     assert pod.finalizers == ("other", POD_FINALIZER)
     assert pod.observation.held
+
+
+def test_a_runtime_that_cannot_be_typed_is_held_with_its_faults() -> None:
+    caches = Caches()
+    document = samples.TINY.to_wire()
+    document["metadata"] = {"name": "tiny", "uid": "u", "resourceVersion": "1", "generation": 3}
+    document["spec"]["newer"] = 1
+    document["status"] = {"observedGeneration": 2}
+    caches.runtimes.put(document)
+    held = caches.runtimes.get(("", "tiny"))
+    assert isinstance(held, UnreadableRuntime)
+    assert (held.metadata.generation, held.status.observed_generation) == (3, 2)
+    assert held.faults[0].field == "spec.newer"
+    assert caches.runtimes.names() == ("tiny",)
+
+
+async def test_what_an_earlier_process_read_of_images_is_taken_up(api: FakeApi, client: ClusterClient) -> None:
+    runtime = samples.make_runtime(image="registry.test/envs:1")
+    found = ImageCatalogue(samples.CATALOGUE, "sha256:1")
+    config_map = catalogue_config_map(runtime, "ops", found)
+    damaged = {"metadata": {"name": "rl-catalogue-x"}, "data": {"catalogue.json": "{"}}
+    listed = {"metadata": {"resourceVersion": "9"}, "items": [damaged, config_map]}
+    api.answers("GET", "/api/v1/namespaces/ops/configmaps", Answer(listed))
+    catalogues = Catalogues()
+    await list_catalogues(client, catalogues, "ops")
+    assert catalogues.of("registry.test/envs:1") == found
+    assert "component=catalogue" in api.requests[0].query["labelSelector"]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect
 
-from rl_operator.cluster.client import JSON_PATCH, ClusterClient
+from rl_operator.cluster.client import JSON_PATCH, METADATA_ONLY, ClusterClient
 from rl_operator.cluster.failures import ExpiredError
 from rl_operator.errors import BackEndUnreachableError, ConflictError, GoneError
 
@@ -63,6 +63,27 @@ async def test_a_collection_is_read_chunk_by_chunk(api: FakeApi, client: Cluster
     assert taken == [{"a": 1}, {"a": 2}]
     assert [r.query.get("continue") for r in api.requests] == [None, "more"]
     assert {r.query["labelSelector"] for r in api.requests} == {"a=b"}
+
+
+async def test_metadata_is_asked_for_by_the_name_that_each_kind_of_call_has(
+    api: FakeApi, client: ClusterClient
+) -> None:
+    """A watch that asks for the list's name is a stream without events, and nobody says so."""
+    api.answers("GET", PODS, Answer({"metadata": {"resourceVersion": "5"}, "items": None}))
+    api.answers("WATCH", PODS, Answer(lines=()))
+    await client.each(PODS, {}, print, METADATA_ONLY)
+    assert [event async for event in client.watch(PODS, {}, METADATA_ONLY)] == []
+    listed, watched = (request.headers["Accept"] for request in api.requests)
+    assert listed.startswith("application/json;as=PartialObjectMetadataList;")
+    assert watched.startswith("application/json;as=PartialObjectMetadata;")
+
+
+async def test_a_text_is_read_whole_however_long_its_lines(api: FakeApi, client: ClusterClient) -> None:
+    api.answers("GET", f"{POD}/log", Answer(text="x" * 300_000))
+    assert len(await client.text(f"{POD}/log", {"limitBytes": 7})) == 300_000
+    assert api.requests[0].query == {"limitBytes": "7"}
+    with pytest.raises(GoneError):
+        await client.text(POD, {})
 
 
 async def test_deletion_and_patches_say_which_object_is_meant(api: FakeApi, client: ClusterClient) -> None:

@@ -42,6 +42,17 @@ async def test_an_event_says_of_whom_it_speaks(api: FakeApi, recorder: EventReco
     assert len(body["note"]) == events.MAX_NOTE
 
 
+async def test_an_event_about_a_cluster_scoped_object_lives_in_the_default_namespace(
+    api: FakeApi, recorder: EventRecorder
+) -> None:
+    api.answers("POST", "/apis/events.k8s.io/v1/namespaces/default/events", Answer({}, 201))
+    recorder.record(samples.TINY, "Normal", "CatalogRead", "1 environment in the image.")
+    (request,) = await until_asked(api, 1)
+    assert request.body["regarding"] == {
+        "apiVersion": "rl-operator.dev/v1alpha1", "kind": "RLRuntime", "name": "tiny", "uid": "",
+    }  # fmt: skip
+
+
 async def test_a_repeated_event_is_counted(api: FakeApi, recorder: EventRecorder) -> None:
     api.answers("POST", PATH, Answer({}, 201))
     recorder.record(RUN, "Normal", "BackOff", "again")

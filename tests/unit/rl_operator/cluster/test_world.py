@@ -3,7 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from tests.unit.rl_operator.cluster.documents import POD_NAME, pod_document, run_document
+from tests.unit.rl_operator import samples
+from tests.unit.rl_operator.cluster.documents import (
+    POD_NAME,
+    environment_document,
+    pod_document,
+    run_document,
+    runtime_document,
+)
 from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi
 
 from rl_operator.api.names import POD_FINALIZER
@@ -13,6 +20,7 @@ from rl_operator.cluster.events import EventRecorder
 from rl_operator.cluster.world import ClusterWorld
 from rl_operator.errors import ConflictError, GoneError, NameTakenError
 from rl_operator.reconcile.world import World
+from rl_operator.render.catalogue import ImageCatalogue
 from rl_operator.status.observation import PodObservation
 
 KEY = ("team-a", "sorting")
@@ -42,6 +50,46 @@ async def test_a_created_pod_is_known_before_the_watch_tells(api: FakeApi, world
     api.answers("POST", PODS, Answer(pod_document(version=7), 201))
     await world.create_child(pod_document())
     assert [pod.name for pod in world.pods(KEY)] == [POD_NAME]
+
+
+async def test_other_children_are_known_by_kind_and_name(api: FakeApi, world: World, caches: Caches) -> None:
+    service = pod_document(version=8) | {"kind": "Service"}
+    api.answers("POST", "/api/v1/namespaces/team-a/services", Answer(service, 201))
+    await world.create_child(service)
+    caches.config_maps.put(pod_document(version=9))
+    assert world.children(KEY) == {("Service", POD_NAME), ("ConfigMap", POD_NAME)}
+    caches.services.remove(service)
+    assert world.children(KEY) == {("ConfigMap", POD_NAME)}
+    assert world.children(("team-b", "sorting")) == frozenset()
+
+
+async def test_a_runs_premises_come_from_the_caches(api: FakeApi, world: World, caches: Caches) -> None:
+    run = samples.make_run(environment="own/maze")
+    assert world.environment(run) is None
+    assert world.namespace_labels("team-a") == {"kubernetes.io/metadata.name": "team-a"}
+    caches.environments.put(environment_document())
+    caches.namespaces.put({"metadata": {"name": "team-a", "resourceVersion": "2", "labels": {"team": "a"}}})
+    own = world.environment(run)
+    assert own is not None
+    assert own.key == ("team-a", "maze")
+    assert world.environment(samples.make_run(environment="maze")) is None
+    assert world.namespace_labels("team-a") == {"team": "a"}
+    assert world.catalogue(samples.TINY) is None
+    caches.catalogues.hold(samples.TINY.spec.image, ImageCatalogue(samples.CATALOGUE))
+    assert world.catalogue(samples.TINY) == samples.CATALOGUE
+    assert api.requests == []
+
+
+async def test_a_runtime_that_nobody_can_read_is_not_called_missing(world: World, caches: Caches) -> None:
+    caches.runtimes.put(runtime_document())
+    caches.runtimes.put(runtime_document(name="newer", novelty=1))
+    assert world.runtime("tiny") is not None
+    assert world.unreadable_runtime("tiny") is None
+    assert world.runtime("newer") is None
+    fault = world.unreadable_runtime("newer")
+    assert fault is not None
+    assert fault.field == "spec.novelty"
+    assert world.runtime_names() == ("newer", "tiny")
 
 
 async def test_a_name_that_is_ours_already_is_success(api: FakeApi, world: World) -> None:

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator import samples
-from tests.unit.rl_operator.cluster.documents import pod_document, run_document
+from tests.unit.rl_operator.cluster.documents import pod_document, run_document, runtime_document
 from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect, serving
 
 from rl_operator.cluster.caches import list_own_kinds
@@ -28,12 +27,6 @@ def named(name: str, version: int, **fields: Any) -> dict[str, Any]:
     return document
 
 
-def runtime(version: int, name: str = "tiny") -> dict[str, Any]:
-    document = samples.TINY.to_wire()
-    document["metadata"] = {"name": name, "uid": name, "resourceVersion": str(version)}
-    return document
-
-
 async def test_the_probe_names_a_watch_that_stands_still(operator: Operator) -> None:
     assert operator.trouble() is None
     operator._informers[1].active_at -= STUCK_SECONDS + 1
@@ -47,7 +40,9 @@ async def test_what_vanished_while_nobody_watched_is_forgotten_by_the_next_list(
         operator.caches.runs.put(named("other", 2))
         operator.caches.pods.put(pod_document(3))
         kinds = "/apis/rl-operator.dev/v1alpha1"
-        api.answers("GET", f"{kinds}/rlruntimes", Answer({"metadata": {"resourceVersion": "9"}, "items": [runtime(4)]}))
+        api.answers(
+            "GET", f"{kinds}/rlruntimes", Answer({"metadata": {"resourceVersion": "9"}, "items": [runtime_document(4)]})
+        )
         listed = {"metadata": {"resourceVersion": "9"}, "items": [named("other", 2)]}
         api.answers("GET", f"{kinds}/rltrainingruns", Answer(listed))
         api.answers("GET", f"{kinds}/rlenvironments", Answer({"metadata": {"resourceVersion": "9"}, "items": []}))

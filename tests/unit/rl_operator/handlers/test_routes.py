@@ -4,7 +4,12 @@ from typing import Any
 
 import pytest
 from tests.unit.rl_operator import samples
-from tests.unit.rl_operator.cluster.documents import pod_document, run_document
+from tests.unit.rl_operator.cluster.documents import (
+    environment_document,
+    pod_document,
+    run_document,
+    runtime_document,
+)
 
 from rl_operator.cluster.caches import Caches
 from rl_operator.cluster.catalogues import Catalogues
@@ -48,22 +53,6 @@ def named(name: str, version: int, **fields: Any) -> dict[str, Any]:
     return document
 
 
-def runtime(version: int, name: str = "tiny", **spec: Any) -> dict[str, Any]:
-    document = samples.TINY.to_wire()
-    document["metadata"] = {"name": name, "uid": name, "resourceVersion": str(version)}
-    document["spec"] |= spec
-    return document
-
-
-def environment(version: int, name: str = "maze") -> dict[str, Any]:
-    return {
-        "apiVersion": "rl-operator.dev/v1alpha1",
-        "kind": "RLEnvironment",
-        "metadata": {"name": name, "namespace": "team-a", "uid": name, "resourceVersion": str(version)},
-        "spec": {"source": {"configMap": {"name": name}}},
-    }
-
-
 async def test_a_runs_event_brings_it(routes: Routes, queues: Queues) -> None:
     routes.run_event(event(None, run_document(1)))
     assert waiting(queues.runs) == {KEY}
@@ -102,7 +91,7 @@ async def test_a_runtime_brings_itself_and_the_runs_that_wait_for_it(
     caches.runs.put(named("elsewhere", 2, runtime="default"))
     caches.runs.put(named("started", 3, status=STARTED))
     caches.runs.put(named("finished", 4, status={**STARTED, "phase": "Failed"}))
-    routes.runtime_event(event("ADDED", runtime(5)))
+    routes.runtime_event(event("ADDED", runtime_document(5)))
     assert waiting(queues.runs) == {("team-a", "waiting")}
     assert waiting(queues.runtimes) == {("", "tiny")}
 
@@ -116,7 +105,7 @@ async def test_an_environment_brings_itself_and_the_runs_that_name_it(
     far = named("far", 4, environment="own/maze")
     far["metadata"]["namespace"] = "team-b"
     caches.runs.put(far)
-    routes.environment_event(event("ADDED", environment(5)))
+    routes.environment_event(event("ADDED", environment_document(5)))
     assert waiting(queues.environments) == {("team-a", "maze")}
     assert waiting(queues.runs) == {("team-a", "waiting")}
 
@@ -135,10 +124,10 @@ async def test_a_namespaces_labels_bring_the_runs_that_wait_in_it(
 async def test_what_an_image_holds_brings_all_runtimes_of_that_image(
     routes: Routes, caches: Caches, queues: Queues
 ) -> None:
-    caches.runtimes.put(runtime(1, "one", image="i"))
-    caches.runtimes.put(runtime(2, "two", image="i"))
-    caches.runtimes.put(runtime(3, "three", image="j"))
-    caches.runtimes.put(runtime(4, "unreadable", image="i", nonsense=1))
+    caches.runtimes.put(runtime_document(1, "one", image="i"))
+    caches.runtimes.put(runtime_document(2, "two", image="i"))
+    caches.runtimes.put(runtime_document(3, "three", image="j"))
+    caches.runtimes.put(runtime_document(4, "unreadable", image="i", nonsense=1))
     routes.catalogue_changed("i")
     assert waiting(queues.runtimes) == {("", "one"), ("", "two")}
 
@@ -147,8 +136,8 @@ async def test_a_resync_brings_all_but_what_is_over_and_gone(routes: Routes, cac
     caches.runs.put(named("running", 1, status=STARTED))
     caches.runs.put(named("over", 2, status={**STARTED, "phase": "Failed"}))
     caches.pods.put(pod_document(3))
-    caches.runtimes.put(runtime(4))
-    caches.environments.put(environment(5))
+    caches.runtimes.put(runtime_document(4))
+    caches.environments.put(environment_document(5))
     routes.add_all(0.0)
     assert set(queues.runs._timers) == {("team-a", "running"), KEY}
     assert set(queues.runtimes._timers) == {("", "tiny")}
