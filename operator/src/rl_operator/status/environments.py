@@ -176,14 +176,14 @@ def _missing(view: View) -> Iterator[tuple[Place, datetime]]:
 def _needless(view: View) -> Iterator[PodObservation]:
     """Surplus slots, other attempts, what was replaced, and failures beyond those that are kept."""
     wanted, failed = _wanted(view), failures(view)
-    newest = {pod.slot: pod.incarnation for pod in sorted(_mine(view), key=lambda pod: pod.incarnation)}
+    living = {pod.slot: pod.incarnation for pod in sorted(live_environments(view), key=lambda pod: pod.incarnation)}
     for pod in view.environments:
         if pod.attempt != view.run.status.attempt:
             yield pod
         elif pod in failed:
             if pod in failed[:-KEPT_FAILURES]:
                 yield pod
-        elif pod.slot not in wanted or pod.incarnation < newest[pod.slot]:
+        elif pod.slot not in wanted or pod.incarnation != living.get(pod.slot, pod.incarnation):
             yield pod
 
 

@@ -137,3 +137,13 @@ ADDRESSES = {"10.0.0.7": "http://10.0.0.7:8002", "fd00::7": "http://[fd00::7]:80
 @pytest.mark.parametrize(("address", "url"), ADDRESSES.items())
 def test_the_ops_port_of_a_pod(address: str | None, url: str | None) -> None:
     assert pod_ops_url(dataclasses.replace(POD, address=address)) == url
+
+
+async def test_only_runs_pods_are_asked() -> None:
+    """The pod of an environment that runs apart has no trainer in it."""
+    environment = dataclasses.replace(POD, uid="pod-2", component="environment")
+    async with serving() as trainer, polling(trainer, [environment, POD]) as (poller, changed):
+        async with asyncio.timeout(10):
+            while trainer.asked < 3:
+                await asyncio.sleep(0.01)
+        assert (changed, poller.status_of(environment)) == (["pod-1"], None)

@@ -4,7 +4,16 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from rl_operator.api.names import API_VERSION, ATTEMPT_LABEL, POD_FINALIZER, RUN_KIND
+from rl_operator.api.names import (
+    API_VERSION,
+    ATTEMPT_LABEL,
+    COMPONENT_LABEL,
+    ENVIRONMENT_COMPONENT,
+    INCARNATION_LABEL,
+    POD_FINALIZER,
+    RUN_KIND,
+    SLOT_LABEL,
+)
 from rl_operator.api.run import TrainingRun
 from rl_operator.status.observation import PodObservation, observe_pod
 from rl_operator.status.view import View
@@ -84,7 +93,7 @@ def failed_result(error_class: str, message: str, **changes: Any) -> str:
 def make_pod(
     api: Container,
     trainer: Container,
-    environment: Container,
+    environment: Container | None = None,
     *,
     phase: str = "Running",
     deleting: bool = False,
@@ -102,6 +111,7 @@ def make_pod(
     }
     if deleting:
         metadata["deletionTimestamp"] = ENDED
+    inside = [{"name": "environment", **environment}] if environment else []
     return observe_pod(
         {
             "metadata": metadata,
@@ -109,9 +119,46 @@ def make_pod(
             "status": {
                 "phase": phase,
                 "initContainerStatuses": [{"name": "api", **api}],
-                "containerStatuses": [{"name": "trainer", **trainer}, {"name": "environment", **environment}],
+                "containerStatuses": [{"name": "trainer", **trainer}, *inside],
                 **status,
             },
+        }
+    )
+
+
+def make_environment(
+    slot: int,
+    incarnation: int,
+    container: Container,
+    *,
+    phase: str = "Running",
+    attempt: int = 1,
+    deleting: bool = False,
+    **status: Any,
+) -> PodObservation:
+    """The pod of an environment that runs apart."""
+    labels = {
+        ATTEMPT_LABEL: str(attempt),
+        COMPONENT_LABEL: ENVIRONMENT_COMPONENT,
+        SLOT_LABEL: str(slot),
+        INCARNATION_LABEL: str(incarnation),
+    }
+    metadata: dict[str, Any] = {
+        "name": f"sorting-u1abc-{attempt}-env-{slot}-{incarnation}",
+        "namespace": "team-a",
+        "uid": f"e-{attempt}-{slot}-{incarnation}",
+        "creationTimestamp": CREATED,
+        "labels": labels,
+        "ownerReferences": [{"controller": True, "uid": "u-1", "name": "sorting"}],
+    }
+    if deleting:
+        metadata["deletionTimestamp"] = ENDED
+    statuses = [{"name": "environment", **container}]
+    return observe_pod(
+        {
+            "metadata": metadata,
+            "spec": {"nodeName": "n1"},
+            "status": {"phase": phase, "containerStatuses": statuses, **status},
         }
     )
 

@@ -1,0 +1,108 @@
+"""Who may talk to whom: the walls around untrusted environments."""
+
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator.samples import TINY, UID, make_run, make_runtime, own_premises
+
+from rl_operator.render import network_names, pod_of_attempt
+from rl_operator.render.environment_pod import environment_pod, environment_template
+from rl_operator.render.network import DATA_PORTS, network_children, service_host
+from rl_operator.render.pod import pod_template
+
+OWN_RUN = make_run(environment="own/digits")
+TRAINER, ENVIRONMENT, SERVICE = network_children(OWN_RUN, TINY)
+
+
+def selected(selector: dict[str, str], pod: dict[str, Any]) -> bool:
+    return selector.items() <= pod["metadata"]["labels"].items()
+
+
+def pods_of(uid: str = UID, name: str = "sorting") -> tuple[dict[str, Any], dict[str, Any]]:
+    """A run's own pod and an environment's."""
+    run = OWN_RUN.with_changes(metadata=OWN_RUN.metadata.with_changes(uid=uid, name=name))
+    premises = own_premises(run)
+    template = environment_template(run, premises, "c", None)
+    return pod_of_attempt(pod_template(run, premises, "c"), 1, exposed=True), environment_pod(template, 1, 0, 0)
+
+
+def ports(rule: dict[str, Any]) -> list[tuple[str, int]]:
+    return [(port["protocol"], port["port"]) for port in rule["ports"]]
+
+
+def test_each_selects_its_own_pods_only() -> None:
+    """Neither those of other runs nor those of a former run of the same name."""
+    trainer, environment = pods_of()
+    strangers = [*pods_of(uid="another"), *pods_of(name="other")]
+    for child, wanted in ((TRAINER, trainer), (ENVIRONMENT, environment)):
+        labels = child["spec"]["podSelector"]["matchLabels"]
+        assert [pod for pod in (trainer, environment, *strangers) if selected(labels, pod)] == [wanted]
+    assert [pod for pod in (trainer, environment, *strangers) if selected(SERVICE["spec"]["selector"], pod)] == [
+        trainer
+    ]
+
+
+def test_the_data_ports_are_for_the_runs_environments() -> None:
+    _, environment = pods_of()
+    data, ops = TRAINER["spec"]["ingress"]
+    [peer] = data["from"]
+    assert selected(peer["podSelector"]["matchLabels"], environment)
+    assert peer.keys() == {"podSelector"}, "without a namespace selector: this namespace"
+    assert ports(data) == [("TCP", port) for port in DATA_PORTS]
+    assert "from" not in ops
+    assert ports(ops) == [("TCP", 8003), ("TCP", 8002)]
+
+
+def test_the_ops_port_of_an_environment_inside_is_reached_too() -> None:
+    run = make_run(environmentReplicas=2)
+    assert ports(network_children(run, TINY)[0]["spec"]["ingress"][1]) == [("TCP", 8003), ("TCP", 8002), ("TCP", 8004)]
+
+
+def test_an_environment_reaches_its_run_and_resolvers() -> None:
+    trainer, _ = pods_of()
+    spec = ENVIRONMENT["spec"]
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    assert [ports(rule) for rule in spec["ingress"]] == [[("TCP", 8004)]]
+    data, dns = spec["egress"]
+    assert selected(data["to"][0]["podSelector"]["matchLabels"], trainer)
+    assert ports(data) == [("TCP", port) for port in DATA_PORTS]
+    assert ports(dns) == [("UDP", 53), ("TCP", 53)]
+    assert dns["to"][0] == {"namespaceSelector": {}}
+    assert all(not peer["ipBlock"]["cidr"].endswith("/0") for peer in dns["to"][1:]), (
+        "port 53 of the internet is a door"
+    )
+
+
+EGRESS: dict[str, tuple[str, list[str]]] = {
+    "everything": ("0.0.0.0/0", ["169.254.0.0/16"]),
+    "everything, written otherwise": ("10.9.8.7/0", ["169.254.0.0/16"]),
+    "everything of IPv6": ("::/0", ["fe80::/10", "fd00:ec2::254/128", "fd20:ce::254/128"]),
+    "a part that holds a metadata service": ("fd00::/8", ["fd00:ec2::254/128", "fd20:ce::254/128"]),
+    "a part that does not": ("203.0.113.0/24", []),
+    "the metadata service by name": ("169.254.169.254/32", []),
+    "the link-local range by name": ("169.254.0.0/16", []),
+    "nonsense, for the API server to refuse": ("anywhere", []),
+}
+
+
+@pytest.mark.parametrize(("cidr", "excepted"), EGRESS.values(), ids=EGRESS)
+def test_a_wide_range_does_not_let_in_the_nodes_credentials(cidr: str, excepted: list[str]) -> None:
+    runtime = make_runtime(environmentEgress=[{"cidr": cidr, "ports": [443]}])
+    rule = network_children(OWN_RUN, runtime)[1]["spec"]["egress"][2]
+    [peer] = rule["to"]
+    assert peer["ipBlock"]["cidr"] == cidr
+    assert peer["ipBlock"].get("except", []) == excepted
+    assert ports(rule) == [("TCP", 443)]
+
+
+def test_the_service_tells_the_address_before_the_pod_is_ready() -> None:
+    assert SERVICE["spec"]["clusterIP"] == "None"
+    assert SERVICE["spec"]["publishNotReadyAddresses"] is True
+    assert service_host(OWN_RUN) == f"sorting-{UID[:5]}.team-a.svc"
+
+
+def test_names_fit_and_are_known() -> None:
+    run = OWN_RUN.with_changes(metadata=OWN_RUN.metadata.with_changes(name="a" * 52))
+    children = network_children(run, TINY)
+    assert {(child["kind"], child["metadata"]["name"]) for child in children} == network_names(run)
+    assert len(children[2]["metadata"]["name"]) <= 63, "a Service's name is a DNS label"
