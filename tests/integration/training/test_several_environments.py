@@ -6,6 +6,8 @@ import pytest
 
 pytestmark = pytest.mark.timeout(600)  # several processes, each with a start of seconds on a busy machine
 STEPS = 40
+START_SECONDS = 200.0
+"""Longest start of a process; ten seconds, on a machine that is not busy."""
 
 
 class Run:
@@ -18,10 +20,17 @@ class Run:
         self._config = half.write_config(env=env, tinker={"save_checkpoint_interval": 1})
 
     async def start(self, grace: int = 100):
-        """The api and its trainer; returns the trainer."""
+        """The api and its trainer; returns the trainer, which is ready."""
         self._half.env_vars |= {"RL_REMOTE_ENVIRONMENTS": "1", "RL_ENVIRONMENT_GRACE": str(grace)}
         await self._half.start_api()
-        return await self._half.start_trainer(self._config)
+        trainer = await self._half.start_trainer(self._config)
+
+        async def ready() -> bool:
+            assert trainer.process.returncode is None, trainer.log
+            return (await self._half.client.get(f"{trainer.ops_url}/healthz")).is_success
+
+        await self._eventually("the trainer is ready", ready, START_SECONDS)
+        return trainer
 
     async def environment(self, index: int):
         arguments = ("environment", "sort_digits", "serve", "--config", str(self._config))
@@ -36,7 +45,7 @@ class Run:
             assert environment.process.returncode is None, environment.log
             return (await self._half.status(environment))["groupsAccepted"] > 0
 
-        await self._eventually("an environment's group is accepted", accepted)
+        await self._eventually("an environment's group is accepted", accepted, START_SECONDS)
 
     async def side_is(self, state: str) -> None:
         async def seen() -> bool:
@@ -57,7 +66,6 @@ async def test_one_of_two_is_killed_and_replaced_and_the_run_ends_well(half, sev
     run = several(total_steps=STEPS)
     trainer = await run.start()
     first, second = await run.environment(0), await run.environment(1)
-    await half.ready(trainer)
     await run.makes_groups(first)
     await run.makes_groups(second)
     second.stop(signal.SIGKILL)
@@ -86,7 +94,6 @@ async def test_an_evaluator_that_is_replaced_evaluates_the_end_and_not_the_begin
     run = several(total_steps=30)
     trainer = await run.start()
     first = await run.environment(0)
-    await half.ready(trainer)
     await run.makes_groups(first)
     first.stop(signal.SIGKILL)
     await first.exit_code(10)
@@ -105,7 +112,6 @@ async def test_all_killed_for_longer_than_the_grace_ends_the_run_with_their_reas
     run = several(total_steps=5_000)
     trainer = await run.start(grace=5)
     environments = [await run.environment(0), await run.environment(1)]
-    await half.ready(trainer)
     for environment in environments:
         await run.makes_groups(environment)
     for environment in environments:

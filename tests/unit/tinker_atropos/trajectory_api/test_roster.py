@@ -1,4 +1,4 @@
-"""Numbers and names of environments, over HTTP, and where somebody replaces environments by their index."""
+"""Numbers and names of environments, also where somebody replaces them by their index."""
 
 import pytest
 
@@ -67,3 +67,14 @@ def test_places_are_bounded() -> None:
         roster.place_of(registration("one more"))
     with pytest.raises(Refusal, match="env_id 256 is not registered"):
         roster.seen(256)
+
+
+@pytest.mark.parametrize(("grace", "env_ids"), [(None, [0, 1, 2]), (300, [0, 1, 1])])
+async def test_over_http_the_index_counts_where_environments_are_replaced(start_api, build, grace, env_ids) -> None:
+    async with start_api(environment_grace=grace) as api:
+        await api.post("/register", build.trainer_registration(max_staleness=1))
+        await api.get("/batch")
+        answers = [await api.post("/register-env", build.env_registration(index=index)) for index in (0, 1, 1)]
+        assert [answer["env_id"] for answer in answers] == env_ids
+        rooms = [(await api.get("/status-env", {"env_id": env_id}))["room"] for env_id in sorted(set(env_ids))]
+        assert sum(rooms) == 8, "two batches of four rollouts, whoever makes them"

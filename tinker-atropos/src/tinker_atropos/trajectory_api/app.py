@@ -19,6 +19,7 @@ from tinker_atropos.trajectory_api.bodies import MAX_BODY_BYTES, METRICS_BODY_BY
 from tinker_atropos.trajectory_api.database import JournalError
 from tinker_atropos.trajectory_api.group_routes import receive_group, receive_groups
 from tinker_atropos.trajectory_api.leases import PEERS, Role
+from tinker_atropos.trajectory_api.queries import number, step_of
 from tinker_atropos.trajectory_api.records import Batch
 from tinker_atropos.trajectory_api.requests import (
     DropRequest,
@@ -33,8 +34,6 @@ from tinker_atropos.trajectory_api.service import TrajectoryService
 
 MAX_WAIT_SECONDS = 30.0
 NDJSON = "application/x-ndjson"
-MAX_STEP_DIGITS = 9
-MAX_NUMBER = 2.0**53
 NO_EXAMPLE: dict[str, list[Any]] = {
     field: []
     for field in (
@@ -107,8 +106,8 @@ async def take_batch(request: Request) -> Response:
     A client that accepts NDJSON gets a line of its own for each group, and can decode one after the other.
     """
     service = _service(request)
-    wait_seconds = min(_number(request, "wait", 0.0), MAX_WAIT_SECONDS)
-    step = _step(request)
+    wait_seconds = min(number(request, "wait", 0.0), MAX_WAIT_SECONDS)
+    step = step_of(request)
     if service.registration is None:
         return json_response({"batch": None, "message": "no trainer has registered; POST /register first"})
     batch = await service.take_batch(step, wait_seconds, request.is_disconnected)
@@ -187,7 +186,7 @@ async def add_metrics(request: Request) -> Response:
 
 
 async def show_metrics(request: Request) -> Response:
-    after = int(_number(request, "after", 0))
+    after = int(number(request, "after", 0))
     records = _service(request).journal.metrics_after(after)
     return json_response({"records": records, "last": records[-1]["seq"] if records else after})
 
@@ -228,26 +227,6 @@ def trajectory_app(service: TrajectoryService, max_body_bytes: int = MAX_BODY_BY
 def _service(request: Request) -> TrajectoryService:
     service: TrajectoryService = request.app.state.service
     return service
-
-
-def _number(request: Request, name: str, default: float) -> float:
-    text = request.query_params.get(name)
-    try:
-        number = default if text is None else float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < MAX_NUMBER:
-        raise Refusal(422, name, f"{name} is {text!r}; it must be a number, at least 0 and below 2**53")
-    return number
-
-
-def _step(request: Request) -> int | None:
-    text = request.query_params.get("step")
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdecimal() and len(text) <= MAX_STEP_DIGITS):
-        raise Refusal(422, "step", f"step is {text!r}; it must be a whole number, at least 0")
-    return int(text)
 
 
 async def _refuse(_request: Request, refusal: Exception) -> Response:

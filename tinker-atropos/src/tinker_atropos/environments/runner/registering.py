@@ -1,10 +1,11 @@
 """Registering at the trajectory API.
 
-Takes the place of BaseEnv's own request, which gives up within a second, and does not say which of several environments
-of the same name it is. The loop around it (`register_env`) stays BaseEnv's.
+BaseEnv's own request gives up within a second, and does not say which of several environments of the same name it is.
+The loop around it (`register_env`) stays BaseEnv's.
 """
 
 import asyncio
+import functools
 import logging
 from typing import Any
 
@@ -19,13 +20,23 @@ PAUSE_SECONDS = 0.5
 
 class Registering:
     """Asks until the api answers: a name that is not known yet, a port that nobody listens on and a restart are waited
-    out. Whoever calls it has the deadline, and finds in `trouble` what there was last.
+    out. `trouble` is what there was last.
     """
 
     def __init__(self, api_url: str, index: int) -> None:
         self.trouble: str | None = None
         self._url = f"{api_url}/register-env"
         self.index = index
+
+    async def register(self, env: Any, deadline_seconds: float) -> None:
+        """Raises InternalError when the trainer does not start in time, or the api refuses."""
+        env._register_env = functools.partial(self.ask, env)  # noqa: SLF001 -- the request inside `register_env`
+        try:
+            async with asyncio.timeout(deadline_seconds):
+                await env.register_env()
+        except TimeoutError:
+            why = f"{self.trouble}: is RL_API_URL right, and does its pod run?" if self.trouble else "see its log"
+            raise InternalError(f"the trainer did not start within {deadline_seconds:.0f} s: {why}") from None
 
     async def ask(self, env: Any) -> dict[str, Any]:
         """The api's answer. Raises InternalError when it refuses."""

@@ -11,7 +11,6 @@ It calls the same methods in the same order. What differs, and why:
 """
 
 import asyncio
-import functools
 import logging
 import math
 import time
@@ -27,7 +26,7 @@ from tinker_atropos.environments.runner.registering import Registering
 from tinker_atropos.environments.runner.reports import Reports
 from tinker_atropos.environments.runner.sampled import sampling
 from tinker_atropos.environments.runner.stopping import Ending
-from tinker_atropos.errors import EnvironmentLostError, InternalError, RunError
+from tinker_atropos.errors import EnvironmentLostError, RunError
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +95,7 @@ class Rollouts:
             self._board.phase = "setting up"
             await env.setup()
             self._board.phase = "waiting for the trainer to start"
-            await self._register(env)
+            await self._registering.register(env, self._deadlines.trainer)
             await env.get_server_info()
             self._board.lease_state, self._board.step = "working", env.curr_step
             self._evaluated_at = env.curr_step
@@ -114,16 +113,6 @@ class Rollouts:
         """An environment before this one has evaluated, and told."""
         answer = self._attendant.answer
         return answer is not None and answer.evaluated_step is not None
-
-    async def _register(self, env: Any) -> None:
-        env._register_env = functools.partial(self._registering.ask, env)  # noqa: SLF001 -- see registering.py
-        try:
-            async with asyncio.timeout(self._deadlines.trainer):
-                await env.register_env()
-        except TimeoutError:
-            trouble = self._registering.trouble
-            why = f"{trouble}: is RL_API_URL right, and does its pod run?" if trouble else "see its log"
-            raise InternalError(f"the trainer did not start within {self._deadlines.trainer:.0f} s: {why}") from None
 
     async def _roll_out(self, env: Any) -> None:
         """Keep the queue full until the trajectory API counts past the last step."""
