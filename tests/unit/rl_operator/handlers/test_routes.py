@@ -84,6 +84,17 @@ async def test_a_run_that_is_over_brings_those_that_begin_from_it(
     assert waiting(queues.runs) == {KEY, ("team-a", "child")}
 
 
+@pytest.mark.parametrize("kind", ["ADDED", "DELETED"])
+async def test_a_run_that_appears_or_goes_brings_those_that_name_it(
+    routes: Routes, caches: Caches, queues: Queues, kind: str
+) -> None:
+    caches.runs.put(named("child", 1, startFrom={"run": "sorting"}))
+    if kind == "DELETED":
+        caches.runs.put(run_document(2, STARTED))
+    routes.run_event(event(kind, run_document(3)))
+    assert waiting(queues.runs) == {KEY, ("team-a", "child")}
+
+
 async def test_a_runtime_brings_itself_and_the_runs_that_wait_for_it(
     routes: Routes, caches: Caches, queues: Queues
 ) -> None:
