@@ -92,8 +92,11 @@ def environments(
     output: Annotated[Literal["table", "json"], typer.Option("--output", "-o")] = "table",
 ) -> None:
     """List environments, read from their source without running it."""
+    import gc
+
     from tinker_atropos.environments.discovery.listing import as_json, as_table, look
 
+    gc.disable()  # syntax trees are many objects, and all of them are used until this short process ends
     try:
         found = look(path, entry)
     except ValueError as error:

@@ -1,6 +1,5 @@
 """Which classes are environments, and which are configs, by what they derive from at any distance."""
 
-import ast
 from typing import Final
 
 from tinker_atropos.environments.discovery.modules import Module, SourceClass, last_name
@@ -32,30 +31,17 @@ def own_environments(sources: Sources, module: Module) -> list[SourceClass]:
     written = (SourceClass(module, node) for node in module.classes.values())
     own = [each for each in written if is_environment(sources, each)]
     bases = {base for each in own for base in sources.ancestry(each)[1:]}
-    started = started_names(module)
     final = [each for each in own if each not in bases and not _is_abstract(each)]
-    return [each for each in own if each.name in started] or final
+    return [each for each in own if each.name in module.started] or final
 
 
 def served_environments(sources: Sources, module: Module) -> list[SourceClass]:
     """Those that the runner would choose from when it is given this file; it serves one if there is just one. A file
     may also start an environment that it imports.
     """
-    started = (sources.lookup(module, name) for name in started_names(module))
+    started = (sources.lookup(module, name) for name in module.started)
     found = [each for each in started if isinstance(each, SourceClass) and is_environment(sources, each)]
     return list(dict.fromkeys(found)) or own_environments(sources, module)
-
-
-def started_names(module: Module) -> list[str]:
-    """`MyEnv` of `MyEnv.cli()`, as atroposlib's files end."""
-    return [
-        node.func.value.id
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "cli"
-        and isinstance(node.func.value, ast.Name)
-    ]
 
 
 def _is_abstract(source_class: SourceClass) -> bool:

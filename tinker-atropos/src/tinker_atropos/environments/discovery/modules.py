@@ -5,6 +5,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
+
+_NOTED: Final = (ast.Import, ast.ImportFrom, ast.Call)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +73,24 @@ class Module:
     def _imported(self) -> list[tuple[str, Import]]:
         return [pair for node in self._import_nodes for pair in _names_of(node)]
 
-    @cached_property
+    @property
     def _import_nodes(self) -> list[ast.Import | ast.ImportFrom]:
-        return [node for node in ast.walk(self.tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+        return [node for node in self._noted if isinstance(node, ast.Import | ast.ImportFrom)]
+
+    @cached_property
+    def started(self) -> list[str]:
+        """`MyEnv` of `MyEnv.cli()`, as atroposlib's files end."""
+        functions = (node.func for node in self._noted if isinstance(node, ast.Call))
+        return [
+            each.value.id
+            for each in functions
+            if isinstance(each, ast.Attribute) and each.attr == "cli" and isinstance(each.value, ast.Name)
+        ]
+
+    @cached_property
+    def _noted(self) -> list[ast.AST]:
+        """The nodes that are looked for at any depth, from one walk over the tree: that is what takes time."""
+        return [node for node in ast.walk(self.tree) if isinstance(node, _NOTED)]
 
     @cached_property
     def _statements(self) -> list[ast.stmt]:
