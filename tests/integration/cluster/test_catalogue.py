@@ -124,13 +124,14 @@ def test_a_program_that_prints_something_else_is_said(runs: RunsNamespace, reade
 
 def test_a_runtime_that_is_nonsense_is_named_and_mended(runs: RunsNamespace) -> None:
     runtime = f"nonsense-{runs.namespace}"
-    install_runtime(runs.admin, "tiny", name=runtime, bounds={"env": {"group_size": {"min": 9, "max": 3}}})
-    until(runs.admin, runtime, "Stalled", "RuntimeInvalid", "spec.bounds.env.group_size")
+    locked = {"env": {"tokenizer_name": "bundled"}, "tinker": {"lerning_rate": 1}}
+    install_runtime(runs.admin, "tiny", name=runtime, locked=locked)
+    until(runs.admin, runtime, "Stalled", "RuntimeInvalid", "spec.locked.tinker.lerning_rate")
     runs.apply(runtime=runtime)
     refusal = runs.until_phase("Pending")["refusals"][0]
     assert (refusal["code"], refusal["field"]) == ("RuntimeInvalid", "spec.runtime")
-    assert "spec.bounds.env.group_size" in refusal["hint"]
-    runs.admin.patch(f"{RUNTIMES}/{runtime}", {"spec": {"bounds": {"env": {"group_size": {"min": 1, "max": 64}}}}})
+    assert "spec.locked.tinker.lerning_rate" in refusal["hint"]
+    runs.admin.patch(f"{RUNTIMES}/{runtime}", {"spec": {"locked": {"tinker": {"lerning_rate": None}}}})
     runs.succeed(runs.until_pod())
     until(runs.admin, runtime, "Ready", "CatalogRead")
 

@@ -54,6 +54,15 @@ def test_runtime_not_found(names: tuple[str, ...], hint: str) -> None:
     assert hint in refusal.hint
 
 
+def test_a_runtime_that_is_nonsense_is_the_only_reason() -> None:
+    """What is wrong with the run itself cannot be told while nobody knows what holds."""
+    runtime = make_runtime(locked={"tinker": {"lerning_rate": 1}})
+    (refusal,) = check_run(make_run(config={"nonsense": 1}), premises_of(make_run(), runtime))
+    assert (refusal.code, refusal.field) == ("RuntimeInvalid", "spec.runtime")
+    assert "spec.locked.tinker.lerning_rate" in refusal.hint
+    assert "administrator" in refusal.hint
+
+
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
     lambda children: st.lists(children, max_size=2) | st.dictionaries(st.text(max_size=3), children, max_size=2),
