@@ -4,14 +4,15 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.cluster.control_plane import ADMIN_TOKEN, ControlPlane
+from tests.integration.cluster.control_plane import ADMIN_TOKEN, POWERLESS_TOKEN, RIGHTS, ControlPlane
 from tests.integration.cluster.kubelet import End, result
-from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
+from tests.integration.cluster.polling import wait_for
+from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace, install_runtime
 
 RLCTL = Path(sys.executable).with_name("rlctl")
 
@@ -103,10 +104,152 @@ def test_stop_leaves_a_resumable_run(rlctl: Call, runs: RunsNamespace, write_run
     assert runs.until_pod()
 
 
-def test_validate_and_environments_ask_the_cluster(control_plane: ControlPlane, write_run: Callable[..., str]) -> None:
-    env_vars = {**os.environ, "KUBECONFIG": str(control_plane.kubeconfig(ADMIN_TOKEN))}
-    for arguments in (["validate", write_run()], ["environments"], ["doctor"], ["render", write_run()]):
-        ended = subprocess.run(
-            [RLCTL, *arguments], env=env_vars, capture_output=True, text=True, timeout=60, check=False
-        )
+def test_what_starts_nothing_asks_the_cluster(rlctl: Call, write_run: Callable[..., str]) -> None:
+    wait_for("the catalogue is there", lambda: "bundled" in rlctl("environments").stdout)
+    for arguments in (
+        ["validate", write_run()],
+        ["environments", "sort_digits"],
+        ["render", write_run()],
+        ["init", "sort_digits", "--runtime", "tiny"],
+    ):
+        ended = rlctl(*arguments)
         assert ended.returncode == 0, ended
+
+
+def test_the_doctor_finds_the_cluster(control_plane: ControlPlane) -> None:
+    env_vars = {**os.environ, "KUBECONFIG": str(control_plane.kubeconfig(ADMIN_TOKEN))}
+    ended = subprocess.run([RLCTL, "doctor"], env=env_vars, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0, ended
+
+
+CODE = """
+from tinker_atropos.environments.base import Environment, EnvironmentConfig
+
+class Shout(Environment[str]):
+    name = "shout"
+
+    @classmethod
+    def config_init(cls):
+        return EnvironmentConfig(group_size=4), []
+"""
+
+
+@pytest.fixture
+def write_documents(tmp_path: Path) -> Callable[..., str]:
+    """ConfigMap, RLEnvironment and run in one file."""
+
+    def write(code: str = CODE, **spec: Any) -> str:
+        head = {"apiVersion": "rl-operator.dev/v1alpha1"}
+        config = {"config": {"total_steps": TOTAL_STEPS}}
+        documents = [
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "code"}, "data": {"shout.py": code}},
+            head
+            | {
+                "kind": "RLEnvironment",
+                "metadata": {"name": "shout"},
+                "spec": {"source": {"configMap": {"name": "code"}}},
+            },
+            head
+            | {
+                "kind": "RLTrainingRun",
+                "metadata": {"name": "sorting"},
+                "spec": {"environment": "own/shout", "runtime": "tiny", **config, **spec},
+            },
+        ]
+        path = tmp_path / "documents.yaml"
+        path.write_text("\n---\n".join(map(json.dumps, documents)))
+        return str(path)
+
+    return write
+
+
+def test_what_a_run_needs_is_applied_with_it(
+    rlctl: Call, runs: RunsNamespace, write_documents: Callable[..., str]
+) -> None:
+    file = write_documents()
+    assert rlctl("validate", file).returncode == 0
+    new = rlctl("diff", file)
+    assert (new.returncode, "would be created" in new.stdout) == (1, True)
+    planned = json.loads(rlctl("render", file, "-o", "json").stdout)["items"]
+    detached = rlctl("run", file, "--detach")
+    assert detached.returncode == 0, detached
+    assert "RLEnvironment shout is applied (cluster:" in detached.stderr
+    runs.until_pod()
+    kinds = [item["kind"] for item in planned]
+    assert kinds == ["ConfigMap", "ConfigMap", "NetworkPolicy", "NetworkPolicy", "Service", "Pod", "Pod"]
+    listed = rlctl("environments")
+    assert "own/shout     Ready" in listed.stdout, listed
+    assert "group_size" in rlctl("environments", "own/shout").stdout
+    again = rlctl("diff", file)
+    assert again.returncode == 0, again
+    frozen = rlctl("diff", write_documents(config={"total_steps": TOTAL_STEPS + 1}))
+    assert frozen.returncode == 2, frozen
+    assert "FrozenField: spec.config.total_steps: it is frozen since the run started" in frozen.stderr
+    changed = rlctl("diff", write_documents(CODE.replace("group_size=4", "group_size=2")))
+    assert changed.returncode == 1, changed
+    assert "+        return EnvironmentConfig(group_size=2), []" in changed.stdout
+
+
+def test_a_broken_file_is_refused_before_it_is_applied(rlctl: Call, write_documents: Callable[..., str]) -> None:
+    refused = rlctl("validate", write_documents(CODE + "    def (:"))
+    assert refused.returncode == 2, refused
+    assert "shout.py, line 10" in refused.stderr
+
+
+def test_a_file_of_this_machine_is_no_environment_of_a_cluster(rlctl: Call, write_run: Callable[..., str]) -> None:
+    refused = rlctl("validate", write_run(environment="./shout.py"))
+    assert refused.returncode == 2, refused
+    assert "rlctl init --from FILE.py" in refused.stderr
+
+
+def test_a_draft_is_resumed(rlctl: Call, runs: RunsNamespace, write_run: Callable[..., str]) -> None:
+    draft = rlctl("run", write_run(suspend=True))
+    assert draft.returncode == 0, draft
+    assert "resume sorting" in draft.stdout
+    assert rlctl("diff", write_run()).returncode == 1
+    resumed = rlctl("resume", "sorting")
+    assert (resumed.returncode, "sorting starts (cluster:" in resumed.stdout) == (0, True)
+    runs.succeed(runs.until_pod())
+    over = rlctl("resume", "sorting")
+    assert (over.returncode, "startFrom: {run: sorting}" in over.stderr) == (2, True)
+
+
+@pytest.fixture
+def team_member(control_plane: ControlPlane, runs: RunsNamespace) -> Iterator[dict[str, str]]:
+    """Somebody who may work in one namespace and see the runtimes, and nothing else."""
+    admin, role = control_plane.admin, {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole"}
+    subjects = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "test-nobody"}]
+    rules = {
+        "test-team": [{"apiGroups": ["rl-operator.dev"], "resources": ["*"], "verbs": ["get", "list"]}],
+        "test-runtimes": [{"apiGroups": ["rl-operator.dev"], "resources": ["rlruntimes"], "verbs": ["get", "list"]}],
+    }
+    for name, rule in rules.items():
+        admin.post(RIGHTS["ClusterRole"], {"metadata": {"name": name}, "rules": rule})
+    bindings = {
+        RIGHTS["RoleBinding"].format(namespace=runs.namespace): "test-team",
+        RIGHTS["ClusterRoleBinding"]: "test-runtimes",
+    }
+    for path, name in bindings.items():
+        body = {"metadata": {"name": name}, "subjects": subjects, "roleRef": {**role, "name": name}}
+        admin.post(path, body)
+    yield {**os.environ, "KUBECONFIG": str(control_plane.kubeconfig(POWERLESS_TOKEN))}
+    for path, name in (*bindings.items(), *((RIGHTS["ClusterRole"], name) for name in rules)):
+        admin.delete(f"{path}/{name}")
+
+
+def test_who_may_read_little_is_told_what_was_taken_instead(
+    team_member: dict[str, str], runs: RunsNamespace, write_run: Callable[..., str]
+) -> None:
+    """Rights may take a moment to be seen by the API server, and a runtime to be looked at."""
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": runs.namespace}}
+    install_runtime(runs.admin, "tiny", "gated", namespaceSelector=selector)
+
+    def validate() -> subprocess.CompletedProcess[str] | None:
+        command = [RLCTL, "validate", write_run(runtime="gated"), "-n", runs.namespace]
+        ended = subprocess.run(command, env=team_member, capture_output=True, text=True, timeout=60, check=False)
+        return ended if ended.returncode != 3 else None
+
+    ended = wait_for("the rights of a team's member hold", validate)
+    assert ended.returncode == 0, ended
+    assert "is accepted by runtime gated" in ended.stdout
+    assert f"note: you may not read the labels of namespace {runs.namespace}" in ended.stderr

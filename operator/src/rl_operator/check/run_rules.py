@@ -24,7 +24,8 @@ def environment_refusals(subject: Subject) -> Iterator[Refusal]:
         own, namespace = name.removeprefix(OWN_PREFIX), subject.run.metadata.namespace
         hint = f"there is no RLEnvironment {own!r} in {namespace}: create it"
     elif name.endswith(".py"):
-        code, hint = "UnknownEnvironment", "files are for local mode: make an RLEnvironment of it (own/NAME)"
+        code = "UnknownEnvironment"
+        hint = "files are for local mode: make an RLEnvironment of it (own/NAME), as rlctl init --from FILE.py does"
     else:
         code = "UnknownEnvironment"
         hint = f"there is no such environment{nearest(name, available)} (available: {', '.join(available) or 'none'})"

@@ -15,10 +15,15 @@ from rl_operator.cli.settable import plain_run
 
 
 def choose_runtime(backend: BackEnd, name: str) -> Runtime:
-    """The runtime of that name, or the back end's usual one. Raises RefusedError naming those that there are."""
+    """The runtime of that name; without one the back end's usual one, or the only one.
+
+    Raises RefusedError naming those that there are.
+    """
     runtimes, wanted = backend.runtimes(), name or backend.usual_runtime
+    if not name and len(runtimes) == 1:
+        [wanted] = runtimes
     if wanted not in runtimes:
-        raise RefusedError(runtime_not_found(plain_run("", wanted), sorted(runtimes)).hint)
+        raise RefusedError(runtime_not_found(plain_run("any", wanted), runtimes).sentence)
     return runtimes[wanted]
 
 

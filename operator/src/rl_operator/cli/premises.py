@@ -35,6 +35,7 @@ class FileFirst:
         self._backend = backend
         self._beside = {_identity(document): document for document in beside}
         self._own = OwnEnvironments(self._read, discover_files_blocking)
+        self.labels_are_read = True
 
     def run(self, key: Key) -> TrainingRun | None:
         manifest = self._backend.run(*key)
@@ -70,6 +71,7 @@ class FileFirst:
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
         labels = self._backend.namespace_labels(namespace)
+        self.labels_are_read = labels is not None
         return {NAMESPACE_NAME_LABEL: namespace} if labels is None else labels
 
     async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None:
@@ -88,7 +90,12 @@ class FileFirst:
 
 def premises_of(run: TrainingRun, source: FileFirst) -> Premises | None:
     """None when the run's runtime does not exist."""
-    return _result(gather_premises(run, source, datetime.now(UTC)))
+    premises = _result(gather_premises(run, source, datetime.now(UTC)))
+    if premises and premises.runtime.spec.namespace_selector is not None and not source.labels_are_read:
+        namespace, runtime = run.metadata.namespace, run.spec.runtime
+        hint = f"you may not read the labels of namespace {namespace}, by which runtime {runtime} chooses"
+        typer.echo(f"note: {hint}: only its name is taken into account", err=True)
+    return premises
 
 
 def judge(file: RunFile, backend: BackEnd) -> tuple[tuple[Refusal, ...], tuple[str, str] | None]:
