@@ -320,7 +320,9 @@ ANNOTATIONS = (
     )
     | st.sampled_from(["int | None", "Optional[str]", "list[int]", "dict[str, float]", "Literal['a', 'b']", "'int'"])
     | st.sampled_from(["Union[int, List[str]]", "Annotated[int, Field(ge=1)]", "tuple[int, ...]", "Callable[[], int]"])
-    | st.sampled_from(["int |", "list[", "Literal[]", "dict[]", "lambda: 0", "[" * 300 + "]" * 300])
+    | st.sampled_from(
+        ["int |", "list[", "Literal[]", "dict[]", "lambda: 0", r"Literal['a\nb', True]", "[" * 300 + "]" * 300]
+    )
     | st.text(max_size=10)
 )
 CATALOGUES = st.builds(

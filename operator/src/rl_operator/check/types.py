@@ -2,8 +2,11 @@
 
 import ast
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Final
+
+from rl_operator.api.value_text import text_of
 
 
 def is_number(value: Any) -> bool:
@@ -43,13 +46,22 @@ def type_problem(value: Any, annotation: str, choices: Sequence[Any] | None = No
     * A class that is not known here (a model, an enum without `choices`) fits anything: the environment's own config
       class decides at the start.
     """
+    alternatives = _read(annotation)
     try:
-        alternatives = _alternatives(ast.parse(annotation, mode="eval").body)
         if any(_fits(value, alternative, choices) for alternative in alternatives):
             return None
-        return " or ".join(dict.fromkeys(_describe(alternative, choices) for alternative in alternatives))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return " or ".join(dict.fromkeys(_describe(alternative, choices) for alternative in alternatives)) or None
+    except (ValueError, RecursionError, MemoryError):
         return None
+
+
+@lru_cache(maxsize=1024)
+def _read(annotation: str) -> tuple[ast.expr, ...]:
+    """Its alternatives; none when it cannot be read. Annotations repeat, and reading one costs more than a check."""
+    try:
+        return tuple(_alternatives(ast.parse(annotation, mode="eval").body))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
 
 
 def _name(node: ast.expr) -> str:
@@ -146,9 +158,14 @@ def _describe(node: ast.expr, choices: Sequence[Any] | None) -> str:
     if name in _SIMPLE:
         return _SIMPLE[name][0]
     if name == "Literal":
-        return "one of " + ", ".join(map(str, _literals(node) or ()))
+        return _one_of(_literals(node) or ())
     if name in _ARRAYS:
         return f"a list of {_describe(arguments[0], choices)}" if arguments else "a list"
     if name in _MAPPINGS:
         return f"a mapping to {_describe(arguments[1], choices)}" if len(arguments) == 2 else "a mapping"
-    return ast.unparse(node) if choices is None else "one of " + ", ".join(map(str, choices))
+    return ast.unparse(node) if choices is None else _one_of(choices)
+
+
+def _one_of(choices: Iterable[Any]) -> str:
+    plain = (each if isinstance(each, str) and each.isprintable() else text_of(each) for each in choices)
+    return f"one of {', '.join(plain)}"
