@@ -110,6 +110,10 @@ class ControlPlane:
     def server(self) -> str:
         return f"https://127.0.0.1:{self.port}"
 
+    @property
+    def api_server_pid(self) -> int:
+        return self._processes[self._api_server].pid
+
     def start(self) -> None:
         self._write_files()
         self._start_etcd()

@@ -12,6 +12,7 @@ from typing import Any, Final
 from rl_operator.api.refusal import (
     KEY_INSIDE,
     KEY_VALUE,
+    MAX_PLAIN_NAME,
     MAX_SHOWN,
     NOT_SHOWN,
     PLAIN_NAME,
@@ -63,7 +64,8 @@ def _is_container(value: Cel) -> Cel:
 
 def parts_of(found: Cel) -> Cel:
     """A fault as the parts of its sentence: mirrors `Refusal.sentence` and `loading.field_path`."""
-    plain = f"{found}.name.matches({literal(PLAIN_NAME)}) && !{found}.name.matches({literal(_KEY)})"
+    short = f"{found}.name.size() <= {MAX_PLAIN_NAME}"
+    plain = f"{short} && {found}.name.matches({literal(PLAIN_NAME)}) && !{found}.name.matches({literal(_KEY)})"
     name = f"({found}.name.matches({literal(_KEY)}) ? {literal(NOT_SHOWN)} : {found}.name)"
     odd = listed("'['", f"[{name}]", "']'")
     path = f"({plain} ? [dyn('.' + {found}.name)] : {odd})"

@@ -19,7 +19,7 @@ from rl_operator.api.names import (
     RUN_NAME_PATTERN,
     RUNTIME_KIND,
 )
-from rl_operator.api.refusal import MAX_SHOWN, PLAIN_NAME, Refusal, looks_like_a_key, shown
+from rl_operator.api.refusal import MAX_PLAIN_NAME, MAX_SHOWN, PLAIN_NAME, Refusal, looks_like_a_key, shown
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.value_text import text_of
@@ -145,7 +145,7 @@ def field_path(location: Iterable[str | int]) -> str:
 def _step(part: str | int) -> str:
     if isinstance(part, int):
         return f"[{part}]"
-    plain = re.fullmatch(PLAIN_NAME, part) and not looks_like_a_key(part)
+    plain = len(part) <= MAX_PLAIN_NAME and re.fullmatch(PLAIN_NAME, part) and not looks_like_a_key(part)
     return f".{part}" if plain else f"[{text_of(shown(part))}]"
 
 

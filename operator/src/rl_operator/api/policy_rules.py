@@ -124,16 +124,11 @@ def _below(settings: str, comparison: str, template: str, *, exclusive: bool = T
 
 
 def _locked(settings: str) -> Cel:
-    """Fields that are somebody else's fault are left to the policy of the runs."""
+    """Wired fields are left to the policy of the runs."""
     locked, given = f"variables.locked_{settings}", _given(settings)
-    differs = f"k in {locked} && {locked}[k] != {given}"
-    condition = f"{differs} && !({_is_wired(settings)}) && !{looks_like_a_key(given)}"
-    return _each(
-        settings,
-        f"variables.{settings}",
-        condition,
-        filled(hints.LOCKED, "variables.runtime", f"[{locked}[k]]"),
-    )
+    condition = f"k in {locked} && {locked}[k] != {given} && !({_is_wired(settings)})"
+    hint = filled(hints.LOCKED, "variables.runtime", f"[{locked}[k]]")
+    return _each(settings, f"variables.{settings}", condition, hint)
 
 
 def _out_of_bounds(settings: str) -> Cel:

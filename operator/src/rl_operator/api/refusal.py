@@ -60,7 +60,8 @@ SECRET_INSIDE: Final = f'(?i:"[^"]*(?:{_HIDDEN_WORDS})[^"]*":|["_]token":)'
 
 KEY_VALUE: Final = "(?:tml-|sk-|hf_|gh[a-z]_|wandb_v)[!-~]+|[0-9a-f]{40}"
 KEY_INSIDE: Final = f'"(?:{KEY_VALUE})"'
-PLAIN_NAME: Final = "^[A-Za-z_$][A-Za-z0-9_$-]{0,99}$"
+PLAIN_NAME: Final = "^[A-Za-z_$][A-Za-z0-9_$-]*$"
+MAX_PLAIN_NAME: Final = 100
 
 
 def looks_like_a_key(value: Any) -> bool:
