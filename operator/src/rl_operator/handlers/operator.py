@@ -31,6 +31,7 @@ from rl_operator.cluster.informer import Informer
 from rl_operator.cluster.kinds_world import KindsWorld
 from rl_operator.cluster.queue import WorkQueue
 from rl_operator.cluster.resources import CHILDREN, NAMESPACES
+from rl_operator.cluster.store import Key
 from rl_operator.cluster.world import ClusterWorld
 from rl_operator.errors import BackEndUnreachableError, OperatorError
 from rl_operator.handlers.kinds import require_kinds, with_patience
@@ -62,6 +63,7 @@ class Operator:
         self._own_namespace = settings.operator_namespace or own_namespace()
         self._over = asyncio.Event()
         self._stop_asked = False
+        self._all_added = False
         self.caches = Caches(Catalogues(_bundled_images(settings)))
         self._recorder = EventRecorder(client)
         self._poller = TrainerPoller(
@@ -74,9 +76,7 @@ class Operator:
         self._informers = tuple(self._children_informers())
         if self._namespace is None:
             self._informers += (
-                Informer(
-                    client, NAMESPACES, self.caches.namespaces, self.routes.namespace_changed, accept=METADATA_ONLY
-                ),
+                Informer(client, NAMESPACES, self.caches.namespaces, self._namespace_changed, accept=METADATA_ONLY),
             )
 
     def _queues(self) -> Queues:
@@ -114,6 +114,7 @@ class Operator:
             # One after the other: lists that are read side by side cost memory that is never given back.
             tasks = [await self._synced(group, informer) for informer in self._informers]
             self.routes.add_all(spread_seconds=0.0)
+            self._all_added = True
             # kopf waits for every task that began after it, and then ends it: these begin before.
             workers = [self.queues.runs.work() for _ in range(self._settings.workers)]
             workers += [self.queues.environments.work() for _ in range(ENVIRONMENT_WORKERS)]
@@ -209,6 +210,11 @@ class Operator:
 
     def _catalogue_changed(self, image: str) -> None:
         self.routes.catalogue_changed(image)
+
+    def _namespace_changed(self, key: Key) -> None:
+        """Each of them looks through all runs: at the start, when all namespaces are new, that would be for nothing."""
+        if self._all_added:
+            self.routes.namespace_changed(key)
 
     def trouble(self) -> str | None:
         """What is stuck, for the liveness probe. An API server that is away is no reason to be restarted."""

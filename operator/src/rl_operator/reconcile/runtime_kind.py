@@ -61,12 +61,13 @@ async def _look_at_image(runtime: Runtime, world: KindsWorld, now: datetime, nam
     live = await world.read_config_map(namespace, catalogue_name(runtime.metadata.name))
     reading = runtime_reading(runtime, namespace)
     stored = stored_catalogue(live) if live else None
-    wanted_anew = stored is not None and stored.image == image and stored.rediscover != reading.rediscover
+    current = stored is not None and stored.image == image
+    wanted_anew = stored is not None and current and stored.rediscover != reading.rediscover
     found = world.catalogue(image)
     if found is None or (wanted_anew and not world.is_bundled(image)):
         read = await read_image(reading, world, now)
         if isinstance(read, Wait):
-            return Look(Verdict(Standing.RECONCILING, read.reason, read.message), found, bool(stored), read.seconds)
+            return Look(Verdict(Standing.RECONCILING, read.reason, read.message), found, current, read.seconds)
         found = read
         world.hold_catalogue(image, found)
     await world.save_config_map(catalogue_config_map(runtime, namespace, found), live)
