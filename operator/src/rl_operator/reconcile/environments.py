@@ -1,11 +1,15 @@
 """Bring a run's environment pods, and what they need, to where they should be."""
 
+from typing import Final
+
 from rl_operator.errors import InvalidError
 from rl_operator.reconcile.network import create_network, network_missing
 from rl_operator.reconcile.world import World
 from rl_operator.render import Templates, environment_pod, templates_of
 from rl_operator.status.environments import plan_environments
 from rl_operator.status.view import View
+
+_CONSEQUENCE: Final = "without it the run gets no new environment pods; start a new run in its place"
 
 
 async def tend_environments(view: View, world: World) -> None:
@@ -17,14 +21,24 @@ async def tend_environments(view: View, world: World) -> None:
         return
     templates = await _frozen_templates(view, world)
     await create_network(view.run, templates, world)
+    if plan.create:
+        _require_config_maps(view, templates, world)
     for place in plan.create:
         attempt = view.run.status.attempt or 1
         await world.create_child(environment_pod(templates.environment, attempt, place.slot, place.incarnation))
+
+
+def _require_config_maps(view: View, templates: Templates, world: World) -> None:
+    """A pod whose ConfigMap is gone would wait for ever and not say for what."""
+    volumes = templates.environment["spec"]["volumes"]
+    mounted = {("ConfigMap", volume["configMap"]["name"]) for volume in volumes if "configMap" in volume}
+    for _, name in sorted(mounted - world.children(view.run.key)):
+        raise InvalidError(f"ConfigMap {view.run.metadata.namespace}/{name} is gone: {_CONSEQUENCE}")
 
 
 async def _frozen_templates(view: View, world: World) -> Templates:
     name, namespace = view.run.status.config_map_name or "", view.run.metadata.namespace
     config_map = await world.read_config_map(namespace, name)
     if config_map is None:
-        raise InvalidError(f"ConfigMap {namespace}/{name} is gone: without it the run gets no new environment pods")
+        raise InvalidError(f"ConfigMap {namespace}/{name} is gone: {_CONSEQUENCE}")
     return templates_of(config_map)

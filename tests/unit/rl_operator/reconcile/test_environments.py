@@ -250,6 +250,21 @@ async def test_what_somebody_deleted_comes_back(life: Life) -> None:
     assert len(life.names("Service")) + len(life.names("NetworkPolicy")) == 3
 
 
+async def test_frozen_files_that_somebody_deleted_are_named(life: Life) -> None:
+    """They are nowhere else: the pod would wait for ever."""
+    life.apply_own()
+    await start(life, "1-env-0-0")
+    [source] = [name for kind, name in life.world.children(KEY) if kind == "ConfigMap" and "-source-" in name]
+    life.store.delete("ConfigMap", KEY[0], source)
+    life.fail_environment("1-env-0-0")
+    life.now += timedelta(seconds=11)
+    assert await life.reconcile() is not None
+    condition = life.status.condition("Reconciling")
+    assert condition is not None
+    assert (condition.reason, list(life.environments)) == ("CreationRefused", ["1-env-0-0"])
+    assert f"ConfigMap default/{source} is gone" in condition.message
+
+
 async def test_a_stop_ends_the_runs_pod_first(life: Life) -> None:
     life.apply_own()
     await work(life, "1-env-0-0")
