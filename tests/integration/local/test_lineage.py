@@ -1,15 +1,15 @@
 """A real run that starts from another one's weights. They share one Tinker service."""
 
 import json
+import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from tests.integration.local.conftest import Rlctl
 
-pytestmark = pytest.mark.timeout(300)  # the first test also trains the parent
+pytestmark = pytest.mark.timeout(600)  # the first test also trains the parent
 
 WriteRun = Callable[..., str]
 SHORT = {"total_steps": 3, "steps_per_eval": 100, "group_size": 4, "batch_size": 16}
@@ -28,10 +28,17 @@ def parent(shared_rlctl: Rlctl, tmp_path_factory: pytest.TempPathFactory) -> dic
         "spec": spec,
     }
     file.write_text(yaml.safe_dump(document))
-    ended = shared_rlctl("run", str(file), "--local", WANDB_MODE="offline")
-    assert ended.returncode == 0, ended
+    _train(shared_rlctl, str(file), "parent")
     manifest: dict[str, Any] = json.loads(shared_rlctl("get", "parent", "--local", "-o", "json").stdout)
     return manifest
+
+
+def _train(rlctl: Rlctl, file: str, name: str) -> None:
+    """Run to the end, with W&B's offline files."""
+    begun = rlctl("run", file, "--local", "--detach", WANDB_MODE="offline")
+    assert begun.returncode == 0, begun
+    rlctl.wait_for(name, lambda status: status.get("phase") == "Running", "the run to train")
+    rlctl.wait_for(name, lambda status: status.get("phase") == "Succeeded", "the run's end")
 
 
 def test_a_child_goes_on_with_its_parents_weights_and_optimizer(
@@ -39,8 +46,7 @@ def test_a_child_goes_on_with_its_parents_weights_and_optimizer(
 ) -> None:
     rlctl, status = shared_rlctl, parent["status"]
     file = write_run("child", config=SHORT, tinker=RANK, startFrom={"run": "parent", "withOptimizer": True})
-    ended = rlctl("run", file, "--local", WANDB_MODE="offline")
-    assert ended.returncode == 0, ended
+    _train(rlctl, file, "child")
     child = rlctl.status("child")
     began = child["startedFrom"]
     assert began == {
@@ -55,14 +61,17 @@ def test_a_child_goes_on_with_its_parents_weights_and_optimizer(
     assert f"starting at step 0 from the weights and the optimizer of {began['statePath']}" in log
     trained = status["metrics"]["evalPercentCorrect"]
     assert child["metrics"]["baselinePercentCorrect"] == pytest.approx(trained, abs=0.08), "it begins where that ended"
-    assert _wandb_config(rlctl, "child")["start_from"]["value"]["run"] == "parent"
+    on_wandb = _start_on_wandb(rlctl, "child")
+    assert (on_wandb["run"], on_wandb["step"], on_wandb["state_path"]) == ("parent", 3, began["statePath"])
 
 
-def _wandb_config(rlctl: Rlctl, name: str) -> dict[str, Any]:
-    """What an offline W&B run says of its settings."""
-    [path] = Path(rlctl.root).glob(f"pods/default/{name}-*-wandb/wandb/offline-run-*/files/config.yaml")
-    config: dict[str, Any] = yaml.safe_load(path.read_text())
-    return config
+def _start_on_wandb(rlctl: Rlctl, name: str) -> dict[str, Any]:
+    """What an offline W&B run has recorded of its beginning: values stand in its file as JSON."""
+    [path] = rlctl.root.glob(f"pods/default/{name}-*-wandb/**/*.wandb")
+    found = re.search(rb"start_from[^{]{1,8}(\{.*?\})", path.read_bytes(), re.DOTALL)
+    assert found is not None, f"{path} says nothing of start_from"
+    start: dict[str, Any] = json.loads(found[1])
+    return start
 
 
 def test_another_rank_is_refused_before_anything_starts(
