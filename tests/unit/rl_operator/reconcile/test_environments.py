@@ -337,3 +337,30 @@ async def test_killed_at_any_write_the_end_is_the_same(life: Life, nth: int, bef
     life.world.dies_at, life.world.dies_before = nth, before
     assert await _live(life) == EXPECTED
     assert life.world.dies_at is None, "the kill did not happen"
+
+
+async def _fail(life: Life) -> tuple[Any, ...]:
+    """A life that ends because of its environment."""
+    life.apply_own(backoffLimit=0)
+    await start(life, "1-env-0-0")
+    await fail_four_times(life)
+    stop(life, steps=3)
+    await life.settle()
+    failure = life.status.failure
+    return life.status.phase, life.status.failed_attempts, failure and failure.message.split(" (")[0], len(life.pods)
+
+
+FIRST_FAILURE, LAST_WRITE = 10, 19
+
+
+async def test_this_is_how_many_writes_a_failing_life_has(life: Life) -> None:
+    await _fail(life)
+    assert life.world.writes == LAST_WRITE
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize("nth", range(FIRST_FAILURE, LAST_WRITE + 1))
+async def test_killed_while_its_environment_fails_the_end_is_the_same(life: Life, nth: int, before: bool) -> None:
+    life.world.dies_at, life.world.dies_before = nth, before
+    assert await _fail(life) == ("Failed", 1, "failure 3", 1)
+    assert life.world.dies_at is None, "the kill did not happen"
