@@ -52,16 +52,18 @@ format: $(VENV)/dev ## Format the code
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-generate: $(VENV)/dev ## Write the generated files anew: CRDs, catalogue, example runtimes, the page of metrics
+generate: $(VENV)/dev ## Write the generated files anew: CRDs, catalogue, example runtimes, reference pages
 	@$(BIN)/python -m rl_operator.api.crd crds
 	@$(BIN)/tinker-atropos environments -o json > $(BUNDLED)/catalogue.json
 	@for name in default tiny; do cp $(BUNDLED)/$$name.yaml examples/runtime-$$name.yaml; done
+	@$(BIN)/python -m rl_operator.api.kind_pages docs/reference
 	@$(BIN)/python -m tinker_atropos.trainer.metric_page > docs/metrics.md
 
 verify: $(VENV)/dev ## Check that the generated files are up to date
 	@$(BIN)/python -m rl_operator.api.crd crds --check
 	@$(BIN)/tinker-atropos environments -o json | diff $(BUNDLED)/catalogue.json - || (echo "stale: run 'make generate'"; exit 1)
 	@for name in default tiny; do diff $(BUNDLED)/$$name.yaml examples/runtime-$$name.yaml || exit 1; done
+	@$(BIN)/python -m rl_operator.api.kind_pages docs/reference --check
 	@$(BIN)/python -m tinker_atropos.trainer.metric_page | diff docs/metrics.md - || (echo "stale: run 'make generate'"; exit 1)
 
 e2e: $(VENV)/dev ## Run the tests on a real cluster (KUBECONFIG, images loaded)
