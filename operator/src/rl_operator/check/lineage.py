@@ -67,13 +67,23 @@ def _objections(subject: Subject, parent: ParentRun) -> Iterator[tuple[str, Any]
         yield problem, "a run of this namespace that is over, with a state that has not expired"
         return
     own = adapter_of(subject.sections.env, subject.sections.openai, subject.tinker.in_force)
-    model, rank = parent.base_model, parent.lora_rank
-    if own.base_model is not None and own.base_model != model:
-        given = f"it trained the model {text_of(model)}, and this run trains {text_of(own.base_model)}"
-        yield f"{given}: choose a runtime that trains {text_of(model)}, or start from another run", {"baseModel": model}
-    if not same_value(own.lora_rank, rank):
-        given = f"it trained with a LoRA rank of {rank}, and this run has {own.lora_rank}"
-        yield f"{given}: set spec.tinker.lora_rank to {rank}, or start from another run", {"loraRank": rank}
+    if own.base_model is not None and own.base_model != parent.base_model:
+        model = _text(parent.base_model)
+        given = f"it trained the model {model}, and this run trains {_text(own.base_model)}"
+        hint = f"{given}: choose a runtime that trains {model}, or start from another run"
+        yield hint, {"baseModel": shown(parent.base_model)}
+    if not same_value(own.lora_rank, parent.lora_rank):
+        rank, locked = _text(parent.lora_rank), "lora_rank" in subject.tinker.locked
+        given = f"it trained with a LoRA rank of {rank}, and this run has {_text(own.lora_rank)}"
+        advice = (
+            "choose a runtime that does not lock it to another" if locked else f"set spec.tinker.lora_rank to {rank}"
+        )
+        yield f"{given}: {advice}, or start from another run", {"loraRank": shown(parent.lora_rank)}
+
+
+def _text(value: Any) -> str:
+    """A setting as a hint may repeat it: no key, and nothing long."""
+    return text_of(shown(value))
 
 
 def _unusable(run: TrainingRun, parent: ParentRun) -> str | None:

@@ -95,6 +95,27 @@ def test_a_rank_that_nobody_set_is_the_trainers_own() -> None:
     assert "this run has 32" in refusal.hint
 
 
+def test_a_rank_that_is_locked_is_the_runtimes_to_change() -> None:
+    run = make_run(runtime="lab", startFrom={"run": "sorting-1"})
+    premises = replace(premises_of(run, make_runtime(locked={"tinker": {"lora_rank": 32}})), parent=PARENT)
+    [refusal] = [r for r in check_run(run, premises) if r.allowed == {"loraRank": 16}]
+    assert refusal.hint == (
+        "it trained with a LoRA rank of 16, and this run has 32: choose a runtime that does not lock it to another, "
+        "or start from another run"
+    )
+
+
+def test_no_hint_repeats_a_key_or_a_long_value() -> None:
+    key = "tml-" + "k" * 40
+    run = make_run(
+        runtime="lab", startFrom={"run": "sorting-1"}, config={"tokenizer_name": key}, tinker={"lora_rank": "9" * 999}
+    )
+    premises = replace(premises_of(run, make_runtime()), parent=PARENT)
+    said = [r.sentence for r in check_run(run, premises) if r.code == "StartFromRefused"]
+    assert len(said) == 2
+    assert not any(key in sentence or len(sentence) > 500 for sentence in said)
+
+
 def test_without_a_look_at_the_parent_nothing_is_said() -> None:
     assert refusals(None) == []
 
