@@ -39,7 +39,7 @@ def run(
     backend = choose_backend(local=local, context=context, state_dir=state_dir)
     given = read_run_file(file, backend, namespace)
     wanted, place = given.run, given.run.metadata.namespace
-    _apply_beside(backend, given)
+    apply_beside(backend, given)
     name = submit(backend, wanted, place)
     if detach:
         typer.echo(_detached(backend, wanted, name))
@@ -50,7 +50,7 @@ def run(
         _stop_or_detach(backend, place, name)
 
 
-def _apply_beside(backend: BackEnd, given: "RunFile") -> None:
+def apply_beside(backend: BackEnd, given: "RunFile") -> None:
     """Apply what the run needs; say what is not rlctl's to apply."""
     from rl_operator.api.names import RUNTIME_KIND
 

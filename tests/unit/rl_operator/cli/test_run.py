@@ -6,7 +6,8 @@ import pytest
 from tests.unit.rl_operator.cli.fakes import MemoryBackEnd, parsed, run_manifest
 
 from rl_operator.cli.exits import RefusedError
-from rl_operator.cli.run import submit
+from rl_operator.cli.run import apply_beside, submit
+from rl_operator.cli.run_file import RunFile
 
 WANTED = parsed(run_manifest(spec={"config": {"total_steps": 7}}))
 
@@ -57,3 +58,23 @@ def test_one_that_has_not_started_takes_the_files_spec(spec: dict[str, Any]) -> 
     submit(backend, WANTED, "default")
     taken = backend.objects["default", "sorting"]["spec"]
     assert parsed(run_manifest(spec=taken)).spec == WANTED.spec
+
+
+def test_one_that_has_not_started_takes_the_place_of_its_file_too() -> None:
+    backend = MemoryBackEnd(run_manifest(phase="Pending"))
+    metadata = WANTED.metadata.with_changes(annotations={"rl-operator.dev/environment-file": "/new/my_env.py"})
+    submit(backend, WANTED.with_changes(metadata=metadata), "default")
+    taken = backend.objects["default", "sorting"]["metadata"]["annotations"]
+    assert taken == {"rl-operator.dev/environment-file": "/new/my_env.py"}
+
+
+def test_what_a_run_needs_is_applied_and_the_rest_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    backend = MemoryBackEnd()
+    documents = [{"kind": kind, "metadata": {"name": "x", "namespace": "a"}} for kind in ("ConfigMap", "RLRuntime")]
+    apply_beside(backend, RunFile(WANTED, tuple(documents), ("Deployment",)))
+    assert list(backend.others) == [("ConfigMap", "a", "x")]
+    assert capsys.readouterr().err.splitlines() == [
+        "ConfigMap x is applied (memory)",
+        "RLRuntime x of the file is left alone: a runtime is an administrator's (memory)",
+        "the file also holds Deployment objects: rlctl leaves them alone",
+    ]

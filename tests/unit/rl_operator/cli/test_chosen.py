@@ -1,0 +1,59 @@
+"""From names that were typed to a runtime and an environment."""
+
+from pathlib import Path
+
+import pytest
+from tests.unit.rl_operator.cli.fakes import MemoryBackEnd
+from tests.unit.rl_operator.samples import TINY
+
+from rl_operator.api.runtime import Runtime
+from rl_operator.cli.chosen import choose_runtime, known_environment
+from rl_operator.cli.exits import RefusedError
+
+
+class OneRuntime(MemoryBackEnd):
+    usual_runtime = "default"
+
+    def runtimes(self) -> dict[str, Runtime]:
+        return {"tiny": TINY}
+
+
+def test_the_runtime() -> None:
+    assert choose_runtime(MemoryBackEnd(), "").metadata.name == "tiny"
+    assert choose_runtime(MemoryBackEnd(), "default").metadata.name == "default"
+    assert choose_runtime(OneRuntime(), "").metadata.name == "tiny"
+    for backend in (MemoryBackEnd(), OneRuntime()):
+        with pytest.raises(RefusedError, match=r"there is no such RLRuntime; did you mean 'tiny'\?"):
+            choose_runtime(backend, "tony")
+
+
+def test_a_bundled_environment() -> None:
+    assert known_environment(MemoryBackEnd(), "sort_digits", TINY, "default").class_name == "SortDigits"
+
+
+@pytest.mark.parametrize(
+    ("name", "runs_files", "said"),
+    [
+        ("sort_digit", True, r"no environment 'sort_digit' in memory; did you mean 'sort_digits'\?"),
+        ("own/mine", True, "no environment 'own/mine'"),
+        ("./nobody.py", True, "There is no file .*nobody.py"),
+        ("./mine.py", False, "memory trains no files: .* rlctl init --from ./mine.py"),
+    ],
+)
+def test_one_that_is_not_there(name: str, runs_files: bool, said: str) -> None:
+    with pytest.raises(RefusedError, match=said):
+        known_environment(MemoryBackEnd(runs_files=runs_files), name, TINY, "default")
+
+
+def test_a_catalogue_that_is_not_there_yet() -> None:
+    backend = MemoryBackEnd()
+    backend.catalogue_is_read = False
+    with pytest.raises(RefusedError, match="Waiting for the catalogue"):
+        known_environment(backend, "sort_digits", TINY, "default")
+
+
+def test_a_file_begins_at_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.py").write_text("x = 1\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RefusedError, match=r"environment ./mine.py: mine.py"):
+        known_environment(MemoryBackEnd(), "./mine.py", TINY, "default")
