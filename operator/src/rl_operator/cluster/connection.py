@@ -13,7 +13,8 @@ from kubernetes.aio.config.kube_config import KUBE_CONFIG_DEFAULT_LOCATION, load
 
 from rl_operator.errors import OperatorError
 
-MAX_CONNECTIONS = 64
+MAX_CONNECTIONS = 20
+"""Eight of them are watches. Each costs a quarter of a mebibyte, which asyncio keeps to read into."""
 
 
 class ConnectionSettingsError(OperatorError):

@@ -1,0 +1,27 @@
+"""A runtime that a newer release wrote is there: its runs hear what of it cannot be read, not that there is none."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.unit.rl_operator.cluster.documents import run_document, runtime_document
+from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect, serving
+
+from rl_operator.cluster.caches import Caches
+from rl_operator.cluster.events import EventRecorder
+from rl_operator.cluster.world import ClusterWorld
+from rl_operator.reconcile import Pace, reconcile
+
+STATUS = "/apis/rl-operator.dev/v1alpha1/namespaces/team-a/rltrainingruns/sorting/status"
+
+
+async def test_the_field_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    async with serving(FakeApi()) as api, await connect(api, tmp_path) as client:
+        caches = Caches()
+        caches.runs.put(run_document(1))
+        caches.runtimes.put(runtime_document(2, novelty=1))
+        api.answers("PATCH", STATUS, Answer(run_document(3)))
+        world = ClusterWorld(client, caches, EventRecorder(client), lambda _: None)
+        await reconcile(("team-a", "sorting"), world, lambda: datetime(2026, 1, 2, tzinfo=UTC), Pace(1, 1))
+        (refusal,) = api.asked("PATCH", STATUS)[0].body["status"]["refusals"]
+        assert (refusal["code"], refusal["given"]) == ("RuntimeInvalid", "tiny")
+        assert "spec.novelty" in refusal["hint"]
