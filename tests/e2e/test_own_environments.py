@@ -1,0 +1,142 @@
+"""Untrusted environments on a real kubelet and behind real NetworkPolicies: they train, and every wall holds."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.conftest import ROOT, Kubectl
+from tests.e2e.test_sorting import finish
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+ENVIRONMENTS = ROOT / "tests" / "data" / "environments"
+REFUSED_ROUTES = ("batches", "progress", "registration")
+"""Walls that the api itself is: it must answer 403."""
+
+KNOCK = """
+import socket, sys
+for port in (8000, 8001, 8002):
+    try:
+        socket.create_connection((sys.argv[1], port), timeout=3).close()
+        print(port, "open")
+    except OSError as error:
+        print(port, "held", error)
+"""
+
+
+def own_environment(name: str, source: Path, **spec: Any) -> list[dict[str, Any]]:
+    """The two objects that an author applies."""
+    config_map = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": f"{name}-source"},
+        "data": {source.name: source.read_text(encoding="utf-8")},
+    }
+    environment = {
+        "apiVersion": "rl-operator.dev/v1alpha1",
+        "kind": "RLEnvironment",
+        "metadata": {"name": name},
+        "spec": {"source": {"configMap": {"name": f"{name}-source"}}, **spec},
+    }
+    return [config_map, environment]
+
+
+def run_of(name: str, environment: str, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "rl-operator.dev/v1alpha1",
+        "kind": "RLTrainingRun",
+        "metadata": {"name": name},
+        "spec": {"environment": environment, "runtime": "tiny", **spec},
+    }
+
+
+def apply(kubectl: Kubectl, namespace: str, *documents: dict[str, Any]) -> None:
+    kubectl(
+        "-n", namespace, "apply", "-f", "-", stdin=json.dumps({"kind": "List", "apiVersion": "v1", "items": documents})
+    )
+
+
+def environment_pods(kubectl: Kubectl, namespace: str, run: str) -> list[dict[str, Any]]:
+    selector = f"rl-operator.dev/run={run},app.kubernetes.io/component=environment"
+    found: list[dict[str, Any]] = kubectl.json("-n", namespace, "get", "pods", "-l", selector)["items"]
+    return found
+
+
+def test_every_wall_holds_and_the_run_succeeds(installed: Kubectl, namespace: str) -> None:
+    kubectl = installed
+    apply(kubectl, namespace, *own_environment("walls", ENVIRONMENTS / "walls.py"))
+    kubectl("-n", namespace, "wait", "--for=condition=Ready", "rlenv/walls", "--timeout=30s")
+    apply(kubectl, namespace, run_of("walls", "own/walls", config={"total_steps": 8}))
+    kubectl("-n", namespace, "wait", "--for=condition=Ready", "rlrun/walls", "--timeout=180s", timeout=190)
+
+    # Nobody else of the namespace comes in.
+    address = kubectl.json("-n", namespace, "get", "rlrun", "walls")["status"]["podName"]
+    ip = kubectl.json("-n", namespace, "get", "pod", address)["status"]["podIP"]
+    knocks = kubectl("-n", namespace, "exec", "deploy/tinker-service", "--", "python", "-c", KNOCK, ip)
+    assert re.findall(r"(\d+) (\w+)", knocks)[:1] == [("8000", "held")], knocks
+    assert "8001 held" in knocks, knocks
+    assert "8002 open" in knocks, knocks
+
+    [pod] = environment_pods(kubectl, namespace, "walls")
+    said = kubectl("-n", namespace, "logs", pod["metadata"]["name"])
+    status = finish(kubectl, namespace, "walls", 300)["status"]
+    assert status["phase"] == "Succeeded", json.dumps(status, indent=2)
+
+    walls = {name: (verdict, detail) for name, verdict, detail in re.findall(r"WALL (\S+) (\w+) (.*)", said)}
+    assert len(walls) >= 16, said
+    assert {name: wall for name, wall in walls.items() if wall[0] != "held"} == {}
+    for name in REFUSED_ROUTES:
+        assert "403" in walls[name][1], walls[name]
+
+    # Over is over: no environment pod goes on; the last one stays for its log.
+    for each in environment_pods(kubectl, namespace, "walls"):
+        over = "--for=jsonpath={.status.phase}=Succeeded"
+        kubectl("-n", namespace, "wait", over, f"pod/{each['metadata']['name']}", "--timeout=60s", timeout=70)
+
+
+def test_a_broken_file_is_named_and_a_mended_one_runs(installed: Kubectl, namespace: str) -> None:
+    kubectl = installed
+    objects = own_environment("broken", ENVIRONMENTS / "syntax_error.py")
+    apply(kubectl, namespace, *objects, run_of("broken", "own/broken", config={"total_steps": 3}))
+    kubectl("-n", namespace, "wait", "--for=condition=Stalled", "rlrun/broken", "--timeout=60s", timeout=70)
+    run = kubectl.json("-n", namespace, "get", "rlrun", "broken")["status"]
+    assert run["refusals"][0]["code"] == "EnvironmentNotReady"
+    assert re.search(r"syntax_error\.py.*line \d+", run["message"]), run["message"]
+    assert (
+        "No resources" in kubectl("-n", namespace, "get", "pods", "-l", "rl-operator.dev/run", check=False)
+        or not (kubectl.json("-n", namespace, "get", "pods", "-l", "rl-operator.dev/run")["items"])
+    )
+
+    apply(kubectl, namespace, *own_environment("broken", ENVIRONMENTS / "walls.py"))
+    status = finish(kubectl, namespace, "broken", 300)["status"]
+    assert status["phase"] == "Succeeded", json.dumps(status, indent=2)
+
+
+def test_more_replicas_a_death_and_fewer(installed: Kubectl, namespace: str) -> None:
+    """Two of a bundled environment from the start; the one apart is killed and replaced while the run goes on."""
+    kubectl = installed
+    apply(kubectl, namespace, run_of("pair", "sort_digits", environmentReplicas=2, config={"total_steps": 40}))
+    kubectl("-n", namespace, "wait", "--for=condition=Ready", "rlrun/pair", "--timeout=180s", timeout=190)
+    kubectl(
+        "-n", namespace, "wait", "--for=jsonpath={.status.environments.ready}=1", "rlrun/pair", "--timeout=120s",
+        timeout=130,
+    )  # fmt: skip
+    [first] = environment_pods(kubectl, namespace, "pair")
+    name = first["metadata"]["name"]
+    kubectl("-n", namespace, "delete", "pod", name, "--grace-period=0", "--force", timeout=60)
+    status = finish(kubectl, namespace, "pair", 420)["status"]
+    assert status["phase"] == "Succeeded", json.dumps(status, indent=2)
+    assert status["attempt"] == 1
+
+
+def test_an_environment_that_eats_memory_ends_its_run_not_the_node(installed: Kubectl, namespace: str) -> None:
+    kubectl = installed
+    resources = {"limits": {"memory": "400Mi"}}
+    objects = own_environment("greedy", ENVIRONMENTS / "eats_memory.py", resources=resources)
+    apply(kubectl, namespace, *objects, run_of("greedy", "own/greedy", backoffLimit=0))
+    status = finish(kubectl, namespace, "greedy", 420)["status"]
+    assert status["phase"] == "Failed"
+    assert status["failure"]["container"] == "environment"
+    assert status["failure"]["reason"] == "OOMKilled", json.dumps(status["failure"])
