@@ -69,6 +69,15 @@ class OwnEnvironments:
 
         return wait_for(f"RLEnvironment {name} is {type_} because of {reason}", look, seconds=30)
 
+    def edit(self, name: str, **spec: Any) -> int:
+        """The new generation."""
+        edited = self._admin.patch(f"{self._environments}/{name}", {"spec": spec})
+        return int(edited["metadata"]["generation"])
+
+    def status(self, name: str) -> dict[str, Any]:
+        status: dict[str, Any] = self._admin.get(f"{self._environments}/{name}")["status"]
+        return status
+
     def versions(self) -> dict[str, str]:
         found = self._admin.items(self._environments)
         return {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in found}
@@ -122,6 +131,12 @@ def test_an_image_is_read_where_its_environment_is(runs: RunsNamespace, own: Own
     assert (status["className"], status["entry"], status["imageID"]) == ("Maze", "maze", IMAGE_ID)
     assert "walls" in {found["name"] for found in status["fields"]}
     readers.until_gone(image)
+
+    # What changes nothing about the code has nothing read again.
+    generation = own.edit("maze", resources={"limits": {"memory": "1Gi"}})
+    wait_for("the status speaks of the new spec", lambda: own.status("maze")["observedGeneration"] == generation)
+    assert own.status("maze")["className"] == "Maze"
+    assert not readers.of_image(image)
 
 
 def test_an_image_without_that_environment_says_which_it_has(

@@ -14,8 +14,10 @@ from rl_operator.reconcile.world import Key
 from rl_operator.render.discovery import environment_reading
 from rl_operator.status.environment_kind import (
     Look,
+    carried_over,
     environment_status,
     files_in,
+    judged,
     look_at_image,
     look_at_source,
     still_true,
@@ -61,10 +63,12 @@ async def _look_at_config_map(environment: Environment, source: ConfigMapSource,
 
 
 async def _follow_image(environment: Environment, world: KindsWorld, now: datetime) -> float | None:
-    """An image is read once per generation and wish; then only a resync comes by."""
+    """An image is read once per entry and wish; then only a resync comes by."""
     image, reading = environment.spec.image, environment_reading(environment)
     assert image is not None, "an environment without source code has an image"
-    if still_true(environment, reading.key):
+    if judged(environment, reading.key):
+        if not still_true(environment, reading.key):
+            await world.write_environment_status(environment, carried_over(environment))
         await tidy(reading, world)
         return None
     read = await read_image(reading, world, now)

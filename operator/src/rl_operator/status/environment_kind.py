@@ -51,10 +51,21 @@ def _cut(text: str) -> str:
 
 
 def still_true(environment: Environment, content: str) -> bool:
-    """Whether the status already says what that content is."""
+    """Whether the status already says what that content is, for the spec as it is now."""
     status = environment.status
-    judged = status.condition("Ready") is not None
-    return judged and status.source_hash == content and status.observed_generation == environment.metadata.generation
+    return judged(environment, content) and status.observed_generation == environment.metadata.generation
+
+
+def judged(environment: Environment, content: str) -> bool:
+    """Whether the status says what that content is, perhaps for an earlier spec."""
+    return environment.status.condition("Ready") is not None and environment.status.source_hash == content
+
+
+def carried_over(environment: Environment) -> EnvironmentStatus:
+    """The status for a spec that changed in what it does not speak of."""
+    status, generation = environment.status, environment.metadata.generation
+    conditions = tuple(c.with_changes(observed_generation=generation) for c in status.conditions)
+    return status.with_changes(observed_generation=generation, conditions=conditions)
 
 
 # --- a ConfigMap of the user's -----------------------------------------------------------------------------------
