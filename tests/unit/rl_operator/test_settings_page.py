@@ -1,0 +1,87 @@
+"""docs/settings.md: every code has its section, and every sentence on the page is one that is really said."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from tests.refusals import ROWS, Row, runtimes
+from tests.unit.rl_operator.samples import CATALOGUE, TINY, make_run, premises_of
+from tests.unit.rl_operator.strategies import READY_STATUS, STALLED_STATUS
+
+from rl_operator.api.hints import FROZEN
+from rl_operator.api.loading import DocumentError, load_run, parse_environment, parse_runtime
+from rl_operator.api.premises import ParentRun, Premises, choose_environment
+from rl_operator.api.refusal import Refusal, RefusalCode
+from rl_operator.api.yaml_text import write_yaml
+from rl_operator.check import check_run, runtime_not_found
+
+PAGE = Path("docs/settings.md").read_text(encoding="utf-8")
+SECTIONS = dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^### |\Z)", PAGE, flags=re.MULTILINE | re.DOTALL))
+EXAMPLES = [
+    (code, sentence)
+    for code, section in SECTIONS.items()
+    for block in re.findall(r"```text\n(.*?)```", section, flags=re.DOTALL)
+    for sentence in block.splitlines()
+]
+
+
+def said_of(row: Row) -> Iterator[Refusal]:
+    """What is said of a run of the table of refusals."""
+    document = row.run()
+    document["metadata"]["namespace"] = "{namespace}"
+    try:
+        run = load_run(write_yaml(document))
+    except DocumentError as error:
+        yield from error.refusals
+        return
+    named = {runtime["metadata"]["name"]: parse_runtime(runtime) for runtime in runtimes()}
+    if run.spec.runtime not in named:
+        yield runtime_not_found(run, [*named, "tiny"])
+        return
+    runtime = named[run.spec.runtime]
+    environment = choose_environment(run.spec.environment, runtime, CATALOGUE, None)
+    start_from = run.spec.start_from
+    parent = ParentRun(start_from.run, exists=False) if start_from and start_from.run else None
+    yield from check_run(run, Premises(runtime, environment, {}, parent))
+
+
+def said_of_own(status: dict[str, Any], **spec: Any) -> Iterator[Refusal]:
+    """What a run of own/mine hears where the RLEnvironment has this status."""
+    kinds = {"apiVersion": "rl-operator.dev/v1alpha1"}
+    metadata = {"name": "mine", "namespace": "team-a", "generation": 1}
+    source = {"source": {"configMap": {"name": "mine"}}}
+    own = {**kinds, "kind": "RLEnvironment", "metadata": metadata, "spec": {**source, **spec}, "status": status}
+    run = make_run(environment="own/mine")
+    environment = choose_environment("own/mine", TINY, CATALOGUE, parse_environment(own))
+    yield from check_run(run, Premises(TINY, environment))
+
+
+EXPIRING = make_run(ttlSecondsAfterFinished=60)
+SAID = {
+    (refusal.code, refusal.sentence)
+    for refusal in (
+        *(refusal for row in ROWS.values() for refusal in said_of(row)),
+        *said_of_own(STALLED_STATUS),
+        *said_of_own(READY_STATUS, secretEnvironment=[{"name": "keys", "key": "JUDGE_KEY"}]),
+        *check_run(EXPIRING, premises_of(EXPIRING)),
+        *(Refusal(code="FrozenField", field=f"spec.{field}", hint=FROZEN) for field in ("backoffLimit", "config")),
+    )
+}
+
+
+def test_every_code_has_its_section_and_an_example() -> None:
+    assert set(SECTIONS) == set(get_args(RefusalCode))
+    assert {code for code, _ in EXAMPLES} == set(SECTIONS)
+
+
+@pytest.mark.parametrize(("code", "sentence"), EXAMPLES)
+def test_every_sentence_is_really_said(code: str, sentence: str) -> None:
+    assert (code, sentence) in SAID, [said for of, said in SAID if of == code]
+
+
+def test_links_lead_somewhere() -> None:
+    for page in Path("docs").glob("*.md"):
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page}: {target}"
