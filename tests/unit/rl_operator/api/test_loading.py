@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.rl_operator.samples import run_document
 
-from rl_operator.api.loading import DocumentError, load_documents, load_run, parse_run, parse_runtime
+from rl_operator.api.loading import (
+    DocumentError,
+    field_path,
+    load_documents,
+    load_run,
+    nearest,
+    parse_run,
+    parse_runtime,
+)
 from rl_operator.api.yaml_text import write_yaml
 
 JSON_VALUES = st.recursive(
@@ -38,7 +46,7 @@ def test_examples_are_runs(file: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "code", "field", "hint"),
     [
-        ("spec.environmnt", "x", "UnknownField", "spec.environmnt", "did you mean 'environment'?"),
+        ("spec.environmnt", "x", "UnknownField", "spec.environmnt", "did you mean 'environment' or"),
         ("spec.wandb", {"projekt": "x"}, "UnknownField", "spec.wandb.projekt", "did you mean 'project'?"),
         (
             "spec.startFrom",
@@ -156,3 +164,63 @@ def test_any_spec_is_typed_or_refused(spec: Any) -> None:
 def test_any_text_is_loaded_or_refused(text: str) -> None:
     with contextlib.suppress(DocumentError):
         load_documents(text)
+
+
+@pytest.mark.parametrize(
+    ("key", "path"),
+    [
+        ("group_size", "spec.group_size"),
+        ("x-y", "spec.x-y"),
+        ("", 'spec[""]'),
+        ("a.b", 'spec["a.b"]'),
+        ("a\nb", 'spec["a\\nb"]'),
+        ("a\u2028b", 'spec["a\\u2028b"]'),
+    ],
+)
+def test_a_path_is_one_line_whatever_the_keys_are(key: str, path: str) -> None:
+    assert field_path(("spec", key)) == path
+
+
+def test_the_path_of_a_long_key_is_cut() -> None:
+    assert len(field_path(("spec", "x" * 1000))) < 200
+
+
+def test_faults_come_in_an_order_of_their_own() -> None:
+    document = run_document(zebra=1, apple=2)
+    turned = {**document, "spec": dict(reversed(document["spec"].items()))}
+    for broken in (document, turned):
+        with pytest.raises(DocumentError) as caught:
+            parse_run(broken)
+        assert [refusal.field for refusal in caught.value.refusals] == ["spec.apple", "spec.zebra"]
+
+
+def test_a_list_holds_objects() -> None:
+    with pytest.raises(DocumentError, match="no Kubernetes object"):
+        load_documents("{kind: List, items: [1]}")
+
+
+def test_a_kind_is_repeated_in_one_line_and_never_when_it_looks_like_a_key() -> None:
+    with pytest.raises(DocumentError, match=r'but it holds "\(not shown\)", "a\\nb", Job$'):
+        load_run('kind: "a\\nb"\n---\nkind: Job\n---\nkind: tml-0123456789abcdefghij\n')
+
+
+def test_no_deadline_stays_no_deadline() -> None:
+    """Null is not the same as absent where there is a default."""
+    run = parse_run(run_document(startDeadlineSeconds=None))
+    assert parse_run(run.to_wire()).spec.start_deadline_seconds is None
+    assert "activeDeadlineSeconds" not in run.to_wire()["spec"]
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("zzz", ""),
+        ("batch_siz", "; did you mean 'batch_size'?"),
+        ("max_tokens", "; did you mean 'max_token' or 'max_tok'?"),
+        ("step", "; did you mean 'steps', 'tep' or 'ste'?"),
+        ("x" * 100_000, ""),
+    ],
+)
+def test_the_nearest_three_are_named(name: str, hint: str) -> None:
+    known = {"zzz": ["lora_rank"], "max_tokens": ["max_tok", "max_token"], "step": ["ste", "stop", "steps", "tep"]}
+    assert nearest(name, known.get(name, ["batch_size", "loss"])) == hint
