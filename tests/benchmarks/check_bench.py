@@ -44,7 +44,7 @@ def check_and_render(run: TrainingRun, premises: Premises, files: Mapping[str, s
 
 
 def with_many_locks() -> tuple[TrainingRun, Premises]:
-    """A hundred locked fields, bounds for each of them, and a run that names all of them."""
+    """A hundred locked fields, bounds for each of them, and a run that repeats all of them: the worst there is."""
     names = [f"field_{number}" for number in range(LOCKS)]
     fields = [{"name": name, "type": "int | Literal['a', 'b'] | None", "default": None} for name in names]
     locked = {name: number % 9 + 1 for number, name in enumerate(names)}

@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 from tests.unit.rl_operator.pipeline import Outcome, outcome_of
@@ -32,6 +33,7 @@ from rl_operator.api.refusal import Refusal
 from rl_operator.api.yaml_text import write_yaml
 from rl_operator.check.types import type_problem
 
+pytestmark = pytest.mark.timeout(900)  # RL_EXAMPLES may ask for many
 LONGEST_SENTENCE = 1000
 
 

@@ -25,10 +25,10 @@ def shared_field_refusals(subject: Subject) -> Iterator[Refusal]:
     if not subject.environment_exists:
         return
     env = subject.sections.env
-    refused = {refusal.field for refusal in field_refusals(subject)}
     missing = {name: "a whole number of at least 1" for name in SHARED_NUMBERS if not _is_positive(env.get(name))}
     if not isinstance(env.get("tokenizer_name"), str) or not env["tokenizer_name"]:
         missing["tokenizer_name"] = "the name of a tokenizer"
+    refused = {refusal.field for refusal in field_refusals(subject)} if missing else set()
     for name, needed in missing.items():
         if subject.env.path(name) not in refused:
             hint = f"set it to {needed}: neither the environment nor the runtime says one"
