@@ -8,9 +8,16 @@ import pytest
 from tests.integration.cluster.admin import RUNS, RUNTIMES, AdminClient, ApiError
 from tests.integration.cluster.control_plane import ControlPlane
 from tests.unit.rl_operator.pipeline import children_of, outcome_of
-from tests.unit.rl_operator.strategies import ACCEPTABLE_CASES, SOUND_RUNS, SOUND_RUNTIMES, draw, mutated
+from tests.unit.rl_operator.strategies import (
+    ACCEPTABLE_CASES,
+    SOUND_ENVIRONMENTS,
+    SOUND_RUNS,
+    SOUND_RUNTIMES,
+    draw,
+    mutated,
+)
 
-from rl_operator.api.loading import DocumentError, parse_run, parse_runtime
+from rl_operator.api.loading import DocumentError, parse_environment, parse_run, parse_runtime
 
 NAMESPACE = "team-a"
 SAMPLE = 500
@@ -21,6 +28,7 @@ PATHS = {
     "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies",
     "RLTrainingRun": RUNS,
     "RLRuntime": RUNTIMES,
+    "RLEnvironment": "/apis/rl-operator.dev/v1alpha1/namespaces/{namespace}/rlenvironments",
 }
 
 
@@ -39,11 +47,13 @@ def try_out(admin: AdminClient, document: dict[str, Any]) -> dict[str, Any]:
 
 
 def documents_of(case: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """All that an accepted case brings to the API server: its children, and the run or the runtime itself."""
+    """All that an accepted case brings to the API server: its children, and what they come from."""
     rendered = outcome_of(case).rendered
     assert rendered is not None
     yield from children_of(rendered)
     yield case["run"] if case["runtime"] == "tiny" else case["runtime"]
+    if case["own"]:
+        yield case["own"]
 
 
 @pytest.mark.timeout(300)
@@ -56,7 +66,10 @@ def test_what_is_rendered_is_accepted(admin: AdminClient) -> None:
     assert kinds == set(PATHS)
 
 
-@pytest.mark.parametrize(("parse", "sound"), [(parse_run, SOUND_RUNS), (parse_runtime, SOUND_RUNTIMES)])
+@pytest.mark.parametrize(
+    ("parse", "sound"),
+    [(parse_run, SOUND_RUNS), (parse_runtime, SOUND_RUNTIMES), (parse_environment, SOUND_ENVIRONMENTS)],
+)
 @pytest.mark.timeout(300)
 def test_what_is_stored_can_be_read(admin: AdminClient, parse: Any, sound: Any) -> None:
     """Random documents, sound and broken: the models read whatever the CRDs let in."""

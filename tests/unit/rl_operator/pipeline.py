@@ -49,7 +49,8 @@ def outcome_of(case: Mapping[str, Any]) -> Outcome:
     refusals = check_run(run, premises)
     if refusals or premises.environment.known is None:
         return Outcome(refusals)
-    return Outcome(rendered=render_run(run, premises, FILES if premises.environment.own else None))
+    own = premises.environment.own
+    return Outcome(rendered=render_run(run, premises, FILES if own and own.spec.source else None))
 
 
 def premises_in(case: Mapping[str, Any]) -> Premises:

@@ -307,10 +307,18 @@ SOUND_ENVIRONMENTS = _object(
     SOUND_ENVIRONMENT_SPECS,
     status=st.sampled_from([READY_STATUS, READY_STATUS, STALLED_STATUS, {"observedGeneration": 0}]).map(copy.deepcopy),
 )
+IMAGES = st.fixed_dictionaries(
+    {"reference": st.just("registry.example.com/my-env:1.2"), "entry": st.sampled_from(["mine", "/opt/env/mine.py"])},
+    optional={
+        "pullPolicy": st.sampled_from(["Always", "IfNotPresent", "Never"]),
+        "pullSecrets": st.just([{"name": "registry"}]),
+    },
+)
 READY_ENVIRONMENTS = _object(
     ENVIRONMENT_KIND,
     st.just({"name": "mine", "namespace": "team-a", "uid": UID, "generation": 1}),
-    st.fixed_dictionaries({"source": st.just({"configMap": {"name": "mine"}})}, optional={"resources": RESOURCES}),
+    st.fixed_dictionaries({"source": st.just({"configMap": {"name": "mine"}})}, optional={"resources": RESOURCES})
+    | st.fixed_dictionaries({"image": IMAGES}, optional={"resources": RESOURCES}),
     status=st.just(READY_STATUS),
 )
 
