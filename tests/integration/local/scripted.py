@@ -41,6 +41,9 @@ metadata: {name: run}
 spec: {environment: sort_digits}
 """
 
+NONE_APART = json.dumps({"pod": {}, "network": []})
+"""The run's only environment is in its own pod."""
+
 WORKS_ON = "serve(); print('working', flush=True); time.sleep(60)"
 SUCCEEDS = "serve(); print('trained', flush=True); result('succeeded')"
 LEAVES = "serve(); print('left', flush=True)"
@@ -65,7 +68,7 @@ def start_scripted(store: Store, name: str, *, trainer: str, environment: str = 
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {"name": f"{name}-config", "namespace": "default", "ownerReferences": [owner]},
-            "data": {"config.yaml": "{}", "pod.json": json.dumps(template)},
+            "data": {"config.yaml": "{}", "pod.json": json.dumps(template), "environments.json": NONE_APART},
         }
     )
     started = {
