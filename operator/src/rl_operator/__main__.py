@@ -7,6 +7,7 @@ refused, CRDs missing); 1 anything else.
 import asyncio
 import logging
 import sys
+from typing import Final
 
 from rl_operator.cluster.connection import ConnectionSettingsError
 from rl_operator.errors import OperatorError
@@ -16,10 +17,16 @@ from rl_operator.settings import OperatorSettings
 
 log = logging.getLogger("rl_operator")
 
+JSON_DEPTH: Final = 12_000
+"""The API server takes settings that are nested 10,000 deep. Who could not read one run could list none: with Python's
+own limit any user would stop the operator. Reading them takes 2 MiB of stack.
+"""
+
 
 def main() -> int:
     settings = OperatorSettings.from_command_line(sys.argv[1:])
     configure_logging(settings.log_format, settings.log_level)
+    sys.setrecursionlimit(JSON_DEPTH)
     code = 0
     try:
         asyncio.run(run_operator(settings))

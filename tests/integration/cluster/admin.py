@@ -47,6 +47,14 @@ class AdminClient:
     def post(self, path: str, body: dict[str, Any]) -> Any:
         return self._call("POST", path, body, "application/json")
 
+    def post_text(self, path: str, text: str) -> None:
+        """JSON as it is, for what `json` cannot write; the answer is not read."""
+        headers = {**self._headers, "Content-Type": "application/json"}
+        self._connection.request("POST", path, text, headers)
+        response = self._connection.getresponse()
+        answer = response.read()
+        assert response.status == 201, answer[:500]
+
     def patch(self, path: str, body: Any, content_type: str = MERGE_PATCH) -> Any:
         return self._call("PATCH", path, body, content_type)
 

@@ -1,5 +1,6 @@
 """The only door to the API server: deadlines on every call, errors translated once, one pool of connections."""
 
+import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Literal, Self
 from urllib.parse import urlencode
@@ -111,7 +112,7 @@ class ClusterClient:
             response = await self._open("GET", path, query, accept=accept, timeout=timeout)
             async with response:
                 async for line in response.content:
-                    event = orjson.loads(line)
+                    event = decoded(line)
                     if event["type"] == "ERROR":
                         raise failure(what, event["object"])
                     yield event
@@ -162,9 +163,8 @@ class ClusterClient:
         try:
             response = await self._open(method, path, timeout=self._timeout, **options)
             async with response:
-                answer: dict[str, Any] = orjson.loads(await response.read())
-                return answer
-        except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError) as error:
+                return decoded(await response.read())
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, RecursionError) as error:
             raise self._unreachable(what, error) from error
 
     async def _open(
@@ -192,6 +192,15 @@ class ClusterClient:
         API_CALLS.labels(what.split(maxsplit=1)[0], "none").inc()
         reason = str(error) or type(error).__name__
         return BackEndUnreachableError(f"{what}: the API server {self.server} does not answer: {reason}")
+
+
+def decoded(text: bytes) -> dict[str, Any]:
+    """An answer of the API server. What is nested more than 1,024 deep is beyond orjson, and users may write it."""
+    try:
+        document: dict[str, Any] = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        document = json.loads(text)
+    return document
 
 
 async def _status_object(response: aiohttp.ClientResponse) -> dict[str, Any]:
