@@ -1,6 +1,8 @@
 """Can this file be served? With the same answer as the runner's, from the text alone."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,14 @@ from tinker_atropos.errors import ConfigError
 
 ENVIRONMENTS = Path("tests/data/environments").resolve()
 HEAD = "from abc import ABC\nfrom atroposlib.envs.base import BaseEnv, BaseEnvConfig\n"
+GAME = HEAD + "class Game(BaseEnv): ...\n"
+LOAD = """
+import sys
+from pathlib import Path
+from tinker_atropos.environments.runner.loading import load_environment
+from tinker_atropos.environments.runner.locating import LocatedEnvironment
+load_environment(LocatedEnvironment(Path(sys.argv[1])))
+"""
 
 
 def judged(folder: Path, **files: str) -> Discovery:
@@ -127,6 +137,37 @@ def test_a_problem_names_file_and_line(
     assert re.search(message, found.problem.message), found.problem.message
 
 
+IMPORTS: dict[str, tuple[dict[str, str], str | None, int | None, str]] = {
+    "relative": ({"env": "\nfrom .lib import x as y\n" + GAME, "lib": "x = 1"}, "env.py", 2, "from lib import x as y"),
+    "relative, of a module": ({"env": "from . import lib\n" + GAME, "lib": ""}, "env.py", 1, "import lib"),
+    "relative, in a helper": ({"env": "import lib\n" + GAME, "lib": "from .deep import x"}, "lib.py", 1, "from deep"),
+    "out of a package": ({"env": "import p.a\n" + GAME, "p____init__": "", "p__a": "from ..b import x"},
+                         "p/a.py", 1, "from b import x"),
+    "within a package": ({"env": "import p.a\n" + GAME, "p____init__": "from . import a", "p__a": "from .b import x",
+                          "p__b": "x = 1"}, None, None, ""),
+    "tried first": ({"env": "try:\n    from .lib import x\nexcept ImportError:\n    from lib import x\n" + GAME,
+                     "lib": "x = 1"}, None, None, ""),
+    "a name of Python's": ({"env": GAME, "statistics": ""}, "statistics.py", None, "statistics is already"),
+    "a package with such a name": ({"env": GAME, "queue____init__": ""}, "queue/__init__.py", None, "queue is already"),
+    "a name of ours": ({"env": GAME, "tinker_atropos": ""}, "tinker_atropos.py", None, "another name"),
+    "wandb": ({"env": GAME, "wandb": ""}, "wandb.py", None, "another name"),
+    "such a name further down": ({"env": GAME, "p__json": ""}, None, None, ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("files", "file", "line", "message"), IMPORTS.values(), ids=IMPORTS)
+def test_imports_are_judged_as_the_runner_makes_them(
+    tmp_path: Path, files: dict[str, str], file: str | None, line: int | None, message: str
+) -> None:
+    problem = judged(tmp_path, **files).problem
+    ran = subprocess.run([sys.executable, "-c", LOAD, tmp_path / "env.py"], capture_output=True, text=True, check=False)
+    assert (ran.returncode == 0) == (problem is None) == (file is None), ran.stderr
+    if problem is not None and file is not None:
+        assert (problem.reason, problem.file, problem.line) == ("NotImportable", file, line)
+        assert message in problem.message
+        assert file.split("/")[-1 if line else 0] in ran.stderr.splitlines()[-1], "the runner names it, too"
+
+
 CONFIGS = {
     "of its own": "class C(BaseEnvConfig): ...\nclass E(BaseEnv):\n    env_config_cls = C",
     "of a parent": "class C(BaseEnvConfig): ...\nclass B(BaseEnv, ABC):\n    env_config_cls = C\nclass E(B): ...",
@@ -148,7 +189,7 @@ def test_what_may_be_a_config_class_passes(tmp_path: Path, source: str) -> None:
 def test_modules_are_the_files_that_the_entry_imports_itself_first(tmp_path: Path) -> None:
     found = judged(
         tmp_path,
-        env=HEAD + "import json\nfrom lib.agents import A\nfrom .near import B\ndef f():\n    import late\n"
+        env=HEAD + "import json\nfrom lib.agents import A\nfrom near import B\ndef f():\n    import late\n"
         "class E(BaseEnv): ...",
         lib____init__="from lib.more import x",
         lib__agents="from env import E",
@@ -156,7 +197,7 @@ def test_modules_are_the_files_that_the_entry_imports_itself_first(tmp_path: Pat
         near="import near",
         late="",
         unused="def f(:",
-        json="",
+        lib__json="",
     )
     assert found.problem is None
     assert found.modules == ["env.py", "late.py", "lib/__init__.py", "lib/agents.py", "near.py", "lib/more.py"]

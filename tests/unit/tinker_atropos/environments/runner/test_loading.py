@@ -1,5 +1,6 @@
 """Which class of a file is served: files as people write them, imported."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,13 @@ def test_two_classes_are_refused_by_name_with_what_to_do(tmp_path: Path) -> None
     file.write_text(TWO)
     with pytest.raises(ConfigError, match=r"loaded_by_a_test.py must define exactly one .* it has One, Two .*cli\(\)"):
         load_environment(locate_environment(str(file)))
+
+
+@pytest.mark.parametrize("name", ["json.py", "httpx.py", "wandb.py"])
+def test_a_name_that_is_taken_is_refused_and_nothing_is_replaced(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(HEAD + "class Game(BaseEnv): ...\n")
+    before = sys.modules.get(Path(name).stem)
+    with pytest.raises(ConfigError, match=f"{name} cannot be imported: {Path(name).stem} is already the name"):
+        load_environment(locate_environment(str(tmp_path / name)))
+    assert sys.modules.get(Path(name).stem) is before
+    assert str(tmp_path) not in sys.path

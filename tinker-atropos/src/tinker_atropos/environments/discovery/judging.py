@@ -3,6 +3,7 @@
 import ast
 
 from tinker_atropos.environments.discovery.config_class import config_class_problem
+from tinker_atropos.environments.discovery.importing import import_problem, name_problem
 from tinker_atropos.environments.discovery.kinship import served_environments
 from tinker_atropos.environments.discovery.modules import Module, SourceClass, last_name
 from tinker_atropos.environments.discovery.parsing import Problem, compile_problem
@@ -22,8 +23,10 @@ def files_imported(sources: Sources, entry: Module) -> list[str]:
 
 def entry_problem(sources: Sources, entry: Module, files: list[str]) -> Problem | None:
     """The first reason why the entry, which imports these files, cannot be served."""
+    if problem := name_problem(entry, sources.paths):
+        return problem
     for file in files:
-        if problem := _file_problem(sources, file):
+        if problem := _file_problem(sources, file, entry):
             return problem
     served = served_environments(sources, entry)
     if len(served) == 1:
@@ -31,12 +34,12 @@ def entry_problem(sources: Sources, entry: Module, files: list[str]) -> Problem 
     return _several(entry, served) if served else _none(sources, entry)
 
 
-def _file_problem(sources: Sources, file: str) -> Problem | None:
+def _file_problem(sources: Sources, file: str, entry: Module) -> Problem | None:
     module = sources.module_of_file(file)
     if module is None:
         return sources.problems[file]
     fault = compile_problem(module.tree)
-    return fault.as_problem(file) if fault else None
+    return fault.as_problem(file) if fault else import_problem(entry, module)
 
 
 def _several(entry: Module, served: list[SourceClass]) -> Problem:

@@ -10,7 +10,9 @@ from typing import Literal
 MAX_BYTES = 2 * 1024 * 1024
 """Larger files are no source that a person wrote, and a tree takes a hundred times their size."""
 
-Reason = Literal["SyntaxError", "NoEnvironment", "SeveralEnvironments", "WrongConfigClass", "Unreadable"]
+Reason = Literal[
+    "SyntaxError", "NoEnvironment", "SeveralEnvironments", "WrongConfigClass", "NotImportable", "Unreadable"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ def parse(text: str) -> ast.Module:
     except SyntaxError as error:
         raise UnreadableSourceError("SyntaxError", _syntax_message(error), error.lineno) from None
     except (RecursionError, MemoryError):
-        raise _unreadable("its expressions are nested too deeply to be read") from None
+        raise _unreadable("its expressions are nested too deeply to be read, or too many") from None
     except ValueError as error:  # surrogates, from an encoding that has them
         raise _unreadable(f"it is no text: {error}") from None
 

@@ -14,6 +14,7 @@ from typing import Any
 from atroposlib.envs.base import BaseEnv
 
 from tinker_atropos.config import RunConfig
+from tinker_atropos.environments.discovery.importing import TAKEN_NAMES, taken_sentence
 from tinker_atropos.environments.runner.configuring import configure
 from tinker_atropos.environments.runner.failures import environment_failed
 from tinker_atropos.environments.runner.locating import LocatedEnvironment
@@ -66,6 +67,7 @@ def _import_file(path: Path) -> ModuleType:
     """Import by path, with the file's folder importable, as `python FILE` would have it; but nothing is written there:
     the folder is the user's, and may be a ConfigMap.
     """
+    _refuse_taken_names(path.parent)
     sys.dont_write_bytecode = True
     sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -79,6 +81,18 @@ def _import_file(path: Path) -> ModuleType:
         # The file is the user's: whatever it raises is its failure, told in one sentence.
         raise environment_failed("while it was imported", error, path) from error
     return module
+
+
+def _refuse_taken_names(folder: Path) -> None:
+    """Of a helper with the name of an installed module, nobody could tell who gets which of the two."""
+    for path in sorted(folder.iterdir()):
+        name = path.stem if path.suffix == ".py" else path.name if (path / "__init__.py").is_file() else ""
+        if name in TAKEN_NAMES or _is_installed(sys.modules.get(name)):
+            raise ConfigError(f"{path.name} cannot be imported: {taken_sentence(name)}")
+
+
+def _is_installed(module: ModuleType | None) -> bool:
+    return "site-packages" in Path(getattr(module, "__file__", None) or "").parts
 
 
 def _started_classes(module: ModuleType, path: Path) -> list[type]:
