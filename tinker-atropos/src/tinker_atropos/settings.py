@@ -53,7 +53,8 @@ class Settings:
 
     `result_file` is the trainer's termination message; `uid` and `attempt` mark checkpoints. With
     `remote_environments` environments run in other pods, and are replaced there when they die: the run is not lost
-    before none has lived for `environment_grace` seconds. `environment_index` numbers them; 0 evaluates.
+    before none has lived for `environment_grace` seconds. `environment_index` numbers them; 0 evaluates. None is the
+    one in the run's own pod: it evaluates, too, and nobody replaces it.
     """
 
     api_url: str = DEFAULT_API_URL
@@ -69,7 +70,7 @@ class Settings:
     parent: Parent = Parent()
     remote_environments: bool = False
     environment_grace: int = 300
-    environment_index: int = 0
+    environment_index: int | None = None
     result_file: str | None = None
     wandb_run_id: str | None = None
 

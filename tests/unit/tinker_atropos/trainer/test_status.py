@@ -1,7 +1,9 @@
 from itertools import pairwise
 
+import pytest
+
 from tinker_atropos.trainer.api_client import MetricsRecord
-from tinker_atropos.trainer.status import History, RunStatus, console_line
+from tinker_atropos.trainer.status import RECENT_SECONDS, History, RunStatus, console_line
 from tinker_atropos.trainer.waiting import GroupsMade
 
 
@@ -54,13 +56,40 @@ def test_several_environments_are_added_up_and_one_that_is_replaced_begins_anew(
     status = RunStatus(total_steps=40)
     status.relayed(runner_report(0, 0.2, kept=4, equal=10))
     status.relayed(runner_report(1, 0.6, kept=2, equal=1))
-    assert status.metrics["rewardMean"] == 0.4
+    assert status.metrics["rewardMean"] == pytest.approx(0.4)
     assert status.groups_made == GroupsMade(6, 11)
     status.relayed(runner_report(0, 0.3, kept=5, equal=10))
     status.relayed(runner_report(1, 0.5, kept=0, equal=3))  # another process: 2 and 1 are of the one before
     assert status.groups_made == GroupsMade(7, 14)
     status.relayed(runner_report(1, 0.5, kept=1, equal=3))
     assert status.groups_made == GroupsMade(8, 14)
+
+
+def test_what_an_environment_said_long_ago_counts_no_more() -> None:
+    now = [0.0]
+    status = RunStatus(total_steps=40, clock=lambda: now[0])
+    status.relayed(runner_report(0, 0.2, kept=1, equal=0))
+    now[0] = RECENT_SECONDS
+    status.relayed(runner_report(1, 0.6, kept=1, equal=0))
+    assert status.metrics["rewardMean"] == pytest.approx(0.4)
+    now[0] += 1
+    status.relayed(runner_report(1, 0.6, kept=2, equal=0))
+    assert status.metrics["rewardMean"] == 0.6
+
+
+def test_the_largest_rewards_have_a_mean_too() -> None:
+    status = RunStatus(total_steps=40)
+    for environment in range(2):
+        status.relayed(runner_report(environment, 1.7e308, kept=1.7e308, equal=1.7e308))
+    assert status.metrics["rewardMean"] == 1.7e308
+
+
+def test_no_environment_changes_the_trainers_own_figures() -> None:
+    status = RunStatus(total_steps=40)
+    status.step_trained(1, 2.0, {"train/loss": -0.5, "reward/mean": 0.5})
+    claimed = {"train/loss": 9.0, "loss": 9.0, "reward/mean": 9.0, "staleness/mean": 9.0, "logprobs/gap": 9.0}
+    status.relayed(MetricsRecord(step=1, source="environment", metrics=claimed))
+    assert status.metrics == {"loss": -0.5}
 
 
 def test_one_environment_that_sends_no_index_is_the_first() -> None:

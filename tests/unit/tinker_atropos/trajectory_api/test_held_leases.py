@@ -1,10 +1,13 @@
 """Leases of several environments, over HTTP, with the clock in the test's hand."""
 
+import pytest
+
 from tinker_atropos.trajectory_api.leases import MAX_LEASES
+from tinker_atropos.trajectory_api.requests import MAX_ENVIRONMENTS
 
 
 async def beat(api, name: str, index: int, state: str = "working", reason: str | None = None):
-    body = {"state": state, "reason": reason, "ttl_seconds": 15, "id": name, "index": index}
+    body = {"state": state, "reason": reason, "ttl_seconds": 15, "id": name, "index": index, "replaced": True}
     answer = await api.http.put("/rl/lease/environment", json=body)
     assert answer.status_code == 200, answer.text
     return answer.json()
@@ -50,6 +53,20 @@ async def test_those_that_are_replaced_are_waited_for_over_a_restart_of_the_api(
         assert await side(api) == "lost"
 
 
+async def test_the_environment_of_the_runs_own_pod_is_missed_at_once_and_over_a_restart_of_the_api(start_api) -> None:
+    async with start_api(environment_grace=300) as api:
+        await api.begin()
+        await api.lease("environment", "working")
+        await beat(api, "b", 1)
+        assert await side(api) == "working"
+        await api.lease("environment", "failed", "boom")
+        assert await side(api) == "failed"
+        clock = api.clock
+    async with start_api(clock, environment_grace=300) as api:
+        await beat(api, "b", 1)
+        assert (await api.lease("trainer", "working"))["peer"] == {"state": "failed", "reason": "boom"}
+
+
 async def test_a_new_life_of_the_trainer_forgets_those_that_ended(api, build) -> None:
     await api.begin()
     await beat(api, "a", 0, "failed", "boom")
@@ -92,3 +109,17 @@ async def test_everybody_is_told_which_evaluation_was_reported_last(start_api) -
         assert (await api.get("/rl/metrics"))["records"][0]["environment"] == 0
     async with start_api() as api:
         assert (await beat(api, "b", 0))["evaluated_step"] == 5
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PUT", "/rl/lease/environment", {"state": "working", "index": MAX_ENVIRONMENTS}),
+        ("POST", "/rl/metrics", {"metrics": {"a": 1}, "source": "runner", "environment": MAX_ENVIRONMENTS}),
+        ("POST", "/register-env", {"max_token_length": 1, "group_size": 1, "index": MAX_ENVIRONMENTS}),
+    ],
+)
+async def test_an_index_that_no_run_has_is_refused(api, method, path, body) -> None:
+    await api.begin()
+    answer = await api.http.request(method, path, json=body)
+    assert (answer.status_code, "less than 256" in answer.json()["detail"]) == (422, True)

@@ -41,7 +41,11 @@ SILENT = LeaseView("lost", "no heartbeat from the environment for more than 15 s
 
 
 def lease(index: int, state: str, ago: float, reason: str | None = None) -> Lease:
-    return Lease(state, reason, ttl_seconds=15, renewed_at=NOW - ago, index=index)
+    return Lease(state, reason, ttl_seconds=15, renewed_at=NOW - ago, index=index, replaced=True)
+
+
+def in_the_run_pod(state: str, ago: float, reason: str | None = None) -> Lease:
+    return Lease(state, reason, ttl_seconds=15, renewed_at=NOW - ago)
 
 
 SIDES = {
@@ -103,6 +107,22 @@ OVER = {
 def test_when_the_run_is_over_the_evaluator_decides(leases, over_for, state) -> None:
     seen = environments_view([lease(*each) for each in leases], NOW, grace_seconds=300, over_for=over_for)
     assert seen.state == state
+
+
+INSIDE = {
+    "it works": (in_the_run_pod("working", 1), "working"),
+    "it failed": (in_the_run_pod("failed", 1, "boom"), "failed"),
+    "it fell silent": (in_the_run_pod("working", 16), "lost"),
+    "it left early": (in_the_run_pod("done", 1), "done"),
+}
+
+
+@pytest.mark.parametrize(("inside", "state"), INSIDE.values(), ids=INSIDE)
+def test_the_end_of_one_that_nobody_replaces_is_the_end_though_others_live(inside, state) -> None:
+    leases = [inside, lease(1, "working", 1), lease(2, "failed", 0, "bang")]
+    assert environments_view(leases, NOW, grace_seconds=300).state == state
+    assert environments_view(leases, NOW, grace_seconds=300, over_for=1).state == "working"
+    assert environments_view(leases, NOW).state == "working", "without anybody who replaces, all are alike"
 
 
 def test_the_lease_that_ended_first_is_forgotten_first() -> None:

@@ -3,8 +3,8 @@
 import pytest
 
 from tinker_atropos.trajectory_api.bodies import Refusal
-from tinker_atropos.trajectory_api.requests import EnvRegistration
-from tinker_atropos.trajectory_api.roster import MAX_ENVIRONMENTS, Roster
+from tinker_atropos.trajectory_api.requests import MAX_ENVIRONMENTS, EnvRegistration
+from tinker_atropos.trajectory_api.roster import Roster
 
 
 def registration(name: str = "sort", index: int | None = None) -> EnvRegistration:

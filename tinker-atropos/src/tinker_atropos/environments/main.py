@@ -79,7 +79,7 @@ async def _serve(assignment: Assignment, board: Board, attendant: Attendant, end
     seams.list_token_ids()
     loaded = load_environment(assignment.located)
     env = loaded.build(run, settings)
-    registering = Registering(settings.api_url, settings.environment_index)
+    registering = Registering(settings.api_url, settings.environment_index or 0)
     rollouts = Rollouts(
         board, attendant, ending, Reports(env, loaded.source), assignment.deadlines, registering=registering
     )

@@ -1,21 +1,27 @@
 """The environments' metrics on their way through the trainer: into `/status` and the run's one W&B run.
 
 What an environment names itself carries its own name (`<name>_<k>_…`). The runner's `env/…` of environment k, from 1
-on, go to W&B as `env_<k>/…`: two environments' counts are two curves.
+on, go to W&B as `env_<k>/…`: two environments' counts are two curves. So does what has the name of a figure of the
+trainer's or of W&B's own, of any environment: it must not be taken for that.
 """
 
 import asyncio
 import logging
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from typing import Never
 
 from tinker_atropos.trainer.api_client import ApiClient
+from tinker_atropos.trainer.metric_table import describe
 from tinker_atropos.trainer.status import RunStatus
 from tinker_atropos.trainer.wandb_sink import WandbSink
 
 POLL_SECONDS = 1.0
 MAX_NAMES = 2_000
 """Different names that go to W&B: environments choose them, and may be anybody's code."""
+
+NOT_FOR_ENVIRONMENTS = ("_*", "result/*", "samples")
+"""Names that are W&B's own (`_step`), those of the run's summary, and the table's."""
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +58,17 @@ class Relay:
 
 
 def curves(environment: int | None, metrics: Mapping[str, float]) -> dict[str, float]:
-    """The runner's own names made those of one environment."""
-    if not environment:
-        return dict(metrics)
-    own = f"env_{environment}/"
-    return {own + name[4:] if name.startswith("env/") else name: value for name, value in metrics.items()}
+    """What an environment reports, under the names that it has in W&B."""
+    return {_curve(environment or 0, name): value for name, value in metrics.items()}
+
+
+def _curve(environment: int, name: str) -> str:
+    if environment and name.startswith("env/"):
+        return f"env_{environment}/{name.removeprefix('env/')}"
+    return f"env_{environment}/{name}" if _belongs_to_the_run(name) else name
+
+
+def _belongs_to_the_run(name: str) -> bool:
+    metric = describe(name)
+    taken = any(fnmatchcase(name, pattern) for pattern in NOT_FOR_ENVIRONMENTS)
+    return taken or (metric is not None and metric.source == "trainer")

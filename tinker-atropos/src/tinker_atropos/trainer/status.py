@@ -14,6 +14,9 @@ Phase = Literal["starting", "sampling", "training", "saving", "done"]
 
 MAX_POINTS = 500
 MAX_WARNINGS = 3
+RECENT_SECONDS = 300.0
+"""For so long an environment's figure counts in the mean of several."""
+
 PACE_SMOOTHING = 0.2
 """Weight of the newest step in secondsPerStep."""
 
@@ -63,10 +66,11 @@ class RunStatus:
     warnings: dict[str, str] = field(default_factory=dict)
     groups_made: GroupsMade = field(default_factory=GroupsMade)
     groups_made_by: dict[int, GroupsMade] = field(default_factory=dict)
-    means: dict[str, dict[int, float]] = field(default_factory=dict)
+    means: dict[str, dict[int, tuple[float, float]]] = field(default_factory=dict)
     queued_groups: int = 0
     oldest_queued_step: int | None = None
     history: History = field(default_factory=History)
+    clock: Callable[[], float] = time.monotonic
 
     def warn(self, topic: str, sentence: str | None) -> None:
         """Show a warning, the newest first; None takes the topic's warning back."""
@@ -98,10 +102,12 @@ class RunStatus:
                 self._evaluated(record, name.removesuffix(_EVALUATION))
 
     def _mean(self, ours: str, environment: int, value: float) -> None:
-        """Of several environments the mean of what each of them said last."""
+        """Of several environments the mean of what each of them said last, if not too long ago: one may be gone."""
+        now = self.clock()
         said = self.means.setdefault(ours, {})
-        said[environment] = value
-        self.metrics[ours] = sum(said.values()) / len(said)
+        said[environment] = (now, value)
+        recent = [value for said_at, value in said.values() if now - said_at <= RECENT_SECONDS]
+        self.metrics[ours] = sum(value / len(recent) for value in recent)  # a sum might be too large for a float
 
     def _count(self, environment: int, counts: Mapping[str, float]) -> None:
         """Each environment's counts begin anew when it is replaced; their sum goes on."""

@@ -77,4 +77,4 @@ class HeldLeases:
 
 
 def _lease(report: LeaseReport, renewed_at: float) -> Lease:
-    return Lease(report.state, report.reason, report.ttl_seconds, renewed_at, report.index)
+    return Lease(report.state, report.reason, report.ttl_seconds, renewed_at, report.index, report.replaced)

@@ -5,8 +5,9 @@ that sends none (one environment, as it always was) holds the lease of no name. 
 one side: it is live while any of them is, and how it ended is what the last failure said.
 
 Where environments run in other pods, somebody replaces those that die. So a side without a live environment is `away`
-for a grace period, and only then gone. When the run is over nobody is replaced any more, and nobody but the evaluating
-environment (index 0) is waited for longer than OTHERS_SECONDS.
+for a grace period, and only then gone. Nobody replaces the environment of the run's own pod: when it has ended the side
+is gone, though others live, because nothing would be evaluated any more. When the run is over nobody is replaced, and
+nobody but the evaluating environment (index 0) is waited for longer than OTHERS_SECONDS.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,6 +36,7 @@ class Lease:
     ttl_seconds: float
     renewed_at: float
     index: int = EVALUATOR
+    replaced: bool = False
 
     @property
     def ended_at(self) -> float:
@@ -77,14 +79,27 @@ def environments_view(
     if not considered:
         return LeaseView("absent")
     views = {lease: view("environment", lease, now) for lease in considered}
+    if grace_seconds and over_for is None and (missed := _missed_for_good(views)):
+        return views[missed]
     live = [lease for lease, seen in views.items() if seen.live]
     if live:
         return views[min(live, key=lambda lease: (lease.state != "working", lease.index, -lease.renewed_at))]
-    last = max(considered, key=lambda lease: (views[lease].gone, lease.ended_at))
+    last = _last(views)
     without_one = now - max(lease.ended_at for lease in considered)
     if over_for is None and without_one < grace_seconds:
         return _away(views[last], without_one, grace_seconds)
     return views[last]
+
+
+def _missed_for_good(views: Mapping[Lease, LeaseView]) -> Lease | None:
+    """Where others are replaced: one that is not, and has ended."""
+    lasting = {lease: seen for lease, seen in views.items() if not lease.replaced}
+    return _last(lasting) if lasting and not any(seen.live for seen in lasting.values()) else None
+
+
+def _last(views: Mapping[Lease, LeaseView]) -> Lease:
+    """Of leases that ended, the one that says how: a failure before an end in order."""
+    return max(views, key=lambda lease: (views[lease].gone, lease.ended_at))
 
 
 def _away(last: LeaseView, without_one: float, grace_seconds: float) -> LeaseView:

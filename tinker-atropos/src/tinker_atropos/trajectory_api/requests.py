@@ -11,6 +11,12 @@ DEFAULT_ENV_NAME = "environment"
 Count = Annotated[int, Field(ge=0, lt=2**31)]
 """Of steps, rollouts or ids: what a column of the journal holds."""
 
+MAX_ENVIRONMENTS = 256
+"""Each has a name of its own in W&B, and a row in the journal."""
+
+Index = Annotated[int, Field(ge=0, lt=MAX_ENVIRONMENTS)]
+"""Of an environment among those of the run."""
+
 Integer = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 """What JSON can hand back."""
 
@@ -55,7 +61,7 @@ class EnvRegistration(_Body):
 
     max_token_length: Integer
     desired_name: Name | None = None
-    index: Count | None = None
+    index: Index | None = None
     weight: float | None = Field(default=None, lt=2**31, allow_inf_nan=False)
     group_size: int = Field(gt=0, le=2**20)
     min_batch_allocation: float | None = Field(default=None, ge=0, le=1)
@@ -67,7 +73,7 @@ class EnvRegistration(_Body):
     @property
     def share(self) -> float:
         """Unscaled claim on the trainer's attention: context length times weight."""
-        return self.max_token_length * max(0.0, 1.0 if self.weight is None else self.weight)
+        return max(0, self.max_token_length) * max(0.0, 1.0 if self.weight is None else self.weight)
 
 
 class EnvIdentifier(_Body):
@@ -75,12 +81,15 @@ class EnvIdentifier(_Body):
 
 
 class LeaseReport(_Body):
-    """`PUT /rl/lease/{role}`. Of several environments each sends an `id` of its process, and its `index`."""
+    """`PUT /rl/lease/{role}`. Of several environments each sends an `id` of its process, its `index`, and whether
+    somebody starts another one in its place when it ends.
+    """
 
     state: ReportedState
     reason: Reason | None = None
     id: str = Field(default="", max_length=64, pattern=r"^[A-Za-z0-9._-]*$")
-    index: Count = EVALUATOR
+    index: Index = EVALUATOR
+    replaced: bool = False
     ttl_seconds: float = Field(default=15, gt=0, le=600)
 
 
@@ -123,4 +132,4 @@ class MetricsReport(_Body):
     step: Count | None = None
     metrics: dict[Name, FiniteFloat] = Field(max_length=MAX_METRICS)
     source: Name
-    environment: Count | None = None
+    environment: Index | None = None

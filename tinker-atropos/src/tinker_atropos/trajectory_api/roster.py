@@ -5,13 +5,10 @@ from dataclasses import replace
 
 from tinker_atropos.trajectory_api.bodies import Refusal
 from tinker_atropos.trajectory_api.records import RegisteredEnv
-from tinker_atropos.trajectory_api.requests import EnvRegistration
+from tinker_atropos.trajectory_api.requests import MAX_ENVIRONMENTS, EnvRegistration
 
 SILENT_SECONDS = 15.0
 """An environment that has not asked for its status for so long has left (BaseEnv asks ten times a second)."""
-
-MAX_ENVIRONMENTS = 256
-"""Each has a name of its own in W&B, and a row in the journal."""
 
 
 class Roster:

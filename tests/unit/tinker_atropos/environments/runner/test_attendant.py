@@ -66,17 +66,18 @@ async def test_the_last_metrics_and_the_last_word_are_told_again_when_they_are_l
     assert api.failures == 0
 
 
-async def test_every_heartbeat_and_report_says_whose_it_is() -> None:
+@pytest.mark.parametrize(("given", "told", "replaced"), [(2, 2, True), (0, 0, True), (None, 0, False)])
+async def test_every_heartbeat_and_report_says_whose_it_is(*, given, told, replaced) -> None:
     api, board = ScriptedApi(failures=0), Board(total_steps=5)
     async with api.running() as url:
-        settings = Settings(api_url=url, ops_host="127.0.0.1", ops_port=0, environment_index=2)
+        settings = Settings(api_url=url, ops_host="127.0.0.1", ops_port=0, environment_index=given)
         async with attended(settings, board, lambda _error: None) as attendant:
             board.metrics.put({"a": 1}, 5, "runner")
             await attendant.conclude("done")
-    assert {lease["index"] for lease in api.leases} == {2}
+    assert {(lease["index"], lease["replaced"]) for lease in api.leases} == {(told, replaced)}
     (own_id,) = {lease["id"] for lease in api.leases}
     assert len(own_id) == 32
-    assert {report["environment"] for report in api.reports} == {2}
+    assert {report["environment"] for report in api.reports} == {told}
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,8 @@ class Attendant:
     ) -> None:
         self.answer: LeaseAnswer | None = None
         self._id = uuid.uuid4().hex
-        self._index = settings.environment_index
+        self._index = settings.environment_index or 0
+        self._replaced = settings.environment_index is not None
         self._first_answer_seconds = first_answer_seconds
         self._board = board
         self._on_end = on_end
@@ -136,7 +137,7 @@ class Attendant:
 
     async def _beat(self) -> None:
         board = self._board
-        whose = {"id": self._id, "index": self._index}
+        whose = {"id": self._id, "index": self._index, "replaced": self._replaced}
         lease = {"state": board.lease_state, "reason": board.lease_reason, "ttl_seconds": TTL_SECONDS}
         response = await self._client.put("/rl/lease/environment", json=lease | whose)
         response.raise_for_status()
