@@ -8,6 +8,10 @@ import yaml
 from tests.integration.cluster.control_plane import ControlPlane
 from tests.integration.cluster.runs import RunsNamespace
 
+from rl_operator.check.quantities import parse_quantity
+from rl_operator.discovery.child import MEMORY_KIB
+from rl_operator.handlers.operator import ENVIRONMENT_WORKERS
+
 MANIFEST = Path(__file__).parents[3] / "examples" / "operator.yaml"
 DOCUMENTS: dict[str, dict[str, Any]] = {
     document["kind"]: document for document in yaml.safe_load_all(MANIFEST.read_text(encoding="utf-8"))
@@ -33,6 +37,14 @@ def test_the_operators_pod_and_a_runs_pod_are_restricted(runs: RunsNamespace) ->
     runs.admin.post(f"/api/v1/namespaces/{runs.namespace}/pods?dryRun=All", pod)
     runs.apply()
     runs.until_pod()
+
+
+def test_who_reads_hostile_code_stays_within_the_operators_memory() -> None:
+    """Where a container exceeds its memory, all of its processes are killed."""
+    (container,) = DOCUMENTS["Deployment"]["spec"]["template"]["spec"]["containers"]
+    limit = parse_quantity(container["resources"]["limits"]["memory"])
+    assert limit is not None
+    assert limit >= 120 * 2**20 + ENVIRONMENT_WORKERS * MEMORY_KIB * 2**10
 
 
 def test_no_secrets_and_no_wildcards() -> None:

@@ -15,7 +15,10 @@ from typing import Any, Final
 
 TIMEOUT: Final = 20.0
 CPU_SECONDS: Final = 10
-MEMORY_KIB: Final = 1024 * 1024
+MEMORY_KIB: Final = 192 * 1024
+"""900 kB of ordinary code take 105 MiB, and hostile ones would take 500. Readers share the limit of the operator's
+container, and where it is exceeded all of its processes are killed.
+"""
 OUTPUT_KIB: Final = 4 * 1024
 
 # The shell sets the limits and becomes the program: unlike a function between fork and exec, that is safe with threads.

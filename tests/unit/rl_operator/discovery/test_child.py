@@ -41,7 +41,7 @@ def test_its_limits(run: Run, tmp_path: Path) -> None:
     kinds = "r.RLIMIT_CORE, r.RLIMIT_CPU, r.RLIMIT_FSIZE, r.RLIMIT_AS"
     code = f"import resource as r; print(*(r.getrlimit(kind) for kind in ({kinds})))"
     ended = run([sys.executable, "-c", code], tmp_path, 20)
-    assert ended.output.decode().strip() == "(0, 0) (10, 10) (4194304, 4194304) (1073741824, 1073741824)"
+    assert ended.output.decode().strip() == "(0, 0) (10, 10) (4194304, 4194304) (201326592, 201326592)"
 
 
 def test_it_hangs_and_is_killed_with_its_children(run: Run, tmp_path: Path) -> None:

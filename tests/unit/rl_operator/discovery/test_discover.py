@@ -97,7 +97,7 @@ MISBEHAVING = {
     "it says too much": ("exec head -c 9000000 /dev/zero", "the reader ended with signal 25"),
     "it wants too much memory": (
         "exec python3 -c 'x = bytearray(3 * 2**30)'",
-        "took more than 1024 MiB of memory",
+        "took more than 192 MiB of memory",
     ),
 }
 
