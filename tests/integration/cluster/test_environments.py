@@ -126,6 +126,10 @@ def test_an_image_is_read_where_its_environment_is(runs: RunsNamespace, own: Own
     own.until("maze", "Reconciling", "Discovering")
     pod = readers.until_there(image)["metadata"]
     assert pod["ownerReferences"][0]["name"] == "maze"
+    [policy] = runs.admin.items(f"/apis/networking.k8s.io/v1/namespaces/{runs.namespace}/networkpolicies")
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= pod["labels"].items(), (
+        "anybody's code has no network"
+    )
     readers.end(pod["name"], printed("maze", "other", fields=[field("walls", "int", 2)]))
     status, _ = own.until("maze", "Ready", "EnvironmentFound")
     assert (status["className"], status["entry"], status["imageID"]) == ("Maze", "maze", IMAGE_ID)
@@ -147,6 +151,28 @@ def test_an_image_without_that_environment_says_which_it_has(
     readers.end(readers.until_there(image)["metadata"]["name"], printed("labyrinth"))
     _, message = own.until("maze", "Stalled", "NoEnvironment")
     assert "labyrinth" in message
+
+
+def test_an_image_that_may_not_be_read_here_says_why(runs: RunsNamespace, own: OwnEnvironments) -> None:
+    quota = {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}, "status": {"hard": {"pods": "0"}}}
+    path = f"/api/v1/namespaces/{runs.namespace}/resourcequotas"
+    runs.admin.post(path, quota)
+    runs.admin.patch(f"{path}/none/status", {"status": {"hard": {"pods": "0"}, "used": {"pods": "0"}}})
+    own.apply("maze", image={"reference": "registry.test/own:1", "entry": "maze"})
+    _, message = own.until("maze", "Reconciling", "DiscoveryFailed")
+    assert "exceeded quota: none" in message
+
+
+def test_resources_that_no_pod_can_have_are_named_and_mended(runs: RunsNamespace, own: OwnEnvironments) -> None:
+    own.write("greedy", env=GOOD)
+    own.apply("greedy", source={"configMap": {"name": "greedy"}}, resources={"limits": {"memory": 0}})
+    _, message = own.until("greedy", "Stalled", "InvalidResources")
+    assert message.startswith("spec.resources.limits.memory is 0: ")
+    runs.apply(environment="own/greedy", config={})
+    assert runs.until_phase("Pending")["refusals"][0]["code"] == "EnvironmentNotReady"
+    own.edit("greedy", resources=None)
+    own.until("greedy", "Ready", "EnvironmentFound")
+    runs.until_pod()
 
 
 def test_a_namespaces_labels_let_its_runs_start(runs: RunsNamespace) -> None:

@@ -10,6 +10,8 @@ from rl_operator.api.refusal import Refusal, shown
 from rl_operator.api.runtime import ResourceRequirements
 
 _QUANTITY: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)([numkMGTPE]|[KMGTPE]i|[eE][-+]?\d{1,2})?", re.ASCII)
+_OWN: Final = ("cpu", "memory", "ephemeral-storage")
+_RESOURCE: Final = re.compile(rf"{'|'.join(_OWN)}|hugepages-.+|.+/.+")
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
@@ -27,17 +29,28 @@ def parse_quantity(quantity: str | int) -> Decimal | None:
 
 
 def resource_faults(path: tuple[str, ...], resources: ResourceRequirements) -> Iterator[Refusal]:
-    """What is no quantity, and requests above their limit: such a pod could not be created."""
+    """What no pod could be created with, or would have no bound by."""
     for part, quantities in (("requests", resources.requests), ("limits", resources.limits)):
         for name, quantity in sorted(quantities.items()):
-            if parse_quantity(quantity) is None:
-                hint = "it must be a Kubernetes quantity, like 500m, 2 or 1Gi"
-                yield _refuse("WrongType", (*path, part, name), quantity, hint)
+            if problem := _problem(part, name, parse_quantity(quantity)):
+                code, hint = problem
+                yield _refuse(code, (*path, part, name), quantity, hint)
     for name in sorted(resources.requests.keys() & resources.limits.keys()):
         request, limit = parse_quantity(resources.requests[name]), parse_quantity(resources.limits[name])
         if request is not None and limit is not None and request > limit:
             hint = f"a request cannot exceed its limit, which is {resources.limits[name]}: lower it, or raise the limit"
             yield _refuse("Inconsistent", (*path, "requests", name), resources.requests[name], hint)
+
+
+def _problem(part: str, name: str, amount: Decimal | None) -> tuple[str, str] | None:
+    """A refusal's code and hint."""
+    if not _RESOURCE.fullmatch(name):
+        return "UnknownField", f"there is no such resource: use {', '.join(_OWN)}, or one like nvidia.com/gpu"
+    if amount is None:
+        return "WrongType", "it must be a Kubernetes quantity, like 500m, 2 or 1Gi"
+    if amount == 0 and part == "limits" and name in _OWN:
+        return "OutOfBounds", "Kubernetes takes a limit of 0 for none at all: leave it out, or give an amount"
+    return None
 
 
 def _refuse(code: str, path: tuple[str, ...], given: str | int, hint: str) -> Refusal:

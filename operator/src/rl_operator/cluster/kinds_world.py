@@ -72,7 +72,7 @@ class KindsWorld:
         self._caches.catalogues.hold(image, found)
         self._catalogue_changed(image)
 
-    async def create_pod(self, manifest: Mapping[str, Any]) -> None:
+    async def create_child(self, manifest: Mapping[str, Any]) -> None:
         await create_ours(self._client, manifest, owner="object")
 
     async def delete_pod(self, pod: ReadingPod) -> None:

@@ -6,12 +6,14 @@ from typing import Final
 
 from rl_operator.api.environment import ConfigMapSource, Environment
 from rl_operator.api.source_files import source_hash
+from rl_operator.check.quantities import resource_faults
 from rl_operator.cluster.kinds_world import KindsWorld
 from rl_operator.discovery import discover_files
-from rl_operator.errors import OperatorError
+from rl_operator.errors import ForbiddenError, InvalidError, NameTakenError, OperatorError
 from rl_operator.reconcile.image_reading import read_image, tidy
 from rl_operator.reconcile.world import Key
-from rl_operator.render.discovery import environment_reading
+from rl_operator.render.catalogue import ImageCatalogue
+from rl_operator.render.discovery import ImageReading, environment_reading
 from rl_operator.status.environment_kind import (
     Look,
     carried_over,
@@ -19,6 +21,7 @@ from rl_operator.status.environment_kind import (
     files_in,
     judged,
     look_at_image,
+    look_at_resources,
     look_at_source,
     still_true,
 )
@@ -30,10 +33,17 @@ WAITING_SECONDS: Final = 5.0
 """How often a ConfigMap of the user's is looked at: it is not ours, so nothing tells of its changes."""
 
 
+TROUBLE_SECONDS: Final = 30.0
+"""How soon a refused write is tried again."""
+
+
 async def reconcile_environment(key: Key, world: KindsWorld, clock: Callable[[], datetime]) -> float | None:
     """Returns in how many seconds to look again; None: on events only."""
     environment = world.environment(key)
     if environment is None or environment.metadata.deletion_timestamp is not None:
+        return None
+    if broken := look_at_resources(tuple(resource_faults(("spec", "resources"), environment.spec.resources))):
+        await _report(environment, broken, world, clock())
         return None
     source = environment.spec.source
     if source is None:
@@ -71,13 +81,20 @@ async def _follow_image(environment: Environment, world: KindsWorld, now: dateti
             await world.write_environment_status(environment, carried_over(environment))
         await tidy(reading, world)
         return None
-    read = await read_image(reading, world, now)
+    read = await _read(reading, world, now)
     if isinstance(read, Wait):
         await _report(environment, Look(Verdict(Standing.RECONCILING, read.reason, read.message)), world, now)
         return read.seconds
     await _report(environment, look_at_image(read.catalogue, image.entry, reading.key, read.image_id), world, now)
     await tidy(reading, world)
     return None
+
+
+async def _read(reading: ImageReading, world: KindsWorld, now: datetime) -> ImageCatalogue | Wait:
+    try:
+        return await read_image(reading, world, now)
+    except (ForbiddenError, InvalidError, NameTakenError) as error:  # a quota, an admission policy, a stranger's pod
+        return Wait("DiscoveryFailed", f"Image {reading.image} cannot be read: {error}", TROUBLE_SECONDS)
 
 
 async def _report(environment: Environment, look: Look, world: KindsWorld, now: datetime) -> None:

@@ -6,7 +6,7 @@ from datetime import datetime
 from rl_operator.api.catalogue import Catalogue
 from rl_operator.cluster.kinds_world import KindsWorld
 from rl_operator.render.catalogue import ImageCatalogue
-from rl_operator.render.discovery import ImageReading, discovery_pod
+from rl_operator.render.discovery import ImageReading, discovery_pod, discovery_policy
 from rl_operator.status.image_reading import POLL_SECONDS, Begin, ReadingPod, TakeOutput, Wait, next_step, parse_output
 
 
@@ -35,7 +35,9 @@ async def tidy(reading: ImageReading, world: KindsWorld) -> None:
 async def _begin(reading: ImageReading, attempt: int, pods: Sequence[ReadingPod], world: KindsWorld) -> Wait:
     """The new pod first: it carries the number of attempts on."""
     manifest = discovery_pod(reading, attempt)
-    await world.create_pod(manifest)
+    if not reading.trusted:
+        await world.create_child(discovery_policy(reading))
+    await world.create_child(manifest)
     for pod in pods:
         await world.delete_pod(pod)
     where = f"pod {reading.namespace}/{manifest['metadata']['name']}"

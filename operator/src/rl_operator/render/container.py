@@ -1,6 +1,6 @@
 """One container of ours, and what all pods share: folders, volumes, security."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -46,11 +46,10 @@ def container(
     resources: Mapping[str, Any],
     mounts: list[dict[str, Any]],
 ) -> dict[str, Any]:
-    """`command` is taken literally: the kubelet would expand `$(NAME)` in it."""
     rendered = {
         "name": name,
         "image": image.reference,
-        "command": [word.replace("$", "$$") for word in command],
+        "command": literal(command),
         "workingDir": SCRATCH,
         "env": env_vars,
         "ports": [{"name": f"{name}-ops", "containerPort": OPS_PORTS[name]}],
@@ -66,6 +65,11 @@ def container(
         "volumeMounts": [{"name": scratch_volume(name), "mountPath": SCRATCH}, *mounts],
     }
     return rendered | ({"imagePullPolicy": image.pull_policy} if image.pull_policy else {})
+
+
+def literal(command: Iterable[str]) -> list[str]:
+    """The words as they are: the kubelet would expand `$(NAME)` in them."""
+    return [word.replace("$", "$$") for word in command]
 
 
 def probe(name: str, period_seconds: int, failure_threshold: int) -> dict[str, Any]:

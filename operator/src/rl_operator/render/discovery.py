@@ -20,6 +20,7 @@ from rl_operator.api.names import (
     RUNTIME_KIND,
 )
 from rl_operator.api.runtime import Runtime
+from rl_operator.render.container import literal
 from rl_operator.render.pod import UNPRIVILEGED_ID
 
 DISCOVERY_COMPONENT: Final = "discovery"
@@ -46,6 +47,8 @@ class ImageReading:
     chosen: dict[str, Any]
     pull_policy: str | None
     rediscover: str
+    trusted: bool
+    """Whether the platform chose the image. Anybody's gets no network."""
 
     @property
     def key(self) -> str:
@@ -71,6 +74,7 @@ def runtime_reading(runtime: Runtime, namespace: str) -> ImageReading:
         chosen={name: value for name, value in chosen.items() if value},
         pull_policy=spec.image_pull_policy,
         rediscover=runtime.metadata.annotations.get(REDISCOVER_ANNOTATION, ""),
+        trusted=True,
     )
 
 
@@ -87,6 +91,7 @@ def environment_reading(environment: Environment) -> ImageReading:
         chosen={"imagePullSecrets": secrets} if secrets else {},
         pull_policy=image.pull_policy,
         rediscover=environment.metadata.annotations.get(REDISCOVER_ANNOTATION, ""),
+        trusted=False,
     )
 
 
@@ -95,7 +100,7 @@ def discovery_pod(reading: ImageReading, attempt: int) -> dict[str, Any]:
     container = {
         "name": CONTAINER,
         "image": reading.image,
-        "command": [*COMMAND, *reading.arguments],
+        "command": [*COMMAND, *literal(reading.arguments)],
         "workingDir": "/tmp",  # noqa: S108 -- an emptyDir of the pod's own
         "env": [{"name": "HOME", "value": "/tmp"}],  # noqa: S108 -- the same
         "resources": RESOURCES,
@@ -114,14 +119,7 @@ def discovery_pod(reading: ImageReading, attempt: int) -> dict[str, Any]:
         "metadata": {
             "name": f"rl-discovery-{reading.key}-{attempt}",
             "namespace": reading.namespace,
-            "labels": {
-                "app.kubernetes.io/name": "rl-discovery",
-                COMPONENT_LABEL: DISCOVERY_COMPONENT,
-                "app.kubernetes.io/part-of": "rl-operator",
-                MANAGED_BY_LABEL: MANAGER,
-                DISCOVERY_LABEL: reading.key,
-                DISCOVERY_ATTEMPT_LABEL: str(attempt),
-            },
+            "labels": _labels() | {DISCOVERY_LABEL: reading.key, DISCOVERY_ATTEMPT_LABEL: str(attempt)},
             "ownerReferences": [reading.owner],
         },
         "spec": {
@@ -140,6 +138,30 @@ def discovery_pod(reading: ImageReading, attempt: int) -> dict[str, Any]:
             "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "32Mi"}}],
             **reading.chosen,
         },
+    }
+
+
+def discovery_policy(reading: ImageReading) -> dict[str, Any]:
+    """No connection to or from the namespace's discovery pods. One per owner, which takes it along when it goes."""
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {
+            "name": f"rl-discovery-{reading.owner['uid']}",
+            "namespace": reading.namespace,
+            "labels": _labels(),
+            "ownerReferences": [reading.owner],
+        },
+        "spec": {"podSelector": {"matchLabels": _labels()}, "policyTypes": ["Ingress", "Egress"]},
+    }
+
+
+def _labels() -> dict[str, str]:
+    return {
+        "app.kubernetes.io/name": "rl-discovery",
+        COMPONENT_LABEL: DISCOVERY_COMPONENT,
+        "app.kubernetes.io/part-of": "rl-operator",
+        MANAGED_BY_LABEL: MANAGER,
     }
 
 

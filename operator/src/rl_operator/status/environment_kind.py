@@ -1,13 +1,14 @@
 """The status of an RLEnvironment: what its code is, read without running it."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 from rl_operator.api.catalogue import Catalogue, CatalogueEnvironment, EnvironmentField
 from rl_operator.api.environment import Environment, EnvironmentStatus
+from rl_operator.api.refusal import Refusal
 from rl_operator.api.source_files import chosen_entry, source_hash
 from rl_operator.status.verdict import Standing, Verdict, conditions_of
 
@@ -66,6 +67,11 @@ def carried_over(environment: Environment) -> EnvironmentStatus:
     status, generation = environment.status, environment.metadata.generation
     conditions = tuple(c.with_changes(observed_generation=generation) for c in status.conditions)
     return status.with_changes(observed_generation=generation, conditions=conditions)
+
+
+def look_at_resources(faults: Sequence[Refusal]) -> Look | None:
+    """What no pod could be created with, whatever the code is; None when there is no fault."""
+    return Look(_stalled("InvalidResources", faults[0].sentence)) if faults else None
 
 
 # --- a ConfigMap of the user's -----------------------------------------------------------------------------------

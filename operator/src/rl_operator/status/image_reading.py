@@ -1,6 +1,7 @@
 """How the reading of an image stands, from the pods that were started for it."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -69,11 +70,16 @@ def observe_reading_pod(document: Mapping[str, Any]) -> ReadingPod:
         uid=metadata["uid"],
         owner_uid=next((owner["uid"] for owner in metadata.get("ownerReferences", ())), ""),
         key=labels.get(DISCOVERY_LABEL, ""),
-        attempt=int(labels.get(DISCOVERY_ATTEMPT_LABEL, "1")),
+        attempt=_number(labels.get(DISCOVERY_ATTEMPT_LABEL, "")),
         ended_at=parse_time(terminated.get("finishedAt") or metadata["creationTimestamp"]) if over else None,
         trouble=_failure(status, terminated) if over else _obstacle(status, container),
         image_id=container.get("imageID") or None,
     )
+
+
+def _number(label: str) -> int:
+    """Labels are anybody's to edit."""
+    return int(label) if re.fullmatch("[0-9]{1,9}", label) else 1
 
 
 def _failure(status: Mapping[str, Any], terminated: Mapping[str, Any]) -> str | None:

@@ -2,7 +2,8 @@ from decimal import Decimal
 
 import pytest
 
-from rl_operator.check.quantities import parse_quantity
+from rl_operator.api.runtime import ResourceRequirements
+from rl_operator.check.quantities import parse_quantity, resource_faults
 
 
 @pytest.mark.parametrize(
@@ -17,3 +18,24 @@ def test_amounts(quantity: str | int, amount: Decimal) -> None:
 @pytest.mark.parametrize("quantity", ["", "half", "-1", -1, "1 Gi", "1gi", "1GiB", "Gi", "0x10", "1e", "١"])
 def test_what_is_no_quantity(quantity: str | int) -> None:
     assert parse_quantity(quantity) is None
+
+
+@pytest.mark.parametrize(
+    ("resources", "field", "word"),
+    [
+        ({"limits": {"memory": "-1Gi"}}, "spec.resources.limits.memory", "quantity"),
+        ({"limits": {"memory": 0}}, "spec.resources.limits.memory", "none at all"),
+        ({"limits": {"ephemeral-storage": "0.0Gi"}}, "spec.resources.limits.ephemeral-storage", "none at all"),
+        ({"limits": {"gpus": 1}}, "spec.resources.limits.gpus", "nvidia.com/gpu"),
+        ({"requests": {"$(X)": 1}}, 'spec.resources.requests["$(X)"]', "no such resource"),
+        ({"requests": {"cpu": 2}, "limits": {"cpu": 1}}, "spec.resources.requests.cpu", "cannot exceed"),
+    ],
+)
+def test_what_no_pod_may_have(resources: dict[str, dict[str, str | int]], field: str, word: str) -> None:
+    (fault,) = resource_faults(("spec", "resources"), ResourceRequirements(**resources))
+    assert (fault.field, word in fault.sentence) == (field, True), fault.sentence
+
+
+def test_what_a_pod_may_have() -> None:
+    resources = ResourceRequirements(requests={"cpu": 0}, limits={"nvidia.com/gpu": 0, "hugepages-2Mi": "4Mi"})
+    assert not list(resource_faults(("spec", "resources"), resources))

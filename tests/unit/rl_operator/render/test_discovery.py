@@ -8,7 +8,7 @@ from tests.unit.rl_operator import samples
 from rl_operator.api.loading import parse_environment
 from rl_operator.api.names import REDISCOVER_ANNOTATION
 from rl_operator.api.runtime import Runtime
-from rl_operator.render.discovery import COMMAND, discovery_pod, environment_reading, runtime_reading
+from rl_operator.render.discovery import COMMAND, discovery_pod, discovery_policy, environment_reading, runtime_reading
 
 SPEC: dict[str, Any] = {
     "image": "registry.test/envs:1",
@@ -81,3 +81,20 @@ def test_an_environments_image_is_read_where_the_environment_is(entry: str, comm
     assert pod["metadata"]["ownerReferences"][0]["uid"] == "u1"
     assert pod["spec"]["containers"][0]["command"] == command
     assert pod["spec"]["imagePullSecrets"] == [{"name": "pull"}]
+
+
+def test_anybodys_image_gets_no_network() -> None:
+    reading = environment_reading(samples.own_environment(source=None, image={"reference": "x", "entry": "maze"}))
+    policy, pod = discovery_policy(reading), discovery_pod(reading, 1)
+    assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    assert not {"ingress", "egress"} & policy["spec"].keys()
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    assert policy["metadata"]["namespace"] == pod["metadata"]["namespace"]
+    assert policy["metadata"]["ownerReferences"] == pod["metadata"]["ownerReferences"]
+    assert (reading.trusted, runtime_reading(samples.make_runtime(**SPEC), "ops").trusted) == (False, True)
+
+
+def test_its_command_is_literal() -> None:
+    entry = "/opt/$(HOME)/env.py"
+    reading = environment_reading(samples.own_environment(source=None, image={"reference": "x", "entry": entry}))
+    assert "/opt/$$(HOME)" in discovery_pod(reading, 1)["spec"]["containers"][0]["command"]

@@ -129,3 +129,10 @@ def test_what_is_no_catalogue_is_said_in_short(log: str) -> None:
 @given(st.text())
 def test_no_output_raises(log: str) -> None:
     assert isinstance(parse_output(log), Catalogue | str)
+
+
+@pytest.mark.parametrize("label", ["", "x", "-1", "9" * 63])
+def test_labels_are_anybodys_to_edit(label: str) -> None:
+    labels = {DISCOVERY_ATTEMPT_LABEL: label}
+    metadata = {"name": "a", "namespace": "ops", "uid": "u", "creationTimestamp": JUST_NOW, "labels": labels}
+    assert observe_reading_pod({"metadata": metadata}).attempt == 1
