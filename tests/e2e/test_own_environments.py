@@ -17,7 +17,7 @@ REFUSED_ROUTES = ("batches", "progress", "registration")
 
 KNOCK = """
 import socket, sys
-for port in (8000, 8001, 8002):
+for port in (8002, 8000, 8001):
     try:
         socket.create_connection((sys.argv[1], port), timeout=3).close()
         print(port, "open")
@@ -68,16 +68,18 @@ def test_every_wall_holds_and_the_run_succeeds(installed: Kubectl, namespace: st
     kubectl = installed
     apply(kubectl, namespace, *own_environment("walls", ENVIRONMENTS / "walls.py"))
     kubectl("-n", namespace, "wait", "--for=condition=Ready", "rlenv/walls", "--timeout=30s")
-    apply(kubectl, namespace, run_of("walls", "own/walls", config={"total_steps": 8}))
+    apply(kubectl, namespace, run_of("walls", "own/walls", config={"total_steps": 60}))
     kubectl("-n", namespace, "wait", "--for=condition=Ready", "rlrun/walls", "--timeout=180s", timeout=190)
 
     # Nobody else of the namespace comes in.
     address = kubectl.json("-n", namespace, "get", "rlrun", "walls")["status"]["podName"]
     ip = kubectl.json("-n", namespace, "get", "pod", address)["status"]["podIP"]
     knocks = kubectl("-n", namespace, "exec", "deploy/tinker-service", "--", "python", "-c", KNOCK, ip)
-    assert re.findall(r"(\d+) (\w+)", knocks)[:1] == [("8000", "held")], knocks
-    assert "8001 held" in knocks, knocks
-    assert "8002 open" in knocks, knocks
+    assert re.findall(r"^(\d+) (\w+)", knocks, re.MULTILINE) == [
+        ("8002", "open"),
+        ("8000", "held"),
+        ("8001", "held"),
+    ], knocks
 
     [pod] = environment_pods(kubectl, namespace, "walls")
     said = kubectl("-n", namespace, "logs", pod["metadata"]["name"])
@@ -104,10 +106,7 @@ def test_a_broken_file_is_named_and_a_mended_one_runs(installed: Kubectl, namesp
     run = kubectl.json("-n", namespace, "get", "rlrun", "broken")["status"]
     assert run["refusals"][0]["code"] == "EnvironmentNotReady"
     assert re.search(r"syntax_error\.py.*line \d+", run["message"]), run["message"]
-    assert (
-        "No resources" in kubectl("-n", namespace, "get", "pods", "-l", "rl-operator.dev/run", check=False)
-        or not (kubectl.json("-n", namespace, "get", "pods", "-l", "rl-operator.dev/run")["items"])
-    )
+    assert kubectl.json("-n", namespace, "get", "pods", "-l", "rl-operator.dev/run")["items"] == []
 
     apply(kubectl, namespace, *own_environment("broken", ENVIRONMENTS / "walls.py"))
     status = finish(kubectl, namespace, "broken", 300)["status"]
@@ -140,3 +139,25 @@ def test_an_environment_that_eats_memory_ends_its_run_not_the_node(installed: Ku
     assert status["phase"] == "Failed"
     assert status["failure"]["container"] == "environment"
     assert status["failure"]["reason"] == "OOMKilled", json.dumps(status["failure"])
+
+
+def test_a_missing_image_is_named_while_waiting_and_at_the_end(installed: Kubectl, namespace: str) -> None:
+    """Of a bundled environment the image must be read first; own code is known without it, and meets the deadline."""
+    kubectl = installed
+    runtime = kubectl.json("get", "rlruntime", "tiny")
+    spec = runtime["spec"] | {"image": "tinker-atropos:there-is-no-such-tag", "imagePullPolicy": "Never"}
+    named = {key: runtime[key] for key in ("apiVersion", "kind")} | {"metadata": {"name": "no-image"}, "spec": spec}
+    kubectl("apply", "-f", "-", stdin=json.dumps(named))
+    bundled = run_of("bundled", "sort_digits", runtime="no-image")
+    own = run_of("own", "own/walls", runtime="no-image", startDeadlineSeconds=20)
+    apply(kubectl, namespace, *own_environment("walls", ENVIRONMENTS / "walls.py"), bundled, own)
+
+    status = finish(kubectl, namespace, "own", 180)["status"]
+    assert (status["phase"], status["failure"]["reason"]) == ("Failed", "StartDeadlineExceeded")
+    assert "image" in status["failure"]["message"].lower()
+    waiting = "--for=jsonpath={.status.conditions[?(@.type=='Reconciling')].reason}=CatalogPending"
+    kubectl("-n", namespace, "wait", waiting, "rlrun/bundled", "--timeout=30s")
+    message = kubectl.json("-n", namespace, "get", "rlrun", "bundled")["status"]["message"]
+    assert "no-image" in message
+    assert "there-is-no-such-tag" in message
+    kubectl("delete", "rlruntime", "no-image")

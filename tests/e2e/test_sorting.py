@@ -89,26 +89,6 @@ def test_a_missing_secret_is_named_and_ends(installed: Kubectl, namespace: str) 
     assert "tinker-service" in status["failure"]["message"]
 
 
-def test_a_missing_image_is_named_and_ends(installed: Kubectl, namespace: str) -> None:
-    kubectl = installed
-    runtime = kubectl.json("get", "rlruntime", "tiny")
-    runtime["metadata"] = {"name": "no-image"}
-    runtime["spec"]["image"] = "tinker-atropos:there-is-no-such-tag"
-    runtime["spec"]["imagePullPolicy"] = "Never"
-    run = {
-        "apiVersion": "rl-operator.dev/v1alpha1",
-        "kind": "RLTrainingRun",
-        "metadata": {"name": "no-image"},
-        "spec": {"environment": "sort_digits", "runtime": "no-image", "startDeadlineSeconds": 20},
-    }
-    kubectl("apply", "-f", "-", stdin=json.dumps(runtime))
-    kubectl("-n", namespace, "apply", "-f", "-", stdin=json.dumps(run))
-    status = finish(kubectl, namespace, "no-image", 180)["status"]
-    assert (status["phase"], status["failure"]["reason"]) == ("Failed", "StartDeadlineExceeded")
-    assert "image" in status["failure"]["message"].lower()
-    kubectl("delete", "rlruntime", "no-image")
-
-
 def test_stop_saves_and_resume_goes_on(installed: Kubectl, namespace: str) -> None:
     """Suspending a running run keeps a checkpoint; the next attempt trains the rest, no step twice."""
     kubectl = installed
