@@ -43,7 +43,7 @@ class CatalogueProblem(ObservedModel):
     """Why the files of an own environment cannot be served. `line` counts from 1; `file` is empty where none is to
     blame.
 
-    Reasons: SyntaxError, NoEnvironment, SeveralEnvironments, WrongConfigClass, Unreadable.
+    Reasons: SyntaxError, NoEnvironment, SeveralEnvironments, WrongConfigClass, NotImportable, Unreadable.
     """
 
     reason: str

@@ -11,6 +11,9 @@ from rl_operator.api.refusal import Refusal
 Phase = Literal["Pending", "Starting", "Running", "Stopping", "Stopped", "Succeeded", "Failed"]
 LONGEST_SECONDS = 10 * 365 * 86_400
 """Ten years. A pod's own deadline must fit into 31 bits."""
+MAX_ENVIRONMENT_REPLICAS = 64
+"""What a run's trajectory API admits at once (`tinker_atropos.trajectory_api.leases.MAX_LEASES`)."""
+
 TERMINAL_PHASES: frozenset[Phase] = frozenset({"Succeeded", "Failed"})
 
 
@@ -74,7 +77,9 @@ class RunSpec(ApiModel):
     ttl_seconds_after_finished: int | None = Field(
         default=None, ge=0, le=LONGEST_SECONDS, description="The run is deleted this long after its end."
     )
-    environment_replicas: int = Field(default=1, ge=1, le=1000, description="Environment processes in all.")
+    environment_replicas: int = Field(
+        default=1, ge=1, le=MAX_ENVIRONMENT_REPLICAS, description="Environment processes in all."
+    )
     suspend: bool = Field(default=False, description="Draft before the start; stop with a checkpoint after it.")
 
     @model_serializer(mode="wrap")

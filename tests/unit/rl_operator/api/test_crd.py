@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rl_operator.api.crd import crd_files, custom_resource_definitions, generated_files
+from tinker_atropos.trajectory_api.leases import MAX_LEASES
 
 DEFINITIONS = custom_resource_definitions()
 
@@ -60,6 +61,11 @@ def test_defaults_and_nullable() -> None:
     }
     nullable = [name for name, field in spec.items() if field.get("nullable")]
     assert nullable == ["startDeadlineSeconds", "progressDeadlineSeconds"]
+
+
+def test_a_run_may_have_as_many_environments_as_its_trajectory_api_admits() -> None:
+    spec = schema_of("rltrainingruns")["properties"]["spec"]["properties"]
+    assert spec["environmentReplicas"]["maximum"] == MAX_LEASES
 
 
 def test_command_writes_and_compares(tmp_path: Path) -> None:

@@ -119,7 +119,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("env/groups_equal_in_row", "groups", "filtered in a row because all their scores were equal", "runner"),
     Metric("env/tokens_filtered", "tokens", "in filtered groups, since the process began", "runner"),
     Metric("env/tokens_failed", "tokens", "in failed groups, since the process began", "runner"),
-    Metric("env_*/*", "as env/*", "the same of another environment, by its index from 1 on", "runner"),
+    Metric("env_*/*", "as env/*", "the same of another environment, by its index from 1 on; or what an environment "
+           "reports under a name of the trainer's", "runner"),
     Metric("*eval/percent_correct", "fraction", "score on held-out items", "environment"),
     Metric("*eval/percent_correct_low", "fraction", "lower end of its 95 % interval (Wilson)", "environment"),
     Metric("*eval/percent_correct_high", "fraction", "upper end of its 95 % interval (Wilson)", "environment"),

@@ -12,7 +12,7 @@ no header is asked), all others 403.
 | `GET /status-env` | environments | a pace; one can keep a number alive that is not its own |
 | `POST /scored_data`, `/scored_data_list` | environments | groups with any scores, under any number: that is what an environment is; bounded by body, vocabulary, batch and journal |
 | `PUT /rl/lease/environment` | environments | at most MAX_LEASES at a time; one can say that it lives or failed |
-| `POST /rl/metrics` | environments | any figure, an evaluation's too; at most MAX_METRICS names and METRICS_BODY_BYTES a report, METRICS_KEPT reports |
+| `POST /rl/metrics` | environments | any figure, an evaluation's too, but none of the trainer's (`trainer/relay.py`); at most MAX_METRICS names and METRICS_BODY_BYTES a report, METRICS_KEPT reports |
 | `POST /register`, `GET /batch`, `POST /rl/drop`, `/rl/progress` | trainer | would wipe, steal, drop or end the run |
 | `PUT /rl/lease/trainer` | trainer | would end the run for everybody |
 | `GET /rl/books`, `/rl/metrics`, `/latest_example` | trainer | counts, metrics and rollouts of all environments: no other needs them |
