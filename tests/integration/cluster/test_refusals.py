@@ -37,6 +37,10 @@ REFUSALS = {
         {"config": {"total_steps": "many"}}, "WrongType", "spec.config.total_steps", "",
         {"config": {"total_steps": TOTAL_STEPS}},
     ),
+    "settings that fit into no ConfigMap": Case(
+        {"config": {"wandb_name": "x" * 1_200_000}}, "OutOfBounds", "spec.config", "200 kB",
+        {"config": {"wandb_name": None}},
+    ),
     "an unknown environment": Case(
         {"environment": "sort_digit"}, "UnknownEnvironment", "spec.environment", "sort_digits",
         {"environment": "sort_digits"},

@@ -15,6 +15,7 @@ from rl_operator.check.run_rules import (
     environment_refusals,
     limit_refusals,
     not_supported_refusals,
+    size_refusals,
 )
 from rl_operator.check.runtime import check_runtime
 from rl_operator.check.subject import Subject
@@ -31,6 +32,7 @@ _RULES: Final[tuple[Callable[[Subject], Iterable[Refusal]], ...]] = (
     namespace_refusals,
     secret_refusals,
     limit_refusals,
+    size_refusals,
     not_supported_refusals,
 )
 

@@ -1,7 +1,8 @@
 """Rules over the run's own fields."""
 
+import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from rl_operator.api.loading import nearest
 from rl_operator.api.names import OWN_PREFIX
@@ -9,6 +10,9 @@ from rl_operator.api.refusal import Refusal, shown
 from rl_operator.api.runtime import Bound
 from rl_operator.check.field_rules import refuse_outside
 from rl_operator.check.subject import Subject
+
+MAX_SETTINGS_BYTES: Final = 200_000
+"""Of `spec.config` and of `spec.tinker`, as JSON."""
 
 
 def environment_refusals(subject: Subject) -> Iterator[Refusal]:
@@ -44,6 +48,16 @@ def limit_refusals(subject: Subject) -> Iterator[Refusal]:
         refusal = refuse_outside(field, given, Bound(max=limit), subject.runtime.metadata.name)
         if refusal is not None:
             yield refusal
+
+
+def size_refusals(subject: Subject) -> Iterator[Refusal]:
+    """A run's ConfigMap holds its settings as YAML, beside the templates of its pods, and has room for 1 MiB."""
+    spec = subject.run.spec
+    for name, settings in (("config", spec.config), ("tinker", spec.tinker)):
+        size = len(json.dumps(settings))
+        if size > MAX_SETTINGS_BYTES:
+            hint = f"it takes {size // 1000} kB, and at most {MAX_SETTINGS_BYTES // 1000} kB are allowed: shorten it"
+            yield Refusal(code="OutOfBounds", field=f"spec.{name}", allowed=MAX_SETTINGS_BYTES, hint=hint)
 
 
 def not_supported_refusals(subject: Subject) -> Iterator[Refusal]:

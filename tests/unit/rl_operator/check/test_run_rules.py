@@ -14,6 +14,12 @@ from tests.unit.rl_operator.samples import make_runtime
         ({"environment": "own/mine"}, "UnknownEnvironment", "spec.environment", "no RLEnvironment 'mine' in team-a"),
         ({"environment": "./mine.py"}, "UnknownEnvironment", "spec.environment", "files are for local mode"),
         ({"ttlSecondsAfterFinished": 0}, "NotSupported", "spec.ttlSecondsAfterFinished", "leave the field out"),
+        (
+            {"config": {"tokenizer_name": "x" * 200_000}},
+            "OutOfBounds",
+            "spec.config",
+            "takes 200 kB, and at most 200 kB",
+        ),
         ({"activeDeadlineSeconds": 601}, "OutOfBounds", "spec.activeDeadlineSeconds", "at most 600"),
     ],
 )
