@@ -231,6 +231,13 @@ def test_the_runtimes_that_ship_are_accepted_as_they_are(admin: AdminClient, nam
             lambda spec: spec.update(secretEnvironment=[{"name": "s", "key": "WANDB_API_KEY"}]),
             "TINKER_API_KEY and WANDB_API_KEY are the trainer's and never go to an environment",
         ),
+        *(
+            (
+                lambda spec, key=key: spec.update(secretEnvironment=[{"name": "s", "key": key}]),
+                "PATH, HOME, RL_*, LD_* and PYTHON* are set by the operator",
+            )
+            for key in ("PATH", "HOME", "RL_API_URL", "LD_PRELOAD", "PYTHONPATH")
+        ),
         (
             lambda spec: spec.update(namespaceSelector={"matchExpressions": [{"key": "a", "operator": "In"}]}),
             "In and NotIn take at least one value",

@@ -8,7 +8,7 @@ from rl_operator.api.catalogue import EnvironmentField
 from rl_operator.api.model import ApiModel, ObjectMeta, ObservedModel, keyed_by, validated
 from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND, OWN_PREFIX
 from rl_operator.api.run import Condition
-from rl_operator.api.runtime import WITHOUT_TRAINER_KEYS, NameReference, ResourceRequirements, SecretKey
+from rl_operator.api.runtime import ENVIRONMENT_KEYS, NameReference, ResourceRequirements, SecretKey
 
 
 def is_own(environment: str) -> bool:
@@ -60,7 +60,7 @@ class EnvironmentSpec(ApiModel):
         default=(),
         max_length=32,
         description="Secret keys it needs, each as the variable of its key's name; only those that the runtime lists.",
-        json_schema_extra=WITHOUT_TRAINER_KEYS,
+        json_schema_extra=ENVIRONMENT_KEYS,
     )
 
 

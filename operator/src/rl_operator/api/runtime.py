@@ -12,9 +12,13 @@ from rl_operator.api.run import LONGEST_SECONDS, Condition
 TRAINER_KEYS: Final = ("TINKER_API_KEY", "WANDB_API_KEY")
 """Variables that no environment ever gets."""
 
-WITHOUT_TRAINER_KEYS: Final = keyed_by("name", "key") | validated(
-    f"self.all(secret, !(secret.key in {list(TRAINER_KEYS)}))",
-    f"{' and '.join(TRAINER_KEYS)} are the trainer's and never go to an environment",
+RESERVED_VARIABLES: Final = "^(?:RL_.*|LD_.*|PYTHON.*|PATH|HOME)$"
+"""Variables that say how a container of ours runs. Of two that have one name, a container gets the last."""
+
+ENVIRONMENT_KEYS: Final = keyed_by("name", "key") | validated(
+    f"self.all(secret, !(secret.key in {list(TRAINER_KEYS)}) && !secret.key.matches('{RESERVED_VARIABLES}'))",
+    f"{' and '.join(TRAINER_KEYS)} are the trainer's and never go to an environment; "
+    "PATH, HOME, RL_*, LD_* and PYTHON* are set by the operator",
 )
 """Schema of the Secret keys of environments: each once."""
 
@@ -193,7 +197,7 @@ class RuntimeSpec(ApiModel):
         max_length=64,
         description="Secret keys that environments may get, each as the variable of its key's name: bundled ones get "
         "all of them, an RLEnvironment those that it asks for.",
-        json_schema_extra=WITHOUT_TRAINER_KEYS,
+        json_schema_extra=ENVIRONMENT_KEYS,
     )
     environment_egress: tuple[EgressRule, ...] = Field(
         default=(), max_length=64, description="Where environments in pods of their own may connect to, besides DNS."

@@ -1,5 +1,6 @@
 """An RLRuntime against itself: what no run could live with, or what does not do what it seems to do."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_network
@@ -9,9 +10,9 @@ from rl_operator.api import hints
 from rl_operator.api.fields import TINKER_FIELDS, WIRED_FIELDS, Section
 from rl_operator.api.loading import field_path, nearest
 from rl_operator.api.refusal import Refusal, RefusalCode, looks_like_a_key, shown
-from rl_operator.api.runtime import TRAINER_KEYS, Bound, Runtime
+from rl_operator.api.runtime import RESERVED_VARIABLES, TRAINER_KEYS, Bound, Runtime
 from rl_operator.api.value_text import text_of
-from rl_operator.check.field_rules import refuse_outside, smallest_problem
+from rl_operator.check.field_rules import is_outside, refuse_outside, smallest_problem
 from rl_operator.check.quantities import resource_faults
 from rl_operator.check.types import type_problem
 
@@ -100,6 +101,8 @@ def _too_small(at: _SetValue) -> Refusal | None:
 
 
 def _out_of_bounds(at: _SetValue) -> Refusal | None:
+    if at.bound is None or not is_outside(at.value, at.bound):
+        return None
     return refuse_outside(at.path, at.value, at.bound, at.runtime.metadata.name)
 
 
@@ -122,14 +125,18 @@ def _batch(runtime: Runtime) -> Iterator[Refusal]:
 
 
 def _secrets(runtime: Runtime) -> Iterator[Refusal]:
-    """The trainer's keys never go to an environment, whatever they are called."""
+    """The trainer's keys never go to an environment, whatever they are called; and no key is a variable of ours."""
     spec = runtime.spec
     own = [secret for secret in (spec.backend.key_secret, spec.wandb.key_secret) if secret is not None]
     for number, secret in enumerate(spec.secret_environment):
         if secret.key in TRAINER_KEYS or secret in own:
             hint = "this key is the trainer's and never goes to an environment: take it out of the list"
-            field = f"spec.secretEnvironment[{number}]"
-            yield Refusal(code="SecretNotAllowed", field=field, given=f"{secret.name}/{secret.key}", hint=hint)
+        elif re.search(RESERVED_VARIABLES, secret.key):
+            hint = "a variable of this name says how the container runs: give the key another name"
+        else:
+            continue
+        field = f"spec.secretEnvironment[{number}]"
+        yield Refusal(code="SecretNotAllowed", field=field, given=f"{secret.name}/{secret.key}", hint=hint)
 
 
 def _selector(runtime: Runtime) -> Iterator[Refusal]:
