@@ -66,6 +66,17 @@ async def test_the_last_metrics_and_the_last_word_are_told_again_when_they_are_l
     assert api.failures == 0
 
 
+async def test_what_must_not_be_lost_is_told_before_the_next_heartbeat() -> None:
+    api, board = ScriptedApi(failures=1), Board(total_steps=5)
+    async with api.running() as url:
+        settings = Settings(api_url=url, ops_host="127.0.0.1", ops_port=0)
+        async with attended(settings, board, lambda _error: None) as attendant:
+            board.metrics.put({"eval/percent_correct": 0.5}, 0, "evaluation")
+            await attendant.tell()  # the first post is answered with 500
+            await attendant.tell()
+            assert api.metrics[0] == {"eval/percent_correct": 0.5}
+
+
 @pytest.mark.parametrize(("given", "told", "replaced"), [(2, 2, True), (0, 0, True), (None, 0, False)])
 async def test_every_heartbeat_and_report_says_whose_it_is(*, given, told, replaced) -> None:
     api, board = ScriptedApi(failures=0), Board(total_steps=5)

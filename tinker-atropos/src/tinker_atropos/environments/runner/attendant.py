@@ -32,6 +32,7 @@ TTL_SECONDS = 15
 SILENCE_SECONDS = 60.0
 """How long the trajectory API may be unreachable before the environment gives up, once it has answered."""
 
+TELL_SECONDS = 5.0
 END_SECONDS = 10.0
 END_RETRY_SECONDS = 0.3
 
@@ -89,6 +90,15 @@ class Attendant:
         self._listener = bind(settings.ops_host, settings.ops_port, "RL_OPS_PORT")
         self._thread = threading.Thread(target=self._run, args=(self._listener,), name="attendant", daemon=True)
         self._thread.start()
+
+    async def tell(self) -> None:
+        """Pass on at once what waits, which this process might not live to do a second later. Never raises; what is
+        not taken within TELL_SECONDS goes on its way with the next heartbeats.
+        """
+        told = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._report(), self._loop))
+        await asyncio.wait({told}, timeout=TELL_SECONDS)
+        if told.done() and (error := told.exception()):
+            logger.info("the trajectory API is told a second later: %r", error)
 
     async def conclude(self, state: LeaseState, reason: str | None = None) -> None:
         """Deliver what is left of the metrics, then say how it ended. Tries for at most 10 s; never raises."""
