@@ -32,9 +32,10 @@ class Run:
         await self._eventually("the trainer is ready", ready, START_SECONDS)
         return trainer
 
-    async def environment(self, index: int):
+    async def environment(self, index: int | None):
+        """None: as in the run's own pod, where nobody replaces it."""
         arguments = ("environment", "sort_digits", "serve", "--config", str(self._config))
-        return await self._half.start(*arguments, RL_ENVIRONMENT_INDEX=str(index))
+        return await self._half.start(*arguments, RL_ENVIRONMENT_INDEX="" if index is None else str(index))
 
     async def api(self):
         """The api's own status."""
@@ -124,3 +125,16 @@ async def test_all_killed_for_longer_than_the_grace_ends_the_run_with_their_reas
         "message": "the environment fell silent: no heartbeat from the environment for more than 15 seconds",
     }
     assert half.result["statePath"] is not None, "what was trained is kept"
+
+
+async def test_the_one_of_the_runs_own_pod_ends_the_attempt_though_another_works(half, several) -> None:
+    run = several(total_steps=5_000)
+    trainer = await run.start()
+    inside, other = await run.environment(None), await run.environment(1)
+    await run.makes_groups(inside)
+    await run.makes_groups(other)
+    inside.stop(signal.SIGKILL)
+    assert await trainer.exit_code(120) == 1, trainer.log
+    assert half.result["error"]["class"] == "environment"
+    assert half.result["statePath"] is not None, "what was trained is kept"
+    assert await other.exit_code(60) == 0, other.log

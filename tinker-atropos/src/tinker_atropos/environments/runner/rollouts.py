@@ -156,6 +156,7 @@ class Rollouts:
             logger.warning("the evaluation at step %d failed: %s", step, describe(error, self._source))
         else:
             self._board.metrics.put(metrics, step, "evaluation")
+            await self._attendant.tell()
             shown = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
             logger.info("evaluation at step %d: %s", step, shown or "no result")
 
