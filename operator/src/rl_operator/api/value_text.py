@@ -64,10 +64,12 @@ def _number(value: float, fraction: Callable[[float], str]) -> str:
 
 def _shortest(value: float) -> str:
     """The fewest digits that say the number, with an exponent below 1e-4 and from 1e6 on."""
-    digits = len(Decimal(repr(value)).normalize().as_tuple().digits)
-    scientific = f"{value:.{digits - 1}e}"
-    exponent = int(scientific.partition("e")[2])
-    return repr(value) if -4 <= exponent < 6 else scientific
+    shortest = Decimal(repr(value)).normalize()
+    exponent = shortest.adjusted()
+    if -4 <= exponent < 6:
+        return repr(value)
+    mantissa = shortest.scaleb(-exponent)
+    return f"{mantissa:f}e{exponent:+03d}"
 
 
 def _quoted(text: str) -> str:

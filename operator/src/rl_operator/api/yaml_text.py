@@ -135,7 +135,7 @@ _Loader.add_constructor("tag:yaml.org,2002:float", _construct_float)
 _Loader.add_constructor("tag:yaml.org,2002:bool", _construct_bool)
 
 
-class _Dumper(_Underscores, yaml.SafeDumper):
+class _Dumper(_Underscores, yaml.CSafeDumper):
     """Quotes what either YAML 1.1 or YAML 1.2 would not read back as a string, and never uses aliases."""
 
     def ignore_aliases(self, _value: Any) -> bool:

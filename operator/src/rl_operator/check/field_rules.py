@@ -86,8 +86,10 @@ def _too_small(field: GivenField) -> Refusal | None:
 def _out_of_bounds(field: GivenField) -> Refusal | None:
     if field.name in field.of.locked:
         return None  # its value is the runtime's own
-    path = field.of.path(field.name)
-    return refuse_outside(path, field.value, field.of.bounds.get(field.name), field.of.runtime)
+    bound = field.of.bounds.get(field.name)
+    if bound is None or not is_outside(field.value, bound):
+        return None
+    return refuse_outside(field.of.path(field.name), field.value, bound, field.of.runtime)
 
 
 _RULES: Final[tuple[Callable[[GivenField], Refusal | None], ...]] = (
@@ -114,12 +116,16 @@ def smallest_problem(section: Section, name: str, value: Any) -> str | None:
 
 def refuse_outside(path: str, value: Any, bound: Bound | None, runtime: str) -> Refusal | None:
     """OutOfBounds for a number outside of a runtime's range; other values pass (their type is another rule's)."""
-    if bound is None or not is_number(value):
-        return None
-    if (bound.min is None or value >= bound.min) and (bound.max is None or value <= bound.max):
+    if bound is None or not is_outside(value, bound):
         return None
     hint = hints.ALLOWS % (runtime, range_text(bound))
     return Refusal(code="OutOfBounds", field=path, given=value, allowed=bound.to_wire(), hint=hint)
+
+
+def is_outside(value: Any, bound: Bound) -> bool:
+    """Whether a number is outside of a range; what is no number never is."""
+    below = is_number(value) and bound.min is not None and value < bound.min
+    return below or (is_number(value) and bound.max is not None and value > bound.max)
 
 
 def range_text(bound: Bound) -> str:
