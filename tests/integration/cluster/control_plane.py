@@ -38,12 +38,13 @@ TOKENS = (
     f"{POWERLESS_TOKEN},test-nobody,4",
 )
 
+WRITES = ("create", "update", "patch", "delete")
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
     "omitStages": ["RequestReceived", "ResponseStarted"],
     "rules": [
-        {"level": "Metadata", "users": [OPERATOR], "verbs": ["create", "update", "patch", "delete"]},
+        {"level": "Metadata", "users": [OPERATOR], "verbs": ["get", *WRITES]},
         {"level": "None"},
     ],
 }
@@ -82,8 +83,8 @@ def free_port() -> int:
 
 
 @dataclass(frozen=True)
-class Write:
-    """One write of the operator, as the API server's audit log has it."""
+class Call:
+    """One call of the operator, as the API server's audit log has it."""
 
     verb: str
     resource: str
@@ -161,10 +162,14 @@ class ControlPlane:
         """The API server's own certificate and key, for whoever plays a kubelet."""
         return self._folder / "pki" / "apiserver.crt", self._folder / "pki" / "apiserver.key"
 
-    def operator_writes(self, namespace: str) -> list[Write]:
+    def operator_writes(self, namespace: str) -> list[Call]:
         """All writes of the operator in a namespace so far, refused ones included."""
+        return [call for call in self.operator_calls(namespace) if call.verb in WRITES]
+
+    def operator_calls(self, namespace: str) -> list[Call]:
+        """The reads of single objects, too."""
         lines = (self._folder / "audit.log").read_text(encoding="utf-8").splitlines()
-        return [write for write in map(_write_of, lines) if write.namespace == namespace]
+        return [call for call in map(_call_of, lines) if call.namespace == namespace]
 
     def _write_files(self) -> None:
         """The users' tokens, what is audited, and the key that signs service accounts' tokens."""
@@ -248,9 +253,9 @@ class ControlPlane:
         return True
 
 
-def _write_of(line: str) -> Write:
+def _call_of(line: str) -> Call:
     entry = json.loads(line)
-    subject = entry["objectRef"]
+    subject = entry.get("objectRef", {"resource": entry["requestURI"]})
     resource = "/".join(part for part in (subject["resource"], subject.get("subresource")) if part)
     code = entry["responseStatus"]["code"]
-    return Write(entry["verb"], resource, subject.get("namespace", ""), subject.get("name", ""), code)
+    return Call(entry["verb"], resource, subject.get("namespace", ""), subject.get("name", ""), code)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.integration.cluster.admin import RUNS, RUNTIMES, AdminClient
-from tests.integration.cluster.control_plane import ControlPlane, Write
+from tests.integration.cluster.control_plane import Call, ControlPlane
 from tests.integration.cluster.kubelet import End, FakeKubelet, child_paths, result
 from tests.integration.cluster.polling import wait_for
 
@@ -66,9 +66,13 @@ class RunsNamespace:
     def condition(self, type_: str, name: str = "sorting") -> dict[str, Any] | None:
         return next((c for c in self.status(name).get("conditions", []) if c["type"] == type_), None)
 
-    def writes(self) -> list[Write]:
+    def writes(self) -> list[Call]:
         """The operator's writes here, Events left out."""
         return [write for write in self._plane.operator_writes(self.namespace) if write.resource != "events"]
+
+    def calls(self) -> int:
+        """How many calls about single objects here the operator has made."""
+        return len(self._plane.operator_calls(self.namespace))
 
     def empty(self) -> bool:
         """Whether no child is left."""

@@ -168,6 +168,23 @@ def test_replicas_change_while_it_runs(runs: RunsNamespace) -> None:
     assert runs.status()["phase"] == "Running"
 
 
+def test_a_run_that_trains_costs_no_call(runs: RunsNamespace) -> None:
+    own = OwnRuns(runs)
+    with trainer_status("127.255.0.4", {"phase": "training", "step": 2, "totalSteps": TOTAL_STEPS}):
+        runs.apply(environmentReplicas=3)
+        pod = runs.until_pod()
+        runs.kubelet.start(pod, "127.255.0.4")
+        apart = own.until("1-env-1-0", "1-env-2-0")
+        runs.kubelet.work(pod)
+        for name in apart:
+            runs.kubelet.start(name)
+            runs.kubelet.work(name)
+        wait_for("all of it is said", lambda: runs.status().get("environments", {}).get("ready") == 2)
+        wait_for("its progress is told", lambda: "step 2" in runs.status()["message"])
+        before = runs.calls()
+        stays("nothing is read and nothing is written", lambda: runs.calls() == before, seconds=5)
+
+
 def test_the_network_comes_back(own: OwnRuns) -> None:
     own.start()
     before = own.network()

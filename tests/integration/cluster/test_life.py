@@ -1,6 +1,6 @@
 """A run's life on a real API server, with the operator as a real process and the test as its kubelet."""
 
-from tests.integration.cluster.control_plane import Write
+from tests.integration.cluster.control_plane import Call
 from tests.integration.cluster.kubelet import NOW, End, result
 from tests.integration.cluster.polling import stays, wait_for
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
@@ -66,9 +66,9 @@ def test_a_life_takes_at_most_eight_writes(runs: RunsNamespace) -> None:
     assert [write.code // 100 for write in writes] == [2] * len(writes), writes
     assert len(writes) <= 8, writes
     assert [write for write in writes if write.resource != "rltrainingruns/status"] == [
-        Write("create", "configmaps", runs.namespace, runs.status()["configMapName"], 201),
-        Write("create", "pods", runs.namespace, runs.status()["podName"], 201),
-        Write("patch", "pods", runs.namespace, runs.status()["podName"], 200),
+        Call("create", "configmaps", runs.namespace, runs.status()["configMapName"], 201),
+        Call("create", "pods", runs.namespace, runs.status()["podName"], 201),
+        Call("patch", "pods", runs.namespace, runs.status()["podName"], 200),
     ]
 
 

@@ -96,7 +96,8 @@ def next_look(view: View, finding: Finding) -> float | None:
         trainer = view.pod.container(TRAINER_CONTAINER)
         if trainer and trainer.finished_at:
             moments.append(trainer.finished_at + timedelta(seconds=LINGER_SECONDS))
-    ahead = [(moment - view.now).total_seconds() for moment in moments]
+    # What is past was acted on already: while a pod saves, nobody looks again and again.
+    ahead = [(moment - view.now).total_seconds() for moment in moments if moment > view.now]
     return max(min(ahead), 0.1) if ahead else None
 
 

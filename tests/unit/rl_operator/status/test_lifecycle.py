@@ -1,5 +1,6 @@
 """What is the case, and what to do next: one row per state that a run can be found in."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -257,6 +258,15 @@ def test_a_missed_start_deadline_names_what_was_seen_last() -> None:
 def test_the_next_look_is_the_nearest_deadline() -> None:
     view = make_view(STARTED, pod=STARTING, spec={"startDeadlineSeconds": 700, "activeDeadlineSeconds": 900})
     assert next_look(view, find(view)) == pytest.approx(100)
+
+
+@pytest.mark.parametrize("deleting", [False, True])
+def test_a_deadline_that_has_passed_is_not_waited_for_again(deleting: bool) -> None:
+    """A pod may take an hour to save: nobody looks at it ten times a second meanwhile."""
+    pod = replace(STARTING, deleting=deleting)
+    view = make_view(STARTED, pod=pod, spec={"startDeadlineSeconds": 10})
+    assert decide(view) is (Verb.REST if deleting else Verb.STOP)
+    assert next_look(view, find(view)) is None
 
 
 def test_a_run_that_trains_needs_no_clock_without_deadlines() -> None:
