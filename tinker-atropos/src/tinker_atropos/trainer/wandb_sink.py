@@ -151,7 +151,7 @@ class WandbSink:
         quiet = {"WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false"}
         self._connecting = mode == "online"
         self._process = process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tinker_atropos.trainer.wandb_process", json.dumps(arguments)),
+            *(sys.executable, "-P", "-m", "tinker_atropos.trainer.wandb_process", json.dumps(arguments)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env={name: value for name, value in os.environ.items() if name != "TINKER_API_KEY"} | quiet,

@@ -79,6 +79,7 @@ async def _live(stop: asyncio.Event, options: WorkerOptions) -> int:
     """One life of the worker: its exit code. Ends it when `stop` is set."""
     worker = await asyncio.create_subprocess_exec(
         sys.executable,
+        "-P",  # the folder that it is started in may hold anybody's modules
         "-m",
         "tinker_atropos.trajectory_api.worker",
         options.to_argument(),

@@ -140,7 +140,7 @@ def test_a_problem_names_file_and_line(
 IMPORTS: dict[str, tuple[dict[str, str], str | None, int | None, str]] = {
     "relative": ({"env": "\nfrom .lib import x as y\n" + GAME, "lib": "x = 1"}, "env.py", 2, "from lib import x as y"),
     "relative, of a module": ({"env": "from . import lib\n" + GAME, "lib": ""}, "env.py", 1, "import lib"),
-    "relative, in a helper": ({"env": "import lib\n" + GAME, "lib": "from .deep import x"}, "lib.py", 1, "from deep"),
+    "relative, further on": ({"env": "import lib\n" + GAME, "lib": "from .deep import x"}, "lib.py", 1, "from deep"),
     "out of a package": ({"env": "import p.a\n" + GAME, "p____init__": "", "p__a": "from ..b import x"},
                          "p/a.py", 1, "from b import x"),
     "within a package": ({"env": "import p.a\n" + GAME, "p____init__": "from . import a", "p__a": "from .b import x",

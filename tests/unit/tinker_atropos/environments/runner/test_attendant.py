@@ -1,5 +1,6 @@
 """The attendant over real HTTP, with an api that the test scripts."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tinker_atropos.environments.runner.attendant import LeaseAnswer, attended
+from tinker_atropos.environments.runner.attendant import SILENCE_SECONDS, LeaseAnswer, attended
 from tinker_atropos.environments.runner.board import Board
 from tinker_atropos.errors import InternalError, RunError
 from tinker_atropos.serving import bind, json_response, serve
@@ -89,6 +90,25 @@ async def test_every_heartbeat_and_report_says_whose_it_is(*, given, told, repla
     (own_id,) = {lease["id"] for lease in api.leases}
     assert len(own_id) == 32
     assert {report["environment"] for report in api.reports} == {told}
+
+
+async def test_giving_up_on_a_refusal_quotes_it() -> None:
+    """As of an api that admits no more environments: another one may end soon, so it is not the end at once."""
+
+    async def refuse(_request: Request) -> Response:
+        return json_response({"detail": "64 environments are live"}, 409)
+
+    errors: list[RunError | None] = []
+    app = Starlette(routes=[Route("/rl/lease/environment", refuse, methods=["PUT"])])
+    async with serve(app, bind("127.0.0.1", 0, "RL_API_URL")) as port:
+        settings = Settings(api_url=f"http://127.0.0.1:{port}", ops_host="127.0.0.1", ops_port=0)
+        async with attended(settings, Board(total_steps=5), errors.append) as attendant:
+            await attendant.tell()
+            assert errors == []
+            attendant._last_answer_at = time.monotonic() - SILENCE_SECONDS - 1
+            while not errors:  # bounded by the test's own limit of time: the next heartbeat comes within a second
+                await asyncio.sleep(0.01)
+    assert "64 environments are live" in str(errors[0])
 
 
 @pytest.mark.parametrize(

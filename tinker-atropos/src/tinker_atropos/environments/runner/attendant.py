@@ -150,7 +150,9 @@ class Attendant:
         whose = {"id": self._id, "index": self._index, "replaced": self._replaced}
         lease = {"state": board.lease_state, "reason": board.lease_reason, "ttl_seconds": TTL_SECONDS}
         response = await self._client.put("/rl/lease/environment", json=lease | whose)
-        response.raise_for_status()
+        if response.is_error:
+            refused = f"HTTP {response.status_code}: {response.text[:300]}"
+            raise httpx.HTTPStatusError(refused, request=response.request, response=response)
         body = response.json()
         self.answer = LeaseAnswer(
             body["run_over"], body["peer"]["state"], body["peer"]["reason"], body.get("evaluated_step")

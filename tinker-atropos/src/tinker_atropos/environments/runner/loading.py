@@ -84,7 +84,7 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def _refuse_taken_names(folder: Path) -> None:
-    """Of a helper with the name of an installed module, nobody could tell who gets which of the two."""
+    """Of a file with the name of an installed module, nobody could tell who gets which of the two."""
     for path in sorted(folder.iterdir()):
         name = path.stem if path.suffix == ".py" else path.name if (path / "__init__.py").is_file() else ""
         if name in TAKEN_NAMES or _is_installed(sys.modules.get(name)):
