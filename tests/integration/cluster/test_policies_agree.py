@@ -1,0 +1,95 @@
+"""Random runs at the door and before the operator: what the operator takes the door takes, and both refuse the same fields."""
+
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from tests.integration.cluster.admin import RUNTIMES, AdminClient
+from tests.integration.cluster.control_plane import ControlPlane
+from tests.integration.cluster.policies import door
+from tests.integration.cluster.polling import wait_for
+from tests.unit.rl_operator.samples import CATALOGUE
+from tests.unit.rl_operator.strategies import JSON, KEYS, draw
+
+from rl_operator.api.loading import parse_run, parse_runtime
+from rl_operator.api.premises import Premises, choose_environment
+from rl_operator.api.refusal import Refusal
+from rl_operator.check import check_run
+
+NAMESPACE = "agree"
+SAMPLE = 200
+AT_THE_DOOR = {"LockedField", "WiredField", "NamespaceNotAllowed"}
+"""Codes that the door refuses by, wherever the operator does. Of OutOfBounds it says all but what needs the catalogue."""
+
+LOCKED = {
+    "env": {"group_size": 8, "use_wandb": False, "eval_limit_ratio": 0.5, "tokenizer_name": None, "é\n": [1, {"a": 1}]},
+    "tinker": {"lora_rank": 32, "loss": "ppo"},
+}
+BOUNDS = {
+    "env": {"total_steps": {"min": 2, "max": 100.5}, "batch_size": {"min": 8}},
+    "tinker": {"learning_rate": {"max": 1e-3}, "seed": {"min": 0, "max": 2**53 - 1}},
+}
+SPECS: dict[str, dict[str, Any]] = {
+    "open": {},
+    "locks": {"locked": LOCKED, "bounds": BOUNDS},
+    "limits": {"limits": {"activeDeadlineSeconds": 600, "environmentReplicas": 2}},
+    "elsewhere": {"namespaceSelector": {"matchLabels": {"team": "rockets"}}},
+}
+
+VALUES = JSON | st.sampled_from(
+    [True, 1, 8, 8.0, "8", 0.5, 1e2, 100, 100.5, 101, None, [1.0, {"a": 1}], "ppo", 2**53, 32]
+)
+CONFIG_NAMES = st.sampled_from([*LOCKED["env"], *BOUNDS["env"], "api_key", "max_token_length"]) | KEYS
+TINKER_NAMES = st.sampled_from([*LOCKED["tinker"], *BOUNDS["tinker"], "base_url", "kl_warning"]) | KEYS
+RUNS = st.fixed_dictionaries(
+    {"environment": st.just("sort_digits"), "runtime": st.sampled_from(sorted(SPECS))},
+    optional={
+        "config": st.dictionaries(CONFIG_NAMES, VALUES, max_size=4),
+        "tinker": st.dictionaries(TINKER_NAMES, VALUES, max_size=3),
+        "environmentReplicas": st.integers(1, 4),
+        "activeDeadlineSeconds": st.none() | st.sampled_from([1, 600, 601]),
+    },
+)
+
+
+def runtime_document(name: str) -> dict[str, Any]:
+    spec = {"image": "i", **SPECS[name]}
+    return {"apiVersion": "rl-operator.dev/v1alpha1", "kind": "RLRuntime", "metadata": {"name": name}, "spec": spec}
+
+
+def run_document(spec: dict[str, Any]) -> dict[str, Any]:
+    metadata = {"name": "drawn", "namespace": NAMESPACE}
+    return {"apiVersion": "rl-operator.dev/v1alpha1", "kind": "RLTrainingRun", "metadata": metadata, "spec": spec}
+
+
+@pytest.fixture(scope="module")
+def admin(guarded_plane: ControlPlane) -> AdminClient:
+    admin = guarded_plane.admin
+    admin.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    for name in SPECS:
+        admin.post(RUNTIMES, runtime_document(name))
+    probe = run_document({"environment": "sort_digits", "runtime": "elsewhere"})
+    wait_for("the last runtime is known to the policy", lambda: door(admin, NAMESPACE, probe))
+    return admin
+
+
+def refusals_of(spec: dict[str, Any]) -> tuple[Refusal, ...]:
+    """What the operator says."""
+    run, runtime = parse_run(run_document(spec)), parse_runtime(runtime_document(spec["runtime"]))
+    labels = {"kubernetes.io/metadata.name": NAMESPACE}
+    environment = choose_environment("sort_digits", runtime, CATALOGUE, None)
+    return check_run(run, Premises(runtime, environment, labels))
+
+
+@pytest.mark.timeout(300)
+def test_the_door_refuses_nothing_that_the_operator_takes(admin: AdminClient) -> None:
+    verdicts = {True: 0, False: 0}
+    for spec in draw(RUNS, SAMPLE):
+        said, refusals = door(admin, NAMESPACE, run_document(spec)), refusals_of(spec)
+        verdicts[said is None] += 1
+        passed = [refusal.sentence for refusal in refusals if refusal.code in AT_THE_DOOR]
+        assert said or not passed, f"{spec}: the door lets pass: {passed}"
+        # Of the operator's refusals: what has the wrong type is outside every range, too.
+        fields = tuple(refusal.field for refusal in refusals)
+        assert said is None or said.startswith(fields), f"{spec}: the operator refuses {fields} only: {said}"
+    assert min(verdicts.values()) > SAMPLE // 10, verdicts
