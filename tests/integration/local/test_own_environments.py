@@ -145,7 +145,7 @@ def test_two_environments(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
     status = rlctl.wait_for("pair", over, "the end")
     assert status["phase"] == "Succeeded", status
     first, second = (rlctl("logs", "pair", "-c", c, "--local").stdout for c in ("environment", "environment-1"))
-    assert "evaluation at step" in first
+    assert "evaluation at step 0" in first
     assert second
     assert "evaluation at step" not in second
     none = rlctl("logs", "pair", "-c", "environment-2", "--local")

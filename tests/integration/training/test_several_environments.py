@@ -87,7 +87,7 @@ async def test_one_of_two_is_killed_and_replaced_and_the_run_ends_well(half, sev
     waiting = books["buffered"] + books["queued"] + books["delivered"]
     assert books["received"] == books["trained"] + waiting + sum(books["dropped"].values())
     assert books["trained"] == STEPS * 8
-    assert "evaluation at step" in first.log
+    assert "evaluation at step 0" in first.log
     assert "evaluation at step" not in replacement.log
 
 

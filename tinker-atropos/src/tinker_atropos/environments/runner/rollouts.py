@@ -99,8 +99,8 @@ class Rollouts:
             await env.get_server_info()
             self._board.lease_state, self._board.step = "working", env.curr_step
             self._evaluated_at = env.curr_step
-            if self._evaluates and env.curr_step == 0 and not self._baseline_known:
-                await self._evaluate(env, 0)
+            if env.curr_step == 0 and not self._baseline_known:
+                await (self._evaluate(env, 0) if self._evaluates else self._await_baseline(env))
             await self._roll_out(env)
         except RunError:
             raise
@@ -113,6 +113,18 @@ class Rollouts:
         """An environment before this one has evaluated, and told."""
         answer = self._attendant.answer
         return answer is not None and answer.evaluated_step is not None
+
+    async def _await_baseline(self, env: Any) -> None:
+        """The first evaluation is of the untrained policy, and groups of this environment would train it meanwhile. Who
+        evaluates may report nothing, or not come: its groups, or time, end the wait.
+        """
+        self._board.phase = "waiting for the first evaluation"
+        give_up_at = time.monotonic() + self._deadlines.evaluation
+        while not self._baseline_known and time.monotonic() < give_up_at:
+            await env.get_status()
+            if env.status_dict["current_step"] > 0:
+                return
+            await asyncio.sleep(POLL_SECONDS)
 
     async def _roll_out(self, env: Any) -> None:
         """Keep the queue full until the trajectory API counts past the last step."""
