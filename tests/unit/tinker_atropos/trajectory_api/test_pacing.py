@@ -195,3 +195,12 @@ def test_an_environment_of_no_weight_is_not_starved() -> None:
     current = pace(registration(), ProgressReport(steps_trained=0), [], over=False, missing=0)
     assert status_of_env(idle, [idle, busy], [], 32, current)["env_weight"] == 0.01
     assert status_of_env(idle, [idle], [], 32, current)["env_weight"] == 1.0
+
+
+@pytest.mark.parametrize("length", [-9, -(2**62), 0, 2**62])
+def test_no_length_that_another_claims_makes_a_weight_that_is_none(length: int) -> None:
+    claimed = EnvRegistration(max_token_length=length, group_size=8)
+    env, other = environment(), RegisteredEnv(env_id=1, wandb_name="b", connected=True, registration=claimed)
+    nothing_yet = pace(None, ProgressReport(steps_trained=0), [], over=False, missing=0)
+    status = status_of_env(env, [env, other], [], 32, nothing_yet)
+    assert 0 < status["env_weight"] <= 1
