@@ -36,8 +36,9 @@ setup: $(VENV)/dev ## Set up .venv with everything for development
 demo: $(VENV)/runtime ## Train a small model for real, on this machine, and watch it learn
 	@$(BIN)/rlctl run examples/sorting.yaml --local
 
+# A file's tests run on one worker, in order; they wait more than they compute.
 test: $(VENV)/dev ## Run all tests; those that need an API server or a cluster say so when skipped
-	@$(PYTEST)
+	@$(PYTEST) --numprocesses auto --maxprocesses 4 --dist loadfile
 
 chaos: $(VENV)/dev ## Train 200 small runs under random faults (RL_CHAOS_RUNS, RL_CHAOS_SEED)
 	@RL_CHAOS_RUNS=$${RL_CHAOS_RUNS:-200} $(PYTEST) tests/integration/training/test_chaos.py
