@@ -1,4 +1,4 @@
-"""Random runs at the door and before the operator: what the operator takes the door takes, and both refuse the same fields."""
+"""Random runs at the door and before the operator: it takes what the operator takes, and refuses the same fields."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from rl_operator.check import check_run
 NAMESPACE = "agree"
 SAMPLE = 200
 AT_THE_DOOR = {"LockedField", "WiredField", "NamespaceNotAllowed"}
-"""Codes that the door refuses by, wherever the operator does. Of OutOfBounds it says all but what needs the catalogue."""
+"""Wherever the operator refuses by these, the door does. Of OutOfBounds it does not know what the catalogue says."""
 
 LOCKED = {
     "env": {"group_size": 8, "use_wandb": False, "eval_limit_ratio": 0.5, "tokenizer_name": None, "é\n": [1, {"a": 1}]},
