@@ -364,3 +364,43 @@ async def test_killed_while_its_environment_fails_the_end_is_the_same(life: Life
     life.world.dies_at, life.world.dies_before = nth, before
     assert await _fail(life) == ("Failed", 1, "failure 3", 1)
     assert life.world.dies_at is None, "the kill did not happen"
+
+
+async def _resume(life: Life) -> tuple[Any, ...]:
+    """A life that is scaled down, stopped and resumed with more environments than before."""
+    life.apply_own(environmentReplicas=2)
+    await start(life, "1-env-0-0", "1-env-1-0")
+    life.edit(environmentReplicas=1)
+    await life.settle()
+    life.kubelet()
+    left = list(life.environments)
+    life.edit(suspend=True)
+    await life.settle()
+    stop(life, steps=12)
+    await life.settle()
+    life.kubelet()
+    stopped = life.status.phase, list(life.environments)
+    life.edit(suspend=False, environmentReplicas=3)
+    await life.settle()
+    life.play("Running", ready(), ready())
+    await life.settle()
+    return left, stopped, life.status.attempt, len(life.pods), list(life.environments)
+
+
+RESUMED = (["1-env-0-0"], ("Stopped", []), 2, 2, ["2-env-0-0", "2-env-1-0", "2-env-2-0"])
+SCALED_DOWN, RESUME_WRITES = 10, 23
+
+
+async def test_this_is_how_many_writes_a_resumed_life_has(life: Life) -> None:
+    assert await _resume(life) == RESUMED
+    assert life.world.writes == RESUME_WRITES
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize("nth", range(SCALED_DOWN, RESUME_WRITES + 1))
+async def test_killed_while_it_is_scaled_stopped_or_resumed_the_end_is_the_same(
+    life: Life, nth: int, before: bool
+) -> None:
+    life.world.dies_at, life.world.dies_before = nth, before
+    assert await _resume(life) == RESUMED
+    assert life.world.dies_at is None, "the kill did not happen"
