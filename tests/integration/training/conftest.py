@@ -1,9 +1,10 @@
-"""The training half as plain processes: what `tinker-atropos` starts, on ports that the kernel chose."""
+"""The training half as plain processes: what `tinker-atropos` starts, on ports of their own."""
 
 import asyncio
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import sys
@@ -155,10 +156,14 @@ class TrainingHalf:
 
 
 def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+    """One that nobody takes until its process starts, seconds later: the kernel gives those from 32,768 on to outgoing
+    connections, of which a run makes many meanwhile.
+    """
+    for port in random.sample(range(20_000, 32_768), 100):
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
+    pytest.fail("none of 100 ports is free")
 
 
 @pytest.fixture(name="eventually")
