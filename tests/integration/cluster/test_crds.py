@@ -248,3 +248,12 @@ def test_runtimes_that_are_refused(admin: AdminClient, change: Callable[[Any], o
     with pytest.raises(ApiError) as caught:
         admin.post(f"{RUNTIMES}?dryRun=All&fieldValidation=Strict", runtime_body(bundled_runtime_text("tiny"), change))
     assert complaint in caught.value.message
+
+
+def test_a_runtimes_name_becomes_a_label(admin: AdminClient) -> None:
+    document = runtime_body(bundled_runtime_text("tiny"))
+    document["metadata"]["name"] = "a" * 63
+    admin.post(f"{RUNTIMES}?dryRun=All", document)
+    document["metadata"]["name"] = "a" * 64
+    with pytest.raises(ApiError, match="at most 63 characters"):
+        admin.post(f"{RUNTIMES}?dryRun=All", document)

@@ -65,6 +65,11 @@ _RUN_RULES: Final[tuple[Schema, ...]] = (
     },
 )
 
+_LABEL_NAME: Final[Schema] = {
+    "rule": "self.metadata.name.size() <= 63",
+    "message": "the name may have at most 63 characters: it becomes a label of the catalogue",
+}
+
 
 @dataclass(frozen=True)
 class _Column:
@@ -133,8 +138,10 @@ _KINDS: Final = (
             _Column("Image", ".spec.image", "Image of the three containers."),
             _Column("Backend", ".spec.backend.url", "Base URL of the Tinker API; empty: the SDK's own."),
             _Column("Ready", ".status.conditions[?(@.type=='Ready')].status", "Whether runs can use it."),
+            _Column("Message", ".status.conditions[?(@.type=='Stalled')].message", "What is wrong with it."),
             _AGE,
         ),
+        rules=(_LABEL_NAME,),
     ),
     _Kind(
         kind=ENVIRONMENT_KIND,
