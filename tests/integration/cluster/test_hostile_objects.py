@@ -1,10 +1,12 @@
 """What a user of one namespace can write, and what must not come of it for everybody else."""
 
 import json
+from typing import Any
 
 from tests.integration.cluster.admin import RUNS
 from tests.integration.cluster.operator_process import OperatorProcess
 from tests.integration.cluster.runs import RunsNamespace
+from tests.integration.cluster.test_environments import GOOD, OwnEnvironments
 
 DEPTH = 9_900
 """The API server takes 10,000."""
@@ -33,3 +35,29 @@ def test_a_large_pod_stops_nobody_else(runs: RunsNamespace) -> None:
     runs.kubelet.start(pod)
     runs.kubelet.work(pod)
     runs.until_phase("Running", "again")
+
+
+def test_odd_sources_are_named_and_stop_nobody_else(runs: RunsNamespace) -> None:
+    own = OwnEnvironments(runs.admin, runs.namespace)
+    many = {f"f{n}.py": "x = 1\n" for n in range(1_000)}
+    sources: dict[str, tuple[dict[str, Any], str]] = {
+        "binary": ({"binaryData": {"env.py": "AAAA"}}, "SourceNotText"),
+        "large": ({"data": {"env.py": "#" * 1_000_000}}, "SourceTooLarge"),
+        "many": ({"data": many}, "SeveralEnvironments"),
+        "hostile": ({"data": {"env.py": "x = [" + "f()," * 220_000 + "]\n"}}, "Unreadable"),
+        "dotted": ({"data": {".env.py": GOOD}}, "Unreadable"),
+        "empty": ({}, "NoEnvironment"),
+    }
+    for name, (content, _) in sources.items():
+        runs.admin.post(f"/api/v1/namespaces/{runs.namespace}/configmaps", {"metadata": {"name": name}, **content})
+        own.apply(name)
+    for entry in ("../env.py", "$(HOME).py", "a\nb.py", "x" * 253, "é.py"):
+        name = f"entry-{len(sources)}"
+        sources[name] = ({}, "NoEnvironment")
+        own.apply(name, source={"configMap": {"name": "many", "entry": entry}})
+    for name, (_, reason) in sources.items():
+        _, message = own.until(name, "Stalled", reason)
+        assert len(message) < 1_000, message
+    own.write("good", env=GOOD)
+    own.apply("good")
+    own.until("good", "Ready", "EnvironmentFound")

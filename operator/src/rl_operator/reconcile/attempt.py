@@ -76,7 +76,7 @@ async def render(view: View, premises: Premises | None, world: World) -> Rendere
     if premises.environment.pending:
         raise EnvironmentUnreadError(premises.environment.pending[1])
     if premises.environment.known is None:
-        raise InvalidError(f"the environment {run.spec.environment!r} is gone: create it again, or delete the run")
+        raise InvalidError(f"the environment {run.spec.environment!r} is gone or broken: mend it, or delete the run")
     return render_run(run, premises, await _read_files(premises, world))
 
 
