@@ -25,6 +25,18 @@ def test_deep_settings_stop_nobody_else(runs: RunsNamespace, operator_process: O
     runs.until_pod(name="again")
 
 
+def test_settings_that_nobody_reads_are_named_and_can_be_mended(runs: RunsNamespace) -> None:
+    deep: list[Any] = []
+    for _ in range(100):
+        deep = [deep]
+    runs.apply("deep", config={"deep": deep})
+    refused = runs.until_reason("Accepted", "InvalidDocument", "nested more than", name="deep")
+    assert refused["status"] == "False"
+    assert runs.status("deep")["refusals"][0]["field"] == "spec.config"
+    runs.edit("deep", config=None)
+    runs.until_pod(name="deep")
+
+
 def test_a_large_pod_stops_nobody_else(runs: RunsNamespace) -> None:
     """Watches tell of an object in one line."""
     runs.apply()

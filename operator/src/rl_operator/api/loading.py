@@ -1,10 +1,11 @@
 """From text to models: every fault of a file becomes a refusal that names the field, the value and what is allowed."""
 
+import contextlib
 import difflib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -93,6 +94,29 @@ def parse_run(document: Mapping[str, Any]) -> TrainingRun:
             Refusal(code="InvalidName", field="metadata.name", given=shown(name), allowed=allowed, hint=hint)
         )
     return run
+
+
+_FREE_FORM: Final = (("config",), ("tinker",), ("config", "tinker"))
+"""What the API server takes without looking into it."""
+
+
+def parse_stored_run(document: Mapping[str, Any]) -> TrainingRun:
+    """A run that the API server took. Where its free-form fields are more than is ever read (too deep, too many values)
+    they are left empty and `faults` says so: such a run must be told of it. Raises DocumentError for all else.
+    """
+    try:
+        return parse_run(document)
+    except DocumentError as error:
+        for fields in _FREE_FORM:
+            spec = {**document["spec"], **{field: {} for field in fields}}
+            with contextlib.suppress(DocumentError):
+                return parse_run({**document, "spec": spec}).with_faults(_at("spec." + fields[0], error.refusals))
+        raise
+
+
+def _at(field: str, refusals: Iterable[Refusal]) -> tuple[Refusal, ...]:
+    """Refusals of a document as a whole, with the field that is at fault."""
+    return tuple(refusal.with_changes(field=refusal.field or field) for refusal in refusals)
 
 
 def parse_runtime(document: Mapping[str, Any]) -> Runtime:

@@ -1,8 +1,8 @@
 """RLTrainingRun: one RL training run."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import ConfigDict, Field, PrivateAttr, SerializerFunctionWrapHandler, model_serializer
 
 from rl_operator.api.model import ApiModel, ObjectMeta, ObservedModel, keyed_by, validated
 from rl_operator.api.names import API_VERSION, DEFAULT_RUNTIME, RUN_KIND
@@ -276,6 +276,18 @@ class TrainingRun(ApiModel):
     metadata: ObjectMeta
     spec: RunSpec
     status: RunStatus = Field(default_factory=RunStatus)
+
+    _faults: tuple[Refusal, ...] = PrivateAttr(default=())
+
+    @property
+    def faults(self) -> tuple[Refusal, ...]:
+        """Why `config` or `tinker` could not be read; what could not is empty here."""
+        return self._faults
+
+    def with_faults(self, faults: tuple[Refusal, ...]) -> Self:
+        copy = self.model_copy()
+        copy._faults = faults  # noqa: SLF001 -- a copy of its own class
+        return copy
 
     @property
     def key(self) -> tuple[str, str]:

@@ -128,11 +128,15 @@ def _secrets(runtime: Runtime) -> Iterator[Refusal]:
     """The trainer's keys never go to an environment, whatever they are called; and no key is a variable of ours."""
     spec = runtime.spec
     own = [secret for secret in (spec.backend.key_secret, spec.wandb.key_secret) if secret is not None]
+    variables: set[str] = set()
     for number, secret in enumerate(spec.secret_environment):
+        twice, variables = secret.key in variables, variables | {secret.key}
         if secret.key in TRAINER_KEYS or secret in own:
             hint = "this key is the trainer's and never goes to an environment: take it out of the list"
         elif re.search(RESERVED_VARIABLES, secret.key):
             hint = "a variable of this name says how the container runs: give the key another name"
+        elif twice:
+            hint = "another Secret of the list has a key of this name, and both would be one variable: rename one"
         else:
             continue
         field = f"spec.secretEnvironment[{number}]"

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from rl_operator.api.environment import Environment
-from rl_operator.api.loading import DocumentError, parse_environment, parse_run, parse_runtime
+from rl_operator.api.loading import DocumentError, parse_environment, parse_runtime, parse_stored_run
 from rl_operator.api.model import ObjectMeta
 from rl_operator.api.names import RUN_LABEL, RUNTIME_KIND
 from rl_operator.api.refusal import Refusal
@@ -32,7 +32,7 @@ class HeldPod:
 
 def project_run(document: Document) -> TrainingRun:
     """A run as reconciling needs it: a finished one keeps its identity and phase only. Raises DocumentError."""
-    run = parse_run(document)
+    run = parse_stored_run(document)
     return slim(run) if run.status.finished else run
 
 

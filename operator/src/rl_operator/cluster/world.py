@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from rl_operator.api.catalogue import Catalogue
 from rl_operator.api.environment import Environment
-from rl_operator.api.loading import parse_run
+from rl_operator.api.loading import parse_stored_run
 from rl_operator.api.names import NAMESPACE_NAME_LABEL, OWN_PREFIX, POD_FINALIZER
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import RunStatus, TrainingRun
@@ -90,7 +90,7 @@ class ClusterWorld:
             self._caches.runs.forget(key, uid)
             return None
         self._caches.runs.put_answer(document)
-        return parse_run(document)
+        return parse_stored_run(document)
 
     async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         try:
@@ -152,7 +152,7 @@ class ClusterWorld:
             self._caches.runs.forget(run.key, metadata.uid)
             raise
         self._caches.runs.put_answer(answer)
-        return parse_run(answer)
+        return parse_stored_run(answer)
 
     def record_event(self, run: TrainingRun, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         self._recorder.record(run, kind, reason, message)

@@ -78,6 +78,8 @@ def _observe(
     )
     if run.status.start_time:
         return replace(view, refusals=frozen_refusals(run))
+    if run.faults:
+        return replace(view, refusals=run.faults)
     if premises is None:
         return replace(view, refusals=(_no_runtime(run, world),))
     return replace(view, refusals=check_run(run, premises), pending=premises.environment.pending)

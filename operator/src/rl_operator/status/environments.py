@@ -93,13 +93,16 @@ def plan_environments(view: View) -> Plan:
 
 
 def verdict(view: View) -> Ending | None:
-    """How the environments end the attempt: a failure that would come again, or too many and none that works.
+    """How the environments end the attempt: a failure that would come again, too many and none that works, or the one
+    that evaluates and that nobody replaces.
 
     It is recorded before the run's pod is deleted for it, and holds from then on: afterwards none works anyway.
     """
     recorded = given_up(view)
     if not recorded and (not view.training or _trained(view)):
         return None
+    if view.pod and _failed_inside(view):
+        return environment_ending(view.pod)
     endings = [environment_ending(pod) for pod in failures(view)]
     final = next((ending for ending in endings if ending.fate is Fate.FINAL), None)
     if final is None and not recorded and (len(endings) <= MAX_FAILURES or any_ready(view)):
@@ -217,6 +220,12 @@ def _trained(view: View) -> bool:
     """All steps are trained: environments end in order, and nobody needs another."""
     step = view.trainer or view.run.status.progress
     return step is not None and 0 < step.total_steps <= step.step
+
+
+def _failed_inside(view: View) -> bool:
+    """The one in the run's own pod failed, maybe before the trajectory API ever heard of it."""
+    container = view.pod.container(ENVIRONMENT_CONTAINER) if view.pod else None
+    return view.run.status.environments is not None and container is not None and bool(container.exit_code)
 
 
 def _failed(pod: PodObservation) -> bool:

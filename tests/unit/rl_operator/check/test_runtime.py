@@ -46,6 +46,11 @@ def test_the_runtimes_that_ship_are_sound(runtime: Any) -> None:
             'spec.secretEnvironment[1] is "s/WANDB_API_KEY"',
         ),
         (
+            {"secretEnvironment": [{"name": "s", "key": "A"}, {"name": "t", "key": "A"}]},
+            "SecretNotAllowed",
+            'spec.secretEnvironment[1] is "t/A": another Secret',
+        ),
+        (
             {"secretEnvironment": [{"name": "s", "key": "LD_PRELOAD"}]},
             "SecretNotAllowed",
             'spec.secretEnvironment[0] is "s/LD_PRELOAD": a variable of this name',

@@ -142,6 +142,14 @@ VERDICTS: dict[str, tuple[View, str | None]] = {
         apart(*FOUR, pod=WORKING_INSIDE, spec={"environment": "sort_digits"}),
         None,
     ),
+    "the one inside failed, one apart works": (
+        apart(
+            works(1),
+            pod=make_pod(ready(), ready(), terminated(1, "error: no such file")),
+            spec={"environment": "sort_digits"},
+        ),
+        "EnvironmentFailed",
+    ),
     "four evictions": (apart(*(gone("Evicted", 0, n) for n in range(4))), None),
     "bad configuration": (apart(failed(0, 0, code=2), works(1), desired=2), "ConfigInvalid"),
     "refused key": (apart(failed(0, 0, code=3)), "CredentialsRefused"),
