@@ -3,6 +3,7 @@
 import http.client
 import json
 import ssl
+import time
 from typing import Any
 from urllib.parse import urlencode
 
@@ -11,6 +12,9 @@ ENVIRONMENTS = "/apis/rl-operator.dev/v1alpha1/namespaces/{namespace}/rlenvironm
 RUNTIMES = "/apis/rl-operator.dev/v1alpha1/rlruntimes"
 
 MERGE_PATCH = "application/merge-patch+json"
+
+IDLE_SECONDS = 30.0
+"""The API server closes a connection that was idle for 90 s, as one is while other tests run."""
 
 
 class ApiError(Exception):
@@ -27,6 +31,7 @@ class AdminClient:
         context = ssl._create_unverified_context()
         self._connection = http.client.HTTPSConnection(host, port, context=context, timeout=30)
         self._headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
+        self._used_at = time.monotonic()
 
     def get(self, path: str, **params: str) -> Any:
         return self._call("GET", f"{path}?{urlencode(params)}" if params else path)
@@ -50,6 +55,7 @@ class AdminClient:
     def post_text(self, path: str, text: str) -> None:
         """JSON as it is, for what `json` cannot write; the answer is not read."""
         headers = {**self._headers, "Content-Type": "application/json"}
+        self._leave_idle_connection()
         self._connection.request("POST", path, text, headers)
         response = self._connection.getresponse()
         answer = response.read()
@@ -63,6 +69,7 @@ class AdminClient:
 
     def _call(self, method: str, path: str, body: Any = None, content_type: str = "") -> Any:
         headers = {**self._headers, "Content-Type": content_type} if content_type else self._headers
+        self._leave_idle_connection()
         try:
             self._connection.request(method, path, json.dumps(body) if body is not None else None, headers)
             response = self._connection.getresponse()
@@ -74,3 +81,9 @@ class AdminClient:
         if response.status >= 400:
             raise ApiError(f"{method} {path}", response.status, answer.get("message", text))
         return answer
+
+    def _leave_idle_connection(self) -> None:
+        now = time.monotonic()
+        if now - self._used_at > IDLE_SECONDS:
+            self._connection.close()  # the next request connects anew
+        self._used_at = now

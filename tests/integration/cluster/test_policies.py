@@ -67,13 +67,15 @@ def test_the_door(admin: AdminClient, row: Row) -> None:
             assert said is None
 
 
+# What is printable is up to the Unicode version where characters are new: Python's and Go's differ.
+TEXT = st.text(st.characters(exclude_categories=("Cs", "Cn")))
 JSON = st.recursive(
     st.none()
     | st.booleans()
     | st.integers(-(2**63), 2**63 - 1)
     | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    | TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
     max_leaves=8,
 )
 

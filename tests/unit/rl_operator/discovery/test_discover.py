@@ -62,11 +62,14 @@ def test_names_are_refused_before_anything_is_started(discover: Discover) -> Non
 
 
 def test_no_code_of_the_files_runs(discover: Discover, tmp_path: Path) -> None:
-    """Neither the entry's, nor that of a file which bears the name of a module that the reader imports."""
+    """Neither the entry's, nor that of a file which bears the name of a module that the reader imports (and which is
+    refused for it).
+    """
     marks = f"open({str(tmp_path / 'ran')!r}, 'w')\n"
     files = dict.fromkeys(("typer.py", "ast.py", "json.py", "sitecustomize.py", "tinker_atropos.py"), marks)
     catalogue = discover({**files, "env.py": marks + PLAIN}, "env.py")
-    assert catalogue.problem is None
+    assert catalogue.problem is not None
+    assert catalogue.problem.reason == "NotImportable"
     assert not (tmp_path / "ran").exists()
 
 
