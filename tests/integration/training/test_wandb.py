@@ -18,7 +18,7 @@ async def wandb_server() -> AsyncIterator[WandbServer]:
 async def test_a_run_is_one_wandb_run_with_tables_and_a_summary(half, scripted_environment, wandb_server) -> None:
     env_vars = {
         "WANDB_API_KEY": "a" * 40, "WANDB_BASE_URL": wandb_server.url, "WANDB_DIR": str(half.folder),
-        "RL_WANDB_RUN_ID": RUN_ID, "RL_LOG_FORMAT": "json",
+        "RL_WANDB_RUN_ID": RUN_ID, "RL_WANDB_CLOSE_SECONDS": "60", "RL_LOG_FORMAT": "json",
     }  # fmt: skip
     await half.start_api()
     config = half.write_config(tinker={"wandb_project": "rl", "wandb_samples_interval": 2})

@@ -54,7 +54,8 @@ class Settings:
     `result_file` is the trainer's termination message; `uid` and `attempt` mark checkpoints. With
     `remote_environments` environments run in other pods, and are replaced there when they die: the run is not lost
     before none has lived for `environment_grace` seconds. `environment_index` numbers them; 0 evaluates. None is the
-    one in the run's own pod: it evaluates, too, and nobody replaces it.
+    one in the run's own pod: it evaluates, too, and nobody replaces it. `wandb_close_seconds` is how long W&B may take
+    at the end: by default what is left of the 25 s of a stop when everything else took its time (trainer/ending.py).
     """
 
     api_url: str = DEFAULT_API_URL
@@ -73,6 +74,7 @@ class Settings:
     environment_index: int | None = None
     result_file: str | None = None
     wandb_run_id: str | None = None
+    wandb_close_seconds: int = 4
 
     @property
     def api_address(self) -> Address:
@@ -102,6 +104,7 @@ def load_settings(container: str, environ: Mapping[str, str] = os.environ) -> Se
         environment_index=_integer(environ, "RL_ENVIRONMENT_INDEX", Settings.environment_index),
         result_file=environ.get("RL_RESULT_FILE") or None,
         wandb_run_id=environ.get("RL_WANDB_RUN_ID") or None,
+        wandb_close_seconds=_integer(environ, "RL_WANDB_CLOSE_SECONDS", Settings.wandb_close_seconds),
     )
 
 

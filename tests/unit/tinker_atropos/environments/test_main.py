@@ -11,6 +11,11 @@ import pytest
 DATA = Path(__file__).parents[3] / "data" / "environments"
 PROMPT_LENGTH = 17  # of `sort 4 1 3 2` in the bundled tokenizer's chat template
 
+TRAIN_SECONDS = 200
+"""A few seconds, on a machine that is not busy."""
+
+pytestmark = pytest.mark.timeout(300)
+
 
 async def evaluations(run):
     return [record for record in await run.records() if record["source"] == "evaluation"]
@@ -18,7 +23,7 @@ async def evaluations(run):
 
 async def test_bundled_environment_serves_a_run_and_is_evaluated_before_and_after(run):
     environment = await run.start_environment("sort_digits")
-    await asyncio.wait_for(run.train(), 60)
+    await asyncio.wait_for(run.train(), TRAIN_SECONDS)
     assert await environment.ends() == 0, environment.output
 
     assert [len(group["tokens"]) for group in run.batches[0]] == [4, 4]
@@ -43,7 +48,7 @@ async def test_bundled_environment_serves_a_run_and_is_evaluated_before_and_afte
 
 async def test_unmodified_atroposlib_file_serves_a_run(run):
     environment = await run.start_environment(DATA / "plain_digits.py")
-    await asyncio.wait_for(run.train(), 60)
+    await asyncio.wait_for(run.train(), TRAIN_SECONDS)
     assert await environment.ends() == 0, environment.output
 
     group = run.batches[0][0]
@@ -63,7 +68,7 @@ async def test_unmodified_atroposlib_file_serves_a_run(run):
 async def test_rewards_are_reported_before_groups_are_filtered(run):
     run.policy.share_right = 0.9
     environment = await run.start_environment("sort_digits")
-    await asyncio.wait_for(run.train(), 60)
+    await asyncio.wait_for(run.train(), TRAIN_SECONDS)
     assert await environment.ends() == 0, environment.output
 
     runner = [record["metrics"] for record in await run.records() if record["source"] == "runner"]
@@ -80,7 +85,7 @@ async def test_rewards_are_reported_before_groups_are_filtered(run):
 async def test_conversations_are_sent_with_every_answer_marked(run):
     run.env_section |= {"max_token_length": 64}
     environment = await run.start_environment(DATA / "second_chance.py")
-    await asyncio.wait_for(run.train(), 60)
+    await asyncio.wait_for(run.train(), TRAIN_SECONDS)
     assert await environment.ends() == 0, environment.output
     groups = [group for batch in run.batches for group in batch]
     assert {score for group in groups for score in group["scores"]} == {0.0, 0.5, 1.0}
@@ -96,7 +101,7 @@ async def test_conversations_are_sent_with_every_answer_marked(run):
 async def test_unmodified_conversation_goes_through_the_managed_server(run):
     run.env_section |= {"max_token_length": 64}
     environment = await run.start_environment(DATA / "plain_conversation.py")
-    await asyncio.wait_for(run.train(), 60)
+    await asyncio.wait_for(run.train(), TRAIN_SECONDS)
     assert await environment.ends() == 0, environment.output
     group = run.batches[0][0]
     assert "inference_logprobs" not in group
@@ -141,7 +146,7 @@ async def test_groups_that_are_lost_are_counted_under_their_reason_and_the_run_g
         """
     )
     environment = await run.start_environment(file)
-    await asyncio.wait_for(run.train(), 60)
+    await asyncio.wait_for(run.train(), TRAIN_SECONDS)
     assert await environment.ends() == 0, environment.output
     counts = await run.runner_metrics()
     assert counts[metric] > 0, counts
@@ -326,7 +331,7 @@ async def test_sigterm_ends_an_idle_environment_at_once(run):
 
 async def test_lost_trainer_ends_the_environment_in_order_and_without_an_evaluation(run):
     environment = await run.start_environment("sort_digits")
-    await asyncio.wait_for(run.train(steps=1), 60)
+    await asyncio.wait_for(run.train(steps=1), TRAIN_SECONDS)
     await run.beat("failed", "out of memory")
     assert await environment.ends() == 0, environment.output
     assert [record["step"] for record in await evaluations(run)] == [0]
@@ -335,9 +340,9 @@ async def test_lost_trainer_ends_the_environment_in_order_and_without_an_evaluat
 
 async def test_environment_survives_a_restart_of_the_trajectory_api(run):
     environment = await run.start_environment("sort_digits")
-    await asyncio.wait_for(run.train(steps=1), 60)
+    await asyncio.wait_for(run.train(steps=1), TRAIN_SECONDS)
     await run.restart_api()
-    await asyncio.wait_for(run.train(steps=3, start=2), 60)
+    await asyncio.wait_for(run.train(steps=3, start=2), TRAIN_SECONDS)
     assert await environment.ends() == 0, environment.output
     assert len(run.batches) == 3
 
@@ -354,7 +359,7 @@ async def test_env_manager_of_an_author_is_wrapped_around_ours(run):
         """
     )
     environment = await run.start_environment(file)
-    await asyncio.wait_for(run.train(), 60)
+    await asyncio.wait_for(run.train(), TRAIN_SECONDS)
     assert await environment.ends() == 0, environment.output
     assert re.search(r"sandbox started.*evaluation at step 3.*sandbox stopped", environment.output, re.DOTALL)
 
@@ -362,7 +367,7 @@ async def test_env_manager_of_an_author_is_wrapped_around_ours(run):
 async def test_evaluations_follow_steps_per_eval(run):
     run.env_section |= {"steps_per_eval": 1}
     environment = await run.start_environment("sort_digits")
-    await asyncio.wait_for(run.train(), 60)
+    await asyncio.wait_for(run.train(), TRAIN_SECONDS)
     assert await environment.ends() == 0, environment.output
     steps = [record["step"] for record in await evaluations(run)]
     assert steps[0] == 0
@@ -394,7 +399,7 @@ async def test_ops_port_says_why_it_is_not_ready(run):
     unready = await environment.ops("/healthz")
     assert unready.status_code == 503
     assert unready.text.startswith("no group accepted yet: waiting for the trainer to start (0 groups made")
-    await asyncio.wait_for(run.train(steps=1), 60)
+    await asyncio.wait_for(run.train(steps=1), TRAIN_SECONDS)
     assert (await environment.ops("/healthz")).status_code == 200
     status = (await environment.ops("/status")).json()
     assert status["totalSteps"] == 3

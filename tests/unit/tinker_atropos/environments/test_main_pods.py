@@ -8,6 +8,11 @@ from pathlib import Path
 
 import pytest
 
+TRAIN_SECONDS = 200
+"""A few seconds, on a machine that is not busy."""
+
+pytestmark = pytest.mark.timeout(300)
+
 POD = """
 set -e
 mount --make-rprivate /
@@ -45,7 +50,7 @@ async def test_only_the_first_of_several_environments_evaluates(run):
     baseline = {"step": 0, "metrics": {"eval/percent_correct": 0.5}, "source": "evaluation", "environment": 0}
     (await run.client.post("/rl/metrics", json=baseline)).raise_for_status()  # of the first one, which it waits for
     environment = await run.start_environment("sort_digits", RL_ENVIRONMENT_INDEX="1")
-    await asyncio.wait_for(run.train(), 60)
+    await asyncio.wait_for(run.train(), TRAIN_SECONDS)
     assert await environment.ends() == 0, environment.output
     assert await evaluated_steps(run) == [0]
     assert {record["environment"] for record in (await run.records())[1:]} == {1}
@@ -64,7 +69,7 @@ async def test_an_environment_in_the_place_of_another_does_not_repeat_the_baseli
     first.handle.send_signal(signal.SIGKILL)
     await first.ends()
     second = await run.start_environment("sort_digits")
-    await asyncio.wait_for(run.train(), 60)
+    await asyncio.wait_for(run.train(), TRAIN_SECONDS)
     assert await second.ends() == 0, second.output
     assert await evaluated_steps(run) == [0, 3]
 
@@ -91,7 +96,7 @@ async def test_names_that_resolve_only_later_are_waited_for(run):
     environment = await run.start_environment("sort_digits", wrapper=script, **env_vars)
     await environment.says("does not answer yet: ConnectError: [Errno -")
     hosts.write_text("127.0.0.1 localhost rl-run.test\n")
-    await asyncio.wait_for(run.train(), 60)
+    await asyncio.wait_for(run.train(), TRAIN_SECONDS)
     assert await environment.ends() == 0, environment.output
     assert await evaluated_steps(run) == [0, 3]
 
@@ -120,7 +125,7 @@ async def test_source_on_a_read_only_disk_and_a_user_without_a_name(run):
     shutil.copy(run.write_config(), config)
     script = ["unshare", "-m", "sh", "-c", POD, "sh", str(source)]
     environment = await run.start_environment("/mnt/my_env.py", wrapper=script, config=Path("/mnt/config.yaml"))
-    await asyncio.wait_for(run.train(), 60)
+    await asyncio.wait_for(run.train(), TRAIN_SECONDS)
     assert await environment.ends() == 0, environment.output
     assert "Traceback" not in environment.output
     assert "could not" not in environment.output.lower()
@@ -129,7 +134,7 @@ async def test_source_on_a_read_only_disk_and_a_user_without_a_name(run):
 async def test_nothing_is_written_beside_the_source(run):
     source = write_source(run.folder, "float(completion[:1] < '5')")
     environment = await run.start_environment(source / "my_env.py")
-    await asyncio.wait_for(run.train(), 60)
+    await asyncio.wait_for(run.train(), TRAIN_SECONDS)
     assert await environment.ends() == 0, environment.output
     assert files_of(source) == ["..2026_11_21/grading.py", "..2026_11_21/my_env.py", "grading.py", "my_env.py"]
 

@@ -27,9 +27,6 @@ from tinker_atropos.trainer.wandb_sink import WandbSink, wandb_settings
 
 logger = logging.getLogger(__name__)
 
-WANDB_CLOSE_SECONDS = 4.0
-"""What is left of the 25 s of a stop when everything else took its time; see ending.py."""
-
 
 async def run_trainer(settings: Settings, config_path: Path, data: Path | None) -> None:
     """Train one attempt of a run; `data` is the folder of its ledger, None a temporary one.
@@ -96,7 +93,7 @@ async def _serve(settings: Settings, config: RunConfig, results: ResultFile, fol
         bind(ops_host, ops_port, "RL_OPS_PORT") as ops_socket,
     ):
         tokenizer = await asyncio.to_thread(Tokenizer, config.env.tokenizer_name)
-        sink = WandbSink(wandb_settings(settings, config, os.environ), WANDB_CLOSE_SECONDS)
+        sink = WandbSink(wandb_settings(settings, config, os.environ), settings.wandb_close_seconds)
         run = Run(settings, config, results, sink, stop, tokenizer=tokenizer, ledger_folder=folder)
 
         async def show_history(_request: Request) -> Response:
