@@ -17,12 +17,14 @@ POD = """
 set -e
 mount --make-rprivate /
 mount --bind "$1" /mnt; shift
-mount -t tmpfs tmpfs /tmp
+mount -t tmpfs tmpfs /var/tmp
 mount -o remount,bind,ro /mnt
 mount -o remount,bind,ro /
-exec unshare --user --map-user=65533 --map-group=65533 env HOME=/tmp "$@"
+exec unshare --user --map-user=65533 --map-group=65533 env HOME=/var/tmp TMPDIR=/var/tmp "$@"
 """
-"""A read-only root and source, a writable /tmp, and a user that no passwd file knows."""
+"""A read-only root and source, one writable folder, and a user that no passwd file knows. The folder is not /tmp: the
+checkout may be there.
+"""
 
 NAMES = """
 mount --make-rprivate /

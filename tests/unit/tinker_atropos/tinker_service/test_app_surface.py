@@ -242,12 +242,12 @@ def test_a_cancelled_sample_stops_costing_tokens(client: tinker.ServiceClient, h
         "seq_id": 10_000,
         "prompt": {"chunks": [{"type": "encoded_text", "tokens": TOKENS}]},
         "sampling_params": {"max_tokens": 500, "stop": []},
-        "num_samples": 16,
+        "num_samples": 64,
     }
     request_id = http.post("/api/v1/asample", json=body).json()["request_id"]
     http.post("/api/v1/cancel_future", json={"request_id": request_id})
     sampler.sample(PROMPT, 1, types.SamplingParams(max_tokens=1)).result(WAIT)  # comes after it
-    assert metric(http, 'tinker_service_tokens_total{kind="sampled"}') - before < 16 * 500
+    assert metric(http, 'tinker_service_tokens_total{kind="sampled"}') - before < 64 * 500
     result = http.post("/api/v1/retrieve_future", json={"request_id": request_id})
     assert result.json()["error"] == "the request was cancelled"
 
