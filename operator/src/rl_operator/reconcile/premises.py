@@ -2,7 +2,6 @@
 
 from datetime import datetime
 
-from rl_operator.api.names import OWN_PREFIX
 from rl_operator.api.premises import Premises, choose_environment
 from rl_operator.api.run import TrainingRun
 from rl_operator.reconcile.lineage import gather_parent
@@ -15,7 +14,7 @@ async def gather_premises(run: TrainingRun, world: PremisesSource, now: datetime
     if runtime is None:
         return None
     own = world.environment(run)
-    catalogue = None if run.spec.environment.startswith(OWN_PREFIX) else world.catalogue(runtime)
+    catalogue = world.catalogue(runtime)
     return Premises(
         runtime=runtime,
         environment=choose_environment(run.spec.environment, runtime, catalogue, own),
