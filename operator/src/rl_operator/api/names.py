@@ -35,6 +35,12 @@ NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 REDISCOVER_ANNOTATION = f"{GROUP}/rediscover"
 """On an RLRuntime or RLEnvironment: another value has its image read anew."""
 
+STARTED_AS_ANNOTATION = f"{GROUP}/started-as"
+"""On a run that was started: its name and uid. Under another uid it was restored from a backup."""
+
+QUEUE_NAME_LABEL: Final = "kueue.x-k8s.io/queue-name"
+"""Kueue's label, copied from a run to its pod: Kueue gates the pod until there is room."""
+
 POD_FINALIZER = f"{GROUP}/result"
 """Keeps a pod until its result is in the run's status."""
 

@@ -77,6 +77,12 @@ class RunSpec(ApiModel):
     ttl_seconds_after_finished: int | None = Field(
         default=None, ge=0, le=LONGEST_SECONDS, description="The run is deleted this long after its end."
     )
+    priority: int = Field(
+        default=0,
+        ge=-1000,
+        le=1000,
+        description="Among runs that wait for a place at the runtime, higher ones start first.",
+    )
     environment_replicas: int = Field(
         default=1, ge=1, le=MAX_ENVIRONMENT_REPLICAS, description="Environment processes in all."
     )
@@ -205,6 +211,14 @@ class EnvironmentPods(ObservedModel):
     failures: int = Field(default=0, description="Pods that failed in the current attempt.")
 
 
+class QueuePlace(ObservedModel):
+    """Where a run stands that waits for a place at its runtime."""
+
+    place: int = Field(description="From 1; beyond 10 rounded to one significant digit.")
+    active: int = Field(description="Runs of the runtime that hold a place.")
+    limit: int = Field(description="The runtime's limits.maxActiveRuns.")
+
+
 class StartedFrom(ObservedModel):
     """The run that this one began from."""
 
@@ -254,6 +268,13 @@ class RunStatus(ObservedModel):
         default=(), description="Containers of the current attempt.", json_schema_extra=keyed_by("name")
     )
     environments: EnvironmentPods | None = Field(default=None, description="Environments in pods of their own.")
+    queue: QueuePlace | None = Field(default=None, description="Its place, while it waits for one at its runtime.")
+    admitted_time: str | None = Field(
+        default=None, description="When the current attempt's pod was no longer gated; its start deadline begins then."
+    )
+    history_name: str | None = Field(
+        default=None, description="ConfigMap with the series of at most 500 points, once an attempt has ended."
+    )
     started_from: StartedFrom | None = Field(default=None, description="The run that this one began from.")
     checkpoint: Checkpoint | None = Field(default=None, description="Newest state checkpoint.")
     weights: Weights | None = Field(default=None, description="The trained weights, once they exist.")
