@@ -1,31 +1,27 @@
-"""Build the status: the finding, the table's row for it, and the figures. One author, one value."""
+"""Build the status: the finding, the table's row for it, and the figures (`figures.py`). One author, one value."""
 
 from datetime import datetime
 
 from rl_operator.api.names import TRAINER_CONTAINER
 from rl_operator.api.run import (
     Attempt,
-    Checkpoint,
     Condition,
     ContainerStatus,
     Failure,
-    HistorySample,
-    Progress,
-    RunMetrics,
     RunStatus,
     StartedFrom,
     Weights,
 )
 from rl_operator.status.ending import Ending, Fate
 from rl_operator.status.environments import at_start, observed
+from rl_operator.status.figures import with_result, with_trainer
 from rl_operator.status.frozen import frozen_settings
-from rl_operator.status.observation import PodObservation, TrainerResult, TrainerStatus, format_time, parse_time
+from rl_operator.status.observation import PodObservation, TrainerResult, format_time, parse_time
 from rl_operator.status.table import TABLE, Situation
 from rl_operator.status.view import Finding, View
 
 KEPT_ATTEMPTS = 5
 KEPT_REFUSALS = 3
-HISTORY_SAMPLES = 10
 
 
 def derive(view: View, finding: Finding) -> RunStatus:
@@ -44,9 +40,9 @@ def derive(view: View, finding: Finding) -> RunStatus:
         environments=observed(view),
     )
     if view.trainer:
-        status = _with_trainer(status, view.trainer, view.now)
+        status = with_trainer(status, view.trainer, view.now)
     if result:
-        status = _with_result(status, result, view.now)
+        status = with_result(status, result, view.now)
     if finding.ending:
         status = _with_ending(status, finding, finding.ending, pod, view.now)
     return status
@@ -144,67 +140,6 @@ def _containers(pod: PodObservation | None) -> tuple[ContainerStatus, ...]:
         ContainerStatus(name=c.name, state=c.state, exit_code=c.exit_code, reason=c.reason, restarts=c.restarts)
         for c in pod.containers
     )
-
-
-def _with_trainer(status: RunStatus, trainer: TrainerStatus, now: datetime) -> RunStatus:
-    checkpoint = status.checkpoint
-    if trainer.checkpoint:
-        checkpoint = Checkpoint(**trainer.checkpoint.model_dump())
-    return _with_figures(
-        status, trainer.step, trainer.total_steps, trainer.metrics, source="trainer", now=now
-    ).with_changes(
-        progress=_progress(status, trainer.step, trainer.total_steps, trainer.seconds_per_step),
-        checkpoint=checkpoint,
-        wandb=trainer.wandb or status.wandb,
-    )
-
-
-def _with_result(status: RunStatus, result: TrainerResult, now: datetime) -> RunStatus:
-    checkpoint = status.checkpoint
-    if result.state_path:
-        checkpoint = Checkpoint(
-            step=result.steps_trained, state_path=result.state_path, expires_at=result.checkpoint.expires_at
-        )
-    pace = status.progress.seconds_per_step if status.progress else None
-    return _with_figures(
-        status, result.steps_trained, result.total_steps, result.metrics, source="result", now=now
-    ).with_changes(
-        progress=_progress(status, result.steps_trained, result.total_steps, pace),
-        checkpoint=checkpoint,
-    )
-
-
-def _with_figures(
-    status: RunStatus, step: int, total_steps: int, metrics: RunMetrics, *, source: str, now: datetime
-) -> RunStatus:
-    """Overlay new figures on the old ones: what the source does not know keeps its value."""
-    known = metrics.model_dump(exclude_none=True, exclude={"source", "observed_at"}, by_alias=False)
-    old = status.metrics.model_dump(exclude_none=True, by_alias=False) if status.metrics else {}
-    # Significant digits, not decimals: a logprob gap of 2e-6 is not 0.
-    rounded = {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in known.items()}
-    if not rounded or all(old.get(name) == value for name, value in rounded.items()):
-        return status
-    merged = RunMetrics(**{**old, **rounded, "source": source, "observed_at": format_time(now)})
-    return status.with_changes(metrics=merged, history=_history(status, step, total_steps, merged.reward_mean))
-
-
-def _history(status: RunStatus, step: int, total_steps: int, reward: float | None) -> tuple[HistorySample, ...]:
-    """At most HISTORY_SAMPLES points: the first step seen in each tenth of the run."""
-    stride = max(1, -(-total_steps // HISTORY_SAMPLES))
-    last = status.history[-1].step if status.history else 0
-    if reward is None or step <= last or (status.history and (step - 1) // stride == (last - 1) // stride):
-        return status.history
-    return (*status.history, HistorySample(step=step, reward_mean=reward))
-
-
-def _progress(status: RunStatus, step: int, total_steps: int, seconds_per_step: float | None) -> Progress | None:
-    if not total_steps:
-        return status.progress
-    step = max(step, status.progress.step if status.progress else 0)
-    pace = round(seconds_per_step, 3) if seconds_per_step else None
-    eta = round((total_steps - step) * pace) if pace is not None else None
-    percent = 100 * step // total_steps
-    return Progress(step=step, total_steps=total_steps, percent=percent, seconds_per_step=pace, eta_seconds=eta)
 
 
 def _with_ending(

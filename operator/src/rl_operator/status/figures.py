@@ -1,0 +1,69 @@
+"""The figures of a status: progress, metrics and history, from whatever tells them. They only ever move forward."""
+
+from datetime import datetime
+
+from rl_operator.api.run import Checkpoint, HistorySample, Progress, RunMetrics, RunStatus
+from rl_operator.status.observation import TrainerResult, TrainerStatus, format_time
+
+HISTORY_SAMPLES = 10
+
+
+def with_trainer(status: RunStatus, trainer: TrainerStatus, now: datetime) -> RunStatus:
+    checkpoint = status.checkpoint
+    if trainer.checkpoint:
+        checkpoint = Checkpoint(**trainer.checkpoint.model_dump())
+    return _with_figures(
+        status, trainer.step, trainer.total_steps, trainer.metrics, source="trainer", now=now
+    ).with_changes(
+        progress=_progress(status, trainer.step, trainer.total_steps, trainer.seconds_per_step),
+        checkpoint=checkpoint,
+        wandb=trainer.wandb or status.wandb,
+    )
+
+
+def with_result(status: RunStatus, result: TrainerResult, now: datetime) -> RunStatus:
+    checkpoint = status.checkpoint
+    if result.state_path:
+        checkpoint = Checkpoint(
+            step=result.steps_trained, state_path=result.state_path, expires_at=result.checkpoint.expires_at
+        )
+    pace = status.progress.seconds_per_step if status.progress else None
+    return _with_figures(
+        status, result.steps_trained, result.total_steps, result.metrics, source="result", now=now
+    ).with_changes(
+        progress=_progress(status, result.steps_trained, result.total_steps, pace),
+        checkpoint=checkpoint,
+    )
+
+
+def _with_figures(
+    status: RunStatus, step: int, total_steps: int, metrics: RunMetrics, *, source: str, now: datetime
+) -> RunStatus:
+    """Overlay new figures on the old ones: what the source does not know keeps its value."""
+    known = metrics.model_dump(exclude_none=True, exclude={"source", "observed_at"}, by_alias=False)
+    old = status.metrics.model_dump(exclude_none=True, by_alias=False) if status.metrics else {}
+    # Significant digits, not decimals: a logprob gap of 2e-6 is not 0.
+    rounded = {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in known.items()}
+    if not rounded or all(old.get(name) == value for name, value in rounded.items()):
+        return status
+    merged = RunMetrics(**{**old, **rounded, "source": source, "observed_at": format_time(now)})
+    return status.with_changes(metrics=merged, history=_history(status, step, total_steps, merged.reward_mean))
+
+
+def _history(status: RunStatus, step: int, total_steps: int, reward: float | None) -> tuple[HistorySample, ...]:
+    """At most HISTORY_SAMPLES points: the first step seen in each tenth of the run."""
+    stride = max(1, -(-total_steps // HISTORY_SAMPLES))
+    last = status.history[-1].step if status.history else 0
+    if reward is None or step <= last or (status.history and (step - 1) // stride == (last - 1) // stride):
+        return status.history
+    return (*status.history, HistorySample(step=step, reward_mean=reward))
+
+
+def _progress(status: RunStatus, step: int, total_steps: int, seconds_per_step: float | None) -> Progress | None:
+    if not total_steps:
+        return status.progress
+    step = max(step, status.progress.step if status.progress else 0)
+    pace = round(seconds_per_step, 3) if seconds_per_step else None
+    eta = round((total_steps - step) * pace) if pace is not None else None
+    percent = 100 * step // total_steps
+    return Progress(step=step, total_steps=total_steps, percent=percent, seconds_per_step=pace, eta_seconds=eta)
