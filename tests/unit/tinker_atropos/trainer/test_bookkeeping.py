@@ -40,10 +40,11 @@ async def test_a_stall_because_every_group_is_equal_is_said_as_exactly_that(book
     assert bookkeeping.waiting(None, now + 60) is None
     with bookkeeping.waiting_for_batch():
         status.relayed(relayed(groups_kept=4, groups_filtered_equal=42))
-        assert "every one of the last 32 groups had equal scores" in bookkeeping.waiting(None, now + 60)
+        assert "every one of the last 30 groups had equal scores" in bookkeeping.waiting(None, now + 60)
         status.relayed(relayed(groups_kept=5, groups_filtered_equal=42))
         assert "equal" not in bookkeeping.waiting(None, now + 60)
-    assert bookkeeping.waiting(("optim_step", now), now + 60) == "Waiting for the backend since 60 s: optim_step."
+    sentence = bookkeeping.waiting(("optim_step", now), now + 60)
+    assert sentence == "Waiting for the backend for more than 1 min: optim_step."
 
 
 async def test_the_books_name_what_the_api_dropped() -> None:

@@ -100,12 +100,13 @@ def test_one_environment_that_sends_no_index_is_the_first() -> None:
 
 
 def test_a_step_changes_pace_and_metrics() -> None:
-    status = RunStatus(total_steps=4)
+    status = RunStatus(total_steps=4, run_uid="u-1", attempt=2)
     status.step_trained(1, 2.0, {"train/loss": -0.5, "logprobs/gap": 1e-6, "staleness/mean": 0.5})
     status.step_trained(2, 4.0, {"reward/mean": 0.5})
     books = {"trained": {"rollouts": 8, "tokens": 40}}
     wire = status.to_wire({"state": "disabled"}, "Waiting.", books)
     assert (wire["waiting"], wire["books"], wire["warnings"]) == ("Waiting.", books, [])
+    assert (wire["runUid"], wire["attempt"]) == ("u-1", 2)
     assert wire["step"] == 2
     assert wire["totalSteps"] == 4
     assert wire["secondsPerStep"] == 2.4

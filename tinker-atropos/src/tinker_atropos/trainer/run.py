@@ -72,7 +72,7 @@ class Run:
         self._ledger = Ledger(ledger_folder)
         self.api = ApiClient(settings.api_url)
         self.lease = Lease(self.api)
-        self.status = RunStatus(total_steps=config.env.total_steps)
+        self.status = RunStatus(config.env.total_steps, settings.run_uid, settings.attempt)
         self._weights = Weights(Keeper(settings, config.tinker), self._policy, self._progress, self.status, results)
         self.generator = Generator(
             self._policy, self._ledger, on_failure=self._sampling_failed,

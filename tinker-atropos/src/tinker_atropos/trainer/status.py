@@ -55,6 +55,8 @@ class RunStatus:
     """The run as it stands. Metrics carry the CR's names; fractions are 0 to 1."""
 
     total_steps: int
+    run_uid: str = ""
+    attempt: int = 1
     phase: Phase = "starting"
     step: int = 0
     started_at: float = field(default_factory=time.time)
@@ -129,8 +131,13 @@ class RunStatus:
     def to_wire(
         self, wandb: Mapping[str, Any], waiting: str | None, books: Mapping[str, Mapping[str, int]]
     ) -> dict[str, Any]:
-        """`/status`. `waiting` is a sentence on what is waited for and why, `books` says where everything is."""
+        """`/status`. `waiting` is a sentence on what is waited for and why, `books` says where everything is.
+
+        `runUid` and `attempt` say whose it is: a pod's address is another pod's a moment later.
+        """
         return {
+            "runUid": self.run_uid,
+            "attempt": self.attempt,
             "phase": self.phase,
             "waiting": waiting,
             "warnings": list(self.warnings.values())[:MAX_WARNINGS],

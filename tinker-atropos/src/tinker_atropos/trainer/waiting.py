@@ -1,7 +1,8 @@
-"""What the trainer waits for, and why, as a sentence for people. Pure."""
+"""What the trainer waits for, and why, as a sentence for people that changes only with what it says. Pure."""
 
 from dataclasses import dataclass
 
+from tinker_atropos.durations import more_than
 from tinker_atropos.trainer.api_client import Peer
 
 PATIENCE_SECONDS = 10.0
@@ -45,7 +46,7 @@ def why_no_batch(wait: WaitForBatch) -> str | None:
     """Why there is no batch yet; None while the wait is short."""
     if wait.seconds < PATIENCE_SECONDS:
         return None
-    return f"Waiting for a batch since {wait.seconds:.0f} s: {_reason(wait)}."
+    return f"Waiting for a batch for {more_than(wait.seconds)}: {_reason(wait)}."
 
 
 def _reason(wait: WaitForBatch) -> str:
@@ -58,18 +59,24 @@ def _reason(wait: WaitForBatch) -> str:
         return f"the environment is {environment.reason or 'starting'}"
     if made.equal and not made.kept:
         return (
-            f"every one of the last {made.equal:.0f} groups had equal scores and teaches nothing: the task is too hard "
-            f"or too easy for the model, or its scoring does not tell answers apart"
+            f"every one of the last {_rounded(made.equal)} groups had equal scores and teaches nothing: the task is too "
+            f"hard or too easy for the model, or its scoring does not tell answers apart"
         )
     if wait.seconds_without_sample is None or wait.seconds_without_sample > SILENT_SECONDS:
         since = wait.seconds_without_sample
-        return "the environment has asked for no sample " + ("yet" if since is None else f"for {since:.0f} s")
+        return "the environment has asked for no sample " + ("yet" if since is None else f"for {more_than(since)}")
     at_hand = wait.queued * wait.group_rollouts
     return f"about {at_hand} of {wait.batch_rollouts} rollouts are there, and the environment is sampling"
+
+
+def _rounded(count: float) -> int:
+    """Down to one significant digit: what holds of the last 32 groups holds of the last 30."""
+    magnitude = 10 ** (len(str(int(count))) - 1)
+    return int(count) // magnitude * magnitude
 
 
 def slow_call(call: tuple[str, float] | None, now: float) -> str | None:
     """The backend call that is being waited for (what, since when), once it takes long."""
     if call is None or now - call[1] < PATIENCE_SECONDS:
         return None
-    return f"Waiting for the backend since {now - call[1]:.0f} s: {call[0]}."
+    return f"Waiting for the backend for {more_than(now - call[1])}: {call[0]}."

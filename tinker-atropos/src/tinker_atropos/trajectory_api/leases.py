@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from tinker_atropos.durations import more_than
+
 Role = Literal["trainer", "environment"]
 ReportedState = Literal["starting", "working", "done", "failed"]
 LeaseState = Literal["absent", "away", "starting", "working", "done", "failed", "lost"]
@@ -105,8 +107,8 @@ def _last(views: Mapping[Lease, LeaseView]) -> Lease:
 def _away(last: LeaseView, without_one: float, grace_seconds: float) -> LeaseView:
     return LeaseView(
         "away",
-        f"no environment has been live for {without_one:.0f} s, and {grace_seconds:g} s are allowed until another one "
-        f"comes; the last one is {last.state}" + (f": {last.reason}" if last.reason else ""),
+        f"no environment has been live for {more_than(without_one)}, and {grace_seconds:g} s are allowed until another "
+        f"one comes; the last one is {last.state}" + (f": {last.reason}" if last.reason else ""),
     )
 
 
