@@ -59,8 +59,8 @@ def _reason(wait: WaitForBatch) -> str:
         return f"the environment is {environment.reason or 'starting'}"
     if made.equal and not made.kept:
         return (
-            f"every one of the last {_rounded(made.equal)} groups had equal scores and teaches nothing: the task is too "
-            f"hard or too easy for the model, or its scoring does not tell answers apart"
+            f"every one of the last {_rounded(made.equal)} groups had equal scores and teaches nothing: the task is "
+            f"too hard or too easy for the model, or its scoring does not tell answers apart"
         )
     if wait.seconds_without_sample is None or wait.seconds_without_sample > SILENT_SECONDS:
         since = wait.seconds_without_sample
@@ -69,10 +69,10 @@ def _reason(wait: WaitForBatch) -> str:
     return f"about {at_hand} of {wait.batch_rollouts} rollouts are there, and the environment is sampling"
 
 
-def _rounded(count: float) -> int:
+def _rounded(count: float) -> str:
     """Down to one significant digit: what holds of the last 32 groups holds of the last 30."""
-    magnitude = 10 ** (len(str(int(count))) - 1)
-    return int(count) // magnitude * magnitude
+    digits = f"{count:.0f}"
+    return digits[0] + "0" * (len(digits) - 1)
 
 
 def slow_call(call: tuple[str, float] | None, now: float) -> str | None:
