@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 from tests.refusals import ROWS, Row, runtimes
-from tests.unit.rl_operator.samples import CATALOGUE, TINY, make_run, premises_of
+from tests.unit.rl_operator.samples import CATALOGUE, TINY, make_run
 from tests.unit.rl_operator.strategies import READY_STATUS, STALLED_STATUS
 
 from rl_operator.api.hints import FROZEN
@@ -58,14 +58,12 @@ def said_of_own(status: dict[str, Any], **spec: Any) -> Iterator[Refusal]:
     yield from check_run(run, Premises(TINY, environment))
 
 
-EXPIRING = make_run(ttlSecondsAfterFinished=60)
 SAID = {
     (refusal.code, refusal.sentence)
     for refusal in (
         *(refusal for row in ROWS.values() for refusal in said_of(row)),
         *said_of_own(STALLED_STATUS),
         *said_of_own(READY_STATUS, secretEnvironment=[{"name": "keys", "key": "JUDGE_KEY"}]),
-        *check_run(EXPIRING, premises_of(EXPIRING)),
         *(Refusal(code="FrozenField", field=f"spec.{field}", hint=FROZEN) for field in ("backoffLimit", "config")),
     )
 }

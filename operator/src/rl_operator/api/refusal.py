@@ -26,7 +26,6 @@ RefusalCode = Literal[
     "SecretNotAllowed",
     "StartFromRefused",
     "FrozenField",
-    "NotSupported",
 ]
 
 

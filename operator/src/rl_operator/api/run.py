@@ -75,13 +75,13 @@ class RunSpec(ApiModel):
         default=None, ge=1, le=LONGEST_SECONDS, description="Longest time a run may take in all."
     )
     ttl_seconds_after_finished: int | None = Field(
-        default=None, ge=0, le=LONGEST_SECONDS, description="The run is deleted this long after its end."
+        default=None, ge=0, le=LONGEST_SECONDS, description="The run is deleted this long after its end; may be changed then, too."
     )
     priority: int = Field(
         default=0,
         ge=-1000,
         le=1000,
-        description="Among runs that wait for a place at the runtime, higher ones start first.",
+        description="Among runs that wait for a place at the runtime, the highest starts first, then the oldest.",
     )
     environment_replicas: int = Field(
         default=1, ge=1, le=MAX_ENVIRONMENT_REPLICAS, description="Environment processes in all."

@@ -11,12 +11,7 @@ from rl_operator.check.access import namespace_refusals, secret_refusals
 from rl_operator.check.consistency import inherited_bound_refusals, shared_field_refusals
 from rl_operator.check.field_rules import field_refusals
 from rl_operator.check.lineage import lineage_refusals
-from rl_operator.check.run_rules import (
-    environment_refusals,
-    limit_refusals,
-    not_supported_refusals,
-    size_refusals,
-)
+from rl_operator.check.run_rules import environment_refusals, limit_refusals, size_refusals
 from rl_operator.check.runtime import check_runtime
 from rl_operator.check.subject import Subject
 
@@ -33,7 +28,6 @@ _RULES: Final[tuple[Callable[[Subject], Iterable[Refusal]], ...]] = (
     secret_refusals,
     limit_refusals,
     size_refusals,
-    not_supported_refusals,
 )
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from rl_operator.api.loading import nearest
 from rl_operator.api.names import OWN_PREFIX
@@ -58,22 +58,3 @@ def size_refusals(subject: Subject) -> Iterator[Refusal]:
         if size > MAX_SETTINGS_BYTES:
             hint = f"it takes {size // 1000} kB, and at most {MAX_SETTINGS_BYTES // 1000} kB are allowed: shorten it"
             yield Refusal(code="OutOfBounds", field=f"spec.{name}", allowed=MAX_SETTINGS_BYTES, hint=hint)
-
-
-def not_supported_refusals(subject: Subject) -> Iterator[Refusal]:
-    """What the API knows and this release does not do: better refused than silently left undone."""
-    for field, given, hint in _not_supported(subject):
-        if given is not None:
-            yield Refusal(code="NotSupported", field=field, given=shown(given), hint=f"not supported yet: {hint}")
-
-
-def _not_supported(subject: Subject) -> Iterator[tuple[str, Any, str]]:
-    """Field, what was asked (None: not asked), and what to do instead."""
-    spec, runtime = subject.run.spec, subject.runtime
-    yield (
-        "spec.ttlSecondsAfterFinished",
-        spec.ttl_seconds_after_finished,
-        "delete the run yourself: leave the field out",
-    )
-    unenforced = runtime.metadata.name if runtime.spec.limits.max_active_runs is not None else None
-    yield "spec.runtime", unenforced, "nothing enforces this runtime's limits.maxActiveRuns: choose another runtime"

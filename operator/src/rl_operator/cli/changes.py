@@ -16,6 +16,7 @@ MAY_CHANGE: Final = frozenset(
         "activeDeadlineSeconds",
         "ttlSecondsAfterFinished",
         "environmentReplicas",
+        "priority",
     }
 )
 """Fields of the spec that are not frozen once a run has started."""

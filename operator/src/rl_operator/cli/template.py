@@ -22,6 +22,7 @@ USUAL: Final = ("total_steps", "group_size", "batch_size", "max_token_length", "
 
 RUN_FIELDS: Final = (
     "environment_replicas",
+    "priority",
     "backoff_limit",
     "start_deadline_seconds",
     "progress_deadline_seconds",
@@ -126,6 +127,8 @@ def _section(name: str, lines: Sequence[Line]) -> Iterator[str]:
 def _run_lines(runtime: Runtime, accepts: Accepts) -> Iterator[str]:
     """Fields of the run itself."""
     for name in RUN_FIELDS:
+        if name == "priority" and runtime.spec.limits.max_active_runs is None:
+            continue  # nobody waits there
         field, limit = RunSpec.model_fields[name], getattr(runtime.spec.limits, name, None)
         value = A_DAY if field.default is None else field.default
         value = value if limit is None else min(value, limit)
