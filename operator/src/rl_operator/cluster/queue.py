@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from rl_operator.cluster.store import Key
 from rl_operator.errors import ConflictError, GoneError, OperatorError
-from rl_operator.telemetry import QUEUE_DEPTH, RECONCILE_SECONDS, RECONCILES
+from rl_operator.telemetry import RECONCILE_SECONDS, RECONCILES
 
 log = logging.getLogger(__name__)
 
@@ -22,51 +22,79 @@ MAX_PAUSE_SECONDS = 300.0
 class WorkQueue:
     """Never runs one key twice at once; a key added while it runs is run once more afterwards."""
 
-    def __init__(self, work: Work, *, kind: str = "run", deadline_seconds: float = 60.0) -> None:
+    def __init__(
+        self, work: Work, *, kind: str = "run", deadline_seconds: float = 60.0, standing_by: bool = False
+    ) -> None:
+        """`standing_by`: keys are passed over until `begin`, because whoever begins looks at everything."""
         self._work = work
         self._kind = kind
         self._deadline = deadline_seconds
+        self._standing_by = standing_by
         self._ready: asyncio.Queue[Key] = asyncio.Queue()
-        self._waiting: set[Key] = set()
+        self._waiting: dict[Key, float] = {}
+        """Since when, the oldest first."""
+        self._ended_at = time.monotonic()
         self._running: dict[Key, float] = {}
         self._again: set[Key] = set()
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._failures: dict[Key, int] = {}
+
+    @property
+    def kind(self) -> str:
+        return self._kind
+
+    def begin(self) -> None:
+        """Take keys from now on."""
+        self._standing_by = False
 
     def add(self, key: Key) -> None:
         """Run the key as soon as a worker is free."""
         self._cancel_timer(key)
         if key in self._running:
             self._again.add(key)
-        elif key not in self._waiting:
-            self._waiting.add(key)
+        elif key not in self._waiting and not self._standing_by:
+            self._waiting[key] = time.monotonic()
             self._ready.put_nowait(key)
-            QUEUE_DEPTH.labels(self._kind).set(len(self._waiting))
 
     def add_after(self, key: Key, seconds: float) -> None:
         """Run the key in that many seconds, unless something is due sooner."""
         loop = asyncio.get_running_loop()
         timer = self._timers.get(key)
-        if key in self._waiting or (timer and timer.when() <= loop.time() + seconds):
+        if self._standing_by or key in self._waiting or (timer and timer.when() <= loop.time() + seconds):
             return
         self._cancel_timer(key)
         self._timers[key] = loop.call_later(seconds, self.add, key)
 
+    # --- what probes and scrapes ask ----------------------------------------------------------------------------
+    @property
+    def depth(self) -> int:
+        """How many keys wait for a worker."""
+        return len(self._waiting)
+
+    def oldest_waiting_seconds(self) -> float:
+        """How long the key that waits longest has waited for a worker."""
+        now = time.monotonic()
+        return now - next(iter(self._waiting.values()), now)
+
     def longest_running_seconds(self) -> float:
-        """How long the oldest reconcile in progress has taken so far: a probe's question."""
+        """How long the oldest reconcile in progress has taken so far."""
         return time.monotonic() - min(self._running.values(), default=time.monotonic())
+
+    def standstill_seconds(self) -> float:
+        """For how long keys have waited without any reconcile coming to an end."""
+        return min(self.oldest_waiting_seconds(), time.monotonic() - self._ended_at)
 
     async def work(self) -> None:
         """One worker: start as many as runs may be reconciled at once. Ends only by cancellation."""
         while True:
             key = await self._ready.get()
-            self._waiting.discard(key)
-            QUEUE_DEPTH.labels(self._kind).set(len(self._waiting))
+            del self._waiting[key]
             self._running[key] = time.monotonic()
             try:
                 await self._attempt(key)
             finally:
-                RECONCILE_SECONDS.labels(self._kind).observe(time.monotonic() - self._running.pop(key))
+                self._ended_at = time.monotonic()
+                RECONCILE_SECONDS.labels(self._kind).observe(self._ended_at - self._running.pop(key))
             if key in self._again:
                 self._again.discard(key)
                 self.add(key)

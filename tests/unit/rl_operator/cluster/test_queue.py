@@ -150,3 +150,42 @@ async def test_work_that_hangs_is_ended_at_its_deadline(caplog: pytest.LogCaptur
         queue.add(A)
         await until("it was tried again", lambda: runs == 2)
     assert "took longer than" in caplog.text
+
+
+async def test_a_standby_passes_keys_over_until_it_begins() -> None:
+    runs: Counter[tuple[str, str]] = Counter()
+
+    async def work(key: tuple[str, str]) -> None:
+        runs[key] += 1
+
+    queue = WorkQueue(work, standing_by=True)
+    worker = asyncio.create_task(queue.work())
+    queue.add(A)
+    queue.add_after(A, 0.01)
+    await asyncio.sleep(0.05)
+    assert queue.depth == 0
+    queue.begin()
+    queue.add(B)
+    await until("B ran", lambda: runs[B] == 1)
+    worker.cancel()
+    assert runs == {B: 1}
+
+
+async def test_it_says_how_many_wait_for_how_long_and_since_when_nothing_has_ended() -> None:
+    go = asyncio.Event()
+
+    async def work(_: tuple[str, str]) -> None:
+        await go.wait()
+
+    async with working(work, workers=1) as queue:
+        queue.add(A)
+        await until("it runs", lambda: queue.depth == 0)
+        await asyncio.sleep(0.05)
+        assert queue.standstill_seconds() == queue.oldest_waiting_seconds() == 0
+        queue.add(B)
+        await asyncio.sleep(0.05)
+        assert queue.depth == 1
+        assert 0.04 < queue.standstill_seconds() < queue.oldest_waiting_seconds() < queue.longest_running_seconds()
+        go.set()
+        await until("both ran", lambda: queue.depth == 0)
+        assert queue.standstill_seconds() == 0
