@@ -121,17 +121,29 @@ class Caches:
         }
 
 
-async def list_own_kinds(client: ClusterClient, caches: Caches, namespace: str | None) -> None:
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Of which of our kinds a list brought news: objects that are new, other than they were, or gone."""
+
+    runtimes: frozenset[Key]
+    environments: frozenset[Key]
+    runs: frozenset[Key]
+
+
+async def list_own_kinds(client: ClusterClient, caches: Caches, namespace: str | None) -> Changes:
     """Make the caches of our kinds complete, and forget what vanished while nobody watched.
 
     kopf's watch feeds them in between; it never tells of objects that vanished during an outage. Who serves one
     namespace only may not watch namespaces: it reads that one's labels here.
     """
-    await _list(client, RUNTIMES.path(), caches.runtimes)
-    await _list(client, ENVIRONMENTS.path(namespace), caches.environments)
-    await _list(client, RUNS.path(namespace), caches.runs)
+    changes = Changes(
+        runtimes=await _list(client, RUNTIMES.path(), caches.runtimes),
+        environments=await _list(client, ENVIRONMENTS.path(namespace), caches.environments),
+        runs=await _list(client, RUNS.path(namespace), caches.runs),
+    )
     if namespace:
         caches.namespaces.put(await client.get(NAMESPACES.path(name=namespace), accept=METADATA_ONLY))
+    return changes
 
 
 async def list_catalogues(client: ClusterClient, catalogues: Catalogues, namespace: str) -> None:
@@ -145,12 +157,15 @@ async def list_catalogues(client: ClusterClient, catalogues: Catalogues, namespa
     await client.each(CONFIG_MAPS.path(namespace), {"labelSelector": CATALOGUE_SELECTOR}, take)
 
 
-async def _list(client: ClusterClient, path: str, store: Store[Any]) -> None:
+async def _list(client: ClusterClient, path: str, store: Store[Any]) -> frozenset[Key]:
+    """The keys of what is news."""
     listed: set[Key] = set()
+    changed: set[Key] = set()
 
     def take(document: dict[str, Any]) -> None:
         listed.add(key_of(document))
-        store.put(document)
+        if store.put(document):
+            changed.add(key_of(document))
 
     version = await client.each(path, {}, take)
-    store.sweep(listed, int(version))
+    return frozenset(changed | {key for key, _ in store.sweep(listed, int(version))})

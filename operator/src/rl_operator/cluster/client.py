@@ -1,5 +1,6 @@
 """The only door to the API server: deadlines on every call, errors translated once, one pool of connections."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Literal, Self
@@ -7,13 +8,13 @@ from urllib.parse import urlencode
 
 import aiohttp
 import orjson
-from kubernetes.aio.client.api_client import ApiClient
 from kubernetes.aio.client.configuration import Configuration
+from yarl import URL
 
-from rl_operator.cluster.connection import authorization, load_configuration
-from rl_operator.cluster.failures import failure
+from rl_operator.cluster.clock import ServerClock
+from rl_operator.cluster.connection import load_configuration, open_session, request_options
+from rl_operator.cluster.failures import failure, pause_asked
 from rl_operator.errors import BackEndUnreachableError
-from rl_operator.telemetry import API_CALLS
 
 PAGE_SIZE = 100
 """Larger chunks cost memory that is never given back: 500 finished pods are 60 MiB while they are read."""
@@ -33,21 +34,29 @@ MERGE_PATCH: PatchType = "application/merge-patch+json"
 JSON_PATCH: PatchType = "application/json-patch+json"
 
 Params = Mapping[str, str | int]
+Middlewares = tuple[aiohttp.ClientMiddlewareType, ...]
 
 
 class ClusterClient:
     """Calls that return decoded JSON and raise `OperatorError`s. Must be made inside a running event loop."""
 
-    def __init__(self, configuration: Configuration, request_seconds: float = 20.0) -> None:
+    def __init__(
+        self, configuration: Configuration, request_seconds: float = 20.0, middlewares: Middlewares = ()
+    ) -> None:
+        """Every request passes through `middlewares`, kopf's as well."""
         self._configuration = configuration
+        self._middlewares = middlewares
         self._timeout = aiohttp.ClientTimeout(total=request_seconds, sock_connect=10)
-        configuration.client_session_kwargs = {"middlewares": (authorization(configuration),)}
-        self._api = ApiClient(configuration)
+        self._session = open_session(configuration, *middlewares)
+        self._options = request_options(configuration)
+        self.clock = ServerClock()
 
     @classmethod
-    async def connect(cls, kubeconfig: str = "", context: str = "", request_seconds: float = 20.0) -> Self:
+    async def connect(
+        cls, kubeconfig: str = "", context: str = "", request_seconds: float = 20.0, middlewares: Middlewares = ()
+    ) -> Self:
         """Load the configuration; nothing is called yet. Raises ConnectionSettingsError."""
-        return cls(await load_configuration(kubeconfig, context), request_seconds)
+        return cls(await load_configuration(kubeconfig, context), request_seconds, middlewares)
 
     @property
     def server(self) -> str:
@@ -57,7 +66,7 @@ class ClusterClient:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._api.close()
+        await self._session.close()
 
     # --- calls --------------------------------------------------------------------------------------------------
     async def get(self, path: str, params: Params | None = None, accept: str = JSON) -> dict[str, Any]:
@@ -95,6 +104,10 @@ class ClusterClient:
         """Server-side apply. Raises ConflictError when another manager owns a field with another value."""
         params = {"fieldManager": field_manager}
         return await self._call("PATCH", path, params=params, body=body, content_type="application/apply-patch+yaml")
+
+    async def update(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Replace an object. Raises ConflictError when the resourceVersion in `body` is not the live one."""
+        return await self._call("PUT", path, body=body)
 
     async def delete(self, path: str, uid: str) -> dict[str, Any]:
         """Delete that very object. Raises ConflictError when another one has its name now."""
@@ -139,25 +152,15 @@ class ClusterClient:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._unreachable(f"GET {path}", error) from error
 
-    def kopf_session(self) -> aiohttp.ClientSession:
-        """A session for kopf: our connections and credentials, but closing it leaves ours open."""
-        return aiohttp.ClientSession(
-            connector=self._session.connector,
-            connector_owner=False,
-            middlewares=(authorization(self._configuration),),
-            proxy=self._configuration.proxy,
-            read_bufsize=2**21,
-        )
+    def kopf_session(self, listed: Callable[[], None]) -> aiohttp.ClientSession:
+        """A session for kopf: our connections and credentials, but closing it leaves ours open.
+
+        `listed` is called when the API server has answered the beginning of a list: from there on kopf watches.
+        """
+        middlewares = (*self._middlewares, _telling_of_lists(listed))
+        return open_session(self._configuration, *middlewares, connector=self._session.connector)
 
     # --- one way out --------------------------------------------------------------------------------------------
-    @property
-    def _session(self) -> aiohttp.ClientSession:
-        rest = self._api.rest_client
-        if rest.pool_manager is None:
-            rest.pool_manager = rest._create_pool_manager()  # noqa: SLF001 -- made lazily by the first request
-        session: aiohttp.ClientSession = rest.pool_manager
-        return session
-
     async def _call(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         what = f"{method} {path}"
         try:
@@ -178,20 +181,44 @@ class ClusterClient:
         accept: str = JSON,
         content_type: str = JSON,
     ) -> aiohttp.ClientResponse:
-        """Send a request; the answer's head is there and good. The caller reads and closes it."""
+        """Send a request; the answer's head is there and good. The caller reads and closes it.
+
+        This is the one place that honours `Retry-After`: an API server that names a pause has done nothing yet, so the
+        same request goes out again after it, as often as fits into the deadline of ordinary calls.
+        """
         url = self.server + path + (f"?{urlencode({k: v for k, v in params.items() if v != ''})}" if params else "")
         headers = {"Accept": accept, "Content-Type": content_type}
-        answer = await self._api.call_api(method, url, headers, body, _request_timeout=timeout)
-        response: aiohttp.ClientResponse = answer.response
-        API_CALLS.labels(method, str(response.status)).inc()
-        if response.status >= 400:
-            raise failure(f"{method} {path}", await _status_object(response))
-        return response
+        text = None if body is None else orjson.dumps(body)
+        deadline = asyncio.get_running_loop().time() + (self._timeout.total or 0.0)
+        while True:
+            response = await self._session.request(
+                method, URL(url, encoded=True), data=text, headers=headers, timeout=timeout, **self._options
+            )
+            self.clock.hear(response.headers.get("Date", ""))
+            if response.status < 400:
+                return response
+            status = await _status_object(response)
+            pause = pause_asked(response.status, response.headers)
+            if pause is None or asyncio.get_running_loop().time() + pause > deadline:
+                raise failure(f"{method} {path}", status)
+            await asyncio.sleep(pause)
 
     def _unreachable(self, what: str, error: BaseException) -> BackEndUnreachableError:
-        API_CALLS.labels(what.split(maxsplit=1)[0], "none").inc()
         reason = str(error) or type(error).__name__
         return BackEndUnreachableError(f"{what}: the API server {self.server} does not answer: {reason}")
+
+
+def _telling_of_lists(listed: Callable[[], None]) -> aiohttp.ClientMiddlewareType:
+    """A middleware that says when a list began: the first page, which fixes the version of all of them."""
+
+    async def tell(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        response = await handler(request)
+        query = request.url.query
+        if response.status < 400 and "limit" in query and "continue" not in query:
+            listed()
+        return response
+
+    return tell
 
 
 def decoded(text: bytes) -> dict[str, Any]:

@@ -3,10 +3,13 @@
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import yaml
 from kubernetes.aio.client.configuration import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.config.config_exception import ConfigException
 from kubernetes.aio.config.incluster_config import load_incluster_config
 from kubernetes.aio.config.kube_config import KUBE_CONFIG_DEFAULT_LOCATION, load_kube_config
@@ -79,3 +82,37 @@ def authorization(configuration: Configuration) -> aiohttp.ClientMiddlewareType:
         return await handler(request)
 
     return authorize
+
+
+def open_session(
+    configuration: Configuration,
+    *middlewares: aiohttp.ClientMiddlewareType,
+    connector: aiohttp.BaseConnector | None = None,
+) -> aiohttp.ClientSession:
+    """A session with these credentials; on the connections of another session if those are given.
+
+    The official client reads what is to be trusted. The environment is asked for a proxy here, once: aiohttp would ask
+    it, and ~/.netrc, in a thread at every request, which costs as much as the request.
+    """
+    own = connector or aiohttp.TCPConnector(
+        limit=configuration.connection_pool_maxsize, ssl=RESTClientObject(configuration).ssl_context
+    )
+    return aiohttp.ClientSession(
+        connector=own,
+        connector_owner=connector is None,
+        middlewares=(authorization(configuration), *middlewares),
+        proxy=configuration.proxy or environment_proxy(str(configuration.host)),
+        read_bufsize=2**21,  # an event is one line, and an object may have 1.5 MiB
+    )
+
+
+def environment_proxy(server: str) -> str | None:
+    """The proxy that HTTPS_PROXY and its like name for that URL, unless NO_PROXY excludes it."""
+    url = urlsplit(server)
+    return None if proxy_bypass(url.hostname or "") else getproxies().get(url.scheme)
+
+
+def request_options(configuration: Configuration) -> dict[str, Any]:
+    """What aiohttp takes per request only."""
+    options = {"proxy_headers": configuration.proxy_headers, "server_hostname": configuration.tls_server_name}
+    return {name: value for name, value in options.items() if value}

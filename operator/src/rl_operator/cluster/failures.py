@@ -40,3 +40,12 @@ def failure(what: str, status: Mapping[str, Any]) -> OperatorError:
     kind = _BY_CODE.get(code, BackEndUnreachableError)
     reason = status.get("message") or status.get("reason") or "no reason given"
     return kind(f"{what}: the API server answered {code}: {reason}")
+
+
+def pause_asked(code: int, headers: Mapping[str, str]) -> float | None:
+    """Seconds after which the API server wants to be asked again (429 and 5xx with `Retry-After`); None: it says none.
+
+    It never gives the date that HTTP also allows; gateways in between may, and are treated as if they said nothing.
+    """
+    asked = headers.get("Retry-After", "")
+    return float(asked) if (code == 429 or code >= 500) and asked.isdecimal() else None

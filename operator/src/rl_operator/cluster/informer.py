@@ -89,7 +89,7 @@ class Informer(Generic[Value]):
             self._put(document)
 
         version = await self._client.each(self._path, self._params, take, self._accept)
-        for record in self._store.sweep(listed, int(version)):
+        for _, record in self._store.sweep(listed, int(version)):
             self._tell(record.run)
         return version
 

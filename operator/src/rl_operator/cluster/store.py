@@ -51,6 +51,7 @@ class Store(Generic[Value]):
         self.run_of = run_of
         self._records: dict[Key, Record[Value]] = {}
         self._by_run: dict[Key, tuple[Key, ...]] = {}
+        self._listed_to = 0
         self._watched_to = 0
 
     def __len__(self) -> int:
@@ -77,9 +78,14 @@ class Store(Generic[Value]):
         return tuple(self._by_run)
 
     def put(self, document: Document) -> bool:
-        """Take an object from a list or an event. Says whether there is news to act on, our own writes included."""
+        """Take an object from a list or an event. Says whether there is news to act on, our own writes included.
+
+        What a complete list of a later version did not hold is gone: an event of it comes late.
+        """
         key, version = key_of(document), version_of(document)
         held = self._records.get(key)
+        if held is None and version <= self._listed_to:
+            return False
         if held and held.version == version and held.from_answer:
             self._records[key] = replace(held, from_answer=False)
             return True
@@ -125,13 +131,14 @@ class Store(Generic[Value]):
         if self.uid_of(key) == uid:
             self._drop(key)
 
-    def sweep(self, listed: AbstractSet[Key], version: int) -> tuple[Record[Value], ...]:
-        """Forget what a complete list of that version does not hold; returns what went."""
+    def sweep(self, listed: AbstractSet[Key], version: int) -> tuple[tuple[Key, Record[Value]], ...]:
+        """Forget what a complete list of that version does not hold; returns what went, by key."""
         gone = [(k, r) for k, r in self._records.items() if k not in listed and r.version <= version]
         for key, _ in gone:
             self._drop(key)
+        self._listed_to = max(self._listed_to, version)
         self.watched(version)
-        return tuple(record for _, record in gone)
+        return tuple(gone)
 
     def watched(self, version: int) -> None:
         """Note how far the watch has come."""

@@ -4,39 +4,34 @@ import asyncio
 import logging
 import random
 import signal
-import time
-from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any
 
-import kopf
-from prometheus_client import start_http_server
-
 from rl_operator.api.bundled import bundled_runtimes
-from rl_operator.api.names import (
-    ENVIRONMENT_PLURAL,
-    MANAGED_BY_LABEL,
-    MANAGER,
-    RUN_LABEL,
-    RUN_PLURAL,
-    RUNTIME_PLURAL,
-)
-from rl_operator.cluster.caches import Caches, list_catalogues, list_own_kinds
+from rl_operator.api.names import ENVIRONMENT_PLURAL, MANAGED_BY_LABEL, MANAGER, RUN_LABEL, RUN_PLURAL, RUNTIME_PLURAL
+from rl_operator.cluster.caches import Caches, Changes, list_catalogues, list_own_kinds
+from rl_operator.cluster.calls import counted, fenced
 from rl_operator.cluster.catalogues import Catalogues
 from rl_operator.cluster.client import JSON, METADATA_ONLY, ClusterClient
 from rl_operator.cluster.context import own_namespace
 from rl_operator.cluster.events import EventRecorder
+from rl_operator.cluster.gaps import Gaps
 from rl_operator.cluster.informer import Informer
 from rl_operator.cluster.kinds_world import KindsWorld
+from rl_operator.cluster.lease import LeaderElector
 from rl_operator.cluster.queue import WorkQueue
 from rl_operator.cluster.resources import CHILDREN, NAMESPACES
 from rl_operator.cluster.store import Key
+from rl_operator.cluster.watch_ages import WatchAges
 from rl_operator.cluster.world import ClusterWorld
 from rl_operator.errors import BackEndUnreachableError, OperatorError
+from rl_operator.handlers.health import Health
 from rl_operator.handlers.kinds import require_kinds, with_patience
+from rl_operator.handlers.leading import elector_of, lead
+from rl_operator.handlers.probes import listening, metrics, probe
 from rl_operator.handlers.routes import Queues, Routes
-from rl_operator.handlers.shell import build_registry
+from rl_operator.handlers.shell import build_registry, serve_kopf
 from rl_operator.metrics.trainer import TrainerPoller
 from rl_operator.reconcile.environment_kind import reconcile_environment
 from rl_operator.reconcile.reconcile import Pace, reconcile
@@ -47,25 +42,32 @@ from rl_operator.status.observation import PodObservation
 log = logging.getLogger(__name__)
 
 SYNC_SECONDS = 60.0
-STUCK_SECONDS = 300.0
 ENVIRONMENT_WORKERS = 2
 """Reading code takes a process of its own each time."""
 CHILDREN_SELECTOR = f"{MANAGED_BY_LABEL}={MANAGER},{RUN_LABEL}"
+OWN_KINDS = (RUN_PLURAL, RUNTIME_PLURAL, ENVIRONMENT_PLURAL)
+LEASE_CALL_SECONDS = 3.0
 
 
 class Operator:
     """All parts of the process, wired. Keeps nothing that the API server does not have."""
 
-    def __init__(self, client: ClusterClient, settings: OperatorSettings) -> None:
+    def __init__(
+        self, client: ClusterClient, settings: OperatorSettings, ages: WatchAges, elector: LeaderElector | None = None
+    ) -> None:
         self._settings = settings
         self._client = client
+        self._elector = elector
         self._namespace = settings.namespace or None
         self._own_namespace = settings.operator_namespace or own_namespace()
-        self._over = asyncio.Event()
+        self._refused = asyncio.Event()
+        self._leading = asyncio.Event()
         self._stop_asked = False
-        self._all_added = False
+        self._kopf: asyncio.Task[None] | None = None
+        self._ages = ages
         self.caches = Caches(Catalogues(_bundled_images(settings)))
         self._recorder = EventRecorder(client)
+        self._gaps = Gaps(self._close_gap)
         self._poller = TrainerPoller(
             lambda: [pod.observation for pod in self.caches.pods],
             self._figures_changed,
@@ -73,6 +75,7 @@ class Operator:
         )
         self.queues = self._queues()
         self.routes = Routes(self.caches, self.queues)
+        self.health = Health(self.caches, self.queues, ages, stuck_seconds=settings.stuck_seconds)
         self._informers = tuple(self._children_informers())
         if self._namespace is None:
             self._informers += (
@@ -81,17 +84,16 @@ class Operator:
 
     def _queues(self) -> Queues:
         """A queue per kind. One runtime at a time: those of one image share its reading."""
-        clock = partial(datetime.now, UTC)
+        clock = self._client.clock.now
         world = ClusterWorld(self._client, self.caches, self._recorder, self._poller.status_of)
         kinds = KindsWorld(self._client, self.caches, self._recorder, self._catalogue_changed)
         pace = Pace(self._settings.backoff_seconds, self._settings.progress_seconds)
+        queue = partial(WorkQueue, standing_by=True)
         namespace = self._own_namespace
         return Queues(
-            runs=WorkQueue(partial(reconcile, world=world, clock=clock, pace=pace), kind="run"),
-            environments=WorkQueue(partial(reconcile_environment, world=kinds, clock=clock), kind="environment"),
-            runtimes=WorkQueue(
-                partial(reconcile_runtime, world=kinds, clock=clock, namespace=namespace), kind="runtime"
-            ),
+            runs=queue(partial(reconcile, world=world, clock=clock, pace=pace), kind="run"),
+            environments=queue(partial(reconcile_environment, world=kinds, clock=clock), kind="environment"),
+            runtimes=queue(partial(reconcile_runtime, world=kinds, clock=clock, namespace=namespace), kind="runtime"),
         )
 
     def _children_informers(self) -> Iterator[Informer[Any]]:
@@ -107,25 +109,24 @@ class Operator:
                 accept=JSON if kind == "Pod" else METADATA_ONLY,
             )
 
+    # --- start and end ------------------------------------------------------------------------------------------
     async def run(self) -> None:
-        """Serve until SIGTERM or SIGINT. Nothing is reconciled before all caches are complete."""
-        async with asyncio.TaskGroup() as group:
-            await with_patience(self._list_at_start, self._settings.connect_seconds)
-            # One after the other: lists that are read side by side cost memory that is never given back.
-            tasks = [await self._synced(group, informer) for informer in self._informers]
-            self.routes.add_all(spread_seconds=0.0)
-            self._all_added = True
-            # kopf waits for every task that began after it, and then ends it: these begin before.
-            workers = [self.queues.runs.work() for _ in range(self._settings.workers)]
-            workers += [self.queues.environments.work() for _ in range(ENVIRONMENT_WORKERS)]
-            workers.append(self.queues.runtimes.work())
-            background = (*workers, self._recorder.run(), self._poller.run(), self._resync())
-            tasks += [group.create_task(part) for part in background]
-            self._take_signals()
-            log.info("ready: %d runs, %d runtimes", len(self.caches.runs), len(self.caches.runtimes))
-            await self._serve()
-            for task in tasks:
-                task.cancel()
+        """Serve until SIGTERM or SIGINT; then give the lease back."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                await with_patience(self._list_at_start, self._settings.connect_seconds)
+                # One after the other: lists that are read side by side cost memory that is never given back.
+                tasks = [await self._synced(group, informer) for informer in self._informers]
+                self.health.synced = True
+                self._ages.expect((*OWN_KINDS, *(informer.what for informer in self._informers)))
+                tasks += [group.create_task(part) for part in self._parts()]
+                log.info("ready: %d runs, %d runtimes", len(self.caches.runs), len(self.caches.runtimes))
+                await self._serve()
+                for task in tasks:
+                    task.cancel()
+        finally:
+            if self._elector is not None:
+                await self._elector.release()
 
     async def _synced(self, group: asyncio.TaskGroup, informer: Informer[Any]) -> asyncio.Task[None]:
         """Start an informer and wait for its first complete list."""
@@ -137,57 +138,65 @@ class Operator:
             raise BackEndUnreachableError(f"{informer.what} could not be listed within {SYNC_SECONDS:.0f} s") from error
         return task
 
+    def _parts(self) -> Iterator[Awaitable[None]]:
+        """What goes on beside the watches. kopf ends every task that began after it: these begin before, and wait."""
+        yield lead(self._elector, self._begin)
+        yield self._resync()
+        yield self._gaps.run()
+        working = [self.queues.runs.work] * self._settings.workers
+        working += [self.queues.environments.work] * ENVIRONMENT_WORKERS
+        for part in (*working, self.queues.runtimes.work, self._recorder.run, self._poller.run):
+            yield self._when_leading(part)
+
+    async def _when_leading(self, part: Callable[[], Awaitable[None]]) -> None:
+        await self._leading.wait()
+        await part()
+
+    def _begin(self) -> None:
+        """The caches are complete: look at everything once, whatever was looked at while others led."""
+        for queue in self.queues.all:
+            queue.begin()
+        self.routes.add_all(spread_seconds=0.0)
+        self._leading.set()
+        log.info("working: %d objects to look at", sum(queue.depth for queue in self.queues.all))
+
     async def _serve(self) -> None:
-        """Let kopf serve. When it ends by itself, the API server may say why in one sentence."""
+        """Let kopf watch our kinds. When it ends by itself, the API server may say why in one sentence."""
+        events = (self.routes.run_event, self.routes.runtime_event, self.routes.environment_event)
+        registry = build_registry(
+            self._client,
+            events=dict(zip(OWN_KINDS, events, strict=True)),
+            refused=self._refused.set,
+            listed=self._gaps.note,
+        )
+        self._kopf = asyncio.create_task(serve_kopf(registry, self._namespace, self._refused, self._take_signals))
+        self._take_signals()
         try:
-            await self._run_kopf()
+            await self._kopf
+        except asyncio.CancelledError:
+            if not self._stop_asked:
+                raise
         except Exception:
-            if self._stop_asked:
-                log.debug("kopf was stopped while it started", exc_info=True)
-                return
-            await require_kinds(self._client)
-            raise
-        finally:
-            asyncio.get_running_loop().set_exception_handler(_note_leftover)
-        if not self._stop_asked:
+            if not self._stop_asked:
+                await require_kinds(self._client)
+                raise
+            log.debug("kopf was stopped while it started", exc_info=True)
+        else:
             await require_kinds(self._client)
 
     def _take_signals(self) -> None:
-        """Before kopf's own handlers, which come late, and in their place: they leave no trace of having been asked."""
+        """In the place of kopf's own handlers, which would let it wait for what is left."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._ask_to_stop)
 
     def _ask_to_stop(self) -> None:
         self._stop_asked = True
-        self._over.set()
+        if self._kopf is not None:
+            self._kopf.cancel()
 
-    async def _run_kopf(self) -> None:
-        settings = self._settings
-        registry = build_registry(
-            self._client,
-            events={
-                RUN_PLURAL: self.routes.run_event,
-                RUNTIME_PLURAL: self.routes.runtime_event,
-                ENVIRONMENT_PLURAL: self.routes.environment_event,
-            },
-            trouble=self.trouble,
-            refused=self._over.set,
-        )
-        probe = f"http://{settings.probe_host}:{settings.probe_port}/healthz" if settings.probe_port else None
-        ours = asyncio.all_tasks()
-        tasks = await kopf.spawn_tasks(
-            registry=registry,
-            clusterwide=self._namespace is None,
-            namespaces=[self._namespace] if self._namespace else [],
-            liveness_endpoint=probe,
-            identity=MANAGER,  # kopf's default asks for the user's name, which an unprivileged uid does not have
-            stop_flag=self._over,
-        )
-        self._take_signals()
-        await kopf.run_tasks(tasks, ignored=ours)
-
+    # --- lists --------------------------------------------------------------------------------------------------
     async def _resync(self) -> None:
-        """Look at everything again now and then: a bug or a lost event costs minutes, not a run."""
+        """Look at everything again now and then: a bug or a lost event costs minutes, not a run. A standby lists, too."""
         while True:
             interval = self._settings.resync_seconds
             await asyncio.sleep(interval * random.uniform(0.8, 1.2))  # noqa: S311 -- jitter, no secret
@@ -201,8 +210,11 @@ class Operator:
         await self._list_own_kinds()
         await list_catalogues(self._client, self.caches.catalogues, self._own_namespace)
 
-    async def _list_own_kinds(self) -> None:
-        await list_own_kinds(self._client, self.caches, self._namespace)
+    async def _close_gap(self) -> None:
+        self.routes.listed(await self._list_own_kinds())
+
+    async def _list_own_kinds(self) -> Changes:
+        return await list_own_kinds(self._client, self.caches, self._namespace)
 
     # Named here because queues and routes need each other.
     def _figures_changed(self, pod: PodObservation) -> None:
@@ -213,17 +225,11 @@ class Operator:
 
     def _namespace_changed(self, key: Key) -> None:
         """Each of them looks through all runs: at the start, when all namespaces are new, that would be for nothing."""
-        if self._all_added:
+        if self._leading.is_set():
             self.routes.namespace_changed(key)
 
-    def trouble(self) -> str | None:
-        """What is stuck, for the liveness probe. An API server that is away is no reason to be restarted."""
-        quietest = min(self._informers, key=lambda informer: informer.active_at)
-        silent = time.monotonic() - quietest.active_at
-        if silent > STUCK_SECONDS:
-            return f"the watch of {quietest.what} has done nothing for {silent:.0f} s"
-        longest = max(queue.longest_running_seconds() for queue in self.queues.all)
-        return f"a reconcile has been running for {longest:.0f} s" if longest > STUCK_SECONDS else None
+    def refresh_metrics(self) -> None:
+        self.health.refresh_metrics(leads=self._elector.leads if self._elector else True)
 
 
 def _bundled_images(settings: OperatorSettings) -> frozenset[str]:
@@ -233,16 +239,25 @@ def _bundled_images(settings: OperatorSettings) -> frozenset[str]:
     return frozenset(runtime.spec.image for runtime in bundled_runtimes().values())
 
 
-def _note_leftover(_loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-    """What abandoned tasks of kopf raised: asyncio would print tracebacks after our last sentence."""
-    log.debug("left by kopf: %s", context["message"], exc_info=context.get("exception"))
-
-
 async def run_operator(settings: OperatorSettings) -> None:
     """The whole process. Raises OperatorErrors when the cluster cannot be served."""
-    client = await ClusterClient.connect(settings.kubeconfig, settings.context, settings.request_seconds)
-    async with client:
+    place = (settings.kubeconfig, settings.context)
+    ages = WatchAges(settings.stuck_seconds)
+    # Of its own: slow calls about runs must not take the connections that the lease needs.
+    async with await ClusterClient.connect(*place, LEASE_CALL_SECONDS, (counted(ages),)) as lease_client:
+        elector = elector_of(settings, lease_client)
+        fence = (fenced(lambda: elector.leads),) if elector else ()
+        async with await ClusterClient.connect(*place, settings.request_seconds, (counted(ages), *fence)) as client:
+            await _serve_ports(Operator(client, settings, ages, elector), client, settings)
+
+
+async def _serve_ports(operator: Operator, client: ClusterClient, settings: OperatorSettings) -> None:
+    """Probes answer from the start, so that an API server that is away is waited for."""
+    probes = {"/healthz": probe(operator.health.trouble), "/readyz": probe(operator.health.unready)}
+    scrapes = {"/metrics": metrics(operator.refresh_metrics)}
+    async with (
+        listening(settings.probe_host, settings.probe_port, probes),
+        listening(settings.metrics_host, settings.metrics_port, scrapes),
+    ):
         await with_patience(partial(require_kinds, client), settings.connect_seconds)
-        if settings.metrics_port:
-            start_http_server(settings.metrics_port, settings.metrics_host)
-        await Operator(client, settings).run()
+        await operator.run()

@@ -8,7 +8,7 @@ from typing import Any
 from rl_operator.api.names import OWN_PREFIX
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
-from rl_operator.cluster.caches import Caches
+from rl_operator.cluster.caches import Caches, Changes
 from rl_operator.cluster.queue import WorkQueue
 from rl_operator.cluster.store import Key, Store, key_of
 from rl_operator.status.observation import PodObservation
@@ -36,9 +36,10 @@ class Routes:
 
     # --- kopf's events: projected into the cache, then told ------------------------------------------------------
     def run_event(self, event: RawEvent) -> None:
-        if not _take(self._caches.runs, event):
-            return
-        key = key_of(event["object"])
+        if _take(self._caches.runs, event):
+            self._run_changed(key_of(event["object"]))
+
+    def _run_changed(self, key: Key) -> None:
         self._queues.runs.add(key)
         run = self._caches.runs.get(key)
         if run is None or run.status.finished or run.status.phase is None:  # gone, over or new: its children care
@@ -46,21 +47,34 @@ class Routes:
             self._wake(child for child in self._unstarted() if _begins_from(child, namespace, name))
 
     def environment_event(self, event: RawEvent) -> None:
+        if _take(self._caches.environments, event):
+            self._environment_changed(key_of(event["object"]))
+
+    def _environment_changed(self, key: Key) -> None:
         """Also the runs that a new or mended environment may let start."""
-        if not _take(self._caches.environments, event):
-            return
-        namespace, name = key = key_of(event["object"])
+        namespace, name = key
         self._queues.environments.add(key)
         own = f"{OWN_PREFIX}{name}"
         self._wake(r for r in self._unstarted() if r.metadata.namespace == namespace and r.spec.environment == own)
 
     def runtime_event(self, event: RawEvent) -> None:
+        if _take(self._caches.runtimes, event):
+            self._runtime_changed(key_of(event["object"]))
+
+    def _runtime_changed(self, key: Key) -> None:
         """Also the runs that a new or mended runtime may let start."""
-        if not _take(self._caches.runtimes, event):
-            return
-        key = key_of(event["object"])
         self._queues.runtimes.add(key)
         self._wake(run for run in self._unstarted() if run.spec.runtime == key[1])
+
+    def listed(self, changes: Changes) -> None:
+        """What a list brought that kopf's watch had not told, and what it never tells: objects that vanished."""
+        for keys, changed in (
+            (changes.runtimes, self._runtime_changed),
+            (changes.environments, self._environment_changed),
+            (changes.runs, self._run_changed),
+        ):
+            for key in sorted(keys):
+                changed(key)
 
     # --- our informers and pollers ------------------------------------------------------------------------------
     def namespace_changed(self, key: Key) -> None:

@@ -1,19 +1,22 @@
-"""kopf's handlers: the process shell, login, the probe, and one event handler per kind that only enqueues."""
+"""kopf's handlers: the process shell, login, and one event handler per kind that only enqueues."""
 
+import asyncio
+import logging
 import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 import kopf
 
-from rl_operator.api.names import GROUP, VERSION
+from rl_operator.api.names import GROUP, MANAGER, VERSION
 from rl_operator.cluster.client import INACTIVITY_SECONDS, PAGE_SIZE, WATCH_SECONDS, ClusterClient
 from rl_operator.errors import ForbiddenError, OperatorError
 from rl_operator.handlers.kinds import require_kinds
 from rl_operator.handlers.storages import NoDiffBase, NoProgress
 
-RawEvent = Mapping[str, Any]
+log = logging.getLogger(__name__)
 
+RawEvent = Mapping[str, Any]
 
 MAX_PAUSE_SECONDS = 10.0
 
@@ -51,11 +54,12 @@ def build_registry(
     client: ClusterClient,
     *,
     events: Mapping[str, Callable[[RawEvent], None]],
-    trouble: Callable[[], str | None],
     refused: Callable[[], None],
+    listed: Callable[[], None],
 ) -> kopf.OperatorRegistry:
     """All handlers there are. `events` has a callback per plural; `trouble` says in a sentence what is stuck, if
-    anything is; `refused` is called when the API server does not accept our credentials any more.
+    anything is; `refused` is called when the API server does not accept our credentials any more, `listed` when kopf
+    has begun to list one of the kinds.
     """
     registry = kopf.OperatorRegistry()
 
@@ -63,16 +67,10 @@ def build_registry(
         configure(settings)
 
     async def login(**_: Any) -> kopf.AiohttpSession:
-        return await _log_in(client, refused)
-
-    async def probe(**_: Any) -> str:
-        if sentence := trouble():
-            raise kopf.PermanentError(sentence)
-        return "ok"
+        return await _log_in(client, refused, listed)
 
     kopf.on.startup(registry=registry)(startup)
     kopf.on.login(registry=registry)(login)
-    kopf.on.probe(registry=registry)(probe)
     for plural, take in events.items():
         kopf.on.event(GROUP, VERSION, plural, registry=registry)(_handler(take))
     return registry
@@ -87,7 +85,9 @@ def _handler(take: Callable[[RawEvent], None]) -> Callable[..., Awaitable[None]]
     return handle
 
 
-async def _log_in(client: ClusterClient, refused: Callable[[], None]) -> kopf.AiohttpSession:
+async def _log_in(
+    client: ClusterClient, refused: Callable[[], None], listed: Callable[[], None]
+) -> kopf.AiohttpSession:
     """Our connections and credentials. kopf asks again after every 401: a refusal that stays is the end, not a loop."""
     try:
         await require_kinds(client)
@@ -96,4 +96,31 @@ async def _log_in(client: ClusterClient, refused: Callable[[], None]) -> kopf.Ai
         raise kopf.PermanentError(str(error)) from error
     except OperatorError as error:
         raise kopf.TemporaryError(str(error), delay=5) from error
-    return kopf.AiohttpSession(server=client.server, aiohttp_session=client.kopf_session())
+    return kopf.AiohttpSession(server=client.server, aiohttp_session=client.kopf_session(listed))
+
+
+async def serve_kopf(
+    registry: kopf.OperatorRegistry, namespace: str | None, over: asyncio.Event, spawned: Callable[[], None]
+) -> None:
+    """Watch until `over` or cancelled; raises what ended kopf. `spawned` is called when kopf has taken the signals.
+
+    A cancelled kopf cancels every task that began after it. One that is told to end waits five seconds for them first.
+    """
+    ours = asyncio.all_tasks()
+    try:
+        tasks = await kopf.spawn_tasks(
+            registry=registry,
+            clusterwide=namespace is None,
+            namespaces=[namespace] if namespace else [],
+            identity=MANAGER,  # kopf's default asks for the user's name, which an unprivileged uid does not have
+            stop_flag=over,
+        )
+        spawned()
+        await kopf.run_tasks(tasks, ignored=ours)
+    finally:
+        asyncio.get_running_loop().set_exception_handler(_note_leftover)
+
+
+def _note_leftover(_loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+    """What abandoned tasks of kopf raised: asyncio would print tracebacks after our last sentence."""
+    log.debug("left by kopf: %s", context["message"], exc_info=context.get("exception"))

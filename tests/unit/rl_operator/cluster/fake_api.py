@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +35,7 @@ class Answer:
     lines: tuple[Any, ...] | None = None
     text: str | None = None
     hangs: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -60,9 +61,9 @@ class FakeApi:
         script = self._scripts[method, request.path]
         answer = (script.pop(0) if len(script) > 1 else script[0]) if script else Answer({"message": "no such"}, 404)
         if answer.text is not None:
-            return web.Response(text=answer.text, status=answer.status)
+            return web.Response(text=answer.text, status=answer.status, headers=answer.headers)
         if answer.lines is None and not answer.hangs:
-            return web.json_response(answer.body, status=answer.status)
+            return web.json_response(answer.body, status=answer.status, headers=answer.headers)
         return await self._stream(request, answer)
 
     async def _stream(self, request: web.Request, answer: Answer) -> web.StreamResponse:

@@ -1,5 +1,6 @@
 """Calls over real HTTP: deadlines, translated errors, credentials."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect
 
 from rl_operator.cluster.client import JSON_PATCH, METADATA_ONLY, ClusterClient
 from rl_operator.cluster.failures import ExpiredError
-from rl_operator.errors import BackEndUnreachableError, ConflictError, GoneError
+from rl_operator.errors import BackEndUnreachableError, ConflictError, GoneError, OperatorError
 
 POD = "/api/v1/namespaces/ns/pods/p"
 PODS = "/api/v1/pods"
@@ -27,10 +28,61 @@ async def test_kopf_gets_the_same_credentials_and_cannot_close_our_connections(
     api: FakeApi, client: ClusterClient
 ) -> None:
     api.answers("GET", POD, Answer({"kind": "Pod"}))
-    async with client.kopf_session() as session, session.get(api.url + POD) as response:
+    async with client.kopf_session(print) as session, session.get(api.url + POD) as response:
         assert response.status == 200
     assert api.requests[0].headers["Authorization"] == "Bearer secret-token"
     await client.get(POD)
+
+
+async def test_the_beginning_of_a_list_of_kopfs_is_told_once_it_is_answered(
+    api: FakeApi, client: ClusterClient
+) -> None:
+    told: list[int] = []
+    api.answers("GET", PODS, Answer({"message": "starting"}, 503), Answer({"items": []}))
+    api.answers("WATCH", PODS, Answer(lines=()))
+    async with client.kopf_session(lambda: told.append(len(api.requests))) as session:
+        for query in ("limit=100", "limit=100", "limit=100&continue=x", "watch=true&resourceVersion=5", ""):
+            async with session.get(f"{api.url}{PODS}?{query}"):
+                pass
+    assert told == [2]
+
+
+@pytest.mark.parametrize("code", [429, 500, 503])
+async def test_a_pause_that_the_api_server_asks_for_is_made(api: FakeApi, client: ClusterClient, code: int) -> None:
+    busy = Answer({"message": "too many requests"}, code, headers={"Retry-After": "1"})
+    api.answers("POST", PODS, busy, Answer({"kind": "Pod"}))
+    before = time.monotonic()
+    assert await client.create(PODS, {"a": 1}) == {"kind": "Pod"}
+    assert time.monotonic() - before >= 1
+    assert [request.body for request in api.requests] == [{"a": 1}] * 2
+
+
+@pytest.mark.parametrize(
+    ("code", "headers"),
+    [(429, {}), (429, {"Retry-After": "600"}), (503, {"Retry-After": "Mon, 1 Jun 2026"}), (409, {"Retry-After": "0"})],
+    ids=["no pause", "longer than a call may take", "a gateway's date", "no code that passes"],
+)
+async def test_what_asks_for_no_pause_that_can_be_made_is_a_refusal(
+    api: FakeApi, client: ClusterClient, code: int, headers: dict[str, str]
+) -> None:
+    api.answers("POST", PODS, Answer({"message": "not now"}, code, headers=headers))
+    with pytest.raises(OperatorError, match=f"{code}: not now"):
+        await client.create(PODS, {})
+    assert len(api.requests) == 1
+
+
+async def test_pauses_without_end_end_with_the_deadline_of_the_call(api: FakeApi, tmp_path: Path) -> None:
+    api.answers("GET", POD, Answer({"message": "busy"}, 429, headers={"Retry-After": "1"}))
+    async with await connect(api, tmp_path, request_seconds=1.5) as client:
+        with pytest.raises(BackEndUnreachableError, match="429: busy"):
+            await client.get(POD)
+    assert len(api.requests) == 2
+
+
+async def test_the_clock_is_the_api_servers(api: FakeApi, client: ClusterClient) -> None:
+    api.answers("GET", POD, Answer({}, headers={"Date": "Mon, 01 Jun 2037 12:00:00 GMT"}))
+    await client.get(POD)
+    assert client.clock.now().isoformat().startswith("2037-06-01T12:00")
 
 
 async def test_refusals_are_translated(api: FakeApi, client: ClusterClient) -> None:

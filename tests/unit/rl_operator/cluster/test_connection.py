@@ -47,7 +47,7 @@ async def test_a_credential_plugin_is_asked_again_when_its_token_has_expired(api
     path = write_kubeconfig(tmp_path, api.url)
     user = f'{{"exec": {{"apiVersion": "client.authentication.k8s.io/v1", "command": "{plugin}", "args": []}}}}'
     path.write_text(path.read_text().replace('{"token": "secret-token"}', user), encoding="utf-8")
-    async with await ClusterClient.connect(str(path)) as client, client.kopf_session() as session:
+    async with await ClusterClient.connect(str(path)) as client, client.kopf_session(print) as session:
         for _ in range(2):
             async with session.get(api.url):
                 pass

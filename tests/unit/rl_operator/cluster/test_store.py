@@ -54,6 +54,16 @@ def test_an_answer_that_comes_after_the_deletion_makes_no_ghost() -> None:
     assert store.get(("ns", "p")) is None
 
 
+def test_an_event_that_comes_after_the_list_that_lacks_its_object_makes_no_ghost() -> None:
+    """A watch that is behind tells of what a list has swept already."""
+    store = make_store()
+    store.put(document(version=1))
+    store.sweep(set(), 8)
+    assert not store.put(document(version=5))
+    assert store.get(("ns", "p")) is None
+    assert store.put(document(version=9, uid="again"))
+
+
 def test_an_answer_ahead_of_the_watch_counts() -> None:
     store = make_store()
     store.watched(3)
@@ -77,7 +87,7 @@ def test_a_sweep_takes_what_the_list_did_not_hold_and_spares_what_is_newer() -> 
     store.put(document("vanished", version=2))
     store.put_answer(document("just-created", version=11))
     gone = store.sweep({("ns", "listed")}, 10)
-    assert [record.value for record in gone] == ["vanished@2"]
+    assert [record.value for _, record in gone] == ["vanished@2"]
     assert sorted(store) == ["just-created@11", "listed@1"]
 
 

@@ -11,7 +11,7 @@ from tests.unit.rl_operator.cluster.documents import (
     runtime_document,
 )
 
-from rl_operator.cluster.caches import Caches
+from rl_operator.cluster.caches import Caches, Changes
 from rl_operator.cluster.catalogues import Catalogues
 from rl_operator.cluster.queue import WorkQueue
 from rl_operator.handlers.routes import Queues, Routes
@@ -153,3 +153,12 @@ async def test_a_resync_brings_all_but_what_is_over_and_gone(routes: Routes, cac
     assert set(queues.runs._timers) == {("team-a", "running"), KEY}
     assert set(queues.runtimes._timers) == {("", "tiny")}
     assert set(queues.environments._timers) == {("team-a", "maze")}
+
+
+async def test_what_only_a_list_tells_is_looked_at(routes: Routes, caches: Caches, queues: Queues) -> None:
+    """A run that vanished may be what another one starts from."""
+    caches.runs.put(named("child", 1, startFrom={"run": "parent"}))
+    routes.listed(Changes(frozenset({("", "tiny")}), frozenset({("team-a", "own")}), frozenset({("team-a", "parent")})))
+    assert waiting(queues.runtimes) == {("", "tiny")}
+    assert waiting(queues.environments) == {("team-a", "own")}
+    assert {("team-a", "parent"), ("team-a", "child")} <= waiting(queues.runs)

@@ -33,7 +33,7 @@ async def client(api: FakeApi, tmp_path: Path) -> AsyncIterator[ClusterClient]:
 
 def registry_of(client: ClusterClient, trouble: str | None = None, refused: Callable[[], None] = print) -> Any:
     events = dict.fromkeys(PLURALS, print)
-    return build_registry(client, events=events, trouble=lambda: trouble, refused=refused)
+    return build_registry(client, events=events, trouble=lambda: trouble, refused=refused, listed=print)
 
 
 def activity(registry: Any, kind: str) -> Any:
