@@ -20,18 +20,25 @@ class OperatorSettings:
     operator_namespace: Annotated[
         str, "namespace of catalogues and of the pods that read images; empty: the service account's, else default"
     ] = ""
+    lease_name: Annotated[
+        str, "Lease in the operator's namespace that one of several operators holds; empty: this is the only one"
+    ] = "rl-operator"
+    identity: Annotated[
+        str, "this process's own name in the Lease; empty: the pod's hostname, elsewhere the hostname and a random part"
+    ] = ""
     bundled_image: Annotated[
         str, "image whose catalogue came with the operator; empty: that of the runtimes that ship"
     ] = ""
     workers: Annotated[int, "runs that are reconciled at once"] = 10
-    connect_seconds: Annotated[float, "how long to wait for the API server at the start"] = 15.0
+    connect_seconds: Annotated[float, "how long to wait for the API server at the start"] = 300.0
     request_seconds: Annotated[float, "longest time an API call may take"] = 20.0
     poll_seconds: Annotated[float, "how often a running trainer is asked for its figures"] = 30.0
     progress_seconds: Annotated[float, "shortest time between two writes of mere progress"] = 60.0
     backoff_seconds: Annotated[float, "pause before a run's second attempt; doubles with each"] = 10.0
     resync_seconds: Annotated[float, "how often everything is listed and looked at again"] = 600.0
-    probe_host: Annotated[str, "address of /healthz"] = "0.0.0.0"  # noqa: S104 -- the kubelet probes the pod's address
-    probe_port: Annotated[int, "port of /healthz; 0: none"] = 8080
+    stuck_seconds: Annotated[float, "how long a watch may be silent, or a reconcile or queue stand still"] = 300.0
+    probe_host: Annotated[str, "address of /healthz and /readyz"] = "0.0.0.0"  # noqa: S104 -- the kubelet probes the pod's address
+    probe_port: Annotated[int, "port of /healthz and /readyz; 0: none"] = 8080
     metrics_host: Annotated[str, "address of /metrics"] = "0.0.0.0"  # noqa: S104 -- scraped from other pods
     metrics_port: Annotated[int, "port of /metrics; 0: none"] = 8081
     log_format: Annotated[LogFormat, "how log lines are written"] = "json"

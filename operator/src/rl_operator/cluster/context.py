@@ -26,7 +26,11 @@ def cluster_context(name: str = "") -> ClusterContext:
     return ClusterContext(chosen["name"], chosen["context"].get("namespace") or "default")
 
 
+def in_cluster() -> bool:
+    """Whether this process runs in a pod."""
+    return SERVICE_ACCOUNT_NAMESPACE.is_file()
+
+
 def own_namespace() -> str:
     """The namespace of the pod that this process runs in; outside of a cluster `default`."""
-    file = SERVICE_ACCOUNT_NAMESPACE
-    return file.read_text(encoding="utf-8").strip() if file.is_file() else "default"
+    return SERVICE_ACCOUNT_NAMESPACE.read_text(encoding="utf-8").strip() if in_cluster() else "default"

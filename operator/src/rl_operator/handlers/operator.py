@@ -4,14 +4,13 @@ import asyncio
 import logging
 import random
 import signal
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
 
 from rl_operator.api.bundled import bundled_runtimes
 from rl_operator.api.names import ENVIRONMENT_PLURAL, MANAGED_BY_LABEL, MANAGER, RUN_LABEL, RUN_PLURAL, RUNTIME_PLURAL
 from rl_operator.cluster.caches import Caches, Changes, list_catalogues, list_own_kinds
-from rl_operator.cluster.calls import counted, fenced
 from rl_operator.cluster.catalogues import Catalogues
 from rl_operator.cluster.client import JSON, METADATA_ONLY, ClusterClient
 from rl_operator.cluster.context import own_namespace
@@ -28,8 +27,7 @@ from rl_operator.cluster.world import ClusterWorld
 from rl_operator.errors import BackEndUnreachableError, OperatorError
 from rl_operator.handlers.health import Health
 from rl_operator.handlers.kinds import require_kinds, with_patience
-from rl_operator.handlers.leading import elector_of, lead
-from rl_operator.handlers.probes import listening, metrics, probe
+from rl_operator.handlers.leading import lead
 from rl_operator.handlers.routes import Queues, Routes
 from rl_operator.handlers.shell import build_registry, serve_kopf
 from rl_operator.metrics.trainer import TrainerPoller
@@ -46,7 +44,6 @@ ENVIRONMENT_WORKERS = 2
 """Reading code takes a process of its own each time."""
 CHILDREN_SELECTOR = f"{MANAGED_BY_LABEL}={MANAGER},{RUN_LABEL}"
 OWN_KINDS = (RUN_PLURAL, RUNTIME_PLURAL, ENVIRONMENT_PLURAL)
-LEASE_CALL_SECONDS = 3.0
 
 
 class Operator:
@@ -138,7 +135,7 @@ class Operator:
             raise BackEndUnreachableError(f"{informer.what} could not be listed within {SYNC_SECONDS:.0f} s") from error
         return task
 
-    def _parts(self) -> Iterator[Awaitable[None]]:
+    def _parts(self) -> Iterator[Coroutine[Any, Any, None]]:
         """What goes on beside the watches. kopf ends every task that began after it: these begin before, and wait."""
         yield lead(self._elector, self._begin)
         yield self._resync()
@@ -148,7 +145,7 @@ class Operator:
         for part in (*working, self.queues.runtimes.work, self._recorder.run, self._poller.run):
             yield self._when_leading(part)
 
-    async def _when_leading(self, part: Callable[[], Awaitable[None]]) -> None:
+    async def _when_leading(self, part: Callable[[], Coroutine[Any, Any, None]]) -> None:
         await self._leading.wait()
         await part()
 
@@ -196,7 +193,7 @@ class Operator:
 
     # --- lists --------------------------------------------------------------------------------------------------
     async def _resync(self) -> None:
-        """Look at everything again now and then: a bug or a lost event costs minutes, not a run. A standby lists, too."""
+        """Look at everything again now and then: a bug or a lost event costs minutes, not a run. Standbys list, too."""
         while True:
             interval = self._settings.resync_seconds
             await asyncio.sleep(interval * random.uniform(0.8, 1.2))  # noqa: S311 -- jitter, no secret
@@ -237,27 +234,3 @@ def _bundled_images(settings: OperatorSettings) -> frozenset[str]:
     if settings.bundled_image:
         return frozenset({settings.bundled_image})
     return frozenset(runtime.spec.image for runtime in bundled_runtimes().values())
-
-
-async def run_operator(settings: OperatorSettings) -> None:
-    """The whole process. Raises OperatorErrors when the cluster cannot be served."""
-    place = (settings.kubeconfig, settings.context)
-    ages = WatchAges(settings.stuck_seconds)
-    # Of its own: slow calls about runs must not take the connections that the lease needs.
-    async with await ClusterClient.connect(*place, LEASE_CALL_SECONDS, (counted(ages),)) as lease_client:
-        elector = elector_of(settings, lease_client)
-        fence = (fenced(lambda: elector.leads),) if elector else ()
-        async with await ClusterClient.connect(*place, settings.request_seconds, (counted(ages), *fence)) as client:
-            await _serve_ports(Operator(client, settings, ages, elector), client, settings)
-
-
-async def _serve_ports(operator: Operator, client: ClusterClient, settings: OperatorSettings) -> None:
-    """Probes answer from the start, so that an API server that is away is waited for."""
-    probes = {"/healthz": probe(operator.health.trouble), "/readyz": probe(operator.health.unready)}
-    scrapes = {"/metrics": metrics(operator.refresh_metrics)}
-    async with (
-        listening(settings.probe_host, settings.probe_port, probes),
-        listening(settings.metrics_host, settings.metrics_port, scrapes),
-    ):
-        await with_patience(partial(require_kinds, client), settings.connect_seconds)
-        await operator.run()
