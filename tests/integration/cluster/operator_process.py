@@ -20,7 +20,10 @@ FAST = (
 
 
 class OperatorProcess:
-    """May be killed and started again; its log is one file over all its lives."""
+    """May be killed and started again; its log is one file over all its lives.
+
+    Without a lease, unless a flag names one: a test that starts it again is not about waiting for a lease to run out.
+    """
 
     def __init__(self, kubeconfig: Path, *flags: str) -> None:
         self._port = free_port()
@@ -28,7 +31,7 @@ class OperatorProcess:
         self._command = [
             sys.executable, "-m", "rl_operator", "--kubeconfig", str(kubeconfig),
             "--probe-host", "127.0.0.1", "--probe-port", str(self._port), "--metrics-port", "0",
-            "--operator-namespace", OPERATOR_NAMESPACE, *flags,
+            "--operator-namespace", OPERATOR_NAMESPACE, "--lease-name", "", *flags,
         ]  # fmt: skip
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -47,7 +50,7 @@ class OperatorProcess:
     def start(self) -> None:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=subprocess.STDOUT)
-        wait_for("the operator's /healthz answers 200", self._healthy, seconds=30)
+        wait_for("the operator's /readyz answers 200", self._ready, seconds=30)
 
     def kill(self) -> None:
         """SIGKILL: nothing is tidied up."""
@@ -82,12 +85,19 @@ class OperatorProcess:
         line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
         return int(line.split()[1]) / 1024
 
-    def _healthy(self) -> bool:
+    def probe(self, path: str) -> tuple[int, str]:
+        """The answer to a probe, code and sentence; code 0: none."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=5) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+        except (urllib.error.URLError, OSError):
+            return 0, ""
+
+    def _ready(self) -> bool:
         assert self._process
         code = self._process.poll()
         assert code is None, f"the operator ended with {code}:\n{self.log[-3000:]}"
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/healthz", timeout=5) as response:
-                return bool(response.status == 200)
-        except (urllib.error.URLError, OSError):
-            return False
+        return self.probe("/readyz")[0] == 200
