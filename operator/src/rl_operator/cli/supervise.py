@@ -10,7 +10,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -60,8 +60,8 @@ class Supervisor:
             while not ended.is_set():
                 self._changed.clear()
                 self._seen = self._version()
-                delay = await self._reconcile()
-                self._kubelet.sync(pods_of(self._store, self._key))
+                # Processes follow what is written, also while nothing new can be written.
+                delay = _sooner(await self._attempt(self._reconcile), await self._attempt(self._sync))
                 if delay is None and self._settled() and self._retire(lock):
                     return
                 with contextlib.suppress(TimeoutError):
@@ -71,15 +71,22 @@ class Supervisor:
             await self._kubelet.close()
 
     async def _reconcile(self) -> float | None:
+        return await reconcile(self._key, self._world, lambda: datetime.now(UTC), PACE)
+
+    async def _sync(self) -> None:
+        self._kubelet.sync(pods_of(self._store, self._key))
+
+    async def _attempt(self, step: Callable[[], Awaitable[float | None]]) -> float | None:
+        """In how many seconds to look again."""
         try:
-            return await reconcile(self._key, self._world, lambda: datetime.now(UTC), PACE)
+            return await step()
         except (ConflictError, GoneError):
             return 0.0
         except OperatorError as error:
             logger.warning("%s", error)
             return TROUBLE_SECONDS
         except Exception:  # the loop's edge: a fault of ours must not kill the containers
-            logger.exception("reconcile failed; it is tried again in %.0f s", TROUBLE_SECONDS)
+            logger.exception("%s failed; it is tried again in %.0f s", step.__name__, TROUBLE_SECONDS)
             return TROUBLE_SECONDS
 
     async def _look_for_writes(self) -> None:
@@ -108,6 +115,10 @@ class Supervisor:
         return self._store.version(RUN_KIND, *self._key)
 
 
+def _sooner(*delays: float | None) -> float | None:
+    return min((delay for delay in delays if delay is not None), default=None)
+
+
 async def supervise(layout: Layout, key: Key, caller: Mapping[str, str]) -> None:
     """Take care of one run until there is nothing left to do. Returns at once when another supervisor does."""
     lock = FileLock(layout.supervisor_lock(*key))
@@ -133,9 +144,13 @@ async def supervise(layout: Layout, key: Key, caller: Mapping[str, str]) -> None
                 ops_url=lambda pod: kubelet.trainer_url(pod.uid),
             )
             world = LocalWorld(store, OwnEnvironments(store.get, discover_files_blocking), poller.status_of)
-            polling = asyncio.create_task(poller.run(), name="poll")
+            beside = [
+                asyncio.create_task(poller.run(), name="poll"),
+                asyncio.create_task(backend.keep(lambda: kubelet.busy), name="keep the service"),
+            ]
             await Supervisor(store, key, kubelet, world, changed).run(lock, ended)
-            polling.cancel()
+            for task in beside:
+                task.cancel()
 
 
 class _Backend:
@@ -144,6 +159,11 @@ class _Backend:
     def __init__(self, store: Store, service: TinkerService) -> None:
         self._store = store
         self._service = service
+        self._used = False
+
+    async def keep(self, wanted: Callable[[], bool]) -> None:
+        """See to it that the service lives while a trainer uses it and `wanted` says so; for ever."""
+        await self._service.keep(lambda: self._used and wanted())
 
     async def __call__(self, pod: Mapping[str, Any]) -> Mapping[str, str]:
         if all(container["name"] != TRAINER_CONTAINER for container in pod["spec"]["containers"]):
@@ -152,7 +172,9 @@ class _Backend:
         run = self._store.get(RUN_KIND, pod["metadata"]["namespace"], owner)
         if run is None or run["spec"].get("runtime") != TINY_RUNTIME:
             return {}
-        return (await self._service.ensure()).env_vars()
+        address = await self._service.ensure()
+        self._used = True
+        return address.env_vars()
 
 
 def main(arguments: list[str]) -> None:

@@ -1,6 +1,8 @@
 """What happened to a run, as a small log that people read."""
 
+import errno
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,11 +21,16 @@ class Event:
 
 
 def append_event(path: Path, event: Event) -> None:
-    """Add one line; beyond KEPT_BYTES the log starts anew. Raises OSError."""
+    """Add one line, all of it or nothing; beyond KEPT_BYTES the log starts anew. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    mode = "w" if path.exists() and path.stat().st_size > KEPT_BYTES else "a"
-    with path.open(mode, encoding="utf-8") as log:
-        log.write(json.dumps(asdict(event)) + "\n")
+    line = json.dumps(asdict(event)).encode() + b"\n"
+    with path.open("ab", buffering=0) as log:
+        if log.tell() > KEPT_BYTES:
+            log.truncate(0)
+        size = log.seek(0, os.SEEK_END)
+        if log.write(line) != len(line):  # the disk is full in the middle of it
+            log.truncate(size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
 def read_events(path: Path) -> Iterator[Event]:

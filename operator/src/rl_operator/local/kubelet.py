@@ -14,6 +14,7 @@ from rl_operator.errors import BackEndUnreachableError, GoneError
 from rl_operator.local.launch import Surroundings
 from rl_operator.local.layout import PodFolder
 from rl_operator.local.leash import Leash
+from rl_operator.local.left_over import end_left_over
 from rl_operator.local.lost import SUPERVISOR_LOST, lost_pod_status
 from rl_operator.local.pod_status import PodEnd
 from rl_operator.local.pod_worker import PodWorker
@@ -25,6 +26,9 @@ KUBELET_FINALIZER = "rl-operator.dev/kubelet"
 
 Backend = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, str]]]
 """For a pod: the variables that point its trainer at the backend, once that answers."""
+
+TROUBLE_SECONDS = 5.0
+"""How soon a status that could not be written is tried again."""
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +62,7 @@ class Kubelet:
                 continue
             life = self._lives.get(metadata["uid"])
             if life is None:
-                self._mark_lost(pod) if "status" in pod else self._start(pod)
+                self._adopt(pod)
                 continue
             if life.status != pod.get("status"):
                 self._write_status(pod, life)
@@ -141,8 +145,16 @@ class Kubelet:
             if key in data:
                 (folder / path).write_text(data[key], encoding="utf-8")
 
+    def _adopt(self, pod: Manifest) -> None:
+        """Start a new pod; one that an earlier supervisor left behind is lost. Nothing that it started lives on."""
+        for lock in self._folder(pod).locks:
+            end_left_over(lock)
+        if "status" in pod:
+            self._mark_lost(pod)
+        else:
+            self._start(pod)
+
     def _mark_lost(self, pod: Manifest) -> None:
-        """An earlier supervisor left this pod behind: its processes died with it."""
         if pod["status"].get("phase") not in ("Succeeded", "Failed"):
             status = lost_pod_status(pod, self._folder(pod), SUPERVISOR_LOST)
             self._change(pod, lambda manifest: manifest.update(status=status))
@@ -167,6 +179,8 @@ class Kubelet:
             pass
         except BackEndUnreachableError as error:
             logger.warning("%s", error)
+            asyncio.get_running_loop().call_later(TROUBLE_SECONDS, self._changed)
+            return
         self._changed()
 
 

@@ -41,6 +41,7 @@ class Launch:
     env_vars: Mapping[str, str]
     folder: Path
     log: Path
+    lock: Path
     termination_message: Path
     falls_back_to_logs: bool
 
@@ -83,9 +84,26 @@ def plan_launch(container: Mapping[str, Any], surroundings: Surroundings, backen
         },
         folder=folder.working_folder(name),
         log=folder.log(name),
+        lock=folder.lock(name),
         termination_message=folder.termination_message(name),
         falls_back_to_logs=container.get("terminationMessagePolicy") == "FallbackToLogsOnError",
     )
+
+
+def make_room(launch: Launch) -> None:
+    """Make the container's folders and an empty termination message. Raises NotLaunchableError when nothing fits."""
+    try:
+        for folder in (launch.folder, launch.log.parent, launch.lock.parent, launch.termination_message.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        launch.lock.touch()
+        launch.termination_message.write_bytes(b"")
+    except OSError as error:
+        raise NotLaunchableError("CreateContainerError", unwritable(error)) from None
+
+
+def unwritable(error: OSError) -> str:
+    """What is wrong with the state folder, and what to do."""
+    return f"cannot write {error.filename or 'in the state folder'}: {error.strerror}; it goes on when there is room"
 
 
 def passed_on(caller: Mapping[str, str]) -> dict[str, str]:

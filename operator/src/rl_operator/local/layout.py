@@ -73,5 +73,14 @@ class PodFolder:
     def termination_message(self, container: str) -> Path:
         return self.root / "termination" / container
 
+    def lock(self, container: str) -> Path:
+        """Held by the container's process itself: held means that it lives."""
+        return self.root / "running" / f"{container}.lock"
+
+    @property
+    def locks(self) -> tuple[Path, ...]:
+        """Of every container that ever started here."""
+        return tuple(sorted((self.root / "running").glob("*.lock")))
+
     def working_folder(self, container: str) -> Path:
         return self.root / "work" / container

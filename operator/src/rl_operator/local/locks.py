@@ -32,9 +32,10 @@ class FileLock:
         return True
 
     def sign(self, pid: int) -> None:
-        """Say in the file whose process holds it: for people, and for who must end it."""
+        """Say in the file whose process holds it: for people, and for who must end it. A full disk costs only that."""
         os.ftruncate(self.descriptor, 0)
-        os.pwrite(self.descriptor, f"{pid}\n".encode(), 0)
+        with contextlib.suppress(OSError):
+            os.pwrite(self.descriptor, f"{pid}\n".encode(), 0)
 
     @property
     def descriptor(self) -> int:

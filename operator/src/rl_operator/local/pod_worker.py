@@ -13,7 +13,7 @@ import aiohttp
 from rl_operator.api.names import TRAINER_CONTAINER
 from rl_operator.errors import OperatorError
 from rl_operator.local import probes
-from rl_operator.local.launch import Launch, NotLaunchableError, Surroundings, plan_launch
+from rl_operator.local.launch import Launch, NotLaunchableError, Surroundings, make_room, plan_launch, unwritable
 from rl_operator.local.leash import Leash
 from rl_operator.local.pod_status import ContainerRecord, PodEnd, Running, Terminated, Waiting, pod_status
 from rl_operator.local.processes import KILL_DEADLINE_SECONDS, ContainerProcess
@@ -67,13 +67,10 @@ class PodWorker:
         """Until every container has ended and the last status is reported."""
         self._tell()
         self._finding_backend = asyncio.ensure_future(self._backend())
-        try:
-            self._surroundings = self._prepare()
-        except (OSError, OperatorError) as error:
-            self.stop(PodEnd("PodNotPrepared", str(error), "PodNotPrepared"))
         keepers: dict[str, asyncio.Task[None]] = {}
         deadline = self._deadline_task()
         try:
+            await self._prepare_folders()
             for sidecar in self._sidecars:
                 keepers[sidecar["name"]] = asyncio.create_task(self._keep_running(sidecar))
                 await self._until_started(sidecar)
@@ -96,6 +93,19 @@ class PodWorker:
             if process := self._processes.get(container["name"]):
                 process.terminate()
         asyncio.get_running_loop().call_later(self._grace, self._kill_regular)
+
+    async def _prepare_folders(self) -> None:
+        """Waits for room on the disk, and says so."""
+        while not self._stopping.is_set():
+            try:
+                self._surroundings = self._prepare()
+            except (OSError, OperatorError) as error:
+                why = unwritable(error) if isinstance(error, OSError) else str(error)
+                for record in tuple(self._records.values()):
+                    self._set(record.now(Waiting("CreateContainerError", why)))
+                await self._pause()
+            else:
+                return
 
     # --- regular containers -------------------------------------------------------------------------------------
     async def _run_once(self, container: Manifest) -> None:
@@ -156,6 +166,8 @@ class PodWorker:
 
     async def _until_started(self, sidecar: Manifest) -> None:
         """Until the startup probe passes. A sidecar that loses its patience is ended, and so started again."""
+        if self._stopping.is_set():
+            return
         probe = probes.read_probe(sidecar, "startupProbe", self._surroundings.ports)
         while probe and not self._stopping.is_set():
             if await probes.wait_started(self._answers, probe, self._stopping):
@@ -186,13 +198,20 @@ class PodWorker:
         backend = await self._find_backend(container)
         while not self._stopping.is_set():
             try:
-                return plan_launch(container, self._surroundings, backend)
+                launch = plan_launch(container, self._surroundings, backend)
+                make_room(launch)
             except NotLaunchableError as error:
                 record = self._records[container["name"]]
                 self._set(record.now(Waiting(error.reason, str(error))))
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), RETRY_SECONDS)
+            else:
+                return launch
+            await self._pause()
         return None
+
+    async def _pause(self) -> None:
+        """RETRY_SECONDS, or until the pod is stopping."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), RETRY_SECONDS)
 
     async def _find_backend(self, container: Manifest) -> Mapping[str, str]:
         """Only who speaks to the backend waits for it; the others load meanwhile."""

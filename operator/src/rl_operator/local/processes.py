@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rl_operator.local.launch import Launch
+from rl_operator.local.left_over import end_left_over
+from rl_operator.local.locks import FileLock
 from rl_operator.local.pod_status import Terminated
 
 LOG_BYTES = 10 * 1024 * 1024
@@ -43,9 +45,9 @@ class ContainerProcess:
         cls, launch: Launch, group_started: Callable[[int], None], group_ended: Callable[[int], None]
     ) -> "ContainerProcess":
         """Raises OSError when the program cannot be executed."""
-        for folder in (launch.folder, launch.log.parent, launch.termination_message.parent):
-            folder.mkdir(parents=True, exist_ok=True)
-        launch.termination_message.write_bytes(b"")
+        end_left_over(launch.lock)
+        lock = FileLock(launch.lock)
+        lock.take()
         # A pipe of our own: asyncio's would make `wait` wait for everybody who inherited it.
         reading, writing = os.pipe()
         output = await _reader(reading)
@@ -58,9 +60,12 @@ class ContainerProcess:
                 stdout=writing,
                 stderr=writing,
                 start_new_session=True,
+                pass_fds=(lock.descriptor,),
             )
+            lock.sign(process.pid)
         finally:
             os.close(writing)
+            lock.give_back()  # our copy; the process keeps its own
         group_started(process.pid)
         return cls(launch, process, output, group_ended)
 

@@ -1,10 +1,12 @@
 """The shared Tinker service of a state folder: started on demand, used by all runs, ends by itself when idle."""
 
 import asyncio
+import logging
 import secrets
+import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +23,11 @@ START_DEADLINE_SECONDS = 180.0
 """The first import of torch may be slow."""
 
 IDLE_EXIT_SECONDS = 600
+
+LOOK_SECONDS = 2.0
+"""How often a run that trains looks whether its service still lives."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,16 @@ class TinkerService:
         finally:
             starting.give_back()
 
+    async def keep(self, wanted: Callable[[], bool]) -> None:
+        """Start a service that was killed again, while it is wanted; for ever. Trainers find it where it was."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            if wanted() and not is_held(self._lock):
+                try:
+                    await self.ensure()
+                except (OSError, BackEndUnreachableError) as error:
+                    logger.warning("%s", error)
+
     async def _answering(self, deadline: float) -> ServiceAddress:
         while (address := self._address()) is None or not await self._answers(address):
             if not is_held(self._lock):
@@ -68,13 +85,16 @@ class TinkerService:
         except NotLaunchableError as error:
             raise BackEndUnreachableError(str(error)) from None
         self._folder.mkdir(parents=True, exist_ok=True)
+        before = self._address()
+        if before is None:
+            self._key_file.touch(mode=0o600)
+            self._key_file.write_text(f"tml-{secrets.token_hex(16)}\n", encoding="ascii")
+        port = _port_again(before) if before else 0
         self._port_file.unlink(missing_ok=True)
-        self._key_file.touch(mode=0o600)
-        self._key_file.write_text(f"tml-{secrets.token_hex(16)}\n", encoding="ascii")
         lock = FileLock(self._lock)
         if not lock.take():
             return
-        arguments = ("tinker-service", "--model", "bundled", "--data", self._folder / "data", "--port", "0")
+        arguments = ("tinker-service", "--model", "bundled", "--data", self._folder / "data", "--port", port)
         files = ("--port-file", self._port_file, "--key-file", self._key_file, "--idle-exit", str(IDLE_EXIT_SECONDS))
         with self._log.open("ab") as log:
             process = subprocess.Popen(  # noqa: S603 -- our own program
@@ -121,6 +141,18 @@ class TinkerService:
     @property
     def _log(self) -> Path:
         return self._folder / "log"
+
+
+def _port_again(before: ServiceAddress) -> int:
+    """The port of the service that was here before; 0, any one, when somebody else has got it since."""
+    port = int(before.url.rpartition(":")[2])
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("127.0.0.1", port))
+        except OSError:
+            return 0
+    return port
 
 
 def _check_deadline(deadline: float, awaited: str, log: Path) -> None:

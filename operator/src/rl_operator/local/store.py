@@ -8,8 +8,8 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from datetime import UTC, datetime
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,8 @@ Manifest = dict[str, Any]
 Change = Callable[[Manifest], None]
 """Edits a manifest in place."""
 
-_OWNED_KINDS = ("Pod", "ConfigMap", "Service", "NetworkPolicy")
+_OWNED_KINDS = ("ConfigMap", "Service", "NetworkPolicy", "Pod")
+"""In the order of their removal: what just goes makes room for what must be written first."""
 
 
 class Store:
@@ -84,14 +85,15 @@ class Store:
         """
         with self.exclusive():
             current = self._current(kind, namespace, name, uid)
-            if resource_version not in ("", current["metadata"]["resourceVersion"]):
-                raise ConflictError(f"{kind} {namespace}/{name} was written by somebody else in between")
+            _require_version(current, resource_version)
             return self._replace(current, change)
 
-    def delete(self, kind: str, namespace: str, name: str, *, uid: str = "") -> None:
-        """Remove, or mark for deletion while finalizers hold it. Raises GoneError."""
+    def delete(self, kind: str, namespace: str, name: str, *, uid: str = "", resource_version: str = "") -> None:
+        """Remove, or mark for deletion while finalizers hold it. Raises GoneError and ConflictError as `update` does."""
         with self.exclusive():
-            self._delete(self._current(kind, namespace, name, uid))
+            current = self._current(kind, namespace, name, uid)
+            _require_version(current, resource_version)
+            self._delete(current)
 
     # --- under the lock -----------------------------------------------------------------------------------------
     def _create(self, manifest: Mapping[str, Any]) -> Manifest:
@@ -128,19 +130,20 @@ class Store:
 
     def _delete(self, current: Manifest) -> None:
         if current["metadata"].get("finalizers"):
-            self._replace(current, lambda m: m["metadata"].setdefault("deletionTimestamp", _timestamp()))
+            grace = current.get("spec", {}).get("terminationGracePeriodSeconds", 0)
+            self._replace(current, lambda m: m["metadata"].setdefault("deletionTimestamp", _timestamp(grace)))
         else:
             self._remove(current)
 
     def _remove(self, manifest: Manifest) -> None:
-        """Remove an object and everything that it owned."""
+        """Remove everything that an object owned, then the object: an interrupted removal can be asked for again."""
         kind, namespace, name = _identity(manifest)
-        self._path(kind, namespace, name).unlink(missing_ok=True)
         uid = manifest["metadata"]["uid"]
         for owned_kind in _OWNED_KINDS:
             for owned in self.list_all(owned_kind, namespace):
                 if any(owner["uid"] == uid for owner in owned["metadata"].get("ownerReferences", [])):
                     self._delete(owned)
+        self._path(kind, namespace, name).unlink(missing_ok=True)
 
     def _path(self, kind: str, namespace: str, name: str) -> Path:
         return self.layout.objects / kind.lower() / namespace / f"{name}.json"
@@ -161,13 +164,19 @@ def _take_content(live: Manifest, wanted: Manifest) -> None:
             live["metadata"][part] = wanted["metadata"].get(part, {})
 
 
+def _require_version(current: Manifest, resource_version: str) -> None:
+    if resource_version not in ("", current["metadata"]["resourceVersion"]):
+        kind, namespace, name = _identity(current)
+        raise ConflictError(f"{kind} {namespace}/{name} was written by somebody else in between")
+
+
 def _identity(manifest: Mapping[str, Any]) -> tuple[str, str, str]:
     metadata = manifest["metadata"]
     return manifest["kind"], metadata["namespace"], metadata["name"]
 
 
-def _timestamp() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _timestamp(seconds_ahead: float = 0) -> str:
+    return (datetime.now(UTC) + timedelta(seconds=seconds_ahead)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _read(path: Path) -> Manifest | None:
@@ -181,14 +190,18 @@ def _read(path: Path) -> Manifest | None:
 
 
 def _write(path: Path, manifest: Manifest) -> None:
-    """Write beside and rename, so that a reader sees the old object or the new one."""
+    """Write beside and rename, so that a reader sees the old object or the new one, also after a loss of power."""
     draft = path.with_suffix(".tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+        with draft.open("w", encoding="utf-8") as file:
+            file.write(json.dumps(manifest, indent=1))
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(draft, path)  # noqa: PTH105 -- the same call, but it says that it overwrites
     except OSError as error:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
         raise BackEndUnreachableError(
             f"cannot write {path}: {error.strerror}; free some space, or set {STATE_DIR_VARIABLE} to another folder"
         ) from error

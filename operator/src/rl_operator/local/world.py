@@ -95,6 +95,7 @@ class LocalWorld:
         except NameTakenError:
             if not self._is_already_there(child):
                 raise
+        self._collect_orphan(child)
 
     async def delete_pod(self, pod: PodObservation) -> None:
         with contextlib.suppress(GoneError):
@@ -124,6 +125,16 @@ class LocalWorld:
         event = Event(format_time(datetime.now(UTC)), kind, reason, message)
         with contextlib.suppress(OSError):  # an event is news, never a reason to stop
             append_event(self._store.layout.events(run.metadata.namespace, run.metadata.name), event)
+
+    def _collect_orphan(self, child: Manifest) -> None:
+        """Remove what was created for a run that was deleted meanwhile: there is no garbage collector here."""
+        kind, namespace, name = child["kind"], child["metadata"]["namespace"], child["metadata"]["name"]
+        owners = [each for each in child["metadata"].get("ownerReferences", []) if each["kind"] == RUN_KIND]
+        for owner in owners:
+            run = self._store.get(RUN_KIND, namespace, owner["name"])
+            if run is None or run["metadata"]["uid"] != owner["uid"]:
+                self._store.delete(kind, namespace, name)
+                raise GoneError(f"the run {owner['name']} was deleted before its {kind} {name} was created")
 
     def _is_already_there(self, child: Manifest) -> bool:
         metadata = child["metadata"]

@@ -1,12 +1,15 @@
 """Pods whose containers are a few lines of Python, and a kubelet to run them."""
 
 import asyncio
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from rl_operator.local.kubelet import KUBELET_FINALIZER, Kubelet
+from rl_operator.local.locks import FileLock
 from rl_operator.local.store import Store
 
 DEADLINE_SECONDS = 20.0
@@ -96,3 +99,12 @@ def state_of(manifest: dict[str, Any], name: str) -> dict[str, Any]:
     """The container's status."""
     statuses = manifest["status"]["initContainerStatuses"] + manifest["status"]["containerStatuses"]
     return next(status for status in statuses if status["name"] == name)
+
+
+def start_holder(path: Path, code: str = "import time; time.sleep(60)") -> subprocess.Popen[bytes]:
+    """A process that holds the lock as a container does: by what it inherited."""
+    lock = FileLock(path)
+    assert lock.take()
+    holder = subprocess.Popen([sys.executable, "-c", code], start_new_session=True, pass_fds=(lock.descriptor,))
+    lock.give_back()
+    return holder

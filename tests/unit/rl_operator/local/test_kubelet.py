@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.local.pods import SERVE_OPS, Node, container, pod, probe, sidecar, state_of
+from tests.unit.rl_operator.local.pods import SERVE_OPS, Node, container, pod, probe, sidecar, start_holder, state_of
 
 from rl_operator.errors import BackEndUnreachableError
 from rl_operator.local.store import Store
+from rl_operator.status.ending import Fate, classify
 from rl_operator.status.observation import observe_pod
 
 MakeNode = Callable[..., Node]
@@ -273,6 +274,58 @@ async def test_a_pod_that_another_supervisor_left_is_lost_with_its_last_result(m
     assert lost.result is not None
     assert lost.result.state_path == "tinker://x/weights/3"
     assert {c.exit_code for c in lost.containers} == {137}
+
+
+async def test_a_trainer_that_had_ended_keeps_its_end_when_its_supervisor_vanishes(make_node: MakeNode) -> None:
+    node = make_node()
+    manifest = pod(sidecar(), container("trainer", "pass"), container("environment", "pass"))
+    message = (
+        '{"outcome": "succeeded", "samplerPath": "tinker://x/sampler_weights/9", "stepsTrained": 9, "totalSteps": 9}'
+    )
+    end = {"exitCode": 0, "reason": "Completed", "message": message, "finishedAt": "2026-01-01T00:00:00Z"}
+    trainer = {"name": "trainer", "restartCount": 0, "state": {"terminated": end}}
+    manifest["status"] = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z", "containerStatuses": [trainer]}
+    node.create(manifest)
+    lost = observe_pod(await node.end())
+    assert {c.name: c.exit_code for c in lost.containers} == {"api": 137, "trainer": 0, "environment": 137}
+    assert classify(lost, stop_asked=False).fate is Fate.SUCCEEDED
+
+
+async def test_what_outlived_its_supervisor_and_its_reaper_is_ended(make_node: MakeNode) -> None:
+    node = make_node()
+    orphan = start_holder(node.store.layout.pod("default", "run-00000-1").lock("trainer"))
+    manifest = pod(container("trainer", "pass"))
+    manifest["status"] = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}
+    node.create(manifest)
+    await node.end()
+    assert orphan.wait(10) == -9
+
+
+async def test_a_pod_waits_until_its_folders_can_be_made(make_node: MakeNode) -> None:
+    """Without room on the disk nothing can be made; a file in the way stands for it."""
+    node = make_node()
+    in_the_way = node.store.layout.pod("default", "run-00000-1").root
+    in_the_way.parent.mkdir(parents=True)
+    in_the_way.touch()
+    node.create(pod(sidecar(), container("trainer", "print('trained')")))
+    waits = await node.until(lambda p: "CreateContainerError" in json.dumps(state_of(p, "api")), "the api to wait")
+    assert "it goes on when there is room" in state_of(waits, "api")["state"]["waiting"]["message"]
+    in_the_way.unlink()
+    assert (await node.end())["status"]["phase"] == "Succeeded"
+
+
+async def test_a_pod_that_waits_for_room_can_be_deleted(make_node: MakeNode) -> None:
+    node = make_node()
+    in_the_way = node.store.layout.pod("default", "run-00000-1").root
+    in_the_way.parent.mkdir(parents=True)
+    in_the_way.touch()
+    manifest = pod(sidecar(), container("trainer", "pass"))
+    manifest["metadata"]["finalizers"].append("keep")
+    created = node.create(manifest)
+    node.store.delete("Pod", "default", "run-00000-1")
+    node.kubelet.sync((node.read() or created,))
+    ended = observe_pod(await node.end())
+    assert (ended.phase, ended.disruption) == ("Failed", None)
 
 
 async def test_an_environments_pod_finds_its_attempts_data_ports(make_node: MakeNode) -> None:

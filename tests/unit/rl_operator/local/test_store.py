@@ -174,3 +174,19 @@ def test_services_and_policies_go_with_their_owner(store: Store) -> None:
         store.create({"kind": kind, "metadata": {"namespace": "default", "name": "run-1", "ownerReferences": owner}})
     store.delete("RLTrainingRun", "default", "run")
     assert not store.list_all("Service") + store.list_all("NetworkPolicy")
+
+
+def test_a_removal_that_was_interrupted_can_be_asked_for_again(store: Store) -> None:
+    """A full disk may refuse to mark a child for deletion: the run must still be there to be deleted."""
+    run = store.create({"kind": "RLTrainingRun", "metadata": {"namespace": "default", "name": "run"}})
+    owner = [{"uid": run["metadata"]["uid"]}]
+    held = {"namespace": "default", "name": "run-1", "ownerReferences": owner, "finalizers": ["keep"]}
+    store.create({"kind": "Pod", "metadata": held})
+    in_the_way = next(store.layout.objects.rglob("run-1.json")).with_suffix(".tmp")
+    in_the_way.mkdir()
+    with pytest.raises(BackEndUnreachableError, match="free some space"):
+        store.delete("RLTrainingRun", "default", "run")
+    in_the_way.rmdir()
+    store.delete("RLTrainingRun", "default", "run")
+    assert store.get("RLTrainingRun", "default", "run") is None
+    assert "deletionTimestamp" in store.list_all("Pod")[0]["metadata"]

@@ -153,3 +153,12 @@ def test_events_are_kept_and_never_fail(world: LocalWorld, run: TrainingRun, sto
     path.unlink()
     path.mkdir()
     world.record_event(run, "Warning", "Failed", "boom")
+
+
+async def test_what_is_created_for_a_run_that_was_deleted_meanwhile_is_removed(
+    world: LocalWorld, run: TrainingRun, store: Store
+) -> None:
+    """Nobody would ever delete it: there is no garbage collector here."""
+    store.delete("RLTrainingRun", "default", "run")
+    with pytest.raises(GoneError, match="the run run was deleted before its Pod"):
+        await world.create_child(owned_pod(run.metadata.uid))
