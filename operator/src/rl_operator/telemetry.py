@@ -20,4 +20,5 @@ RECONCILE_SECONDS = Histogram(
 API_CALLS = Counter("rl_operator_api_calls_total", "Calls to the API server, watches included.", ["verb", "code"])
 WATCH_RESTARTS = Counter("rl_operator_watch_restarts_total", "Watches that were opened again.", ["resource", "cause"])
 TRAINER_POLLS = Counter("rl_operator_trainer_polls_total", "Questions to trainers, by answer.", ["outcome"])
+WANDB_CALLS = Counter("rl_operator_wandb_calls_total", "Queries to W&B, by answer.", ["outcome"])
 EVENTS_DROPPED = Counter("rl_operator_events_dropped_total", "Kubernetes Events that were not written.", ["cause"])

@@ -28,6 +28,7 @@ from rl_operator.local.locks import FileLock
 from rl_operator.local.service import TINY_RUNTIME, TinkerService
 from rl_operator.local.store import Store
 from rl_operator.local.world import LocalWorld, pods_of
+from rl_operator.metrics.figures import PolledFigures
 from rl_operator.metrics.trainer import TrainerPoller
 from rl_operator.reconcile.reconcile import Pace, reconcile
 from rl_operator.reconcile.world import Key
@@ -143,7 +144,7 @@ async def supervise(layout: Layout, key: Key, caller: Mapping[str, str]) -> None
                 interval_seconds=POLL_SECONDS,
                 ops_url=lambda pod: kubelet.trainer_url(pod.uid),
             )
-            world = LocalWorld(store, OwnEnvironments(store.get, discover_files_blocking), poller.status_of)
+            world = LocalWorld(store, OwnEnvironments(store.get, discover_files_blocking), PolledFigures(poller))
             beside = [
                 asyncio.create_task(poller.run(), name="poll"),
                 asyncio.create_task(backend.keep(lambda: kubelet.busy), name="keep the service"),

@@ -1,6 +1,6 @@
 """What a reconcile sees of a cluster and does to it (`reconcile.world.World`)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from rl_operator.api.catalogue import Catalogue
@@ -16,9 +16,12 @@ from rl_operator.cluster.creation import create_ours
 from rl_operator.cluster.events import EventRecorder
 from rl_operator.cluster.merge_patch import merge_patch
 from rl_operator.cluster.resources import CONFIG_MAPS, PODS, RUNS
+from rl_operator.cluster.series import write_series
 from rl_operator.cluster.store import Key
 from rl_operator.errors import ConflictError, GoneError, InvalidError
-from rl_operator.status.observation import PodObservation, TrainerStatus
+from rl_operator.status.figure_source import Figures, FigureSource
+from rl_operator.status.observation import PodObservation
+from rl_operator.status.series import extended
 
 
 class ClusterWorld:
@@ -29,12 +32,12 @@ class ClusterWorld:
         client: ClusterClient,
         caches: Caches,
         recorder: EventRecorder,
-        trainer_status: Callable[[PodObservation], TrainerStatus | None],
+        figures: FigureSource,
     ) -> None:
         self._client = client
         self._caches = caches
         self._recorder = recorder
-        self._trainer_status = trainer_status
+        self._figures = figures
 
     # --- cached reads -------------------------------------------------------------------------------------------
     def run(self, key: Key) -> TrainingRun | None:
@@ -78,8 +81,8 @@ class ClusterWorld:
     def pods(self, key: Key) -> tuple[PodObservation, ...]:
         return tuple(pod.observation for pod in self._caches.pods.of_run(key))
 
-    def trainer_status(self, pod: PodObservation) -> TrainerStatus | None:
-        return self._trainer_status(pod)
+    def figures(self, run: TrainingRun, pod: PodObservation) -> Figures:
+        return self._figures.figures(run, pod)
 
     # --- live reads ---------------------------------------------------------------------------------------------
     async def read_run(self, key: Key) -> TrainingRun | None:
@@ -110,6 +113,15 @@ class ClusterWorld:
             return  # gone, or another pod has its name by now
         if answer["kind"] == "Pod":
             self._caches.pods.put_answer(answer)
+
+    async def save_series(self, run: TrainingRun, pod: PodObservation) -> None:
+        points, name = self._figures.points(pod), run.status.history_name
+        if not points or not name:
+            return
+        there = ("ConfigMap", name) in self.children(run.key)
+        existing = await self.read_config_map(run.metadata.namespace, name) if there else None
+        answer = await write_series(self._client, run, extended(points, pod.result), existing)
+        self._caches.config_maps.put_answer(answer)
 
     async def release_pod(self, pod: PodObservation) -> None:
         held = self._caches.pods.get((pod.namespace, pod.name))

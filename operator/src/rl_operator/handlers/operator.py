@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import random
 import signal
 from collections.abc import Callable, Coroutine, Iterator
@@ -25,12 +26,12 @@ from rl_operator.cluster.store import Key
 from rl_operator.cluster.watch_ages import WatchAges
 from rl_operator.cluster.world import ClusterWorld
 from rl_operator.errors import BackEndUnreachableError, OperatorError
+from rl_operator.handlers.figures import polled_figures
 from rl_operator.handlers.health import Health
 from rl_operator.handlers.kinds import require_kinds, with_patience
 from rl_operator.handlers.leading import lead
 from rl_operator.handlers.routes import Queues, Routes
 from rl_operator.handlers.shell import build_registry, serve_kopf
-from rl_operator.metrics.trainer import TrainerPoller
 from rl_operator.reconcile.environment_kind import reconcile_environment
 from rl_operator.reconcile.reconcile import Pace, reconcile
 from rl_operator.reconcile.runtime_kind import reconcile_runtime
@@ -65,11 +66,7 @@ class Operator:
         self.caches = Caches(Catalogues(_bundled_images(settings)))
         self._recorder = EventRecorder(client)
         self._gaps = Gaps(self._close_gap)
-        self._poller = TrainerPoller(
-            lambda: [pod.observation for pod in self.caches.pods],
-            self._figures_changed,
-            interval_seconds=settings.poll_seconds,
-        )
+        self._figures = polled_figures(self.caches, settings, self._figures_changed, os.environ)
         self.queues = self._queues()
         self.routes = Routes(self.caches, self.queues)
         self.health = Health(self.caches, self.queues, ages, stuck_seconds=settings.stuck_seconds)
@@ -82,7 +79,7 @@ class Operator:
     def _queues(self) -> Queues:
         """A queue per kind. One runtime at a time: those of one image share its reading."""
         clock = self._client.clock.now
-        world = ClusterWorld(self._client, self.caches, self._recorder, self._poller.status_of)
+        world = ClusterWorld(self._client, self.caches, self._recorder, self._figures)
         kinds = KindsWorld(self._client, self.caches, self._recorder, self._catalogue_changed)
         pace = Pace(self._settings.backoff_seconds, self._settings.progress_seconds)
         queue = partial(WorkQueue, standing_by=True)
@@ -142,7 +139,7 @@ class Operator:
         yield self._gaps.run()
         working = [self.queues.runs.work] * self._settings.workers
         working += [self.queues.environments.work] * ENVIRONMENT_WORKERS
-        for part in (*working, self.queues.runtimes.work, self._recorder.run, self._poller.run):
+        for part in (*working, self.queues.runtimes.work, self._recorder.run, self._figures.run):
             yield self._when_leading(part)
 
     async def _when_leading(self, part: Callable[[], Coroutine[Any, Any, None]]) -> None:

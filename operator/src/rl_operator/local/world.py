@@ -1,7 +1,7 @@
 """The local back end as a reconcile sees it."""
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -16,8 +16,11 @@ from rl_operator.errors import GoneError, NameTakenError
 from rl_operator.local.environments import OwnEnvironments
 from rl_operator.local.events import Event, append_event
 from rl_operator.local.kubelet import KUBELET_FINALIZER
+from rl_operator.local.series import write_series
 from rl_operator.local.store import Manifest, Store
-from rl_operator.status.observation import PodObservation, TrainerStatus, format_time, observe_pod
+from rl_operator.status.figure_source import Figures, FigureSource
+from rl_operator.status.observation import PodObservation, format_time, observe_pod
+from rl_operator.status.series import extended
 
 Key = tuple[str, str]
 
@@ -34,11 +37,11 @@ class LocalWorld:
         self,
         store: Store,
         environments: OwnEnvironments,
-        trainer_status: Callable[[PodObservation], TrainerStatus | None],
+        figures: FigureSource,
     ) -> None:
         self._store = store
         self._environments = environments
-        self._trainer_status = trainer_status
+        self._figures = figures
         self._runtimes = bundled_runtimes()
         self._catalogue = bundled_catalogue()
 
@@ -76,8 +79,8 @@ class LocalWorld:
     def pods(self, key: Key) -> tuple[PodObservation, ...]:
         return tuple(observe_pod(pod) for pod in pods_of(self._store, key))
 
-    def trainer_status(self, pod: PodObservation) -> TrainerStatus | None:
-        return self._trainer_status(pod)
+    def figures(self, run: TrainingRun, pod: PodObservation) -> Figures:
+        return self._figures.figures(run, pod)
 
     async def read_run(self, key: Key) -> TrainingRun | None:
         return self.run(key)
@@ -100,6 +103,11 @@ class LocalWorld:
     async def delete_pod(self, pod: PodObservation) -> None:
         with contextlib.suppress(GoneError):
             self._store.delete("Pod", pod.namespace, pod.name, uid=pod.uid)
+
+    async def save_series(self, run: TrainingRun, pod: PodObservation) -> None:
+        points, name = self._figures.points(pod), run.status.history_name
+        if points and name:
+            write_series(self._store, run, extended(points, pod.result))
 
     async def release_pod(self, pod: PodObservation) -> None:
         def release(manifest: Manifest) -> None:

@@ -1,25 +1,53 @@
 """The trainers' own `/status` (contract: Containers), asked by one paced task, never inside a reconcile."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 import aiohttp
-import orjson
 from pydantic import ValidationError
 
-from rl_operator.api.names import TRAINING_COMPONENT
+from rl_operator.api.names import TRAINER_CONTAINER, TRAINING_COMPONENT
+from rl_operator.metrics.answers import UnreadableAnswerError, read_json
+from rl_operator.metrics.series import KeptSeries
 from rl_operator.status.observation import PodObservation, TrainerStatus
+from rl_operator.status.series import Point, read_points
 from rl_operator.telemetry import TRAINER_POLLS
 
 TRAINER_OPS_PORT = 8002
 ANSWER_SECONDS = 5.0
-AT_ONCE = 16
+HISTORY_SECONDS = 20.0
+STATUS_BYTES = 64 * 1024
+HISTORY_BYTES = 8 * 2**20
+"""500 points of some hundred figures are 1.5 MB."""
+
+AT_ONCE = 256
+"""Questions in flight. A thousand trainers behind a wall that swallows packets take 5 s each, every 30 s: 170."""
+
+SILENT_POLLS = 3
+"""A trainer that is ready and did not answer so often in a row cannot be reached from here."""
 
 
 def pod_ops_url(pod: PodObservation) -> str | None:
     """Where a trainer answers in its pod; None: the pod has no address yet."""
     host = f"[{pod.address}]" if ":" in (pod.address or "") else pod.address
     return f"http://{host}:{TRAINER_OPS_PORT}" if host else None
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of one pod's trainer. `asked_at` is of time.monotonic()."""
+
+    status: TrainerStatus | None = None
+    silent: int = 0
+    asked_at: float = float("-inf")
+    asking: bool = False
+    series: KeptSeries = field(default_factory=KeptSeries)
+
+    @property
+    def unreachable(self) -> bool:
+        return self.silent >= SILENT_POLLS
 
 
 class TrainerPoller:
@@ -37,50 +65,137 @@ class TrainerPoller:
         self._changed = changed
         self._interval = interval_seconds
         self._ops_url = ops_url
-        self._latest: dict[str, TrainerStatus] = {}
+        self._known: dict[str, _Known] = {}
+        self._slots = asyncio.Semaphore(AT_ONCE)
 
     def status_of(self, pod: PodObservation) -> TrainerStatus | None:
-        """The latest answer, however old: the trainer says itself when it made its last step."""
-        return self._latest.get(pod.uid)
+        """The latest answer, however old: the trainer says itself when it made its last step. None: it cannot be
+        reached (any more).
+        """
+        known = self._known.get(pod.uid)
+        return known.status if known else None
+
+    def unreachable(self, pod: PodObservation) -> bool:
+        """Whether its container is ready and it did not answer SILENT_POLLS times in a row."""
+        known = self._known.get(pod.uid)
+        return known is not None and known.unreachable
+
+    def points(self, pod: PodObservation) -> tuple[Point, ...]:
+        """The attempt's series as far as it was read; kept until the pod's finalizer is gone."""
+        known = self._known.get(pod.uid)
+        return known.series.points if known else ()
+
+    def has_points(self, pod: PodObservation) -> bool:
+        known = self._known.get(pod.uid)
+        return known is not None and bool(known.series)
 
     async def run(self) -> None:
         """Ask for ever; ends only by cancellation."""
-        timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
-        async with aiohttp.ClientSession(timeout=timeout) as session:
+        # Every pod is its own server: a connection that is kept would be closed before the next question.
+        connector = aiohttp.TCPConnector(limit=AT_ONCE, force_close=True)
+        async with (
+            aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session,
+            asyncio.TaskGroup() as group,
+        ):
             while True:
-                await self._round(session)
+                await self._round(session, group)
 
-    async def _round(self, session: aiohttp.ClientSession) -> None:
-        """Ask every running trainer, spread evenly over the interval."""
-        running = (pod for pod in self._pods() if pod.address and not pod.over)
-        pods = [pod for pod in running if pod.component == TRAINING_COMPONENT]
-        alive = {pod.uid for pod in pods}
-        self._latest = {uid: status for uid, status in self._latest.items() if uid in alive}
-        slots = asyncio.Semaphore(AT_ONCE)
-        async with asyncio.TaskGroup() as group:
-            for pod in pods:
-                await slots.acquire()
-                question = group.create_task(self._ask(session, pod))
-                question.add_done_callback(lambda _: slots.release())
-                await asyncio.sleep(self._interval / len(pods))
-        if not pods:
-            await asyncio.sleep(min(self._interval, 1.0))
+    async def _round(self, session: aiohttp.ClientSession, group: asyncio.TaskGroup) -> None:
+        """Ask every running trainer, spread evenly over the interval, none sooner than an interval after the last
+        time. Nobody waits for an answer.
+        """
+        pods = self._to_ask()
+        slot = time.monotonic()
+        for pod in pods:
+            known = self._known[pod.uid]
+            await _until(max(slot, known.asked_at + self._interval))
+            slot += self._interval / len(pods)
+            if not known.asking:
+                await self._slots.acquire()
+                known.asked_at, known.asking = time.monotonic(), True
+                group.create_task(self._ask(session, pod, known)).add_done_callback(lambda _: self._slots.release())
+        await _until(slot if pods else slot + min(self._interval, 1.0))
 
-    async def _ask(self, session: aiohttp.ClientSession, pod: PodObservation) -> None:
-        url = self._ops_url(pod)
-        if url is None:
-            return
+    def _to_ask(self) -> list[PodObservation]:
+        """Those that may answer, the longest unasked first; what is known of others is forgotten."""
+        trainers = [pod for pod in self._pods() if pod.component == TRAINING_COMPONENT]
+        known = {pod.uid: self._known.get(pod.uid) or _Known() for pod in trainers if pod.held or not pod.over}
+        self._known = known
+        asked = [pod for pod in trainers if pod.address and not pod.over]
+        return sorted(asked, key=lambda pod: known[pod.uid].asked_at)
+
+    async def _ask(self, session: aiohttp.ClientSession, pod: PodObservation, known: _Known) -> None:
         try:
-            async with session.get(f"{url}/status") as response:
-                response.raise_for_status()
-                status = TrainerStatus.model_validate(orjson.loads(await response.read()))
+            url = self._ops_url(pod)
+            status = await self._status(session, url, pod) if url else None
+            if status is None:
+                self._not_heard(pod, known)
+                return
+            self._heard(pod, known, status)
+            if known.series.due(status):
+                await self._read_series(session, f"{url}/history", known, status)
+        finally:
+            known.asking = False
+
+    async def _status(self, session: aiohttp.ClientSession, url: str, pod: PodObservation) -> TrainerStatus | None:
+        """The trainer's answer; None when none came that is its own."""
+        try:
+            answer = await _get(session, f"{url}/status", ANSWER_SECONDS, STATUS_BYTES)
+            status = TrainerStatus.model_validate(answer)
         except (aiohttp.ClientError, TimeoutError, OSError):
             # Not up yet, or on its way out: the pod's own status says what matters.
             TRAINER_POLLS.labels("silent").inc()
-        except (orjson.JSONDecodeError, ValidationError):
+        except (UnreadableAnswerError, ValidationError):
             TRAINER_POLLS.labels("unreadable").inc()
         else:
-            TRAINER_POLLS.labels("answered").inc()
-            if self._latest.get(pod.uid) != status:
-                self._latest[pod.uid] = status
-                self._changed(pod)
+            if _is_of(status, pod):
+                TRAINER_POLLS.labels("answered").inc()
+                return status
+            TRAINER_POLLS.labels("stranger").inc()
+        return None
+
+    def _heard(self, pod: PodObservation, known: _Known, status: TrainerStatus) -> None:
+        news = known.status != status or known.unreachable
+        known.status, known.silent = status, 0
+        if news:
+            self._changed(pod)
+
+    def _not_heard(self, pod: PodObservation, known: _Known) -> None:
+        """Only a container that is ready ought to answer: the kubelet reaches it."""
+        trainer = pod.container(TRAINER_CONTAINER)
+        if trainer is None or trainer.state != "Ready":
+            return
+        known.silent += 1
+        if known.silent == SILENT_POLLS:
+            known.status = None  # others may know more by now
+            self._changed(pod)
+
+    async def _read_series(
+        self, session: aiohttp.ClientSession, url: str, known: _Known, status: TrainerStatus
+    ) -> None:
+        try:
+            points = read_points(await _get(session, url, HISTORY_SECONDS, HISTORY_BYTES))
+        except (aiohttp.ClientError, TimeoutError, OSError, UnreadableAnswerError):
+            TRAINER_POLLS.labels("no history").inc()
+        else:
+            known.series.take(status, points)
+
+
+def _is_of(status: TrainerStatus, pod: PodObservation) -> bool:
+    """An address is another pod's soon after its own pod is gone. Who does not say whose he is, is believed."""
+    return status.run_uid in (None, "", pod.run_uid) and status.attempt in (None, pod.attempt)
+
+
+async def _get(session: aiohttp.ClientSession, url: str, seconds: float, most_bytes: int) -> object:
+    """JSON from a pod; it sends us nowhere else."""
+    timeout = aiohttp.ClientTimeout(total=seconds)
+    async with session.get(url, timeout=timeout, allow_redirects=False) as response:
+        if response.status != 200:
+            raise UnreadableAnswerError(f"HTTP {response.status}")
+        answer: object = await read_json(response, most_bytes)
+        return answer
+
+
+async def _until(moment: float) -> None:
+    """Sleep until that moment of time.monotonic()."""
+    await asyncio.sleep(max(0.0, moment - time.monotonic()))

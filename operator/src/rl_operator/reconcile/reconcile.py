@@ -2,7 +2,7 @@
 
 Safe to repeat and to abandon at any point: what happened is read from the objects, never remembered. The order of
 effects is the safety: status (freezes the run) -> ConfigMaps -> NetworkPolicies, Service, a live read -> the run's pod
--> pods of environments that run apart; at the end those are deleted, then status -> finalizer.
+-> pods of environments that run apart; at the end those are deleted, then status -> series -> finalizer.
 """
 
 from collections.abc import Callable
@@ -18,9 +18,11 @@ from rl_operator.errors import ForbiddenError, InvalidError, NameTakenError
 from rl_operator.reconcile.attempt import EnvironmentUnreadError, create_missing, render, start
 from rl_operator.reconcile.environments import tend_environments
 from rl_operator.reconcile.premises import gather_premises
+from rl_operator.reconcile.series import keep_series
 from rl_operator.reconcile.world import Key, World
 from rl_operator.status.derive import derive, worth_writing
 from rl_operator.status.environments import in_force, replacement_sentence
+from rl_operator.status.figure_source import Figures
 from rl_operator.status.frozen import frozen_refusals
 from rl_operator.status.lifecycle import Verb, decide, find, next_look
 from rl_operator.status.observation import PodObservation
@@ -67,12 +69,16 @@ def _observe(
     """Gather what the caches know of a run. After the start its premises do not matter any more."""
     pods = tuple(pod for pod in world.pods(run.key) if _owns(run, pod))
     pod = next((pod for pod in pods if pod.name == run.status.pod_name), None)
+    figures = world.figures(run, pod) if pod else Figures()
     view = View(
         run,
         clock(),
         pace.backoff_seconds,
         pod=pod,
-        trainer=world.trainer_status(pod) if pod and not pod.over else None,
+        trainer=figures.trainer,
+        unreachable=figures.unreachable,
+        wandb=figures.wandb,
+        series=figures.series,
         environments=tuple(pod for pod in pods if pod.component == ENVIRONMENT_COMPONENT),
         replica_limit=_replica_limit(run, world),
     )
@@ -137,6 +143,8 @@ async def _report(view: View, finding: Finding, world: World, pace: Pace) -> boo
     if worth:
         await world.write_status(view.run, status)
         _tell(view, status, finding, world)
+    if finding.ending:
+        await keep_series(view, status, world)
     if finding.ending and view.pod and view.pod.held:
         await world.release_pod(view.pod)
     return status != previous and not worth

@@ -8,7 +8,8 @@ from rl_operator.api.environment import Environment
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.api.runtime import Runtime
-from rl_operator.status.observation import PodObservation, TrainerStatus
+from rl_operator.status.figure_source import Figures
+from rl_operator.status.observation import PodObservation
 
 Key = tuple[str, str]
 """Namespace and name of a run."""
@@ -57,8 +58,8 @@ class World(PremisesSource, Protocol):
         """All pods that say they are this run's, whatever run uid owns them."""
         ...
 
-    def trainer_status(self, pod: PodObservation) -> TrainerStatus | None:
-        """The latest answer of the trainer's ops port, if there is one."""
+    def figures(self, run: TrainingRun, pod: PodObservation) -> Figures:
+        """What the trainer and W&B said last of this attempt."""
         ...
 
     # --- live reads ---------------------------------------------------------------------------------------------
@@ -75,6 +76,10 @@ class World(PremisesSource, Protocol):
 
     async def delete_pod(self, pod: PodObservation) -> None:
         """Delete with a uid precondition; gone already is success."""
+        ...
+
+    async def save_series(self, run: TrainingRun, pod: PodObservation) -> None:
+        """Add the attempt's series to the run's ConfigMap, which `status.historyName` names."""
         ...
 
     async def release_pod(self, pod: PodObservation) -> None:

@@ -14,9 +14,10 @@ from rl_operator.api.run import (
 )
 from rl_operator.status.ending import Ending, Fate
 from rl_operator.status.environments import at_start, observed
-from rl_operator.status.figures import with_result, with_trainer
+from rl_operator.status.figures import with_result, with_trainer, with_wandb
 from rl_operator.status.frozen import frozen_settings
 from rl_operator.status.observation import PodObservation, TrainerResult, format_time, parse_time
+from rl_operator.status.series import series_name
 from rl_operator.status.table import TABLE, Situation
 from rl_operator.status.view import Finding, View
 
@@ -41,6 +42,8 @@ def derive(view: View, finding: Finding) -> RunStatus:
     )
     if view.trainer:
         status = with_trainer(status, view.trainer, view.now)
+    if view.wandb:
+        status = with_wandb(status, view.run, view.wandb, figures=view.unreachable, now=view.now)
     if result:
         status = with_result(status, result, view.now)
     if finding.ending:
@@ -160,6 +163,7 @@ def _with_ending(
         attempts=(*status.attempts, record)[-KEPT_ATTEMPTS:],
         failed_attempts=(status.failed_attempts or 0) + 1 if programme else status.failed_attempts,
         failure=_failure(ending),
+        history_name=series_name(view.run) if view.series else status.history_name,
         weights=_weights(pod.result) if pod and pod.result and ending.fate is Fate.SUCCEEDED else None,
         completion_time=format_time(now) if over else None,
     )

@@ -1,9 +1,15 @@
-"""The figures of a status: progress, metrics and history, from whatever tells them. They only ever move forward."""
+"""The figures of a status: progress, metrics and history, from whatever tells them. They only ever move forward.
+
+The trainer's win while they come, then W&B's; at the end the result's. `metrics.source` says whose the newest are, and
+`metrics.observedAt` when they last changed.
+"""
 
 from datetime import datetime
 
-from rl_operator.api.run import Checkpoint, HistorySample, Progress, RunMetrics, RunStatus
+from rl_operator.api.run import Checkpoint, HistorySample, Progress, RunMetrics, RunStatus, TrainingRun
+from rl_operator.status.numbers import is_figure, round_figure
 from rl_operator.status.observation import TrainerResult, TrainerStatus, format_time
+from rl_operator.status.wandb_run import WandbRun, wandb_status
 
 HISTORY_SAMPLES = 10
 
@@ -21,6 +27,18 @@ def with_trainer(status: RunStatus, trainer: TrainerStatus, now: datetime) -> Ru
     )
 
 
+def with_wandb(status: RunStatus, run: TrainingRun, own: WandbRun, *, figures: bool, now: datetime) -> RunStatus:
+    """W&B's own state, and its figures where nobody else has any."""
+    status = status.with_changes(wandb=wandb_status(status.wandb, own, run.metadata.uid))
+    step = own.step or 0
+    if not figures or step < _step(status):
+        return status  # a checkpoint is newer than what W&B has got so far
+    total = _total_steps(status, run)
+    return _with_figures(status, step, total, own.metrics, source="wandb", now=now).with_changes(
+        progress=_progress(status, step, total, own.seconds_per_step)
+    )
+
+
 def with_result(status: RunStatus, result: TrainerResult, now: datetime) -> RunStatus:
     checkpoint = status.checkpoint
     if result.state_path:
@@ -28,9 +46,11 @@ def with_result(status: RunStatus, result: TrainerResult, now: datetime) -> RunS
             step=result.steps_trained, state_path=result.state_path, expires_at=result.checkpoint.expires_at
         )
     pace = status.progress.seconds_per_step if status.progress else None
-    return _with_figures(
-        status, result.steps_trained, result.total_steps, result.metrics, source="result", now=now
-    ).with_changes(
+    if result.steps_trained >= _step(status):  # that of a trainer that was killed is of its last checkpoint
+        status = _with_figures(
+            status, result.steps_trained, result.total_steps, result.metrics, source="result", now=now
+        )
+    return status.with_changes(
         progress=_progress(status, result.steps_trained, result.total_steps, pace),
         checkpoint=checkpoint,
     )
@@ -42,18 +62,23 @@ def _with_figures(
     """Overlay new figures on the old ones: what the source does not know keeps its value."""
     known = metrics.model_dump(exclude_none=True, exclude={"source", "observed_at"}, by_alias=False)
     old = status.metrics.model_dump(exclude_none=True, by_alias=False) if status.metrics else {}
-    # Significant digits, not decimals: a logprob gap of 2e-6 is not 0.
-    rounded = {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in known.items()}
-    if not rounded or all(old.get(name) == value for name, value in rounded.items()):
+    rounded = {name: _rounded(value) for name, value in known.items() if is_figure(value)}
+    if not rounded or (step <= _step(status) and all(old.get(name) == value for name, value in rounded.items())):
         return status
     merged = RunMetrics(**{**old, **rounded, "source": source, "observed_at": format_time(now)})
     return status.with_changes(metrics=merged, history=_history(status, step, total_steps, merged.reward_mean))
+
+
+def _rounded(value: float) -> float:
+    return round_figure(value) if isinstance(value, float) else value
 
 
 def _history(status: RunStatus, step: int, total_steps: int, reward: float | None) -> tuple[HistorySample, ...]:
     """At most HISTORY_SAMPLES points: the first step seen in each tenth of the run."""
     stride = max(1, -(-total_steps // HISTORY_SAMPLES))
     last = status.history[-1].step if status.history else 0
+    if not total_steps or len(status.history) == HISTORY_SAMPLES:
+        return status.history
     if reward is None or step <= last or (status.history and (step - 1) // stride == (last - 1) // stride):
         return status.history
     return (*status.history, HistorySample(step=step, reward_mean=reward))
@@ -62,8 +87,18 @@ def _history(status: RunStatus, step: int, total_steps: int, reward: float | Non
 def _progress(status: RunStatus, step: int, total_steps: int, seconds_per_step: float | None) -> Progress | None:
     if not total_steps:
         return status.progress
-    step = max(step, status.progress.step if status.progress else 0)
+    step = max(step, _step(status))
     pace = round(seconds_per_step, 3) if seconds_per_step else None
     eta = round((total_steps - step) * pace) if pace is not None else None
     percent = 100 * step // total_steps
     return Progress(step=step, total_steps=total_steps, percent=percent, seconds_per_step=pace, eta_seconds=eta)
+
+
+def _step(status: RunStatus) -> int:
+    return status.progress.step if status.progress else 0
+
+
+def _total_steps(status: RunStatus, run: TrainingRun) -> int:
+    """As the trainer once said, else as the run asks; 0: nobody knows yet."""
+    asked = run.spec.config.get("total_steps")
+    return status.progress.total_steps if status.progress else asked if isinstance(asked, int) else 0

@@ -21,6 +21,7 @@ from rl_operator.status.observation import PodObservation, parse_time
 from rl_operator.status.pausing import pause_seconds
 from rl_operator.status.starting import environment_trouble, starting_detail
 from rl_operator.status.table import Situation
+from rl_operator.status.unheard import unheard_sentence
 from rl_operator.status.view import Finding, View
 
 FRUITLESS_ATTEMPTS = 5
@@ -192,6 +193,8 @@ def _lingers(view: View) -> bool:
 
 def _training_message(view: View) -> str:
     trainer = view.trainer
+    if view.unreachable:
+        return unheard_sentence(view)
     if trainer is None:  # silent for now, or on its way out: what it said last still says most
         ready = view.run.status.condition("Ready")
         return ready.message if ready and ready.status == "True" else "Training."

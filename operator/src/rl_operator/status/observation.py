@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 
 from rl_operator.api.model import ObservedModel
 from rl_operator.api.names import (
@@ -25,6 +25,9 @@ ContainerState = Literal["Waiting", "Running", "Ready", "Terminated"]
 
 CONFIG_MISSING: Final = "CreateContainerConfigError"
 """The kubelet's word for a container whose variables come from a Secret or ConfigMap that is not there."""
+
+
+MAX_STEPS = 2**31 - 1
 
 
 class ResultError(ObservedModel):
@@ -64,12 +67,15 @@ class TrainerCheckpoint(ObservedModel):
 class TrainerStatus(ObservedModel):
     """The trainer's own `/status` (contract: Containers). Advisory.
 
-    `waiting` is a sentence on what it waits for and why, `warnings` are few and short.
+    `waiting` is a sentence on what it waits for and why, `warnings` are few and short. `run_uid` and `attempt` say
+    whose trainer answers.
     """
 
+    run_uid: str | None = None
+    attempt: int | None = None
     phase: str = "starting"
-    step: int = 0
-    total_steps: int = 0
+    step: int = Field(default=0, ge=0, le=MAX_STEPS)
+    total_steps: int = Field(default=0, ge=0, le=MAX_STEPS)
     last_step_at: str | None = None
     seconds_per_step: float | None = None
     checkpoint: TrainerCheckpoint | None = None
@@ -77,6 +83,14 @@ class TrainerStatus(ObservedModel):
     wandb: WandbStatus | None = None
     waiting: str | None = None
     warnings: tuple[str, ...] = ()
+
+    @field_validator("last_step_at")
+    @classmethod
+    def _is_a_moment(cls, text: str | None) -> str | None:
+        """Deadlines compare it: what is no time, or of no time zone, is no answer."""
+        if text is not None and parse_time(text).tzinfo is None:
+            raise ValueError("has no time zone")
+        return text
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from rl_operator.api.run import Attempt, TrainingRun
 from rl_operator.status.ending import Ending
 from rl_operator.status.observation import PodObservation, TrainerStatus
 from rl_operator.status.table import Situation
+from rl_operator.status.wandb_run import WandbRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,13 @@ class View:
 
     replica_limit: int | None = None
     """The runtime's limit of environment processes."""
+
+    unreachable: bool = False
+    """The trainer is ready, and does not answer the operator."""
+
+    wandb: WandbRun | None = None
+    series: bool = False
+    """Points of the attempt's series are at hand, to be kept past its pod."""
 
     @property
     def started(self) -> bool:

@@ -12,6 +12,7 @@ from tests.unit.rl_operator.cluster.documents import (
     runtime_document,
 )
 from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi
+from tests.unit.rl_operator.told_figures import ToldFigures
 
 from rl_operator.api.names import POD_FINALIZER
 from rl_operator.cluster.caches import Caches
@@ -37,7 +38,7 @@ def caches() -> Caches:
 
 @pytest.fixture
 def world(client: ClusterClient, caches: Caches) -> World:
-    return ClusterWorld(client, caches, EventRecorder(client), lambda _: None)
+    return ClusterWorld(client, caches, EventRecorder(client), ToldFigures())
 
 
 def cached_pod(caches: Caches, **more: object) -> PodObservation:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from tests.unit.rl_operator.local.pods import container, pod
+from tests.unit.rl_operator.told_figures import ToldFigures
 
 from rl_operator.api.catalogue import Catalogue
 from rl_operator.api.run import TrainingRun
@@ -21,7 +22,7 @@ KEY = ("default", "run")
 @pytest.fixture
 def world(store: Store) -> LocalWorld:
     environments = OwnEnvironments(store.get, lambda _files, _entry: Catalogue())
-    return LocalWorld(store, environments, lambda pod: TrainerStatus(step=7) if pod.name == "run-00000-1" else None)
+    return LocalWorld(store, environments, ToldFigures({"run-00000-1": TrainerStatus(step=7)}))
 
 
 @pytest.fixture
@@ -139,7 +140,7 @@ async def test_children_are_the_runs_own(world: LocalWorld, run: TrainingRun) ->
 
 async def test_the_trainers_answer_is_asked_by_pod(world: LocalWorld, run: TrainingRun) -> None:
     await world.create_child(owned_pod(run.metadata.uid))
-    trainer = world.trainer_status(world.pods(KEY)[0])
+    trainer = world.figures(run, world.pods(KEY)[0]).trainer
     assert trainer is not None
     assert trainer.step == 7
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.rl_operator.told_figures import ToldFigures
 from tests.unit.rl_operator.status.builders import failed_result, ready, terminated
 
 from rl_operator.api.bundled import bundled_catalogue
@@ -27,6 +28,7 @@ from rl_operator.local.store import Manifest, Store
 from rl_operator.local.world import LocalWorld, pods_of
 from rl_operator.reconcile import Pace, reconcile
 from rl_operator.status.observation import PodObservation, TrainerStatus, format_time
+from rl_operator.status.series import Point
 
 KEY = ("default", "sorting")
 PACE = Pace(backoff_seconds=10, progress_seconds=60)
@@ -59,6 +61,11 @@ class MortalWorld(LocalWorld):
         await super().delete_pod(pod)
         self._write(before=False)
 
+    async def save_series(self, run: TrainingRun, pod: PodObservation) -> None:
+        self._write(before=True)
+        await super().save_series(run, pod)
+        self._write(before=False)
+
     async def release_pod(self, pod: PodObservation) -> None:
         self._write(before=True)
         await super().release_pod(pod)
@@ -79,6 +86,9 @@ class Life:
     world: MortalWorld
     figures: dict[str, TrainerStatus]
     """What trainers answer, by pod."""
+
+    series: dict[str, tuple[Point, ...]]
+    """Of attempts, as far as they are at hand, by pod."""
 
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
 
@@ -214,6 +224,6 @@ def read_as_sort_digits(files: Mapping[str, str], entry: str | None) -> Catalogu
 
 def make_life(folder: Path, world: type[MortalWorld] = MortalWorld) -> Life:
     store = Store(Layout(folder))
-    figures: dict[str, TrainerStatus] = {}
+    figures = ToldFigures()
     own = OwnEnvironments(store.get, read_as_sort_digits)
-    return Life(store, world(store, own, lambda pod: figures.get(pod.name)), figures)
+    return Life(store, world(store, own, figures), figures.trainers, figures.series)

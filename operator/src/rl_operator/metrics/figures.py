@@ -1,0 +1,39 @@
+"""What the pollers know, as a back end's `FigureSource`."""
+
+import asyncio
+
+from rl_operator.api.run import TrainingRun
+from rl_operator.metrics.trainer import TrainerPoller
+from rl_operator.metrics.wandb import WandbPoller
+from rl_operator.status.figure_source import Figures
+from rl_operator.status.observation import PodObservation
+from rl_operator.status.series import Point
+
+
+class PolledFigures:
+    """Implements `status.figure_source.FigureSource`. Without a poller nothing is known of W&B."""
+
+    def __init__(self, trainers: TrainerPoller, wandb: WandbPoller | None = None) -> None:
+        self._trainers = trainers
+        self._wandb = wandb
+
+    async def run(self) -> None:
+        """Ask for ever; ends only by cancellation."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._trainers.run())
+            if self._wandb:
+                group.create_task(self._wandb.run())
+
+    def figures(self, run: TrainingRun, pod: PodObservation) -> Figures:
+        series = self._trainers.has_points(pod)
+        if pod.over:
+            return Figures(series=series)
+        return Figures(
+            trainer=self._trainers.status_of(pod),
+            unreachable=self._trainers.unreachable(pod),
+            wandb=self._wandb.run_of(run) if self._wandb else None,
+            series=series,
+        )
+
+    def points(self, pod: PodObservation) -> tuple[Point, ...]:
+        return self._trainers.points(pod)

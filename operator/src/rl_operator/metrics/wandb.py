@@ -1,0 +1,135 @@
+"""What W&B knows of runs that train, asked by one paced task: one query for many runs, and patience with its servers.
+
+The key is the operator's own, from its WANDB_API_KEY. It goes to no server but those that RLRuntimes name.
+"""
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import aiohttp
+from pydantic import ValidationError
+
+from rl_operator.api.run import TrainingRun
+from rl_operator.metrics.answers import UnreadableAnswerError, read_json
+from rl_operator.metrics.outage import Outage, OutageError, check_status
+from rl_operator.metrics.wandb_place import Place
+from rl_operator.metrics.wandb_query import MOST_RUNS, RefusedError, question, read_answer
+from rl_operator.status.observation import PodObservation
+from rl_operator.status.wandb_run import WandbRun
+from rl_operator.telemetry import WANDB_CALLS
+
+log = logging.getLogger(__name__)
+
+ANSWER_SECONDS: Final = 20.0
+ANSWER_BYTES: Final = 32 * 2**20
+"""Summaries hold what environments log, too: 100 of them may be long."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskedRun:
+    """A run that trains in `pod`. Its id at W&B is its uid. `figures_wanted`: nobody else tells its figures."""
+
+    pod: PodObservation
+    uid: str
+    place: Place
+    figures_wanted: bool
+
+
+class WandbPoller:
+    """Asks for each run once per interval and keeps the latest answer by uid."""
+
+    def __init__(
+        self,
+        runs: Callable[[], Iterable[AskedRun]],
+        changed: Callable[[PodObservation], None],
+        *,
+        key: str,
+        interval_seconds: float,
+    ) -> None:
+        self._runs = runs
+        self._changed = changed
+        self._auth = aiohttp.BasicAuth("api", key)
+        self._interval = interval_seconds
+        self._latest: dict[str, WandbRun] = {}
+        self._outages: dict[str, Outage] = {}
+        self._refused: set[Place] = set()
+
+    def run_of(self, run: TrainingRun) -> WandbRun | None:
+        """What W&B said last."""
+        return self._latest.get(run.metadata.uid)
+
+    async def run(self) -> None:
+        """Ask for ever; ends only by cancellation."""
+        timeout, jar = aiohttp.ClientTimeout(total=ANSWER_SECONDS), aiohttp.DummyCookieJar()
+        async with aiohttp.ClientSession(timeout=timeout, auth=self._auth, cookie_jar=jar) as session:
+            while True:
+                begun = time.monotonic()
+                await self._round(session)
+                await asyncio.sleep(max(0.0, begun + self._interval - time.monotonic()))
+
+    async def _round(self, session: aiohttp.ClientSession) -> None:
+        """Servers side by side: a slow one holds up no other."""
+        by_server: dict[str, dict[Place, list[AskedRun]]] = defaultdict(lambda: defaultdict(list))
+        alive = set()
+        for asked in self._runs():
+            alive.add(asked.uid)
+            by_server[asked.place.base_url][asked.place].append(asked)
+        self._latest = {uid: known for uid, known in self._latest.items() if uid in alive}
+        async with asyncio.TaskGroup() as group:
+            for base_url, places in by_server.items():
+                outage = self._outages.setdefault(base_url, Outage(base_url, self._interval))
+                if outage.over_at <= time.monotonic():
+                    group.create_task(self._ask_server(session, places, outage))
+
+    async def _ask_server(
+        self, session: aiohttp.ClientSession, places: Mapping[Place, Sequence[AskedRun]], outage: Outage
+    ) -> None:
+        """One query after the other; the first that fails is the last of this round."""
+        for place, asked in places.items():
+            for start in range(0, len(asked), MOST_RUNS):
+                try:
+                    await self._ask(session, place, asked[start : start + MOST_RUNS])
+                except OutageError as error:
+                    WANDB_CALLS.labels(error.outcome).inc()
+                    outage.failed(error, time.monotonic())
+                    return
+        outage.answered()
+
+    async def _ask(self, session: aiohttp.ClientSession, place: Place, asked: Sequence[AskedRun]) -> None:
+        ids = [each.uid for each in asked]
+        body = question(place.entity, place.project, ids)
+        try:
+            async with session.post(f"{place.base_url}/graphql", json=body, allow_redirects=False) as response:
+                check_status(response)
+                found = read_answer(await read_json(response, ANSWER_BYTES), ids)
+        except RefusedError as error:
+            self._note_refusal(place, str(error))
+            return
+        except (UnreadableAnswerError, ValidationError) as error:
+            raise OutageError("unreadable", "its answer is not one of W&B") from error
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:  # ValueError: a base URL that is none
+            raise OutageError("silent", f"{type(error).__name__}: {error}".rstrip(": ")) from error
+        WANDB_CALLS.labels("answered").inc()
+        self._refused.discard(place)
+        for each in asked:
+            self._take(each, found.get(each.uid))
+
+    def _note_refusal(self, place: Place, why: str) -> None:
+        """Of one project, e.g. one that the key may not see: others are asked for all the same."""
+        WANDB_CALLS.labels("refused").inc()
+        if place not in self._refused:
+            self._refused.add(place)
+            log.warning("W&B does not show %s/%s at %s: %.300s", place.entity, place.project, place.base_url, why)
+
+    def _take(self, asked: AskedRun, found: WandbRun | None) -> None:
+        before = self._latest.get(asked.uid)
+        if found is None or found == before:
+            return
+        self._latest[asked.uid] = found
+        if asked.figures_wanted or before is None or before.state != found.state:
+            self._changed(asked.pod)

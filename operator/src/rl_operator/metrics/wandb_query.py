@@ -1,0 +1,95 @@
+"""W&B's GraphQL, as much as one question needs: the query of its own public client, with fewer fields.
+
+Source: `wandb/apis/public/runs.py` of the SDK 0.31 (`Runs.QUERY`, `Api().runs(path, filters={"name": {"$in": …}})`).
+`Run.name` is the run's id; what people call its name is `displayName`.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from rl_operator.api.model import ObservedModel
+from rl_operator.status.wandb_run import WandbRun, parse_summary, read_wandb_run
+
+MOST_RUNS: Final = 100
+"""In one query: W&B's own client asks for pages of 50, and its server takes up to 1,000."""
+
+QUERY: Final = """
+query Runs($project: String!, $entity: String!, $perPage: Int = 50, $filters: JSONString) {
+    project(name: $project, entityName: $entity) {
+        runs(filters: $filters, first: $perPage) {
+            edges {
+                node {
+                    name
+                    state
+                    summaryMetrics
+                }
+            }
+        }
+    }
+}
+"""
+
+
+class RefusedError(Exception):
+    """W&B took the question and says why it does not answer it."""
+
+
+class _Node(ObservedModel):
+    name: str
+    state: str
+    summary_metrics: str | None = None
+
+
+class _Edge(ObservedModel):
+    node: _Node
+
+
+class _Runs(ObservedModel):
+    edges: tuple[_Edge, ...] = ()
+
+
+class _Project(ObservedModel):
+    runs: _Runs = _Runs()
+
+
+class _Data(ObservedModel):
+    project: _Project | None = None
+
+
+class _Error(ObservedModel):
+    message: str = "no message"
+
+
+class _Answer(ObservedModel):
+    data: _Data | None = None
+    errors: tuple[_Error, ...] = ()
+
+
+def question(entity: str, project: str, run_ids: Sequence[str]) -> dict[str, Any]:
+    """The body of one request, for at most MOST_RUNS runs."""
+    variables = {
+        "entity": entity,
+        "project": project,
+        "perPage": len(run_ids),
+        "filters": json.dumps({"name": {"$in": list(run_ids)}}),
+    }
+    return {"query": QUERY, "variables": variables, "operationName": "Runs"}
+
+
+def read_answer(document: Any, run_ids: Sequence[str]) -> Mapping[str, WandbRun]:
+    """The runs that were asked for and that are there, by id; a project that does not exist has none.
+
+    Raises RefusedError for an answer of errors, ValidationError for one of another shape.
+    """
+    answer = _Answer.model_validate(document)
+    if answer.errors:
+        raise RefusedError(answer.errors[0].message)
+    project = answer.data.project if answer.data else None
+    nodes = [edge.node for edge in project.runs.edges] if project else []
+    asked = set(run_ids)
+    return {
+        node.name: read_wandb_run(node.state, parse_summary(node.summary_metrics))
+        for node in nodes
+        if node.name in asked
+    }

@@ -1,0 +1,38 @@
+"""The ConfigMap that keeps a run's series past its pods."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from rl_operator.api.run import TrainingRun
+from rl_operator.render.labels import child_labels, owner_reference
+
+SERIES_KEY: Final = "history.json"
+SERIES_COMPONENT: Final = "history"
+
+
+def series_config_map(run: TrainingRun, name: str, points: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    """Not immutable: a further attempt goes on with it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": name,
+            "namespace": run.metadata.namespace,
+            "labels": child_labels(run, SERIES_COMPONENT),
+            "ownerReferences": [owner_reference(run)],
+        },
+        "data": series_content(points),
+    }
+
+
+def series_content(points: Sequence[Mapping[str, float]]) -> dict[str, str]:
+    return {SERIES_KEY: json.dumps({"points": list(points)}, separators=(",", ":"))}
+
+
+def stored_series(config_map: Mapping[str, Any]) -> Any:
+    """The document of such a ConfigMap; None when it holds none that can be read."""
+    try:
+        return json.loads((config_map.get("data") or {})[SERIES_KEY])
+    except (KeyError, TypeError, ValueError):
+        return None
