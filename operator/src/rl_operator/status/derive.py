@@ -46,6 +46,8 @@ def derive(view: View, finding: Finding) -> RunStatus:
         status = with_wandb(status, view.run, view.wandb, figures=view.unreachable, now=view.now)
     if result:
         status = with_result(status, result, view.now)
+    if finding.ending and view.series:
+        status = status.with_changes(history_name=series_name(view.run))
     if finding.ending:
         status = _with_ending(status, finding, finding.ending, pod, view.now)
     return status
@@ -163,7 +165,6 @@ def _with_ending(
         attempts=(*status.attempts, record)[-KEPT_ATTEMPTS:],
         failed_attempts=(status.failed_attempts or 0) + 1 if programme else status.failed_attempts,
         failure=_failure(ending),
-        history_name=series_name(view.run) if view.series else status.history_name,
         weights=_weights(pod.result) if pod and pod.result and ending.fate is Fate.SUCCEEDED else None,
         completion_time=format_time(now) if over else None,
     )
