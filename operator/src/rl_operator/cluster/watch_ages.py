@@ -38,7 +38,7 @@ class WatchAges:
     def opened(self, plural: str, stream: Stream) -> None:
         """A watch was answered: that alone is no sign of life."""
         self._look(plural)
-        self._streams[plural] = (stream, stream.total_bytes)
+        self._streams[plural] = (stream, 0)  # the first event may be here already
 
     def answered(self) -> None:
         """The API server answered some call."""

@@ -1,24 +1,22 @@
-"""How the parts are wired: what is listed, and what the probe looks at."""
+"""How the parts are wired: what is listed."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tests.unit.rl_operator.cluster.documents import pod_document, run_document, runtime_document
 from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect, serving
 
 from rl_operator.cluster.caches import list_own_kinds
-from rl_operator.handlers.operator import STUCK_SECONDS, Operator
+from rl_operator.cluster.client import ClusterClient
+from rl_operator.cluster.watch_ages import WatchAges
+from rl_operator.handlers.operator import Operator
 from rl_operator.settings import OperatorSettings
 
 KEY = ("team-a", "sorting")
 
 
-@pytest.fixture
-async def operator(tmp_path: Path) -> AsyncIterator[Operator]:
-    async with serving(FakeApi()) as api, await connect(api, tmp_path) as client:
-        yield Operator(client, OperatorSettings())
+def make_operator(client: ClusterClient, **settings: Any) -> Operator:
+    return Operator(client, OperatorSettings(**settings), WatchAges(300))
 
 
 def named(name: str, version: int, **fields: Any) -> dict[str, Any]:
@@ -27,15 +25,9 @@ def named(name: str, version: int, **fields: Any) -> dict[str, Any]:
     return document
 
 
-async def test_the_probe_names_a_watch_that_stands_still(operator: Operator) -> None:
-    assert operator.trouble() is None
-    operator._informers[1].active_at -= STUCK_SECONDS + 1
-    assert "has done nothing for" in (operator.trouble() or "")
-
-
 async def test_what_vanished_while_nobody_watched_is_forgotten_by_the_next_list(tmp_path: Path) -> None:
     async with serving(FakeApi()) as api, await connect(api, tmp_path) as client:
-        operator = Operator(client, OperatorSettings())
+        operator = make_operator(client)
         operator.caches.runs.put(run_document(1))
         operator.caches.runs.put(named("other", 2))
         operator.caches.pods.put(pod_document(3))
@@ -54,7 +46,7 @@ async def test_what_vanished_while_nobody_watched_is_forgotten_by_the_next_list(
 
 async def test_who_serves_one_namespace_reads_its_labels_and_watches_no_other(tmp_path: Path) -> None:
     async with serving(FakeApi()) as api, await connect(api, tmp_path) as client:
-        operator = Operator(client, OperatorSettings(namespace="team-a"))
+        operator = make_operator(client, namespace="team-a")
         assert "namespaces" not in {informer.what for informer in operator._informers}
         nothing = Answer({"metadata": {"resourceVersion": "9"}, "items": []})
         kinds = "/apis/rl-operator.dev/v1alpha1"

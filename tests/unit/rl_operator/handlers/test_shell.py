@@ -31,9 +31,9 @@ async def client(api: FakeApi, tmp_path: Path) -> AsyncIterator[ClusterClient]:
         yield connected
 
 
-def registry_of(client: ClusterClient, trouble: str | None = None, refused: Callable[[], None] = print) -> Any:
+def registry_of(client: ClusterClient, refused: Callable[[], None] = print) -> Any:
     events = dict.fromkeys(PLURALS, print)
-    return build_registry(client, events=events, trouble=lambda: trouble, refused=refused, listed=print)
+    return build_registry(client, events=events, refused=refused, listed=print)
 
 
 def activity(registry: Any, kind: str) -> Any:
@@ -47,7 +47,7 @@ def test_one_event_handler_per_kind_and_nothing_that_writes(client: ClusterClien
     assert sorted(watched) == sorted(PLURALS)
     for other in (registry._changing, registry._spawning, registry._indexing, registry._webhooks):
         assert list(other.get_all_handlers()) == []
-    assert sorted(h.activity.name for h in registry._activities._handlers) == ["AUTHENTICATION", "PROBE", "STARTUP"]
+    assert sorted(h.activity.name for h in registry._activities._handlers) == ["AUTHENTICATION", "STARTUP"]
 
 
 def test_what_kopf_is_not_used_for_is_off() -> None:
@@ -90,12 +90,6 @@ async def test_a_login_while_the_api_server_is_away_is_tried_again(api: FakeApi,
     info = await login()
     assert info.server == api.url
     await info.aiohttp_session.close()
-
-
-async def test_the_probe_says_what_is_stuck(client: ClusterClient) -> None:
-    assert await activity(registry_of(client), "PROBE")() == "ok"
-    with pytest.raises(kopf.PermanentError, match="a reconcile has been running"):
-        await activity(registry_of(client, "a reconcile has been running for 400 s"), "PROBE")()
 
 
 async def test_missing_crds_are_named_with_what_to_do(api: FakeApi, client: ClusterClient) -> None:

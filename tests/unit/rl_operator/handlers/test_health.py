@@ -1,0 +1,84 @@
+"""What probes and scrapes are told."""
+
+import asyncio
+
+from prometheus_client import REGISTRY
+from tests.unit.rl_operator.cluster.documents import run_document
+
+from rl_operator.cluster.caches import Caches
+from rl_operator.cluster.queue import WorkQueue
+from rl_operator.cluster.watch_ages import WatchAges
+from rl_operator.handlers.health import Health
+from rl_operator.handlers.routes import Queues
+
+STUCK = 0.05
+
+
+class Process:
+    """One worker per kind, whose reconciles do not end before `go`."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+        kinds = ("run", "environment", "runtime")
+        self.queues = Queues(*(WorkQueue(self._work, kind=kind) for kind in kinds))
+        self.caches, self.ages = Caches(), WatchAges(STUCK)
+        self.health = Health(self.caches, self.queues, self.ages, stuck_seconds=STUCK)
+
+    async def _work(self, _: tuple[str, str]) -> None:
+        await self.go.wait()
+
+
+async def test_it_is_ready_once_the_caches_are_complete() -> None:
+    health = Process().health
+    assert health.unready() == "the caches are not complete yet"
+    health.synced = True
+    assert health.unready() is None
+
+
+async def test_a_reconcile_that_does_not_end() -> None:
+    process = Process()
+    worker = asyncio.create_task(process.queues.runs.work())
+    process.queues.runs.add(("ns", "a"))
+    await asyncio.sleep(0.01)
+    assert process.health.trouble() is None
+    await asyncio.sleep(2 * STUCK)
+    assert "the reconcile of one run has been running for" in (process.health.trouble() or "")
+    process.go.set()
+    await asyncio.sleep(0.01)
+    assert process.health.trouble() is None
+    worker.cancel()
+
+
+async def test_a_queue_that_nobody_works_on() -> None:
+    process = Process()
+    process.queues.runtimes.add(("", "tiny"))
+    assert process.health.trouble() is None
+    await asyncio.sleep(2 * STUCK)
+    assert "1 runtimes wait, and no reconcile has ended for" in (process.health.trouble() or "")
+
+
+async def test_a_watch_that_brings_nothing() -> None:
+    process = Process()
+    process.ages.expect(["pods"])
+    for _ in range(20):
+        process.ages.answered()
+        await asyncio.sleep(0.01)
+    assert "the watch of pods has brought nothing for" in (process.health.trouble() or "")
+
+
+async def test_a_scrape_sees_runs_by_phase_and_queues() -> None:
+    process = Process()
+    for number, phase in enumerate(("Running", "Running", "Failed", None)):
+        document = run_document(number + 1, status={"phase": phase} if phase else {})
+        document["metadata"] |= {"name": f"run-{number}", "uid": str(number)}
+        process.caches.runs.put(document)
+    process.queues.runs.add(("ns", "a"))
+    process.health.refresh_metrics(leads=True)
+    assert {
+        phase: REGISTRY.get_sample_value("rl_operator_runs", {"phase": phase})
+        for phase in ("Running", "Failed", "Pending", "Succeeded")
+    } == {"Running": 2, "Failed": 1, "Pending": 1, "Succeeded": None}
+    assert REGISTRY.get_sample_value("rl_operator_queue_depth", {"kind": "run"}) == 1
+    assert REGISTRY.get_sample_value("rl_operator_leader") == 1
+    process.health.refresh_metrics(leads=False)
+    assert REGISTRY.get_sample_value("rl_operator_leader") == 0
