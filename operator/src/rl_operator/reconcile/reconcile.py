@@ -17,14 +17,17 @@ from rl_operator.check import check_run, runtime_invalid, runtime_not_found
 from rl_operator.errors import ForbiddenError, InvalidError, NameTakenError
 from rl_operator.reconcile.attempt import EnvironmentUnreadError, create_missing, render, start
 from rl_operator.reconcile.environments import tend_environments
+from rl_operator.reconcile.finished import drop_old_pods, expire
 from rl_operator.reconcile.premises import gather_premises
 from rl_operator.reconcile.series import keep_series
 from rl_operator.reconcile.world import Key, World
+from rl_operator.status.attempt_end import vanished
 from rl_operator.status.derive import derive, worth_writing
 from rl_operator.status.environments import in_force, replacement_sentence
 from rl_operator.status.figure_source import Figures
 from rl_operator.status.frozen import frozen_refusals
 from rl_operator.status.lifecycle import Verb, decide, find, next_look
+from rl_operator.status.lost import with_loss
 from rl_operator.status.observation import PodObservation
 from rl_operator.status.table import Situation
 from rl_operator.status.view import Finding, View
@@ -49,13 +52,16 @@ async def reconcile(key: Key, world: World, clock: Callable[[], datetime], pace:
         return None
     if run.status.finished:
         await _let_go_of_pods(run, world)
-        return None
+        await drop_old_pods(run, world)
+        return await expire(run, world, clock())
 
     premises = None if run.status.start_time else await gather_premises(run, world, clock())
-    view = _observe(run, premises, world, clock, pace)
+    view = await _look_again(_observe(run, premises, world, clock, pace), world)
     view = await _act(view, premises, world)
     finding = find(view)
     unwritten = await _report(view, finding, world, pace)
+    await _let_go_of_recorded(view, finding, world)
+    await drop_old_pods(view.run, world)
     return _soonest(
         next_look(view, finding),
         pace.progress_seconds if unwritten else None,
@@ -67,12 +73,13 @@ def _observe(
     run: TrainingRun, premises: Premises | None, world: World, clock: Callable[[], datetime], pace: Pace
 ) -> View:
     """Gather what the caches know of a run. After the start its premises do not matter any more."""
-    pods = tuple(pod for pod in world.pods(run.key) if _owns(run, pod))
+    now = clock()
+    pods = tuple(with_loss(pod, now) for pod in world.pods(run.key) if _owns(run, pod))
     pod = next((pod for pod in pods if pod.name == run.status.pod_name), None)
     figures = world.figures(run, pod) if pod else Figures()
     view = View(
         run,
-        clock(),
+        now,
         pace.backoff_seconds,
         pod=pod,
         trainer=figures.trainer,
@@ -81,6 +88,7 @@ def _observe(
         series=figures.series,
         environments=tuple(pod for pod in pods if pod.component == ENVIRONMENT_COMPONENT),
         replica_limit=_replica_limit(run, world),
+        line=world.line(run),
     )
     if run.status.start_time:
         return replace(view, refusals=frozen_refusals(run))
@@ -89,6 +97,15 @@ def _observe(
     if premises is None:
         return replace(view, refusals=(_no_runtime(run, world),))
     return replace(view, refusals=check_run(run, premises), pending=premises.environment.pending)
+
+
+async def _look_again(view: View, world: World) -> View:
+    """Before a working pod is taken to be gone: the cache may lag behind (a new leader's, or after a watch gap)."""
+    name = view.run.status.pod_name
+    if name is None or not vanished(view):
+        return view
+    pod = await world.read_pod(view.run.metadata.namespace, name)
+    return replace(view, pod=with_loss(pod, view.now)) if pod and _owns(view.run, pod) else view
 
 
 def _replica_limit(run: TrainingRun, world: World) -> int | None:
@@ -128,16 +145,15 @@ async def _apply(view: View, verb: Verb, premises: Premises | None, world: World
             return await start(view, premises, world)
         case Verb.CREATE:
             return await create_missing(view, world)
+        case Verb.RELEASE if view.pod is not None:
+            await world.release_pod(view.pod)
         case Verb.STOP if view.pod is not None:
             await world.delete_pod(view.pod)
     return view
 
 
 async def _report(view: View, finding: Finding, world: World, pace: Pace) -> bool:
-    """Write the status when it says something new, and let go of a pod whose end is recorded.
-
-    Returns whether news of mere progress was left for later.
-    """
+    """Write the status when it says something new. Returns whether news of mere progress was left for later."""
     previous, status = view.run.status, derive(view, finding)
     worth = worth_writing(previous, status, view.now, pace.progress_seconds)
     if worth:
@@ -145,8 +161,6 @@ async def _report(view: View, finding: Finding, world: World, pace: Pace) -> boo
         _tell(view, status, finding, world)
     if finding.ending:
         await keep_series(view, status, world)
-    if finding.ending and view.pod and view.pod.held:
-        await world.release_pod(view.pod)
     return status != previous and not worth
 
 
@@ -166,6 +180,15 @@ def _tell(view: View, status: RunStatus, finding: Finding, world: World) -> None
 
 def _failures(status: RunStatus) -> int:
     return status.environments.failures if status.environments else 0
+
+
+async def _let_go_of_recorded(view: View, finding: Finding, world: World) -> None:
+    """Let go of pods of attempts whose end is in the status: also of one that a crash, or a lost node, left held."""
+    current = view.run.status.attempt or 1
+    over = current if finding.ending or view.last_attempt else current - 1
+    for pod in world.pods(view.run.key):
+        if pod.held and _owns(view.run, pod) and pod.attempt <= over:
+            await world.release_pod(pod)
 
 
 async def _let_go_of_pods(run: TrainingRun, world: World) -> None:

@@ -1,10 +1,10 @@
 """Build the status: the finding, the table's row for it, and the figures (`figures.py`). One author, one value."""
 
+from dataclasses import replace
 from datetime import datetime
 
-from rl_operator.api.names import TRAINER_CONTAINER
+from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import (
-    Attempt,
     Condition,
     ContainerStatus,
     Failure,
@@ -12,21 +12,26 @@ from rl_operator.api.run import (
     StartedFrom,
     Weights,
 )
+from rl_operator.status.attempts import with_attempt
 from rl_operator.status.ending import Ending, Fate
 from rl_operator.status.environments import at_start, observed
 from rl_operator.status.figures import with_result, with_trainer, with_wandb
 from rl_operator.status.frozen import frozen_settings
+from rl_operator.status.gating import admitted_time
 from rl_operator.status.observation import PodObservation, TrainerResult, format_time, parse_time
+from rl_operator.status.queueing import QUEUED, queue_place
+from rl_operator.status.restored import is_restored, without_former_life
 from rl_operator.status.series import series_name
 from rl_operator.status.table import TABLE, Situation
 from rl_operator.status.view import Finding, View
 
-KEPT_ATTEMPTS = 5
 KEPT_REFUSALS = 3
 
 
 def derive(view: View, finding: Finding) -> RunStatus:
     """The status that says what `find` found. Figures only ever move forward."""
+    if is_restored(view.run):
+        view = replace(view, run=without_former_life(view.run))
     previous, pod = view.run.status, view.pod
     result = pod.result if pod else None
     row = TABLE[finding.situation]
@@ -39,6 +44,8 @@ def derive(view: View, finding: Finding) -> RunStatus:
         config_hash=previous.config_hash if view.started else view.config_hash,
         containers=_containers(pod) or previous.containers,
         environments=observed(view),
+        queue=queue_place(view.line) if view.line and finding.reason == QUEUED else None,
+        admitted_time=admitted_time(view),
     )
     if view.trainer:
         status = with_trainer(status, view.trainer, view.now)
@@ -49,7 +56,7 @@ def derive(view: View, finding: Finding) -> RunStatus:
     if finding.ending and view.series:
         status = status.with_changes(history_name=series_name(view.run))
     if finding.ending:
-        status = _with_ending(status, finding, finding.ending, pod, view.now)
+        status = _with_ending(status, view, finding, finding.ending)
     return status
 
 
@@ -63,7 +70,8 @@ def started(
     started_from: StartedFrom | None = None,
 ) -> RunStatus:
     """The status that freezes the run and announces an attempt: written before anything is created."""
-    before = view.run.status
+    # A restored run that is asked for again begins at its beginning: its old state is another uid's.
+    before = view.run.status if view.run.status.attempt else view.run.status.with_changes(checkpoint=None)
     frozen = before.with_changes(
         start_time=before.start_time or format_time(view.now),
         frozen=before.frozen if view.started else frozen_settings(view.run.spec),
@@ -73,6 +81,7 @@ def started(
         config_map_name=config_map_name,
         config_hash=config_hash,
         containers=(),
+        admitted_time=None,
         environments=at_start(view.run, view.replica_limit),
     )
     fresh = View(
@@ -82,7 +91,7 @@ def started(
         refusals=view.refusals,
         replica_limit=view.replica_limit,
     )
-    return derive(fresh, Finding(Situation.STARTING, "PodCreating", "Creating the pod."))
+    return derive(fresh, Finding(Situation.STARTING, "PodStarting", f"Creating pod {pod_name}."))
 
 
 def worth_writing(previous: RunStatus, status: RunStatus, now: datetime, progress_seconds: float) -> bool:
@@ -116,7 +125,8 @@ def _seconds_since_write(previous: RunStatus, now: datetime) -> float:
     moments = [c.last_transition_time for c in previous.conditions]
     if previous.metrics and previous.metrics.observed_at:
         moments.append(previous.metrics.observed_at)
-    return min(((now - parse_time(moment)).total_seconds() for moment in moments), default=float("inf"))
+    # A moment that is ahead says that a clock was set back: nothing is known from it.
+    return min((abs((now - parse_time(moment)).total_seconds()) for moment in moments), default=float("inf"))
 
 
 def _conditions(view: View, finding: Finding) -> tuple[Condition, ...]:
@@ -147,32 +157,18 @@ def _containers(pod: PodObservation | None) -> tuple[ContainerStatus, ...]:
     )
 
 
-def _with_ending(
-    status: RunStatus, finding: Finding, ending: Ending, pod: PodObservation | None, now: datetime
-) -> RunStatus:
-    record = Attempt(
-        attempt=status.attempt or 1,
-        pod=status.pod_name or "",
-        started=format_time(pod.created) if pod else None,
-        ended=format_time(_ended(pod) or now),
-        reason=ending.reason,
-        steps=status.progress.step if status.progress else 0,
-    )
+def _with_ending(status: RunStatus, view: View, finding: Finding, ending: Ending) -> RunStatus:
     programme = ending.fate is Fate.PROGRAMME
     over = finding.situation in (Situation.SUCCEEDED, Situation.FAILED)
+    result = view.pod.result if view.pod else None
     return status.with_changes(
-        attempt=record.attempt,
-        attempts=(*status.attempts, record)[-KEPT_ATTEMPTS:],
+        attempt=status.attempt or 1,
+        attempts=with_attempt(view, ending),
         failed_attempts=(status.failed_attempts or 0) + 1 if programme else status.failed_attempts,
         failure=_failure(ending),
-        weights=_weights(pod.result) if pod and pod.result and ending.fate is Fate.SUCCEEDED else None,
-        completion_time=format_time(now) if over else None,
+        weights=_weights(result) if result and ending.fate is Fate.SUCCEEDED else None,
+        completion_time=format_time(view.now) if over else None,
     )
-
-
-def _ended(pod: PodObservation | None) -> datetime | None:
-    trainer = pod.container(TRAINER_CONTAINER) if pod else None
-    return trainer.finished_at if trainer else None
 
 
 def _failure(ending: Ending) -> Failure | None:

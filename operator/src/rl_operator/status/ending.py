@@ -3,17 +3,18 @@
 The trainer's result decides success; the pod's phase is never trusted (an evicted pod can say Succeeded).
 """
 
-import re
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Final
 
 from rl_operator.api.names import API_CONTAINER, ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
-from rl_operator.status.observation import ContainerObservation, PodObservation
+from rl_operator.status.container import OUT_OF_MEMORY, ContainerObservation
+from rl_operator.status.observation import PodObservation, format_time
+from rl_operator.status.sentences import clean
 
-MAX_MESSAGE = 300
-
-SIGNALLED = 128
+SIGNALLED: Final = 128
 """Exit codes above this are signals."""
 
 
@@ -49,7 +50,21 @@ CONTAINER_FAILED: Mapping[str, str] = {
     ENVIRONMENT_CONTAINER: "EnvironmentFailed",
 }
 
-_SECRETS = re.compile(r"\b(tml-|sk-|hf_)[A-Za-z0-9_\-]{6,}|\b[0-9a-f]{40}\b")
+DISRUPTIONS: Final = frozenset(
+    {
+        "PreemptionByScheduler",
+        "EvictionByEvictionAPI",
+        "DeletionByTaintManager",
+        "DeletionByPodGC",
+        "TerminationByKubelet",
+        "SupervisorLost",
+        "KubeletFailed",
+    }
+)
+"""The words that Kubernetes, and local mode's supervisor, have for why they ended a pod."""
+
+FORGOTTEN: Final = frozenset({"ContainerStatusUnknown", "Unknown"})
+"""What the kubelet says of a container that it cannot find any more, as after a restart of the node."""
 
 
 def classify(
@@ -62,10 +77,12 @@ def classify(
     """
     if _succeeded(pod):
         return Ending(Fate.SUCCEEDED, "Succeeded")
-    if stop_asked:
+    if stop_asked and pod.deleting:  # an attempt that ended by itself before it was asked has failed
         return Ending(Fate.STOPPED, "Stopped")
-    if pod.disruption or pod.reason == "Evicted":
-        return Ending(Fate.INFRASTRUCTURE, pod.disruption or "Evicted", message=clean(pod.message))
+    if pod.lost:
+        return verdict or _node_lost(pod)
+    if pod.reason == "Evicted" or pod.disruption:
+        return _disrupted(pod)
     if pod.reason == "DeadlineExceeded":
         return Ending(Fate.FINAL, "ActiveDeadlineExceeded", message=clean(pod.message))
     if pod.deleting and not _failed_by_itself(pod):
@@ -82,13 +99,6 @@ def environment_ending(pod: PodObservation) -> Ending:
     return replace(ending, message=f"{ending.message} (pod {pod.name})".strip())
 
 
-def clean(message: str) -> str:
-    """The telling line of a termination message, secrets removed, cut to MAX_MESSAGE characters."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    telling = next((line for line in reversed(lines) if line.startswith("error:")), lines[-1] if lines else "")
-    return _SECRETS.sub("[redacted]", telling.removeprefix("error:").strip())[:MAX_MESSAGE]
-
-
 def _succeeded(pod: PodObservation) -> bool:
     trainer, result = pod.container(TRAINER_CONTAINER), pod.result
     return (
@@ -99,6 +109,21 @@ def _succeeded(pod: PodObservation) -> bool:
         and result.steps_trained == result.total_steps
         and result.sampler_path is not None
     )
+
+
+def _node_lost(pod: PodObservation) -> Ending:
+    due = format_time(pod.delete_by) if pod.delete_by else ""
+    words = f"The pod was to be gone by {due}, and node {pod.node} says nothing of it."
+    return Ending(Fate.INFRASTRUCTURE, "NodeLost", message=words)
+
+
+def _disrupted(pod: PodObservation) -> Ending:
+    word, message = pod.disruption or "", clean(pod.message)
+    if pod.reason == "Evicted":
+        return Ending(Fate.INFRASTRUCTURE, "Evicted", message=message)
+    if word in DISRUPTIONS:
+        return Ending(Fate.INFRASTRUCTURE, word, message=message)
+    return Ending(Fate.INFRASTRUCTURE, "Disrupted", message=f"{word}: {message}".removesuffix(": "))
 
 
 def _failed_by_itself(pod: PodObservation) -> bool:
@@ -117,15 +142,16 @@ def _blame(pod: PodObservation, lost: Ending | None) -> Ending:
         return _blame_environment(pod, lost, clean(error.message))
     if trainer and trainer.exit_code:
         said = trainer.message if pod.result is None else ""  # else it is the result, and no sentence
-        message = clean(error.message if error else said)
-        fate, reason = _exit_meaning(trainer)
-        if error and error.error_class == "billing":
-            reason = "BillingRefused"
-        return Ending(fate, reason, TRAINER_CONTAINER, trainer.exit_code, message)
+        ending = _failure_of(trainer, error.message if error else said)
+        return replace(ending, reason="BillingRefused") if error and error.error_class == "billing" else ending
     failed = next((c for c in pod.containers if c.exit_code), None)
     if failed:
-        fate, reason = _exit_meaning(failed)
-        return Ending(fate, reason, failed.name, failed.exit_code, clean(failed.message))
+        return _failure_of(failed, failed.message)
+    if trainer is None or trainer.exit_code is None:
+        words = (
+            f"{pod.reason or 'The pod'}: {clean(pod.message)}" if pod.message else "It ended before its trainer ran."
+        )
+        return Ending(Fate.INFRASTRUCTURE, "PodRejected", message=words)
     return Ending(Fate.INFRASTRUCTURE, "StoppedUnasked", message="The pod ended in order before the training did.")
 
 
@@ -138,14 +164,34 @@ def _blame_environment(pod: PodObservation, lost: Ending | None, said_by_trainer
 
 
 def _environment_ending(environment: ContainerObservation, said_by_trainer: str) -> Ending:
-    message = clean(environment.message) or said_by_trainer
     if environment.exit_code:
-        fate, reason = _exit_meaning(environment)
-        return Ending(fate, reason, ENVIRONMENT_CONTAINER, environment.exit_code, message)
+        return _failure_of(environment, environment.message or said_by_trainer)
     return Ending(Fate.PROGRAMME, "EnvironmentLeftEarly", ENVIRONMENT_CONTAINER, environment.exit_code, said_by_trainer)
 
 
-def _exit_meaning(container: ContainerObservation) -> tuple[Fate, str]:
-    if container.reason == "OOMKilled":
-        return Fate.PROGRAMME, "OOMKilled"
-    return EXIT_CODES.get(container.exit_code or 0, (Fate.PROGRAMME, CONTAINER_FAILED[container.name]))
+def _failure_of(container: ContainerObservation, said: str) -> Ending:
+    """What a container's exit code means, with its own words, or with what can be said without them."""
+    code = container.exit_code or 0
+    if container.reason == OUT_OF_MEMORY:
+        return Ending(Fate.PROGRAMME, OUT_OF_MEMORY, container.name, code, _out_of_memory(container))
+    if container.reason in FORGOTTEN:
+        words = clean(said) or "The node lost track of it: it was restarted, or its container runtime was."
+        return Ending(Fate.INFRASTRUCTURE, "ContainerLost", container.name, code, words)
+    fate, reason = EXIT_CODES.get(code, (Fate.PROGRAMME, CONTAINER_FAILED[container.name]))
+    return Ending(fate, reason, container.name, code, clean(said) or _signalled(code))
+
+
+def _out_of_memory(container: ContainerObservation) -> str:
+    name, limit = container.name, container.memory_limit
+    if limit is None:
+        return f"the node ran out of memory: give spec.resources.{name} of the RLRuntime a request that is large enough"
+    return (
+        f"it needed more than its memory limit of {limit}: raise spec.resources.{name} of the RLRuntime, or make"
+        " smaller groups or shorter answers"
+    )
+
+
+def _signalled(code: int) -> str:
+    """Who was killed says nothing more; 1 to 64 are signals on Linux."""
+    number = code - SIGNALLED
+    return f"it was killed by {signal.Signals(number).name}" if number in set(signal.Signals) else ""

@@ -1,34 +1,50 @@
 """What is the case with a run, and what to do next: two pure functions over the same values."""
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from enum import Enum
+from typing import Final
 
 from rl_operator.api.names import ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
-from rl_operator.api.run import Attempt
-from rl_operator.status.deadlines import deadlines
-from rl_operator.status.ending import Ending, Fate, classify
+from rl_operator.status.attempt_end import (
+    after_attempt,
+    between_attempts,
+    blame_sentence,
+    stop_asked,
+    stopped,
+    vanished,
+)
+from rl_operator.status.attempts import next_attempt_due
+from rl_operator.status.deadlines import SAVING, deadlines, overdue, recorded
 from rl_operator.status.environments import (
     ENVIRONMENTS_FAILED,
     any_ready,
     given_up,
-    last_failure,
     plan_environments,
     replacement_sentence,
     replica_sentence,
     verdict,
 )
-from rl_operator.status.observation import PodObservation, parse_time
-from rl_operator.status.pausing import pause_seconds
-from rl_operator.status.starting import environment_trouble, starting_detail
+from rl_operator.status.gating import deleted_while_gated
+from rl_operator.status.lost import lost_at
+from rl_operator.status.observation import PodObservation, format_time
+from rl_operator.status.queueing import must_wait, queued_finding
+from rl_operator.status.restored import is_restored, restored_finding
+from rl_operator.status.sentences import joined
+from rl_operator.status.starting import environment_trouble, prepared_by, starting_detail
 from rl_operator.status.table import Situation
 from rl_operator.status.unheard import unheard_sentence
 from rl_operator.status.view import Finding, View
 
-FRUITLESS_ATTEMPTS = 5
-"""So many attempts in a row without a new step fail the run, whoever's fault they were."""
-
-LINGER_SECONDS = 60.0
+LINGER_SECONDS: Final = 60.0
 """A pod whose trainer is done ends by itself; after this long it is deleted."""
+
+LONGEST_WAIT_SECONDS: Final = 600.0
+"""While a moment is waited for, it is looked for at least so often: clocks jump."""
+
+
+DELETION_SECONDS: Final = 1.0
+"""Why an attempt is ended is written first. Its pod is deleted when that write is seen, or after this long."""
 
 
 class Verb(Enum):
@@ -36,70 +52,77 @@ class Verb(Enum):
     RENDER = "render a draft, to see what it would be"
     START = "freeze the run and start its next attempt"
     CREATE = "create what is missing of the current attempt"
+    RELEASE = "let go of a pod that was deleted before it was admitted, so that it can be created again"
     STOP = "delete the current attempt's pod, so that it saves and ends"
 
 
 def decide(view: View) -> Verb:
     """What to do next for a run that is not finished."""
     run, pod = view.run, view.pod
+    if is_restored(run):
+        return Verb.REST
     if not view.started:
         if view.refusals or view.pending:
             return Verb.REST
-        return Verb.RENDER if run.spec.suspend else Verb.START
-    if view.last_attempt:
-        return Verb.REST if run.spec.suspend or next_attempt_due(view) > view.now else Verb.START
-    if pod is None:
-        return Verb.REST if run.spec.suspend else Verb.CREATE
+        return Verb.RENDER if run.spec.suspend else _next_start(view)
+    if view.last_attempt or pod is None:
+        return Verb.REST if run.spec.suspend or overdue(view) else _next_start(view)
     if pod.over or pod.deleting:
-        return Verb.REST
-    overdue = any(deadline.passed(view.now) for deadline in deadlines(run, pod, view.trainer))
-    return Verb.STOP if run.spec.suspend or overdue or given_up(view) or _lingers(view) else Verb.REST
+        return Verb.RELEASE if _is_made_again(view) else Verb.REST
+    ends = run.spec.suspend or recorded(view) or given_up(view) or _lingers(view)
+    return Verb.STOP if ends else Verb.REST
+
+
+def _next_start(view: View) -> Verb:
+    if view.last_attempt or view.run.status.attempt is None:
+        return Verb.REST if must_wait(view) or next_attempt_due(view) > view.now else Verb.START
+    return Verb.REST if vanished(view) else Verb.CREATE
 
 
 def find(view: View) -> Finding:
     """What is the case with a run that is not finished."""
-    run, pod = view.run, view.pod
+    if is_restored(view.run):
+        return restored_finding(view.run)
     if not view.started:
         return _before_start(view)
+    if view.run.status.attempt is None:
+        return stopped(view, None) if view.run.spec.suspend else _about_to_start(view)
     if last := view.last_attempt:
-        return _between_attempts(view, last)
-    if pod is None and run.spec.suspend:
-        return _stopped(view, Ending(Fate.STOPPED, "Stopped"))
-    if pod is not None and pod.over:
-        return _after_attempt(view, pod)
-    if run.spec.suspend:
-        return Finding(Situation.STOPPING, "Suspended", "Stopping: the trainer saves a checkpoint.")
-    if ending := verdict(view):
-        sentence = _blame_sentence(ending, "Stopping: the trainer saves a checkpoint.")
-        return Finding(Situation.STOPPING, ENVIRONMENTS_FAILED, sentence)
-    if pod is not None and (run.status.phase == "Running" or _working(view)):
-        return Finding(Situation.RUNNING, "Training", _training_message(view))
-    return Finding(Situation.STARTING, *starting_detail(view))
-
-
-def next_attempt_due(view: View) -> datetime:
-    """When the next attempt may start: exponential backoff on the ended ones."""
-    last = view.run.status.attempts[-1]
-    if last.reason == "Stopped":
-        return view.now
-    ended = parse_time(last.ended) if last.ended else view.now
-    return ended + timedelta(seconds=pause_seconds(view.backoff_seconds, len(view.run.status.attempts)))
+        return between_attempts(view, last)
+    pod = view.pod
+    if pod is None:
+        ended = vanished(view) or view.run.spec.suspend or overdue(view)
+        return after_attempt(view) if ended else Finding(Situation.STARTING, *starting_detail(view))
+    if _is_made_again(view):
+        return Finding(Situation.STARTING, *starting_detail(view))
+    if pod.over:
+        return after_attempt(view)
+    return _stopping(view, pod) or _stopped_late(view) or _at_work(view)
 
 
 def next_look(view: View, finding: Finding) -> float | None:
     """Seconds until time alone changes something; None: only an event can."""
-    moments: list[datetime] = []
-    if finding.situation is Situation.WAITING and view.last_attempt:
-        moments.append(next_attempt_due(view))
-    moments += plan_environments(view).due
-    if view.pod and not view.pod.over:
-        moments += [deadline.at for deadline in deadlines(view.run, view.pod, view.trainer)]
-        trainer = view.pod.container(TRAINER_CONTAINER)
-        if trainer and trainer.finished_at:
-            moments.append(trainer.finished_at + timedelta(seconds=LINGER_SECONDS))
+    if finding.situation in (Situation.STOPPED, Situation.SUCCEEDED, Situation.FAILED):
+        return None
+    if finding.situation is Situation.STOPPING and view.pod and not view.pod.deleting:
+        return DELETION_SECONDS
     # What is past was acted on already: while a pod saves, nobody looks again and again.
-    ahead = [(moment - view.now).total_seconds() for moment in moments if moment > view.now]
-    return max(min(ahead), 0.1) if ahead else None
+    ahead = [(moment - view.now).total_seconds() for moment in _moments(view) if moment > view.now]
+    return min(max(min(ahead), 0.1), LONGEST_WAIT_SECONDS) if ahead else None
+
+
+def _moments(view: View) -> Iterator[datetime]:
+    """When time alone may change something."""
+    if view.last_attempt:
+        yield next_attempt_due(view)
+    yield from (deadline.at for deadline in deadlines(view))
+    yield from plan_environments(view).due
+    pod = view.pod
+    if pod is None or pod.over:
+        return
+    trainer = pod.container(TRAINER_CONTAINER)
+    done = trainer.finished_at + timedelta(seconds=LINGER_SECONDS) if trainer and trainer.finished_at else None
+    yield from (moment for moment in (done, lost_at(pod), prepared_by(pod)) if moment)
 
 
 def _before_start(view: View) -> Finding:
@@ -111,70 +134,60 @@ def _before_start(view: View) -> Finding:
         return Finding(Situation.WAITING, *view.pending)
     if view.run.spec.suspend and not view.trouble:
         return Finding(Situation.DRAFT, "Draft", "A draft: checked and ready; set spec.suspend to false to start it.")
+    return _about_to_start(view)
+
+
+def _about_to_start(view: View) -> Finding:
+    if view.line and must_wait(view):
+        return queued_finding(view.run, view.line)
     return Finding(Situation.WAITING, *(view.trouble or ("Starting", "Accepted: about to start.")))
 
 
-def _between_attempts(view: View, last: Attempt) -> Finding:
+def _is_made_again(view: View) -> bool:
+    return deleted_while_gated(view) and not recorded(view) and not stop_asked(view)
+
+
+def _stopping(view: View, pod: PodObservation) -> Finding | None:
+    """A pod that is being ended, for whatever reason. What was recorded first holds."""
+    if late := recorded(view):
+        return Finding(Situation.STOPPING, late.reason, late.message)
     if view.run.spec.suspend:
-        return _stopped(view, None)
-    failure = view.run.status.failure
-    why = f": {failure.message or failure.reason}" if failure and last.reason != "Stopped" else ""
-    return Finding(
-        Situation.WAITING,
-        "BackOff",
-        f"Attempt {last.attempt} ended ({last.reason}{why}). The next one starts from the last checkpoint.",
-    )
-
-
-def _stopped(view: View, ending: Ending | None) -> Finding:
-    checkpoint = view.run.status.checkpoint
-    kept = f" with a checkpoint of step {checkpoint.step}" if checkpoint else ""
-    return Finding(
-        Situation.STOPPED, "Stopped", f"Stopped{kept}; to go on, set spec.suspend to false (rlctl run does).", ending
-    )
-
-
-def _after_attempt(view: View, pod: PodObservation) -> Finding:
-    overdue = next((d for d in deadlines(view.run, pod, view.trainer) if d.passed(view.now)), None)
-    ending = classify(pod, stop_asked=view.run.spec.suspend, verdict=verdict(view), lost=last_failure(view))
-    if overdue and pod.deleting and ending.fate is Fate.INFRASTRUCTURE:
-        ending = Ending(Fate.FINAL, overdue.reason, message=f"{overdue.message} {_seen(view)}".strip())
-    match ending.fate:
-        case Fate.SUCCEEDED:
-            steps = pod.result.total_steps if pod.result else 0
-            return Finding(
-                Situation.SUCCEEDED, "Succeeded", f"All {steps} steps are trained and the weights are saved.", ending
-            )
-        case Fate.STOPPED:
-            return _stopped(view, ending)
-    if why := _give_up(view, ending, pod):
-        return Finding(Situation.FAILED, ending.reason, _blame_sentence(ending, why), ending)
-    return Finding(
-        Situation.WAITING,
-        "BackOff",
-        _blame_sentence(ending, "The next attempt starts from the last checkpoint."),
-        ending,
-    )
-
-
-def _give_up(view: View, ending: Ending, pod: PodObservation) -> str | None:
-    """Why there is no further attempt, or None when there is one."""
-    status, limit = view.run.status, view.run.spec.backoff_limit
-    if ending.fate is Fate.FINAL:
-        return "Trying again cannot help: mend it and start a new run."
-    if ending.fate is Fate.PROGRAMME and (status.failed_attempts or 0) >= limit:
-        return f"spec.backoffLimit is {limit}: no further attempt."
-    steps = pod.result.steps_trained if pod.result else 0
-    recent = [a.steps for a in status.attempts[-(FRUITLESS_ATTEMPTS - 1) :]]
-    if len(recent) == FRUITLESS_ATTEMPTS - 1 and all(earlier >= steps for earlier in recent):
-        return f"{FRUITLESS_ATTEMPTS} attempts in a row trained no new step."
+        return Finding(Situation.STOPPING, "Suspended", joined(SAVING, _overdue_sentence(view, pod)))
+    if stop_asked(view) and pod.deleting:
+        again = "spec.suspend is false again, so the next attempt starts then."
+        return Finding(Situation.STOPPING, "Suspended", joined(SAVING, again, _overdue_sentence(view, pod)))
+    if ending := verdict(view):
+        return Finding(Situation.STOPPING, ENVIRONMENTS_FAILED, blame_sentence(ending, SAVING))
+    if pod.deleting and not _done(pod):
+        why = f" ({pod.disruption})" if pod.disruption else ""
+        words = f"Pod {pod.name} is being deleted by somebody else{why}: the trainer saves, and another attempt follows"
+        return Finding(Situation.STOPPING, "PodDeleting", joined(words, _overdue_sentence(view, pod)))
     return None
 
 
-def _blame_sentence(ending: Ending, consequence: str) -> str:
-    who = f" in {ending.container} (exit code {ending.exit_code})" if ending.container else ""
-    what = f": {ending.message.rstrip('.')}" if ending.message else ""
-    return f"{ending.reason}{who}{what}. {consequence}"
+def _stopped_late(view: View) -> Finding | None:
+    """A deadline has passed: this finding is its record, and the pod is deleted after it is written."""
+    late = overdue(view)
+    if late is None or (view.pod and view.pod.deleting):
+        return None
+    return Finding(
+        Situation.STOPPING, late.reason, joined(late.message, f"Last seen: {_at_work(view).message}", SAVING)
+    )
+
+
+def _at_work(view: View) -> Finding:
+    if view.run.status.phase == "Running" or _working(view):
+        return Finding(Situation.RUNNING, "Training", _training_message(view))
+    return Finding(Situation.STARTING, *starting_detail(view))
+
+
+def _overdue_sentence(view: View, pod: PodObservation) -> str:
+    """A pod that should be gone by now: its node may be."""
+    lost = lost_at(pod)
+    if pod.delete_by is None or lost is None or pod.delete_by > view.now:
+        return ""
+    due = format_time(pod.delete_by)
+    return f"It was to be gone by {due}: unless node {pod.node} answers, it counts as lost at {format_time(lost)}."
 
 
 def _working(view: View) -> bool:
@@ -184,18 +197,25 @@ def _working(view: View) -> bool:
     return bool(core) and all(state == "Ready" for state in core) and any_ready(view)
 
 
+def _done(pod: PodObservation) -> bool:
+    trainer = pod.container(TRAINER_CONTAINER)
+    return trainer is not None and trainer.state == "Terminated"
+
+
 def _lingers(view: View) -> bool:
     trainer = view.pod.container(TRAINER_CONTAINER) if view.pod else None
     if trainer is None or trainer.finished_at is None:
         return False
-    return (view.now - trainer.finished_at).total_seconds() >= LINGER_SECONDS
+    return abs((view.now - trainer.finished_at).total_seconds()) >= LINGER_SECONDS  # ahead: a clock was set back
 
 
 def _training_message(view: View) -> str:
     trainer = view.trainer
+    if view.pod and _done(view.pod):
+        return "The trainer is done: waiting for the pod's other containers to end."
     if view.unreachable:
         return unheard_sentence(view)
-    if trainer is None:  # silent for now, or on its way out: what it said last still says most
+    if trainer is None:  # silent for now: what it said last still says most
         ready = view.run.status.condition("Ready")
         return ready.message if ready and ready.status == "True" else "Training."
     if trainer.total_steps and trainer.step >= trainer.total_steps:
@@ -205,10 +225,3 @@ def _training_message(view: View) -> str:
     environments = (trouble[1], replacement_sentence(view), replica_sentence(view))
     sentences = (step, trainer.waiting or "", *trainer.warnings, *environments)
     return " ".join(sentence for sentence in sentences if sentence)
-
-
-def _seen(view: View) -> str:
-    """What was seen last, while the run was starting or training: the likely cause of a missed deadline."""
-    conditions = (view.run.status.condition(type_) for type_ in ("Reconciling", "Ready"))
-    last = next((condition.message for condition in conditions if condition and condition.status == "True"), "")
-    return f"Last seen: {last}" if last else ""

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError, field_validator
 
@@ -20,11 +20,7 @@ from rl_operator.api.names import (
     TRAINING_COMPONENT,
 )
 from rl_operator.api.run import RunMetrics, WandbStatus
-
-ContainerState = Literal["Waiting", "Running", "Ready", "Terminated"]
-
-CONFIG_MISSING: Final = "CreateContainerConfigError"
-"""The kubelet's word for a container whose variables come from a Secret or ConfigMap that is not there."""
+from rl_operator.status.container import ContainerObservation, observe_container
 
 
 MAX_STEPS = 2**31 - 1
@@ -94,34 +90,11 @@ class TrainerStatus(ObservedModel):
 
 
 @dataclass(frozen=True, slots=True)
-class SecretUse:
-    """A variable of a container that comes from a Secret, and that it does not start without."""
-
-    variable: str
-    secret: str
-    key: str
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerObservation:
-    """One container. `state` is Ready only while it runs and its readiness probe passes."""
-
-    name: str
-    state: ContainerState
-    reason: str | None = None
-    message: str = ""
-    exit_code: int | None = None
-    restarts: int = 0
-    finished_at: datetime | None = None
-    secrets: tuple[SecretUse, ...] = ()
-    """Only while it waits for something that its variables come from."""
-
-
-@dataclass(frozen=True, slots=True)
 class PodObservation:
     """One attempt's pod.
 
-    `over` means that no regular container runs any more, or ever will; `held` that our finalizer is on it.
+    `over` means that no regular container runs any more, or ever will, as far as anybody can know; `held` that our
+    finalizer is on it; `delete_by` is when it should be gone, its grace included.
     """
 
     name: str
@@ -137,22 +110,37 @@ class PodObservation:
     containers: tuple[ContainerObservation, ...]
     result: TrainerResult | None
     address: str | None
-    deleting: bool
+    delete_by: datetime | None
     held: bool
-    scheduled: bool
+    node: str | None
     disruption: str | None
     component: str = TRAINING_COMPONENT
     """training: the run's own pod; environment: a pod of an environment that runs apart."""
 
     slot: int = 0
     incarnation: int = 0
+    lost: bool = False
+    """It should have been gone long ago, and nobody says what became of it (`status/lost.py`)."""
+
+    unprepared_since: datetime | None = None
+    """Its node has not mounted its volumes, or not given it a network, since then."""
+
+    mounts: tuple[str, ...] = ()
+    """The ConfigMaps and Secrets among its volumes: only while it is not prepared."""
+
+    unready_since: datetime | None = None
+    """When its probes last began to fail."""
 
     def container(self, name: str) -> ContainerObservation | None:
         return next((c for c in self.containers if c.name == name), None)
 
     @property
+    def deleting(self) -> bool:
+        return self.delete_by is not None
+
+    @property
     def over(self) -> bool:
-        return self.phase in ("Succeeded", "Failed") or (self.deleting and not self.scheduled)
+        return self.phase in ("Succeeded", "Failed") or self.lost or (self.deleting and self.node is None)
 
 
 def observe_pod(pod: Mapping[str, Any]) -> PodObservation:
@@ -162,7 +150,9 @@ def observe_pod(pod: Mapping[str, Any]) -> PodObservation:
     owner: Mapping[str, Any] = next((o for o in metadata.get("ownerReferences", []) if o.get("controller")), {})
     statuses = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
     trainer: Mapping[str, Any] = next((s for s in statuses if s["name"] == TRAINER_CONTAINER), {})
-    disruption = next((c for c in status.get("conditions") or [] if c["type"] == "DisruptionTarget"), None)
+    conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
+    disruption, delete_by = conditions.get("DisruptionTarget"), metadata.get("deletionTimestamp")
+    node, unprepared = pod.get("spec", {}).get("nodeName"), _false_since(conditions, "PodReadyToStartContainers")
     return PodObservation(
         name=metadata["name"],
         namespace=metadata["namespace"],
@@ -172,18 +162,21 @@ def observe_pod(pod: Mapping[str, Any]) -> PodObservation:
         attempt=int(labels.get(ATTEMPT_LABEL, "1")),
         created=parse_time(metadata["creationTimestamp"]),
         phase=status.get("phase", "Pending"),
-        reason=status.get("reason") or _scheduling_reason(status),
-        message=status.get("message", ""),
-        containers=tuple(_observe_container(s, pod) for s in sorted(statuses, key=_place)),
+        reason=status.get("reason") or _scheduling_reason(conditions),
+        message=status.get("message") or _said(conditions),
+        containers=tuple(observe_container(s, pod) for s in sorted(statuses, key=_place)),
         result=parse_result((trainer.get("state") or {}).get("terminated", {}).get("message", "")),
         address=status.get("podIP"),
-        deleting="deletionTimestamp" in metadata,
+        delete_by=parse_time(delete_by) if delete_by else None,
         held=POD_FINALIZER in metadata.get("finalizers", []),
-        scheduled=bool(pod.get("spec", {}).get("nodeName")),
+        node=node or None,
         disruption=disruption["reason"] if disruption and disruption["status"] == "True" else None,
         component=labels.get(COMPONENT_LABEL, TRAINING_COMPONENT),
         slot=int(labels.get(SLOT_LABEL, "0")),
         incarnation=int(labels.get(INCARNATION_LABEL, "0")),
+        unprepared_since=unprepared if node else None,
+        mounts=_mounts(pod) if node and unprepared else (),
+        unready_since=_false_since(conditions, "ContainersReady"),
     )
 
 
@@ -211,36 +204,25 @@ def _place(status: Mapping[str, Any]) -> int:
     return CONTAINERS.index(name) if name in CONTAINERS else len(CONTAINERS)
 
 
-def _scheduling_reason(status: Mapping[str, Any]) -> str | None:
+def _scheduling_reason(conditions: Mapping[str, Mapping[str, Any]]) -> str | None:
     """`Unschedulable` and the like: the reason of a PodScheduled condition that is not true."""
-    for condition in status.get("conditions") or []:
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            return str(condition.get("reason"))
-    return None
+    scheduled = conditions.get("PodScheduled")
+    return str(scheduled.get("reason")) if scheduled and scheduled["status"] == "False" else None
 
 
-def _observe_container(status: Mapping[str, Any], pod: Mapping[str, Any]) -> ContainerObservation:
-    state = status.get("state") or {}
-    kind = next(iter(state), "waiting")
-    detail = state.get(kind) or {}
-    names: dict[str, ContainerState] = {"waiting": "Waiting", "running": "Running", "terminated": "Terminated"}
-    ready = kind == "running" and status.get("ready", False)
-    finished = detail.get("finishedAt")
-    return ContainerObservation(
-        name=status["name"],
-        state="Ready" if ready else names[kind],
-        reason=detail.get("reason"),
-        message=detail.get("message", ""),
-        exit_code=detail.get("exitCode"),
-        restarts=status.get("restartCount", 0),
-        finished_at=parse_time(finished) if finished else None,
-        secrets=_secrets(pod, status["name"]) if detail.get("reason") == CONFIG_MISSING else (),
-    )
+def _said(conditions: Mapping[str, Mapping[str, Any]]) -> str:
+    """Why the pod is disrupted, or why no node takes it: the words are in the condition."""
+    found = (conditions.get("DisruptionTarget"), conditions.get("PodScheduled"))
+    return next((str(c["message"]) for c in found if c and c.get("message")), "")
 
 
-def _secrets(pod: Mapping[str, Any], container: str) -> tuple[SecretUse, ...]:
-    """What a container needs of Secrets, by its pod's spec."""
-    specs = [*pod["spec"].get("initContainers", ()), *pod["spec"].get("containers", ())]
-    variables = [v for spec in specs if spec["name"] == container for v in spec.get("env", ())]
-    references = [(v["name"], (v.get("valueFrom") or {}).get("secretKeyRef")) for v in variables]
-    return tuple(SecretUse(name, r["name"], r["key"]) for name, r in references if r and not r.get("optional"))
+def _false_since(conditions: Mapping[str, Mapping[str, Any]], type_: str) -> datetime | None:
+    found = conditions.get(type_)
+    moment = found.get("lastTransitionTime") if found and found["status"] == "False" else None
+    return parse_time(moment) if moment else None
+
+
+def _mounts(pod: Mapping[str, Any]) -> tuple[str, ...]:
+    volumes = pod["spec"].get("volumes", ())
+    config_maps = [f"ConfigMap {volume['configMap']['name']}" for volume in volumes if "configMap" in volume]
+    return (*config_maps, *(f"Secret {volume['secret']['secretName']}" for volume in volumes if "secret" in volume))

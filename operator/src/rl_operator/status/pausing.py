@@ -1,6 +1,12 @@
 """How long to wait before something that ended is tried again."""
 
-MAX_PAUSE_SECONDS = 300.0
+from datetime import datetime, timedelta
+from typing import Final
+
+MAX_PAUSE_SECONDS: Final = 300.0
+
+SKEW_SECONDS: Final = 60.0
+"""So far the clocks of two machines may be apart."""
 
 
 def pause_seconds(first_seconds: float, times: int) -> float:
@@ -9,3 +15,11 @@ def pause_seconds(first_seconds: float, times: int) -> float:
         return 0.0
     doublings = min(times - 1, 10)
     return float(min(first_seconds * 2**doublings, MAX_PAUSE_SECONDS))
+
+
+def due_after(ended: datetime, pause: float, now: datetime) -> datetime:
+    """When a pause of so many seconds is over. An end in the future says that a clock was set back since: nothing is
+    waited for then, least of all the hour that was taken away.
+    """
+    due = ended + timedelta(seconds=pause)
+    return now if (due - now).total_seconds() > pause + SKEW_SECONDS else due

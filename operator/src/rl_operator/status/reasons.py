@@ -35,6 +35,24 @@ def _refuses(means: str, advice: str) -> Meaning:
 _BEFORE_AND_AT_START: Final[Mapping[str, Meaning]] = {
     "Accepted": Meaning(tuple(s for s in Situation if s is not _REFUSED), "The spec was checked.", "Nothing."),
     "Starting": Meaning((_WAITING,), "The run was accepted and is about to start.", "Nothing."),
+    "Queued": Meaning(
+        (_WAITING,),
+        "As many runs of the runtime as may are active: the run waits for its place.",
+        "Wait; spec.priority moves it in the line, and an administrator may raise limits.maxActiveRuns.",
+    ),
+    "Gated": Meaning(
+        (_STARTING,),
+        "The pod has a scheduling gate: Kueue, or who else gated it, has not admitted it yet.",
+        "Look at that queue; the start deadline begins when the gate is gone.",
+    ),
+    "Restored": Meaning(
+        (Situation.STOPPED,),
+        "The run came back from a backup of one that was started before.",
+        "It starts when it is asked to: do what the message says.",
+    ),
+    "Expired": Meaning(
+        (), "spec.ttlSecondsAfterFinished has passed: the run is deleted. Given as an event.", "Nothing."
+    ),
     "Draft": Meaning(
         (Situation.DRAFT,),
         "The run was checked and is suspended before its start.",
@@ -243,7 +261,6 @@ _REFUSALS: Final[Mapping[str, Meaning]] = {
         "A setting was edited after the start, which has no effect: given as an event and in status.refusals.",
         "Undo the edit, or start a new run.",
     ),
-    "NotSupported": _refuses("This release does not do that.", "The message says what to do in its place."),
 }
 
 REASONS: Final[Mapping[str, Meaning]] = {

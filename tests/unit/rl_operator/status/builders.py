@@ -35,8 +35,8 @@ STARTED: dict[str, Any] = {
         {
             "type": "Reconciling",
             "status": "True",
-            "reason": "PodCreating",
-            "message": "Creating the pod.",
+            "reason": "PodStarting",
+            "message": f"Creating pod {POD}.",
             "lastTransitionTime": CREATED,
         }
     ],
@@ -97,7 +97,9 @@ def make_pod(
     *,
     phase: str = "Running",
     deleting: bool = False,
+    delete_by: str = ENDED,
     node: str = "n1",
+    spec: dict[str, Any] | None = None,
     **status: Any,
 ) -> PodObservation:
     metadata: dict[str, Any] = {
@@ -110,12 +112,12 @@ def make_pod(
         "ownerReferences": [{"controller": True, "uid": "u-1", "name": "sorting"}],
     }
     if deleting:
-        metadata["deletionTimestamp"] = ENDED
+        metadata["deletionTimestamp"] = delete_by
     inside = [{"name": "environment", **environment}] if environment else []
     return observe_pod(
         {
             "metadata": metadata,
-            "spec": {"nodeName": node} if node else {},
+            "spec": {**(spec or {}), **({"nodeName": node} if node else {})},
             "status": {
                 "phase": phase,
                 "initContainerStatuses": [{"name": "api", **api}],

@@ -202,7 +202,7 @@ def test_a_trainer_that_misses_its_environments_says_how_the_last_one_failed() -
 
 
 STARTING: dict[str, tuple[View, Situation, str, str]] = {
-    "waiting for it": (apart(make_environment(0, 0, running())), Situation.STARTING, "ContainersStarting", "env-0-0"),
+    "waiting for it": (apart(make_environment(0, 0, running())), Situation.STARTING, "PodStarting", "env-0-0"),
     "it works": (apart(works(0)), Situation.RUNNING, "Training", ""),
     "one of two works": (apart(works(0), make_environment(1, 0, waiting())), Situation.RUNNING, "Training", ""),
     "the one inside works": (

@@ -1,7 +1,7 @@
 """What is the case, and what to do next: one row per state that a run can be found in."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -23,8 +23,20 @@ from tests.unit.rl_operator.status.builders import (
 
 from rl_operator.api.hints import FROZEN
 from rl_operator.api.refusal import Refusal
-from rl_operator.status.lifecycle import LINGER_SECONDS, Verb, decide, find, next_look
-from rl_operator.status.observation import TrainerStatus, format_time
+from rl_operator.status.deadlines import SAVING
+from rl_operator.status.derive import derive
+from rl_operator.status.lifecycle import (
+    DELETION_SECONDS,
+    LINGER_SECONDS,
+    LONGEST_WAIT_SECONDS,
+    Verb,
+    decide,
+    find,
+    next_look,
+)
+from rl_operator.status.lost import LOST_AFTER, with_loss
+from rl_operator.status.observation import PodObservation, TrainerStatus, format_time
+from rl_operator.status.starting import PREPARATION
 from rl_operator.status.table import Situation
 from rl_operator.status.view import View
 
@@ -32,6 +44,10 @@ REFUSAL = Refusal(code="LockedField", field="spec.tinker.lora_rank", given=8, lo
 WORKING = make_pod(ready(), ready(), ready())
 STARTING = make_pod(ready(), ready(), running())
 FAILED_POD = make_pod(ready(), terminated(1, failed_result("internal", "bug")), terminated(0), phase="Failed")
+STOPPED_POD = make_pod(
+    terminated(0), terminated(0, result(outcome="stopped")), terminated(0), phase="Failed", deleting=True
+)
+LOST = with_loss(make_pod(running(), running(), running(), deleting=True), NOW + LOST_AFTER)
 SUSPENDED = {"suspend": True}
 
 
@@ -43,18 +59,32 @@ def ended(reason: str, *, attempts: int = 1, steps: int = 0, **more: Any) -> dic
     return {**STARTED, "phase": "Pending", "attempt": attempts, "attempts": records, **more}
 
 
+def stopping(reason: str) -> dict[str, Any]:
+    """The status of a run whose attempt is being ended, and why is written."""
+    why = {**STARTED["conditions"][0], "reason": reason, "message": f"Something is late. {SAVING}"}
+    return {**STARTED, "phase": "Stopping", "conditions": [why]}
+
+
+def unprepared(since: datetime) -> PodObservation:
+    """A pod whose node has not mounted its volumes."""
+    condition = {"type": "PodReadyToStartContainers", "status": "False", "lastTransitionTime": format_time(since)}
+    volumes = [{"configMap": {"name": "sorting-0a1b2c3d"}}, {"emptyDir": {}}, {"secret": {"secretName": "tls"}}]
+    spec = {"volumes": volumes}
+    return make_pod(waiting(), waiting(), waiting(), phase="Pending", spec=spec, conditions=[condition])
+
+
 ROWS: dict[str, tuple[View, Situation, str, Verb]] = {
     "new": (make_view(), Situation.WAITING, "Starting", Verb.START),
     "refused": (make_view(refusals=(REFUSAL,)), Situation.REFUSED, "LockedField", Verb.REST),
     "draft": (make_view(spec=SUSPENDED), Situation.DRAFT, "Draft", Verb.RENDER),
-    "frozen, nothing created yet": (make_view(STARTED), Situation.STARTING, "PodCreating", Verb.CREATE),
+    "frozen, nothing created yet": (make_view(STARTED), Situation.STARTING, "PodStarting", Verb.CREATE),
     "settings edited after the start": (
         make_view(STARTED, refusals=(Refusal(code="FrozenField", field="spec.config", hint=FROZEN),)),
         Situation.STARTING,
-        "PodCreating",
+        "PodStarting",
         Verb.CREATE,
     ),
-    "pod starting": (make_view(STARTED, pod=STARTING), Situation.STARTING, "ContainersStarting", Verb.REST),
+    "pod starting": (make_view(STARTED, pod=STARTING), Situation.STARTING, "PodStarting", Verb.REST),
     "a name taken": (
         make_view(STARTED, trouble=("NameTaken", "pod x belongs to somebody")),
         Situation.STARTING,
@@ -132,7 +162,7 @@ ROWS: dict[str, tuple[View, Situation, str, Verb]] = {
         Verb.REST,
     ),
     "still stopped": (make_view(ended("Stopped"), spec=SUSPENDED), Situation.STOPPED, "Stopped", Verb.REST),
-    "resumed: no backoff after a stop": (make_view(ended("Stopped")), Situation.WAITING, "BackOff", Verb.START),
+    "resumed: no backoff after a stop": (make_view(ended("Stopped")), Situation.WAITING, "Resuming", Verb.START),
     "first failure": (make_view(RUNNING, pod=FAILED_POD), Situation.WAITING, "BackOff", Verb.REST),
     "backing off": (
         make_view(ended("TrainerFailed", attempts=3), now=NOW),
@@ -154,7 +184,7 @@ ROWS: dict[str, tuple[View, Situation, str, Verb]] = {
     ),
     "five attempts without a new step": (
         make_view(
-            {**ended("BackendUnreachable", attempts=4, steps=7), "attempt": 5},
+            {**ended("BackendUnreachable", attempts=5, steps=7), "attempt": 6},
             pod=make_pod(ready(), terminated(4, failed_result("backend", "gone")), terminated(0), phase="Failed"),
         ),
         Situation.FAILED,
@@ -183,56 +213,74 @@ ROWS: dict[str, tuple[View, Situation, str, Verb]] = {
         "Training",
         Verb.STOP,
     ),
-    "start deadline passed": (
-        make_view(STARTED, pod=STARTING, spec={"startDeadlineSeconds": 60}),
+    "somebody else deletes the pod": (
+        make_view(RUNNING, pod=make_pod(running(), running(), running(), deleting=True)),
+        Situation.STOPPING,
+        "PodDeleting",
+        Verb.REST,
+    ),
+    "suspended, and let go again while it saves": (
+        make_view(stopping("Suspended"), pod=make_pod(running(), running(), running(), deleting=True)),
+        Situation.STOPPING,
+        "Suspended",
+        Verb.REST,
+    ),
+    "suspended, let go again, and over": (
+        make_view(stopping("Suspended"), pod=STOPPED_POD),
+        Situation.WAITING,
+        "Resuming",
+        Verb.REST,
+    ),
+    "suspended after it had failed": (
+        make_view(RUNNING, pod=FAILED_POD, spec=SUSPENDED),
+        Situation.STOPPED,
+        "Stopped",
+        Verb.REST,
+    ),
+    "suspended after its last failure": (
+        make_view({**RUNNING, "failedAttempts": 3}, pod=FAILED_POD, spec=SUSPENDED),
+        Situation.FAILED,
+        "TrainerFailed",
+        Verb.REST,
+    ),
+    "its node is lost": (make_view(RUNNING, pod=LOST), Situation.WAITING, "BackOff", Verb.REST),
+    "its node is lost while it stops": (
+        make_view(stopping("Suspended"), pod=LOST, spec=SUSPENDED),
+        Situation.STOPPED,
+        "Stopped",
+        Verb.REST,
+    ),
+    "its node is lost while it is ended for a deadline": (
+        make_view(stopping("ProgressDeadlineExceeded"), pod=LOST),
+        Situation.FAILED,
+        "ProgressDeadlineExceeded",
+        Verb.REST,
+    ),
+    "its pod vanished while it was running": (make_view(RUNNING), Situation.WAITING, "BackOff", Verb.REST),
+    "its pod vanished while it was starting": (make_view(STARTED), Situation.STARTING, "PodStarting", Verb.CREATE),
+    "its pod vanished while it stopped": (
+        make_view(stopping("Suspended"), spec=SUSPENDED),
+        Situation.STOPPED,
+        "Stopped",
+        Verb.REST,
+    ),
+    "a container crashes again and again": (
+        make_view(STARTED, pod=make_pod(waiting("CrashLoopBackOff", "back-off 40s"), waiting(), waiting())),
         Situation.STARTING,
-        "ContainersStarting",
-        Verb.STOP,
-    ),
-    "start deadline passed and the pod is over": (
-        make_view(
-            STARTED,
-            pod=make_pod(
-                ready(), terminated(0, result(outcome="stopped")), terminated(0), phase="Failed", deleting=True
-            ),
-            spec={"startDeadlineSeconds": 60},
-        ),
-        Situation.FAILED,
-        "StartDeadlineExceeded",
+        "ContainerCrashing",
         Verb.REST,
     ),
-    "an unscheduled pod that is deleted is over": (
-        make_view(
-            STARTED,
-            pod=make_pod(waiting(), waiting(), waiting(), phase="Pending", node="", deleting=True),
-            spec={"startDeadlineSeconds": 60},
-        ),
-        Situation.FAILED,
-        "StartDeadlineExceeded",
+    "its volumes are not mounted": (
+        make_view(STARTED, pod=unprepared(NOW - PREPARATION)),
+        Situation.STARTING,
+        "PodNotPrepared",
         Verb.REST,
     ),
-    "no progress": (
-        make_view(RUNNING, pod=WORKING, spec={"progressDeadlineSeconds": 300}),
-        Situation.RUNNING,
-        "Training",
-        Verb.STOP,
-    ),
-    "progress counts from the last step": (
-        make_view(
-            RUNNING,
-            pod=WORKING,
-            trainer=TrainerStatus(step=3, total_steps=40, last_step_at=format_time(NOW - timedelta(seconds=5))),
-            spec={"progressDeadlineSeconds": 300},
-        ),
-        Situation.RUNNING,
-        "Training",
+    "its volumes are not mounted yet": (
+        make_view(STARTED, pod=unprepared(NOW - timedelta(seconds=20))),
+        Situation.STARTING,
+        "PodStarting",
         Verb.REST,
-    ),
-    "active deadline": (
-        make_view(RUNNING, pod=WORKING, spec={"activeDeadlineSeconds": 600}),
-        Situation.RUNNING,
-        "Training",
-        Verb.STOP,
     ),
 }
 
@@ -247,26 +295,6 @@ def test_row(view: View, situation: Situation, reason: str, verb: Verb) -> None:
 def test_a_refusal_says_field_and_how_many_more() -> None:
     message = find(make_view(refusals=(REFUSAL, REFUSAL))).message
     assert message == "Refused: spec.tinker.lora_rank is 8: it is locked to 32 (and 1 more)"
-
-
-def test_a_missed_start_deadline_names_what_was_seen_last() -> None:
-    message = find(ROWS["start deadline passed and the pod is over"][0]).message
-    assert "spec.startDeadlineSeconds (60)" in message
-    assert "Creating the pod." in message
-
-
-def test_the_next_look_is_the_nearest_deadline() -> None:
-    view = make_view(STARTED, pod=STARTING, spec={"startDeadlineSeconds": 700, "activeDeadlineSeconds": 900})
-    assert next_look(view, find(view)) == pytest.approx(100)
-
-
-@pytest.mark.parametrize("deleting", [False, True])
-def test_a_deadline_that_has_passed_is_not_waited_for_again(deleting: bool) -> None:
-    """A pod may take an hour to save: nobody looks at it ten times a second meanwhile."""
-    pod = replace(STARTING, deleting=deleting)
-    view = make_view(STARTED, pod=pod, spec={"startDeadlineSeconds": 10})
-    assert decide(view) is (Verb.REST if deleting else Verb.STOP)
-    assert next_look(view, find(view)) is None
 
 
 def test_a_run_that_trains_needs_no_clock_without_deadlines() -> None:
@@ -288,16 +316,85 @@ def test_a_checkpoint_in_the_middle_is_not_the_end(step: int, says: str) -> None
     assert find(make_view(RUNNING, pod=WORKING, trainer=trainer)).message.startswith(says)
 
 
-def test_a_missed_progress_deadline_names_what_was_seen_last() -> None:
-    """Also when the trainer no longer answers: its pod is on its way out by then."""
-    seen = "Training: step 3 of 40. Every one of the last 64 groups had equal scores."
-    ready = {**RUNNING["conditions"][0], "message": seen}
-    status = {**RUNNING, "conditions": [ready]}
-    spec = {"progressDeadlineSeconds": 300}
-    deleting = make_pod(running(), running(), running(), deleting=True)
-    assert find(make_view(status, pod=deleting, spec=spec)).message == seen
-    stopped = terminated(0, result(outcome="stopped", stepsTrained=3))
-    over = make_pod(terminated(0), stopped, terminated(0), phase="Failed", deleting=True)
-    finding = find(make_view(status, pod=over, spec=spec))
-    assert finding.reason == "ProgressDeadlineExceeded"
-    assert f"Last seen: {seen}" in finding.message
+def message_of(name: str) -> str:
+    return find(ROWS[name][0]).message
+
+
+def test_a_stop_says_how_to_go_on() -> None:
+    assert message_of("stopped") == (
+        "Stopped with a checkpoint of step 40; to go on, set spec.suspend to false (rlctl resume sorting)."
+    )
+
+
+def test_a_stop_of_what_had_failed_says_so() -> None:
+    assert message_of("suspended after it had failed").endswith("TrainerFailed in trainer (exit code 1): bug.")
+
+
+def test_backing_off_says_how_it_ended_and_when_it_goes_on_from_where() -> None:
+    assert message_of("first failure") == (
+        "TrainerFailed in trainer (exit code 1): bug."
+        " Attempt 2 starts at 2026-05-01T11:59:40Z from the checkpoint of step 7."
+    )
+
+
+def test_backing_off_says_the_same_once_it_is_recorded() -> None:
+    view = ROWS["first failure"][0]
+    finding = find(view)
+    assert finding.ending is not None
+    status = derive(view, finding)
+    again = find(replace(view, run=view.run.with_changes(status=status)))
+    assert (again.message, again.ending) == (finding.message, None)
+
+
+def test_a_pod_that_should_be_gone_says_when_it_counts_as_lost() -> None:
+    said = message_of("somebody else deletes the pod")
+    assert "It was to be gone by 2026-05-01T11:59:30Z" in said
+    assert "unless node n1 answers, it counts as lost at 2026-05-01T12:00:30Z" in said
+
+
+def test_a_pod_that_counts_as_lost_soon_is_looked_at_then() -> None:
+    view = make_view(RUNNING, pod=make_pod(running(), running(), running(), deleting=True))
+    assert next_look(view, find(view)) == pytest.approx(30)
+
+
+def test_what_a_node_does_not_mount_is_named() -> None:
+    said = message_of("its volumes are not mounted")
+    assert "node n1 has not mounted its volumes (ConfigMap sorting-0a1b2c3d, Secret tls)" in said
+    assert f"kubectl -n team-a describe pod {POD}" in said
+
+
+def test_a_node_that_takes_its_time_is_looked_at_when_it_is_late() -> None:
+    view = ROWS["its volumes are not mounted yet"][0]
+    assert next_look(view, find(view)) == pytest.approx(40)
+
+
+def test_a_crashing_container_says_how_it_ended_last() -> None:
+    last = {"lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
+    limits = {"initContainers": [{"name": "api", "resources": {"limits": {"memory": "64Mi"}}}]}
+    crashing = {**waiting("CrashLoopBackOff", "back-off 40s"), **last}
+    said = find(make_view(STARTED, pod=make_pod(crashing, waiting(), waiting(), spec=limits))).message
+    assert said.endswith("cannot start (CrashLoopBackOff): OOMKilled, exit code 137: its memory limit is 64Mi")
+
+
+def test_the_schedulers_words_are_said() -> None:
+    assert message_of("no node") == f"No node takes pod {POD}: 0/1 nodes"
+
+
+def test_a_clock_that_is_set_back_holds_nothing_up() -> None:
+    """The attempt ended an hour from now, by the clock that there is: the next one starts at once."""
+    view = make_view(ended("TrainerFailed"), now=NOW - timedelta(hours=1))
+    assert decide(view) is Verb.START
+
+
+def test_time_is_looked_at_anew_every_ten_minutes() -> None:
+    view = make_view(RUNNING, pod=WORKING, spec={"activeDeadlineSeconds": 1_000_000})
+    assert next_look(view, find(view)) == LONGEST_WAIT_SECONDS
+
+
+def test_why_an_attempt_ends_is_written_before_its_pod_is_deleted() -> None:
+    view = make_view(STARTED, pod=STARTING, spec={"startDeadlineSeconds": 60})
+    finding = find(view)
+    assert (finding.reason, decide(view)) == ("StartDeadlineExceeded", Verb.REST)
+    assert next_look(view, finding) == DELETION_SECONDS
+    written = replace(view, run=view.run.with_changes(status=derive(view, finding)))
+    assert decide(written) is Verb.STOP

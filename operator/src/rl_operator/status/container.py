@@ -1,0 +1,92 @@
+"""What is observed of one container of a pod."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Literal
+
+ContainerState = Literal["Waiting", "Running", "Ready", "Terminated"]
+
+CONFIG_MISSING: Final = "CreateContainerConfigError"
+"""The kubelet's word for a container whose variables come from a Secret or ConfigMap that is not there."""
+
+OUT_OF_MEMORY: Final = "OOMKilled"
+CRASHING: Final = "CrashLoopBackOff"
+
+
+@dataclass(frozen=True, slots=True)
+class SecretUse:
+    """A variable of a container that comes from a Secret, and that it does not start without."""
+
+    variable: str
+    secret: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerObservation:
+    """One container. `state` is Ready only while it runs and its readiness probe passes."""
+
+    name: str
+    state: ContainerState
+    reason: str | None = None
+    message: str = ""
+    exit_code: int | None = None
+    restarts: int = 0
+    finished_at: datetime | None = None
+    secrets: tuple[SecretUse, ...] = ()
+    """Only while it waits for something that its variables come from."""
+
+    memory_limit: str | None = None
+    """Only of one that was killed for memory."""
+
+    ended_before: str = ""
+    """How its last life ended: only while it waits to be started again."""
+
+
+def observe_container(status: Mapping[str, Any], pod: Mapping[str, Any]) -> ContainerObservation:
+    state = status.get("state") or {}
+    kind = next(iter(state), "waiting")
+    detail = state.get(kind) or {}
+    names: dict[str, ContainerState] = {"waiting": "Waiting", "running": "Running", "terminated": "Terminated"}
+    ready = kind == "running" and status.get("ready", False)
+    finished, reason = detail.get("finishedAt"), detail.get("reason")
+    return ContainerObservation(
+        name=status["name"],
+        state="Ready" if ready else names[kind],
+        reason=reason,
+        message=detail.get("message", ""),
+        exit_code=detail.get("exitCode"),
+        restarts=status.get("restartCount", 0),
+        finished_at=datetime.fromisoformat(finished) if finished else None,
+        secrets=_secrets(pod, status["name"]) if reason == CONFIG_MISSING else (),
+        memory_limit=_memory_limit(pod, status["name"]) if reason == OUT_OF_MEMORY else None,
+        ended_before=_ended_before(status, pod) if reason == CRASHING else "",
+    )
+
+
+def _ended_before(status: Mapping[str, Any], pod: Mapping[str, Any]) -> str:
+    """How the last life of a container ended: reason, exit code, its limit or its words."""
+    last = (status.get("lastState") or {}).get("terminated") or {}
+    if not last:
+        return ""
+    limit = _memory_limit(pod, status["name"]) if last.get("reason") == OUT_OF_MEMORY else None
+    words = f"its memory limit is {limit}" if limit else last.get("message", "")
+    return f"{last.get('reason', 'Error')}, exit code {last.get('exitCode')}: {words}".removesuffix(": ")
+
+
+def _memory_limit(pod: Mapping[str, Any], container: str) -> str | None:
+    limits = (spec.get("resources", {}).get("limits", {}) for spec in _specs(pod) if spec["name"] == container)
+    return next((limit["memory"] for limit in limits if "memory" in limit), None)
+
+
+def _secrets(pod: Mapping[str, Any], container: str) -> tuple[SecretUse, ...]:
+    """What a container needs of Secrets, by its pod's spec."""
+    variables = [v for spec in _specs(pod) if spec["name"] == container for v in spec.get("env", ())]
+    references = [(v["name"], (v.get("valueFrom") or {}).get("secretKeyRef")) for v in variables]
+    return tuple(SecretUse(name, r["name"], r["key"]) for name, r in references if r and not r.get("optional"))
+
+
+def _specs(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield from pod["spec"].get("initContainers", ())
+    yield from pod["spec"].get("containers", ())

@@ -1,0 +1,32 @@
+"""What others said, as one short line that may be shown: bounded, and without secrets."""
+
+import re
+from typing import Final
+
+MAX_MESSAGE: Final = 300
+"""Characters of what a container or the kubelet said."""
+
+MAX_SENTENCE: Final = 600
+"""Bytes of a condition's message: a status stays small."""
+
+_SECRETS: Final = re.compile(r"\b(tml-|sk-|hf_)[A-Za-z0-9_\-]{6,}|\b[0-9a-f]{40}\b")
+
+
+def clean(message: str) -> str:
+    """The telling line of a termination message, secrets removed, cut to MAX_MESSAGE characters."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    telling = next((line for line in reversed(lines) if line.startswith("error:")), lines[-1] if lines else "")
+    return _SECRETS.sub("[redacted]", telling.removeprefix("error:").strip())[:MAX_MESSAGE]
+
+
+def shorten(text: str, limit: int = MAX_SENTENCE) -> str:
+    """The text in at most `limit` bytes of UTF-8; what is cut ends with an ellipsis."""
+    encoded = text.encode()
+    if len(encoded) <= limit:
+        return text
+    return encoded[: limit - 3].decode(errors="ignore").rstrip() + "…"
+
+
+def joined(*sentences: str) -> str:
+    """Sentences in a row, each with its full stop; empty ones left out."""
+    return " ".join(s if s.endswith((".", "…", "!", "?")) else f"{s}." for s in (s.strip() for s in sentences) if s)
