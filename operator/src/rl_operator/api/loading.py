@@ -104,6 +104,9 @@ def parse_stored_run(document: Mapping[str, Any]) -> TrainingRun:
     """A run that the API server took. Where its free-form fields are more than is ever read (too deep, too many values)
     they are left empty and `faults` says so: such a run must be told of it. Raises DocumentError for all else.
     """
+    # Who set which field is half of what the API server holds, and nobody here asks.
+    metadata = {name: value for name, value in document["metadata"].items() if name != "managedFields"}
+    document = {**document, "metadata": metadata}
     try:
         return parse_run(document)
     except DocumentError as error:
