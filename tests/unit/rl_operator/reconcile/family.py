@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.unit.rl_operator.status.builders import failed_result, ready, terminated
+from tests.unit.rl_operator.told_figures import ToldFigures
 
 from rl_operator.api.catalogue import Catalogue
 from rl_operator.api.names import API_VERSION, RUN_KIND
@@ -61,7 +62,7 @@ class Family:
 
     def __post_init__(self) -> None:
         own = OwnEnvironments(self.store.get, nothing_found)
-        self.world = self.world_class(self.store, own, lambda _pod: None)
+        self.world = self.world_class(self.store, own, ToldFigures())
 
     def apply(self, name: str, **spec: Any) -> None:
         metadata = {"name": name, "namespace": "default"}
