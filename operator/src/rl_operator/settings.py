@@ -23,6 +23,7 @@ class OperatorSettings:
     lease_name: Annotated[
         str, "Lease in the operator's namespace that one of several operators holds; empty: this is the only one"
     ] = "rl-operator"
+    lease_seconds: Annotated[int, "how long after its last renewal a Lease may be taken over"] = 12
     identity: Annotated[
         str, "this process's own name in the Lease; empty: the pod's hostname, elsewhere the hostname and a random part"
     ] = ""

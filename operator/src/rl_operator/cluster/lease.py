@@ -27,16 +27,32 @@ class LeaseLostError(OperatorError):
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """Seconds. A holder gives up after `patience` without a renewal: before `duration`, when others may take over."""
+    """Seconds. All follow from `duration`: how long after the last renewal nobody else may take the lease."""
 
     duration: int = 12
-    renew: float = 3.0
-    patience: float = 10.0
-    look: float = 1.5
-    """How often who waits looks at the lease: the longest a lease that was given back stays unused."""
-    retry: float = 1.0
-    call: float = 3.0
-    """How long one call may take: some must fit into `patience`."""
+
+    @property
+    def renew(self) -> float:
+        return self.duration / 4
+
+    @property
+    def patience(self) -> float:
+        """How long a holder goes on without a renewal: it must be gone before others may take over."""
+        return self.duration * 5 / 6
+
+    @property
+    def call(self) -> float:
+        """How long one call may take: some must fit into `patience`."""
+        return self.duration / 4
+
+    @property
+    def retry(self) -> float:
+        return self.duration / 12
+
+    @property
+    def look(self) -> float:
+        """How often who waits looks at the lease: so long a lease that was given back may stay unused."""
+        return self.duration / 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Final
 
 from rl_operator.cluster.client import ClusterClient
 from rl_operator.cluster.context import in_cluster, own_namespace
-from rl_operator.cluster.lease import LeaderElector, LeaseLostError
+from rl_operator.cluster.lease import LeaderElector, LeaseLostError, LeaseTimes
 from rl_operator.settings import OperatorSettings
 
 log = logging.getLogger(__name__)
@@ -23,7 +23,8 @@ def elector_of(settings: OperatorSettings, client: ClusterClient) -> LeaderElect
     if not settings.lease_name:
         return None
     namespace = settings.operator_namespace or own_namespace()
-    return LeaderElector(client, namespace, settings.lease_name, settings.identity or _identity())
+    times = LeaseTimes(settings.lease_seconds)
+    return LeaderElector(client, namespace, settings.lease_name, settings.identity or _identity(), times=times)
 
 
 def _identity() -> str:

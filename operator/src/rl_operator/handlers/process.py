@@ -1,7 +1,6 @@
 """The operator as a process: its connections, its ports, and what is waited for before it begins."""
 
 from functools import partial
-from typing import Final
 
 from rl_operator.cluster.calls import counted, fenced
 from rl_operator.cluster.client import ClusterClient
@@ -12,15 +11,13 @@ from rl_operator.handlers.operator import Operator
 from rl_operator.handlers.probes import listening, metrics, probe
 from rl_operator.settings import OperatorSettings
 
-LEASE_CALL_SECONDS: Final = 3.0
-
 
 async def run_operator(settings: OperatorSettings) -> None:
     """The whole process. Raises OperatorErrors when the cluster cannot be served."""
     place = (settings.kubeconfig, settings.context)
     ages = WatchAges(settings.stuck_seconds)
     # Of its own: slow calls about runs must not take the connections that the lease needs.
-    async with await ClusterClient.connect(*place, LEASE_CALL_SECONDS, (counted(ages),)) as lease_client:
+    async with await ClusterClient.connect(*place, settings.lease_seconds / 4, (counted(ages),)) as lease_client:
         elector = elector_of(settings, lease_client)
         fence = (fenced(lambda: elector.leads),) if elector else ()
         async with await ClusterClient.connect(*place, settings.request_seconds, (counted(ages), *fence)) as client:

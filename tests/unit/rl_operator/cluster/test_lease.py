@@ -16,7 +16,7 @@ from rl_operator.cluster.client import ClusterClient
 from rl_operator.cluster.lease import LeaderElector, LeaseLostError, LeaseTimes
 from rl_operator.errors import ForbiddenError
 
-QUICK = LeaseTimes(duration=1, renew=0.1, patience=0.6, look=0.05, retry=0.05, call=0.2)
+QUICK = LeaseTimes(duration=1)
 SPEC = {"leaseDurationSeconds": 1, "acquireTime": "a", "renewTime": "r", "leaseTransitions": 3}
 
 
