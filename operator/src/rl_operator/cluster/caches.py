@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from sys import intern
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from rl_operator.api.run import TERMINAL_PHASES, Phase, RunSpec, RunStatus, Trai
 from rl_operator.api.runtime import Runtime, RuntimeStatus
 from rl_operator.cluster.catalogues import Catalogues
 from rl_operator.cluster.client import METADATA_ONLY, ClusterClient
+from rl_operator.cluster.places import Places
 from rl_operator.cluster.resources import CONFIG_MAPS, ENVIRONMENTS, NAMESPACES, RUNS, RUNTIMES
 from rl_operator.cluster.store import Document, Key, Store, key_of
 from rl_operator.render.catalogue import CATALOGUE_SELECTOR, stored_catalogue
@@ -31,7 +33,7 @@ class HeldPod:
 
 
 def project_run(document: Document) -> TrainingRun:
-    """A run as reconciling needs it: a finished one keeps its identity and phase only. Raises DocumentError."""
+    """A run as reconciling needs it: a finished one keeps its identity, phase and expiry only. Raises DocumentError."""
     run = parse_stored_run(document)
     return slim(run) if run.status.finished else run
 
@@ -39,7 +41,15 @@ def project_run(document: Document) -> TrainingRun:
 def slim(run: TrainingRun) -> TrainingRun:
     """Thousands of finished runs stay around: no reconcile reads more of them than this, and they share the rest."""
     metadata = run.metadata.with_changes(labels=_EMPTY, annotations=_EMPTY, finalizers=())
-    return run.with_changes(metadata=metadata, spec=_UNREAD_SPEC, status=_ENDS[run.status.phase])
+    spec, status, ttl = _UNREAD_SPEC, _ENDS[run.status.phase], run.spec.ttl_seconds_after_finished
+    if ttl is not None:
+        spec, status = _expiring(ttl), status.with_changes(completion_time=run.status.completion_time)
+    return run.with_changes(metadata=metadata, spec=spec, status=status)
+
+
+@lru_cache
+def _expiring(ttl: int) -> RunSpec:
+    return _UNREAD_SPEC.with_changes(ttl_seconds_after_finished=ttl)
 
 
 _EMPTY: dict[str, str] = {}
@@ -109,6 +119,16 @@ class Caches:
     config_maps: Store[None] = field(default_factory=_existence)
     services: Store[None] = field(default_factory=_existence)
     network_policies: Store[None] = field(default_factory=_existence)
+    places: Places = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "places", Places(self.active_limit))
+        self.runs.tell(self.places.changed)
+
+    def active_limit(self, runtime: str) -> int | None:
+        """How many runs a runtime lets be active at once; None: as many as there are."""
+        held = self.runtimes.get(("", runtime))
+        return held.spec.limits.max_active_runs if isinstance(held, Runtime) else None
 
     @property
     def children(self) -> Mapping[str, Store[Any]]:

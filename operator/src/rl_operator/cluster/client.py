@@ -109,9 +109,10 @@ class ClusterClient:
         """Replace an object. Raises ConflictError when the resourceVersion in `body` is not the live one."""
         return await self._call("PUT", path, body=body)
 
-    async def delete(self, path: str, uid: str) -> dict[str, Any]:
-        """Delete that very object. Raises ConflictError when another one has its name now."""
-        return await self._call("DELETE", path, body={"preconditions": {"uid": uid}})
+    async def delete(self, path: str, uid: str, resource_version: str | None = None) -> dict[str, Any]:
+        """Delete that very object, or just that version of it. Raises ConflictError when it is another one by now."""
+        version = {"resourceVersion": resource_version} if resource_version else {}
+        return await self._call("DELETE", path, body={"preconditions": {"uid": uid, **version}})
 
     async def watch(self, path: str, params: Params, accept: str = JSON) -> AsyncIterator[dict[str, Any]]:
         """Events from `params["resourceVersion"]` on, until the server ends the stream.

@@ -16,6 +16,9 @@ Key = tuple[str, str]
 
 Document = Mapping[str, Any]
 
+Changed = Callable[[Key, Value | None], None]
+"""Hears what is held of an object from now on; None: nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Record(Generic[Value]):
@@ -51,8 +54,13 @@ class Store(Generic[Value]):
         self.run_of = run_of
         self._records: dict[Key, Record[Value]] = {}
         self._by_run: dict[Key, tuple[Key, ...]] = {}
+        self._changed: Changed[Value] = _ignore
         self._listed_to = 0
         self._watched_to = 0
+
+    def tell(self, changed: Changed[Value]) -> None:
+        """Have `changed` called at once whenever another version of an object is held, or none any more."""
+        self._changed = changed
 
     def __len__(self) -> int:
         return len(self._records)
@@ -107,11 +115,13 @@ class Store(Generic[Value]):
             value = self._project(document)
         except Exception as error:  # noqa: BLE001 -- one object that nobody can read must not blind us for the rest
             log.warning("%s/%s (version %d) cannot be read and is passed over: %s", *key, version, error)
+            self._changed(key, None)
             return False
         run = self.run_of(document)
         self._records[key] = Record(version, document["metadata"].get("uid", ""), run, value, from_answer)
         if run is not None:
             self._by_run[run] = (*self._by_run.get(run, ()), key)
+        self._changed(key, value)
         return True
 
     def remove(self, document: Document) -> bool:
@@ -119,7 +129,7 @@ class Store(Generic[Value]):
         key = key_of(document)
         if self.uid_of(key) != document["metadata"].get("uid", ""):
             return False
-        self._drop(key)
+        self._forget(key)
         return True
 
     def uid_of(self, key: Key) -> str | None:
@@ -129,13 +139,13 @@ class Store(Generic[Value]):
     def forget(self, key: Key, uid: str | None) -> None:
         """Forget what a call did not find, unless another object has the name by now."""
         if self.uid_of(key) == uid:
-            self._drop(key)
+            self._forget(key)
 
     def sweep(self, listed: AbstractSet[Key], version: int) -> tuple[tuple[Key, Record[Value]], ...]:
         """Forget what a complete list of that version does not hold; returns what went, by key."""
         gone = [(k, r) for k, r in self._records.items() if k not in listed and r.version <= version]
         for key, _ in gone:
-            self._drop(key)
+            self._forget(key)
         self._listed_to = max(self._listed_to, version)
         self.watched(version)
         return tuple(gone)
@@ -144,6 +154,10 @@ class Store(Generic[Value]):
         """Note how far the watch has come."""
         self._watched_to = max(self._watched_to, version)
 
+    def _forget(self, key: Key) -> None:
+        self._drop(key)
+        self._changed(key, None)
+
     def _drop(self, key: Key) -> None:
         record = self._records.pop(key, None)
         if record is None or record.run is None:
@@ -151,3 +165,7 @@ class Store(Generic[Value]):
         siblings = tuple(sibling for sibling in self._by_run.pop(record.run) if sibling != key)
         if siblings:
             self._by_run[record.run] = siblings
+
+
+def _ignore(_key: Key, _value: object) -> None:
+    """Nobody is told before somebody wants to know."""

@@ -1,12 +1,14 @@
 """What a reconcile sees of a cluster and does to it (`reconcile.world.World`)."""
 
+import contextlib
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 from rl_operator.api.catalogue import Catalogue
 from rl_operator.api.environment import Environment
 from rl_operator.api.loading import parse_stored_run
-from rl_operator.api.names import NAMESPACE_NAME_LABEL, OWN_PREFIX, POD_FINALIZER
+from rl_operator.api.names import NAMESPACE_NAME_LABEL, OWN_PREFIX, POD_FINALIZER, STARTED_AS_ANNOTATION
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.api.runtime import Runtime
@@ -20,8 +22,10 @@ from rl_operator.cluster.series import write_series
 from rl_operator.cluster.store import Key
 from rl_operator.errors import ConflictError, GoneError, InvalidError
 from rl_operator.status.figure_source import Figures, FigureSource
-from rl_operator.status.observation import PodObservation
+from rl_operator.status.observation import PodObservation, observe_pod
+from rl_operator.status.restored import mark_of
 from rl_operator.status.series import extended
+from rl_operator.status.view import Line
 
 
 class ClusterWorld:
@@ -84,6 +88,12 @@ class ClusterWorld:
     def figures(self, run: TrainingRun, pod: PodObservation) -> Figures:
         return self._figures.figures(run, pod)
 
+    def line(self, run: TrainingRun) -> Line | None:
+        return self._caches.places.line(run)
+
+    def place_claimed(self, run: TrainingRun) -> AbstractContextManager[None]:
+        return self._caches.places.claimed(run)
+
     # --- live reads ---------------------------------------------------------------------------------------------
     async def read_run(self, key: Key) -> TrainingRun | None:
         uid = self._caches.runs.uid_of(key)
@@ -100,6 +110,14 @@ class ClusterWorld:
             return await self._client.get(CONFIG_MAPS.path(namespace, name))
         except GoneError:
             return None
+
+    async def read_pod(self, namespace: str, name: str) -> PodObservation | None:
+        try:
+            document = await self._client.get(PODS.path(namespace, name))
+        except GoneError:
+            return None
+        self._caches.pods.put_answer(document)
+        return observe_pod(document)
 
     # --- writes -------------------------------------------------------------------------------------------------
     async def create_child(self, manifest: Mapping[str, Any]) -> None:
@@ -149,6 +167,12 @@ class ClusterWorld:
         self._caches.pods.put_answer(answer)
         return True
 
+    async def delete_run(self, run: TrainingRun) -> None:
+        metadata = run.metadata
+        path = RUNS.path(metadata.namespace, metadata.name)
+        with contextlib.suppress(GoneError):
+            await self._client.delete(path, metadata.uid, metadata.resource_version)
+
     async def write_status(self, run: TrainingRun, status: RunStatus) -> TrainingRun:
         metadata = run.metadata
         body = {
@@ -163,6 +187,20 @@ class ClusterWorld:
         except GoneError:
             self._caches.runs.forget(run.key, metadata.uid)
             raise
+        self._caches.runs.put_answer(answer)
+        return parse_stored_run(answer)
+
+    async def mark_started(self, run: TrainingRun) -> TrainingRun | None:
+        metadata = run.metadata
+        marks = {"uid": metadata.uid, "annotations": {STARTED_AS_ANNOTATION: mark_of(run)}}
+        try:
+            answer = await self._client.patch(RUNS.path(metadata.namespace, metadata.name), {"metadata": marks})
+        except ConflictError:
+            await self.read_run(run.key)
+            raise
+        except GoneError:
+            self._caches.runs.forget(run.key, metadata.uid)
+            return None
         self._caches.runs.put_answer(answer)
         return parse_stored_run(answer)
 

@@ -68,7 +68,7 @@ class Operator:
         self._gaps = Gaps(self._close_gap)
         self._figures = polled_figures(self.caches, settings, self._figures_changed, os.environ)
         self.queues = self._queues()
-        self.routes = Routes(self.caches, self.queues)
+        self.routes = Routes(self.caches, self.queues, place_seconds=settings.progress_seconds)
         self.health = Health(self.caches, self.queues, ages, stuck_seconds=settings.stuck_seconds)
         self._informers = tuple(self._children_informers())
         if self._namespace is None:
@@ -151,6 +151,7 @@ class Operator:
         for queue in self.queues.all:
             queue.begin()
         self.routes.add_all(spread_seconds=0.0)
+        self.routes.add_expiring()
         self._leading.set()
         log.info("working: %d objects to look at", sum(queue.depth for queue in self.queues.all))
 

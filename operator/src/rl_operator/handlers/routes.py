@@ -11,7 +11,9 @@ from rl_operator.api.runtime import Runtime
 from rl_operator.cluster.caches import Caches, Changes
 from rl_operator.cluster.queue import WorkQueue
 from rl_operator.cluster.store import Key, Store, key_of
+from rl_operator.status.expiry import expires_at
 from rl_operator.status.observation import PodObservation
+from rl_operator.status.queueing import order_of
 
 RawEvent = Mapping[str, Any]
 
@@ -30,9 +32,12 @@ class Queues:
 
 
 class Routes:
-    def __init__(self, caches: Caches, queues: Queues) -> None:
+    """`place_seconds`: how soon a run in line is looked at whose place reads otherwise; none starts later for it."""
+
+    def __init__(self, caches: Caches, queues: Queues, *, place_seconds: float = 60.0) -> None:
         self._caches = caches
         self._queues = queues
+        caches.places.tell(start=queues.runs.add, moved=lambda key: queues.runs.add_after(key, place_seconds))
 
     # --- kopf's events: projected into the cache, then told ------------------------------------------------------
     def run_event(self, event: RawEvent) -> None:
@@ -62,9 +67,11 @@ class Routes:
             self._runtime_changed(key_of(event["object"]))
 
     def _runtime_changed(self, key: Key) -> None:
-        """Also the runs that a new or mended runtime may let start."""
+        """Also the runs that a new or mended runtime, or another limit, may let start."""
         self._queues.runtimes.add(key)
         self._wake(run for run in self._unstarted() if run.spec.runtime == key[1])
+        for waiting in self._caches.places.waiting(key[1]):
+            self._queues.runs.add(waiting)
 
     def listed(self, changes: Changes) -> None:
         """What a list brought that kopf's watch had not told, and what it never tells: objects that vanished."""
@@ -91,16 +98,23 @@ class Routes:
         self._queues.runs.add((pod.namespace, pod.run_name))
 
     def add_all(self, spread_seconds: float) -> None:
-        """Everything that is not finished, and finished runs that something is left of."""
-        unfinished = {run.key for run in self._caches.runs if not run.status.finished}
+        """Everything that is not finished, who is first in line first, and finished runs that something is left of."""
+        unfinished = sorted((run for run in self._caches.runs if not run.status.finished), key=order_of)
+        runs = dict.fromkeys([*(run.key for run in unfinished), *self._caches.pods.runs()])
         keys: tuple[tuple[WorkQueue, Iterable[Key]], ...] = (
             (self._queues.runtimes, [("", name) for name in self._caches.runtimes.names()]),
             (self._queues.environments, [environment.key for environment in self._caches.environments]),
-            (self._queues.runs, unfinished | set(self._caches.pods.runs())),
+            (self._queues.runs, runs),
         )
         for queue, members in keys:
             for key in members:
                 queue.add_after(key, random.uniform(0.0, spread_seconds))  # noqa: S311 -- spread, no secret
+
+    def add_expiring(self) -> None:
+        """Finished runs that are to be deleted some time: from then on each has a timer, and nobody looks for them."""
+        for run in self._caches.runs:
+            if expires_at(run):
+                self._queues.runs.add(run.key)
 
     def _unstarted(self) -> Iterable[TrainingRun]:
         return (run for run in self._caches.runs if not run.status.finished and run.status.start_time is None)

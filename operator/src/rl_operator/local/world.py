@@ -2,13 +2,20 @@
 
 import contextlib
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from rl_operator.api.bundled import bundled_catalogue, bundled_runtimes
 from rl_operator.api.catalogue import Catalogue
 from rl_operator.api.environment import Environment
-from rl_operator.api.names import NAMESPACE_NAME_LABEL, POD_FINALIZER, RUN_KIND, RUN_LABEL
+from rl_operator.api.names import (
+    NAMESPACE_NAME_LABEL,
+    POD_FINALIZER,
+    RUN_KIND,
+    RUN_LABEL,
+    STARTED_AS_ANNOTATION,
+)
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.api.runtime import Runtime
@@ -20,7 +27,9 @@ from rl_operator.local.series import write_series
 from rl_operator.local.store import Manifest, Store
 from rl_operator.status.figure_source import Figures, FigureSource
 from rl_operator.status.observation import PodObservation, format_time, observe_pod
+from rl_operator.status.restored import mark_of
 from rl_operator.status.series import extended
+from rl_operator.status.view import Line
 
 Key = tuple[str, str]
 
@@ -82,11 +91,21 @@ class LocalWorld:
     def figures(self, run: TrainingRun, pod: PodObservation) -> Figures:
         return self._figures.figures(run, pod)
 
+    def line(self, run: TrainingRun) -> Line | None:  # noqa: ARG002 -- limits are a cluster's: here everybody starts
+        return None
+
+    def place_claimed(self, run: TrainingRun) -> AbstractContextManager[None]:  # noqa: ARG002 -- nobody waits
+        return contextlib.nullcontext()
+
     async def read_run(self, key: Key) -> TrainingRun | None:
         return self.run(key)
 
     async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         return self._store.get("ConfigMap", namespace, name)
+
+    async def read_pod(self, namespace: str, name: str) -> PodObservation | None:
+        pod = self._store.get("Pod", namespace, name)
+        return observe_pod(pod) if pod else None
 
     # --- writes -------------------------------------------------------------------------------------------------
     async def create_child(self, manifest: Mapping[str, Any]) -> None:
@@ -117,6 +136,12 @@ class LocalWorld:
         with contextlib.suppress(GoneError):
             self._store.update("Pod", pod.namespace, pod.name, release, uid=pod.uid)
 
+    async def delete_run(self, run: TrainingRun) -> None:
+        metadata = run.metadata
+        place = (RUN_KIND, metadata.namespace, metadata.name)
+        with contextlib.suppress(GoneError):
+            self._store.delete(*place, uid=metadata.uid, resource_version=metadata.resource_version)
+
     async def write_status(self, run: TrainingRun, status: RunStatus) -> TrainingRun:
         metadata = run.metadata
         written = self._store.update(
@@ -128,6 +153,16 @@ class LocalWorld:
             resource_version=metadata.resource_version,
         )
         return TrainingRun.model_validate(written)
+
+    async def mark_started(self, run: TrainingRun) -> TrainingRun | None:
+        def mark(manifest: Manifest) -> None:
+            manifest["metadata"].setdefault("annotations", {})[STARTED_AS_ANNOTATION] = mark_of(run)
+
+        metadata = run.metadata
+        with contextlib.suppress(GoneError):
+            marked = self._store.update(RUN_KIND, metadata.namespace, metadata.name, mark, uid=metadata.uid)
+            return TrainingRun.model_validate(marked)
+        return None
 
     def record_event(self, run: TrainingRun, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         event = Event(format_time(datetime.now(UTC)), kind, reason, message)

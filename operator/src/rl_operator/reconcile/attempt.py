@@ -31,13 +31,22 @@ class EnvironmentUnreadError(OperatorError):
 
 async def start(view: View, premises: Premises | None, world: World) -> View:
     """Freeze the run and begin its next attempt. The first write is the lock: whoever loses it starts nothing."""
+    with world.place_claimed(view.run):
+        frozen, rendered = await _freeze(view, premises, world)
+    attempt, pod = frozen.status.attempt, frozen.status.pod_name
+    world.record_event(frozen, "Normal", "Starting", f"Attempt {attempt} starts in pod {pod}.")
+    view = replace(view, run=frozen, pod=None)
+    return await (_create_children(view, rendered, world) if rendered else create_missing(view, world))
+
+
+async def _freeze(view: View, premises: Premises | None, world: World) -> tuple[TrainingRun, Rendered | None]:
+    """Write down what the next attempt is. What an earlier attempt was made of is not rendered again."""
     run, rendered = view.run, None
-    if run.status.config_map_name is None:
+    attempt = (run.status.attempt or 0) + 1
+    name, content = run.status.config_map_name, run.status.config_hash or ""
+    if name is None:
         rendered = await render(view, premises, world)
-        attempt, name, content = 1, config_map_name(run, rendered.config_hash), rendered.config_hash
-    else:
-        attempt = (run.status.attempt or 0) + 1
-        name, content = run.status.config_map_name, run.status.config_hash or ""
+        name, content = config_map_name(run, rendered.config_hash), rendered.config_hash
     status = started(
         view,
         attempt=attempt,
@@ -46,10 +55,7 @@ async def start(view: View, premises: Premises | None, world: World) -> View:
         config_hash=content,
         started_from=premises.parent.state if premises and premises.parent else None,
     )
-    frozen = await world.write_status(run, status)
-    world.record_event(frozen, "Normal", "Starting", f"Attempt {attempt} starts in pod {status.pod_name}.")
-    view = replace(view, run=frozen, pod=None)
-    return await (_create_children(view, rendered, world) if rendered else create_missing(view, world))
+    return await world.write_status(run, status), rendered
 
 
 async def create_missing(view: View, world: World) -> View:
@@ -59,8 +65,7 @@ async def create_missing(view: View, world: World) -> View:
     if existing is not None:
         templates = templates_of(existing)
         await create_network(run, templates, world)
-        await _create_pod(run, await world.read_run(run.key), templates, world)
-        return view
+        return await _create_pod(view, await world.mark_started(run), templates, world)
     rendered = await render(view, None, world)
     if rendered.config_hash != run.status.config_hash:
         view = replace(view, run=await _freeze_again(run, rendered, world))
@@ -93,9 +98,8 @@ async def _read_files(premises: Premises, world: World) -> Mapping[str, str] | N
 
 async def _create_children(view: View, rendered: Rendered, world: World) -> View:
     # The last look at the run does not wait for children that cost nothing.
-    _, live = await asyncio.gather(_create_surroundings(view.run, rendered, world), world.read_run(view.run.key))
-    await _create_pod(view.run, live, rendered.templates, world)
-    return view
+    _, live = await asyncio.gather(_create_surroundings(view.run, rendered, world), world.mark_started(view.run))
+    return await _create_pod(view, live, rendered.templates, world)
 
 
 async def _create_surroundings(run: TrainingRun, rendered: Rendered, world: World) -> None:
@@ -104,11 +108,13 @@ async def _create_surroundings(run: TrainingRun, rendered: Rendered, world: Worl
     await create_network(run, rendered.templates, world)
 
 
-async def _create_pod(run: TrainingRun, live: TrainingRun | None, templates: Templates, world: World) -> None:
+async def _create_pod(view: View, live: TrainingRun | None, templates: Templates, world: World) -> View:
     """Create the current attempt's pod unless the last look forbids it: from here on it costs money."""
-    if live is not None and _may_start(live, run):
-        exposed = run.status.environments is not None
-        await world.create_child(pod_of_attempt(templates.pod, run.status.attempt or 1, exposed=exposed))
+    if live is None or not _may_start(live, view.run):
+        return view
+    exposed = live.status.environments is not None
+    await world.create_child(pod_of_attempt(templates.pod, live.status.attempt or 1, exposed=exposed))
+    return replace(view, run=live)
 
 
 async def _freeze_again(run: TrainingRun, rendered: Rendered, world: World) -> TrainingRun:

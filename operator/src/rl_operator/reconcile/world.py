@@ -1,6 +1,7 @@
 """What a reconcile needs of a back end. `cluster` and `local` each give one; neither knows this module."""
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol
 
 from rl_operator.api.catalogue import Catalogue
@@ -10,6 +11,7 @@ from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.api.runtime import Runtime
 from rl_operator.status.figure_source import Figures
 from rl_operator.status.observation import PodObservation
+from rl_operator.status.view import Line
 
 Key = tuple[str, str]
 """Namespace and name of a run."""
@@ -62,9 +64,21 @@ class World(PremisesSource, Protocol):
         """What the trainer and W&B said last of this attempt."""
         ...
 
+    def line(self, run: TrainingRun) -> Line | None:
+        """Where the run stands at its runtime; None: the back end or the runtime does not limit active runs."""
+        ...
+
+    def place_claimed(self, run: TrainingRun) -> AbstractContextManager[None]:
+        """Hold a place for the run while its start is written, so that no other run takes it meanwhile."""
+        ...
+
     # --- live reads ---------------------------------------------------------------------------------------------
     async def read_files(self, environment: Environment) -> Mapping[str, str] | None:
         """The Python files of an own environment, by name; None when its source is gone or it is an image."""
+        ...
+
+    async def read_pod(self, namespace: str, name: str) -> PodObservation | None:
+        """The pod as it is: a cache that lags behind must not be taken for a pod that is gone."""
         ...
 
     # --- writes -------------------------------------------------------------------------------------------------
@@ -86,10 +100,22 @@ class World(PremisesSource, Protocol):
         """Take our finalizer off; gone already is success."""
         ...
 
+    async def delete_run(self, run: TrainingRun) -> None:
+        """Delete just this version of the run; gone already is success. Raises ConflictError when it was changed."""
+        ...
+
     async def write_status(self, run: TrainingRun, status: RunStatus) -> TrainingRun:
         """Write /status against the run's resourceVersion; the answer is the live run.
 
         Raises ConflictError when somebody wrote in between, GoneError when the run is gone.
+        """
+        ...
+
+    async def mark_started(self, run: TrainingRun) -> TrainingRun | None:
+        """Write the mark of a run that was started (`status.restored.mark_of`) on this very run, if it is not there.
+
+        The answer is the live run: the last look at it before something costs money. None when it is gone; raises
+        ConflictError when another run has its name.
         """
         ...
 

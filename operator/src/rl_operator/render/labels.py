@@ -7,6 +7,7 @@ from rl_operator.api.names import (
     COMPONENT_LABEL,
     MANAGED_BY_LABEL,
     MANAGER,
+    QUEUE_NAME_LABEL,
     RUN_KIND,
     RUN_LABEL,
     RUN_UID_LABEL,
@@ -29,6 +30,12 @@ def child_labels(run: TrainingRun, component: str) -> dict[str, str]:
 def pod_labels(run: TrainingRun, component: str) -> dict[str, str]:
     """Of a pod: the uid keeps the pods of a run apart from those of its former self, which had the same name."""
     return child_labels(run, component) | {RUN_UID_LABEL: run.metadata.uid}
+
+
+def queue_labels(run: TrainingRun) -> dict[str, str]:
+    """Kueue's label, if the run has it: its queue then decides when the pod is scheduled."""
+    queue = run.metadata.labels.get(QUEUE_NAME_LABEL)
+    return {QUEUE_NAME_LABEL: queue} if queue else {}
 
 
 def pods_of_component(run: TrainingRun, component: str) -> dict[str, Any]:

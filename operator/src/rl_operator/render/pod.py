@@ -38,7 +38,7 @@ from rl_operator.render.env_vars import (
     exposed_env_vars,
     trainer_env_vars,
 )
-from rl_operator.render.labels import owner_reference, pod_labels
+from rl_operator.render.labels import owner_reference, pod_labels, queue_labels
 
 JOURNAL_FOLDER: Final = "/var/lib/rl"
 
@@ -65,7 +65,7 @@ def pod_template(run: TrainingRun, premises: Premises, config_map: str) -> dict[
         "metadata": {
             "generateName": pod_name_prefix(run),
             "namespace": run.metadata.namespace,
-            "labels": runtime.spec.pod_labels | pod_labels(run, TRAINING_COMPONENT),
+            "labels": runtime.spec.pod_labels | queue_labels(run) | pod_labels(run, TRAINING_COMPONENT),
             "annotations": runtime.spec.pod_annotations | ANNOTATIONS,
             "finalizers": [POD_FINALIZER],
             "ownerReferences": [owner_reference(run)],

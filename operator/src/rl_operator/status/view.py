@@ -13,6 +13,17 @@ from rl_operator.status.wandb_run import WandbRun
 
 
 @dataclass(frozen=True, slots=True)
+class Line:
+    """Where a run stands at a runtime that limits its active runs: how many of the others hold a place, and how many
+    wait before it.
+    """
+
+    limit: int
+    active: int
+    before: int
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """All that is known of one run at one moment. `pod` is the current attempt's; `pending` says what a new run
     waits for before it can be checked; `trouble` says why the last write for it was refused.
@@ -34,6 +45,9 @@ class View:
 
     replica_limit: int | None = None
     """The runtime's limit of environment processes."""
+
+    line: Line | None = None
+    """None: the runtime does not limit its active runs."""
 
     unreachable: bool = False
     """The trainer is ready, and does not answer the operator."""

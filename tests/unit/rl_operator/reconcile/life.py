@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.told_figures import ToldFigures
 from tests.unit.rl_operator.status.builders import failed_result, ready, terminated
+from tests.unit.rl_operator.told_figures import ToldFigures
 
 from rl_operator.api.bundled import bundled_catalogue
 from rl_operator.api.catalogue import Catalogue
@@ -69,6 +69,17 @@ class MortalWorld(LocalWorld):
     async def release_pod(self, pod: PodObservation) -> None:
         self._write(before=True)
         await super().release_pod(pod)
+        self._write(before=False)
+
+    async def mark_started(self, run: TrainingRun) -> TrainingRun | None:
+        self._write(before=True)
+        live = await super().mark_started(run)
+        self._write(before=False)
+        return live
+
+    async def delete_run(self, run: TrainingRun) -> None:
+        self._write(before=True)
+        await super().delete_run(run)
         self._write(before=False)
 
     async def write_status(self, run: TrainingRun, status: RunStatus) -> TrainingRun:

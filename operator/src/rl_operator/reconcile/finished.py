@@ -1,0 +1,33 @@
+"""What is left of attempts and runs that are over: how long it stays, and that it goes."""
+
+from datetime import datetime
+
+from rl_operator.api.run import TrainingRun
+from rl_operator.reconcile.world import World
+from rl_operator.status.expiry import expires_at, surplus_pods
+
+
+async def expire(run: TrainingRun, world: World, now: datetime) -> float | None:
+    """Delete a finished run whose time has come, with all that it owns; else say in how many seconds it comes.
+
+    Just this version of it is deleted: a run whose `ttlSecondsAfterFinished` was edited a moment ago, or that somebody
+    deleted and created again under its name, is looked at anew.
+    """
+    at = expires_at(run)
+    if at is None:
+        return None
+    if now < at:
+        return (at - now).total_seconds()
+    await world.delete_run(run)
+    ttl = run.spec.ttl_seconds_after_finished
+    world.record_event(run, "Normal", "Expired", f"Deleted: spec.ttlSecondsAfterFinished ({ttl}) has passed.")
+    return None
+
+
+async def drop_old_pods(run: TrainingRun, world: World) -> None:
+    """Delete the pods of attempts that ended long ago: their logs are kept to a bound."""
+    attempts = run.status.attempts
+    ended = run.status.finished or (attempts and attempts[-1].attempt == run.status.attempt)
+    own = (pod for pod in world.pods(run.key) if pod.run_uid == run.metadata.uid)
+    for pod in surplus_pods(own, None if ended else run.status.attempt):
+        await world.delete_pod(pod)

@@ -1,0 +1,54 @@
+"""What other hands took from a run that has started: look for it, and put it back (`status.other_hands`)."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from rl_operator.api.names import ATTEMPT_LABEL, TRAINING_COMPONENT
+from rl_operator.api.run import TrainingRun
+from rl_operator.errors import ForbiddenError, InvalidError, NameTakenError
+from rl_operator.reconcile.attempt import EnvironmentUnreadError, render
+from rl_operator.reconcile.world import World
+from rl_operator.render import Templates, templates_of
+from rl_operator.render.labels import pod_labels
+from rl_operator.status.attempt_end import vanished
+from rl_operator.status.lost import with_loss
+from rl_operator.status.view import View
+
+
+async def look_for_pod(view: View, world: World) -> View:
+    """Before a working pod is taken to be gone: the cache may lag behind, or somebody took its labels or its owner."""
+    run, name = view.run, view.run.status.pod_name
+    if name is None or not vanished(view):
+        return view
+    pod = await world.read_pod(run.metadata.namespace, name)
+    if pod is None:
+        return view
+    if pod.run_uid != run.metadata.uid:
+        sentence = f"Pod {pod.namespace}/{name} is there and is not this run's any more: delete it, and the run goes on"
+        return replace(view, trouble=("NameTaken", sentence))
+    labels = pod_labels(run, TRAINING_COMPONENT) | {ATTEMPT_LABEL: str(run.status.attempt or 1)}
+    await world.label_pod(pod, labels)
+    return replace(view, pod=with_loss(replace(pod, attempt=run.status.attempt or 1), view.now))
+
+
+async def restore_config(view: View, world: World) -> View:
+    """Put back the ConfigMaps of a run whose first pod was created. Says in the view when they cannot be rendered."""
+    run, name = view.run, view.run.status.config_map_name
+    being_created = view.pod is None and not view.last_attempt
+    if name is None or not view.started or being_created or ("ConfigMap", name) in world.children(run.key):
+        return view
+    lost = f"ConfigMap {run.metadata.namespace}/{name} was deleted"
+    try:
+        rendered = await render(view, None, world)
+        if rendered.config_hash != run.status.config_hash:
+            return replace(view, config_lost=f"{lost}, and runtime or environment are not what they were")
+        for config_map in rendered.config_maps:
+            await world.create_child(config_map)
+    except (InvalidError, EnvironmentUnreadError) as error:
+        return replace(view, config_lost=f"{lost}, and cannot be rendered again: {error}")
+    except NameTakenError as error:
+        return replace(view, trouble=("NameTaken", str(error)))
+    except ForbiddenError as error:
+        return replace(view, trouble=("CreationRefused", str(error)))
+    return view
