@@ -61,6 +61,8 @@ RIGHTS = {
 
 OPERATOR_NAMESPACE = "rl-operator"
 
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -128,11 +130,39 @@ class ControlPlane:
 
     def restart_api_server(self) -> None:
         """Kill it, leave it away for a moment, and start it again beside the same etcd."""
-        process = self._processes.pop(self._api_server)
-        process.kill()
-        process.wait(10)
+        self._kill(self._api_server)
         time.sleep(1)
         self._start_api_server()
+
+    def restart_etcd(self) -> None:
+        """Kill it beside an API server that goes on, and start it again with the same objects."""
+        self._kill("etcd")
+        time.sleep(1)
+        self._start_etcd()
+        wait_for("etcd is back", self._ready, seconds=60)
+
+    def _kill(self, program: str) -> None:
+        process = self._processes.pop(program)
+        process.kill()
+        process.wait(10)
+
+    # --- the CRDs, as an administrator removes and restores them ---------------------------------------------------
+    def remove_definitions(self) -> None:
+        """And with them all objects of their kinds."""
+        for crd in installed_definitions():
+            self.admin.delete(f"{DEFINITIONS}/{crd['metadata']['name']}")
+        for crd in installed_definitions():
+            name = crd["metadata"]["name"]
+            wait_for(f"{name} is gone", lambda name=name: self.admin.find(f"{DEFINITIONS}/{name}") is None)
+
+    def install_definitions(self) -> None:
+        crds = installed_definitions()
+        for crd in crds:
+            self.admin.post(DEFINITIONS, crd)
+        for crd in crds:
+            version, plural = crd["spec"]["versions"][0]["name"], crd["spec"]["names"]["plural"]
+            path = f"/apis/{crd['spec']['group']}/{version}/{plural}"
+            wait_for(f"{plural} are served", lambda path=path: self._served(path))
 
     def stop(self) -> None:
         for process in reversed(self._processes.values()):
@@ -222,14 +252,8 @@ class ControlPlane:
 
     def _install(self) -> None:
         """The CRDs, and the operator's rights for the operator's user."""
-        crds = installed_definitions()
-        for crd in crds:
-            self.admin.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
+        self.install_definitions()
         self._grant()
-        for crd in crds:
-            version, plural = crd["spec"]["versions"][0]["name"], crd["spec"]["names"]["plural"]
-            path = f"/apis/{crd['spec']['group']}/{version}/{plural}"
-            wait_for(f"{plural} are served", lambda path=path: self._served(path))
 
     def _grant(self) -> None:
         """The operator's rights as examples/operator.yaml gives them, to the operator's users."""
