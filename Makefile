@@ -58,6 +58,7 @@ generate: $(VENV)/dev ## Write the generated files anew: CRDs, catalogue, exampl
 	@$(BIN)/tinker-atropos environments -o json > $(BUNDLED)/catalogue.json
 	@for name in default tiny; do cp $(BUNDLED)/$$name.yaml examples/runtime-$$name.yaml; done
 	@$(BIN)/python -m rl_operator.api.kind_pages docs/reference
+	@$(BIN)/python -m rl_operator.status.page > docs/reference/status.md
 	@$(BIN)/python -m tinker_atropos.trainer.metric_page > docs/metrics.md
 
 verify: $(VENV)/dev ## Check that the generated files are up to date
@@ -65,6 +66,7 @@ verify: $(VENV)/dev ## Check that the generated files are up to date
 	@$(BIN)/tinker-atropos environments -o json | diff $(BUNDLED)/catalogue.json - || (echo "stale: run 'make generate'"; exit 1)
 	@for name in default tiny; do diff $(BUNDLED)/$$name.yaml examples/runtime-$$name.yaml || exit 1; done
 	@$(BIN)/python -m rl_operator.api.kind_pages docs/reference --check
+	@$(BIN)/python -m rl_operator.status.page | diff docs/reference/status.md - || (echo "stale: run 'make generate'"; exit 1)
 	@$(BIN)/python -m tinker_atropos.trainer.metric_page | diff docs/metrics.md - || (echo "stale: run 'make generate'"; exit 1)
 
 e2e: $(VENV)/dev ## Run the tests on a real cluster (KUBECONFIG, images loaded)

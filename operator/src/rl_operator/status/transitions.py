@@ -1,0 +1,64 @@
+"""Every way from one situation to another, as data: the picture of docs/reference/status.md is drawn from it."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from rl_operator.api.run import RunStatus
+from rl_operator.status.table import TABLE, Situation
+
+CREATED: Final = None
+"""Where a run begins: the object exists and nobody has looked at it."""
+
+_WAITING, _REFUSED, _DRAFT = Situation.WAITING, Situation.REFUSED, Situation.DRAFT
+_STARTING, _RUNNING, _STOPPING, _STOPPED = Situation.STARTING, Situation.RUNNING, Situation.STOPPING, Situation.STOPPED
+_SUCCEEDED, _FAILED = Situation.SUCCEEDED, Situation.FAILED
+
+TRANSITIONS: Final[Mapping[tuple[Situation | None, Situation], str]] = {
+    (CREATED, _WAITING): "accepted",
+    (CREATED, _REFUSED): "refused",
+    (CREATED, _DRAFT): "suspended",
+    (CREATED, _STARTING): "accepted",
+    (_WAITING, _REFUSED): "edited",
+    (_WAITING, _DRAFT): "suspended before the start",
+    (_WAITING, _STARTING): "its turn, or its pause is over",
+    (_WAITING, _STOPPED): "suspended after an attempt",
+    (_WAITING, _FAILED): "its deadline",
+    (_REFUSED, _WAITING): "mended",
+    (_REFUSED, _DRAFT): "mended",
+    (_REFUSED, _STARTING): "mended",
+    (_DRAFT, _WAITING): "let go",
+    (_DRAFT, _REFUSED): "edited",
+    (_DRAFT, _STARTING): "let go",
+    (_STARTING, _RUNNING): "first group accepted",
+    (_STARTING, _WAITING): "attempt lost or failed",
+    (_STARTING, _STOPPING): "suspended, or a deadline",
+    (_STARTING, _STOPPED): "suspended, nothing to save",
+    (_STARTING, _SUCCEEDED): "trained meanwhile",
+    (_STARTING, _FAILED): "no further attempt",
+    (_RUNNING, _WAITING): "attempt lost or failed",
+    (_RUNNING, _STOPPING): "suspended, or a deadline",
+    (_RUNNING, _STOPPED): "suspended, saved at once",
+    (_RUNNING, _SUCCEEDED): "all steps trained",
+    (_RUNNING, _FAILED): "no further attempt",
+    (_STOPPING, _STARTING): "let go before it was stopped",
+    (_STOPPING, _RUNNING): "let go before it was stopped",
+    (_STOPPING, _WAITING): "goes on from what was saved",
+    (_STOPPING, _STOPPED): "saved",
+    (_STOPPING, _SUCCEEDED): "trained meanwhile",
+    (_STOPPING, _FAILED): "no further attempt",
+    (_STOPPED, _WAITING): "resumed",
+    (_STOPPED, _STARTING): "resumed",
+    (_STOPPED, _FAILED): "its deadline",
+}
+"""From, to and what brings it about. What is finished stays what it is."""
+
+
+def situation_of(status: RunStatus) -> Situation:
+    """Which row of the table a status is made of. Raises ValueError: no status that was derived from it."""
+    conditions = {condition.type: condition.status for condition in status.conditions}
+    for situation, row in TABLE.items():
+        draft = situation is Situation.DRAFT
+        told_apart = status.phase != "Stopped" or draft == (status.start_time is None)
+        if (status.phase, conditions) == (row.phase, dict(row.conditions)) and told_apart:
+            return situation
+    raise ValueError(f"no situation has phase {status.phase} and conditions {conditions}")

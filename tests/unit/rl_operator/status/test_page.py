@@ -1,0 +1,25 @@
+"""The reference page of phases, conditions and reasons."""
+
+from pathlib import Path
+
+from rl_operator.status.page import CONDITIONS, PEOPLE, page
+from rl_operator.status.reasons import REASONS
+from rl_operator.status.table import TABLE, Situation
+from rl_operator.status.transitions import TRANSITIONS
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert Path("docs/reference/status.md").read_text() == page(), "run 'make generate'"
+
+
+def test_nothing_is_left_out() -> None:
+    text = page()
+    assert all(f"| `{reason}` |" in text for reason in REASONS)
+    assert text.count(" --> ") == len(TRANSITIONS) + 2, "every transition, and an end after each of the two last phases"
+    assert {type_ for row in TABLE.values() for type_ in row.conditions} == set(CONDITIONS)
+    assert set(PEOPLE) == set(Situation)
+
+
+def test_no_cell_breaks_the_table() -> None:
+    tables = [line for line in page().splitlines() if line.startswith("|")]
+    assert {line.count("|") for line in tables} == {3, 5, 12}
