@@ -1,134 +1,140 @@
 """Real trainers' ops ports on loopback addresses, asked over HTTP."""
 
 import asyncio
-import dataclasses
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from aiohttp import web
+from tests.unit.rl_operator.metrics.trainers import POD, UP, endless, pod_at, polling, serving, until, until_asked
+from tests.unit.rl_operator.status.builders import make_environment, make_pod, ready, running
 
-from rl_operator.metrics.trainer import TrainerPoller, pod_ops_url
-from rl_operator.status.observation import PodObservation
-
-POD = PodObservation(
-    name="sorting-12345-1",
-    namespace="ns",
-    uid="pod-1",
-    run_uid="run-1",
-    run_name="sorting",
-    attempt=1,
-    created=datetime(2026, 1, 1, tzinfo=UTC),
-    phase="Running",
-    reason=None,
-    message="",
-    containers=(),
-    result=None,
-    address="127.0.0.1",
-    deleting=False,
-    held=True,
-    scheduled=True,
-    disruption=None,
-)
-
-
-class Trainer:
-    """Answers `/status` with whatever is in `answer`."""
-
-    def __init__(self) -> None:
-        self.answer: Any = {"phase": "training", "step": 1, "totalSteps": 4}
-        self.asked = 0
-        self.port = 0
-
-    async def status(self, _: web.Request) -> web.Response:
-        self.asked += 1
-        return web.json_response(self.answer) if self.answer is not None else web.Response(text="<html>", status=200)
-
-
-@asynccontextmanager
-async def serving() -> AsyncIterator[Trainer]:
-    trainer = Trainer()
-    app = web.Application()
-    app.router.add_get("/status", trainer.status)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    trainer.port = runner.addresses[0][1]
-    try:
-        yield trainer
-    finally:
-        await runner.cleanup()
-
-
-@asynccontextmanager
-async def polling(trainer: Trainer, pods: list[PodObservation]) -> AsyncIterator[tuple[TrainerPoller, list[str]]]:
-    changed: list[str] = []
-    poller = TrainerPoller(
-        lambda: pods,
-        lambda pod: changed.append(pod.uid),
-        interval_seconds=0.02,
-        ops_url=lambda pod: f"http://{pod.address}:{trainer.port}" if pod.address else None,
-    )
-    task = asyncio.create_task(poller.run())
-    try:
-        yield poller, changed
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-async def until_asked(trainer: Trainer, times: int) -> None:
-    target = trainer.asked + times
-    async with asyncio.timeout(5):
-        while trainer.asked < target:
-            await asyncio.sleep(0.005)
+from rl_operator.metrics.trainer import SILENT_POLLS, STATUS_BYTES, pod_ops_url
 
 
 async def test_only_news_is_told() -> None:
-    async with serving() as trainer, polling(trainer, [POD]) as (poller, changed):
+    async with serving() as trainer, polling(trainer.port, [POD]) as (poller, changed):
         await until_asked(trainer, 4)
-        assert changed == ["pod-1"]
-        trainer.answer = {"phase": "training", "step": 2, "totalSteps": 4}
+        assert changed == [POD.uid]
+        trainer.answer = {**UP, "step": 2}
         await until_asked(trainer, 2)
-        assert changed == ["pod-1", "pod-1"]
+        assert changed == [POD.uid, POD.uid]
         status = poller.status_of(POD)
         assert status is not None
-        assert (status.step, status.total_steps) == (2, 4)
+        assert (status.step, status.total_steps) == (2, 40)
 
 
-async def test_a_trainer_that_talks_nonsense_or_not_at_all_is_passed_over() -> None:
-    silent = dataclasses.replace(POD, uid="pod-2", address="127.255.255.1")
-    async with serving() as trainer, polling(trainer, [silent, POD]) as (poller, changed):
+async def test_nobody_is_asked_more_often_than_the_interval_says() -> None:
+    """Also when others come and go, which changes the order."""
+    pods = [pod_at(f"p-{number}", address=f"127.0.0.{number}") for number in range(1, 5)]
+    async with serving("0.0.0.0") as trainer, polling(trainer.port, pods, interval_seconds=0.2):
+        await until_asked(trainer, 4)
+        for _ in range(3):
+            pods.append(pods.pop(0))
+            await until_asked(trainer, 3)
+        pods[:3] = []
+        await until_asked(trainer, 3)
+    gaps = [late - early for moments in trainer.asked_at.values() for early, late in pairwise(moments)]
+    assert min(gaps) >= 0.19, gaps
+
+
+NONSENSE: dict[str, Any] = {
+    "no JSON": lambda: web.Response(text="<html>"),
+    "a list": [],
+    "steps that are none": {**UP, "step": "many"},
+    "steps without end": {**UP, "step": 10**12},
+    "a time that is none": {**UP, "lastStepAt": "yesterday"},
+    "a time of no zone": {**UP, "lastStepAt": "2026-05-01T12:00:00"},
+    "a mesh's refusal": lambda: web.Response(status=503, text="upstream connect error"),
+    "a way to somebody else": lambda: web.Response(status=302, headers={"Location": "/history"}),
+    "too much": {**UP, "waiting": "x" * STATUS_BYTES},
+    "more than we read, for ever": endless,
+    "another run's": {**UP, "runUid": "u-2", "attempt": 1},
+    "another attempt's": {**UP, "runUid": "u-1", "attempt": 2},
+}
+
+
+@pytest.mark.parametrize("answer", NONSENSE.values(), ids=NONSENSE)
+async def test_nonsense_is_no_answer(answer: Any) -> None:
+    async with serving() as trainer, polling(trainer.port, [POD]) as (poller, changed):
+        trainer.answer = answer
+        await until("it counts as silent", lambda: poller.unreachable(POD))
+        assert poller.status_of(POD) is None
+        trainer.answer = {**UP, "runUid": "u-1", "attempt": 1}
+        await until("it is heard", lambda: poller.status_of(POD) is not None)
+        assert changed == [POD.uid, POD.uid]
+
+
+async def test_three_silent_polls_of_a_ready_trainer_are_told_once_and_its_return_too() -> None:
+    async with serving() as trainer:
+        port = trainer.port
+        async with polling(port, [POD]) as (poller, changed):
+            await until("heard", lambda: poller.status_of(POD) is not None)
+            trainer.answer = lambda: web.Response(status=500)
+            await until("given up", lambda: poller.unreachable(POD))
+            await until_asked(trainer, SILENT_POLLS + 1)
+            assert (changed, poller.status_of(POD)) == ([POD.uid] * 2, None)
+            trainer.answer = UP
+            await until("heard again", lambda: not poller.unreachable(POD))
+            assert changed == [POD.uid] * 3
+            assert poller.status_of(POD) is not None
+
+
+async def test_a_trainer_that_is_not_ready_is_not_missed() -> None:
+    starting = make_pod(ready(), running(), ready(), podIP="127.0.0.1")
+    async with serving() as trainer, polling(trainer.port, [starting]) as (poller, changed):
         trainer.answer = None
-        await until_asked(trainer, 2)
-        trainer.answer = {"step": "many"}
-        await until_asked(trainer, 2)
+        await until_asked(trainer, SILENT_POLLS + 2)
+        assert not poller.unreachable(starting)
         assert changed == []
-        trainer.answer = {"step": 3}
-        await until_asked(trainer, 2)
-        assert changed == ["pod-1"]
-        assert poller.status_of(silent) is None
+
+
+async def test_a_trainer_that_falls_silent_when_it_ends_keeps_its_last_word() -> None:
+    pods = [POD]
+    async with serving() as trainer, polling(trainer.port, pods) as (poller, changed):
+        await until("heard", lambda: poller.status_of(POD) is not None)
+        pods[:] = [make_pod(ready(), running(), ready(), podIP="127.0.0.1")]
+        trainer.answer = lambda: web.Response(status=500)
+        await until_asked(trainer, SILENT_POLLS + 2)
+        assert poller.status_of(POD) is not None
+        assert changed == [POD.uid]
+
+
+async def test_slow_trainers_hold_up_nobody() -> None:
+    """They take the connection and never answer: the others are asked at their pace all the while."""
+    slow = [pod_at(f"slow-{number}", address="127.0.0.2") for number in range(60)]
+    async with serving() as trainer, serving("127.0.0.2", trainer.port) as stuck:
+        stuck.delay = 60.0
+        async with polling(trainer.port, [*slow, POD], interval_seconds=0.3) as (poller, _):
+            await until("all are asked", lambda: len(stuck.asked) == len(slow))
+            await until_asked(trainer, 3)
+            assert poller.status_of(POD) is not None
+            assert len(stuck.asked) == len(slow), "who has not answered yet is not asked again"
+
+
+async def test_a_pod_that_changes_its_address_is_asked_there() -> None:
+    pods = [pod_at("p-1", address="127.255.255.1")]
+    async with serving() as trainer, polling(trainer.port, pods) as (poller, _):
+        await until("given up", lambda: poller.unreachable(POD))
+        pods[:] = [POD]
+        await until("heard", lambda: poller.status_of(POD) is not None)
 
 
 async def test_pods_that_are_over_or_have_no_address_are_not_asked() -> None:
-    over = dataclasses.replace(POD, phase="Succeeded")
-    unscheduled = dataclasses.replace(POD, uid="pod-3", address=None)
-    pods = [over, unscheduled]
-    async with serving() as trainer, polling(trainer, pods):
-        pods.append(dataclasses.replace(POD, uid="pod-4"))
+    pods = [replace(POD, phase="Succeeded"), pod_at("p-3", address=None)]
+    async with serving() as trainer, polling(trainer.port, pods) as (poller, _):
+        pods.append(pod_at("p-4"))
         await until_asked(trainer, 2)
-        assert trainer.asked == 2
+        assert [poller.status_of(pod) is None for pod in pods] == [True, True, False]
 
 
-async def test_what_is_over_is_forgotten() -> None:
+async def test_what_is_gone_is_forgotten() -> None:
     pods = [POD]
-    async with serving() as trainer, polling(trainer, pods) as (poller, _):
+    async with serving() as trainer, polling(trainer.port, pods) as (poller, _):
         await until_asked(trainer, 2)
-        pods[:] = [dataclasses.replace(POD, uid="pod-5")]
-        await until_asked(trainer, 3)
-        assert poller.status_of(POD) is None
+        pods[:] = [pod_at("p-5")]
+        await until("forgotten", lambda: poller.status_of(POD) is None)
 
 
 ADDRESSES = {"10.0.0.7": "http://10.0.0.7:8002", "fd00::7": "http://[fd00::7]:8002", None: None}
@@ -136,14 +142,62 @@ ADDRESSES = {"10.0.0.7": "http://10.0.0.7:8002", "fd00::7": "http://[fd00::7]:80
 
 @pytest.mark.parametrize(("address", "url"), ADDRESSES.items())
 def test_the_ops_port_of_a_pod(address: str | None, url: str | None) -> None:
-    assert pod_ops_url(dataclasses.replace(POD, address=address)) == url
+    assert pod_ops_url(replace(POD, address=address)) == url
 
 
 async def test_only_runs_pods_are_asked() -> None:
     """The pod of an environment that runs apart has no trainer in it."""
-    environment = dataclasses.replace(POD, uid="pod-2", component="environment")
-    async with serving() as trainer, polling(trainer, [environment, POD]) as (poller, changed):
-        async with asyncio.timeout(10):
-            while trainer.asked < 3:
-                await asyncio.sleep(0.01)
-        assert (changed, poller.status_of(environment)) == (["pod-1"], None)
+    environment = make_environment(1, 0, ready(), podIP="127.0.0.1")
+    async with serving() as trainer, polling(trainer.port, [environment, POD]) as (poller, changed):
+        await until_asked(trainer, 3)
+        assert (changed, poller.status_of(environment)) == ([POD.uid], None)
+
+
+# --- the series ---------------------------------------------------------------------------------------------------
+def curve(*steps: int) -> list[dict[str, float]]:
+    return [{"step": step, "rewardMean": step / 100, "train/loss": 0.1} for step in steps]
+
+
+async def test_the_series_is_read_as_the_run_moves_and_before_it_ends() -> None:
+    async with serving() as trainer, polling(trainer.port, [POD]) as (poller, _):
+        trainer.points = curve(1)
+        await until("the first is there", lambda: poller.has_points(POD))
+        await until_asked(trainer, 3)
+        assert trainer.read == 1
+        for step, phase, reads in ((2, "training", 1), (3, "training", 2), (4, "training", 2), (4, "saving", 3)):
+            trainer.points, trainer.answer = curve(*range(1, step + 1)), {**UP, "step": step, "phase": phase}
+            await until_asked(trainer, 3)
+            assert trainer.read == reads, (step, phase)
+        assert [point["step"] for point in poller.points(POD)] == [1, 2, 3, 4]
+        assert poller.points(POD)[0] == {"step": 1, "rewardMean": 0.01}
+
+
+async def test_the_series_of_a_pod_that_is_over_is_kept_until_it_is_let_go() -> None:
+    pods = [POD]
+    async with serving() as trainer, polling(trainer.port, pods) as (poller, _):
+        trainer.points = curve(1)
+        await until("it is there", lambda: poller.has_points(POD))
+        pods[:] = [replace(POD, phase="Succeeded"), pod_at("p-9")]
+        await until_asked(trainer, 3)
+        assert poller.has_points(POD)
+        pods[:] = [replace(POD, phase="Succeeded", held=False)]
+        await until("it is forgotten", lambda: not poller.has_points(POD), seconds=5)
+        assert poller.points(POD) == ()
+
+
+async def test_a_trainer_that_is_started_again_goes_on_with_its_series() -> None:
+    async with serving() as trainer, polling(trainer.port, [POD]) as (poller, _):
+        trainer.points, trainer.answer = curve(*range(1, 21)), {**UP, "step": 20}
+        await until("20 steps are there", lambda: len(poller.points(POD)) == 20)
+        trainer.points, trainer.answer = curve(11), {**UP, "step": 11}
+        await until("it begins again at 11", lambda: len(poller.points(POD)) == 11)
+        assert [point["step"] for point in poller.points(POD)] == list(range(1, 12))
+
+
+async def test_a_series_that_cannot_be_read_costs_no_figures() -> None:
+    async with serving() as trainer, polling(trainer.port, [POD]) as (poller, _):
+        trainer.points = {"not": "a list"}
+        await until_asked(trainer, 3)
+        status = poller.status_of(POD)
+        assert status is not None
+        assert poller.points(POD) == ()
