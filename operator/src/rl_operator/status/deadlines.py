@@ -61,8 +61,8 @@ def recorded(view: View) -> Condition | None:
 
 def recorded_ending(view: View) -> Ending | None:
     """How an attempt ended that was ended for a deadline."""
-    found = recorded(view)
-    return Ending(Fate.FINAL, found.reason, message=found.message.removesuffix(SAVING).strip()) if found else None
+    found, said = recorded(view), view.run.status.message or ""
+    return Ending(Fate.FINAL, found.reason, message=said.removesuffix(SAVING).strip()) if found else None
 
 
 def _after(moment: datetime, seconds: int, reason: str, message: str) -> Deadline:

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from datetime import datetime
 
-from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import (
     Condition,
     ContainerStatus,
@@ -21,11 +20,16 @@ from rl_operator.status.gating import admitted_time
 from rl_operator.status.observation import PodObservation, TrainerResult, format_time, parse_time
 from rl_operator.status.queueing import QUEUED, queue_place
 from rl_operator.status.restored import is_restored, without_former_life
+from rl_operator.status.sentences import MAX_MESSAGE, shorten
 from rl_operator.status.series import series_name
+from rl_operator.status.size import fitted
 from rl_operator.status.table import TABLE, Situation
 from rl_operator.status.view import Finding, View
 
 KEPT_REFUSALS = 3
+
+SILENT = frozenset({"Finished"})
+"""Conditions that only hold beside another one, which has the message."""
 
 
 def derive(view: View, finding: Finding) -> RunStatus:
@@ -38,7 +42,7 @@ def derive(view: View, finding: Finding) -> RunStatus:
     status = previous.with_changes(
         observed_generation=view.run.metadata.generation,
         phase=row.phase,
-        message=finding.message,
+        message=shorten(finding.message),
         conditions=_conditions(view, finding),
         refusals=view.refusals[:KEPT_REFUSALS],
         config_hash=previous.config_hash if view.started else view.config_hash,
@@ -57,7 +61,7 @@ def derive(view: View, finding: Finding) -> RunStatus:
         status = status.with_changes(history_name=series_name(view.run))
     if finding.ending:
         status = _with_ending(status, view, finding, finding.ending)
-    return status
+    return fitted(status)
 
 
 def started(
@@ -134,13 +138,13 @@ def _conditions(view: View, finding: Finding) -> tuple[Condition, ...]:
     conditions = []
     for type_, value in TABLE[finding.situation].conditions.items():
         before = view.run.status.condition(type_)
-        accepted = type_ == "Accepted" and value == "True"
+        accepted, telling = type_ == "Accepted" and value == "True", type_ not in SILENT
         conditions.append(
             Condition(
                 type=type_,
                 status=value,
                 reason="Accepted" if accepted else finding.reason,
-                message="" if accepted else finding.message,
+                message=shorten(finding.message) if telling and not accepted else "",
                 last_transition_time=before.last_transition_time if before and before.status == value else now,
                 observed_generation=generation,
             )
@@ -174,7 +178,8 @@ def _with_ending(status: RunStatus, view: View, finding: Finding, ending: Ending
 def _failure(ending: Ending) -> Failure | None:
     if ending.fate in (Fate.SUCCEEDED, Fate.STOPPED):
         return None
-    return Failure(reason=ending.reason, container=ending.container, exit_code=ending.exit_code, message=ending.message)
+    message = shorten(ending.message, MAX_MESSAGE)
+    return Failure(reason=ending.reason, container=ending.container, exit_code=ending.exit_code, message=message)
 
 
 def _weights(result: TrainerResult) -> Weights | None:

@@ -30,7 +30,7 @@ from rl_operator.status.lost import lost_at
 from rl_operator.status.observation import PodObservation, format_time
 from rl_operator.status.queueing import must_wait, queued_finding
 from rl_operator.status.restored import is_restored, restored_finding
-from rl_operator.status.sentences import joined
+from rl_operator.status.sentences import joined, shorten
 from rl_operator.status.starting import environment_trouble, prepared_by, starting_detail
 from rl_operator.status.table import Situation
 from rl_operator.status.unheard import unheard_sentence
@@ -45,6 +45,10 @@ LONGEST_WAIT_SECONDS: Final = 600.0
 
 DELETION_SECONDS: Final = 1.0
 """Why an attempt is ended is written first. Its pod is deleted when that write is seen, or after this long."""
+
+
+MAX_SEEN: Final = 300
+"""Bytes of what was seen last before a deadline passed."""
 
 
 class Verb(Enum):
@@ -66,7 +70,7 @@ def decide(view: View) -> Verb:
             return Verb.REST
         return Verb.RENDER if run.spec.suspend else _next_start(view)
     if view.last_attempt or pod is None:
-        return Verb.REST if run.spec.suspend or overdue(view) else _next_start(view)
+        return Verb.REST if run.spec.suspend or overdue(view) or view.config_lost else _next_start(view)
     if pod.over or pod.deleting:
         return Verb.RELEASE if _is_made_again(view) else Verb.REST
     ends = run.spec.suspend or recorded(view) or given_up(view) or _lingers(view)
@@ -150,7 +154,7 @@ def _is_made_again(view: View) -> bool:
 def _stopping(view: View, pod: PodObservation) -> Finding | None:
     """A pod that is being ended, for whatever reason. What was recorded first holds."""
     if late := recorded(view):
-        return Finding(Situation.STOPPING, late.reason, late.message)
+        return Finding(Situation.STOPPING, late.reason, view.run.status.message or late.message)
     if view.run.spec.suspend:
         return Finding(Situation.STOPPING, "Suspended", joined(SAVING, _overdue_sentence(view, pod)))
     if stop_asked(view) and pod.deleting:
@@ -170,9 +174,8 @@ def _stopped_late(view: View) -> Finding | None:
     late = overdue(view)
     if late is None or (view.pod and view.pod.deleting):
         return None
-    return Finding(
-        Situation.STOPPING, late.reason, joined(late.message, f"Last seen: {_at_work(view).message}", SAVING)
-    )
+    seen = shorten(_at_work(view).message, MAX_SEEN)
+    return Finding(Situation.STOPPING, late.reason, joined(late.message, f"Last seen: {seen}", SAVING))
 
 
 def _at_work(view: View) -> Finding:
@@ -213,11 +216,13 @@ def _training_message(view: View) -> str:
     trainer = view.trainer
     if view.pod and _done(view.pod):
         return "The trainer is done: waiting for the pod's other containers to end."
+    if view.config_lost:
+        return f"{view.config_lost}. The training goes on; there is no further attempt."
     if view.unreachable:
         return unheard_sentence(view)
     if trainer is None:  # silent for now: what it said last still says most
-        ready = view.run.status.condition("Ready")
-        return ready.message if ready and ready.status == "True" else "Training."
+        status = view.run.status
+        return status.message if status.message and status.phase == "Running" else "Training."
     if trainer.total_steps and trainer.step >= trainer.total_steps:
         return "All steps are trained: saving the weights and evaluating them."
     step = f"Training: step {trainer.step} of {trainer.total_steps}."

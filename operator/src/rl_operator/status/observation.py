@@ -22,7 +22,6 @@ from rl_operator.api.names import (
 from rl_operator.api.run import RunMetrics, WandbStatus
 from rl_operator.status.container import ContainerObservation, observe_container
 
-
 MAX_STEPS = 2**31 - 1
 
 

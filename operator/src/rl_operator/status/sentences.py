@@ -6,8 +6,8 @@ from typing import Final
 MAX_MESSAGE: Final = 300
 """Characters of what a container or the kubelet said."""
 
-MAX_SENTENCE: Final = 600
-"""Bytes of a condition's message: a status stays small."""
+MAX_SENTENCE: Final = 512
+"""Bytes of a status' message: it stays small."""
 
 _SECRETS: Final = re.compile(r"\b(tml-|sk-|hf_)[A-Za-z0-9_\-]{6,}|\b[0-9a-f]{40}\b")
 

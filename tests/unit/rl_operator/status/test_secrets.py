@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.status.builders import CREATED, make_view, running, waiting
 
-from rl_operator.status.lifecycle import find
 from rl_operator.status.container import SecretUse
+from rl_operator.status.lifecycle import find
 from rl_operator.status.observation import PodObservation, observe_pod
 from rl_operator.status.secrets import missing_secrets
 

@@ -1,0 +1,58 @@
+"""How large a status may be: agents read it whole, and ten thousand of them are held in memory."""
+
+import json
+from collections.abc import Callable
+from typing import Final
+
+from rl_operator.api.refusal import Refusal
+from rl_operator.api.run import RunStatus
+from rl_operator.status.sentences import shorten
+
+WHILE_IT_LIVES: Final = 2048
+AT_THE_END: Final = 4096
+"""Bytes of JSON. Five recorded attempts alone take half of the first: with them it is aimed at, not kept."""
+
+SHORT: Final = 100
+"""Bytes of what is said a second time when there is too much."""
+
+
+def size_of(status: RunStatus) -> int:
+    """Bytes of its JSON, without spaces."""
+    return len(json.dumps(status.to_wire(), separators=(",", ":"), ensure_ascii=False).encode())
+
+
+def fitted(status: RunStatus) -> RunStatus:
+    """The status, with less said twice when it is too large. `message` and what decisions rest on stay whole."""
+    limit = AT_THE_END if status.finished else WHILE_IT_LIVES
+    for cut in _CUTS:
+        if size_of(status) <= limit:
+            break
+        status = cut(status)
+    return status
+
+
+def _refusals(status: RunStatus) -> RunStatus:
+    return status.with_changes(refusals=tuple(_without_list(refusal) for refusal in status.refusals))
+
+
+def _without_list(refusal: Refusal) -> Refusal:
+    """The sentence names the nearest of what is allowed; the whole list is in the reference."""
+    allowed = json.dumps(refusal.allowed, ensure_ascii=False, default=str)
+    return refusal.with_changes(
+        allowed=refusal.allowed if len(allowed.encode()) <= SHORT else None, hint=shorten(refusal.hint, 3 * SHORT)
+    )
+
+
+def _conditions(status: RunStatus) -> RunStatus:
+    cut = (each.with_changes(message=shorten(each.message, SHORT)) for each in status.conditions)
+    return status.with_changes(conditions=tuple(cut))
+
+
+def _failure(status: RunStatus) -> RunStatus:
+    failure = status.failure
+    return status.with_changes(
+        failure=failure.with_changes(message=shorten(failure.message, SHORT)) if failure else None
+    )
+
+
+_CUTS: Final[tuple[Callable[[RunStatus], RunStatus], ...]] = (_refusals, _conditions, _failure)

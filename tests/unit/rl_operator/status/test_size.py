@@ -1,0 +1,165 @@
+"""A status stays small: the usual one, and the largest that there can be."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.rl_operator.status.builders import (
+    CREATED,
+    ENDED,
+    RUNNING,
+    STARTED,
+    failed_result,
+    make_pod,
+    make_view,
+    ready,
+    result,
+    terminated,
+    waiting,
+)
+
+from rl_operator.api.hints import FROZEN
+from rl_operator.api.refusal import Refusal
+from rl_operator.api.run import RunStatus
+from rl_operator.status.derive import derive
+from rl_operator.status.lifecycle import find
+from rl_operator.status.observation import TrainerStatus
+from rl_operator.status.size import AT_THE_END, WHILE_IT_LIVES, fitted, size_of
+from rl_operator.status.view import View
+
+METRICS = {
+    "rewardMean": 0.7123,
+    "percentCorrect": 0.8123,
+    "loss": -0.01234,
+    "logprobGap": 2.123e-06,
+    "staleness": 0.5123,
+    "evalPercentCorrect": 0.8123,
+    "evalPercentCorrectLow": 0.7123,
+    "evalPercentCorrectHigh": 0.9123,
+    "baselinePercentCorrect": 0.1123,
+    "baselinePercentCorrectLow": 0.0812,
+    "baselinePercentCorrectHigh": 0.1923,
+    "evalPercentCorrectN": 256,
+    "baselinePercentCorrectN": 256,
+}
+TRAINER = TrainerStatus.model_validate(
+    {
+        "phase": "training",
+        "step": 1912,
+        "totalSteps": 2500,
+        "secondsPerStep": 12.512,
+        "checkpoint": {
+            "step": 1900,
+            "statePath": "tinker://0a1b2c3d-1111-4222-8333-444455556666/weights/001900",
+            "expiresAt": "2026-06-01T00:00:00Z",
+        },
+        "metrics": METRICS,
+        "wandb": {
+            "state": "online",
+            "url": "https://wandb.ai/some-entity/some-project/runs/rl-0a1b2c3d",
+            "runId": "rl-0a1b2c3d",
+        },
+    }
+)
+USUAL: dict[str, Any] = {
+    **RUNNING,
+    "history": [{"step": 1 + 250 * n, "rewardMean": 0.1234} for n in range(10)],
+    "frozen": {"config": "0a1b2c3d", "tinker": "0a1b2c3d"},
+}
+NAME = "x" * 52
+LARGEST: dict[str, Any] = {
+    **USUAL,
+    "attempt": 13,
+    "podName": f"{NAME}-0a1b2-13",
+    "configMapName": f"{NAME}-0a1b2c3d",
+    "historyName": f"{NAME}-0a1b2-history",
+    "failedAttempts": 3,
+    "attempts": [
+        {
+            "attempt": number,
+            "pod": f"{NAME}-0a1b2-{number}",
+            "started": CREATED,
+            "ended": ENDED,
+            "reason": "ProgressDeadlineExceeded",
+            "steps": 1900 + number,
+        }
+        for number in range(8, 13)
+    ],
+    "failure": {"reason": "OOMKilled", "container": "environment", "exitCode": 137, "message": "m" * 300},
+}
+EDITED = tuple(Refusal(code="FrozenField", field=f"spec.{name}", hint=FROZEN) for name in ("config", "tinker"))
+LONG = {"waiting": "w" * 400, "warnings": ("v" * 400, "ü" * 400)}
+WORKING = make_pod(ready(), ready(), ready())
+
+
+def status_of(view: View) -> RunStatus:
+    return derive(view, find(view))
+
+
+def test_the_usual_one_of_a_run_that_trains() -> None:
+    assert size_of(status_of(make_view(USUAL, pod=WORKING, trainer=TRAINER))) < WHILE_IT_LIVES
+
+
+LIVING = {
+    "training": make_view(LARGEST, pod=WORKING, trainer=TRAINER.with_changes(**LONG)),
+    "training, edited": make_view(LARGEST, pod=WORKING, trainer=TRAINER.with_changes(**LONG), refusals=EDITED),
+    "starting": make_view(
+        {**LARGEST, "phase": "Starting", "conditions": STARTED["conditions"]},
+        pod=make_pod(waiting("ImagePullBackOff", "p" * 4000), waiting(), waiting()),
+    ),
+    "backing off": make_view(
+        {**LARGEST, "failedAttempts": 1},
+        pod=make_pod(ready(), terminated(1, failed_result("internal", "e" * 900)), terminated(0), phase="Failed"),
+    ),
+    "late": make_view(LARGEST, pod=WORKING, trainer=TRAINER.with_changes(**LONG), spec={"progressDeadlineSeconds": 1}),
+}
+
+
+@pytest.mark.parametrize("view", LIVING.values(), ids=LIVING)
+def test_the_largest_of_a_run_that_lives(view: View) -> None:
+    """Its five attempts alone are more than half of what a run may say; names have all the characters there are."""
+    status = status_of(view)
+    assert not status.finished
+    assert size_of(status) <= AT_THE_END
+    assert len(status.attempts) == 5
+
+
+ENDS = {
+    "failed": terminated(1, failed_result("internal", "e" * 900, metrics=METRICS)),
+    "out of memory": terminated(137, result(outcome="running", metrics=METRICS), "OOMKilled"),
+    "succeeded": terminated(0, result(metrics=METRICS)),
+}
+
+
+@pytest.mark.parametrize("trainer", ENDS.values(), ids=ENDS)
+def test_the_largest_at_the_end(trainer: dict[str, Any]) -> None:
+    before = status_of(make_view(LARGEST, pod=WORKING, trainer=TRAINER.with_changes(**LONG))).to_wire()
+    pod = make_pod(ready(), trainer, terminated(0), phase="Failed")
+    status = status_of(make_view(before, pod=pod, spec={"backoffLimit": 0}))
+    assert status.finished
+    assert size_of(status) <= AT_THE_END
+
+
+@given(st.lists(st.text(max_size=2000), min_size=3, max_size=3))
+def test_refusals_of_any_text_fit(texts: list[str]) -> None:
+    refusals = tuple(
+        Refusal(code="UnknownField", field=f"spec.config.f{n}", allowed=[text] * 9, hint=text)
+        for n, text in enumerate(texts)
+    )
+    status = status_of(make_view(refusals=refusals))
+    assert size_of(status) <= AT_THE_END
+    assert len(status.refusals) == 3
+
+
+def test_what_fits_is_left_alone() -> None:
+    status = status_of(make_view(USUAL, pod=WORKING, trainer=TRAINER))
+    assert fitted(status) is status
+
+
+def test_a_deadline_keeps_its_cause_whatever_is_cut() -> None:
+    """What is said at the end rests on `message`, which is never cut for size."""
+    view = make_view(LARGEST, pod=WORKING, trainer=TRAINER, spec={"progressDeadlineSeconds": 1})
+    status = status_of(view)
+    assert status.message is not None
+    assert "Last seen: Training: step 1912 of 2500." in status.message
