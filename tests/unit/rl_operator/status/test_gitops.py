@@ -1,0 +1,147 @@
+"""What Flux and Argo CD make of a run: one table, over what the code derives and over what was recorded."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+from tests.integration.cluster.control_plane import find_program
+from tests.unit.rl_operator.status.gitops import HEALTH_SCRIPT, argo, argo_application, argo_pod, flux
+from tests.unit.rl_operator.status.test_lifecycle import ROWS
+
+from rl_operator.api.crd import custom_resource_definitions
+from rl_operator.api.run import RunStatus, TrainingRun
+from rl_operator.status.derive import derive
+from rl_operator.status.lifecycle import find
+from rl_operator.status.table import TABLE, Situation
+from rl_operator.status.transitions import situation_of
+from rl_operator.status.verdict import CONDITIONS, Standing
+
+needs_kstatus = pytest.mark.skipif(not find_program("kstatus"), reason="needs kstatus beside kube-apiserver")
+
+VERDICTS: Final[Mapping[Situation, tuple[str, str]]] = {
+    Situation.WAITING: ("Progressing", "InProgress"),
+    Situation.REFUSED: ("Degraded", "Failed"),
+    Situation.DRAFT: ("Suspended", "Current"),
+    Situation.STARTING: ("Progressing", "InProgress"),
+    Situation.RUNNING: ("Healthy", "Current"),
+    Situation.STOPPING: ("Progressing", "InProgress"),
+    Situation.STOPPED: ("Suspended", "Current"),
+    Situation.SUCCEEDED: ("Healthy", "Current"),
+    Situation.FAILED: ("Degraded", "Failed"),
+}
+"""Argo CD's health and Flux's status of a run."""
+
+STANDINGS: Final[Mapping[Standing, tuple[str, str]]] = {
+    Standing.READY: ("Healthy", "Current"),
+    Standing.RECONCILING: ("Progressing", "InProgress"),
+    Standing.STALLED: ("Degraded", "Failed"),
+}
+"""The same of a runtime and of an environment."""
+
+RECORDED: Final = {
+    path.stem: yaml.safe_load(path.read_text()) for path in sorted(Path("tests/data/statuses").glob("*"))
+}
+"""What a real API server held (tests/integration/cluster/test_recorded_statuses.py writes it)."""
+
+
+def derived(name: str) -> dict[str, Any]:
+    """The run after that row's reconcile."""
+    view = ROWS[name][0]
+    return view.run.with_changes(status=derive(view, find(view))).to_wire()
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_argo_of_what_is_derived(name: str) -> None:
+    run = derived(name)
+    assert argo(run) == (VERDICTS[ROWS[name][1]][0], run["status"]["message"])
+
+
+@needs_kstatus
+@pytest.mark.parametrize("name", ROWS)
+def test_flux_of_what_is_derived(name: str) -> None:
+    assert flux(derived(name)) == VERDICTS[ROWS[name][1]][1]
+
+
+def test_every_situation_was_recorded() -> None:
+    seen = {situation_of(status_of(run)) for run in RECORDED.values() if "conditions" in run.get("status", {})}
+    assert seen == set(TABLE)
+
+
+def status_of(run: dict[str, Any]) -> RunStatus:
+    return TrainingRun.model_validate(run).status
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_argo_of_what_was_recorded(name: str) -> None:
+    run = RECORDED[name]
+    assert argo(run)[0] == ("Progressing" if coming_or_going(run) else VERDICTS[situation_of(status_of(run))][0])
+    assert argo(run)[1]
+
+
+@needs_kstatus
+@pytest.mark.parametrize("name", RECORDED)
+def test_flux_of_what_was_recorded(name: str) -> None:
+    run = RECORDED[name]
+    if "deletionTimestamp" in run["metadata"]:
+        expected = "Terminating"
+    else:
+        expected = "InProgress" if coming_or_going(run) else VERDICTS[situation_of(status_of(run))][1]
+    assert flux(run) == expected
+
+
+def coming_or_going(run: dict[str, Any]) -> bool:
+    """Nobody has looked at it yet, or it is being deleted."""
+    return "deletionTimestamp" in run["metadata"] or "conditions" not in run["status"]
+
+
+@pytest.mark.parametrize("kind", ["RLRuntime", "RLEnvironment"])
+@pytest.mark.parametrize("standing", Standing, ids=lambda standing: standing.name)
+def test_the_other_kinds(kind: str, standing: Standing) -> None:
+    conditions = [
+        {"type": type_, "status": status, "reason": "Reason", "message": "Why."}
+        for type_, status in CONDITIONS[standing].items()
+    ]
+    manifest = {
+        "kind": kind,
+        "metadata": {"generation": 3},
+        "status": {"observedGeneration": 3, "conditions": conditions},
+    }
+    assert argo(manifest) == (STANDINGS[standing][0], "Why.")
+
+
+def test_a_change_that_nobody_has_looked_at_is_progress() -> None:
+    run = derived("all ready")
+    run["metadata"]["generation"] += 1
+    assert argo(run)[0] == "Progressing"
+
+
+@pytest.mark.parametrize("name", ["success", "backoffLimit reached"])
+def test_what_is_over_stays_as_it_is_whatever_is_edited(name: str) -> None:
+    run = derived(name)
+    before = argo(run)
+    run["metadata"]["generation"] += 1
+    assert argo(run) == before
+
+
+def test_the_script_says_for_which_kinds_it_is() -> None:
+    text = HEALTH_SCRIPT.read_text()
+    assert all(crd["spec"]["names"]["plural"] in text.lower() for crd in custom_resource_definitions().values())
+
+
+@pytest.mark.parametrize("golden", ["tiny.pod", "own.environment-pod"])
+def test_our_pods_do_not_hold_up_an_application(golden: str) -> None:
+    """Argo CD takes a pod that never restarts for a hook: progressing while it runs. It looks at a run's pods only where
+    they are made part of the application; then, too, they must not keep a run that trains from being healthy.
+    """
+    pod = yaml.safe_load(Path(f"tests/data/golden/render/{golden}.yaml").read_text()) | {"status": {"phase": "Running"}}
+    run = derived("all ready")
+    resources = {"run": (run, argo(run)[0]), "pod": (pod, argo_pod(pod))}
+    assert argo_application(resources) == "Healthy"
+    pod["metadata"]["annotations"].pop("argocd.argoproj.io/ignore-healthcheck")
+    assert argo_application(resources) == "Progressing"
+
+
+def test_every_row_of_the_table_has_a_verdict() -> None:
+    assert set(VERDICTS) == set(TABLE)

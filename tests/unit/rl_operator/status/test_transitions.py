@@ -1,0 +1,127 @@
+"""The picture's transitions are those that happen: all that can be reached is walked, and nothing else is drawn."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+import pytest
+from tests.unit.rl_operator.status.builders import (
+    NOW,
+    failed_result,
+    make_pod,
+    make_run,
+    ready,
+    result,
+    running,
+    terminated,
+    waiting,
+)
+
+from rl_operator.api.refusal import Refusal
+from rl_operator.api.run import RunStatus, TrainingRun
+from rl_operator.status.derive import derive, started
+from rl_operator.status.lifecycle import Verb, decide, find
+from rl_operator.status.observation import PodObservation, format_time
+from rl_operator.status.table import Situation
+from rl_operator.status.transitions import CREATED, TRANSITIONS, situation_of
+from rl_operator.status.view import Line, View
+
+REFUSAL = Refusal(code="LockedField", field="spec.tinker.lora_rank", given=8, locked=32, hint="it is locked to 32")
+FULL = Line(limit=2, active=2, before=0)
+PENDING = ("CatalogPending", "The environments are being read.")
+STOPPED = terminated(0, result(outcome="stopped", stepsTrained=7, samplerPath=None))
+
+PODS: tuple[PodObservation | None, ...] = (
+    None,
+    make_pod(waiting(), waiting(), waiting(), phase="Pending", node=""),
+    make_pod(waiting(), waiting(), waiting(), phase="Pending", node="", deleting=True),
+    make_pod(ready(), ready(), running()),
+    make_pod(ready(), ready(), ready()),
+    make_pod(ready(), ready(), ready(), deleting=True),
+    make_pod(ready(), terminated(0, result()), ready()),
+    make_pod(terminated(0), terminated(0, result()), terminated(0), phase="Succeeded"),
+    make_pod(terminated(0), STOPPED, terminated(0), phase="Failed", deleting=True),
+    make_pod(terminated(0), terminated(1, failed_result("internal", "bug")), terminated(0), phase="Failed"),
+    make_pod(terminated(0), terminated(4, failed_result("backend", "gone")), terminated(0), phase="Failed"),
+    make_pod(terminated(0), terminated(2, failed_result("config", "no")), terminated(0), phase="Failed"),
+)
+"""What may be seen of the current attempt's pod, in any order: what lies between two looks is missed."""
+
+MINUTES = (0, 1, 10**4)
+"""Nothing is due, the pause is over, every deadline has passed."""
+
+
+@dataclass(frozen=True)
+class World:
+    """What a reconcile finds besides the status."""
+
+    suspend: bool
+    pod: PodObservation | None = None
+    minutes: int = 0
+    refusals: tuple[Refusal, ...] = ()
+    pending: tuple[str, str] | None = None
+    line: Line | None = None
+
+
+def worlds(status: RunStatus) -> Iterator[World]:
+    yield World(suspend=False, line=FULL)
+    for suspend in (False, True):
+        if status.start_time is None:
+            yield from (World(suspend), World(suspend, refusals=(REFUSAL,)), World(suspend, pending=PENDING))
+            continue
+        over = bool(status.attempts) and status.attempts[-1].attempt == status.attempt
+        for pod in PODS[:1] if over else PODS:
+            yield from (World(suspend, pod, minutes) for minutes in MINUTES)
+
+
+def reconciled(status: RunStatus, world: World) -> Iterator[RunStatus]:
+    """The statuses that one reconcile writes, in order."""
+    spec = {"suspend": world.suspend, "backoffLimit": 1, "activeDeadlineSeconds": 10**5}
+    run = TrainingRun.model_validate({**make_run(None, **spec).to_wire(), "status": status.to_wire()})
+    now = NOW + timedelta(minutes=world.minutes)
+    view = View(run, now, 10.0, world.pod, refusals=world.refusals, pending=world.pending, line=world.line)
+    if decide(view) is Verb.START:
+        attempt = (status.attempt or 0) + 1
+        freed = started(view, attempt=attempt, pod_name="p", config_map_name="c", config_hash="h")
+        yield freed
+        view = replace(view, run=run.with_changes(status=freed), pod=None)
+    yield derive(view, find(view))
+
+
+def walked() -> dict[tuple[Situation | None, Situation], str]:
+    """Every step from one situation to another that any order of events leads to, and the reason it was told with."""
+    seen, todo, steps = set(), [RunStatus()], dict[tuple[Situation | None, Situation], str]()
+    while todo:
+        status = todo.pop()
+        for world in worlds(status):
+            before = situation_of(status) if status.conditions else CREATED
+            for after in reconciled(status, world):
+                reached = situation_of(after)
+                if reached is not before:
+                    steps.setdefault((before, reached), after.message or "")
+                before = reached
+                if not after.finished and gist(after) not in seen:
+                    seen.add(gist(after))
+                    todo.append(after)
+    return steps
+
+
+def gist(status: RunStatus) -> tuple[object, ...]:
+    """What of a status decides what comes next, so that the walk ends."""
+    over = bool(status.attempts) and status.attempts[-1].attempt == status.attempt
+    reasons = tuple(condition.reason for condition in status.conditions)
+    return reasons, status.start_time is None, over, len(status.attempts), status.failed_attempts
+
+
+def test_the_picture_shows_what_can_happen_and_nothing_else() -> None:
+    steps = walked()
+    missing = {
+        f"{before} -> {after}": why for (before, after), why in steps.items() if (before, after) not in TRANSITIONS
+    }
+    assert missing == {}, "put it into status/transitions.py"
+    assert set(TRANSITIONS) - set(steps) == set(), "this cannot happen: take it out of status/transitions.py"
+
+
+def test_a_status_that_was_not_derived_is_no_situation() -> None:
+    with pytest.raises(ValueError, match="no situation has phase None"):
+        situation_of(RunStatus(start_time=format_time(NOW)))
