@@ -1,0 +1,121 @@
+"""What is over goes after its time: finished runs, and the pods of old attempts."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from tests.unit.rl_operator.reconcile.life import KEY, PACE, Life, make_life
+from tests.unit.rl_operator.status.builders import ready, result, terminated
+
+from rl_operator.api.names import RUN_KIND
+from rl_operator.errors import ConflictError
+from rl_operator.local.events import read_events
+from rl_operator.reconcile import reconcile
+
+
+@pytest.fixture
+def life(tmp_path: Path) -> Life:
+    return make_life(tmp_path)
+
+
+async def succeed(life: Life) -> None:
+    await life.settle()
+    life.play("Running", ready(), ready(), ready())
+    await life.settle()
+    life.play("Succeeded", terminated(0), terminated(0, result()), terminated(0))
+    await life.settle()
+    assert life.status.finished
+
+
+async def test_a_finished_run_is_looked_at_once_more_when_its_time_has_come(life: Life) -> None:
+    life.apply(ttlSecondsAfterFinished=100)
+    await succeed(life)
+    writes, due = life.world.writes, await life.reconcile()
+    assert due is not None
+    assert 98 <= due <= 100
+    assert life.world.writes == writes
+    life.now += timedelta(seconds=101)
+    assert await life.reconcile() is None
+    assert life.store.get(RUN_KIND, *KEY) is None
+    assert all(gone(pod) for pod in life.pods), "what it owned goes with it"
+    events = list(read_events(life.store.layout.events(*KEY)))
+    assert events[-1].reason == "Expired"
+
+
+async def test_a_run_without_a_time_to_live_stays(life: Life) -> None:
+    life.apply()
+    await succeed(life)
+    life.now += timedelta(days=900)
+    assert await life.reconcile() is None
+    assert life.status.finished
+
+
+async def test_the_time_may_be_changed_after_the_end(life: Life) -> None:
+    life.apply(ttlSecondsAfterFinished=100)
+    await succeed(life)
+    life.now += timedelta(seconds=101)
+    life.edit(ttlSecondsAfterFinished=200)
+    due = await life.reconcile()
+    assert due is not None
+    assert 97 <= due <= 99
+    life.edit(ttlSecondsAfterFinished=None)
+    assert await life.reconcile() is None
+    assert life.status.finished
+
+
+async def test_just_the_version_that_was_looked_at_is_deleted(life: Life) -> None:
+    life.apply(ttlSecondsAfterFinished=0)
+    await succeed_without_expiry(life)
+    seen = life.world.run(KEY)
+    assert seen is not None
+    life.edit(ttlSecondsAfterFinished=1000)
+    with pytest.raises(ConflictError):
+        await life.world.delete_run(seen)
+    assert life.status.finished
+
+
+async def succeed_without_expiry(life: Life) -> None:
+    """Up to the last status, which a reconcile then acts upon."""
+    await life.settle()
+    life.play("Running", ready(), ready(), ready())
+    await life.settle()
+    life.play("Succeeded", terminated(0), terminated(0, result()), terminated(0))
+    await reconcile(KEY, life.world, lambda: life.now, PACE)
+
+
+async def test_a_run_that_was_made_again_under_the_name_stays(life: Life) -> None:
+    life.apply(ttlSecondsAfterFinished=0)
+    await succeed_without_expiry(life)
+    seen = life.world.run(KEY)
+    assert seen is not None
+    life.store.delete(RUN_KIND, *KEY)
+    life.apply()
+    await life.world.delete_run(seen)
+    assert life.store.get(RUN_KIND, *KEY) is not None
+
+
+async def test_killed_before_the_deletion_it_is_deleted_by_the_next(life: Life) -> None:
+    life.apply(ttlSecondsAfterFinished=0)
+    await succeed_without_expiry(life)
+    life.world.dies_at = life.world.writes + 1
+    await life.reconcile()
+    assert life.store.get(RUN_KIND, *KEY) is None
+
+
+async def test_the_pods_of_the_five_newest_ended_attempts_are_kept(life: Life) -> None:
+    life.apply(backoffLimit=100, startDeadlineSeconds=None)
+    for attempt in range(1, 9):
+        await life.settle()
+        failed = result(outcome="failed", stepsTrained=attempt, samplerPath=None, error={"class": "internal"})
+        life.play("Failed", ready(), terminated(1, failed), terminated(0))
+        await life.settle()
+        life.now += timedelta(seconds=400)
+    attempts = [int(pod["metadata"]["name"].rsplit("-", 1)[1]) for pod in life.pods if not gone(pod)]
+    assert attempts == [4, 5, 6, 7, 8, 9], "and that of the attempt that has begun"
+
+
+def gone(pod: dict[str, object]) -> bool:
+    """Being deleted: only the local kubelet, which is not played here, still holds it."""
+    metadata = pod["metadata"]
+    assert isinstance(metadata, dict)
+    return "deletionTimestamp" in metadata

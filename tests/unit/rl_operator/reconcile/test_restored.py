@@ -1,0 +1,109 @@
+"""Objects that come back from a backup, and copies: who trains again, and who does not."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator.reconcile.life import KEY, Life, make_life
+from tests.unit.rl_operator.status.builders import ready, result, terminated
+
+from rl_operator.api.names import RUN_KIND, STARTED_AS_ANNOTATION
+
+
+@pytest.fixture
+def life(tmp_path: Path) -> Life:
+    return make_life(tmp_path)
+
+
+def backup(life: Life) -> dict[str, Any]:
+    manifest: dict[str, Any] = json.loads(json.dumps(life.store.get(RUN_KIND, *KEY)))
+    return manifest
+
+
+def restore(life: Life, saved: dict[str, Any], *, with_status: bool, name: str = KEY[1]) -> None:
+    """Delete the run and what it owns, and create it from its copy."""
+    life.store.delete(RUN_KIND, *KEY)
+    for pod in life.pods:
+        life.store.update("Pod", KEY[0], pod["metadata"]["name"], lambda pod: pod["metadata"].update(finalizers=[]))
+    metadata = {**saved["metadata"], "name": name}
+    status = {"status": saved["status"]} if with_status else {}
+    life.store.create({**{k: v for k, v in saved.items() if k != "status"}, "metadata": metadata, **status})
+
+
+async def train(life: Life) -> None:
+    life.apply()
+    await life.settle()
+    life.play("Running", ready(), ready(), ready())
+    await life.settle()
+
+
+async def finish(life: Life) -> None:
+    life.play("Succeeded", terminated(0), terminated(0, result()), terminated(0))
+    await life.settle()
+
+
+async def test_the_mark_is_written_before_the_pod_and_names_the_run(life: Life) -> None:
+    await train(life)
+    run = life.world.run(KEY)
+    assert run is not None
+    assert run.metadata.annotations[STARTED_AS_ANNOTATION] == f"sorting.{run.metadata.uid}"
+
+
+async def test_a_draft_has_no_mark(life: Life) -> None:
+    life.apply(suspend=True)
+    await life.settle()
+    assert STARTED_AS_ANNOTATION not in backup(life)["metadata"].get("annotations", {})
+
+
+@pytest.mark.parametrize("with_status", [True, False])
+async def test_an_unfinished_run_that_is_restored_starts_nothing(life: Life, with_status: bool) -> None:
+    await train(life)
+    restore(life, backup(life), with_status=with_status)
+    await life.settle()
+    assert (life.status.phase, life.status.conditions[-1].reason, life.pods) == ("Stopped", "Restored", ())
+
+
+@pytest.mark.parametrize("with_status", [True, False])
+async def test_it_starts_from_the_beginning_once_its_mark_is_taken_away(life: Life, with_status: bool) -> None:
+    await train(life)
+    restore(life, backup(life), with_status=with_status)
+    await life.settle()
+    life.store.update(RUN_KIND, *KEY, lambda run: run["metadata"]["annotations"].pop(STARTED_AS_ANNOTATION))
+    await life.settle()
+    run = life.world.run(KEY)
+    assert run is not None
+    assert (life.status.phase, life.status.attempt, len(life.pods)) == ("Starting", 1, 1)
+    [pod] = life.pods
+    assert pod["metadata"]["ownerReferences"][0]["uid"] == run.metadata.uid
+    assert pod["metadata"]["name"] == life.status.pod_name
+    assert run.metadata.annotations[STARTED_AS_ANNOTATION] == f"sorting.{run.metadata.uid}"
+    life.play("Running", ready(), ready(), ready())
+    await life.settle()
+    await finish(life)
+    assert life.status.phase == "Succeeded"
+
+
+async def test_a_finished_run_restored_with_its_status_stays_finished(life: Life) -> None:
+    await train(life)
+    await finish(life)
+    restore(life, backup(life), with_status=True)
+    await life.settle()
+    assert (life.status.phase, life.pods) == ("Succeeded", ())
+
+
+async def test_a_finished_run_restored_without_its_status_does_not_run_again(life: Life) -> None:
+    await train(life)
+    await finish(life)
+    restore(life, backup(life), with_status=False)
+    await life.settle()
+    assert (life.status.phase, life.status.conditions[-1].reason, life.pods) == ("Stopped", "Restored", ())
+
+
+async def test_a_copy_under_another_name_is_a_new_run(life: Life) -> None:
+    await train(life)
+    saved = backup(life)
+    saved["metadata"]["annotations"] = {STARTED_AS_ANNOTATION: f"original.{saved['metadata']['uid']}"}
+    restore(life, saved, with_status=False)
+    await life.settle()
+    assert (life.status.phase, len(life.pods)) == ("Starting", 1)
