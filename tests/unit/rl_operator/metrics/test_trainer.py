@@ -1,6 +1,5 @@
 """Real trainers' ops ports on loopback addresses, asked over HTTP."""
 
-import asyncio
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any

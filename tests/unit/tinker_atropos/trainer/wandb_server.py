@@ -22,6 +22,9 @@ from tinker_atropos.serving import bind, json_response, serve
 Json = dict[str, Any]
 
 ENTITY = "me"
+CLOSED_ENTITY = "them"
+"""Nobody may see its projects."""
+
 OPERATION = re.compile(r"(?:query|mutation)\s+(\w+)")
 
 
@@ -35,6 +38,7 @@ class WandbRun:
     rows_by_number: dict[int, Json] = field(default_factory=dict)
     summary: Json = field(default_factory=dict)
     exit_codes: list[int] = field(default_factory=list)
+    state: str = "running"
 
     @property
     def rows(self) -> list[Json]:
@@ -61,6 +65,7 @@ class WandbRun:
             "id": f"id-{self.name}",
             "name": self.name,
             "displayName": self.fields.get("displayName"),
+            "state": self.state,
             "config": self.fields.get("config", "{}"),
             "summaryMetrics": json.dumps(self.summary),
             "historyLineCount": len(self.rows),
@@ -75,7 +80,7 @@ class WandbRun:
 
 
 class WandbServer:
-    """`status` answers every request with that error; `silent` never answers."""
+    """`status` answers every request with that error, and `headers`; `silent` never answers."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -84,7 +89,10 @@ class WandbServer:
         self.artifacts: list[Json] = []
         self.requests = 0
         self.status: int | None = None
+        self.headers: dict[str, str] = {}
         self.silent = False
+        self.queries: list[Json] = []
+        self.authorizations: set[str | None] = set()
 
     def app(self) -> Starlette:
         anything = Route("/{path:path}", self._accept, methods=["GET", "POST", "PUT"])
@@ -101,10 +109,15 @@ class WandbServer:
         self.requests += 1
         while self.silent:
             await asyncio.sleep(0.05)
-        return None if self.status is None else json_response({"error": "scripted"}, self.status)
+        if self.status is None:
+            return None
+        answer = json_response({"error": "scripted"}, self.status)
+        answer.headers.update(self.headers)
+        return answer
 
     async def _graphql(self, request: Request) -> Response:
         body = json.loads(await request.body())
+        self.authorizations.add(request.headers.get("authorization"))
         if fault := await self._fault():
             return fault
         found = OPERATION.search(body["query"])
@@ -113,6 +126,9 @@ class WandbServer:
         if answer is None:
             return json_response({"errors": [{"message": f"this server does not know {found[1]}"}]})
         variables = body.get("variables") or {}
+        self.queries.append(body)
+        if variables.get("entity") == CLOSED_ENTITY:
+            return json_response({"errors": [{"message": "permission denied"}]})
         return json_response({"data": answer(variables.get("input", variables))})
 
     async def _stream(self, request: Request) -> Response:
@@ -128,6 +144,7 @@ class WandbServer:
             run.summary = json.loads(summary["content"][-1])
         if body.get("complete"):
             run.exit_codes.append(body["exitcode"])
+            run.state = "failed" if body["exitcode"] else "finished"
         return json_response({"exitcode": None, "limits": {}})
 
     async def _upload(self, request: Request) -> Response:
@@ -144,6 +161,22 @@ class WandbServer:
 
     def _Viewer(self, _variables: Json) -> Json:
         return {"viewer": {"id": "v", "entity": ENTITY, "username": ENTITY, "flags": "{}", "teams": {"edges": []}}}
+
+    def _GetDefaultEntity(self, _variables: Json) -> Json:
+        return {"viewer": {"id": "v", "entity": ENTITY}}
+
+    def _Runs(self, variables: Json) -> Json:
+        """The public client's listing: `Run.name` is the id. A project that does not exist is null."""
+        filters = json.loads(variables["filters"])
+        wanted = filters["name"]["$in"]
+        known = [run for run in self.runs.values() if run.project == variables["project"]]
+        if not known or variables["entity"] != ENTITY:
+            return {"project": None}
+        found = [run for run in known if run.name in wanted][: variables["perPage"]]
+        edges = [{"node": run.to_bucket() | {"projectId": "1"}, "cursor": run.name} for run in found]
+        page = {"endCursor": None, "hasNextPage": False}
+        return {"project": {"internalId": "p", "runCount": len(found), "readOnly": False,
+                            "runs": {"edges": edges, "pageInfo": page}}}  # fmt: skip
 
     def _RunResumeStatus(self, variables: Json) -> Json:
         run = self.runs.get(variables["name"])

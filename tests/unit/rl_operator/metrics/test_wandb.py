@@ -1,0 +1,209 @@
+"""W&B asked over HTTP, at a server that speaks its protocol and fails as servers do."""
+
+import asyncio
+import base64
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from itertools import pairwise
+
+import pytest
+from tests.unit.rl_operator.metrics.trainers import POD, until
+from tests.unit.rl_operator.status.builders import make_run
+from tests.unit.tinker_atropos.trainer.wandb_server import (
+    CLOSED_ENTITY,
+    ENTITY,
+    WandbRun,
+    WandbServer,
+    running_wandb_server,
+)
+
+from rl_operator.api.run import TrainingRun
+from rl_operator.metrics.wandb import AskedRun, WandbPoller
+from rl_operator.metrics.wandb_place import Place
+
+KEY = "k" * 40
+BASIC = "Basic " + base64.b64encode(f"api:{KEY}".encode()).decode()
+
+
+def run_of(uid: str) -> TrainingRun:
+    return make_run().with_changes(metadata=make_run().metadata.with_changes(uid=uid))
+
+
+class Asked:
+    """The runs that are asked for, and what was told of them."""
+
+    def __init__(self, *runs: AskedRun) -> None:
+        self.runs = list(runs)
+        self.told: list[str] = []
+
+    def __call__(self) -> Iterator[AskedRun]:
+        return iter(self.runs)
+
+
+def asked(server: WandbServer, uid: str, *, project: str = "rl", wanted: bool = True) -> AskedRun:
+    return AskedRun(POD, uid, Place(server.url, ENTITY, project), wanted)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[WandbServer]:
+    async with running_wandb_server() as server:
+        yield server
+
+
+@asynccontextmanager
+async def polling(runs: Asked, interval_seconds: float = 0.05) -> AsyncIterator[WandbPoller]:
+    poller = WandbPoller(runs, lambda pod: runs.told.append(pod.uid), key=KEY, interval_seconds=interval_seconds)
+    task = asyncio.create_task(poller.run())
+    try:
+        yield poller
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def queries(server: WandbServer) -> list[tuple[str, int]]:
+    """Project and number of runs of each query."""
+    return [(body["variables"]["project"], body["variables"]["perPage"]) for body in server.queries]
+
+
+async def until_asked(server: WandbServer, times: int) -> None:
+    target = server.requests + times
+    await until(f"asked {times} times more", lambda: server.requests >= target)
+
+
+async def test_a_run_is_found_by_its_id_alone(server: WandbServer) -> None:
+    server.runs["u-1"] = WandbRun("rl", "u-1", fields={"displayName": "u-2"}, summary={"train/loss": 0.25})
+    server.runs["u-10"] = WandbRun("rl", "u-10", summary={"train/loss": 9.0})
+    runs = Asked(asked(server, "u-1"), asked(server, "u-2"))
+    async with polling(runs) as poller:
+        await until("it is known", lambda: poller.run_of(run_of("u-1")) is not None)
+        found = poller.run_of(run_of("u-1"))
+        assert found is not None
+        assert (found.state, found.metrics.loss) == ("running", 0.25)
+        assert poller.run_of(run_of("u-2")) is None
+    assert server.authorizations == {BASIC}
+
+
+async def test_many_runs_are_one_query_each_hundred_and_project(server: WandbServer) -> None:
+    many = [asked(server, f"u-{number}") for number in range(250)]
+    runs = Asked(*many, asked(server, "v-1", project="other"))
+    async with polling(runs, interval_seconds=30.0):
+        await until("all are asked for", lambda: len(server.queries) == 4)
+    assert sorted(queries(server)) == [("other", 1), ("rl", 50), ("rl", 100), ("rl", 100)]
+
+
+async def test_nobody_is_asked_for_more_often_than_the_interval_says(server: WandbServer) -> None:
+    moments: list[float] = []
+    runs = Asked(asked(server, "u-1"))
+    async with polling(runs, interval_seconds=0.2):
+        for number in range(1, 4):
+            await until("the next", lambda number=number: len(server.queries) >= number)  # type: ignore[misc]
+            moments.append(asyncio.get_running_loop().time())
+    assert all(late - early >= 0.18 for early, late in pairwise(moments)), moments
+
+
+async def test_only_news_that_somebody_needs_is_told(server: WandbServer) -> None:
+    """Figures are news where the trainer tells none; a state always is."""
+    run = server.runs["u-1"] = WandbRun("rl", "u-1", summary={"train/loss": 1.0})
+    runs = Asked(asked(server, "u-1", wanted=False))
+    async with polling(runs):
+        await until("it is told of", lambda: len(runs.told) == 1)
+        run.summary = {"train/loss": 0.5}
+        await until_asked(server, 2)
+        assert len(runs.told) == 1
+        run.state = "crashed"
+        await until("its state is told", lambda: len(runs.told) == 2)
+        runs.runs = [asked(server, "u-1", wanted=True)]
+        run.summary = {"train/loss": 0.1}
+        await until("its figures are told", lambda: len(runs.told) == 3)
+        await until_asked(server, 2)
+        assert len(runs.told) == 3
+
+
+async def test_a_run_that_is_over_is_forgotten(server: WandbServer) -> None:
+    server.runs["u-1"] = WandbRun("rl", "u-1")
+    runs = Asked(asked(server, "u-1"))
+    async with polling(runs) as poller:
+        await until("it is known", lambda: poller.run_of(run_of("u-1")) is not None)
+        runs.runs = []
+        await until("it is forgotten", lambda: poller.run_of(run_of("u-1")) is None)
+        calls = server.requests
+        runs.runs = [asked(server, "u-2")]
+        await until_asked(server, 1)
+    assert queries(server)[-1] == ("rl", 1)
+    assert server.requests >= calls
+
+
+@pytest.mark.parametrize("status", [500, 502, 429, 401, 403])
+async def test_an_outage_keeps_what_is_known_is_said_once_and_asked_later(
+    server: WandbServer, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.runs["u-1"] = WandbRun("rl", "u-1")
+    runs = Asked(asked(server, "u-1"))
+    with caplog.at_level(logging.INFO, "rl_operator"):
+        async with polling(runs) as poller:
+            await until("it is known", lambda: poller.run_of(run_of("u-1")) is not None)
+            server.status, server.headers = status, {"Retry-After": "0"}
+            before = server.requests
+            await until_asked(server, 1 if status in (401, 403) else 3)
+            assert poller.run_of(run_of("u-1")) is not None
+            assert len(runs.told) == 1
+            if status in (401, 403):
+                return
+            server.status = None
+            await until("it answers again", lambda: "answers again" in caplog.text)
+    lines = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(lines) == 1, caplog.text
+    assert f"HTTP {status}" in lines[0].getMessage()
+    assert KEY not in caplog.text
+    assert server.requests > before
+
+
+async def test_a_busy_server_gets_the_pause_that_it_asks_for(server: WandbServer) -> None:
+    server.status, server.headers = 429, {"Retry-After": "30"}
+    runs, healthy = Asked(asked(server, "u-1")), Asked()
+    async with running_wandb_server() as other, polling(runs):
+        healthy.runs = [asked(other, "u-1")]
+        async with polling(healthy):
+            await until_asked(server, 1)
+            await until_asked(other, 5)  # as many rounds
+    assert server.requests == 1
+
+
+async def test_a_silent_server_holds_up_no_other(server: WandbServer) -> None:
+    server.silent = True
+    async with running_wandb_server() as other:
+        other.runs["u-2"] = WandbRun("rl", "u-2")
+        runs = Asked(asked(server, "u-1"), asked(other, "u-2"))
+        async with polling(runs) as poller:
+            await until("the other answers", lambda: poller.run_of(run_of("u-2")) is not None)
+    server.silent = False
+
+
+async def test_a_project_that_the_key_may_not_see_holds_up_no_other(
+    server: WandbServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.runs["u-2"] = WandbRun("rl", "u-2")
+    foreign = AskedRun(POD, "u-1", Place(server.url, CLOSED_ENTITY, "rl"), figures_wanted=True)
+    async with polling(Asked(foreign, asked(server, "u-2"))) as poller:
+        await until("the other answers", lambda: poller.run_of(run_of("u-2")) is not None)
+        await until_asked(server, 6)
+        assert poller.run_of(run_of("u-1")) is None
+    assert caplog.text.count("permission denied") == 1
+
+
+async def test_a_project_that_is_not_there_yet_is_no_trouble(
+    server: WandbServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with polling(Asked(asked(server, "u-1"))) as poller:
+        await until_asked(server, 2)
+        assert poller.run_of(run_of("u-1")) is None
+    assert not [record for record in caplog.records if record.name.startswith("rl_operator")]
+
+
+@pytest.mark.parametrize("base_url", ["http://127.0.0.1:1", "nonsense", "http://user:word@127.0.0.1:1"])
+async def test_a_base_url_where_nobody_is_is_an_outage(base_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    runs = Asked(AskedRun(POD, "u-1", Place(base_url, "e", "p"), figures_wanted=True))
+    async with polling(runs):
+        await until("it is said", lambda: "gives no figures" in caplog.text)

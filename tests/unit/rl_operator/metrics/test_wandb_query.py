@@ -1,0 +1,68 @@
+"""The query against W&B's own client: the real SDK, once, over HTTP."""
+
+import asyncio
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+from tests.unit.tinker_atropos.trainer.wandb_server import WandbRun, running_wandb_server
+
+from rl_operator.metrics.wandb_query import QUERY, RefusedError, question, read_answer
+
+SDK = """
+import json
+from wandb.apis.public import Api
+runs = Api().runs("me/rl", filters={"name": {"$in": ["u-1", "u-2"]}}, lazy=False)
+print(json.dumps([[run.id, run.state, run.summary["train/loss"]] for run in runs]))
+"""
+
+
+def words(query: str) -> set[str]:
+    """What a query asks for: its fields, variables, arguments and types."""
+    return set(re.findall(r"\$?\w+", query))
+
+
+async def test_it_is_a_part_of_what_wandbs_own_client_asks(tmp_path: Path) -> None:
+    async with running_wandb_server() as server:
+        server.runs["u-1"] = WandbRun("rl", "u-1", summary={"train/loss": 0.5}, state="crashed")
+        key = {"WANDB_API_KEY": "a" * 40, "WANDB_BASE_URL": server.url, "WANDB_DIR": str(tmp_path)}
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", SDK), env={**os.environ, **key}, stdout=asyncio.subprocess.PIPE
+        )
+        printed, _ = await asyncio.wait_for(process.communicate(), 60)
+        assert json.loads(printed.splitlines()[-1]) == [["u-1", "crashed", 0.5]]
+        theirs = next(body for body in server.queries if "query Runs(" in body["query"])
+        ours = question("me", "rl", ["u-1", "u-2"])
+        assert words(QUERY) <= words(theirs["query"])
+        assert ours["variables"].items() - {("perPage", 2)} <= theirs["variables"].items()
+        answer = server._Runs(ours["variables"])
+        assert read_answer({"data": answer}, ["u-1"])["u-1"].state == "crashed"
+
+
+def test_runs_that_were_not_asked_for_are_left_out() -> None:
+    node = {"name": "u-2", "state": "running", "summaryMetrics": "{}"}
+    assert read_answer({"data": {"project": {"runs": {"edges": [{"node": node}]}}}}, ["u-1"]) == {}
+
+
+@pytest.mark.parametrize(
+    "answer", [{"data": {"project": None}}, {"data": None}, {}], ids=["no project", "null", "empty"]
+)
+def test_a_project_that_is_not_there_has_no_runs(answer: object) -> None:
+    assert read_answer(answer, ["u-1"]) == {}
+
+
+def test_an_error_is_said_in_wandbs_words() -> None:
+    with pytest.raises(RefusedError, match="permission denied"):
+        read_answer({"data": None, "errors": [{"message": "permission denied"}]}, ["u-1"])
+
+
+@pytest.mark.parametrize(
+    "answer", [None, [], "x", {"data": {"project": {"runs": {"edges": [{"node": {}}]}}}}], ids=range(4)
+)
+def test_another_shape_is_no_answer(answer: object) -> None:
+    with pytest.raises(ValidationError):
+        read_answer(answer, ["u-1"])
