@@ -45,7 +45,7 @@ def starting_detail(view: View) -> tuple[str, str]:
         return "EnvironmentFailing", sentence
     waiting = [c.name for c in pod.containers if c.state != "Ready"]
     apart = [f"environment pod {each.name}" for each in live_environments(view)]
-    return "PodStarting", f"Waiting for {', '.join([*waiting, *apart]) or 'the kubelet'} (pod {pod.name})."
+    return "PodStarting", f"Waiting for {', '.join([*waiting, *apart]) or 'the kubelet'}."
 
 
 def environment_trouble(view: View) -> tuple[str, str] | None:
