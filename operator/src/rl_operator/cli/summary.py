@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rl_operator.cli.backend import BackEnd
-from rl_operator.cli.printing import age, program, sparkline
+from rl_operator.cli.curve import reward_line
+from rl_operator.cli.printing import age, program
 from rl_operator.cli.progress import baseline, held_out
 
 if TYPE_CHECKING:
@@ -26,9 +27,7 @@ def _success(run: "TrainingRun", backend: BackEnd) -> Iterator[str]:
         samples = status.metrics.eval_percent_correct_n
         after = f" over {samples} samples" if samples else ""
         yield f"  held-out   before {baseline(run)}   after {held_out(run)}   (95 % intervals{after})"
-    if status.history:
-        rewards = [sample.reward_mean for sample in status.history]
-        yield f"  reward     {rewards[0]:.3f} {sparkline(rewards)} {rewards[-1]:.3f}"
+    yield from reward_line(run, backend)
     if status.weights:
         yield f"  weights    {status.weights.sampler_path}   (to sample from)"
         yield f"             {status.weights.state_path}   (to train on from)"
@@ -52,6 +51,7 @@ def _no_success(run: "TrainingRun", backend: BackEnd) -> Iterator[str]:
         yield f"  {refusal.code}: {refusal.sentence}"
     if status.checkpoint:
         yield f"  checkpoint  step {status.checkpoint.step}   {status.checkpoint.state_path}"
+    yield from reward_line(run, backend)
     yield from _curves(run)
     if status.phase == "Stopped":
         yield f"Next: {program()} resume {name}{backend.flags}"

@@ -1,0 +1,72 @@
+"""The reward curve at the end: of the kept series where there is one."""
+
+import json
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator.cli.fakes import MemoryBackEnd, parsed, run_manifest
+
+from rl_operator.cli.curve import reward_line
+from rl_operator.cli.progress import CURVE_WIDTH
+from rl_operator.cli.summary import summary
+from rl_operator.errors import ForbiddenError
+
+HISTORY = [{"step": 1, "rewardMean": 0.25}, {"step": 20, "rewardMean": 0.75}]
+NAME = "sorting-u1-history"
+
+
+def manifest(phase: str = "Succeeded", **status: Any) -> dict[str, Any]:
+    run = run_manifest(phase=phase, history=HISTORY, **status)
+    run["metadata"]["uid"] = "u1"
+    return run
+
+
+def config_map(points: Any, owner: str = "u1") -> dict[str, Any]:
+    metadata = {"name": NAME, "namespace": "default", "ownerReferences": [{"uid": owner}]}
+    return {"kind": "ConfigMap", "metadata": metadata, "data": {"history.json": json.dumps({"points": points})}}
+
+
+def line(run: dict[str, Any], kept: dict[str, Any] | None, backend: MemoryBackEnd | None = None) -> str:
+    backend = backend or MemoryBackEnd()
+    if kept:
+        backend.apply(kept)
+    (said,) = reward_line(parsed(run), backend)
+    return said
+
+
+def test_the_series_is_the_curve() -> None:
+    points = [{"step": step, "rewardMean": step / 500} for step in range(500)]
+    said = line(manifest(historyName=NAME), config_map(points)).split()
+    assert (said[1], said[3]) == ("0.000", "0.998")
+    assert CURVE_WIDTH / 2 < len(said[2]) <= CURVE_WIDTH
+
+
+SAMPLES = "  reward     0.250 ▁█ 0.750"
+LOST: dict[str, dict[str, Any] | None] = {
+    "gone": None,
+    "a stranger's": config_map([{"step": 1, "rewardMean": 9.0}], owner="u2"),
+    "unreadable": config_map("points"),
+    "without rewards": config_map([{"step": 1, "loss": 0.5}]),
+}
+
+
+@pytest.mark.parametrize("kept", LOST.values(), ids=LOST)
+def test_where_it_is_lost_the_samples_of_the_status_are(kept: dict[str, Any] | None) -> None:
+    assert line(manifest(historyName=NAME), kept) == SAMPLES
+
+
+def test_a_run_that_has_no_series_has_its_samples() -> None:
+    assert line(manifest(), config_map([{"step": 1, "rewardMean": 9.0}])) == SAMPLES
+
+
+def test_who_may_not_read_it_sees_the_samples() -> None:
+    class Guarded(MemoryBackEnd):
+        def read(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+            raise ForbiddenError(f"you may not read {kind} {namespace}/{name}")
+
+    assert line(manifest(historyName=NAME), None, Guarded()) == SAMPLES
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed", "Stopped"])
+def test_every_end_shows_how_far_it_came(phase: str) -> None:
+    assert SAMPLES in summary(parsed(manifest(phase)), MemoryBackEnd()).splitlines()
