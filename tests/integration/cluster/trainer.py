@@ -3,7 +3,7 @@
 import http.server
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,13 +12,21 @@ OPS_PORT = 8002
 
 
 @contextmanager
-def trainer_status(address: str, answer: dict[str, Any]) -> Iterator[None]:
-    """Serve `answer` at /status of that loopback address."""
-    body = json.dumps(answer).encode()
+def trainer_status(
+    address: str, answer: dict[str, Any], series: Sequence[dict[str, Any]] | None = None
+) -> Iterator[list[str]]:
+    """Serve `answer` at /status of that loopback address, and the points of `series` at /history.
+
+    Gives the paths that were asked for so far.
+    """
+    bodies = {"/status": answer} | ({} if series is None else {"/history": {"points": series}})
+    asked: list[str] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(200 if self.path == "/status" else 404)
+            asked.append(self.path)
+            body = json.dumps(bodies.get(self.path, {})).encode()
+            self.send_response(200 if self.path in bodies else 404)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -30,7 +38,7 @@ def trainer_status(address: str, answer: dict[str, Any]) -> Iterator[None]:
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     try:
-        yield
+        yield asked
     finally:
         server.shutdown()
         thread.join(10)

@@ -36,6 +36,8 @@ from rl_operator.api.yaml_text import write_yaml
 HEADER: Final = "# Generated from operator/src/rl_operator/api by `make generate`. Do not edit.\n"
 
 _STARTED: Final = "has(oldSelf.status) && has(oldSelf.status.startTime)"
+_OVER: Final = "has(oldSelf.status) && has(oldSelf.status.completionTime)"
+_SAME_PHASE: Final = "has(self.status.phase) && self.status.phase == oldSelf.status.phase"
 _FROZEN_FIELDS: Final = ("environment", "runtime", "backoffLimit", "wandb", "startFrom")
 """Typed fields that hold from the start on. CEL cannot see into the free-form `config` and `tinker`."""
 
@@ -62,6 +64,10 @@ _RUN_RULES: Final[tuple[Schema, ...]] = (
     {
         "rule": f"!({_STARTED}) || (has(self.status.startTime) && self.status.startTime == oldSelf.status.startTime)",
         "message": "status.startTime is set once and stays",
+    },
+    {
+        "rule": f"!({_OVER}) || (has(self.status.completionTime) && {_SAME_PHASE})",
+        "message": "status.phase: a run that is over stays over",
     },
 )
 

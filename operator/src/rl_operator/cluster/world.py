@@ -132,6 +132,10 @@ class ClusterWorld:
         if answer["kind"] == "Pod":
             self._caches.pods.put_answer(answer)
 
+    async def label_pod(self, pod: PodObservation, labels: Mapping[str, str]) -> None:
+        body = {"metadata": {"uid": pod.uid, "labels": labels}}
+        self._caches.pods.put_answer(await self._client.patch(PODS.path(pod.namespace, pod.name), body))
+
     async def save_series(self, run: TrainingRun, pod: PodObservation) -> None:
         points, name = self._figures.points(pod), run.status.history_name
         if not points or not name:

@@ -7,7 +7,8 @@ from dataclasses import replace
 from rl_operator.api.premises import Premises
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.source_files import source_hash
-from rl_operator.errors import InvalidError, OperatorError
+from rl_operator.cluster.creation import controller_uid
+from rl_operator.errors import InvalidError, NameTakenError, OperatorError
 from rl_operator.reconcile.network import create_network
 from rl_operator.reconcile.premises import gather_premises
 from rl_operator.reconcile.world import World
@@ -61,15 +62,22 @@ async def _freeze(view: View, premises: Premises | None, world: World) -> tuple[
 async def create_missing(view: View, world: World) -> View:
     """Create what an interrupted start left out. What was frozen is what runs, whatever was edited since."""
     run = view.run
-    existing = await world.read_config_map(run.metadata.namespace, run.status.config_map_name or "")
-    if existing is not None:
-        templates = templates_of(existing)
+    if templates := await frozen_templates(run, world):
         await create_network(run, templates, world)
         return await _create_pod(view, await world.mark_started(run), templates, world)
     rendered = await render(view, None, world)
     if rendered.config_hash != run.status.config_hash:
         view = replace(view, run=await _freeze_again(run, rendered, world))
     return await _create_children(view, rendered, world)
+
+
+async def frozen_templates(run: TrainingRun, world: World) -> Templates | None:
+    """What the run's own ConfigMap holds; None: it is gone. Raises NameTakenError when it is somebody else's."""
+    namespace, name = run.metadata.namespace, run.status.config_map_name or ""
+    config_map = await world.read_config_map(namespace, name)
+    if config_map is not None and controller_uid(config_map) != run.metadata.uid:
+        raise NameTakenError(f"ConfigMap {namespace}/{name} exists and is not this run's: delete or rename it")
+    return templates_of(config_map) if config_map else None
 
 
 async def render(view: View, premises: Premises | None, world: World) -> Rendered:

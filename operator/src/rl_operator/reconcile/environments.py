@@ -3,9 +3,10 @@
 from typing import Final
 
 from rl_operator.errors import InvalidError
+from rl_operator.reconcile.attempt import frozen_templates
 from rl_operator.reconcile.network import create_network, network_missing
 from rl_operator.reconcile.world import World
-from rl_operator.render import Templates, environment_pod, templates_of
+from rl_operator.render import Templates, environment_pod
 from rl_operator.status.environments import plan_environments
 from rl_operator.status.view import View
 
@@ -19,7 +20,10 @@ async def tend_environments(view: View, world: World) -> None:
         await world.delete_pod(pod)
     if not plan.create and not (view.training and network_missing(view.run, world)):
         return
-    templates = await _frozen_templates(view, world)
+    templates = await frozen_templates(view.run, world)
+    if templates is None:
+        name = view.run.status.config_map_name
+        raise InvalidError(f"ConfigMap {view.run.metadata.namespace}/{name} is gone: {_CONSEQUENCE}")
     await create_network(view.run, templates, world)
     if plan.create:
         _require_config_maps(view, templates, world)
@@ -34,11 +38,3 @@ def _require_config_maps(view: View, templates: Templates, world: World) -> None
     mounted = {("ConfigMap", volume["configMap"]["name"]) for volume in volumes if "configMap" in volume}
     for _, name in sorted(mounted - world.children(view.run.key)):
         raise InvalidError(f"ConfigMap {view.run.metadata.namespace}/{name} is gone: {_CONSEQUENCE}")
-
-
-async def _frozen_templates(view: View, world: World) -> Templates:
-    name, namespace = view.run.status.config_map_name or "", view.run.metadata.namespace
-    config_map = await world.read_config_map(namespace, name)
-    if config_map is None:
-        raise InvalidError(f"ConfigMap {namespace}/{name} is gone: {_CONSEQUENCE}")
-    return templates_of(config_map)

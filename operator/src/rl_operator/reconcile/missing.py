@@ -1,19 +1,24 @@
 """What other hands took from a run that has started: look for it, and put it back (`status.other_hands`)."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from rl_operator.api.names import ATTEMPT_LABEL, TRAINING_COMPONENT
 from rl_operator.api.run import TrainingRun
 from rl_operator.errors import ForbiddenError, InvalidError, NameTakenError
 from rl_operator.reconcile.attempt import EnvironmentUnreadError, render
 from rl_operator.reconcile.world import World
-from rl_operator.render import Templates, templates_of
 from rl_operator.render.labels import pod_labels
 from rl_operator.status.attempt_end import vanished
 from rl_operator.status.lost import with_loss
+from rl_operator.status.mended import mended
+from rl_operator.status.restored import is_restored
 from rl_operator.status.view import View
+
+
+async def put_right(run: TrainingRun, world: World) -> TrainingRun:
+    """Write back what the pods know better than a status that somebody edited."""
+    status = mended(run.status, (pod for pod in world.pods(run.key) if pod.run_uid == run.metadata.uid))
+    return run if status is run.status else await world.write_status(run, status)
 
 
 async def look_for_pod(view: View, world: World) -> View:
@@ -36,7 +41,13 @@ async def restore_config(view: View, world: World) -> View:
     """Put back the ConfigMaps of a run whose first pod was created. Says in the view when they cannot be rendered."""
     run, name = view.run, view.run.status.config_map_name
     being_created = view.pod is None and not view.last_attempt
-    if name is None or not view.started or being_created or ("ConfigMap", name) in world.children(run.key):
+    if (
+        name is None
+        or not view.started
+        or is_restored(run)
+        or being_created
+        or ("ConfigMap", name) in world.children(run.key)
+    ):
         return view
     lost = f"ConfigMap {run.metadata.namespace}/{name} was deleted"
     try:

@@ -8,6 +8,7 @@ effects is the safety: status (freezes the run) -> ConfigMaps -> NetworkPolicies
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Literal
 
 from rl_operator.api.names import ENVIRONMENT_COMPONENT
 from rl_operator.api.premises import Premises
@@ -18,10 +19,10 @@ from rl_operator.errors import ForbiddenError, InvalidError, NameTakenError
 from rl_operator.reconcile.attempt import EnvironmentUnreadError, create_missing, render, start
 from rl_operator.reconcile.environments import tend_environments
 from rl_operator.reconcile.finished import drop_old_pods, expire
+from rl_operator.reconcile.missing import look_for_pod, put_right, restore_config
 from rl_operator.reconcile.premises import gather_premises
 from rl_operator.reconcile.series import keep_series
 from rl_operator.reconcile.world import Key, World
-from rl_operator.status.attempt_end import vanished
 from rl_operator.status.derive import derive, worth_writing
 from rl_operator.status.environments import in_force, replacement_sentence
 from rl_operator.status.figure_source import Figures
@@ -55,9 +56,10 @@ async def reconcile(key: Key, world: World, clock: Callable[[], datetime], pace:
         await drop_old_pods(run, world)
         return await expire(run, world, clock())
 
+    run = await put_right(run, world)
     premises = None if run.status.start_time else await gather_premises(run, world, clock())
-    view = await _look_again(_observe(run, premises, world, clock, pace), world)
-    view = await _act(view, premises, world)
+    view = await look_for_pod(_observe(run, premises, world, clock, pace), world)
+    view = await _act(await restore_config(view, world), premises, world)
     finding = find(view)
     unwritten = await _report(view, finding, world, pace)
     await _let_go_of_recorded(view, finding, world)
@@ -97,15 +99,6 @@ def _observe(
     if premises is None:
         return replace(view, refusals=(_no_runtime(run, world),))
     return replace(view, refusals=check_run(run, premises), pending=premises.environment.pending)
-
-
-async def _look_again(view: View, world: World) -> View:
-    """Before a working pod is taken to be gone: the cache may lag behind (a new leader's, or after a watch gap)."""
-    name = view.run.status.pod_name
-    if name is None or not vanished(view):
-        return view
-    pod = await world.read_pod(view.run.metadata.namespace, name)
-    return replace(view, pod=with_loss(pod, view.now)) if pod and _owns(view.run, pod) else view
 
 
 def _replica_limit(run: TrainingRun, world: World) -> int | None:
@@ -192,14 +185,17 @@ async def _let_go_of_recorded(view: View, finding: Finding, world: World) -> Non
 
 
 async def _let_go_of_pods(run: TrainingRun, world: World) -> None:
-    """What a crash between the last status and its consequences left behind."""
-    for pod in world.pods(run.key):
-        if not _owns(run, pod):
-            continue
+    """What a crash between the last status and its consequences left behind. The same Event twice is one Event."""
+    own = [pod for pod in world.pods(run.key) if _owns(run, pod)]
+    finished = run.status.condition("Finished")
+    if finished and any(pod.held for pod in own):
+        kind: Literal["Normal", "Warning"] = "Warning" if run.status.phase == "Failed" else "Normal"
+        world.record_event(run, kind, finished.reason, run.status.message or "")
+    for pod in own:
+        if not pod.over and not pod.deleting:  # also the run's own, where somebody else wrote that the run is over
+            await world.delete_pod(pod)
         if pod.held:
             await world.release_pod(pod)
-        elif pod.component == ENVIRONMENT_COMPONENT and not pod.over and not pod.deleting:
-            await world.delete_pod(pod)
 
 
 async def _release_foreign_pods(key: Key, run: TrainingRun | None, world: World) -> None:

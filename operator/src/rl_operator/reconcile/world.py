@@ -92,6 +92,10 @@ class World(PremisesSource, Protocol):
         """Delete with a uid precondition; gone already is success."""
         ...
 
+    async def label_pod(self, pod: PodObservation, labels: Mapping[str, str]) -> None:
+        """Put labels on that very pod: without its own no watch tells of it."""
+        ...
+
     async def save_series(self, run: TrainingRun, pod: PodObservation) -> None:
         """Add the attempt's series to the run's ConfigMap, which `status.historyName` names."""
         ...

@@ -1,6 +1,7 @@
 """What is the case once an attempt is over: how it ended, and what follows."""
 
 from dataclasses import replace
+from typing import Final
 
 from rl_operator.api.run import Attempt
 from rl_operator.status.attempts import next_attempt_due, no_further, with_attempt
@@ -13,12 +14,15 @@ from rl_operator.status.sentences import joined
 from rl_operator.status.table import Situation
 from rl_operator.status.view import Finding, View
 
+CONFIG_LOST: Final = "ConfigLost"
+
 
 def vanished(view: View) -> bool:
     """Whether the pod of an attempt that was seen working is not there any more. Of one that was only starting
     nothing is lost: it is created again.
     """
-    return view.pod is None and not view.last_attempt and view.run.status.phase in ("Running", "Stopping")
+    known = view.pod or view.last_attempt or view.trouble  # trouble: somebody else's pod has its name
+    return not known and view.run.status.phase in ("Running", "Stopping")
 
 
 def stop_asked(view: View) -> bool:
@@ -54,6 +58,9 @@ def between_attempts(view: View, last: Attempt, ending: Ending | None = None) ->
         seen = f"Last seen: attempt {last.attempt} ended ({failure.reason if failure else last.reason})"
         final = Ending(Fate.FINAL, late.reason, message=joined(late.message, seen))
         return Finding(Situation.FAILED, late.reason, blame_sentence(final, _how_to_go_on(view)), final)
+    if view.config_lost and ending is None:
+        final = Ending(Fate.FINAL, CONFIG_LOST, message=view.config_lost)
+        return Finding(Situation.FAILED, CONFIG_LOST, blame_sentence(final, _how_to_go_on(view)), final)
     if view.line and must_wait(view):
         return queued_finding(view.run, view.line)
     if last.reason == "Stopped":

@@ -205,6 +205,10 @@ _ENDS_OF_CONTAINERS: Final[Mapping[str, Meaning]] = {
         "The node lost track of the container: it was restarted, or its container runtime was.",
         "Nothing; another attempt goes on from the checkpoint.",
     ),
+    "ConfigLost": _ends(
+        "The run's ConfigMap was deleted and cannot be made again as it was: there is no further attempt.",
+        "Start a new run from the checkpoint with startFrom.",
+    ),
     "StoppedUnasked": _ends(
         "The pod ended in order before the training did, and nobody had asked it to.",
         "Nothing; another attempt goes on from the checkpoint.",

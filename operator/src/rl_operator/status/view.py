@@ -37,6 +37,9 @@ class View:
     refusals: tuple[Refusal, ...] = ()
     pending: tuple[str, str] | None = None
     trouble: tuple[str, str] | None = None
+    config_lost: str | None = None
+    """Why the run's ConfigMap is gone for good; what runs goes on without it."""
+
     config_hash: str | None = None
     """Of what a draft would be."""
 

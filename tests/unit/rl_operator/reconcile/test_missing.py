@@ -1,0 +1,127 @@
+"""What other hands took from a run: found again, put back, or said; nothing is started beside what runs."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from tests.unit.rl_operator.reconcile.life import KEY, PACE, Life, make_life
+from tests.unit.rl_operator.status.builders import ready
+
+from rl_operator.api.names import RUN_LABEL
+from rl_operator.local.store import Manifest
+
+BACKOFF = timedelta(seconds=PACE.backoff_seconds + 1)
+
+
+@pytest.fixture
+def life(tmp_path: Path) -> Life:
+    return make_life(tmp_path)
+
+
+async def train(life: Life) -> Manifest:
+    """The pod of a run that trains."""
+    life.apply()
+    await life.settle()
+    life.play("Running", ready(), ready(), ready())
+    await life.settle()
+    assert life.status.phase == "Running"
+    return life.pods[0]
+
+
+def config_map(life: Life) -> Manifest | None:
+    assert life.status.config_map_name
+    return life.store.get("ConfigMap", KEY[0], life.status.config_map_name)
+
+
+def remove_config_map(life: Life) -> None:
+    assert life.status.config_map_name
+    life.store.delete("ConfigMap", KEY[0], life.status.config_map_name)
+
+
+def change_pod(life: Life, **metadata: object) -> None:
+    name = life.status.pod_name
+    assert name
+    life.store.update("Pod", KEY[0], name, lambda pod: pod["metadata"].update(metadata))
+
+
+async def test_a_config_map_comes_back_as_it_was(life: Life) -> None:
+    await train(life)
+    before = config_map(life)
+    remove_config_map(life)
+    await life.settle()
+    after = config_map(life)
+    assert before
+    assert after
+    assert after["data"] == before["data"]
+    assert life.status.phase == "Running"
+
+
+async def test_a_config_map_that_would_be_another_one_is_lost(life: Life) -> None:
+    """The pod goes on; when it fails there is no other."""
+    life.apply_own()
+    await life.settle()
+    life.play("Running", ready(), ready())
+    await life.settle()
+    remove_config_map(life)
+    life.write_source("class Other: ...")
+    await life.settle()
+    assert config_map(life) is None
+    assert len(life.pods) == 1
+    life.play_failure(inside=False)
+    await life.settle()
+    assert (life.status.phase, len(life.pods)) == ("Failed", 1)
+    assert life.status.failure
+    assert life.status.failure.reason == "ConfigLost"
+    assert "was deleted" in (life.status.failure.message or "")
+
+
+async def test_labels_are_put_back(life: Life) -> None:
+    before = (await train(life))["metadata"]["labels"]
+    change_pod(life, labels={"mine": "x"})
+    await life.settle()
+    [pod] = life.pods
+    after = pod["metadata"]["labels"]
+    assert {name: after.get(name) for name in before} == before
+    assert after["mine"] == "x"
+    assert (life.status.phase, life.status.attempt) == ("Running", 1)
+
+
+async def test_a_pod_that_is_not_the_runs_any_more_keeps_its_name_taken(life: Life) -> None:
+    pod = await train(life)
+    change_pod(life, ownerReferences=[], labels={})
+    for _ in range(3):  # it never comes to rest: the name is tried again and again
+        await life.reconcile()
+    reconciling = life.status.condition("Reconciling")
+    assert reconciling
+    assert (reconciling.reason, pod["metadata"]["name"] in (life.status.message or "")) == ("NameTaken", True)
+    assert life.status.attempts == ()
+
+
+async def test_a_status_that_was_set_back_starts_nothing(life: Life) -> None:
+    await train(life)
+    life.play_failure()
+    await life.settle()
+    life.now += BACKOFF
+    await life.settle()
+    assert (life.status.attempt, len(life.pods)) == (2, 2)
+    second = life.status.pod_name
+    life.store.delete("Pod", KEY[0], life.pods[0]["metadata"]["name"])
+    life.store.update("RLTrainingRun", *KEY, lambda run: run["status"].update(attempt=1, podName="x", attempts=[]))
+    await life.settle()
+    assert (life.status.attempt, life.status.pod_name) == (2, second)
+
+
+async def test_a_strangers_config_map_is_not_read(life: Life) -> None:
+    await train(life)
+    remove_config_map(life)
+    name = life.status.config_map_name
+    metadata = {"name": name, "namespace": KEY[0], "labels": {RUN_LABEL: KEY[1]}}
+    life.store.create({"kind": "ConfigMap", "metadata": metadata, "data": {"pod.json": "{}"}})
+    life.play_failure()
+    await life.settle()
+    life.now += BACKOFF
+    for _ in range(3):
+        await life.reconcile()
+    reconciling = life.status.condition("Reconciling")
+    assert reconciling
+    assert (reconciling.reason, len(life.pods)) == ("NameTaken", 1)
