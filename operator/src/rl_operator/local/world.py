@@ -123,6 +123,12 @@ class LocalWorld:
         with contextlib.suppress(GoneError):
             self._store.delete("Pod", pod.namespace, pod.name, uid=pod.uid)
 
+    async def label_pod(self, pod: PodObservation, labels: Mapping[str, str]) -> None:
+        def label(manifest: Manifest) -> None:
+            manifest["metadata"]["labels"] = {**manifest["metadata"].get("labels", {}), **labels}
+
+        self._store.update("Pod", pod.namespace, pod.name, label, uid=pod.uid)
+
     async def save_series(self, run: TrainingRun, pod: PodObservation) -> None:
         points, name = self._figures.points(pod), run.status.history_name
         if points and name:
