@@ -1,0 +1,207 @@
+"""limits.maxActiveRuns on a real API server: never more than the limit, in order, whatever happens in between."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from tests.integration.cluster.admin import RUNTIMES
+from tests.integration.cluster.control_plane import ControlPlane
+from tests.integration.cluster.kubelet import End, result
+from tests.integration.cluster.operator_process import OperatorProcess
+from tests.integration.cluster.polling import stays, wait_for
+from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace, install_runtime
+
+SUCCEEDED = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS)
+_numbers = itertools.count(1)
+
+
+class Line:
+    """Runs of one limited runtime."""
+
+    def __init__(self, runs: RunsNamespace, runtime: str) -> None:
+        self.runs = runs
+        self.runtime = runtime
+
+    def apply(self, *names: str, **spec: Any) -> None:
+        for name in names:
+            self.runs.apply(name, runtime=self.runtime, **spec)
+
+    def limit(self, limit: int | None) -> None:
+        self.runs.admin.patch(f"{RUNTIMES}/{self.runtime}", {"spec": {"limits": {"maxActiveRuns": limit}}})
+
+    def end(self, name: str) -> None:
+        pod = self.runs.until_pod(name=name)
+        self.runs.kubelet.start(pod)
+        self.runs.kubelet.end(pod, "Succeeded", trainer=End(0, SUCCEEDED))
+        self.runs.until_phase("Succeeded", name)
+
+    def started(self) -> set[str]:
+        """The runs that a pod was ever created for."""
+        return {pod["metadata"]["labels"]["rl-operator.dev/run"] for pod in self.runs.kubelet.pods()}
+
+    def until_queued(self, name: str, place: int) -> dict[str, Any]:
+        def look() -> dict[str, Any] | None:
+            status = self.runs.status(name)
+            return status if (status.get("queue") or {}).get("place") == place else None
+
+        return wait_for(f"run {name} has place {place}", look)
+
+    def until_started(self, *names: str) -> None:
+        wait_for(f"{names} have started", lambda: self.started() >= set(names))
+
+
+@pytest.fixture
+def line(runs: RunsNamespace) -> Iterator[Callable[[int], Line]]:
+    """Makes runtimes with a limit."""
+
+    def make(limit: int) -> Line:
+        name = f"limited-{next(_numbers)}"
+        install_runtime(runs.admin, "tiny", name, limits={"maxActiveRuns": limit})
+        return Line(runs, name)
+
+    return make
+
+
+Made = Callable[[int], Line]
+
+
+@pytest.fixture
+def operator(operator_process: OperatorProcess) -> Iterator[OperatorProcess]:
+    """The session's operator, for a test that kills it."""
+    yield operator_process
+    if not operator_process.alive:
+        operator_process.start()
+
+
+def test_runs_wait_with_their_place_and_start_in_order(line: Made) -> None:
+    made = line(1)
+    made.apply("first")
+    made.until_started("first")
+    made.apply("second")
+    made.until_queued("second", 1)
+    made.apply("third")
+    status = made.until_queued("third", 2)
+    assert status["phase"] == "Pending"
+    assert status["message"] == f"Queued: place 2 in line at runtime '{made.runtime}' (1 of 1 runs active)."
+    assert made.runs.condition("Reconciling", "third")["reason"] == "Queued"  # type: ignore[index]
+    made.end("first")
+    made.until_started("second")
+    assert "queue" not in made.runs.status("second")
+    made.until_queued("third", 1)
+    made.end("second")
+    made.until_started("third")
+    made.end("third")
+
+
+def test_a_crowd_at_once_never_exceeds_the_limit(line: Made) -> None:
+    made = line(3)
+    names = [f"run-{number:02}" for number in range(12)]
+    made.apply(*names)
+    alive: set[str] = set()
+    for _ in names:
+        alive = made.started() - {n for n in names if made.runs.status(n).get("phase") == "Succeeded"}
+        assert len(alive) <= 3
+        made.end(min(wait_for("somebody starts", lambda: made.started() - over(made, names))))
+    assert made.started() == set(names)
+
+
+def over(made: Line, names: list[str]) -> set[str]:
+    return {name for name in names if made.runs.status(name).get("phase") == "Succeeded"}
+
+
+def test_a_higher_priority_goes_first_also_when_it_is_given_while_waiting(line: Made) -> None:
+    made = line(1)
+    made.apply("first")
+    made.until_started("first")
+    made.apply("second", "third")
+    made.until_queued("third", 2)
+    made.apply("urgent", priority=10)
+    made.until_queued("urgent", 1)
+    made.runs.edit("third", priority=20)
+    made.until_queued("third", 1)
+    for ended, next_one in (("first", "third"), ("third", "urgent"), ("urgent", "second")):
+        made.end(ended)
+        made.until_started(next_one)
+
+
+def test_a_stopped_run_frees_its_place_and_waits_for_another(line: Made) -> None:
+    made = line(1)
+    made.apply("first")
+    made.until_started("first")
+    made.apply("second")
+    made.until_queued("second", 1)
+    made.runs.edit("first", suspend=True)
+    made.until_started("second")
+    made.runs.until_phase("Stopped", "first")
+    made.runs.edit("first", suspend=False)
+    made.until_queued("first", 1)
+    made.end("second")
+    assert made.runs.until_pod(2, "first").endswith("-2")
+
+
+@pytest.mark.parametrize("gone", ["deleted", "suspended"])
+def test_who_leaves_the_line_holds_nobody_up(line: Made, gone: str) -> None:
+    made = line(1)
+    made.apply("first")
+    made.until_started("first")
+    made.apply("second")
+    made.until_queued("second", 1)
+    made.apply("third")
+    made.until_queued("third", 2)
+    made.runs.delete("second") if gone == "deleted" else made.runs.edit("second", suspend=True)
+    made.until_queued("third", 1)
+    made.end("first")
+    made.until_started("third")
+    assert "second" not in made.started()
+
+
+def test_limits_are_raised_lowered_and_taken_away(line: Made) -> None:
+    made = line(0)
+    made.apply("run-1", "run-2", "run-3", "run-4")
+    assert "no run starts until an administrator raises it" in made.until_queued("run-1", 1)["message"]
+    stays("nobody starts", lambda: not made.started())
+    made.limit(2)
+    made.until_started("run-1", "run-2")
+    made.limit(1)
+    made.end("run-1")
+    stays("the limit was lowered, and one is active still", lambda: made.started() == {"run-1", "run-2"})
+    made.until_queued("run-3", 1)
+    made.end("run-2")
+    made.until_started("run-3")
+    made.limit(None)
+    made.until_started("run-4")
+
+
+def test_a_deleted_active_run_frees_its_place(line: Made) -> None:
+    made = line(1)
+    made.apply("first")
+    made.until_started("first")
+    made.apply("second")
+    made.until_queued("second", 1)
+    made.runs.delete("first")
+    made.until_started("second")
+
+
+def test_a_restarted_operator_goes_on_with_the_line(
+    line: Made, operator: OperatorProcess, control_plane: ControlPlane
+) -> None:
+    made = line(1)
+    made.apply("first")
+    made.until_started("first")
+    made.apply("zz-second")
+    made.until_queued("zz-second", 1)
+    made.apply("aa-urgent", priority=1)
+    made.until_queued("aa-urgent", 1)
+    made.until_queued("zz-second", 2)
+    operator.kill()
+    made.apply("zzz-meanwhile")
+    before = len(control_plane.operator_writes(made.runs.namespace))
+    operator.start()
+    made.until_queued("zzz-meanwhile", 3)
+    statuses = [w for w in control_plane.operator_writes(made.runs.namespace)[before:] if w.resource != "events"]
+    assert {write.name for write in statuses} == {"zzz-meanwhile"}, "nothing else has changed"
+    assert made.started() == {"first"}
+    for ended, next_one in (("first", "aa-urgent"), ("aa-urgent", "zz-second"), ("zz-second", "zzz-meanwhile")):
+        made.end(ended)
+        made.until_started(next_one)

@@ -1,0 +1,88 @@
+"""ttlSecondsAfterFinished on a real API server: finished runs go when their time has come, and only then."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.integration.cluster.kubelet import End, result
+from tests.integration.cluster.operator_process import OperatorProcess
+from tests.integration.cluster.polling import stays, wait_for
+from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
+
+SUCCEEDED = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS)
+SHORT, LONG = 2, 3600
+
+
+@pytest.fixture
+def operator(operator_process: OperatorProcess) -> Iterator[OperatorProcess]:
+    """The session's operator, for a test that kills it."""
+    yield operator_process
+    if not operator_process.alive:
+        operator_process.start()
+
+
+def end(runs: RunsNamespace) -> None:
+    """The run's pod ends with a success."""
+    pod = runs.until_pod()
+    runs.kubelet.start(pod)
+    runs.kubelet.end(pod, "Succeeded", trainer=End(0, SUCCEEDED))
+
+
+def until_gone(runs: RunsNamespace) -> None:
+    wait_for("the run is gone", lambda: runs.find() is None)
+
+
+def test_a_finished_run_goes_with_all_that_it_owns(runs: RunsNamespace) -> None:
+    runs.apply(ttlSecondsAfterFinished=SHORT)
+    end(runs)
+    runs.until_phase("Succeeded")
+    runs.until_released(runs.status()["podName"])
+    until_gone(runs)
+    assert [w.code for w in runs.writes() if (w.verb, w.resource) == ("delete", "rltrainingruns")] == [200]
+    runs.kubelet.collect_garbage()
+    wait_for("nothing is left", runs.empty)
+    wait_for("it is told", lambda: "Expired" in {event["reason"] for event in told(runs)})
+
+
+def told(runs: RunsNamespace) -> list[dict[str, Any]]:
+    return runs.admin.items(f"/apis/events.k8s.io/v1/namespaces/{runs.namespace}/events")
+
+
+def test_the_time_may_be_set_after_the_end(runs: RunsNamespace) -> None:
+    runs.apply()
+    runs.succeed(runs.until_pod())
+    runs.edit(ttlSecondsAfterFinished=LONG)
+    before = runs.calls()
+    stays("finished runs are left alone", lambda: runs.find() is not None and runs.calls() == before, seconds=1.5)
+    runs.edit(ttlSecondsAfterFinished=0)
+    until_gone(runs)
+
+
+def test_the_time_may_be_taken_away_before_it_comes(runs: RunsNamespace) -> None:
+    runs.apply(ttlSecondsAfterFinished=SHORT + 1)
+    end(runs)
+    runs.until_phase("Succeeded")
+    runs.edit(ttlSecondsAfterFinished=None)
+    stays("the run stays", lambda: runs.find() is not None, seconds=SHORT + 2.5)
+
+
+def test_its_time_came_while_the_operator_was_away(runs: RunsNamespace, operator: OperatorProcess) -> None:
+    runs.apply(ttlSecondsAfterFinished=SHORT)
+    end(runs)
+    runs.until_phase("Succeeded")
+    operator.kill()
+    stays("nobody deletes it", lambda: runs.find() is not None, seconds=SHORT + 0.5)
+    operator.start()
+    until_gone(runs)
+
+
+def test_a_run_that_somebody_made_again_stays(runs: RunsNamespace, operator: OperatorProcess) -> None:
+    runs.apply(ttlSecondsAfterFinished=SHORT)
+    end(runs)
+    runs.until_phase("Succeeded")
+    operator.kill()
+    runs.delete()
+    again = runs.apply(ttlSecondsAfterFinished=SHORT)
+    operator.start()
+    runs.until_pod()
+    stays("it stays", lambda: (runs.find() or again)["metadata"]["uid"] == again["metadata"]["uid"] and runs.find())
