@@ -17,6 +17,10 @@ class PolledFigures:
         self._trainers = trainers
         self._wandb = wandb
 
+    @property
+    def asks_wandb(self) -> bool:
+        return self._wandb is not None
+
     async def run(self) -> None:
         """Ask for ever; ends only by cancellation."""
         async with asyncio.TaskGroup() as group:
