@@ -1,7 +1,7 @@
 """The caches and what each keeps of an object."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from sys import intern
 from typing import Any, Literal
@@ -20,6 +20,7 @@ from rl_operator.cluster.client import METADATA_ONLY, ClusterClient
 from rl_operator.cluster.places import Places
 from rl_operator.cluster.resources import CONFIG_MAPS, ENVIRONMENTS, NAMESPACES, RUNS, RUNTIMES
 from rl_operator.cluster.store import Document, Key, Store, key_of
+from rl_operator.cluster.unstarted import Unstarted
 from rl_operator.render.catalogue import CATALOGUE_SELECTOR, stored_catalogue
 from rl_operator.status.observation import PodObservation, observe_pod
 
@@ -40,11 +41,24 @@ def project_run(document: Document) -> TrainingRun:
 
 def slim(run: TrainingRun) -> TrainingRun:
     """Thousands of finished runs stay around: no reconcile reads more of them than this, and they share the rest."""
-    metadata = run.metadata.with_changes(labels=_EMPTY, annotations=_EMPTY, finalizers=())
+    old = run.metadata
+    metadata = ObjectMeta.model_construct(
+        _SAID,
+        name=old.name,
+        namespace=intern(old.namespace),
+        uid=old.uid,
+        resource_version=old.resource_version,
+        generation=old.generation,
+        creation_timestamp=old.creation_timestamp,
+        deletion_timestamp=old.deletion_timestamp,
+        labels=_EMPTY,
+        annotations=_EMPTY,
+        finalizers=(),
+    )
     spec, status, ttl = _UNREAD_SPEC, _ENDS[run.status.phase], run.spec.ttl_seconds_after_finished
     if ttl is not None:
         spec, status = _expiring(ttl), status.with_changes(completion_time=run.status.completion_time)
-    return run.with_changes(metadata=metadata, spec=spec, status=status)
+    return TrainingRun.model_construct(_SAID, metadata=metadata, spec=spec, status=status)
 
 
 @lru_cache
@@ -53,12 +67,22 @@ def _expiring(ttl: int) -> RunSpec:
 
 
 _EMPTY: dict[str, str] = {}
+_SAID: set[str] = set()
+"""Which fields a document set: each model has a set of its own, which is as large as the model."""
+
 _UNREAD_SPEC = RunSpec(environment="-")
 _ENDS: dict[Phase | None, RunStatus] = {phase: RunStatus(phase=phase) for phase in TERMINAL_PHASES}
 
 
 def project_pod(document: Document) -> HeldPod:
     return HeldPod(observe_pod(document), tuple(document["metadata"].get("finalizers", ())))
+
+
+def slim_pod(pod: PodObservation) -> PodObservation:
+    """The pod of a finished run, let go of: what its containers said is in the run's status."""
+    node = intern(pod.node) if pod.node else None
+    slimmer = replace(pod, containers=(), result=None, reason=None, message="", address=None)
+    return replace(slimmer, namespace=intern(pod.namespace), run_name=intern(pod.run_name), node=node)
 
 
 def run_of_child(document: Document) -> Key | None:
@@ -115,15 +139,27 @@ class Caches:
     runtimes: Store[Runtime | UnreadableRuntime] = field(default_factory=lambda: Store(project_runtime, _nothing))
     environments: Store[Environment] = field(default_factory=lambda: Store(parse_environment, _nothing))
     namespaces: Store[Mapping[str, str]] = field(default_factory=lambda: Store(_labels, key_of))
-    pods: Store[HeldPod] = field(default_factory=lambda: Store(project_pod, run_of_child))
+    pods: Store[HeldPod] = field(init=False)
     config_maps: Store[None] = field(default_factory=_existence)
     services: Store[None] = field(default_factory=_existence)
     network_policies: Store[None] = field(default_factory=_existence)
+    unstarted: Unstarted = field(default_factory=Unstarted)
     places: Places = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "pods", Store(self._project_pod, run_of_child))
         object.__setattr__(self, "places", Places(self.active_limit))
-        self.runs.tell(self.places.changed)
+        self.runs.tell(self._run_changed)
+
+    def _project_pod(self, document: Document) -> HeldPod:
+        pod = project_pod(document)
+        run = self.runs.get((pod.observation.namespace, pod.observation.run_name))
+        over = run is not None and run.status.finished and pod.observation.over
+        return replace(pod, observation=slim_pod(pod.observation)) if over and not pod.observation.held else pod
+
+    def _run_changed(self, key: Key, run: TrainingRun | None) -> None:
+        self.unstarted.changed(key, run)
+        self.places.changed(key, run)
 
     def active_limit(self, runtime: str) -> int | None:
         """How many runs a runtime lets be active at once; None: as many as there are."""

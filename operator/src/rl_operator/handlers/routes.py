@@ -48,8 +48,8 @@ class Routes:
         self._queues.runs.add(key)
         run = self._caches.runs.get(key)
         if run is None or run.status.finished or run.status.phase is None:  # gone, over or new: its children care
-            namespace, name = key
-            self._wake(child for child in self._unstarted() if _begins_from(child, namespace, name))
+            for child in self._caches.unstarted.begin_from(key):
+                self._queues.runs.add(child)
 
     def environment_event(self, event: RawEvent) -> None:
         if _take(self._caches.environments, event):
@@ -60,7 +60,7 @@ class Routes:
         namespace, name = key
         self._queues.environments.add(key)
         own = f"{OWN_PREFIX}{name}"
-        self._wake(r for r in self._unstarted() if r.metadata.namespace == namespace and r.spec.environment == own)
+        self._wake(r for r in self._caches.unstarted if r.metadata.namespace == namespace and r.spec.environment == own)
 
     def runtime_event(self, event: RawEvent) -> None:
         if _take(self._caches.runtimes, event):
@@ -69,7 +69,7 @@ class Routes:
     def _runtime_changed(self, key: Key) -> None:
         """Also the runs that a new or mended runtime, or another limit, may let start."""
         self._queues.runtimes.add(key)
-        self._wake(run for run in self._unstarted() if run.spec.runtime == key[1])
+        self._wake(run for run in self._caches.unstarted if run.spec.runtime == key[1])
         for waiting in self._caches.places.waiting(key[1]):
             self._queues.runs.add(waiting)
 
@@ -86,7 +86,7 @@ class Routes:
     # --- our informers and pollers ------------------------------------------------------------------------------
     def namespace_changed(self, key: Key) -> None:
         """Its labels decide which runtimes it may use."""
-        self._wake(run for run in self._unstarted() if run.metadata.namespace == key[1])
+        self._wake(run for run in self._caches.unstarted if run.metadata.namespace == key[1])
 
     def catalogue_changed(self, image: str) -> None:
         """Every runtime of that image writes it down; the change of its status brings its runs."""
@@ -116,17 +116,9 @@ class Routes:
             if expires_at(run):
                 self._queues.runs.add(run.key)
 
-    def _unstarted(self) -> Iterable[TrainingRun]:
-        return (run for run in self._caches.runs if not run.status.finished and run.status.start_time is None)
-
     def _wake(self, runs: Iterable[TrainingRun]) -> None:
         for run in runs:
             self._queues.runs.add(run.key)
-
-
-def _begins_from(run: TrainingRun, namespace: str, name: str) -> bool:
-    start_from = run.spec.start_from
-    return start_from is not None and start_from.run == name and run.metadata.namespace == namespace
 
 
 def _take(store: Store[Any], event: RawEvent) -> bool:

@@ -1,3 +1,4 @@
+import pytest
 from tests.unit.rl_operator import samples
 from tests.unit.rl_operator.cluster.documents import pod_document, run_document
 from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi
@@ -34,6 +35,36 @@ def test_pods_are_found_by_their_runs_label_with_their_finalizers() -> None:
     (pod,) = caches.pods.of_run(("team-a", "sorting"))
     assert pod.finalizers == ("other", POD_FINALIZER)
     assert pod.observation.held
+
+
+ENDED = {
+    "phase": "Succeeded",
+    "containerStatuses": [
+        {"name": "trainer", "state": {"terminated": {"exitCode": 0, "message": '{"outcome": "succeeded"}'}}}
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("run_phase", "finalizers", "kept"),
+    [("Succeeded", [], False), ("Succeeded", [POD_FINALIZER], True), ("Running", [], True)],
+    ids=["read and let go of", "of a finished run but held", "its end is not in the status yet"],
+)
+def test_a_pod_is_kept_whole_until_nobody_reads_its_result(run_phase: str, finalizers: list[str], kept: bool) -> None:
+    caches = Caches()
+    caches.runs.put(run_document(status={"phase": run_phase}))
+    caches.pods.put(pod_document(finalizers=finalizers) | {"status": ENDED})
+    (pod,) = caches.pods.of_run(("team-a", "sorting"))
+    assert (pod.observation.result is not None, bool(pod.observation.containers)) == (kept, kept)
+    assert (pod.observation.over, pod.observation.attempt, pod.observation.run_uid) == (True, 1, samples.UID)
+
+
+def test_runs_that_have_not_started_are_known_from_every_change() -> None:
+    caches = Caches()
+    caches.runs.put(run_document(1))
+    assert [run.key for run in caches.unstarted] == [("team-a", "sorting")]
+    caches.runs.put(run_document(2, status={"phase": "Starting", "startTime": "2026-05-01T12:00:00Z"}))
+    assert not list(caches.unstarted)
 
 
 def test_a_runtime_that_cannot_be_typed_is_held_with_its_faults() -> None:
