@@ -1,0 +1,165 @@
+"""Backups and new installations on a real API server: a run that was started never runs again without being asked."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.integration.cluster.admin import RUNS
+from tests.integration.cluster.control_plane import OPERATOR, OPERATOR_NAMESPACE, RBAC_GROUP, ControlPlane
+from tests.integration.cluster.kubelet import End, result
+from tests.integration.cluster.operator_process import FAST, OperatorProcess
+from tests.integration.cluster.polling import stays, wait_for
+from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
+
+MARK = "rl-operator.dev/started-as"
+SUCCEEDED = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS)
+CHECKPOINTED = result("stopped", steps=2, total=TOTAL_STEPS)
+ELSEWHERE = "rl-operator-moved"
+SERVERS_OWN = ("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields")
+
+
+class Backup:
+    """What `kubectl get -o yaml` gave of a run."""
+
+    def __init__(self, runs: RunsNamespace, name: str = "sorting") -> None:
+        found = runs.find(name)
+        assert found
+        self._runs = runs
+        self.uid = found["metadata"]["uid"]
+        metadata = {field: value for field, value in found["metadata"].items() if field not in SERVERS_OWN}
+        self.status = found["status"]
+        self.document = {**found, "metadata": metadata}
+
+    def restore(self, *, with_status: bool) -> dict[str, Any]:
+        """Delete the run, and create it from the backup; a backup tool writes the status in a second call."""
+        self._runs.delete()
+        for pod in self._runs.kubelet.pods():
+            wait_for("the pod is let go", lambda pod=pod: not (self._pod(pod) or {}).get("finalizers"))
+        self._runs.kubelet.collect_garbage()
+        wait_for("nothing of it is left", self._runs.empty)
+        created = self._runs.create(self.document)
+        if with_status:
+            path = f"{RUNS.format(namespace=self._runs.namespace)}/sorting/status"
+            self._runs.admin.patch(path, {"status": self.status})
+        return created
+
+    def _pod(self, pod: dict[str, Any]) -> dict[str, Any] | None:
+        found = self._runs.kubelet.pod(pod["metadata"]["name"])
+        return found["metadata"] if found else None
+
+
+@pytest.fixture
+def operator(operator_process: OperatorProcess) -> Iterator[OperatorProcess]:
+    """The session's operator, for a test that kills it."""
+    yield operator_process
+    if not operator_process.alive:
+        operator_process.start()
+
+
+def running(runs: RunsNamespace) -> str:
+    runs.apply()
+    pod = runs.until_pod()
+    runs.kubelet.start(pod)
+    runs.kubelet.work(pod)
+    runs.until_phase("Running")
+    return pod
+
+
+def test_the_mark_is_on_a_run_before_its_first_pod(runs: RunsNamespace) -> None:
+    run = runs.apply()
+    runs.until_pod()
+    found = runs.find()
+    assert found
+    assert found["metadata"]["annotations"][MARK] == f"sorting.{run['metadata']['uid']}"
+    order = [(w.verb, w.resource) for w in runs.writes()]
+    assert order.index(("patch", "rltrainingruns")) < order.index(("create", "pods"))
+
+
+@pytest.mark.parametrize("with_status", [True, False], ids=["with status", "without status"])
+def test_an_unfinished_run_that_is_restored_rests_until_it_is_asked_for(runs: RunsNamespace, with_status: bool) -> None:
+    running(runs)
+    again = Backup(runs).restore(with_status=with_status)
+    condition = runs.until_reason("Suspended", "Restored")
+    assert "rlctl resume sorting" in condition["message"]
+    assert runs.status()["phase"] == "Stopped"
+    stays("nothing starts", lambda: not runs.kubelet.pods())
+
+    runs.admin.patch(f"{RUNS.format(namespace=runs.namespace)}/sorting", {"metadata": {"annotations": {MARK: None}}})
+    pod = runs.until_pod()
+    assert pod == f"sorting-{again['metadata']['uid'][:5]}-1"
+    runs.succeed(pod)
+
+
+def test_a_restored_run_says_how_to_go_on_from_its_checkpoint(runs: RunsNamespace) -> None:
+    pod = running(runs)
+    runs.edit(suspend=True)
+    runs.until_phase("Stopping")
+    wait_for("its end is asked for", lambda: "deletionTimestamp" in (runs.kubelet.pod(pod) or {})["metadata"])
+    runs.kubelet.end(pod, "Succeeded", trainer=End(0, CHECKPOINTED))
+    runs.until_phase("Stopped")
+    runs.until_released(pod)
+    runs.edit(suspend=False)
+    runs.until_pod(2)
+    Backup(runs).restore(with_status=True)
+    message = runs.until_reason("Suspended", "Restored", "startFrom.statePath")["message"]
+    assert "from step 2, create a new run with startFrom.statePath: tinker://m/weights/000002." in message
+
+
+@pytest.mark.parametrize("with_status", [True, False], ids=["with status", "without status"])
+def test_a_finished_run_that_is_restored_does_not_run_again(runs: RunsNamespace, with_status: bool) -> None:
+    runs.apply()
+    runs.succeed(runs.until_pod())
+    Backup(runs).restore(with_status=with_status)
+    if with_status:
+        wait_for("it is over still", lambda: runs.status().get("phase") == "Succeeded")
+    else:
+        runs.until_reason("Suspended", "Restored")
+    stays("nothing starts", lambda: not runs.kubelet.pods())
+
+
+def test_a_copy_under_another_name_starts(runs: RunsNamespace) -> None:
+    running(runs)
+    document = Backup(runs).document
+    runs.create({**document, "metadata": {**document["metadata"], "name": "copy"}})
+    assert runs.until_pod(name="copy").startswith("copy-")
+
+
+def test_a_new_installation_goes_on_with_what_is_there(
+    runs: RunsNamespace, operator: OperatorProcess, control_plane: ControlPlane
+) -> None:
+    """Finished runs stay as they are, and a running one is brought to its end."""
+    runs.apply("done")
+    pod = runs.until_pod(name="done")
+    runs.kubelet.start(pod)
+    runs.kubelet.end(pod, "Succeeded", trainer=End(0, SUCCEEDED))
+    runs.until_phase("Succeeded", "done")
+    runs.until_released(pod)
+    pod = running(runs)
+    operator.kill()
+    before, done = len(runs.writes()), runs.find("done")
+    allow_elsewhere(control_plane)
+    moved = OperatorProcess(control_plane.kubeconfig(), *FAST, "--operator-namespace", ELSEWHERE)
+    try:
+        moved.start()
+        stays("the finished run is left alone", lambda: {write.name for write in runs.writes()[before:]} <= {"sorting"})
+        runs.kubelet.end(pod, "Succeeded", trainer=End(0, SUCCEEDED))
+        runs.until_phase("Succeeded")
+        runs.until_released(pod)
+        assert runs.find("done") == done
+        assert len(runs.kubelet.pods()) == 2
+    finally:
+        moved.close()
+
+
+def allow_elsewhere(plane: ControlPlane) -> None:
+    """What the manifest gives the operator in its own namespace, in another one."""
+    plane.admin.post("/api/v1/namespaces", {"metadata": {"name": ELSEWHERE}})
+    roles = f"/apis/{RBAC_GROUP}/v1/namespaces/{{}}/roles"
+    role = plane.admin.get(f"{roles.format(OPERATOR_NAMESPACE)}/rl-operator")
+    plane.admin.post(roles.format(ELSEWHERE), {"metadata": {"name": "rl-operator"}, "rules": role["rules"]})
+    binding = {
+        "metadata": {"name": "rl-operator"},
+        "roleRef": {"apiGroup": RBAC_GROUP, "kind": "Role", "name": "rl-operator"},
+        "subjects": [{"apiGroup": RBAC_GROUP, "kind": "User", "name": OPERATOR}],
+    }
+    plane.admin.post(f"/apis/{RBAC_GROUP}/v1/namespaces/{ELSEWHERE}/rolebindings", binding)
