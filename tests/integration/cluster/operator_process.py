@@ -1,11 +1,13 @@
 """The operator as a real process: `python -m rl_operator` with the rights that it has in a cluster."""
 
+import os
 import signal
 import subprocess
 import sys
 import tempfile
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -25,7 +27,8 @@ class OperatorProcess:
     Without a lease, unless a flag names one: a test that starts it again is not about waiting for a lease to run out.
     """
 
-    def __init__(self, kubeconfig: Path, *flags: str) -> None:
+    def __init__(self, kubeconfig: Path, *flags: str, env_vars: Mapping[str, str] | None = None) -> None:
+        self._env_vars = {**os.environ, **(env_vars or {})}
         self._port = free_port()
         self._log = Path(tempfile.mkstemp(prefix="rl-operator-", suffix=".log")[1])
         self._command = [
@@ -49,7 +52,7 @@ class OperatorProcess:
 
     def start(self) -> None:
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdout=log, stderr=subprocess.STDOUT)
+            self._process = subprocess.Popen(self._command, env=self._env_vars, stdout=log, stderr=subprocess.STDOUT)
         wait_for("the operator's /readyz answers 200", self._ready, seconds=30)
 
     def kill(self) -> None:
