@@ -5,6 +5,7 @@ from datetime import datetime
 from rl_operator.api.run import TrainingRun
 from rl_operator.reconcile.world import World
 from rl_operator.status.expiry import expires_at, surplus_pods
+from rl_operator.status.late import late_pods
 
 
 async def expire(run: TrainingRun, world: World, now: datetime) -> float | None:
@@ -25,9 +26,9 @@ async def expire(run: TrainingRun, world: World, now: datetime) -> float | None:
 
 
 async def drop_old_pods(run: TrainingRun, world: World) -> None:
-    """Delete the pods of attempts that ended long ago: their logs are kept to a bound."""
+    """Delete the pods of attempts that ended long ago: their logs are kept to a bound. Late pods have nothing to do."""
     attempts = run.status.attempts
     ended = run.status.finished or (attempts and attempts[-1].attempt == run.status.attempt)
-    own = (pod for pod in world.pods(run.key) if pod.run_uid == run.metadata.uid)
-    for pod in surplus_pods(own, None if ended else run.status.attempt):
+    own = [pod for pod in world.pods(run.key) if pod.run_uid == run.metadata.uid]
+    for pod in (*late_pods(own, run.status), *surplus_pods(own, None if ended else run.status.attempt)):
         await world.delete_pod(pod)

@@ -1,0 +1,416 @@
+"""Two operators, one lease: the other one goes on, and one that was paused harms nothing when it wakes up."""
+
+import itertools
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from tests.integration.cluster.admin import MERGE_PATCH, AdminClient, ApiError
+from tests.integration.cluster.conftest import running_control_plane
+from tests.integration.cluster.control_plane import API_SERVER, OPERATOR_TOKEN, ControlPlane
+from tests.integration.cluster.kubelet import End, result
+from tests.integration.cluster.operator_process import FAST, OperatorProcess
+from tests.integration.cluster.polling import stays, wait_for
+from tests.integration.cluster.proxy import Answer, ApiProxy, Hold, Hooks, Pass, ProxiedCall
+from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace, install_runtime
+
+SUCCEEDED = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS)
+STOPPED = result("stopped", steps=2, total=TOTAL_STEPS)
+JSON_PATCH = "application/json-patch+json"
+LEASE_LOST = 4
+WRITES = ("POST", "PUT", "PATCH", "DELETE")
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """Where no other operator works."""
+    with running_control_plane(API_SERVER) as plane:
+        install_runtime(plane.admin, "tiny")
+        yield plane
+
+
+@pytest.fixture
+def runs(plane: ControlPlane) -> RunsNamespace:
+    namespace = f"failover-{next(_numbers)}"
+    plane.admin.post("/api/v1/namespaces", {"metadata": {"name": namespace}})
+    return RunsNamespace(plane, namespace)
+
+
+@dataclass(frozen=True)
+class Replica:
+    """An operator, and the proxy that it speaks through."""
+
+    name: str
+    proxy: ApiProxy
+    process: OperatorProcess
+
+    def writes(self) -> list[str]:
+        """All that it has tried to change, its lease included."""
+        return [str(call) for call in self.proxy.calls if call.method in WRITES]
+
+    @property
+    def works(self) -> bool:
+        return "working: " in self.process.log
+
+    def until_working(self, seconds: float) -> None:
+        wait_for(f"{self.name} works", lambda: self.works, seconds=seconds)
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.process.pid
+        os.kill(self.process.pid, number)
+
+
+@contextmanager
+def replica(plane: ControlPlane, name: str, *flags: str) -> Iterator[Replica]:
+    with ApiProxy(plane.server) as proxy:
+        kubeconfig = plane.kubeconfig(server=proxy.server)
+        process = OperatorProcess(kubeconfig, *FAST, "--identity", name, "--request-seconds", "60", *flags)
+        try:
+            process.start()
+            yield Replica(name, proxy, process)
+        finally:
+            if process.pid:
+                os.kill(process.pid, signal.SIGCONT)
+            process.close()
+
+
+@pytest.fixture
+def pair(plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[tuple[Replica, Replica]]:
+    """The first leads, the second stands by. Leases of 12 s, or shorter ones where a test waits for their end."""
+    flags = ("--lease-name", f"lease-{next(_numbers)}", *getattr(request, "param", ()))
+    with replica(plane, "first", *flags) as first:
+        first.until_working(10)
+        with replica(plane, "second", *flags) as second:
+            yield first, second
+
+
+SHORT_LEASE = ("--lease-seconds", "6")
+
+
+def one_pod_per_attempt(runs: RunsNamespace, attempts: int) -> None:
+    """The API server's own book: no name was ever created twice."""
+    created = [w.name for w in runs.writes() if (w.verb, w.resource, w.code) == ("create", "pods", 201)]
+    assert len(created) == len(set(created)) == attempts, created
+
+
+def until_running(runs: RunsNamespace, name: str) -> str:
+    pod = runs.until_pod(name=name)
+    runs.kubelet.start(pod)
+    runs.kubelet.work(pod)
+    runs.until_phase("Running", name)
+    return pod
+
+
+def finish(runs: RunsNamespace, name: str) -> None:
+    """Play what is left of a run's life, wherever it is."""
+    pod = runs.until_pod(name=name)
+    if "nodeName" not in runs.kubelet.pod(pod)["spec"]:  # type: ignore[index]
+        runs.kubelet.start(pod)
+    runs.kubelet.work(pod)
+    runs.kubelet.end(pod, "Succeeded", trainer=End(0, SUCCEEDED))
+    runs.until_phase("Succeeded", name)
+    runs.until_released(pod)
+
+
+def test_a_standby_is_healthy_and_writes_nothing_and_goes_on_when_the_leader_is_killed(
+    pair: tuple[Replica, Replica], runs: RunsNamespace
+) -> None:
+    first, second = pair
+    runs.apply("works")
+    until_running(runs, "works")
+    runs.apply("starts")
+    runs.kubelet.start(runs.until_pod(name="starts"))
+    assert second.process.probe("/healthz") == second.process.probe("/readyz") == (200, "ok")
+    assert second.writes() == []
+
+    killed_at = time.monotonic()
+    first.process.kill()
+    runs.apply("new")
+    runs.until_pod(name="new")
+    seconds = time.monotonic() - killed_at
+    print(f"failover after kill -9: {seconds:.1f} s to the pod of a new run")
+    assert seconds < 20
+    for name in ("works", "starts", "new"):
+        finish(runs, name)
+    one_pod_per_attempt(runs, attempts=3)
+
+
+def test_a_leader_that_is_told_to_end_hands_over_at_once(pair: tuple[Replica, Replica], runs: RunsNamespace) -> None:
+    first, second = pair
+    runs.apply("works")
+    until_running(runs, "works")
+    asked_at = time.monotonic()
+    assert first.process.stop() == 0, first.process.log
+    ended_after = time.monotonic() - asked_at
+    second.until_working(10)
+    seconds = time.monotonic() - asked_at
+    print(f"hand-over after SIGTERM: {seconds:.1f} s, of these {ended_after:.1f} s until the first one's end")
+    assert seconds < 5, "the lease would have run out after 12 s"
+    finish(runs, "works")
+    one_pod_per_attempt(runs, attempts=1)
+
+
+def test_a_container_that_is_restarted_takes_its_own_lease_at_once(
+    plane: ControlPlane, pair: tuple[Replica, Replica], runs: RunsNamespace
+) -> None:
+    first, second = pair
+    first.process.kill()
+    before = first.process.log.count("working: ")
+    restarted_at = time.monotonic()
+    first.process.start()
+    wait_for("it works again", lambda: first.process.log.count("working: ") > before, seconds=10)
+    assert time.monotonic() - restarted_at < 10
+    assert not second.works
+    runs.apply()
+    finish(runs, "sorting")
+
+
+# --- a leader that is paused between its read and its write -------------------------------------------------------
+@dataclass
+class Held:
+    """One call of a leader, on its way for as long as the test likes."""
+
+    method: str
+    part: str
+    hold: Hold = field(default_factory=Hold)
+    call: ProxiedCall | None = None
+
+    def meant(self, call: ProxiedCall) -> bool:
+        return self.call is None and call.method == self.method and self.part in f"{call.path} {call.body.decode()}"
+
+
+class Pause:
+    """Holds the first call of each kind, whichever run's it is."""
+
+    def __init__(self, proxy: ApiProxy) -> None:
+        self._held: dict[str, Held] = {}
+        self._proxy = proxy
+        self.codes: dict[int, int] = {}
+        proxy.hooks = Hooks(before=self._before, after=self._after)
+
+    def arm(self, name: str, method: str, part: str) -> None:
+        self._held[name] = Held(method, part)
+
+    def until_held(self, name: str) -> None:
+        assert self._held[name].hold.reached.wait(20), f"no {self._held[name]} came"
+
+    def release(self) -> Mapping[str, int]:
+        """Let all of them go on to the API server; gives its answers."""
+        for held in self._held.values():
+            held.hold.release.set()
+        numbers = {name: held.call.number for name, held in self._held.items() if held.call}
+        wait_for("all of them are answered", lambda: self.codes.keys() >= set(numbers.values()))
+        return {name: self.codes[number] for name, number in numbers.items()}
+
+    def calls(self) -> Mapping[str, ProxiedCall]:
+        return {name: held.call for name, held in self._held.items() if held.call}
+
+    def _before(self, call: ProxiedCall) -> Hold | Pass:
+        for held in self._held.values():
+            if held.meant(call):
+                held.call = call
+                return held.hold
+        return Pass()
+
+    def _after(self, call: ProxiedCall, answer: Answer) -> Pass:
+        self.codes[call.number] = answer.status
+        return Pass()
+
+
+def pause_at_every_write(first: Replica, runs: RunsNamespace) -> Pause:
+    """Six runs of one leader, each just before another write of its life."""
+    pause = Pause(first.proxy)
+    pods = {name: until_running(runs, name) for name in _applied(runs, "finalizer", "stop")}
+    runs.apply("progress")
+    runs.kubelet.start(runs.until_pod(name="progress"))
+    runs.until_phase("Starting", "progress")
+
+    arm: dict[str, tuple[str, str, Callable[[], object]]] = {
+        "lock": ("PATCH", "/rltrainingruns/lock/status", lambda: runs.apply("lock")),
+        "config": ("POST", "/configmaps ", lambda: runs.apply("config")),
+        "pod": ("POST", "/pods ", lambda: runs.apply("pod")),
+        "progress": ("PATCH", "/rltrainingruns/progress/status", lambda: work(runs, "progress")),
+        "finalizer": ("PATCH", f"/pods/{pods['finalizer']} ", lambda: end(runs, pods["finalizer"])),
+        "stop": ("DELETE", f"/pods/{pods['stop']} ", lambda: runs.edit("stop", suspend=True)),
+    }
+    for name, (method, part, act) in arm.items():
+        pause.arm(name, method, part)
+        act()
+        pause.until_held(name)
+    return pause
+
+
+def _applied(runs: RunsNamespace, *names: str) -> tuple[str, ...]:
+    for name in names:
+        runs.apply(name)
+    return names
+
+
+def work(runs: RunsNamespace, name: str) -> None:
+    runs.kubelet.work(runs.until_pod(name=name))
+
+
+def end(runs: RunsNamespace, pod: str) -> None:
+    runs.kubelet.end(pod, "Succeeded", trainer=End(0, SUCCEEDED))
+
+
+def finish_all(runs: RunsNamespace) -> None:
+    """What the new leader makes of what the old one left."""
+    runs.until_phase("Succeeded", "finalizer")
+    runs.until_released(runs.status("finalizer")["podName"])
+    pod = runs.status("stop")["podName"]
+    wait_for("the stopped run's pod is deleted", lambda: _deleting(runs, pod))
+    runs.kubelet.end(pod, "Succeeded", trainer=End(0, STOPPED))
+    assert runs.until_phase("Stopped", "stop")["checkpoint"]["step"] == 2
+    runs.until_released(pod)
+    runs.kubelet.remove(pod)
+    for name in ("lock", "config", "pod", "progress"):
+        finish(runs, name)
+
+
+def _deleting(runs: RunsNamespace, pod: str) -> bool:
+    found = runs.kubelet.pod(pod)
+    return found is None or "deletionTimestamp" in found["metadata"]
+
+
+def replay(plane: ControlPlane, call: ProxiedCall) -> int:
+    """Send a call of the operator once more; gives the code that it is answered with."""
+    client = AdminClient("127.0.0.1", plane.port, OPERATOR_TOKEN)
+    body = json.loads(call.body)
+    try:
+        match call.method:
+            case "POST":
+                client.post(call.path, body)
+            case "PATCH":
+                client.patch(call.path, body, JSON_PATCH if isinstance(body, list) else MERGE_PATCH)
+            case "DELETE":
+                client.delete(call.path, body)
+    except ApiError as error:
+        return error.code
+    return 200
+
+
+def everything(runs: RunsNamespace) -> dict[str, Any]:
+    """Runs and pods as they are; ids and versions included."""
+    found = {name: runs.find(name) for name in ("lock", "config", "pod", "progress", "finalizer", "stop")}
+    return {"runs": found, "pods": runs.kubelet.pods()}
+
+
+@pytest.mark.parametrize("pair", [SHORT_LEASE], indirect=True, ids=["6 s"])
+def test_a_leader_that_stood_still_before_its_writes_harms_nothing(
+    pair: tuple[Replica, Replica], runs: RunsNamespace
+) -> None:
+    """Its calls arrive when others have done all; then it wakes up."""
+    first, second = pair
+    pause = pause_at_every_write(first, runs)
+    first.signal(signal.SIGSTOP)
+    second.until_working(20)
+    finish_all(runs)
+    before = everything(runs)
+
+    answers = pause.release()
+    assert all(code in (404, 409, 422) for code in answers.values()), answers
+    first.signal(signal.SIGCONT)
+    assert first.process.until_ended(10) == LEASE_LOST, first.process.log[-3000:]
+    assert "this process ends at once" in first.process.log.splitlines()[-1]
+    stays("nothing has changed", lambda: everything(runs) == before)
+    one_pod_per_attempt(runs, attempts=6)
+
+
+@pytest.mark.parametrize("pair", [SHORT_LEASE], indirect=True, ids=["6 s"])
+def test_calls_that_arrive_when_their_sender_is_long_gone_harm_nothing(
+    pair: tuple[Replica, Replica], runs: RunsNamespace, plane: ControlPlane
+) -> None:
+    """The network may keep a call for as long as it likes: the sender's end does not take it back."""
+    first, second = pair
+    pause = pause_at_every_write(first, runs)
+    first.process.kill()
+    second.until_working(20)
+    finish_all(runs)
+    before = everything(runs)
+    answers = {name: replay(plane, call) for name, call in pause.calls().items()}
+    assert all(code in (404, 409, 422) for code in answers.values()), answers
+    stays("nothing has changed", lambda: everything(runs) == before)
+    one_pod_per_attempt(runs, attempts=6)
+
+
+def be_finished(runs: RunsNamespace, pod: str) -> None:
+    finish(runs, "late")
+
+
+def be_stopped(runs: RunsNamespace, pod: str) -> None:
+    until_running(runs, "late")
+    runs.edit("late", suspend=True)
+    wait_for("its pod is deleted", lambda: _deleting(runs, pod))
+    runs.kubelet.end(pod, "Succeeded", trainer=End(0, STOPPED))
+    runs.until_phase("Stopped", "late")
+    runs.until_released(pod)
+
+
+def be_further(runs: RunsNamespace, pod: str) -> None:
+    """In its second attempt."""
+    runs.kubelet.start(pod)
+    runs.kubelet.end(pod, "Failed", trainer=End(1, result("running", steps=1, total=TOTAL_STEPS)))
+    second = runs.until_pod(attempt=2, name="late")
+    runs.until_released(pod)
+    runs.kubelet.start(second)
+    runs.kubelet.work(second)
+    runs.until_phase("Running", "late")
+
+
+def told(runs: RunsNamespace) -> dict[str, Any]:
+    """What the status says of attempts and pods; words and figures of a run that works may change."""
+    status = runs.status("late")
+    return {name: status.get(name) for name in ("phase", "attempt", "attempts", "podName", "checkpoint", "failure")}
+
+
+@pytest.mark.parametrize("pair", [SHORT_LEASE], indirect=True, ids=["6 s"])
+@pytest.mark.parametrize("come_to", [be_finished, be_stopped, be_further], ids=["finished", "stopped", "attempt 2"])
+def test_a_pod_that_is_created_when_its_attempt_is_long_over_is_deleted(
+    pair: tuple[Replica, Replica],
+    runs: RunsNamespace,
+    plane: ControlPlane,
+    come_to: Callable[[RunsNamespace, str], None],
+) -> None:
+    """The one call that names cannot stop: by then a person has deleted the pod of that name."""
+    first, second = pair
+    pause = Pause(first.proxy)
+    pause.arm("pod", "POST", "/pods ")
+    runs.apply("late")
+    pause.until_held("pod")
+    first.process.kill()
+    second.until_working(20)
+    pod = runs.until_pod(name="late")
+    come_to(runs, pod)
+    if runs.kubelet.pod(pod):
+        runs.kubelet.remove(pod)
+    before = told(runs)
+
+    assert replay(plane, pause.calls()["pod"]) == 200
+    wait_for("the late pod is gone", lambda: runs.kubelet.pod(pod) is None)
+    stays("the status says what it said", lambda: told(runs) == before)
+
+
+def test_without_the_right_to_leases_it_says_which_right(plane: ControlPlane) -> None:
+    path = "/apis/rbac.authorization.k8s.io/v1/namespaces/rl-operator/roles/rl-operator"
+    role = plane.admin.get(path)
+    kept = [rule for rule in role["rules"] if "leases" not in rule["resources"]]
+    plane.admin.patch(path, {"rules": kept})
+    process = OperatorProcess(plane.kubeconfig(), "--lease-name", "forbidden", "--lease-seconds", "3")
+    try:
+        process.start()
+        assert process.until_ended(20) == 3
+        said = process.log.splitlines()[-1]
+        assert "needs the verbs get, create and update for leases of coordination.k8s.io in namespace" in said
+        assert "Traceback" not in process.log
+    finally:
+        plane.admin.patch(path, {"rules": role["rules"]})
+        process.close()
