@@ -80,10 +80,10 @@ class FakeKubelet:
         """The trainer serves and the environment's first group was accepted."""
         self.write(name, "Running", {container: running(ready=True) for container in self._containers(name)})
 
-    def end(self, name: str, phase: str, **ends: End) -> None:
-        """All containers are over; those not named ended in order."""
+    def end(self, name: str, phase: str, *, more: Mapping[str, Any] | None = None, **ends: End) -> None:
+        """All containers are over; those not named ended in order. `more` of the status: reason, conditions…"""
         states = {c: {"state": ends.get(c, End()).state, "ready": False} for c in self._containers(name)}
-        self.write(name, phase, states)
+        self.write(name, phase, states, **(more or {}))
 
     def _containers(self, name: str) -> list[str]:
         spec = self._admin.get(f"{self._pods}/{name}")["spec"]

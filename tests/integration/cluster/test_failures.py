@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from tests.integration.cluster.kubelet import ENVIRONMENT, TRAINER, End, result, running, waiting
+from tests.integration.cluster.kubelet import ENVIRONMENT, NOW, TRAINER, End, result, running, waiting
 from tests.integration.cluster.polling import wait_for
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
 
@@ -45,7 +45,10 @@ PROGRAMME = {
     ),
     "trainer out of memory": Case(
         {"trainer": End(137, result("running", steps=2, total=TOTAL_STEPS), reason="OOMKilled")},
-        "OOMKilled", "trainer", "", 137,
+        "OOMKilled", "trainer",
+        "it needed more than its memory limit of 1Gi: raise spec.resources.trainer of the RLRuntime, or make smaller"
+        " groups or shorter answers",
+        137,
     ),
     "trainer without a word": Case({"trainer": End(1, "Traceback\nKeyError: 'x'")}, "TrainerFailed", "trainer",
         "KeyError: 'x'", 1),
@@ -118,27 +121,59 @@ def test_a_programme_failure_is_tried_again_from_the_checkpoint(runs: RunsNamesp
     assert [a["reason"] for a in runs.status()["attempts"]] == ["TrainerFailed", "Succeeded"]
 
 
+DRAINED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "drained"}
+STOPPED = result("stopped", steps=2, total=TOTAL_STEPS)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """How a pod ends that is nobody's fault -> `attempts[].reason`."""
+
+    reason: str
+    phase: str = "Failed"
+    ends: dict[str, End] = field(default_factory=dict)
+    more: dict[str, Any] = field(default_factory=dict)
+
+
 INFRASTRUCTURE = {
-    "backend unreachable": ("Failed", {"trainer": End(4, failed("backend", "no answer for 600 s"))}, {}),
-    "evicted": ("Failed", {}, {"reason": "Evicted", "message": "The node was low on memory."}),
-    "evicted, though the phase says Succeeded": (
-        "Succeeded", {"trainer": End(0, result("stopped", steps=2, total=TOTAL_STEPS))},
-        {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]},
+    "backend unreachable": Loss("BackendUnreachable", ends={"trainer": End(4, failed("backend", "no answer"))}),
+    "evicted": Loss("Evicted", more={"reason": "Evicted", "message": "The node was low on resource: memory."}),
+    "evicted, though the phase says Succeeded": Loss(
+        "EvictionByEvictionAPI", "Succeeded", {"trainer": End(0, STOPPED)}, {"conditions": [DRAINED]}
     ),
-    "stopped unasked": ("Succeeded", {"trainer": End(0, result("stopped", steps=2, total=TOTAL_STEPS))}, {}),
-}  # fmt: skip
+    "preempted": Loss(
+        "PreemptionByScheduler",
+        ends={"trainer": End(137)},
+        more={"conditions": [{**DRAINED, "reason": "PreemptionByScheduler"}]},
+    ),
+    "stopped unasked": Loss("StoppedUnasked", "Succeeded", {"trainer": End(0, STOPPED)}),
+    "its node was restarted": Loss(
+        "ContainerLost", ends={"trainer": End(137, reason="ContainerStatusUnknown"), "environment": End(137)}
+    ),
+}
 
 
-@pytest.mark.parametrize(("phase", "ends", "more"), INFRASTRUCTURE.values(), ids=INFRASTRUCTURE)
-def test_a_loss_of_infrastructure_is_not_counted(
-    runs: RunsNamespace, phase: str, ends: dict[str, End], more: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize("loss", INFRASTRUCTURE.values(), ids=INFRASTRUCTURE)
+def test_a_loss_of_infrastructure_is_not_counted(runs: RunsNamespace, loss: Loss) -> None:
     runs.apply(backoffLimit=0)
     first = runs.until_pod()
     runs.kubelet.start(first)
-    runs.kubelet.end(first, phase, **ends, **more)
+    runs.kubelet.end(first, loss.phase, more=loss.more, **loss.ends)
     runs.succeed(runs.until_pod(attempt=2), attempt=2)
-    assert "failedAttempts" not in runs.status()
+    status = runs.status()
+    assert [attempt["reason"] for attempt in status["attempts"]] == [loss.reason, "Succeeded"]
+    assert "failedAttempts" not in status
+
+
+def test_a_pod_that_its_node_refuses_is_followed_by_another(runs: RunsNamespace) -> None:
+    runs.apply(backoffLimit=0)
+    first = runs.until_pod()
+    runs.kubelet.bind(first)
+    runs.kubelet.write(first, "Failed", {}, reason="OutOfcpu", message="Pod was rejected: not enough cpu")
+    runs.until_pod(attempt=2)
+    status = runs.status()
+    assert [attempt["reason"] for attempt in status["attempts"]] == ["PodRejected"]
+    assert status["failure"]["message"] == "OutOfcpu: Pod was rejected: not enough cpu"
 
 
 WAITING = {
@@ -157,3 +192,15 @@ def test_what_a_container_waits_for_is_said(runs: RunsNamespace, waits_for: str,
     wait_for(f"the reason {reason}", lambda: (runs.condition("Reconciling") or {}).get("reason") == reason)
     assert message in runs.status()["message"]
     assert runs.status()["phase"] == "Starting"
+
+
+def test_volumes_that_are_not_mounted_are_named(runs: RunsNamespace) -> None:
+    runs.apply()
+    pod = runs.until_pod()
+    runs.kubelet.bind(pod)
+    late = {"type": "PodReadyToStartContainers", "status": "False", "lastTransitionTime": NOW}
+    states = {name: waiting("PodInitializing") for name in ("api", TRAINER, ENVIRONMENT)}
+    runs.kubelet.write(pod, "Pending", states, conditions=[late])
+    config_map = runs.status()["configMapName"]
+    condition = runs.until_reason("Reconciling", "PodNotPrepared", f"(ConfigMap {config_map})")
+    assert f"kubectl -n {runs.namespace} describe pod {pod}" in condition["message"]

@@ -1,0 +1,85 @@
+"""The deadlines against a real API server: each ends the run with its own reason, and names what was seen."""
+
+from typing import Any
+
+from tests.integration.cluster.kubelet import ENVIRONMENT, NOW, TRAINER, End, result, running, waiting
+from tests.integration.cluster.polling import stays, wait_for
+from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
+from tests.integration.cluster.trainer import trainer_status
+
+STOPPED = End(0, result("stopped", steps=2, total=TOTAL_STEPS))
+
+
+def end_when_asked(runs: RunsNamespace, pod: str, trainer: End = STOPPED) -> dict[str, Any]:
+    """Wait for the operator to delete the pod, play its end, and give the run's last status."""
+    wait_for(
+        "the pod is asked to end",
+        lambda: "deletionTimestamp" in (runs.kubelet.pod(pod) or {"metadata": {}})["metadata"],
+    )
+    assert runs.status()["phase"] == "Stopping", "why is written before the pod is deleted"
+    runs.kubelet.end(pod, "Failed", trainer=trainer)
+    status = runs.until_phase("Failed")
+    runs.until_released(pod)
+    return status
+
+
+def test_a_start_that_takes_too_long_names_the_image(runs: RunsNamespace) -> None:
+    runs.apply(startDeadlineSeconds=3)
+    pod = runs.until_pod()
+    runs.kubelet.bind(pod)
+    states = {
+        "api": running(ready=True),
+        TRAINER: waiting("ImagePullBackOff", "no such image"),
+        ENVIRONMENT: waiting("x"),
+    }
+    runs.kubelet.write(pod, "Pending", states)
+    status = end_when_asked(runs, pod, End(0))
+    assert status["failure"]["reason"] == "StartDeadlineExceeded"
+    assert "no such image" in status["failure"]["message"]
+    assert [attempt["reason"] for attempt in status["attempts"]] == ["StartDeadlineExceeded"]
+
+
+def test_a_pod_that_no_node_takes_is_gone_at_once(runs: RunsNamespace) -> None:
+    """Nobody has to end it: no kubelet has it."""
+    runs.apply(startDeadlineSeconds=3)
+    pod = runs.until_pod()
+    words = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"}
+    runs.kubelet.write(pod, "Pending", {}, conditions=[words])
+    status = runs.until_phase("Failed")
+    assert status["failure"]["reason"] == "StartDeadlineExceeded"
+    assert "0/3 nodes are available" in status["failure"]["message"]
+    wait_for("the pod is gone", lambda: runs.kubelet.pod(pod) is None)
+
+
+def test_no_progress_names_what_the_trainer_waits_for_and_keeps_the_checkpoint(runs: RunsNamespace) -> None:
+    runs.apply(progressDeadlineSeconds=4)
+    pod = runs.until_pod()
+    figures = {"step": 2, "totalSteps": TOTAL_STEPS, "lastStepAt": NOW, "waiting": "The backend does not answer."}
+    with trainer_status("127.255.0.41", {"phase": "training", **figures}):
+        runs.kubelet.start(pod, "127.255.0.41")
+        runs.kubelet.work(pod)
+        status = end_when_asked(runs, pod)
+    assert status["failure"]["reason"] == "ProgressDeadlineExceeded"
+    assert "The backend does not answer." in status["failure"]["message"]
+    assert (status["checkpoint"]["step"], status["progress"]["step"]) == (2, 2)
+    assert "The checkpoint of step 2 is kept" in status["message"]
+
+
+def test_a_trainer_that_nobody_hears_is_not_ended_for_it(runs: RunsNamespace) -> None:
+    """Its kubelet finds it ready: that the operator may not reach pods is no fault of the run."""
+    runs.apply(progressDeadlineSeconds=1)
+    pod = runs.until_pod()
+    runs.kubelet.start(pod)
+    runs.kubelet.work(pod)
+    runs.until_phase("Running")
+    stays("it runs", lambda: runs.status()["phase"] == "Running", seconds=3)
+    assert "deletionTimestamp" not in (runs.kubelet.pod(pod) or {})["metadata"]
+
+
+def test_the_active_deadline_ends_what_trains(runs: RunsNamespace) -> None:
+    runs.apply(activeDeadlineSeconds=4)
+    pod = runs.until_pod()
+    runs.kubelet.start(pod)
+    runs.kubelet.work(pod)
+    runs.until_phase("Running")
+    assert end_when_asked(runs, pod)["failure"]["reason"] == "ActiveDeadlineExceeded"
