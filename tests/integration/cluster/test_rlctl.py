@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.cluster.admin import RUNS
 from tests.integration.cluster.control_plane import ADMIN_TOKEN, POWERLESS_TOKEN, RIGHTS, ControlPlane
 from tests.integration.cluster.kubelet import End, result
 from tests.integration.cluster.polling import wait_for
@@ -256,3 +257,36 @@ def test_who_may_read_little_is_told_what_was_taken_instead(
     assert ended.returncode == 0, ended
     assert "is accepted by runtime gated" in ended.stdout
     assert f"note: you may not read the labels of namespace {runs.namespace}" in ended.stderr
+
+
+def test_the_place_in_line_is_shown(rlctl: Call, runs: RunsNamespace) -> None:
+    install_runtime(runs.admin, "tiny", "one-at-a-time", limits={"maxActiveRuns": 1})
+    runs.apply("first", runtime="one-at-a-time")
+    runs.until_pod(name="first")
+    runs.apply("second", runtime="one-at-a-time")
+    runs.until_reason("Reconciling", "Queued", name="second")
+    assert "Pending (place 1)" in rlctl("list").stdout
+    assert "queue       place 1; 1 of 1 runs active at one-at-a-time" in rlctl("get", "second").stdout
+
+
+def test_a_gitops_tool_that_would_revert_it_is_named(rlctl: Call, runs: RunsNamespace) -> None:
+    runs.apply(suspend=True)
+    runs.until_phase("Stopped")
+    path = f"{RUNS.format(namespace=runs.namespace)}/sorting"
+    runs.admin.patch(path, {"metadata": {"labels": {"argocd.argoproj.io/instance": "runs"}}})
+    stopped = rlctl("stop", "sorting", "--timeout", "0")
+    assert (stopped.returncode, "warning: Argo CD application 'runs'" in stopped.stderr) == (0, True)
+    assert "set spec.suspend: false there" in rlctl("resume", "sorting").stderr
+    runs.until_pod()
+
+
+def test_a_restored_run_is_resumed(rlctl: Call, runs: RunsNamespace) -> None:
+    mark = "rl-operator.dev/started-as"
+    runs.apply(suspend=True)
+    runs.until_phase("Stopped")
+    path = f"{RUNS.format(namespace=runs.namespace)}/sorting"
+    runs.admin.patch(path, {"metadata": {"annotations": {mark: "sorting.another-uid"}}})
+    runs.until_reason("Suspended", "Restored")
+    resumed = rlctl("resume", "sorting")
+    assert "was restored from a backup and trains from the beginning" in resumed.stdout
+    runs.until_pod()

@@ -42,9 +42,9 @@ class BackEnd(Protocol):
     def create(self, manifest: Mapping[str, Any]) -> Manifest: ...
 
     def change_spec(
-        self, namespace: str, name: str, changes: Mapping[str, Any], annotations: Mapping[str, str] | None = None
+        self, namespace: str, name: str, changes: Mapping[str, Any], annotations: Mapping[str, str | None] | None = None
     ) -> Manifest:
-        """Set fields of the spec, and annotations; None removes a field."""
+        """Set fields of the spec, and annotations; None removes one."""
         ...
 
     def apply(self, manifest: Mapping[str, Any]) -> None:

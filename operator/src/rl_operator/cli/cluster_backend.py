@@ -70,7 +70,7 @@ class ClusterBackEnd:
         return self._wait(self._client.create(RUNS.path(manifest["metadata"]["namespace"]), manifest))
 
     def change_spec(
-        self, namespace: str, name: str, changes: Mapping[str, Any], annotations: Mapping[str, str] | None = None
+        self, namespace: str, name: str, changes: Mapping[str, Any], annotations: Mapping[str, str | None] | None = None
     ) -> Manifest:
         body = {"spec": dict(changes)} | ({"metadata": {"annotations": dict(annotations)}} if annotations else {})
         return self._wait(self._client.patch(RUNS.path(namespace, name), body))

@@ -48,6 +48,8 @@ def describe(run: Manifest, backend: BackEnd, *, wide: bool) -> Iterator[str]:
     yield f"  environment {spec.environment}, runtime {spec.runtime}, attempt {status.attempt or '-'}"
     if origin := status.started_from:
         yield f"  began with  the weights of {origin.run} after step {origin.step}"
+    if queue := status.queue:
+        yield f"  queue       place {queue.place}; {queue.active} of {queue.limit} runs active at {spec.runtime}"
     yield from _figures(status)
     if status.start_time:
         yield f"  {'took' if status.finished else 'running for':<11} {age(status.start_time, status.completion_time)}"

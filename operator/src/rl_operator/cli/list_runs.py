@@ -41,6 +41,13 @@ def list_runs(
     typer.echo(f"\n{len(runs)} in {where} of {backend.label}", err=True)
 
 
+def _phase(run: Manifest) -> str:
+    """With the place in line of a run that waits for one at its runtime."""
+    status = run.get("status", {})
+    phase, queue = status.get("phase", "Pending"), status.get("queue")
+    return f"{phase} (place {queue['place']})" if queue else str(phase)
+
+
 def _step(run: Manifest) -> str:
     progress = run.get("status", {}).get("progress")
     return f"{progress['step']}/{progress['totalSteps']}" if progress else "-"
@@ -54,7 +61,7 @@ def _metric(run: Manifest, name: str) -> str:
 _CELLS: dict[str, Cell] = {
     "NAME": lambda run: str(run["metadata"]["name"]),
     "ENVIRONMENT": lambda run: str(run["spec"]["environment"]),
-    "PHASE": lambda run: str(run.get("status", {}).get("phase", "Pending")),
+    "PHASE": _phase,
     "STEP": _step,
     "REWARD": lambda run: _metric(run, "rewardMean"),
     "HELD-OUT": lambda run: _metric(run, "evalPercentCorrect"),

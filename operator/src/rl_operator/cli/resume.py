@@ -2,11 +2,23 @@
 
 import typer
 
-from rl_operator.cli.backend import choose_backend
+from rl_operator.api.names import STARTED_AS_ANNOTATION
+from rl_operator.cli.backend import Manifest, choose_backend
 from rl_operator.cli.exits import RefusedError
+from rl_operator.cli.gitops import suspend_warning
 from rl_operator.cli.options import Context, Local, Namespace, RunName, StateDir
 from rl_operator.cli.printing import program
 from rl_operator.cli.targets import existing_run
+
+
+def was_restored(run: Manifest) -> bool:
+    """Whether the run was started in a former life and waits to be asked again."""
+    from rl_operator.api.run import TrainingRun
+    from rl_operator.status.restored import is_restored
+
+    return STARTED_AS_ANNOTATION in run["metadata"].get("annotations", {}) and is_restored(
+        TrainingRun.model_validate(run)
+    )
 
 
 def resume(
@@ -17,7 +29,7 @@ def resume(
     state_dir: StateDir = None,
     namespace: Namespace = "",
 ) -> None:
-    """Set suspend to false: a draft starts, a stopped run goes on from its last checkpoint."""
+    """Set suspend to false: a draft starts, a stopped run goes on from its last checkpoint, a restored one begins."""
     backend = choose_backend(local=local, context=context, state_dir=state_dir)
     place = namespace or backend.namespace
     run = existing_run(backend, place, name)
@@ -27,9 +39,13 @@ def resume(
             f"run {name} of {backend.label} is over ({phase}); to train on from its weights, start a run with "
             f"startFrom: {{run: {name}}}"
         )
-    if not run["spec"].get("suspend"):
+    restored = was_restored(run)
+    if not run["spec"].get("suspend") and not restored:
         typer.echo(f"{name} is not suspended; nothing to do ({backend.label})")
         return
-    backend.change_spec(place, name, {"suspend": False})
+    if run["spec"].get("suspend") and (warning := suspend_warning(run, suspend=False)):
+        typer.echo(warning, err=True)
+    backend.change_spec(place, name, {"suspend": False}, {STARTED_AS_ANNOTATION: None} if restored else None)
     does = "goes on from its last checkpoint" if "startTime" in status else "starts"
+    does = "was restored from a backup and trains from the beginning" if restored else does
     typer.echo(f"{name} {does} ({backend.label}); follow it: {program()} watch {name}{backend.flags}")

@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rl_operator.api.names import MAX_RUN_NAME_LENGTH
+from rl_operator.api.names import MAX_RUN_NAME_LENGTH, STARTED_AS_ANNOTATION
 from rl_operator.cli.backend import BackEnd, Manifest, choose_backend
 from rl_operator.cli.exits import ExitCode, RefusedError
 from rl_operator.cli.follow import at_rest, exit_code, follow, shown
 from rl_operator.cli.options import Context, Local, Namespace, RunPath, StateDir
 from rl_operator.cli.printing import program
+from rl_operator.cli.resume import was_restored
 from rl_operator.cli.summary import summary
 
 if TYPE_CHECKING:
@@ -76,7 +77,10 @@ def submit(backend: BackEnd, wanted: "TrainingRun", namespace: str) -> str:
         fresh = _free_name(backend, namespace, name)
         typer.echo(f"{name} is over ({phase}), so this is {fresh}", err=True)
         return _create(backend, wanted, namespace, fresh)
-    if "startTime" not in existing.get("status", {}):
+    if was_restored(existing):
+        typer.echo(f"{name} was restored from a backup: it trains from the beginning ({backend.label})", err=True)
+        backend.change_spec(namespace, name, {"suspend": False}, {STARTED_AS_ANNOTATION: None})
+    elif "startTime" not in existing.get("status", {}):
         typer.echo(f"{name} is there and has not started: it takes this file's spec ({backend.label})", err=True)
         backend.change_spec(namespace, name, _replacing(existing, wanted), wanted.metadata.annotations)
     elif existing["spec"].get("suspend"):
@@ -94,7 +98,7 @@ def _create(backend: BackEnd, wanted: "TrainingRun", namespace: str, name: str) 
         "name": name,
         "namespace": namespace,
         "labels": wanted.metadata.labels,
-        "annotations": wanted.metadata.annotations,
+        "annotations": {k: v for k, v in wanted.metadata.annotations.items() if k != STARTED_AS_ANNOTATION},
     }
     backend.create({**{key: manifest[key] for key in ("apiVersion", "kind", "spec")}, "metadata": metadata})
     typer.echo(f"{name} is created ({backend.label})", err=True)

@@ -7,6 +7,7 @@ import typer
 from rl_operator.cli.backend import choose_backend
 from rl_operator.cli.exits import RefusedError
 from rl_operator.cli.follow import at_rest, follow
+from rl_operator.cli.gitops import suspend_warning
 from rl_operator.cli.options import Context, Local, Namespace, RunName, StateDir
 from rl_operator.cli.targets import existing_run
 
@@ -23,12 +24,15 @@ def stop(
     """Stop a run: the trainer saves a checkpoint, from which the run can go on."""
     backend = choose_backend(local=local, context=context, state_dir=state_dir)
     place = namespace or backend.namespace
-    phase = existing_run(backend, place, name).get("status", {}).get("phase")
+    run = existing_run(backend, place, name)
+    phase = run.get("status", {}).get("phase")
     if phase in ("Succeeded", "Failed"):
         raise RefusedError(f"run {name} of {backend.label} is over ({phase}); there is nothing to stop")
+    if warning := suspend_warning(run, suspend=True):
+        typer.echo(warning, err=True)
     backend.change_spec(place, name, {"suspend": True})
     if not timeout:
         typer.echo(f"{name} is asked to stop ({backend.label})")
         return
-    run = follow(backend, place, name, at_rest, lambda _: None, timeout=timeout)
-    typer.echo(f"{name}: {run.status.phase}: {run.status.message} ({backend.label})")
+    rested = follow(backend, place, name, at_rest, lambda _: None, timeout=timeout)
+    typer.echo(f"{name}: {rested.status.phase}: {rested.status.message} ({backend.label})")

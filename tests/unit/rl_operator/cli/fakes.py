@@ -41,11 +41,12 @@ class MemoryBackEnd:
         return dict(manifest)
 
     def change_spec(
-        self, namespace: str, name: str, changes: Mapping[str, Any], annotations: Mapping[str, str] | None = None
+        self, namespace: str, name: str, changes: Mapping[str, Any], annotations: Mapping[str, str | None] | None = None
     ) -> dict[str, Any]:
         run = self.objects[namespace, name]
         run["spec"] = {k: v for k, v in {**run["spec"], **changes}.items() if v is not None}
-        run["metadata"]["annotations"] = run["metadata"].get("annotations", {}) | dict(annotations or {})
+        notes = run["metadata"].get("annotations", {}) | dict(annotations or {})
+        run["metadata"]["annotations"] = {name: note for name, note in notes.items() if note is not None}
         return run
 
     def apply(self, manifest: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.cli.fakes import MemoryBackEnd, parsed, run_manifest
 
+from rl_operator.api.names import STARTED_AS_ANNOTATION
 from rl_operator.cli.exits import RefusedError
 from rl_operator.cli.run import apply_beside, submit
 from rl_operator.cli.run_file import RunFile
@@ -78,3 +79,20 @@ def test_what_a_run_needs_is_applied_and_the_rest_is_said(capsys: pytest.Capture
         "RLRuntime x of the file is left alone: a runtime is an administrator's (memory)",
         "the file also holds Deployment objects: rlctl leaves them alone",
     ]
+
+
+def test_one_that_was_restored_is_asked_for_again(capsys: pytest.CaptureFixture[str]) -> None:
+    restored = run_manifest(phase="Stopped", startTime="2026-01-01T00:00:00Z")
+    restored["metadata"]["annotations"] = {STARTED_AS_ANNOTATION: "sorting.another-uid", "kept": "yes"}
+    backend = MemoryBackEnd(restored)
+    submit(backend, WANTED, "default")
+    assert backend.objects["default", "sorting"]["metadata"]["annotations"] == {"kept": "yes"}
+    assert "it trains from the beginning" in capsys.readouterr().err
+
+
+def test_a_file_that_holds_the_mark_of_a_former_life_makes_a_new_run() -> None:
+    marked = run_manifest()
+    marked["metadata"]["annotations"] = {STARTED_AS_ANNOTATION: "sorting.another-uid"}
+    backend = MemoryBackEnd()
+    submit(backend, parsed(marked), "default")
+    assert STARTED_AS_ANNOTATION not in backend.objects["default", "sorting"]["metadata"]["annotations"]

@@ -50,6 +50,12 @@ def test_it_is_accepted_as_it_stands(environment: CatalogueEnvironment, runtime:
     assert max(map(len, text.splitlines())) < 100
 
 
+def test_a_priority_is_offered_where_runs_wait_for_each_other() -> None:
+    assert "#priority" not in template(SORT_DIGITS, TINY)
+    assert "#priority: 0" in template(SORT_DIGITS, make_runtime(limits={"maxActiveRuns": 3}))
+    assert "#ttlSecondsAfterFinished: 86400" in template(SORT_DIGITS, TINY)
+
+
 @pytest.mark.parametrize(("environment", "runtime"), CASES)
 def test_every_setting_in_it_is_accepted(environment: CatalogueEnvironment, runtime: Runtime) -> None:
     text = template(environment, runtime)

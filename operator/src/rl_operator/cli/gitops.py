@@ -1,0 +1,43 @@
+"""Who else writes a run's spec: GitOps tools leave their names in labels and annotations. Pure.
+
+`app.kubernetes.io/instance` is no proof: Helm and people set it, too, and Argo CD only where it is told to.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+_FLUX: Final = (
+    ("Flux Kustomization", "kustomize.toolkit.fluxcd.io"),
+    ("Flux HelmRelease", "helm.toolkit.fluxcd.io"),
+)
+_ARGO_TRACKING: Final = "argocd.argoproj.io/tracking-id"
+"""APPLICATION:GROUP/KIND:NAMESPACE/NAME of the object that is tracked. A copy of an object carries another's."""
+
+_ARGO_INSTANCE: Final = "argocd.argoproj.io/instance"
+
+
+def gitops_owner(run: Mapping[str, Any]) -> str | None:
+    """Which tool keeps this run as a source says, in a person's words; None: none that says so."""
+    metadata = run["metadata"]
+    labels, annotations = metadata.get("labels", {}), metadata.get("annotations", {})
+    application, _, tracked = annotations.get(_ARGO_TRACKING, "").partition(":")
+    if tracked.endswith(f":{metadata['namespace']}/{metadata['name']}"):
+        return f"Argo CD application {application!r}"
+    if instance := labels.get(_ARGO_INSTANCE) or annotations.get(_ARGO_INSTANCE):
+        return f"Argo CD application {instance!r}"
+    for tool, prefix in _FLUX:
+        if name := labels.get(f"{prefix}/name"):
+            return f"{tool} '{labels.get(f'{prefix}/namespace', metadata['namespace'])}/{name}'"
+    return None
+
+
+def suspend_warning(run: Mapping[str, Any], *, suspend: bool) -> str | None:
+    """What becomes of a change of `spec.suspend` that a GitOps tool does not know of."""
+    owner = gitops_owner(run)
+    if owner is None:
+        return None
+    wanted = "true" if suspend else "false"
+    return (
+        f"warning: {owner} keeps this run as its source says: if the source sets spec.suspend, it reverts this within "
+        f"minutes. Then set spec.suspend: {wanted} there, or leave the field out of the source"
+    )
