@@ -5,8 +5,11 @@ docs/monitoring.md lists them; a test compares.
 
 from prometheus_client import Counter, Gauge, Histogram
 
-# --- read from caches and queues at each scrape (handlers/scrape.py) ----------------------------------------------
+# --- read from caches and queues at each scrape (handlers/health.py) ----------------------------------------------
 RUNS = Gauge("rl_operator_runs", "Runs that exist.", ["phase"])
+ACTIVE_RUNS = Gauge("rl_operator_active_runs", "Runs that hold a place of their runtime.", ["runtime"])
+QUEUED_RUNS = Gauge("rl_operator_queued_runs", "Runs that wait for a place.", ["runtime"])
+ACTIVE_RUNS_LIMIT = Gauge("rl_operator_active_runs_limit", "The runtime's limits.maxActiveRuns.", ["runtime"])
 QUEUE_DEPTH = Gauge("rl_operator_queue_depth", "Objects that wait to be reconciled.", ["kind"])
 QUEUE_AGE = Gauge("rl_operator_queue_oldest_seconds", "Wait of the object that waits longest.", ["kind"])
 WATCH_AGE = Gauge("rl_operator_watch_age_seconds", "Since a watch last brought anything.", ["resource"])

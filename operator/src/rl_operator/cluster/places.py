@@ -78,6 +78,11 @@ class Places:
     def waiting(self, runtime: str) -> tuple[Key, ...]:
         return tuple(_key(order) for order in self._runtimes[runtime].waiting)
 
+    def counts(self) -> Iterator[tuple[str, int, int, int | None]]:
+        """Of each runtime that runs name: its name, the places taken, the runs in line, its limit. For scrapes."""
+        for name, runtime in self._runtimes.items():
+            yield name, runtime.taken, len(runtime.waiting), self._limit_of(name)
+
     # --- changes ------------------------------------------------------------------------------------------------
     def changed(self, key: Key, run: TrainingRun | None) -> None:
         """The cache holds another version of a run, or none any more. That settles what was claimed for it: what was

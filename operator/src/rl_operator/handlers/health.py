@@ -5,7 +5,16 @@ from collections import Counter
 from rl_operator.cluster.caches import Caches
 from rl_operator.cluster.watch_ages import WatchAges
 from rl_operator.handlers.routes import Queues
-from rl_operator.telemetry import LEADER, QUEUE_AGE, QUEUE_DEPTH, RUNS, WATCH_AGE
+from rl_operator.telemetry import (
+    ACTIVE_RUNS,
+    ACTIVE_RUNS_LIMIT,
+    LEADER,
+    QUEUE_AGE,
+    QUEUE_DEPTH,
+    QUEUED_RUNS,
+    RUNS,
+    WATCH_AGE,
+)
 
 
 class Health:
@@ -40,8 +49,18 @@ class Health:
         RUNS.clear()
         for phase, count in Counter(run.status.phase for run in self._caches.runs).items():
             RUNS.labels(phase or "Pending").inc(count)
+        self._refresh_places()
         for queue in self._queues.all:
             QUEUE_DEPTH.labels(queue.kind).set(queue.depth)
             QUEUE_AGE.labels(queue.kind).set(queue.oldest_waiting_seconds())
         for plural, seconds in self._ages.silent_seconds().items():
             WATCH_AGE.labels(plural).set(seconds)
+
+    def _refresh_places(self) -> None:
+        for gauge in (ACTIVE_RUNS, QUEUED_RUNS, ACTIVE_RUNS_LIMIT):
+            gauge.clear()
+        for runtime, active, waiting, limit in self._caches.places.counts():
+            ACTIVE_RUNS.labels(runtime).set(active)
+            QUEUED_RUNS.labels(runtime).set(waiting)
+            if limit is not None:
+                ACTIVE_RUNS_LIMIT.labels(runtime).set(limit)

@@ -3,7 +3,7 @@
 import asyncio
 
 from prometheus_client import REGISTRY
-from tests.unit.rl_operator.cluster.documents import run_document
+from tests.unit.rl_operator.cluster.documents import run_document, runtime_document
 
 from rl_operator.cluster.caches import Caches
 from rl_operator.cluster.queue import WorkQueue
@@ -82,3 +82,17 @@ async def test_a_scrape_sees_runs_by_phase_and_queues() -> None:
     assert REGISTRY.get_sample_value("rl_operator_leader") == 1
     process.health.refresh_metrics(leads=False)
     assert REGISTRY.get_sample_value("rl_operator_leader") == 0
+
+
+async def test_a_scrape_sees_the_places_of_each_runtime() -> None:
+    process = Process()
+    process.caches.runtimes.put(runtime_document(1, limits={"maxActiveRuns": 2}))
+    started = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z", "attempt": 1}
+    for number, status in enumerate((started, None)):
+        document = run_document(number + 1, status=status)
+        document["metadata"] |= {"name": f"run-{number}", "uid": str(number)}
+        process.caches.runs.put(document)
+    process.health.refresh_metrics(leads=True)
+    names = ("active_runs", "queued_runs", "active_runs_limit")
+    seen = [REGISTRY.get_sample_value(f"rl_operator_{name}", {"runtime": "tiny"}) for name in names]
+    assert seen == [1, 1, 2]
