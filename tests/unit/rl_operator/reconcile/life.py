@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from tests.unit.rl_operator.status.builders import failed_result, ready, terminated
@@ -44,6 +44,12 @@ class MortalWorld(LocalWorld):
     writes = 0
     dies_at: int | None = None
     dies_before = True
+    told: tuple[str, ...] = ()
+    """The reasons of all Events."""
+
+    def record_event(self, run: TrainingRun, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        self.told += (reason,)
+        super().record_event(run, kind, reason, message)
 
     def _write(self, *, before: bool) -> None:
         if before:

@@ -182,6 +182,7 @@ EXPECTED = ("Succeeded", 2, ["TrainerFailed", "Succeeded"], 1, 2, [False, False]
 async def test_killed_at_any_write_the_end_is_the_same(life: Life, nth: int, before: bool) -> None:
     life.world.dies_at, life.world.dies_before = nth, before
     assert await _live(life) == EXPECTED
+    assert "Succeeded" in life.world.told, "who wrote the end may die before telling it"
     assert life.world.dies_at is None or life.world.writes < nth, "the kill did not happen"
 
 
