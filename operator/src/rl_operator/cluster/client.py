@@ -92,9 +92,9 @@ class ClusterClient:
             take(document)
         return page["metadata"]["resourceVersion"], page["metadata"].get("continue", "")
 
-    async def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def create(self, path: str, body: Mapping[str, Any], accept: str = JSON) -> dict[str, Any]:
         """Raises ConflictError when the name is taken."""
-        return await self._call("POST", path, body=body)
+        return await self._call("POST", path, body=body, accept=accept)
 
     async def patch(self, path: str, body: Any, patch_type: PatchType = MERGE_PATCH) -> dict[str, Any]:
         """Raises ConflictError when the resourceVersion or uid in `body` is not the live one."""

@@ -3,19 +3,22 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rl_operator.cluster.client import ClusterClient
+from rl_operator.cluster.client import JSON, ClusterClient
 from rl_operator.cluster.resources import CHILDREN
 from rl_operator.errors import ConflictError, GoneError, NameTakenError
 
 
-async def create_ours(client: ClusterClient, manifest: Mapping[str, Any], owner: str = "run") -> dict[str, Any]:
-    """The object as it is now: created, or ours from an earlier try. `owner` is whose it is, in a person's word.
+async def create_ours(
+    client: ClusterClient, manifest: Mapping[str, Any], owner: str = "run", accept: str = JSON
+) -> dict[str, Any]:
+    """The object as it is now: created (as `accept` asks for it), or ours from an earlier try. `owner` is whose it is,
+    in a person's word.
 
     Raises NameTakenError when somebody else's object, or one on its way out, has the name.
     """
     resource, metadata = CHILDREN[manifest["kind"]], manifest["metadata"]
     try:
-        return await client.create(resource.path(metadata["namespace"]), manifest)
+        return await client.create(resource.path(metadata["namespace"]), manifest, accept)
     except ConflictError:
         return await _ours_already(client, manifest, owner)
 

@@ -13,13 +13,13 @@ from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.api.runtime import Runtime
 from rl_operator.cluster.caches import Caches, UnreadableRuntime
-from rl_operator.cluster.client import JSON_PATCH, ClusterClient
+from rl_operator.cluster.client import JSON, JSON_PATCH, METADATA_ONLY, ClusterClient
 from rl_operator.cluster.creation import create_ours
 from rl_operator.cluster.events import EventRecorder
 from rl_operator.cluster.merge_patch import merge_patch
 from rl_operator.cluster.resources import CONFIG_MAPS, PODS, RUNS
 from rl_operator.cluster.series import write_series
-from rl_operator.cluster.store import Key
+from rl_operator.cluster.store import Key, key_of
 from rl_operator.errors import ConflictError, GoneError, InvalidError
 from rl_operator.status.figure_source import Figures, FigureSource
 from rl_operator.status.observation import PodObservation, observe_pod
@@ -102,8 +102,7 @@ class ClusterWorld:
         except GoneError:
             self._caches.runs.forget(key, uid)
             return None
-        self._caches.runs.put_answer(document)
-        return parse_stored_run(document)
+        return self._taken(document)
 
     async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         try:
@@ -121,7 +120,9 @@ class ClusterWorld:
 
     # --- writes -------------------------------------------------------------------------------------------------
     async def create_child(self, manifest: Mapping[str, Any]) -> None:
-        answer = await create_ours(self._client, manifest)
+        # Of what is not a pod only the existence matters; a ConfigMap would come back as large as it was sent.
+        accept = JSON if manifest["kind"] == "Pod" else METADATA_ONLY
+        answer = await create_ours(self._client, manifest, accept=accept)
         self._caches.children[manifest["kind"]].put_answer(answer)
 
     async def delete_pod(self, pod: PodObservation) -> None:
@@ -191,8 +192,7 @@ class ClusterWorld:
         except GoneError:
             self._caches.runs.forget(run.key, metadata.uid)
             raise
-        self._caches.runs.put_answer(answer)
-        return parse_stored_run(answer)
+        return self._taken(answer)
 
     async def mark_started(self, run: TrainingRun) -> TrainingRun | None:
         metadata = run.metadata
@@ -205,8 +205,14 @@ class ClusterWorld:
         except GoneError:
             self._caches.runs.forget(run.key, metadata.uid)
             return None
-        self._caches.runs.put_answer(answer)
-        return parse_stored_run(answer)
+        return self._taken(answer)
+
+    def _taken(self, document: Mapping[str, Any]) -> TrainingRun:
+        """An answer about a run, typed, and in the cache. What the cache holds whole is not typed twice."""
+        self._caches.runs.put_answer(document)
+        held, version = self._caches.runs.get(key_of(document)), document["metadata"]["resourceVersion"]
+        whole = held is not None and not held.status.finished and held.metadata.resource_version == version
+        return held if held and whole else parse_stored_run(document)
 
     def record_event(self, run: TrainingRun, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         self._recorder.record(run, kind, reason, message)

@@ -57,6 +57,8 @@ async def test_other_children_are_known_by_kind_and_name(api: FakeApi, world: Wo
     service = pod_document(version=8) | {"kind": "Service"}
     api.answers("POST", "/api/v1/namespaces/team-a/services", Answer(service, 201))
     await world.create_child(service)
+    (asked,) = api.asked("POST", "/api/v1/namespaces/team-a/services")
+    assert asked.headers["Accept"].startswith("application/json;as=PartialObjectMetadata;")  # their content is not read
     caches.config_maps.put(pod_document(version=9))
     assert world.children(KEY) == {("Service", POD_NAME), ("ConfigMap", POD_NAME)}
     caches.services.remove(service)
