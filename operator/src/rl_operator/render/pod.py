@@ -4,7 +4,6 @@ What is rendered is a template without an attempt; `pod_of_attempt` makes attemp
 attempt 1 was. An own environment is untrusted: it has no container here, but pods of its own.
 """
 
-import copy
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -81,15 +80,17 @@ def pod_name_prefix(run: TrainingRun) -> str:
 
 def pod_of_attempt(template: Mapping[str, Any], attempt: int, *, exposed: bool) -> dict[str, Any]:
     """The pod of attempt `attempt` (from 1), ready to be created. `exposed`: environments run in other pods, too."""
-    pod = copy.deepcopy(dict(template))
-    metadata, spec = pod["metadata"], pod["spec"]
+    metadata, spec = dict(template["metadata"]), dict(template["spec"])
     metadata["name"] = f"{metadata.pop('generateName')}{attempt}"
-    metadata["labels"][ATTEMPT_LABEL] = str(attempt)
-    for each in (*spec["initContainers"], *spec["containers"]):
-        if exposed:
-            each["env"] = exposed_env_vars(each["name"], each["env"])
-        each["env"].append(attempt_env_var(attempt))
-    return pod
+    metadata["labels"] = {**metadata["labels"], ATTEMPT_LABEL: str(attempt)}
+    for part in ("initContainers", "containers"):
+        spec[part] = [_of_attempt(each, attempt, exposed=exposed) for each in spec[part]]
+    return {**template, "metadata": metadata, "spec": spec}
+
+
+def _of_attempt(container: Mapping[str, Any], attempt: int, *, exposed: bool) -> dict[str, Any]:
+    env_vars = exposed_env_vars(container["name"], container["env"]) if exposed else container["env"]
+    return {**container, "env": [*env_vars, attempt_env_var(attempt)]}
 
 
 def placement(runtime: Runtime) -> dict[str, Any]:
