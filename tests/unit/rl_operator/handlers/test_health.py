@@ -88,7 +88,8 @@ async def test_a_scrape_sees_the_places_of_each_runtime() -> None:
     process = Process()
     process.caches.runtimes.put(runtime_document(1, limits={"maxActiveRuns": 2}))
     started = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z", "attempt": 1}
-    for number, status in enumerate((started, None)):
+    queued = {"phase": "Pending", "queue": {"place": 1, "active": 2, "limit": 2}}
+    for number, status in enumerate((started, queued)):
         document = run_document(number + 1, status=status)
         document["metadata"] |= {"name": f"run-{number}", "uid": str(number)}
         process.caches.runs.put(document)
