@@ -8,6 +8,16 @@ from rl_operator.status.expiry import expires_at, surplus_pods
 from rl_operator.status.late import late_pods
 
 
+async def acknowledge(run: TrainingRun, world: World) -> TrainingRun:
+    """Say that an edit of a finished run was seen, as of its time to live: who waits for that (kstatus, so Flux too)
+    would wait for ever.
+    """
+    generation = run.metadata.generation
+    if run.status.observed_generation == generation:
+        return run
+    return await world.write_status(run, run.status.with_changes(observed_generation=generation))
+
+
 async def expire(run: TrainingRun, world: World, now: datetime) -> float | None:
     """Delete a finished run whose time has come, with all that it owns; else say in how many seconds it comes.
 

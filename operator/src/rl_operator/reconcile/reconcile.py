@@ -18,7 +18,7 @@ from rl_operator.check import check_run, runtime_invalid, runtime_not_found
 from rl_operator.errors import ForbiddenError, InvalidError, NameTakenError
 from rl_operator.reconcile.attempt import EnvironmentUnreadError, create_missing, render, start
 from rl_operator.reconcile.environments import tend_environments
-from rl_operator.reconcile.finished import drop_old_pods, expire
+from rl_operator.reconcile.finished import acknowledge, drop_old_pods, expire
 from rl_operator.reconcile.missing import look_for_pod, put_right, restore_config
 from rl_operator.reconcile.premises import gather_premises
 from rl_operator.reconcile.series import keep_series
@@ -54,7 +54,7 @@ async def reconcile(key: Key, world: World, clock: Callable[[], datetime], pace:
     if run.status.finished:
         await _let_go_of_pods(run, world)
         await drop_old_pods(run, world)
-        return await expire(run, world, clock())
+        return await expire(await acknowledge(run, world), world, clock())
 
     run = await put_right(run, world)
     premises = None if run.status.start_time else await gather_premises(run, world, clock())

@@ -50,6 +50,14 @@ async def test_a_run_without_a_time_to_live_stays(life: Life) -> None:
     assert life.status.finished
 
 
+async def test_an_edit_after_the_end_is_said_to_be_seen_once(life: Life) -> None:
+    life.apply()
+    await succeed(life)
+    life.edit(ttlSecondsAfterFinished=100)
+    await life.settle()
+    assert life.status.observed_generation == 2
+
+
 async def test_the_time_may_be_changed_after_the_end(life: Life) -> None:
     life.apply(ttlSecondsAfterFinished=100)
     await succeed(life)
