@@ -153,7 +153,8 @@ class WandbStatus(ObservedModel):
     run_id: str | None = Field(default=None, description="Deterministic id of the run.")
     state: str | None = Field(
         default=None,
-        description="online, offline (with the command that sends it later) or disabled, as the trainer knows it.",
+        description="As the trainer knows it: running, finished, disabled, or offline with the command that sends it "
+        "later; with W&B's own state beside it where that is another one.",
     )
 
 
