@@ -33,7 +33,7 @@ def pod_labels(run: TrainingRun, component: str) -> dict[str, str]:
 
 
 def queue_labels(run: TrainingRun) -> dict[str, str]:
-    """Kueue's label, if the run has it: its queue then decides when the pod is scheduled."""
+    """Kueue's label, if the run has it: that queue then decides when the pod is scheduled. A runtime's own wins."""
     queue = run.metadata.labels.get(QUEUE_NAME_LABEL)
     return {QUEUE_NAME_LABEL: queue} if queue else {}
 

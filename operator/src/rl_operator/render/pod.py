@@ -64,7 +64,7 @@ def pod_template(run: TrainingRun, premises: Premises, config_map: str) -> dict[
         "metadata": {
             "generateName": pod_name_prefix(run),
             "namespace": run.metadata.namespace,
-            "labels": runtime.spec.pod_labels | queue_labels(run) | pod_labels(run, TRAINING_COMPONENT),
+            "labels": queue_labels(run) | runtime.spec.pod_labels | pod_labels(run, TRAINING_COMPONENT),
             "annotations": runtime.spec.pod_annotations | ANNOTATIONS,
             "finalizers": [POD_FINALIZER],
             "ownerReferences": [owner_reference(run)],

@@ -1,6 +1,8 @@
+from datetime import UTC, datetime
+
 import pytest
 from tests.unit.rl_operator import samples
-from tests.unit.rl_operator.cluster.documents import pod_document, run_document
+from tests.unit.rl_operator.cluster.documents import pod_document, run_document, runtime_document
 from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi
 
 from rl_operator.api.names import POD_FINALIZER
@@ -8,6 +10,8 @@ from rl_operator.cluster.caches import Caches, UnreadableRuntime, list_catalogue
 from rl_operator.cluster.catalogues import Catalogues
 from rl_operator.cluster.client import ClusterClient
 from rl_operator.render.catalogue import ImageCatalogue, catalogue_config_map
+from rl_operator.status.expiry import expires_at
+from rl_operator.status.view import Line
 
 
 def test_a_finished_run_keeps_its_identity_and_phase_only() -> None:
@@ -92,3 +96,29 @@ async def test_what_an_earlier_process_read_of_images_is_taken_up(api: FakeApi, 
     await list_catalogues(client, catalogues, "ops")
     assert catalogues.of("registry.test/envs:1") == found
     assert "component=catalogue" in api.requests[0].query["labelSelector"]
+
+
+def test_a_finished_run_that_expires_keeps_when() -> None:
+    caches = Caches()
+    status = {"phase": "Failed", "message": "m", "completionTime": "2026-01-01T00:00:00Z"}
+    caches.runs.put(run_document(1, status, ttlSecondsAfterFinished=60))
+    run = caches.runs.get(("team-a", "sorting"))
+    assert run is not None
+    assert expires_at(run) == datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
+    assert run.status.message is None
+
+
+def test_places_follow_the_cache_of_runs_and_the_runtimes_limit() -> None:
+    caches = Caches()
+    caches.runtimes.put(runtime_document(1, limits={"maxActiveRuns": 1}))
+    waiting = {"phase": "Pending", "queue": {"place": 1, "active": 1, "limit": 1}}
+    caches.runs.put(run_document(2, waiting))
+    assert caches.places.waiting("tiny") == (("team-a", "sorting"),)
+    caches.runs.put_answer(run_document(3, {"phase": "Starting", "startTime": "2026-01-01T00:00:00Z", "attempt": 1}))
+    other = samples.make_run()
+    other = other.with_changes(metadata=other.metadata.with_changes(name="other"))
+    assert caches.places.line(other) == Line(limit=1, active=1, before=0)
+    caches.runs.sweep(set(), 4)
+    assert caches.places.line(other) == Line(limit=1, active=0, before=0)
+    caches.runtimes.put(runtime_document(5))
+    assert caches.places.line(other) is None

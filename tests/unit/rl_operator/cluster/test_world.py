@@ -23,6 +23,7 @@ from rl_operator.errors import ConflictError, GoneError, NameTakenError
 from rl_operator.reconcile.world import World
 from rl_operator.render.catalogue import ImageCatalogue
 from rl_operator.status.observation import PodObservation
+from rl_operator.status.view import Line
 
 KEY = ("team-a", "sorting")
 PODS = "/api/v1/namespaces/team-a/pods"
@@ -210,3 +211,63 @@ async def test_a_run_that_is_gone_is_forgotten(api: FakeApi, world: World, cache
     assert world.run(KEY) is None
     assert await world.read_run(KEY) is None
     assert len(api.requests) == 2
+
+
+async def test_a_start_is_marked_on_that_very_run_and_the_answer_is_live(
+    api: FakeApi, world: World, caches: Caches
+) -> None:
+    caches.runs.put(run_document(4))
+    run = world.run(KEY)
+    assert run is not None
+    api.answers("PATCH", RUN, Answer(run_document(5, suspend=True)))
+    live = await world.mark_started(run)
+    (patch,) = api.requests
+    mark = {"rl-operator.dev/started-as": f"sorting.{run.metadata.uid}"}
+    assert patch.body == {"metadata": {"uid": run.metadata.uid, "annotations": mark}}
+    assert live is not None
+    assert (live.spec.suspend, world.run(KEY)) == (True, live)
+
+
+async def test_another_run_of_the_name_is_not_marked(api: FakeApi, world: World, caches: Caches) -> None:
+    caches.runs.put(run_document(4))
+    run = world.run(KEY)
+    assert run is not None
+    newer = run_document(6)
+    newer["metadata"]["uid"] = "another"
+    api.answers("PATCH", RUN, Answer({"message": "Precondition failed: UID"}, 409))
+    api.answers("GET", RUN, Answer(newer))
+    with pytest.raises(ConflictError):
+        await world.mark_started(run)
+    held = world.run(KEY)
+    assert held is not None
+    assert held.metadata.uid == "another"
+
+
+async def test_a_run_that_is_gone_is_not_marked(world: World, caches: Caches) -> None:
+    caches.runs.put(run_document(4))
+    run = world.run(KEY)
+    assert run is not None
+    assert await world.mark_started(run) is None
+    assert world.run(KEY) is None
+
+
+async def test_just_that_version_of_a_run_is_deleted(api: FakeApi, world: World, caches: Caches) -> None:
+    caches.runs.put(run_document(4, {"phase": "Succeeded"}))
+    run = world.run(KEY)
+    assert run is not None
+    api.answers("DELETE", RUN, Answer({"kind": "Status"}), Answer({"message": "not found"}, 404))
+    await world.delete_run(run)
+    await world.delete_run(run)
+    wanted = {"uid": run.metadata.uid, "resourceVersion": "4"}
+    assert [request.body["preconditions"] for request in api.requests] == [wanted, wanted]
+
+
+async def test_a_place_is_claimed_while_a_start_is_written(world: World, caches: Caches) -> None:
+    caches.runtimes.put(runtime_document(1, limits={"maxActiveRuns": 1}))
+    caches.runs.put(run_document(4))
+    run, other = world.run(KEY), samples.make_run()
+    other = other.with_changes(metadata=other.metadata.with_changes(name="other"))
+    assert run is not None
+    with world.place_claimed(run):
+        assert world.line(other) == Line(limit=1, active=1, before=0)
+    assert world.line(other) == Line(limit=1, active=0, before=0)

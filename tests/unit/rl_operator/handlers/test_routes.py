@@ -162,3 +162,36 @@ async def test_what_only_a_list_tells_is_looked_at(routes: Routes, caches: Cache
     assert waiting(queues.runtimes) == {("", "tiny")}
     assert waiting(queues.environments) == {("team-a", "own")}
     assert {("team-a", "parent"), ("team-a", "child")} <= waiting(queues.runs)
+
+
+WAITING = {"phase": "Pending", "queue": {"place": 1, "active": 1, "limit": 1}}
+
+
+async def test_the_end_of_a_run_brings_the_head_of_its_runtimes_line(
+    routes: Routes, caches: Caches, queues: Queues
+) -> None:
+    caches.runtimes.put(runtime_document(1, limits={"maxActiveRuns": 1}))
+    caches.runs.put(named("active", 2, status=STARTED))
+    caches.runs.put(named("first", 3, status=WAITING))
+    caches.runs.put(named("second", 4, status=WAITING))
+    assert waiting(queues.runs) == set()
+    routes.run_event(event("DELETED", named("active", 5, status=STARTED)))
+    assert waiting(queues.runs) == {("team-a", "active"), ("team-a", "first")}
+
+
+async def test_another_limit_brings_all_that_wait_also_those_that_were_stopped_before(
+    routes: Routes, caches: Caches, queues: Queues
+) -> None:
+    caches.runtimes.put(runtime_document(1, limits={"maxActiveRuns": 0}))
+    caches.runs.put(named("new", 2, status=WAITING))
+    caches.runs.put(named("resumed", 3, status={**WAITING, "startTime": "2026-01-01T00:00:00Z"}))
+    routes.runtime_event(event("MODIFIED", runtime_document(4, limits={"maxActiveRuns": 1})))
+    assert waiting(queues.runs) == {("team-a", "new"), ("team-a", "resumed")}
+
+
+async def test_finished_runs_are_brought_once_if_they_expire(routes: Routes, caches: Caches, queues: Queues) -> None:
+    over = {**STARTED, "phase": "Failed", "completionTime": "2026-01-01T00:00:00Z"}
+    caches.runs.put(named("expires", 1, status=over, ttlSecondsAfterFinished=60))
+    caches.runs.put(named("stays", 2, status=over))
+    routes.add_expiring()
+    assert waiting(queues.runs) == {("team-a", "expires")}

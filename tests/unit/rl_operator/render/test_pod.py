@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.samples import DEFAULT, TINY, UID, make_run, make_runtime, own_premises, premises_of
 
+from rl_operator.api.names import QUEUE_NAME_LABEL
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
 from rl_operator.render.pod import pod_of_attempt, pod_template
@@ -131,3 +132,13 @@ def test_an_own_environment_has_no_container_beside_the_keys() -> None:
 
 def test_the_default_runtime_leaves_time_to_save() -> None:
     assert template_of(make_run(), DEFAULT)["spec"]["terminationGracePeriodSeconds"] == 300
+
+
+def test_kueues_label_is_copied_from_the_run_to_its_pod_unless_the_runtime_has_its_own() -> None:
+    run = make_run()
+    labelled = run.with_changes(metadata=run.metadata.with_changes(labels={QUEUE_NAME_LABEL: "team", "mine": "x"}))
+    labels = template_of(labelled, TINY)["metadata"]["labels"]
+    assert (labels[QUEUE_NAME_LABEL], "mine" in labels) == ("team", False)
+    assert QUEUE_NAME_LABEL not in template_of(run, TINY)["metadata"]["labels"]
+    decided = make_runtime(podLabels={QUEUE_NAME_LABEL: "rl"})
+    assert template_of(labelled, decided)["metadata"]["labels"][QUEUE_NAME_LABEL] == "rl"
