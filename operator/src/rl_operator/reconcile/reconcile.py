@@ -122,7 +122,7 @@ async def _act(view: View, premises: Premises | None, world: World) -> View:
     except EnvironmentUnreadError as error:
         trouble = ("EnvironmentPending", str(error))
     except (ForbiddenError, InvalidError) as error:
-        trouble = ("CreationRefused", str(error))
+        trouble = ("CreationRefused", f"Not created, and tried again: {error}")
     else:
         return view
     # The status may have been written before the child was refused: go on from there.

@@ -5,7 +5,7 @@ from typing import Final
 
 from rl_operator.api.run import Attempt
 from rl_operator.status.attempts import next_attempt_due, no_further, with_attempt
-from rl_operator.status.deadlines import ACTIVE, DEADLINES, deadlines, overdue, recorded_ending
+from rl_operator.status.deadlines import ACTIVE, deadlines, overdue, recorded_ending
 from rl_operator.status.ending import Ending, Fate, classify
 from rl_operator.status.environments import last_failure, verdict
 from rl_operator.status.observation import format_time
@@ -39,10 +39,10 @@ def after_attempt(view: View) -> Finding:
         return Finding(
             Situation.SUCCEEDED, "Succeeded", f"All {steps} steps are trained and the weights are saved.", ending
         )
-    if why := no_further(view, ending):
-        if ending.reason in DEADLINES:
-            why = _how_to_go_on(view)
-        return Finding(Situation.FAILED, ending.reason, blame_sentence(ending, why), ending)
+    why = no_further(view, ending)
+    if why is not None:
+        sentence = blame_sentence(ending, joined(why, _how_to_go_on(view)))
+        return Finding(Situation.FAILED, ending.reason, sentence, ending)
     status = view.run.status.with_changes(attempts=with_attempt(view, ending))
     after = replace(view, run=view.run.with_changes(status=status))
     return between_attempts(after, status.attempts[-1], ending)
@@ -125,7 +125,7 @@ def _how_to_go_on(view: View) -> str:
     step = _checkpoint_step(view)
     if step is None:
         return "Mend that and start a new run."
-    return f"The checkpoint of step {step} is kept: a new run goes on from it with spec.startFrom."
+    return f"The checkpoint of step {step} is kept: a new run can start from it (spec.startFrom)."
 
 
 def _from_where(view: View) -> str:

@@ -6,6 +6,7 @@ from typing import Final
 
 from rl_operator.api.names import TRAINER_CONTAINER
 from rl_operator.api.run import Attempt, RunStatus
+from rl_operator.status.deadlines import DEADLINES
 from rl_operator.status.ending import Ending, Fate
 from rl_operator.status.observation import PodObservation, format_time, parse_time
 from rl_operator.status.pausing import due_after, pause_seconds
@@ -61,10 +62,12 @@ def fruitless(attempts: Sequence[Attempt]) -> int:
 
 
 def no_further(view: View, ending: Ending) -> str | None:
-    """Why there is no attempt after this ending, which is not recorded yet; None when there is one."""
+    """Why there is no attempt after this ending, which is not recorded yet; None when there is one. A deadline is its
+    own reason.
+    """
     status, limit = view.run.status, view.run.spec.backoff_limit
     if ending.fate is Fate.FINAL:
-        return "Trying again cannot help: mend it and start a new run."
+        return "" if ending.reason in DEADLINES else "Trying again cannot help."
     if ending.fate is Fate.PROGRAMME and (status.failed_attempts or 0) >= limit:
         return f"spec.backoffLimit is {limit}: no further attempt."
     if fruitless((*status.attempts, _record(view, ending))) >= FRUITLESS_ATTEMPTS:

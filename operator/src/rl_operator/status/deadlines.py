@@ -21,6 +21,7 @@ START, PROGRESS, ACTIVE = "StartDeadlineExceeded", "ProgressDeadlineExceeded", "
 DEADLINES: Final = frozenset({START, PROGRESS, ACTIVE})
 
 SAVING: Final = "Stopping: the trainer saves a checkpoint."
+DELETING: Final = "Stopping: the pod is deleted."
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,11 @@ def recorded(view: View) -> Condition | None:
 def recorded_ending(view: View) -> Ending | None:
     """How an attempt ended that was ended for a deadline."""
     found, said = recorded(view), view.run.status.message or ""
-    return Ending(Fate.FINAL, found.reason, message=said.removesuffix(SAVING).strip()) if found else None
+    return (
+        Ending(Fate.FINAL, found.reason, message=said.removesuffix(SAVING).removesuffix(DELETING).strip())
+        if found
+        else None
+    )
 
 
 def _after(moment: datetime, seconds: int, reason: str, message: str) -> Deadline:

@@ -84,7 +84,8 @@ def classify(
     if pod.reason == "Evicted" or pod.disruption:
         return _disrupted(pod)
     if pod.reason == "DeadlineExceeded":
-        return Ending(Fate.FINAL, "ActiveDeadlineExceeded", message=clean(pod.message))
+        words = clean(pod.message) or "The pod's own deadline has passed, which is the runtime's limit."
+        return Ending(Fate.FINAL, "ActiveDeadlineExceeded", message=words)
     if pod.deleting and not _failed_by_itself(pod):
         return verdict or Ending(Fate.INFRASTRUCTURE, "PodDeleted", message="The pod was deleted by someone else.")
     return _blame(pod, lost)

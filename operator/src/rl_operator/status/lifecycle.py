@@ -15,7 +15,7 @@ from rl_operator.status.attempt_end import (
     vanished,
 )
 from rl_operator.status.attempts import next_attempt_due
-from rl_operator.status.deadlines import SAVING, deadlines, overdue, recorded
+from rl_operator.status.deadlines import DELETING, SAVING, deadlines, overdue, recorded
 from rl_operator.status.environments import (
     ENVIRONMENTS_FAILED,
     any_ready,
@@ -156,10 +156,10 @@ def _stopping(view: View, pod: PodObservation) -> Finding | None:
     if late := recorded(view):
         return Finding(Situation.STOPPING, late.reason, view.run.status.message or late.message)
     if view.run.spec.suspend:
-        return Finding(Situation.STOPPING, "Suspended", joined(SAVING, _overdue_sentence(view, pod)))
+        return Finding(Situation.STOPPING, "Suspended", joined(_farewell(view), _overdue_sentence(view, pod)))
     if stop_asked(view) and pod.deleting:
         again = "spec.suspend is false again, so the next attempt starts then."
-        return Finding(Situation.STOPPING, "Suspended", joined(SAVING, again, _overdue_sentence(view, pod)))
+        return Finding(Situation.STOPPING, "Suspended", joined(_farewell(view), again, _overdue_sentence(view, pod)))
     if ending := verdict(view):
         return Finding(Situation.STOPPING, ENVIRONMENTS_FAILED, blame_sentence(ending, SAVING))
     if pod.deleting and not _done(pod):
@@ -175,7 +175,7 @@ def _stopped_late(view: View) -> Finding | None:
     if late is None or (view.pod and view.pod.deleting):
         return None
     seen = shorten(_at_work(view).message, MAX_SEEN)
-    return Finding(Situation.STOPPING, late.reason, joined(late.message, f"Last seen: {seen}", SAVING))
+    return Finding(Situation.STOPPING, late.reason, joined(late.message, f"Last seen: {seen}", _farewell(view)))
 
 
 def _at_work(view: View) -> Finding:
@@ -184,13 +184,19 @@ def _at_work(view: View) -> Finding:
     return Finding(Situation.STARTING, *starting_detail(view))
 
 
+def _farewell(view: View) -> str:
+    """What a pod does when it is deleted: one whose trainer never ran has nothing to save."""
+    trainer = view.pod.container(TRAINER_CONTAINER) if view.pod else None
+    return SAVING if trainer and trainer.state in ("Running", "Ready") else DELETING
+
+
 def _overdue_sentence(view: View, pod: PodObservation) -> str:
     """A pod that should be gone by now: its node may be."""
     lost = lost_at(pod)
     if pod.delete_by is None or lost is None or pod.delete_by > view.now:
         return ""
     due = format_time(pod.delete_by)
-    return f"It was to be gone by {due}: unless node {pod.node} answers, it counts as lost at {format_time(lost)}."
+    return f"The pod was to be gone by {due}: unless node {pod.node} answers, it counts as lost at {format_time(lost)}."
 
 
 def _working(view: View) -> bool:

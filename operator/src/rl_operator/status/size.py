@@ -12,7 +12,7 @@ WHILE_IT_LIVES: Final = 2048
 AT_THE_END: Final = 4096
 """Bytes of JSON. Five recorded attempts alone take half of the first: with them it is aimed at, not kept."""
 
-SHORT: Final = 100
+SHORT: Final = 64
 """Bytes of what is said a second time when there is too much."""
 
 
@@ -39,7 +39,7 @@ def _without_list(refusal: Refusal) -> Refusal:
     """The sentence names the nearest of what is allowed; the whole list is in the reference."""
     allowed = json.dumps(refusal.allowed, ensure_ascii=False, default=str)
     return refusal.with_changes(
-        allowed=refusal.allowed if len(allowed.encode()) <= SHORT else None, hint=shorten(refusal.hint, 3 * SHORT)
+        allowed=refusal.allowed if len(allowed.encode()) <= SHORT else None, hint=shorten(refusal.hint, 4 * SHORT)
     )
 
 

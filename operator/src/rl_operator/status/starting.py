@@ -9,7 +9,7 @@ from rl_operator.status.environments import live_environments, replacement_sente
 from rl_operator.status.gating import gated_detail
 from rl_operator.status.observation import PodObservation, format_time
 from rl_operator.status.secrets import missing_secrets
-from rl_operator.status.sentences import clean
+from rl_operator.status.sentences import clean, joined
 from rl_operator.status.view import View
 
 WAITING_TROUBLES: Final[Mapping[str, str]] = {
@@ -23,6 +23,14 @@ WAITING_TROUBLES: Final[Mapping[str, str]] = {
     CRASHING: "ContainerCrashing",
 }
 """What a container waits for that does not come by itself -> the reason in our condition."""
+
+ADVICE: Final[Mapping[str, str]] = {
+    "ImageNotPulled": "Push that image or mend its registry's Secret: the kubelet tries again.",
+    "ContainerConfigMissing": "It starts when that is there.",
+    "ContainerNotCreated": "The image, or the RLRuntime's settings, do not fit the node.",
+    "ContainerCrashing": "kubectl logs --previous says more.",
+    "Unschedulable": "It starts when a node has room for it.",
+}
 
 PREPARATION: Final = timedelta(seconds=60)
 """A node takes seconds to mount volumes and to give a pod its network; longer is worth a word."""
@@ -45,7 +53,8 @@ def starting_detail(view: View) -> tuple[str, str]:
         return "EnvironmentFailing", sentence
     waiting = [c.name for c in pod.containers if c.state != "Ready"]
     apart = [f"environment pod {each.name}" for each in live_environments(view)]
-    return "PodStarting", f"Waiting for {', '.join([*waiting, *apart]) or 'the kubelet'}."
+    waits = f"Waiting for {', '.join([*waiting, *apart]) or 'the kubelet'}."
+    return "PodStarting", joined(waits, view.trainer.waiting or "" if view.trainer else "")
 
 
 def environment_trouble(view: View) -> tuple[str, str] | None:
@@ -64,9 +73,10 @@ def _trouble(pod: PodObservation, now: datetime) -> tuple[str, str] | None:
         return "SecretMissing", missing
     for container in pod.containers:
         if reason := WAITING_TROUBLES.get(container.reason or ""):
-            return reason, _trouble_sentence(container, pod)
+            return reason, joined(_trouble_sentence(container, pod), ADVICE[reason])
     if pod.reason == "Unschedulable":
-        return "Unschedulable", f"No node takes pod {pod.name}: {clean(pod.message) or _describe(pod)}"
+        words = f"No node takes pod {pod.name}: {clean(pod.message) or _describe(pod)}"
+        return "Unschedulable", joined(words, ADVICE["Unschedulable"])
     late = prepared_by(pod)
     return ("PodNotPrepared", _unprepared_sentence(pod)) if late and late <= now else None
 

@@ -86,7 +86,7 @@ ROWS: dict[str, tuple[View, Situation, str, Verb]] = {
     ),
     "pod starting": (make_view(STARTED, pod=STARTING), Situation.STARTING, "PodStarting", Verb.REST),
     "a name taken": (
-        make_view(STARTED, trouble=("NameTaken", "pod x belongs to somebody")),
+        make_view(STARTED, trouble=("NameTaken", "Pod x belongs to somebody.")),
         Situation.STARTING,
         "NameTaken",
         Verb.CREATE,
@@ -98,7 +98,7 @@ ROWS: dict[str, tuple[View, Situation, str, Verb]] = {
         Verb.REST,
     ),
     "a draft that cannot be rendered": (
-        make_view(spec=SUSPENDED, trouble=("CreationRefused", "the environment is gone")),
+        make_view(spec=SUSPENDED, trouble=("CreationRefused", "Not created: the environment is gone.")),
         Situation.WAITING,
         "CreationRefused",
         Verb.RENDER,
@@ -348,7 +348,7 @@ def test_backing_off_says_the_same_once_it_is_recorded() -> None:
 
 def test_a_pod_that_should_be_gone_says_when_it_counts_as_lost() -> None:
     said = message_of("somebody else deletes the pod")
-    assert "It was to be gone by 2026-05-01T11:59:30Z" in said
+    assert "The pod was to be gone by 2026-05-01T11:59:30Z" in said
     assert "unless node n1 answers, it counts as lost at 2026-05-01T12:00:30Z" in said
 
 
@@ -373,11 +373,11 @@ def test_a_crashing_container_says_how_it_ended_last() -> None:
     limits = {"initContainers": [{"name": "api", "resources": {"limits": {"memory": "64Mi"}}}]}
     crashing = {**waiting("CrashLoopBackOff", "back-off 40s"), **last}
     said = find(make_view(STARTED, pod=make_pod(crashing, waiting(), waiting(), spec=limits))).message
-    assert said.endswith("cannot start (CrashLoopBackOff): OOMKilled, exit code 137: its memory limit is 64Mi")
+    assert "cannot start (CrashLoopBackOff): OOMKilled, exit code 137: its memory limit is 64Mi." in said
 
 
 def test_the_schedulers_words_are_said() -> None:
-    assert message_of("no node") == f"No node takes pod {POD}: 0/1 nodes"
+    assert message_of("no node") == f"No node takes pod {POD}: 0/1 nodes. It starts when a node has room for it."
 
 
 def test_a_clock_that_is_set_back_holds_nothing_up() -> None:

@@ -1,0 +1,60 @@
+"""Pods that nobody hears of again: a node that is lost and comes back, and a pod that somebody removed by force."""
+
+import pytest
+from tests.integration.cluster.kubelet import End, result, running
+from tests.integration.cluster.polling import stays, wait_for
+from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
+
+
+def train(runs: RunsNamespace) -> str:
+    pod = runs.until_pod()
+    runs.kubelet.start(pod)
+    runs.kubelet.work(pod)
+    runs.until_phase("Running")
+    return pod
+
+
+def delete(runs: RunsNamespace, pod: str, grace: int) -> None:
+    path = f"/api/v1/namespaces/{runs.namespace}/pods/{pod}"
+    runs.admin.delete(path, {"gracePeriodSeconds": grace})
+
+
+def test_a_pod_that_is_removed_by_force_is_an_attempt_lost(runs: RunsNamespace) -> None:
+    runs.apply()
+    pod = train(runs)
+    path = f"/api/v1/namespaces/{runs.namespace}/pods/{pod}"
+    runs.admin.patch(path, {"metadata": {"finalizers": None}})
+    delete(runs, pod, 0)
+    second = runs.until_pod(attempt=2)
+    assert [attempt["reason"] for attempt in runs.status()["attempts"]] == ["PodLost"]
+    runs.succeed(second, attempt=2)
+
+
+@pytest.mark.timeout(240)
+def test_a_lost_node_that_comes_back_with_its_pod(runs: RunsNamespace) -> None:
+    """It is waited for during the pod's grace and a minute more. What its kubelet says later counts for nothing."""
+    runs.apply()
+    first = train(runs)
+    delete(runs, first, 1)  # as the taint manager does when a node is unreachable; its kubelet does not hear of it
+    runs.until_reason("Reconciling", "PodDeleting")
+    wait_for("the next attempt", lambda: runs.status().get("attempt") == 2, seconds=120)
+    second = runs.until_pod(attempt=2)
+    assert [attempt["reason"] for attempt in runs.status()["attempts"]] == ["NodeLost"]
+    assert "failedAttempts" not in runs.status()
+    runs.until_released(first)
+
+    runs.kubelet.start(second)
+    runs.kubelet.work(second)
+    runs.until_phase("Running")
+    runs.until_reason("Ready", "Training", "cannot read the figures")  # nobody answers at its address: that is said once
+    before = runs.writes()
+    states = {name: running(ready=True) for name in ("api", "trainer", "environment")}
+    runs.kubelet.write(first, "Running", states)
+    late = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS)
+    runs.kubelet.end(first, "Succeeded", trainer=End(0, late))
+    stays("nothing is written", lambda: runs.writes() == before)
+    runs.kubelet.remove(first)
+    wait_for("the old pod is gone", lambda: runs.kubelet.pod(first) is None)
+    runs.kubelet.end(second, "Succeeded", trainer=End(0, late))
+    status = runs.until_phase("Succeeded")
+    assert [attempt["reason"] for attempt in status["attempts"]] == ["NodeLost", "Succeeded"]

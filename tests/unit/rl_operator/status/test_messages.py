@@ -1,0 +1,160 @@
+"""What a status says, reason by reason: every reason of the table is reached, in the situations that it names."""
+
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import pytest
+from tests.unit.rl_operator.status.builders import (
+    NOW,
+    RUNNING,
+    STARTED,
+    failed_result,
+    make_environment,
+    make_pod,
+    make_view,
+    ready,
+    result,
+    running,
+    terminated,
+    waiting,
+)
+from tests.unit.rl_operator.status.test_deadlines import LATE
+from tests.unit.rl_operator.status.test_ending import ENDINGS
+from tests.unit.rl_operator.status.test_lifecycle import ROWS
+
+from rl_operator.api.names import STARTED_AS_ANNOTATION
+from rl_operator.api.refusal import Refusal, RefusalCode
+from rl_operator.status.derive import derive
+from rl_operator.status.ending import DISRUPTIONS
+from rl_operator.status.lifecycle import find
+from rl_operator.status.observation import PodObservation, TrainerStatus
+from rl_operator.status.reasons import REASONS
+from rl_operator.status.sentences import MAX_SENTENCE
+from rl_operator.status.table import Situation
+from rl_operator.status.view import Finding, Line, View
+
+GATED = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "gated"}
+NO_KEY = waiting("CreateContainerConfigError", 'secret "tinker" not found')
+KEYS = {"env": [{"name": "TINKER_API_KEY", "valueFrom": {"secretKeyRef": {"name": "tinker", "key": "api-key"}}}]}
+LOST_ALL = terminated(1, failed_result("environment", "no environment is left"))
+OWN = {"environment": "own/digits"}
+APART = {**RUNNING, "environments": {"desired": 1, "ready": 0}}
+STARTING_APART = {**STARTED, "environments": {"desired": 1, "ready": 0}}
+
+
+def restored() -> View:
+    view = make_view()
+    marks = view.run.metadata.with_changes(annotations={STARTED_AS_ANNOTATION: "sorting.another-uid"})
+    return View(view.run.with_changes(metadata=marks), NOW, 10.0)
+
+
+def failed_environment(incarnation: int) -> PodObservation:
+    return make_environment(0, incarnation, terminated(1, "error: boom"), phase="Failed")
+
+
+def refused(code: Any) -> View:
+    return make_view(refusals=(Refusal(code=code, field="spec.config.x", hint="do this"),))
+
+
+OTHERS: dict[str, View] = {
+    "catalogue": make_view(pending=("CatalogPending", "Waiting for the catalogue of runtime 'tiny': it is read.")),
+    "own code": make_view(
+        pending=("EnvironmentPending", "Waiting for RLEnvironment 'digits': it is going to be read.")
+    ),
+    "own code changed": make_view(STARTED, trouble=("EnvironmentPending", "Waiting for RLEnvironment 'digits'.")),
+    "a name taken before the start": make_view(trouble=("NameTaken", "ConfigMap team-a/x is not this run's.")),
+    "a quota": make_view(STARTED, trouble=("CreationRefused", "The API server refuses: exceeded quota.")),
+    "in line": make_view(line=Line(limit=2, active=2, before=2)),
+    "gated": make_view(STARTED, pod=make_pod(waiting(), waiting(), phase="Pending", node="", conditions=[GATED])),
+    "from a backup": restored(),
+    "no Secret": make_view(
+        STARTED, pod=make_pod(ready(), NO_KEY, ready(), spec={"containers": [{"name": "trainer", **KEYS}]})
+    ),
+    "not created": make_view(STARTED, pod=make_pod(waiting("CreateContainerError", "no such user"), waiting())),
+    "an environment is replaced": make_view(
+        STARTING_APART, pod=make_pod(ready(), running()), environments=(failed_environment(0),), spec=OWN
+    ),
+    "environments given up": make_view(
+        APART, pod=make_pod(ready(), ready()), environments=tuple(map(failed_environment, range(4))), spec=OWN
+    ),
+    "environments evicted": make_view(APART, pod=make_pod(ready(), LOST_ALL, phase="Failed"), spec=OWN),
+    "no ConfigMap any more": make_view(
+        ROWS["backing off"][0].run.status.to_wire(), config_lost="ConfigMap team-a/x was deleted"
+    ),
+}
+
+
+def disrupted(word: str) -> View:
+    conditions = [{"type": "DisruptionTarget", "status": "True", "reason": word, "message": "to make room"}]
+    return make_view(RUNNING, pod=make_pod(ready(), terminated(137), phase="Failed", conditions=conditions))
+
+
+def views() -> Iterator[tuple[str, View]]:
+    yield from ((f"row: {name}", row[0]) for name, row in ROWS.items())
+    yield from ((f"late: {name}", row[0]) for name, row in LATE.items())
+    yield from ((f"end: {name}", make_view(RUNNING, pod=row[0])) for name, row in ENDINGS.items())
+    yield from ((f"refused: {code}", refused(code)) for code in sorted(get_args(RefusalCode)) if code != "FrozenField")
+    yield from ((f"disrupted: {word}", disrupted(word)) for word in sorted(DISRUPTIONS))
+    yield from ((f"other: {name}", view) for name, view in OTHERS.items())
+
+
+VIEWS = dict(views())
+FINDINGS: dict[str, Finding] = {name: find(view) for name, view in VIEWS.items()}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_what_is_said_is_short_and_explained(name: str) -> None:
+    finding, status = FINDINGS[name], derive(VIEWS[name], FINDINGS[name])
+    assert finding.situation in REASONS[finding.reason].where
+    assert finding.message[:1].isupper(), finding.message
+    assert "\n" not in finding.message
+    assert len(finding.message.encode()) <= MAX_SENTENCE
+    assert status.message == finding.message
+    for condition in status.conditions:
+        assert finding.situation in REASONS[condition.reason].where
+
+
+@pytest.mark.parametrize("name", [name for name, finding in FINDINGS.items() if finding.ending])
+def test_an_end_is_explained_and_in_the_record(name: str) -> None:
+    finding = FINDINGS[name]
+    assert finding.ending is not None
+    status = derive(VIEWS[name], finding)
+    assert status.attempts[-1].reason in REASONS
+    assert finding.ending.reason in REASONS
+    if finding.situation is Situation.WAITING and finding.reason == "BackOff":
+        assert finding.message.startswith(finding.ending.reason)
+        assert "starts at" in finding.message
+
+
+def test_every_reason_of_the_table_is_reached() -> None:
+    said = {finding.reason for finding in FINDINGS.values()}
+    said |= {finding.ending.reason for finding in FINDINGS.values() if finding.ending}
+    told_by_events_only = {reason for reason, meaning in REASONS.items() if not meaning.where}
+    assert set(REASONS) - said - told_by_events_only - {"Accepted"} == set()
+
+
+def test_the_trainers_word_is_said_while_it_starts() -> None:
+    """The backend is awaited before the trainer is ready: that is what a missed start deadline names."""
+    trainer = TrainerStatus(phase="starting", waiting="The backend does not answer yet.")
+    view = make_view(STARTED, pod=make_pod(ready(), running(), running()), trainer=trainer)
+    assert find(view).message == "Waiting for trainer, environment. The backend does not answer yet."
+
+
+def test_a_pod_that_never_ran_has_nothing_to_save() -> None:
+    assert FINDINGS["late: start: no image"].message.endswith("Stopping: the pod is deleted.")
+    assert FINDINGS["late: start"].message.endswith("Stopping: the trainer saves a checkpoint.")
+
+
+def test_a_failure_for_good_says_that_its_checkpoint_is_kept() -> None:
+    refused = terminated(3, failed_result("credentials", "401"))
+    view = make_view(RUNNING, pod=make_pod(ready(), refused, terminated(0), phase="Failed"))
+    assert find(view).message == (
+        "CredentialsRefused in trainer (exit code 3): 401. Trying again cannot help."
+        " The checkpoint of step 7 is kept: a new run can start from it (spec.startFrom)."
+    )
+
+
+def test_a_failure_without_a_checkpoint_says_what_to_do() -> None:
+    words = result(outcome="failed", stepsTrained=0, statePath=None, samplerPath=None)
+    view = make_view(RUNNING, pod=make_pod(ready(), terminated(2, words), terminated(0), phase="Failed"))
+    assert find(view).message.endswith("Trying again cannot help. Mend that and start a new run.")
