@@ -185,17 +185,23 @@ async def _let_go_of_recorded(view: View, finding: Finding, world: World) -> Non
 
 
 async def _let_go_of_pods(run: TrainingRun, world: World) -> None:
-    """What a crash between the last status and its consequences left behind. The same Event twice is one Event."""
+    """What a crash between the last status and its consequences left behind."""
     own = [pod for pod in world.pods(run.key) if _owns(run, pod)]
-    finished = run.status.condition("Finished")
-    if finished and any(pod.held for pod in own):
-        kind: Literal["Normal", "Warning"] = "Warning" if run.status.phase == "Failed" else "Normal"
-        world.record_event(run, kind, finished.reason, run.status.message or "")
+    if any(pod.held for pod in own):
+        _tell_end(await world.read_run(run.key), world)  # of what is finished, caches keep less than is told
     for pod in own:
         if not pod.over and not pod.deleting:  # also the run's own, where somebody else wrote that the run is over
             await world.delete_pod(pod)
         if pod.held:
             await world.release_pod(pod)
+
+
+def _tell_end(run: TrainingRun | None, world: World) -> None:
+    """Once more, for whoever wrote the end may have died before telling it. The same Event twice is one Event."""
+    finished = run.status.condition("Finished") if run else None
+    if run and finished:
+        kind: Literal["Normal", "Warning"] = "Warning" if run.status.phase == "Failed" else "Normal"
+        world.record_event(run, kind, finished.reason, run.status.message or "")
 
 
 async def _release_foreign_pods(key: Key, run: TrainingRun | None, world: World) -> None:
