@@ -50,9 +50,13 @@ class OperatorProcess:
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    def start(self) -> None:
+    def spawn(self) -> None:
+        """Start it and wait for nothing."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(self._command, env=self._env_vars, stdout=log, stderr=subprocess.STDOUT)
+
+    def start(self) -> None:
+        self.spawn()
         wait_for("the operator's /readyz answers 200", self._ready, seconds=30)
 
     def kill(self) -> None:
