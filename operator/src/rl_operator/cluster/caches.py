@@ -13,7 +13,7 @@ from rl_operator.api.loading import DocumentError, parse_environment, parse_runt
 from rl_operator.api.model import ObjectMeta
 from rl_operator.api.names import RUN_LABEL, RUNTIME_KIND
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.run import TERMINAL_PHASES, Phase, RunSpec, RunStatus, TrainingRun
+from rl_operator.api.run import Phase, RunSpec, RunStatus, TrainingRun
 from rl_operator.api.runtime import Runtime, RuntimeStatus
 from rl_operator.cluster.catalogues import Catalogues
 from rl_operator.cluster.client import METADATA_ONLY, ClusterClient
@@ -34,7 +34,7 @@ class HeldPod:
 
 
 def project_run(document: Document) -> TrainingRun:
-    """A run as reconciling needs it: a finished one keeps its identity, phase and expiry only. Raises DocumentError."""
+    """A run as reconciling needs it: a finished one keeps its identity, phase and expiry. Raises DocumentError."""
     run = parse_stored_run(document)
     return slim(run) if run.status.finished else run
 
@@ -55,10 +55,17 @@ def slim(run: TrainingRun) -> TrainingRun:
         annotations=_EMPTY,
         finalizers=(),
     )
-    spec, status, ttl = _UNREAD_SPEC, _ENDS[run.status.phase], run.spec.ttl_seconds_after_finished
+    status, ttl = _end(run.status.phase, run.status.observed_generation), run.spec.ttl_seconds_after_finished
+    spec = _UNREAD_SPEC
     if ttl is not None:
         spec, status = _expiring(ttl), status.with_changes(completion_time=run.status.completion_time)
     return TrainingRun.model_construct(_SAID, metadata=metadata, spec=spec, status=status)
+
+
+@lru_cache
+def _end(phase: Phase | None, observed_generation: int) -> RunStatus:
+    """Thousands have the same few: an edit of a finished run is acknowledged by its generation."""
+    return RunStatus(phase=phase, observed_generation=observed_generation)
 
 
 @lru_cache
@@ -71,7 +78,6 @@ _SAID: set[str] = set()
 """Which fields a document set: each model has a set of its own, which is as large as the model."""
 
 _UNREAD_SPEC = RunSpec(environment="-")
-_ENDS: dict[Phase | None, RunStatus] = {phase: RunStatus(phase=phase) for phase in TERMINAL_PHASES}
 
 
 def project_pod(document: Document) -> HeldPod:

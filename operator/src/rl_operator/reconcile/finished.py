@@ -10,12 +10,14 @@ from rl_operator.status.late import late_pods
 
 async def acknowledge(run: TrainingRun, world: World) -> TrainingRun:
     """Say that an edit of a finished run was seen, as of its time to live: who waits for that (kstatus, so Flux too)
-    would wait for ever.
+    would wait for ever. A cache may keep little of a finished run's status, and no generation that is the object's own.
     """
-    generation = run.metadata.generation
-    if run.status.observed_generation == generation:
+    if run.status.observed_generation in (None, run.metadata.generation):
         return run
-    return await world.write_status(run, run.status.with_changes(observed_generation=generation))
+    live = await world.read_run(run.key)
+    if live is None or live.metadata.uid != run.metadata.uid or not live.status.finished:
+        return run
+    return await world.write_status(live, live.status.with_changes(observed_generation=live.metadata.generation))
 
 
 async def expire(run: TrainingRun, world: World, now: datetime) -> float | None:
