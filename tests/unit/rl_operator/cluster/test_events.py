@@ -80,6 +80,21 @@ async def test_an_api_server_that_refuses_is_no_reason_to_stop(api: FakeApi, rec
     assert [r.body["reason"] for r in requests] == ["One", "Two"]
 
 
+async def test_events_leave_the_api_server_to_the_runs_and_keep_their_time(api: FakeApi, client: ClusterClient) -> None:
+    api.answers("POST", PATH, Answer({}, 201))
+    moments = iter(datetime(2026, 1, 2, 3, 4, second, tzinfo=UTC) for second in range(60))
+    recorder = EventRecorder(client, now=lambda: next(moments))
+    for number in range(5):
+        recorder.record(RUN, "Normal", "Starting", str(number))
+    loop = asyncio.get_running_loop()
+    began, task = loop.time(), asyncio.create_task(recorder.run())
+    requests = await until_asked(api, 5)
+    assert loop.time() - began >= 4 * events.PAUSE_SECONDS
+    assert [r.body["eventTime"][17:19] for r in requests] == ["00", "01", "02", "03", "04"]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_more_than_can_be_written_is_dropped_at_once(client: ClusterClient) -> None:
     idle = EventRecorder(client)
     for number in range(events.QUEUE_SIZE + 5):
