@@ -52,6 +52,7 @@ def test_the_time_may_be_set_after_the_end(runs: RunsNamespace) -> None:
     runs.apply()
     runs.succeed(runs.until_pod())
     runs.edit(ttlSecondsAfterFinished=LONG)
+    wait_for("the edit is seen", lambda: runs.status()["observedGeneration"] == 2)
     before = runs.calls()
     stays("finished runs are left alone", lambda: runs.find() is not None and runs.calls() == before, seconds=1.5)
     runs.edit(ttlSecondsAfterFinished=0)

@@ -8,7 +8,7 @@ from rl_operator.api.premises import Premises
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.source_files import source_hash
 from rl_operator.cluster.creation import controller_uid
-from rl_operator.errors import InvalidError, NameTakenError, OperatorError
+from rl_operator.errors import GoneError, InvalidError, NameTakenError, OperatorError
 from rl_operator.reconcile.network import create_network
 from rl_operator.reconcile.premises import gather_premises
 from rl_operator.reconcile.world import World
@@ -23,6 +23,7 @@ from rl_operator.render import (
 )
 from rl_operator.status.derive import started
 from rl_operator.status.frozen import frozen_settings
+from rl_operator.status.queueing import must_wait
 from rl_operator.status.view import View
 
 
@@ -32,6 +33,9 @@ class EnvironmentUnreadError(OperatorError):
 
 async def start(view: View, premises: Premises | None, world: World) -> View:
     """Freeze the run and begin its next attempt. The first write is the lock: whoever loses it starts nothing."""
+    view = replace(view, line=world.line(view.run))  # others may have started since the run was looked at
+    if must_wait(view):
+        return view
     with world.place_claimed(view.run):
         frozen, rendered = await _freeze(view, premises, world)
     attempt, pod = frozen.status.attempt, frozen.status.pod_name
@@ -69,6 +73,13 @@ async def create_missing(view: View, world: World) -> View:
     if rendered.config_hash != run.status.config_hash:
         view = replace(view, run=await _freeze_again(run, rendered, world))
     return await _create_children(view, rendered, world)
+
+
+async def require_alive(run: TrainingRun, world: World) -> None:
+    """Children that vanish may be the first sign that their run did, in a gap of its watch. Raises GoneError."""
+    live = await world.read_run(run.key)
+    if live is None or live.metadata.uid != run.metadata.uid:
+        raise GoneError(f"run {run.metadata.namespace}/{run.metadata.name} is gone")
 
 
 async def frozen_templates(run: TrainingRun, world: World) -> Templates | None:
