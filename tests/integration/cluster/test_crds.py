@@ -140,6 +140,7 @@ FREE: dict[str, Any] = {
     "progressDeadlineSeconds": 5,
     "activeDeadlineSeconds": 5,
     "ttlSecondsAfterFinished": 5,
+    "priority": 5,
     "environmentReplicas": 2,
 }
 

@@ -1,7 +1,7 @@
 """One reconcile: load, check, render, apply, observe, derive, report.
 
 Safe to repeat and to abandon at any point: what happened is read from the objects, never remembered. The order of
-effects is the safety: status (freezes the run) -> ConfigMaps -> NetworkPolicies, Service, a live read -> the run's pod
+effects is the safety: status (freezes the run) -> ConfigMaps -> NetworkPolicies, Service, the mark -> the run's pod
 -> pods of environments that run apart; at the end those are deleted, then status -> series -> finalizer.
 """
 
