@@ -153,7 +153,7 @@ class Operator:
         self.routes.add_all(spread_seconds=0.0)
         self.routes.add_expiring()
         self._leading.set()
-        log.info("working: %d objects to look at", sum(queue.depth for queue in self.queues.all))
+        log.info("working: all is looked at")
 
     async def _serve(self) -> None:
         """Let kopf watch our kinds. When it ends by itself, the API server may say why in one sentence."""
