@@ -126,6 +126,21 @@ def test_delete_ends_the_processes_and_removes_the_objects(rlctl: Rlctl) -> None
     assert not list((rlctl.root / "pods").rglob("*.log"))
 
 
+def test_a_finished_run_expires_and_nobody_waits_for_it(rlctl: Rlctl) -> None:
+    ttl = {"ttlSecondsAfterFinished": 3600}
+    start_scripted(rlctl.store, "run", trainer=SUCCEEDS, environment=LEAVES, **ttl)
+    assert rlctl("watch", "run", "--local").returncode == 0
+    rlctl.until_unsupervised("run")
+
+    def set_back(run: dict[str, Any]) -> None:
+        run["status"]["completionTime"] = "2026-01-01T00:00:00Z"
+
+    rlctl.store.update("RLTrainingRun", "default", "run", set_back)
+    assert "No runs in" in rlctl("list", "--local").stdout
+    left = [path for path in rlctl.root.rglob("*") if path.is_file() and "supervisors" not in path.parts]
+    assert left == [rlctl.layout.lock]
+
+
 def test_waiting_has_a_deadline_and_a_goal(rlctl: Rlctl) -> None:
     start_scripted(rlctl.store, "run", trainer=WORKS_ON)
     timed_out = rlctl("wait", "run", "--local", "--timeout", "1")

@@ -1,23 +1,26 @@
 """rlctl's side of the local back end: it reads and writes the state folder and starts supervisors."""
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from rl_operator.api.names import ENVIRONMENT_KIND, NAMESPACE_NAME_LABEL, RUN_KIND
 from rl_operator.cli.exits import RefusedError, WaitTimeoutError
 from rl_operator.cli.selector import parse_selector
-from rl_operator.errors import GoneError
+from rl_operator.errors import BackEndUnreachableError, GoneError
 from rl_operator.local.events import read_events
 from rl_operator.local.layout import STATE_DIR_VARIABLE, Layout, default_state_folder
 from rl_operator.local.locks import is_held
 from rl_operator.local.logs import follow_log, tail_log
 from rl_operator.local.store import Manifest, Store
+from rl_operator.local.sweep import abandoned, remove_expired, remove_traces
 
 if TYPE_CHECKING:
     from rl_operator.api.catalogue import Catalogue
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
     from rl_operator.api.runtime import Runtime
 
 DELETION_SECONDS = 120.0
+
+SMALLEST_ROOM = 64 * 1024
+"""Bytes that a few objects need."""
 
 
 class LocalBackEnd:
@@ -45,11 +51,13 @@ class LocalBackEnd:
     def open(cls, state_dir: Path | None, *, asked: bool) -> Self:
         """`asked`: --local was given, so commands that we suggest carry it too."""
         root = state_dir.expanduser().absolute() if state_dir else default_state_folder()
+        _warn_when_full(root)
         elsewhere = f" --state-dir {root}" if state_dir and not os.environ.get(STATE_DIR_VARIABLE) else ""
         return cls(Layout(root), (" --local" if asked else "") + elsewhere)
 
     def runs(self, namespace: str | None, selector: str) -> list[Manifest]:
         matches = parse_selector(selector)
+        self._sweep()
         runs = self._store.list_all(RUN_KIND, namespace)
         return [run for run in runs if matches(run["metadata"].get("labels", {}))]
 
@@ -64,12 +72,13 @@ class LocalBackEnd:
         return created
 
     def change_spec(
-        self, namespace: str, name: str, changes: Mapping[str, Any], annotations: Mapping[str, str] | None = None
+        self, namespace: str, name: str, changes: Mapping[str, Any], annotations: Mapping[str, str | None] | None = None
     ) -> Manifest:
         def change(manifest: Manifest) -> None:
             spec = manifest["spec"] | dict(changes)
             manifest["spec"] = {field: value for field, value in spec.items() if value is not None}
-            manifest["metadata"]["annotations"] = manifest["metadata"].get("annotations", {}) | dict(annotations or {})
+            notes = manifest["metadata"].get("annotations", {}) | dict(annotations or {})
+            manifest["metadata"]["annotations"] = {name: note for name, note in notes.items() if note is not None}
             if "startTime" not in manifest.get("status", {}):
                 manifest.pop("status", None)  # nobody watches the files that it was checked with: look at it anew
 
@@ -85,10 +94,8 @@ class LocalBackEnd:
         self._store.delete(RUN_KIND, namespace, name)
         self.look_after(namespace, name)
         self._until_processes_are_gone(namespace, name)
-        self._layout.events(namespace, name).unlink(missing_ok=True)
         if run is not None:
-            for folder in self._layout.pod_folders(namespace, name, run["metadata"]["uid"]):
-                shutil.rmtree(folder, ignore_errors=True)
+            remove_traces(self._layout, namespace, name, run["metadata"]["uid"])
 
     def look_after(self, namespace: str, name: str) -> None:
         """Start the run's supervisor if there is something to do and nobody does it."""
@@ -149,6 +156,13 @@ class LocalBackEnd:
 
         return asyncio.run(ensure()) if runtime == TINY_RUNTIME else None
 
+    def _sweep(self) -> None:
+        """Whoever lists runs tidies up; a disk that is full must not keep anybody from listing them."""
+        with contextlib.suppress(BackEndUnreachableError):
+            remove_expired(self._store, datetime.now(UTC))
+            for namespace, name in abandoned(self._store):
+                self.look_after(namespace, name)
+
     # --- supervisors --------------------------------------------------------------------------------------------
     def _is_unsettled(self, namespace: str, name: str) -> bool:
         pods = self._store.list_all("Pod", namespace, prefix=f"{name}-")
@@ -169,8 +183,12 @@ class LocalBackEnd:
 
     def _start_supervisor(self, namespace: str, name: str) -> None:
         log = self._layout.supervisor_log(namespace, name)
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("ab") as output:
+        try:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            output = log.open("ab")
+        except OSError as error:
+            raise BackEndUnreachableError(f"cannot write {log}: {error.strerror}; free some space") from error
+        with output:
             subprocess.Popen(  # noqa: S603 -- our own module
                 [sys.executable, "-m", "rl_operator.cli.supervise", str(self._layout.root), namespace, name],
                 stdin=subprocess.DEVNULL,
@@ -200,6 +218,14 @@ class LocalBackEnd:
                 f"TINKER_API_KEY is not set, and the runtime {runtime.metadata.name!r} needs it: export "
                 f"TINKER_API_KEY=tml-…, or use the runtime {TINY_RUNTIME!r}, which needs no key"
             )
+
+
+def _warn_when_full(root: Path) -> None:
+    """Nothing that is written of a run would say it: it cannot be written."""
+    if root.exists() and shutil.disk_usage(root).free < SMALLEST_ROOM:
+        sys.stderr.write(
+            f"warning: No room is left in {root}: runs wait or train on unseen, and go on by themselves when there is\n"
+        )
 
 
 def _refuse_missing_program() -> None:

@@ -19,7 +19,7 @@ import aiohttp
 
 from rl_operator.api.names import RUN_KIND, TRAINER_CONTAINER
 from rl_operator.discovery import discover_files_blocking
-from rl_operator.errors import ConflictError, GoneError, OperatorError
+from rl_operator.errors import BackEndUnreachableError, ConflictError, GoneError, OperatorError
 from rl_operator.local.environments import OwnEnvironments
 from rl_operator.local.kubelet import KUBELET_FINALIZER, Kubelet
 from rl_operator.local.layout import Layout
@@ -27,6 +27,7 @@ from rl_operator.local.leash import Leash
 from rl_operator.local.locks import FileLock
 from rl_operator.local.service import TINY_RUNTIME, TinkerService
 from rl_operator.local.store import Store
+from rl_operator.local.sweep import remove_expired
 from rl_operator.local.world import LocalWorld, pods_of
 from rl_operator.metrics.figures import PolledFigures
 from rl_operator.metrics.trainer import TrainerPoller
@@ -63,7 +64,7 @@ class Supervisor:
                 self._seen = self._version()
                 # Processes follow what is written, also while nothing new can be written.
                 delay = _sooner(await self._attempt(self._reconcile), await self._attempt(self._sync))
-                if delay is None and self._settled() and self._retire(lock):
+                if (delay is None or self._finished()) and self._settled() and self._retire(lock):
                     return
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), delay)
@@ -96,6 +97,11 @@ class Supervisor:
             await asyncio.sleep(LOOK_SECONDS)
             if self._version() != self._seen:
                 self._changed.set()
+
+    def _finished(self) -> bool:
+        """Nobody waits here until it expires: whoever lists runs sees to that."""
+        run = self._world.run(self._key)
+        return run is not None and run.status.finished
 
     def _settled(self) -> bool:
         """No processes, and no pod that waits for one of us."""
@@ -134,6 +140,8 @@ async def supervise(layout: Layout, key: Key, caller: Mapping[str, str]) -> None
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, end)
+    with contextlib.suppress(BackEndUnreachableError):  # it can wait until there is room
+        remove_expired(store, datetime.now(UTC))
     async with aiohttp.ClientSession() as session:
         with Leash() as leash:
             backend = _Backend(store, TinkerService(layout.service, caller, session))

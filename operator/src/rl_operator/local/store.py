@@ -89,7 +89,7 @@ class Store:
             return self._replace(current, change)
 
     def delete(self, kind: str, namespace: str, name: str, *, uid: str = "", resource_version: str = "") -> None:
-        """Remove, or mark for deletion while finalizers hold it. Raises GoneError and ConflictError as `update` does."""
+        """Remove, or mark for deletion while finalizers hold it. Raises GoneError and ConflictError, as `update`."""
         with self.exclusive():
             current = self._current(kind, namespace, name, uid)
             _require_version(current, resource_version)

@@ -25,6 +25,7 @@ from rl_operator.local.events import Event, append_event
 from rl_operator.local.kubelet import KUBELET_FINALIZER
 from rl_operator.local.series import write_series
 from rl_operator.local.store import Manifest, Store
+from rl_operator.local.sweep import remove_traces
 from rl_operator.status.figure_source import Figures, FigureSource
 from rl_operator.status.observation import PodObservation, format_time, observe_pod
 from rl_operator.status.restored import mark_of
@@ -147,6 +148,7 @@ class LocalWorld:
         place = (RUN_KIND, metadata.namespace, metadata.name)
         with contextlib.suppress(GoneError):
             self._store.delete(*place, uid=metadata.uid, resource_version=metadata.resource_version)
+            remove_traces(self._store.layout, metadata.namespace, metadata.name, metadata.uid)
 
     async def write_status(self, run: TrainingRun, status: RunStatus) -> TrainingRun:
         metadata = run.metadata

@@ -80,7 +80,7 @@ async def test_a_pod_is_bound_to_this_machine_and_held_by_its_kubelet(
 ) -> None:
     await world.create_child(owned_pod(run.metadata.uid))
     observed = world.pods(KEY)[0]
-    assert observed.scheduled
+    assert observed.node == "localhost"
     assert observed.held
     await world.release_pod(observed)
     await world.release_pod(observed)

@@ -1,0 +1,168 @@
+"""A scripted run that keeps a ledger outside the state folder: who trained what, and who was there."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.integration.local.conftest import Rlctl
+from tests.integration.local.scripted import start_scripted
+
+from rl_operator.local.locks import holder, is_held
+
+STEPS = 20
+
+LEDGER = """
+import fcntl
+def note(file, word):
+    with open(f"{LEDGER}/{file}", "a") as notes:
+        notes.write(f"{word}\\n")
+def held(file):
+    with open(f"{LEDGER}/{file}", "a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+note("pids", os.getpid())
+"""
+
+TRAINER = """
+def stand(outcome, **fields):
+    try:
+        result(outcome, stepsTrained=done, totalSteps=STEPS, statePath=f"tinker://s/weights/{done}", **fields)
+    except OSError:
+        pass
+def save(*_):
+    while not os.path.exists(f"{LEDGER}/save"):
+        time.sleep(0.01)
+    stand("stopped")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+alone = open(f"{LEDGER}/training", "a")
+try:
+    fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    note("overlaps", os.environ["RL_ATTEMPT"])
+done = len(open(f"{LEDGER}/steps").readlines()) if os.path.exists(f"{LEDGER}/steps") else 0
+serve()
+stand("running")
+seen = False
+while done < STEPS:
+    time.sleep(0.1)
+    if seen and not held("serving"):
+        stand("failed", error={"class": "environment", "message": "the environment is gone"})
+        sys.exit(1)
+    seen = seen or held("serving")
+    if seen:
+        done += 1
+        note("steps", done)
+        stand("running")
+stand("succeeded")
+"""
+"""Goes on from the steps that are in the ledger, and says so when it finds another trainer at work."""
+
+ENVIRONMENT = """
+while not os.path.exists(f"{LEDGER}/go"):
+    time.sleep(0.01)
+while not held("training"):
+    time.sleep(0.01)
+serving = open(f"{LEDGER}/serving", "a")
+fcntl.flock(serving, fcntl.LOCK_EX)
+serve()
+while held("training"):
+    time.sleep(0.01)
+serving.close()
+while not os.path.exists(f"{LEDGER}/leave"):
+    time.sleep(0.01)
+"""
+"""Serves once it may, ends once the trainer has ended and it may."""
+
+
+class Scene:
+    """One scripted run, and what its processes write down."""
+
+    def __init__(self, rlctl: Rlctl, ledger: Path) -> None:
+        self.rlctl = rlctl
+        self._ledger = ledger
+        ledger.mkdir()
+
+    def start(self) -> None:
+        self.put()
+        self.look()
+
+    def put(self) -> None:
+        """The run is there, and nobody looks after it yet."""
+        words = f"LEDGER, STEPS = {str(self._ledger)!r}, {STEPS}\n{LEDGER}"
+        start_scripted(self.rlctl.store, "run", trainer=words + TRAINER, environment=words + ENVIRONMENT)
+
+    def allow(self, *what: str) -> None:
+        """go: the environment may serve; save: a trainer may save and end; leave: the environment may end."""
+        for each in what:
+            (self._ledger / each).touch()
+
+    def look(self) -> None:
+        """What a person does who wonders: whoever looks has the run looked after."""
+        assert self.rlctl("list", "--local").returncode == 0
+
+    def noted(self, file: str) -> list[str]:
+        path = self._ledger / file
+        return path.read_text().splitlines() if path.exists() else []
+
+    def until(self, holds: Callable[[], object], awaited: str) -> None:
+        deadline = time.monotonic() + 60
+        while not holds():
+            assert time.monotonic() < deadline, f"waited 60 s for {awaited}"
+            time.sleep(0.02)
+
+    def until_phase(self, phase: str) -> dict[str, Any]:
+        return self.rlctl.wait_for("run", lambda status: status.get("phase") == phase, f"phase {phase}")
+
+    def container(self, name: str) -> int:
+        pod = self.rlctl.store.get("RLTrainingRun", "default", "run")
+        assert pod is not None
+        pid = holder(self.rlctl.layout.pod("default", pod["status"]["podName"]).lock(name))
+        assert pid is not None, f"container {name} does not run"
+        return pid
+
+    def supervisor(self) -> int:
+        pid = self.rlctl.supervisor("run")
+        assert pid is not None
+        return pid
+
+    def reaper(self) -> int:
+        listed = subprocess.run(["ps", "-axwwo", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
+        rows = (line.split(maxsplit=2) for line in listed.stdout.splitlines())
+        return next(
+            int(pid) for pid, parent, arguments in rows if int(parent) == self.supervisor() and "reaper" in arguments
+        )
+
+    def kill(self, *victims: str) -> None:
+        """All at once: whom they would tell is dead before it can be told."""
+        find = {"supervisor": self.supervisor, "reaper": self.reaper}
+        for pid in [find[name]() if name in find else self.container(name) for name in victims]:
+            os.kill(pid, signal.SIGKILL)
+
+    def check(self) -> None:
+        """What holds however the run came to its end."""
+        self.rlctl.until_unsupervised("run")
+        assert self.noted("overlaps") == [], "two trainers were at work at once"
+        steps = [int(step) for step in self.noted("steps")]
+        assert steps == list(range(1, len(steps) + 1)), "a step was trained twice"
+        for pid in map(int, self.noted("pids")):
+            self.until(lambda pid=pid: not is_alive(pid), f"process {pid} to be gone")
+        held = [path for path in self.rlctl.root.rglob("*lock") if path.is_file() and is_held(path)]
+        assert held == [], "a lock stays"
+        for path in self.rlctl.layout.objects.rglob("*.json"):
+            json.loads(path.read_text())
+
+
+def is_alive(pid: int) -> bool:
+    """Zombies are not: whoever adopted them may be slow to bury them."""
+    listed = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    state = listed.stdout.strip()
+    return bool(state) and not state.startswith("Z")

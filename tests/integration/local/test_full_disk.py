@@ -1,0 +1,98 @@
+"""A state folder on a disk that is full: a clear sentence, nothing lost, and it goes on when there is room."""
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.local.conftest import Rlctl, end_everything
+from tests.integration.local.scene import STEPS, Scene
+from tests.integration.local.scripted import RUN_FILE
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
+    try:
+        done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("needs mount")
+    if done.returncode:
+        pytest.skip(f"needs the right to mount a tmpfs: {done.stderr.strip()}")
+    yield folder
+    end_everything(folder)
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.fixture
+def scene(small_disk: Path, tmp_path: Path) -> Scene:
+    return Scene(Rlctl(small_disk), tmp_path / "ledger")
+
+
+@contextlib.contextmanager
+def filled(disk: Path) -> Iterator[None]:
+    """Not a byte is free while the block runs."""
+    ballast = disk / "ballast"
+    with ballast.open("wb", buffering=0) as file:
+        for size in (65536, 4096, 1):
+            with contextlib.suppress(OSError):
+                while file.write(b"x" * size) == size:
+                    pass
+    yield
+    ballast.unlink()
+
+
+def test_a_run_that_trains_reaches_its_end(scene: Scene, small_disk: Path) -> None:
+    scene.start()
+    scene.until(lambda: len(scene.noted("pids")) == 2, "both containers to start")
+    with filled(small_disk):
+        scene.allow("go", "save", "leave")
+        scene.until(lambda: len(scene.noted("steps")) == STEPS, "all steps")
+        listed = scene.rlctl("list", "--local")
+        assert listed.returncode == 0
+        assert f"No room is left in {small_disk}" in listed.stderr
+    status = scene.until_phase("Succeeded")
+    assert [attempt["reason"] for attempt in status["attempts"]] == ["Succeeded"]
+    scene.check()
+
+
+def test_a_run_that_cannot_start_waits_for_room(scene: Scene, small_disk: Path) -> None:
+    scene.allow("go", "save", "leave")
+    scene.put()
+    with filled(small_disk):
+        listed = scene.rlctl("list", "--local")
+        assert "No room is left" in listed.stderr
+        assert listed.returncode in (0, 3), listed
+        assert "Traceback" not in listed.stderr
+        assert scene.noted("pids") == []
+    scene.look()
+    status = scene.until_phase("Succeeded")
+    assert [attempt["reason"] for attempt in status["attempts"]] == ["Succeeded"]
+    scene.check()
+
+
+def test_nothing_new_is_begun_on_a_full_disk(small_disk: Path, tmp_path: Path) -> None:
+    rlctl, file = Rlctl(small_disk), tmp_path / "run.yaml"
+    file.write_text(RUN_FILE.replace("sort_digits}", "sort_digits, runtime: tiny}"))
+    with filled(small_disk):
+        refused = rlctl("run", str(file), "--local", "--detach")
+        assert refused.returncode == 3, refused
+        assert "No space left on device" in refused.stderr
+        assert "free some space" in refused.stderr
+        assert "Traceback" not in refused.stderr
+    assert "No runs in" in rlctl("list", "--local").stdout
+
+
+def test_runs_can_be_deleted_to_make_room(scene: Scene, small_disk: Path) -> None:
+    scene.allow("go", "save", "leave")
+    scene.start()
+    scene.until(lambda: len(scene.noted("steps")) >= 3, "three steps")
+    with filled(small_disk):
+        deleted = scene.rlctl("delete", "run", "--local")
+        assert deleted.returncode == 0, deleted
+    scene.check()
+    assert not list(scene.rlctl.layout.objects.rglob("*.json"))

@@ -1,0 +1,118 @@
+"""`kill -9` of each process of a run, in each phase: the run comes to its end, and nothing is trained twice."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.local.conftest import Rlctl
+from tests.integration.local.scene import STEPS, Scene
+
+
+@pytest.fixture
+def scene(rlctl: Rlctl, tmp_path: Path) -> Scene:
+    return Scene(rlctl, tmp_path / "ledger")
+
+
+def trainer_is_over(status: dict[str, Any]) -> bool:
+    return any(c["name"] == "trainer" and c["state"] == "Terminated" for c in status.get("containers", ()))
+
+
+ALL = ("supervisor", "reaper", "api", "trainer", "environment")
+
+VICTIMS = pytest.mark.parametrize("victims", [("supervisor",), ("supervisor", "reaper"), ALL], ids="+".join)
+
+
+@VICTIMS
+def test_while_it_starts(scene: Scene, victims: tuple[str, ...]) -> None:
+    scene.start()
+    scene.until(lambda: len(scene.noted("pids")) == 2, "both containers to start")
+    scene.kill(*victims)
+    scene.allow("go", "save", "leave")
+    scene.look()
+    status = scene.until_phase("Succeeded")
+    assert status["attempts"][0]["reason"] == "SupervisorLost"
+    scene.check()
+
+
+@pytest.mark.parametrize(
+    ("victims", "reasons"),
+    [
+        (("api",), ["Succeeded"]),
+        (("trainer",), ["TrainerFailed", "Succeeded"]),
+        (("environment",), ["EnvironmentFailed", "Succeeded"]),
+        (("reaper",), ["Succeeded"]),
+        (("supervisor",), ["SupervisorLost", "Succeeded"]),
+        (("supervisor", "reaper"), ["SupervisorLost", "Succeeded"]),
+        (ALL, ["SupervisorLost", "Succeeded"]),
+    ],
+    ids=lambda value: "+".join(value) if isinstance(value, tuple) else "",
+)
+def test_while_it_runs(scene: Scene, victims: tuple[str, ...], reasons: list[str]) -> None:
+    scene.allow("go", "save", "leave")
+    scene.start()
+    scene.until(lambda: len(scene.noted("steps")) >= 3, "three steps")
+    scene.kill(*victims)
+    scene.look()
+    status = scene.until_phase("Succeeded")
+    assert [attempt["reason"] for attempt in status["attempts"]] == reasons
+    assert len(scene.noted("steps")) == STEPS
+    scene.check()
+
+
+@pytest.mark.parametrize(
+    "victims", [("supervisor",), ("trainer",), ("supervisor", "reaper", "api", "trainer")], ids="+".join
+)
+def test_while_it_stops(scene: Scene, victims: tuple[str, ...]) -> None:
+    scene.allow("go", "leave")
+    scene.start()
+    scene.until(lambda: len(scene.noted("steps")) >= 3, "three steps")
+    scene.rlctl("stop", "run", "--local", "--timeout", "1")
+    scene.until_phase("Stopping")
+    scene.kill(*victims)
+    scene.look()
+    status = scene.until_phase("Stopped")
+    assert status["checkpoint"]["step"] == len(scene.noted("steps"))
+    scene.check()
+
+
+@pytest.mark.parametrize(
+    "victims", [("supervisor",), ("environment",), ("supervisor", "reaper", "api", "environment")], ids="+".join
+)
+def test_just_at_the_end(scene: Scene, victims: tuple[str, ...]) -> None:
+    """The trainer is done, its pod is not: what it trained counts."""
+    scene.allow("go", "save")
+    scene.start()
+    scene.rlctl.wait_for("run", trainer_is_over, "the trainer's end")
+    scene.kill(*victims)
+    scene.allow("leave")
+    scene.look()
+    status = scene.until_phase("Succeeded")
+    assert [attempt["reason"] for attempt in status["attempts"]] == ["Succeeded"]
+    scene.check()
+
+
+def test_who_follows_may_die(scene: Scene) -> None:
+    scene.allow("go", "save", "leave")
+    scene.start()
+    follower = scene.rlctl.start("watch", "run", "--local")
+    scene.until(lambda: len(scene.noted("steps")) >= 3, "three steps")
+    follower.kill()
+    follower.communicate(timeout=20)
+    assert [attempt["reason"] for attempt in scene.until_phase("Succeeded")["attempts"]] == ["Succeeded"]
+    scene.check()
+
+
+def test_while_it_is_deleted(scene: Scene) -> None:
+    """Who lists runs afterwards has the rest of it cleared away."""
+    scene.allow("go", "leave")
+    scene.start()
+    scene.until(lambda: len(scene.noted("steps")) >= 3, "three steps")
+    deleting = scene.rlctl.start("delete", "run", "--local")
+    scene.until(lambda: scene.rlctl.store.get("RLTrainingRun", "default", "run") is None, "the run to be gone")
+    pod = scene.rlctl.store.list_all("Pod")[0]["metadata"]["name"]
+    deleting.kill()
+    deleting.communicate(timeout=20)
+    scene.kill("supervisor", "reaper")
+    scene.look()
+    scene.until(lambda: not scene.rlctl.store.list_all("Pod"), f"pod {pod} to be gone")
+    scene.check()

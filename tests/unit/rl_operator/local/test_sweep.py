@@ -1,0 +1,68 @@
+"""What whoever lists runs tidies up."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from rl_operator.local.events import Event, append_event
+from rl_operator.local.store import Store
+from rl_operator.local.sweep import abandoned, remove_expired
+from rl_operator.status.observation import parse_time
+
+COMPLETED = "2026-05-01T12:00:00Z"
+MOMENT = parse_time(COMPLETED)
+
+
+def finish(store: Store, ttl: int | None, phase: str = "Succeeded") -> dict[str, Any]:
+    """A run that is over, with a ConfigMap, an event and a log."""
+    spec = {"environment": "sort_digits", "runtime": "tiny"} | ({} if ttl is None else {"ttlSecondsAfterFinished": ttl})
+    run = store.create(
+        {
+            "apiVersion": "rl-operator.dev/v1alpha1",
+            "kind": "RLTrainingRun",
+            "metadata": {"namespace": "default", "name": "run"},
+            "spec": spec,
+            "status": {"phase": phase, "completionTime": COMPLETED},
+        }
+    )
+    uid = run["metadata"]["uid"]
+    owner = {"kind": "RLTrainingRun", "name": "run", "uid": uid}
+    config_map = {"namespace": "default", "name": "run-config", "ownerReferences": [owner]}
+    store.create({"kind": "ConfigMap", "metadata": config_map})
+    append_event(store.layout.events("default", "run"), Event(COMPLETED, "Normal", "Succeeded", "All steps."))
+    log = store.layout.pod("default", f"run-{uid[:5]}-1").log("trainer")
+    log.parent.mkdir(parents=True)
+    log.write_text("trained\n")
+    return run
+
+
+@pytest.mark.parametrize(("seconds", "kept"), [(59, True), (60, False), (10**6, False)])
+def test_a_finished_run_goes_when_its_time_is_over(store: Store, seconds: int, kept: bool) -> None:
+    finish(store, ttl=60)
+    remove_expired(store, MOMENT + timedelta(seconds=seconds))
+    files = [path for path in store.layout.root.rglob("*") if path.is_file() and path.name != "lock"]
+    assert (store.get("RLTrainingRun", "default", "run") is not None) == kept
+    assert len(files) == (4 if kept else 0)
+
+
+def test_a_run_without_a_time_to_live_is_kept(store: Store) -> None:
+    finish(store, ttl=None)
+    remove_expired(store, MOMENT + timedelta(days=1000))
+    assert store.get("RLTrainingRun", "default", "run") is not None
+
+
+def test_a_run_that_is_not_over_is_kept(store: Store) -> None:
+    finish(store, ttl=0, phase="Running")
+    remove_expired(store, MOMENT + timedelta(days=1))
+    assert store.get("RLTrainingRun", "default", "run") is not None
+
+
+def test_what_a_killed_deletion_left_is_found(store: Store) -> None:
+    run = finish(store, ttl=None)
+    owner = {"kind": "RLTrainingRun", "name": "run", "uid": run["metadata"]["uid"]}
+    metadata = {"namespace": "default", "name": "run-1", "finalizers": ["keep"], "ownerReferences": [owner]}
+    store.create({"kind": "Pod", "metadata": metadata})
+    assert list(abandoned(store)) == []
+    store.delete("RLTrainingRun", "default", "run")
+    assert list(abandoned(store)) == [("default", "run")]
