@@ -14,7 +14,7 @@ from enum import Enum
 
 from rl_operator.api.run import TrainingRun
 from rl_operator.cluster.store import Key
-from rl_operator.errors import BackEndUnreachableError
+from rl_operator.errors import BackEndUnreachableError, ConflictError
 from rl_operator.status.queueing import Order, holds_place, order_of, places_with_news, stands_in_line
 from rl_operator.status.view import Line
 
@@ -96,7 +96,8 @@ class Places:
         """Hold a place while the run's start is written.
 
         When nobody knows whether it was, the claim stays until the cache has a newer version of the run: the next
-        reconcile finds out.
+        reconcile finds out. A run whose start is refused leaves the line until then: whoever cannot start must not
+        hold up the others.
         """
         key = run.key
         self._claimed.setdefault(key, self._entries.get(key))
@@ -105,8 +106,12 @@ class Places:
             yield
         except BackEndUnreachableError:
             raise
-        except Exception:
+        except ConflictError:
             self._let_go(key)
+            raise
+        except Exception:
+            self._claimed.pop(key, None)
+            self._replace(key, None)
             raise
         else:
             self._let_go(key)

@@ -14,7 +14,7 @@ from tests.unit.rl_operator.samples import make_run
 from rl_operator.api.run import QueuePlace, RunStatus, TrainingRun
 from rl_operator.cluster.places import Places
 from rl_operator.cluster.store import Key
-from rl_operator.errors import BackEndUnreachableError, ConflictError
+from rl_operator.errors import BackEndUnreachableError, ConflictError, ForbiddenError
 from rl_operator.status.queueing import has_room, order_of, queue_place
 from rl_operator.status.view import Line
 
@@ -126,7 +126,18 @@ def test_a_claimed_place_is_taken(line: RecordedLine) -> None:
     assert line.places.line(run("second", created=2)) == Line(limit=1, active=1, before=0)
 
 
-def test_a_refused_start_gives_the_place_back_and_wakes_the_head(line: RecordedLine) -> None:
+def test_a_start_that_is_not_allowed_holds_up_nobody_else(line: RecordedLine) -> None:
+    line.hold(run("first", created=1), run("second", created=2))
+    line.heard()
+    with pytest.raises(ForbiddenError), line.places.claimed(run("first", created=1)):
+        raise ForbiddenError
+    assert line.places.waiting("tiny") == (key("second"),)
+    assert line.heard()[-1] == "second"
+    line.hold(run("first", created=1))
+    assert line.places.waiting("tiny") == (key("first"), key("second")), "there is news of it"
+
+
+def test_a_lost_start_gives_the_place_back_and_wakes_the_head(line: RecordedLine) -> None:
     line.hold(run("first", created=1), run("second", created=2))
     line.heard()
     with pytest.raises(ConflictError), line.places.claimed(run("first", created=1)):
