@@ -12,15 +12,18 @@ from dataclasses import dataclass, field
 import pytest
 from tests.integration.cluster.conftest import running_control_plane
 from tests.integration.cluster.control_plane import API_SERVER, OPERATOR_TOKEN, ControlPlane
-from tests.integration.cluster.faults import after, before, broken, clock_off_by, jumbled, silent, writes
+from tests.integration.cluster.faults import after, before, broken, clock_off_by, dropped, jumbled, silent, writes
 from tests.integration.cluster.kubelet import End, result
 from tests.integration.cluster.operator_process import FAST, OperatorProcess
-from tests.integration.cluster.polling import wait_for
+from tests.integration.cluster.polling import stays, wait_for
 from tests.integration.cluster.proxy import ApiProxy, Cut, Delay, Hold, Hooks, refusal
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace, install_runtime
 
 REQUEST_SECONDS = 3
 """How long the operator waits for an answer here."""
+
+QUIET_LOOKS = 40
+"""So many looks without a call are more than a second."""
 
 _numbers = itertools.count(1)
 
@@ -155,3 +158,110 @@ def test_the_end_is_the_same(stage: Stage, fault: str) -> None:
     runs.succeed(second, attempt=2)
     assert_true_end(runs, "TrainerFailed", "Succeeded")
     assert stage.operator.pid == process
+
+
+# --- what vanishes while nobody watches ---------------------------------------------------------------------------
+def until_quiet(runs: RunsNamespace) -> None:
+    """Until all that is to be written of a run that trains is written."""
+    counts: list[int] = []
+
+    def look() -> bool:
+        counts.append(runs.calls())
+        return len(counts) > QUIET_LOOKS and counts[-1] == counts[-QUIET_LOOKS]
+
+    wait_for("nothing is written any more", look)
+
+
+def test_a_run_that_vanishes_in_a_gap(stage: Stage) -> None:
+    """The framework never tells of it; nothing else does here either, because nothing is told of its children."""
+    runs = stage.namespace()
+    pod = training(runs)
+    until_quiet(runs)  # a write would be told that the run is gone
+    stage.proxy.hooks = dropped("rltrainingruns", "pods", "configmaps")
+    runs.delete()
+    runs.kubelet.collect_garbage()
+    stays("nobody has told the operator", lambda: (runs.kubelet.pod(pod) or {}).get("metadata", {}).get("finalizers"))
+    began = time.monotonic()
+    stage.proxy.hooks = broken(410, "rltrainingruns")
+    stage.namespace().apply(suspend=True)
+    wait_for("nothing is left", runs.empty)
+    stage.times["a run vanishes while the watch of runs is blind (until let go)"] = time.monotonic() - began
+
+
+def test_what_the_garbage_collector_takes_tells_that_a_run_has_vanished(stage: Stage) -> None:
+    runs = stage.namespace()
+    training(runs)
+    stage.proxy.hooks = dropped("rltrainingruns")
+    runs.delete()
+    began = time.monotonic()
+    runs.kubelet.collect_garbage()
+    wait_for("nothing is left", runs.empty)
+    stage.times["a run vanishes, and only its children's deletion is told"] = time.monotonic() - began
+
+
+def test_a_pod_that_vanishes_in_a_gap(stage: Stage) -> None:
+    runs = stage.namespace()
+    first = training(runs)
+    stage.proxy.hooks = dropped("pods")
+    runs.admin.patch(f"/api/v1/namespaces/{runs.namespace}/pods/{first}", {"metadata": {"finalizers": None}})
+    runs.kubelet.remove(first)
+    began = time.monotonic()
+    stage.proxy.hooks = broken(410, "pods")
+    other = stage.namespace()
+    other.apply()
+    second = second_pod(runs)
+    stage.times["a pod vanishes while the watch of pods is blind"] = time.monotonic() - began
+    runs.succeed(second, attempt=2)
+    assert_true_end(runs, "PodLost", "Succeeded")
+    other.delete()
+
+
+def test_a_config_map_that_vanishes_in_a_gap(stage: Stage) -> None:
+    runs = stage.namespace()
+    training(runs)
+    path = f"/api/v1/namespaces/{runs.namespace}/configmaps/{runs.status()['configMapName']}"
+    stage.proxy.hooks = dropped("configmaps")
+    runs.admin.delete(path)
+    began = time.monotonic()
+    stage.proxy.hooks = broken(410, "configmaps")
+    stage.namespace().apply()
+    wait_for("it is there again", lambda: runs.admin.find(path))
+    stage.times["a ConfigMap vanishes while its watch is blind"] = time.monotonic() - began
+
+
+# --- what ends the process ----------------------------------------------------------------------------------------
+def test_a_watch_of_runs_that_ends_with_a_500_ends_the_process_and_nothing_else(stage: Stage) -> None:
+    """The framework takes it for fatal. Whoever restarts the container has an operator that goes on."""
+    runs = stage.namespace()
+    first = training(runs)
+    stage.proxy.hooks = broken(500, "rltrainingruns")
+    stage.namespace().apply(suspend=True)
+    runs.kubelet.end(first, "Failed", trainer=End(1, result("running", steps=1, total=TOTAL_STEPS)))
+    assert stage.operator.until_ended(30) == 3
+    last = stage.operator.log.splitlines()[-1]
+    assert "given up watching our kinds" in last, last
+    stage.operator.start()
+    runs.succeed(second_pod(runs), attempt=2)
+    assert_true_end(runs, "TrainerFailed", "Succeeded")
+
+
+def test_the_kinds_are_removed_and_restored(stage: Stage) -> None:
+    """With a run that trains. Its pod is let go; the process ends with a sentence, and a new one serves new runs."""
+    runs = stage.namespace()
+    pod = training(runs)
+    stage.plane.remove_definitions()
+    code = stage.operator.until_ended(120)
+    # Which of the two depends on what the API server's discovery knows already; the next process says the first.
+    last = stage.operator.log.splitlines()[-1]
+    assert code == 3
+    assert "install the CRDs first" in last or "given up watching our kinds" in last, stage.operator.log[-3000:]
+    stage.plane.install_definitions()
+    install_runtime(stage.plane.admin, "tiny")
+    runs.kubelet.collect_garbage()
+    began = time.monotonic()
+    stage.operator.start()
+    wait_for("its pod is let go", lambda: runs.kubelet.pod(pod) is None)
+    stage.times["the CRDs are removed and restored (until let go)"] = time.monotonic() - began
+    again = stage.namespace()
+    again.apply()
+    again.succeed(again.until_pod())

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import kopf
@@ -19,6 +20,8 @@ log = logging.getLogger(__name__)
 RawEvent = Mapping[str, Any]
 
 MAX_PAUSE_SECONDS = 10.0
+CANCELLATIONS = 20
+CANCELLATION_SECONDS = 0.2
 
 
 class Backoffs:
@@ -99,12 +102,28 @@ async def _log_in(
     return kopf.AiohttpSession(server=client.server, aiohttp_session=client.kopf_session(listed))
 
 
+class WatchFailedError(OperatorError):
+    """Something that kopf takes for fatal: the process ends, and the next one goes on."""
+
+
+async def _cancel_all_but(ours: AbstractSet[asyncio.Task[Any]]) -> None:
+    """Again and again: kopf's tasks take a cancellation for something else now and then, and go on."""
+    for _ in range(CANCELLATIONS):
+        left = asyncio.all_tasks() - ours
+        if not left:
+            return
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left, timeout=CANCELLATION_SECONDS)
+
+
 async def serve_kopf(
     registry: kopf.OperatorRegistry, namespace: str | None, over: asyncio.Event, spawned: Callable[[], None]
 ) -> None:
     """Watch until `over` or cancelled; raises what ended kopf. `spawned` is called when kopf has taken the signals.
 
-    A cancelled kopf cancels every task that began after it. One that is told to end waits five seconds for them first.
+    Not by `kopf.run_tasks`: when a watch fails for good it waits for ever for the other ones, and nobody watches.
+    Whatever ends it, every task that began after it is cancelled.
     """
     ours = asyncio.all_tasks()
     try:
@@ -116,8 +135,12 @@ async def serve_kopf(
             stop_flag=over,
         )
         spawned()
-        await kopf.run_tasks(tasks, ignored=ours)
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in ended:
+            if error := task.exception():
+                raise WatchFailedError(f"kopf has given up watching our kinds: {error}") from error
     finally:
+        await _cancel_all_but(ours)
         asyncio.get_running_loop().set_exception_handler(_note_leftover)
 
 

@@ -3,7 +3,7 @@
 from typing import Final
 
 from rl_operator.errors import InvalidError
-from rl_operator.reconcile.attempt import frozen_templates
+from rl_operator.reconcile.attempt import frozen_templates, require_alive
 from rl_operator.reconcile.network import create_network, network_missing
 from rl_operator.reconcile.world import World
 from rl_operator.render import Templates, environment_pod
@@ -20,6 +20,8 @@ async def tend_environments(view: View, world: World) -> None:
         await world.delete_pod(pod)
     if not plan.create and not (view.training and network_missing(view.run, world)):
         return
+    if not plan.create:
+        await require_alive(view.run, world)
     templates = await frozen_templates(view.run, world)
     if templates is None:
         name = view.run.status.config_map_name

@@ -5,7 +5,7 @@ from dataclasses import replace
 from rl_operator.api.names import ATTEMPT_LABEL, TRAINING_COMPONENT
 from rl_operator.api.run import TrainingRun
 from rl_operator.errors import ForbiddenError, InvalidError, NameTakenError
-from rl_operator.reconcile.attempt import EnvironmentUnreadError, render
+from rl_operator.reconcile.attempt import EnvironmentUnreadError, render, require_alive
 from rl_operator.reconcile.world import World
 from rl_operator.render.labels import pod_labels
 from rl_operator.status.attempt_end import vanished
@@ -38,7 +38,10 @@ async def look_for_pod(view: View, world: World) -> View:
 
 
 async def restore_config(view: View, world: World) -> View:
-    """Put back the ConfigMaps of a run whose first pod was created. Says in the view when they cannot be rendered."""
+    """Put back the ConfigMaps of a run whose first pod was created. Says in the view when they cannot be rendered.
+
+    Raises GoneError when they are gone because the run is.
+    """
     run, name = view.run, view.run.status.config_map_name
     being_created = view.pod is None and not view.last_attempt
     if (
@@ -49,6 +52,7 @@ async def restore_config(view: View, world: World) -> View:
         or ("ConfigMap", name) in world.children(run.key)
     ):
         return view
+    await require_alive(run, world)
     lost = f"ConfigMap {run.metadata.namespace}/{name} was deleted"
     try:
         rendered = await render(view, None, world)
