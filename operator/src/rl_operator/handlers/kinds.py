@@ -1,11 +1,14 @@
 """Are our kinds installed? Asked of discovery, which everybody may read."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 
 from rl_operator.api.names import API_VERSION, ENVIRONMENT_PLURAL, GROUP, RUN_PLURAL, RUNTIME_PLURAL
 from rl_operator.cluster.client import ClusterClient
 from rl_operator.errors import BackEndUnreachableError, GoneError, OperatorError
+
+log = logging.getLogger(__name__)
 
 KINDS = tuple(
     resource for plural in (RUN_PLURAL, RUNTIME_PLURAL, ENVIRONMENT_PLURAL) for resource in (plural, f"{plural}/status")
@@ -36,10 +39,14 @@ async def with_patience(call: Callable[[], Awaitable[None]], seconds: float) -> 
     """Make a call that may be repeated; an API server that is still starting is given some time."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
+    said = False
     while True:
         try:
             return await call()
         except BackEndUnreachableError as error:
             if loop.time() + RETRY_SECONDS > deadline:
                 raise BackEndUnreachableError(f"{error} (tried for {seconds:.0f} s)") from error
+            if not said:
+                log.warning("waiting up to %.0f s for the API server: %s", seconds, error)
+            said = True
         await asyncio.sleep(RETRY_SECONDS)
