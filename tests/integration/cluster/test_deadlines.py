@@ -1,8 +1,12 @@
 """The deadlines against a real API server: each ends the run with its own reason, and names what was seen."""
 
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from tests.integration.cluster.kubelet import ENVIRONMENT, NOW, TRAINER, End, result, running, waiting
+from tests.integration.cluster.operator_process import OperatorProcess
 from tests.integration.cluster.polling import stays, wait_for
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
 from tests.integration.cluster.trainer import trainer_status
@@ -83,3 +87,43 @@ def test_the_active_deadline_ends_what_trains(runs: RunsNamespace) -> None:
     runs.kubelet.work(pod)
     runs.until_phase("Running")
     assert end_when_asked(runs, pod)["failure"]["reason"] == "ActiveDeadlineExceeded"
+
+
+@pytest.fixture
+def operator(operator_process: OperatorProcess) -> Iterator[OperatorProcess]:
+    """The session's operator, for a test that kills it."""
+    yield operator_process
+    if not operator_process.alive:
+        operator_process.start()
+
+
+def test_one_that_passes_while_the_operator_is_away_is_seen_when_it_is_back(
+    runs: RunsNamespace, operator: OperatorProcess
+) -> None:
+    runs.apply(activeDeadlineSeconds=4)
+    pod = runs.until_pod()
+    runs.kubelet.start(pod)
+    runs.kubelet.work(pod)
+    started = runs.until_phase("Running")["startTime"]
+    operator.kill()
+    wait_for("the deadline has passed", lambda: seconds_since(started) > 4)
+    operator.start()
+    assert end_when_asked(runs, pod)["failure"]["reason"] == "ActiveDeadlineExceeded"
+
+
+def test_a_success_while_the_operator_was_away_is_one(runs: RunsNamespace, operator: OperatorProcess) -> None:
+    """Whatever deadline has passed by the time that somebody looks."""
+    runs.apply(activeDeadlineSeconds=4)
+    pod = runs.until_pod()
+    runs.kubelet.start(pod)
+    runs.kubelet.work(pod)
+    started = runs.until_phase("Running")["startTime"]
+    operator.kill()
+    runs.kubelet.end(pod, "Succeeded", trainer=End(0, result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS)))
+    wait_for("the deadline has passed", lambda: seconds_since(started) > 4)
+    operator.start()
+    runs.until_phase("Succeeded")
+
+
+def seconds_since(moment: str) -> float:
+    return (datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds()
