@@ -24,9 +24,10 @@ def trainer_status(
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked.append(self.path)
-            body = json.dumps(bodies.get(self.path, {})).encode()
-            self.send_response(200 if self.path in bodies else 404)
+            path = self.path.partition("?")[0]
+            asked.append(path)
+            body = json.dumps(bodies.get(path, {})).encode()
+            self.send_response(200 if path in bodies else 404)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

@@ -62,6 +62,8 @@ async def test_weights_change_and_the_sampler_is_the_trainer(half, scripted_envi
     async with scripted_environment():
         await half.reached(trainer, 5)
         history = (await half.client.get(f"{trainer.ops_url}/history")).json()["points"]
+        losses = (await half.client.get(f"{trainer.ops_url}/history?figures=loss")).json()["points"]
+        assert losses[: len(history)] == [{"step": point["step"], "loss": point["loss"]} for point in history]
         status = await half.status(trainer)
         assert await trainer.exit_code() == 0, trainer.log
     gaps = [point["logprobs/gap"] for point in history if "logprobs/gap" in point]

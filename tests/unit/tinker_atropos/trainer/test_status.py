@@ -3,7 +3,7 @@ from itertools import pairwise
 import pytest
 
 from tinker_atropos.trainer.api_client import MetricsRecord
-from tinker_atropos.trainer.status import RECENT_SECONDS, History, RunStatus, console_line
+from tinker_atropos.trainer.status import RECENT_SECONDS, History, RunStatus, chosen, console_line
 from tinker_atropos.trainer.waiting import GroupsMade
 
 
@@ -20,6 +20,11 @@ def test_history_is_bounded_and_keeps_the_whole_run() -> None:
     assert {late - early for early, late in pairwise(steps)} == {16}
     assert steps[0] == 16
     assert steps[-1] == 96
+
+
+def test_a_reader_may_choose_figures() -> None:
+    points = [{"step": 1, "loss": 0.5, "train/loss": 0.5}, {"step": 2, "train/loss": 0.4}]
+    assert chosen(points, ["loss", "none"]) == [{"step": 1, "loss": 0.5}, {"step": 2}]
 
 
 def test_the_first_evaluation_is_the_baseline_and_stays_it() -> None:

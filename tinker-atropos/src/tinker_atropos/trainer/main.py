@@ -82,6 +82,7 @@ async def _serve(settings: Settings, config: RunConfig, results: ResultFile, fol
     from tinker_atropos.trainer.opening import Opening
     from tinker_atropos.trainer.prometheus import registry
     from tinker_atropos.trainer.run import Run
+    from tinker_atropos.trainer.status import chosen
     from tinker_atropos.trainer.tokenizer import Tokenizer
 
     stop = StopRequest()
@@ -96,8 +97,11 @@ async def _serve(settings: Settings, config: RunConfig, results: ResultFile, fol
         sink = WandbSink(wandb_settings(settings, config, os.environ), settings.wandb_close_seconds)
         run = Run(settings, config, results, sink, stop, tokenizer=tokenizer, ledger_folder=folder)
 
-        async def show_history(_request: Request) -> Response:
-            return json_response({"points": run.status.history.points})
+        async def show_history(request: Request) -> Response:
+            """All figures of each point, or, by `?figures=loss,staleness`, those and the step."""
+            asked = request.query_params.get("figures")
+            points = run.status.history.points
+            return json_response({"points": chosen(points, asked.split(",")) if asked else points})
 
         inference_server = InferenceServer(run.generator, tokenizer, config.env.max_token_length)
         ops = ops_app(run.unready, run.to_wire, [Route("/history", show_history)], registry(run.figures))

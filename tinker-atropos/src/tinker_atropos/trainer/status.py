@@ -1,7 +1,7 @@
 """What the trainer tells of itself: `/status`, `/history` and the few metrics of the result."""
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -48,6 +48,12 @@ class History:
         if len(self.points) > self._max_points:
             self._stride *= 2
             self.points = [point for point in self.points if point["step"] % self._stride == 0]
+
+
+def chosen(points: Sequence[Mapping[str, float]], figures: Collection[str]) -> list[dict[str, float]]:
+    """Those figures of each point, as far as it has them, and its step: a point may have a hundred."""
+    names = {"step", *figures}
+    return [{name: value for name, value in point.items() if name in names} for point in points]
 
 
 @dataclass(slots=True)
