@@ -1,6 +1,7 @@
 """limits.maxActiveRuns on a real API server: never more than the limit, in order, whatever happens in between."""
 
 import itertools
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -98,11 +99,15 @@ def test_a_crowd_at_once_never_exceeds_the_limit(line: Made) -> None:
     made = line(3)
     names = [f"run-{number:02}" for number in range(12)]
     made.apply(*names)
-    alive: set[str] = set()
+    end_all(made, names, 3)
+
+
+def end_all(made: Line, names: list[str], limit: int) -> None:
+    """End one after the other of those that hold a place, until all have started; never too many at once."""
     for _ in names:
-        alive = made.started() - {n for n in names if made.runs.status(n).get("phase") == "Succeeded"}
-        assert len(alive) <= 3
-        made.end(min(wait_for("somebody starts", lambda: made.started() - over(made, names))))
+        held = wait_for("the places are taken", lambda: made.started() - over(made, names))
+        assert len(held) <= limit, held
+        made.end(min(held))
     assert made.started() == set(names)
 
 
@@ -205,3 +210,17 @@ def test_a_restarted_operator_goes_on_with_the_line(
     for ended, next_one in (("first", "aa-urgent"), ("aa-urgent", "zz-second"), ("zz-second", "zzz-meanwhile")):
         made.end(ended)
         made.until_started(next_one)
+
+
+@pytest.mark.parametrize("milliseconds", [5, 40])
+def test_killed_in_a_crowd_it_starts_no_more_than_the_limit(
+    line: Made, operator: OperatorProcess, milliseconds: int
+) -> None:
+    """Wherever between decision, status and pod it dies, the statuses say who holds a place."""
+    made = line(2)
+    names = [f"run-{number}" for number in range(6)]
+    made.apply(*names)
+    time.sleep(milliseconds / 1000)
+    operator.kill()
+    operator.start()
+    end_all(made, names, 2)
