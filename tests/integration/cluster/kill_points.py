@@ -1,0 +1,116 @@
+"""The calls of a life as points at which the operator can be killed, and the traps that wait there."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from tests.integration.cluster.proxy import Action, Answer, Hold, Hooks, Pass, ProxiedCall
+
+
+class Moment(StrEnum):
+    BEFORE = "before the API server hears of it"
+    AFTER = "before the operator hears the answer"
+
+
+class Point(NamedTuple):
+    """The n-th call of that kind in a life. Numbered by kind, because some calls are made side by side."""
+
+    kind: str
+    occurrence: int
+
+    def __str__(self) -> str:
+        return f"{self.kind} #{self.occurrence}"
+
+
+def points_of(calls: Iterable[ProxiedCall], namespace: str) -> list[Point]:
+    """All calls about single objects in a namespace."""
+    seen: Counter[str] = Counter()
+    points = []
+    for call in calls:
+        if kind := kind_of(call, namespace):
+            seen[kind] += 1
+            points.append(Point(kind, seen[kind]))
+    return points
+
+
+def kind_of(call: ProxiedCall, namespace: str) -> str | None:
+    """Verb, resource and what a body says it is about, e.g. `PATCH rltrainingruns/status Running`."""
+    _, within, rest = call.path.partition(f"/namespaces/{namespace}/")
+    if not within or call.watch:
+        return None
+    resource, _, name = rest.partition("/")
+    subresource = name.partition("/")[2]
+    return " ".join(filter(None, (call.method, "/".join(filter(None, (resource, subresource))), _word(call.body))))
+
+
+def _word(body: bytes) -> str:
+    """The phase of a status, the reason of an Event."""
+    document = json.loads(body) if body else {}
+    if not isinstance(document, dict):
+        return ""
+    word: str = document.get("reason") or document.get("status", {}).get("phase") or ""
+    return word
+
+
+@dataclass(frozen=True)
+class Traps:
+    """One point per namespace: who comes there is held. The kill then hits all of them at once, each where it is.
+
+    An Event is not held, since they are all written one after the other: it is swallowed, which is the same to both
+    sides once the operator is dead.
+    """
+
+    points: Mapping[str, Point]
+    moment: Moment
+    sprung: set[str] = field(default_factory=set)
+    """The namespaces whose call has come."""
+    _seen: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _numbers: set[int] = field(default_factory=set)
+
+    @property
+    def hooks(self) -> Hooks:
+        return Hooks(before=self._before, after=self._after)
+
+    @property
+    def all_sprung(self) -> bool:
+        return self.sprung == self.points.keys()
+
+    def _before(self, call: ProxiedCall) -> Action:
+        namespace = self._at_its_point(call)
+        if namespace is None:
+            return Pass()
+        if self.moment is Moment.AFTER:
+            self._numbers.add(call.number)
+            return Pass()
+        self.sprung.add(namespace)
+        return Answer(201, b"{}") if _tells(call) else Hold()
+
+    def _after(self, call: ProxiedCall, _: Answer) -> Action:
+        if call.number not in self._numbers:
+            return Pass()
+        self.sprung.add(_namespace(call))
+        return Pass() if _tells(call) else Hold()
+
+    def _at_its_point(self, call: ProxiedCall) -> str | None:
+        namespace = _namespace(call)
+        point = self.points.get(namespace)
+        kind = kind_of(call, namespace)
+        if point is None or kind is None:
+            return None
+        self._seen[namespace, kind] += 1
+        return namespace if Point(kind, self._seen[namespace, kind]) == point else None
+
+
+def _tells(call: ProxiedCall) -> bool:
+    return call.path.startswith("/apis/events.k8s.io/")
+
+
+def _namespace(call: ProxiedCall) -> str:
+    return call.path.partition("/namespaces/")[2].partition("/")[0]
+
+
+def in_groups(points: Sequence[Point], size: int) -> Iterable[Sequence[Point]]:
+    return (points[at : at + size] for at in range(0, len(points), size))
