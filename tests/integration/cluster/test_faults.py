@@ -13,6 +13,7 @@ import pytest
 from tests.integration.cluster.conftest import running_control_plane
 from tests.integration.cluster.control_plane import API_SERVER, OPERATOR_TOKEN, ControlPlane
 from tests.integration.cluster.faults import after, before, broken, clock_off_by, dropped, jumbled, silent, writes
+from tests.integration.cluster.jumping_clock import JumpingClock
 from tests.integration.cluster.kubelet import End, result
 from tests.integration.cluster.operator_process import FAST, OperatorProcess
 from tests.integration.cluster.polling import stays, wait_for
@@ -35,6 +36,9 @@ class Stage:
     plane: ControlPlane
     proxy: ApiProxy
     operator: OperatorProcess
+    clock: JumpingClock
+    """The operator's."""
+
     times: dict[str, float] = field(default_factory=dict)
     """Seconds until all was well again, by fault."""
 
@@ -45,12 +49,14 @@ class Stage:
 
 
 @pytest.fixture(scope="module")
-def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
+def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    clock = JumpingClock(tmp_path_factory.mktemp("clock"))
     with running_control_plane(API_SERVER) as plane, ApiProxy(plane.server) as proxy:
         install_runtime(plane.admin, "tiny")
         kubeconfig = plane.kubeconfig(OPERATOR_TOKEN, proxy.server)
-        operator = OperatorProcess(kubeconfig, *FAST, "--request-seconds", str(REQUEST_SECONDS))
-        staged = Stage(plane, proxy, operator)
+        flags = (*FAST, "--request-seconds", str(REQUEST_SECONDS))
+        operator = OperatorProcess(kubeconfig, *flags, env_vars=clock.env_vars)
+        staged = Stage(plane, proxy, operator, clock)
         try:
             operator.start()
             yield staged
@@ -71,6 +77,7 @@ def _operator_log(request: pytest.FixtureRequest, stage: Stage) -> Iterator[None
     begun = len(stage.operator.log)
     yield
     stage.proxy.hooks = Hooks()
+    stage.clock.jump(0)
     print(stage.operator.log[begun:][-6000:])
     if not stage.operator.alive:
         stage.operator.start()
@@ -89,6 +96,14 @@ def hooked(make: Callable[[], Hooks]) -> Inject:
 
 def silence(stage: Stage) -> None:
     stage.proxy.hooks = silent(len(stage.proxy.calls))
+
+
+def jump(hours: int) -> Inject:
+    def inject(stage: Stage) -> None:
+        if not stage.clock.jump(hours):
+            pytest.skip("needs a C compiler")
+
+    return inject
 
 
 FAULTS: dict[str, Inject] = {
@@ -112,6 +127,8 @@ FAULTS: dict[str, Inject] = {
     "all events twice, and older ones again": hooked(jumbled),
     "the API server's clock is 5 h fast": hooked(lambda: clock_off_by(5)),
     "the API server's clock is 5 h slow": hooked(lambda: clock_off_by(-5)),
+    "the operator's clock jumps 5 h ahead": jump(5),
+    "the operator's clock jumps 5 h back": jump(-5),
     "the API server is killed and started": lambda stage: stage.plane.restart_api_server(),
     "etcd is killed and started": lambda stage: stage.plane.restart_etcd(),
     "all watches go silent (half-open)": silence,
