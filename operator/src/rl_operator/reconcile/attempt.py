@@ -66,6 +66,7 @@ async def _freeze(view: View, premises: Premises | None, world: World) -> tuple[
 async def create_missing(view: View, world: World) -> View:
     """Create what an interrupted start left out. What was frozen is what runs, whatever was edited since."""
     run = view.run
+    _require_own_status(run)
     if templates := await frozen_templates(run, world):
         await create_network(run, templates, world)
         return await _create_pod(view, await world.mark_started(run), templates, world)
@@ -73,6 +74,16 @@ async def create_missing(view: View, world: World) -> View:
     if rendered.config_hash != run.status.config_hash:
         view = replace(view, run=await _freeze_again(run, rendered, world))
     return await _create_children(view, rendered, world)
+
+
+def _require_own_status(run: TrainingRun) -> None:
+    """A restored run whose mark was taken away before anybody saw it looks as if its attempt had just begun."""
+    named, own = run.status.pod_name, pod_name(run, run.status.attempt or 1)
+    if named != own:
+        raise InvalidError(
+            f"the status is of another run of this name (its pod is {named}, this one's would be {own}): delete the "
+            "run and create it again without its status"
+        )
 
 
 async def require_alive(run: TrainingRun, world: World) -> None:

@@ -120,10 +120,12 @@ async def test_a_strangers_object_of_the_same_name_is_no_takeover(life: Life) ->
 async def test_what_vanished_after_the_freeze_is_named(life: Life, gone: dict[str, str]) -> None:
     """The operator died between the freeze and the ConfigMap, and what it would render from is not there any more."""
     life.apply(**gone)
+    run = life.world.run(KEY)
+    assert run is not None
     frozen = {
         "startTime": "2026-05-01T12:00:00Z",
         "attempt": 1,
-        "podName": "p",
+        "podName": f"sorting-{run.metadata.uid[:5]}-1",
         "configMapName": "c",
         "configHash": "h",
     }

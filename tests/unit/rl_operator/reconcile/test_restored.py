@@ -107,3 +107,18 @@ async def test_a_copy_under_another_name_is_a_new_run(life: Life) -> None:
     restore(life, saved, with_status=False)
     await life.settle()
     assert (life.status.phase, len(life.pods)) == ("Starting", 1)
+
+
+async def test_a_status_of_a_former_life_without_its_mark_is_told_and_starts_nothing(life: Life) -> None:
+    """Somebody took the mark away before the operator saw the restored run."""
+    life.apply()
+    await life.settle()
+    saved = backup(life)
+    saved["metadata"]["annotations"] = {}
+    restore(life, saved, with_status=True)
+    await life.settle()
+    condition = life.status.condition("Reconciling")
+    assert condition is not None
+    assert condition.reason == "CreationRefused"
+    assert "create it again without its status" in condition.message
+    assert life.pods == ()
