@@ -9,7 +9,18 @@ from rl_operator.cli.printing import print_object
 from rl_operator.cli.summary import summary
 from rl_operator.cli.targets import existing_run
 
-PARTS = ("phase", "message", "progress", "metrics", "history", "historyName", "checkpoint", "weights", "wandb", "failure")
+PARTS = (
+    "phase",
+    "message",
+    "progress",
+    "metrics",
+    "history",
+    "historyName",
+    "checkpoint",
+    "weights",
+    "wandb",
+    "failure",
+)
 
 
 def results(

@@ -89,7 +89,8 @@ def test_a_side_that_is_replaced_is_away_before_it_is_gone(leases, state) -> Non
 def test_an_absence_names_the_last_failure_and_how_long_it_may_last() -> None:
     leases = [lease(0, "failed", 42, "ValueError: no data")]
     assert environments_view(leases, NOW, grace_seconds=300).reason == (
-        "no environment has been live for more than 30 s, and 300 s are allowed until another one comes; the last one is failed: "
+        "no environment has been live for more than 30 s, and 300 s are allowed until another one comes; the last one "
+        "is failed: "
         "ValueError: no data"
     )
 
