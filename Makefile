@@ -40,8 +40,9 @@ demo: $(VENV)/runtime ## Train a small model for real, on this machine, and watc
 test: $(VENV)/dev ## Run all tests; those that need an API server or a cluster say so when skipped
 	@$(PYTEST) --numprocesses auto --maxprocesses 4 --dist loadfile
 
-chaos: $(VENV)/dev ## Train 200 small runs under random faults (RL_CHAOS_RUNS, RL_CHAOS_SEED)
+chaos: $(VENV)/dev ## Train and operate under random faults and kills (RL_CHAOS_RUNS, RL_CHAOS_SCHEDULES, RL_CHAOS_SEED)
 	@RL_CHAOS_RUNS=$${RL_CHAOS_RUNS:-200} $(PYTEST) tests/integration/training/test_chaos.py
+	@RL_CHAOS_SCHEDULES=$${RL_CHAOS_SCHEDULES:-30} $(PYTEST) tests/integration/cluster/test_random_schedules.py
 
 lint: $(VENV)/dev ## Format check, ruff, mypy, layers
 	@$(BIN)/ruff format --check .

@@ -209,12 +209,14 @@ class Life:
             self.over_at = time.monotonic()
 
     def outcome(self) -> Outcome:
-        creations = [write for write in self.runs.writes() if (write.verb, write.code) == ("create", 201)]
-        names = Counter((write.resource, write.name) for write in creations)
+        creations = [write for write in self.runs.writes() if write.verb == "create"]
+        # A call whose client died meanwhile may have done its work and be told of with another code than 201.
+        tried = {(write.resource, write.name) for write in creations}
+        taken = Counter((write.resource, write.name) for write in creations if write.code == 201)
         return Outcome(
             status=_without_names_and_times(self.runs.status(), self._uid),
-            made=dict(Counter(write.resource for write in creations)),
-            made_twice=[name for name, times in names.items() if times > 1],
+            made=dict(Counter(resource for resource, _ in tried)),
+            made_twice=[name for name, times in taken.items() if times > 1],
         )
 
     def _events(self) -> set[str]:
