@@ -116,11 +116,6 @@ class LeaderElector:
         """Whether the lease is ours and cannot have run out yet."""
         return time.monotonic() < self._renewed_at + self._times.duration
 
-    @property
-    def holder(self) -> str:
-        """Who held the lease when it was last read; empty: nobody."""
-        return self._seen.holder
-
     # --- before -------------------------------------------------------------------------------------------------
     async def acquire(self) -> None:
         """Wait until the lease is ours. Raises ForbiddenError when the API server refuses for longer than a moment."""
