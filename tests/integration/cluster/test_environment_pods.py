@@ -102,6 +102,7 @@ def test_an_own_environment_from_apply_to_weights(own: OwnRuns) -> None:
         *[("create", "pods")] * 2,
         ("create", "services"),
         ("patch", "pods"),
+        ("patch", "rltrainingruns"),  # the mark that it was started
     ]
 
 
