@@ -2,17 +2,15 @@
 
 import asyncio
 import contextlib
-import os
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.load_client import Arrivals, LoadClient, for_each, load_client
+from tests.benchmarks.meter import Meter, Span, cpu_seconds
 from tests.benchmarks.pod_player import TOTAL_STEPS
 from tests.integration.cluster.admin import RUNS
 from tests.integration.cluster.control_plane import (
@@ -27,16 +25,7 @@ from tests.integration.cluster.operator_process import OperatorProcess
 from tests.integration.cluster.runs import install_runtime
 
 NAMESPACE = "bench"
-TICKS = os.sysconf("SC_CLK_TCK")
 PATIENCE = 900.0
-
-
-@dataclass(frozen=True)
-class Span:
-    """What a step took: seconds by the clock, and of one core by the operator."""
-
-    seconds: float
-    cpu_seconds: float
 
 
 class Player:
@@ -97,10 +86,9 @@ class Fleet:
         """Create runs at once; until the last one's pod is there."""
         names = [f"run-{number}" for number in range(self.created, self.created + count)]
         self.created += count
-        began, cpu = time.monotonic(), self.cpu_seconds()
+        meter = self._meter()
         await for_each(names, lambda name: self._client.post(self._path, run_manifest(name)))
-        last = await self.pods.until("created", self.created, PATIENCE)
-        return Span(last - began, self.cpu_seconds() - cpu)
+        return meter.until(await self.pods.until("created", self.created, PATIENCE))
 
     async def start(self) -> Span:
         """Until all runs are Running."""
@@ -112,10 +100,12 @@ class Fleet:
         return await self._step(f"end {count} {rate}", "Succeeded", self.ended)
 
     async def _step(self, command: str, phase: str, count: int) -> Span:
-        began, cpu = time.monotonic(), self.cpu_seconds()
+        meter = self._meter()
         await self.player.tell(command)
-        last = await self.runs.until(phase, count, PATIENCE)
-        return Span(last - began, self.cpu_seconds() - cpu)
+        return meter.until(await self.runs.until(phase, count, PATIENCE))
+
+    def _meter(self) -> Meter:
+        return Meter(self.operator.pid, self.plane.api_server_pid)
 
     def lags(self, count: int) -> list[float]:
         """Of the last runs that ended: seconds from their pods' end to their status, sorted."""
@@ -161,16 +151,11 @@ class Fleet:
             lines = response.read().decode().splitlines()
         return next((float(line.rsplit(maxsplit=1)[1]) for line in lines if line.startswith(name + " ")), 0.0)
 
-    def cpu_seconds(self) -> float:
-        """User and system time of the operator so far."""
-        fields = Path(f"/proc/{self.operator.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
-
     async def cpu_share(self, seconds: float) -> float:
         """Share of one core over the next seconds."""
-        began, cpu = time.monotonic(), self.cpu_seconds()
+        began, cpu = time.monotonic(), cpu_seconds(self.operator.pid)
         await asyncio.sleep(seconds)
-        return (self.cpu_seconds() - cpu) / (time.monotonic() - began)
+        return (cpu_seconds(self.operator.pid) - cpu) / (time.monotonic() - began)
 
     def writes(self) -> int:
         """Of the operator since its restart, besides Events."""

@@ -3,10 +3,11 @@
 import asyncio
 import subprocess
 import tempfile
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.benchmarks.load_client import Arrivals, LoadClient, for_each, load_client
+from tests.benchmarks.meter import Meter, Span
 from tests.integration.cluster.control_plane import ADMIN_TOKEN, ControlPlane, find_program, free_port
 
 PROGRAM = "kube-controller-manager"
@@ -20,21 +21,21 @@ def job(name: str) -> dict[str, object]:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": {"template": template}}
 
 
-async def seconds_for_jobs(count: int) -> float:
+async def create_jobs(count: int) -> Span:
     """From the first Job's creation to the last one's pod, on a control plane of its own."""
     plane = ControlPlane()
-    process: subprocess.Popen[bytes] | None = None
+    controller: subprocess.Popen[bytes] | None = None
     with tempfile.TemporaryDirectory(prefix="rl-job-controller-") as folder:
         try:
             plane.start()
             plane.admin.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-            process = _start(plane, Path(folder))
+            controller = _start(plane, Path(folder))
             async with load_client(plane.server, ADMIN_TOKEN) as client:
-                return await _measure(client, count)
+                return await _measure(client, count, lambda: Meter(controller.pid, plane.api_server_pid))
         finally:
-            if process:
-                process.kill()
-                process.wait(10)
+            if controller:
+                controller.kill()
+                controller.wait(10)
             plane.stop()
 
 
@@ -49,15 +50,15 @@ def _start(plane: ControlPlane, folder: Path) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
 
 
-async def _measure(client: LoadClient, count: int) -> float:
+async def _measure(client: LoadClient, count: int, meter_of: Callable[[], Meter]) -> Span:
     jobs = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
     pods = Arrivals(lambda _: "created")
     following = asyncio.create_task(pods.follow(client, f"/api/v1/namespaces/{NAMESPACE}/pods", metadata_only=True))
     try:
         await client.post(jobs, job("warm-up"))
         await pods.until("created", 1, 60)
-        began = time.monotonic()
+        meter = meter_of()
         await for_each((f"job-{number}" for number in range(count)), lambda name: client.post(jobs, job(name)))
-        return await pods.until("created", count + 1, 600) - began
+        return meter.until(await pods.until("created", count + 1, 600))
     finally:
         following.cancel()

@@ -124,16 +124,17 @@ ENDED = status_of("Succeeded", {name: {"state": ENDS.get(name, End()).state, "re
 
 
 async def serve_trainers() -> None:
-    """`/status` of a trainer at the ops port of every address."""
+    """`/status` and `/history` of a trainer at the ops port of every address."""
     began = time.monotonic()
+    answers = {b"/status": figures, b"/history": history}
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 request = await reader.readuntil(b"\r\n\r\n")
-                found = request.startswith(b"GET /status ")
-                body = json.dumps(figures(time.monotonic() - began)).encode() if found else b""
-                head = f"HTTP/1.1 {'200 OK' if found else '404 Not Found'}\r\nContent-Length: {len(body)}\r\n\r\n"
+                told = answers.get(request.split(maxsplit=2)[1])
+                body = json.dumps(told(time.monotonic() - began)).encode() if told else b""
+                head = f"HTTP/1.1 {'200 OK' if told else '404 Not Found'}\r\nContent-Length: {len(body)}\r\n\r\n"
                 writer.write(head.encode() + body)
         writer.close()
 
@@ -142,15 +143,23 @@ async def serve_trainers() -> None:
 
 def figures(seconds: float) -> dict[str, Any]:
     """Of a trainer that has trained for so long."""
-    step = min(int(seconds / STEP_SECONDS), TOTAL_STEPS - 1)
-    return {
-        "phase": "training",
-        "step": step,
-        "totalSteps": TOTAL_STEPS,
-        "secondsPerStep": STEP_SECONDS,
-        "lastStepAt": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "metrics": {"rewardMean": round(0.2 + step / 2 / TOTAL_STEPS, 4), "loss": round(1 / (step + 1), 4)},
-    }
+    step = _step(seconds)
+    metrics = {name: value for name, value in _point(step).items() if name != "step"}
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    counts = {"phase": "training", "step": step, "totalSteps": TOTAL_STEPS, "secondsPerStep": STEP_SECONDS}
+    return {**counts, "lastStepAt": now, "metrics": metrics}
+
+
+def history(seconds: float) -> dict[str, Any]:
+    return {"points": [_point(step) for step in range(1, _step(seconds) + 1)]}
+
+
+def _step(seconds: float) -> int:
+    return min(int(seconds / STEP_SECONDS), TOTAL_STEPS - 1)
+
+
+def _point(step: int) -> dict[str, float]:
+    return {"step": step, "rewardMean": round(0.2 + step / 2 / TOTAL_STEPS, 4), "loss": round(1 / (step + 1), 4)}
 
 
 async def main() -> None:

@@ -10,8 +10,9 @@ import argparse
 import asyncio
 import statistics
 
-from tests.benchmarks.fleet import Fleet, Span, fleet
-from tests.benchmarks.job_controller import PROGRAM, seconds_for_jobs
+from tests.benchmarks.fleet import Fleet, fleet
+from tests.benchmarks.job_controller import PROGRAM, create_jobs
+from tests.benchmarks.meter import Span
 from tests.integration.cluster.control_plane import HOW_TO_GET, find_program
 
 LAG_RATE = 20.0
@@ -36,21 +37,15 @@ async def compare(count: int, repeats: int) -> Spans:
     """Jobs and runs in turn. Gives the steps of the sitting whose pods came at the median time."""
     jobs, runs = [], []
     for _ in range(repeats):
-        jobs.append(await seconds_for_jobs(count))
+        jobs.append(await create_jobs(count))
         runs.append(await burst(count))
-    median = sorted(runs, key=lambda spans: spans[0].seconds)[len(runs) // 2]
-    ratio = median[0].seconds / statistics.median(jobs)
-    row(f"{count} Jobs -> all pods exist (Job controller)", " / ".join(f"{seconds:.1f}" for seconds in jobs) + " s")
-    row(f"{count} runs -> all pods exist", " / ".join(f"{spans[0].seconds:.1f}" for spans in runs) + " s")
-    row("the same, medians: runs / Jobs", f"{ratio:.2f}", "0.6")
+    job = sorted(jobs, key=lambda span: span.seconds)[repeats // 2]
+    median = sorted(runs, key=lambda spans: spans[0].seconds)[repeats // 2]
+    row(f"{count} Jobs: {STEPS[0]} (Kubernetes' Job controller)", job.in_words(count))
     for step, span in zip(STEPS, median, strict=True):
-        row(f"{count} runs: {step}", in_words(span, count))
+        row(f"{count} runs: {step}", span.in_words(count))
+    row(f"{STEPS[0]}: runs / Jobs, medians of {repeats}", f"{median[0].seconds / job.seconds:.2f}", "0.6")
     return median
-
-
-def in_words(span: Span, count: int) -> str:
-    each = f"{1000 * span.seconds / count:.1f} ms a run, {1000 * span.cpu_seconds / count:.1f} ms of the operator's CPU"
-    return f"{span.seconds:.1f} s ({each})"
 
 
 async def life_of_many(options: argparse.Namespace, few: Spans) -> None:
@@ -61,7 +56,7 @@ async def life_of_many(options: argparse.Namespace, few: Spans) -> None:
         counts = (options.runs, options.runs, options.runs - options.active)
         for step, span, count, before in zip(STEPS, spans, counts, few, strict=True):
             slower = (span.seconds / count) / (before.seconds / options.burst)
-            row(f"{count} runs: {step}", in_words(span, count))
+            row(f"{count} runs: {step}", span.in_words(count))
             row(f"the same, time per run / that of {options.burst}", f"{slower:.2f}", "1.5")
         row(f"operator RSS, {options.runs} runs active", f"{rss_running:.0f} MiB")
         await with_active(runs, options)

@@ -1,0 +1,41 @@
+"""Time by the clock and of the cores, as the kernel counts it."""
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds(pid: int | None) -> float:
+    """User and system time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+@dataclass(frozen=True)
+class Span:
+    """What a step took: seconds by the clock, and of the cores by the controller and by the API server."""
+
+    seconds: float
+    controller: float
+    api_server: float
+
+    def in_words(self, count: int) -> str:
+        each, own, server = (1000 * part / count for part in (self.seconds, self.controller, self.api_server))
+        return f"{self.seconds:.1f} s ({each:.1f} ms each; CPU {own:.1f} ms, API server {server:.1f} ms)"
+
+
+class Meter:
+    """Begins when it is made."""
+
+    def __init__(self, controller_pid: int | None, api_server_pid: int) -> None:
+        self._pids = (controller_pid, api_server_pid)
+        self._cpu = [cpu_seconds(pid) for pid in self._pids]
+        self._began = time.monotonic()
+
+    def until(self, moment: float) -> Span:
+        """Up to that moment of `time.monotonic()`, which was just now."""
+        own, server = (cpu_seconds(pid) - before for pid, before in zip(self._pids, self._cpu, strict=True))
+        return Span(moment - self._began, own, server)
