@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.integration.cluster.control_plane import Call
 from tests.integration.cluster.kubelet import End, result
 from tests.integration.cluster.operator_process import OperatorProcess
 from tests.integration.cluster.polling import stays, wait_for
@@ -44,6 +45,11 @@ def test_a_finished_run_goes_with_all_that_it_owns(runs: RunsNamespace) -> None:
     wait_for("it is told", lambda: "Expired" in {event["reason"] for event in told(runs)})
 
 
+def status_writes(runs: RunsNamespace) -> list[Call]:
+    """The operator's writes of the run itself."""
+    return [write for write in runs.writes() if write.resource.startswith("rltrainingruns")]
+
+
 def told(runs: RunsNamespace) -> list[dict[str, Any]]:
     return runs.admin.items(f"/apis/events.k8s.io/v1/namespaces/{runs.namespace}/events")
 
@@ -51,10 +57,12 @@ def told(runs: RunsNamespace) -> list[dict[str, Any]]:
 def test_the_time_may_be_set_after_the_end(runs: RunsNamespace) -> None:
     runs.apply()
     runs.succeed(runs.until_pod())
+    before = len(status_writes(runs))
     runs.edit(ttlSecondsAfterFinished=LONG)
     wait_for("the edit is seen", lambda: runs.status()["observedGeneration"] == 2)
-    before = runs.calls()
-    stays("finished runs are left alone", lambda: runs.find() is not None and runs.calls() == before, seconds=1.5)
+    wait_for("that is logged", lambda: len(status_writes(runs)) > before)
+    seen = status_writes(runs)
+    stays("finished runs are left alone", lambda: runs.find() and status_writes(runs) == seen, seconds=1.5)
     runs.edit(ttlSecondsAfterFinished=0)
     until_gone(runs)
 
