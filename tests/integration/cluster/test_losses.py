@@ -46,7 +46,8 @@ def test_a_lost_node_that_comes_back_with_its_pod(runs: RunsNamespace) -> None:
     runs.kubelet.start(second)
     runs.kubelet.work(second)
     runs.until_phase("Running")
-    runs.until_reason("Ready", "Training", "cannot read the figures")  # nobody answers at its address: that is said once
+    # Nobody answers at its address, which is said once.
+    runs.until_reason("Ready", "Training", "cannot read the figures")
     before = runs.writes()
     states = {name: running(ready=True) for name in ("api", "trainer", "environment")}
     runs.kubelet.write(first, "Running", states)

@@ -75,7 +75,10 @@ class RunSpec(ApiModel):
         default=None, ge=1, le=LONGEST_SECONDS, description="Longest time a run may take in all."
     )
     ttl_seconds_after_finished: int | None = Field(
-        default=None, ge=0, le=LONGEST_SECONDS, description="The run is deleted this long after its end; may be changed then, too."
+        default=None,
+        ge=0,
+        le=LONGEST_SECONDS,
+        description="The run is deleted this long after its end; may be changed then, too.",
     )
     priority: int = Field(
         default=0,

@@ -88,7 +88,9 @@ class Bounds(ApiModel):
 class Limits(ApiModel):
     """What one runtime may use."""
 
-    max_active_runs: int | None = Field(default=None, ge=0, description="Runs that may be active at once; others wait in line. 0: none starts.")
+    max_active_runs: int | None = Field(
+        default=None, ge=0, description="Runs that may be active at once; others wait in line. 0: none starts."
+    )
     active_deadline_seconds: int | None = Field(
         default=None, ge=1, le=LONGEST_SECONDS, description="Longest time a run may take."
     )
