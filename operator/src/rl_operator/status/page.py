@@ -98,8 +98,8 @@ def _reasons() -> str:
 def _other_hands() -> str:
     rows = [[deed.what, deed.follows] for deed in OTHER_HANDS]
     note = (
-        "What can be put back without guessing is put back; what somebody edited stays as it is; what is somebody else's"
-        " is never taken over; and whatever is done, nothing starts twice and nothing goes on unwatched."
+        "What can be put back without guessing is put back; what somebody edited stays as it is; what is somebody"
+        " else's is never taken over; and whatever is done, nothing starts twice and nothing goes on unwatched."
     )
     return f"## What other hands do to a run\n\n{note}\n\n{_table(['what somebody does', 'what follows'], rows)}"
 
