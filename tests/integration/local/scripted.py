@@ -67,7 +67,12 @@ def start_scripted(store: Store, name: str, *, trainer: str, environment: str = 
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": {"name": f"{name}-config", "namespace": "default", "ownerReferences": [owner]},
+            "metadata": {
+                "name": f"{name}-config",
+                "namespace": "default",
+                "labels": {"rl-operator.dev/run": name},
+                "ownerReferences": [owner],
+            },
             "data": {"config.yaml": "{}", "pod.json": json.dumps(template), "environments.json": NONE_APART},
         }
     )
