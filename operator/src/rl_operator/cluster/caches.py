@@ -13,7 +13,7 @@ from rl_operator.api.loading import DocumentError, parse_environment, parse_runt
 from rl_operator.api.model import ObjectMeta
 from rl_operator.api.names import RUN_LABEL, RUNTIME_KIND
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.run import Phase, RunSpec, RunStatus, TrainingRun
+from rl_operator.api.run import TERMINAL_PHASES, Phase, RunSpec, RunStatus, TrainingRun
 from rl_operator.api.runtime import Runtime, RuntimeStatus
 from rl_operator.cluster.catalogues import Catalogues
 from rl_operator.cluster.client import METADATA_ONLY, ClusterClient
@@ -35,31 +35,33 @@ class HeldPod:
 
 def project_run(document: Document) -> TrainingRun:
     """A run as reconciling needs it: a finished one keeps its identity, phase and expiry. Raises DocumentError."""
-    run = parse_stored_run(document)
-    return slim(run) if run.status.finished else run
+    phase = document.get("status", {}).get("phase")
+    return _finished_run(document) if phase in TERMINAL_PHASES else parse_stored_run(document)
 
 
-def slim(run: TrainingRun) -> TrainingRun:
-    """Thousands of finished runs stay around: no reconcile reads more of them than this, and they share the rest."""
-    old = run.metadata
+def _finished_run(document: Document) -> TrainingRun:
+    """Thousands of them stay around: no reconcile reads more of one than this, they share the rest, and what the API
+    server has checked is not checked again.
+    """
+    identity, status = document["metadata"], document["status"]
     metadata = ObjectMeta.model_construct(
         _SAID,
-        name=old.name,
-        namespace=intern(old.namespace),
-        uid=old.uid,
-        resource_version=old.resource_version,
-        generation=old.generation,
-        creation_timestamp=old.creation_timestamp,
-        deletion_timestamp=old.deletion_timestamp,
+        name=identity["name"],
+        namespace=intern(identity["namespace"]),
+        uid=identity["uid"],
+        resource_version=identity["resourceVersion"],
+        generation=identity.get("generation", 0),
+        creation_timestamp=identity.get("creationTimestamp"),
+        deletion_timestamp=identity.get("deletionTimestamp"),
         labels=_EMPTY,
         annotations=_EMPTY,
         finalizers=(),
     )
-    status, ttl = _end(run.status.phase, run.status.observed_generation), run.spec.ttl_seconds_after_finished
-    spec = _UNREAD_SPEC
+    spec, end = _UNREAD_SPEC, _end(status["phase"], status.get("observedGeneration", -1))
+    ttl = document["spec"].get("ttlSecondsAfterFinished")
     if ttl is not None:
-        spec, status = _expiring(ttl), status.with_changes(completion_time=run.status.completion_time)
-    return TrainingRun.model_construct(_SAID, metadata=metadata, spec=spec, status=status)
+        spec, end = _expiring(ttl), end.with_changes(completion_time=status.get("completionTime"))
+    return TrainingRun.model_construct(_SAID, metadata=metadata, spec=spec, status=end)
 
 
 @lru_cache
