@@ -84,6 +84,9 @@ def test_a_missing_secret_is_named_and_ends(installed: Kubectl, namespace: str) 
         "spec": {"environment": "sort_digits", "runtime": "tiny", "startDeadlineSeconds": 20},
     }
     kubectl("-n", namespace, "apply", "-f", "-", stdin=json.dumps(run))
+    reason = """jsonpath={.status.conditions[?(@.type=="Reconciling")].reason}=SecretMissing"""
+    kubectl("-n", namespace, "wait", f"--for={reason}", "rlrun/no-secret", "--timeout=60s", timeout=70)
+    assert "kubectl" in kubectl.json("-n", namespace, "get", "rlrun", "no-secret")["status"]["message"]
     status = finish(kubectl, namespace, "no-secret", 180)["status"]
     assert (status["phase"], status["failure"]["reason"]) == ("Failed", "StartDeadlineExceeded")
     assert "tinker-service" in status["failure"]["message"]

@@ -1,0 +1,71 @@
+"""What a cluster does to runs, done by the cluster itself: real evictions, real memory limits, real leaders that die."""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from tests.e2e.conftest import ROOT, Kubectl
+from tests.e2e.test_sorting import finish
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+STEPS = 30
+
+
+def a_run(name: str, **spec: Any) -> str:
+    head = {"apiVersion": "rl-operator.dev/v1alpha1", "kind": "RLTrainingRun", "metadata": {"name": name}}
+    return json.dumps({**head, "spec": {"environment": "sort_digits", "runtime": "tiny", **spec}})
+
+
+def leader(kubectl: Kubectl) -> str:
+    lease = kubectl.json("-n", "rl-operator", "get", "lease", "rl-operator")
+    holder: str = lease["spec"]["holderIdentity"]
+    return holder
+
+
+def evict(kubectl: Kubectl, namespace: str, pod: str) -> None:
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace}}
+    kubectl("create", "--raw", f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", "-f", "-", stdin=json.dumps(body))
+
+
+def test_an_evicted_run_goes_on_while_the_leader_dies(installed: Kubectl, namespace: str) -> None:
+    """The pod is evicted and the operator that leads is killed in the same moment; then the finished run expires."""
+    kubectl = installed
+    kubectl("-n", namespace, "apply", "-f", "-", stdin=a_run("evicted", config={"total_steps": STEPS}))
+    kubectl("-n", namespace, "wait", "--for=condition=Ready", "rlrun/evicted", "--timeout=120s", timeout=130)
+    pod = kubectl.json("-n", namespace, "get", "rlrun", "evicted")["status"]["podName"]
+    before = leader(kubectl)
+    evict(kubectl, namespace, pod)
+    kubectl("-n", "rl-operator", "delete", "pod", before, "--grace-period=0", "--force")
+
+    status = finish(kubectl, namespace, "evicted", 300)["status"]
+    assert status["phase"] == "Succeeded", json.dumps(status, indent=2)
+    assert leader(kubectl) != before
+    assert [(a["attempt"], a["reason"]) for a in status["attempts"]] == [(1, "EvictionByEvictionAPI"), (2, "Succeeded")]
+    assert 0 < status["attempts"][0]["steps"] < STEPS
+    series = kubectl.json("-n", namespace, "get", "configmap", status["historyName"])
+    steps = [point["step"] for point in json.loads(series["data"]["history.json"])["points"]]
+    assert steps == sorted(set(steps))
+    assert steps[-1] == STEPS
+
+    kubectl(
+        "-n", namespace, "patch", "rlrun", "evicted", "--type=merge", "-p", '{"spec":{"ttlSecondsAfterFinished":1}}'
+    )
+    kubectl("-n", namespace, "wait", "--for=delete", "rlrun/evicted", "--timeout=60s", timeout=70)
+
+
+def test_a_container_that_needs_more_memory_is_named_with_its_limit(installed: Kubectl, namespace: str) -> None:
+    kubectl = installed
+    runtime = yaml.safe_load((ROOT / "examples" / "runtime-tiny.yaml").read_text(encoding="utf-8"))
+    runtime["metadata"]["name"] = "tight"
+    small = {"requests": {"cpu": "100m", "memory": "40Mi"}, "limits": {"memory": "40Mi"}}
+    runtime["spec"]["resources"] = {**runtime["spec"].get("resources", {}), "trainer": small}
+    kubectl("apply", "-f", "-", stdin=json.dumps(runtime))
+    try:
+        kubectl("-n", namespace, "apply", "-f", "-", stdin=a_run("tight", runtime="tight", backoffLimit=0))
+        failure = finish(kubectl, namespace, "tight", 180)["status"]["failure"]
+        assert (failure["reason"], failure["container"]) == ("OOMKilled", "trainer")
+        assert "40Mi" in failure["message"]
+    finally:
+        kubectl("delete", "rlruntime", "tight")
