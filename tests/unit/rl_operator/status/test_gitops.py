@@ -132,8 +132,8 @@ def test_the_script_says_for_which_kinds_it_is() -> None:
 
 @pytest.mark.parametrize("golden", ["tiny.pod", "own.environment-pod"])
 def test_our_pods_do_not_hold_up_an_application(golden: str) -> None:
-    """Argo CD takes a pod that never restarts for a hook: progressing while it runs. It looks at a run's pods only where
-    they are made part of the application; then, too, they must not keep a run that trains from being healthy.
+    """Argo CD takes a pod that never restarts for a hook: progressing while it runs. It looks at a run's pods only
+    where they are part of the application; then, too, they must not keep a run that trains from being healthy.
     """
     pod = yaml.safe_load(Path(f"tests/data/golden/render/{golden}.yaml").read_text()) | {"status": {"phase": "Running"}}
     run = derived("all ready")
