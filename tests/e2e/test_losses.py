@@ -1,4 +1,4 @@
-"""What a cluster does to runs, done by the cluster itself: real evictions, real memory limits, real leaders that die."""
+"""What a cluster does to runs, done by the cluster: real evictions, real memory limits, a real leader that dies."""
 
 import json
 from typing import Any
