@@ -151,6 +151,9 @@ class Caches:
     config_maps: Store[None] = field(default_factory=_existence)
     services: Store[None] = field(default_factory=_existence)
     network_policies: Store[None] = field(default_factory=_existence)
+    live_pods: dict[Key, PodObservation] = field(default_factory=dict)
+    """Pods that work or that nobody has read yet: few among thousands, and looked through every second."""
+
     unstarted: Unstarted = field(default_factory=Unstarted)
     places: Places = field(init=False)
 
@@ -158,12 +161,19 @@ class Caches:
         object.__setattr__(self, "pods", Store(self._project_pod, run_of_child))
         object.__setattr__(self, "places", Places(self.active_limit))
         self.runs.tell(self._run_changed)
+        self.pods.tell(self._pod_changed)
 
     def _project_pod(self, document: Document) -> HeldPod:
         pod = project_pod(document)
         run = self.runs.get((pod.observation.namespace, pod.observation.run_name))
         over = run is not None and run.status.finished and pod.observation.over
         return replace(pod, observation=slim_pod(pod.observation)) if over and not pod.observation.held else pod
+
+    def _pod_changed(self, key: Key, pod: HeldPod | None) -> None:
+        if pod and (pod.observation.held or not pod.observation.over):
+            self.live_pods[key] = pod.observation
+        else:
+            self.live_pods.pop(key, None)
 
     def _run_changed(self, key: Key, run: TrainingRun | None) -> None:
         self.unstarted.changed(key, run)

@@ -25,9 +25,7 @@ def polled_figures(
     env_vars: Mapping[str, str],
 ) -> PolledFigures:
     """Trainers are always asked; W&B only with a key."""
-    trainers = TrainerPoller(
-        lambda: [pod.observation for pod in caches.pods], changed, interval_seconds=settings.poll_seconds
-    )
+    trainers = TrainerPoller(lambda: tuple(caches.live_pods.values()), changed, interval_seconds=settings.poll_seconds)
     key = env_vars.get(KEY_VARIABLE, "").strip()
     if not key:
         return PolledFigures(trainers)
@@ -37,8 +35,7 @@ def polled_figures(
 
 def asked_runs(caches: Caches, trainers: TrainerPoller) -> Iterator[AskedRun]:
     """The runs whose trainer runs, and whose place at W&B is known."""
-    for held in caches.pods:
-        pod = held.observation
+    for pod in tuple(caches.live_pods.values()):
         if pod.component != TRAINING_COMPONENT or pod.over or not pod.address:
             continue
         run = caches.runs.get((pod.namespace, pod.run_name))

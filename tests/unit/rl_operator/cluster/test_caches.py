@@ -63,11 +63,21 @@ def test_a_pod_is_kept_whole_until_nobody_reads_its_result(run_phase: str, final
     assert (pod.observation.over, pod.observation.attempt, pod.observation.run_uid) == (True, 1, samples.UID)
 
 
+def test_pods_that_somebody_still_asks_are_known_from_every_change() -> None:
+    caches = Caches()
+    for version, finalizers, status in ((1, [], {}), (2, [POD_FINALIZER], ENDED), (3, [], ENDED)):
+        caches.pods.put(pod_document(version, finalizers) | {"status": status})
+        assert bool(caches.live_pods) == (version < 3)
+    caches.pods.put(pod_document(4) | {"status": {}})
+    caches.pods.remove(pod_document(5))
+    assert not caches.live_pods
+
+
 def test_runs_that_have_not_started_are_known_from_every_change() -> None:
     caches = Caches()
     caches.runs.put(run_document(1))
     assert [run.key for run in caches.unstarted] == [("team-a", "sorting")]
-    caches.runs.put(run_document(2, status={"phase": "Starting", "startTime": "2026-05-01T12:00:00Z"}))
+    caches.runs.put(run_document(2, status={"phase": "Starting", "startTime": "2026-05-01T12:00:00Z", "attempt": 1}))
     assert not list(caches.unstarted)
 
 
