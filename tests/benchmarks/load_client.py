@@ -47,14 +47,20 @@ class LoadClient:
             return answer
 
     async def watch(self, path: str, *, metadata_only: bool = False) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        """All that is there, as ADDED, and then what happens: type and object."""
-        accept = METADATA_ONLY if metadata_only else JSON
-        timeout = aiohttp.ClientTimeout(total=None)
-        url = f"{self._server}{path}?watch=true&timeoutSeconds=7200"
-        async with self._session.get(url, headers={"Accept": accept}, timeout=timeout) as response:
-            async for line in response.content:
-                event = orjson.loads(line)
-                yield event["type"], event["object"]
+        """All that is there, as ADDED, and then what happens: type and object. Ends only with an error: the API server
+        closes the watch of who reads too slowly, and then it goes on from there.
+        """
+        headers = {"Accept": METADATA_ONLY if metadata_only else JSON}
+        timeout, version = aiohttp.ClientTimeout(total=None), ""
+        while True:
+            url = f"{self._server}{path}?watch=true&timeoutSeconds=7200&resourceVersion={version}"
+            async with self._session.get(url, headers=headers, timeout=timeout) as response:
+                async for line in response.content:
+                    event = orjson.loads(line)
+                    if event["type"] == "ERROR":
+                        raise RuntimeError(f"watch {path}: {event['object']}")
+                    version = event["object"]["metadata"]["resourceVersion"]
+                    yield event["type"], event["object"]
 
 
 @asynccontextmanager
