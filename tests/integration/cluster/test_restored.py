@@ -34,7 +34,7 @@ class Backup:
         """Delete the run, and create it from the backup; a backup tool writes the status in a second call."""
         self._runs.delete()
         for pod in self._runs.kubelet.pods():
-            wait_for("the pod is let go", lambda pod=pod: not (self._pod(pod) or {}).get("finalizers"))
+            wait_for("the pod is let go", lambda pod=pod: not self.of_pod(pod["metadata"]["name"]).get("finalizers"))
         self._runs.kubelet.collect_garbage()
         wait_for("nothing of it is left", self._runs.empty)
         created = self._runs.create(self.document)
@@ -43,9 +43,10 @@ class Backup:
             self._runs.admin.patch(path, {"status": self.status})
         return created
 
-    def _pod(self, pod: dict[str, Any]) -> dict[str, Any] | None:
-        found = self._runs.kubelet.pod(pod["metadata"]["name"])
-        return found["metadata"] if found else None
+    def of_pod(self, name: str) -> dict[str, Any]:
+        """Its metadata; empty when it is gone."""
+        found = self._runs.kubelet.pod(name)
+        return found["metadata"] if found else {}
 
 
 @pytest.fixture
@@ -88,6 +89,26 @@ def test_an_unfinished_run_that_is_restored_rests_until_it_is_asked_for(runs: Ru
     pod = runs.until_pod()
     assert pod == f"sorting-{again['metadata']['uid'][:5]}-1"
     runs.succeed(pod)
+
+
+def test_what_a_backup_tool_brings_back_before_the_run_is_named_and_let_go_of(runs: RunsNamespace) -> None:
+    """In the order of Velero: ConfigMaps, pods, and at last the runs; without owners, with finalizers."""
+    pod = running(runs)
+    backup, found = Backup(runs), runs.kubelet.pod(pod)
+    assert found
+    copied = {"labels": found["metadata"]["labels"], "finalizers": found["metadata"]["finalizers"]}
+    runs.delete()
+    wait_for("the pod is let go", lambda: not backup.of_pod(pod).get("finalizers"))
+    runs.kubelet.collect_garbage()
+    wait_for("nothing of it is left", runs.empty)
+    metadata = {"name": pod, "namespace": runs.namespace, **copied}
+    spec = {field: value for field, value in found["spec"].items() if field != "nodeName"}
+    runs.admin.post(f"/api/v1/namespaces/{runs.namespace}/pods", {"metadata": metadata, "spec": spec})
+    runs.kubelet.start(pod)
+    runs.create(backup.document)
+    runs.until_reason("Suspended", "Restored", f"Pod {pod} came back with it and works unwatched: delete it.")
+    assert not backup.of_pod(pod).get("finalizers"), "it can be deleted"
+    assert len(runs.kubelet.pods()) == 1
 
 
 def test_a_restored_run_says_how_to_go_on_from_its_checkpoint(runs: RunsNamespace) -> None:

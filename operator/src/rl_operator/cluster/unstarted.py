@@ -30,7 +30,7 @@ class Unstarted:
             self._children[parent].discard(key)
             if not self._children[parent]:
                 del self._children[parent]
-        if run is None or run.status.finished or run.status.start_time is not None:
+        if run is None or run.status.finished or run.status.attempt is not None:
             return
         self._runs[key] = run
         if parent := _parent(run):

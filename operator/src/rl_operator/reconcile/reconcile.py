@@ -57,7 +57,7 @@ async def reconcile(key: Key, world: World, clock: Callable[[], datetime], pace:
         return await expire(await acknowledge(run, world), world, clock())
 
     run = await put_right(run, world)
-    premises = None if run.status.start_time else await gather_premises(run, world, clock())
+    premises = None if run.status.attempt else await gather_premises(run, world, clock())
     view = await look_for_pod(_observe(run, premises, world, clock, pace), world)
     view = await _act(await restore_config(view, world), premises, world)
     finding = find(view)
@@ -76,7 +76,8 @@ def _observe(
 ) -> View:
     """Gather what the caches know of a run. After the start its premises do not matter any more."""
     now = clock()
-    pods = tuple(with_loss(pod, now) for pod in world.pods(run.key) if _owns(run, pod))
+    held = world.pods(run.key)
+    pods = tuple(with_loss(pod, now) for pod in held if _owns(run, pod))
     pod = next((pod for pod in pods if pod.name == run.status.pod_name), None)
     figures = world.figures(run, pod) if pod else Figures()
     view = View(
@@ -89,10 +90,11 @@ def _observe(
         wandb=figures.wandb,
         series=figures.series,
         environments=tuple(pod for pod in pods if pod.component == ENVIRONMENT_COMPONENT),
+        left_over=tuple(pod.name for pod in held if not _owns(run, pod) and not pod.over and not pod.deleting),
         replica_limit=_replica_limit(run, world),
         line=world.line(run),
     )
-    if run.status.start_time:
+    if view.started:
         return replace(view, refusals=frozen_refusals(run))
     if run.faults:
         return replace(view, refusals=run.faults)

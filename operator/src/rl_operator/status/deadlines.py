@@ -34,9 +34,10 @@ class Deadline:
 def deadlines(view: View) -> Iterator[Deadline]:
     """The deadlines that hold now. `active` counts from startTime, in backoff too; the others need a pod."""
     spec, status = view.run.spec, view.run.status
-    if spec.active_deadline_seconds is not None and status.start_time:
+    start = _start(view)
+    if spec.active_deadline_seconds is not None and start:
         message = f"Not finished within spec.activeDeadlineSeconds ({spec.active_deadline_seconds})."
-        yield _after(parse_time(status.start_time), spec.active_deadline_seconds, ACTIVE, message)
+        yield _after(start, spec.active_deadline_seconds, ACTIVE, message)
     if view.pod is None or view.pod.over or view.last_attempt:
         return
     working = status.condition("Ready")
@@ -72,6 +73,21 @@ def recorded_ending(view: View) -> Ending | None:
 
 def _after(moment: datetime, seconds: int, reason: str, message: str) -> Deadline:
     return Deadline(moment + timedelta(seconds=seconds), reason, message)
+
+
+def _start(view: View) -> datetime | None:
+    """When the run started in this life. A `startTime` before its creation is of the life that a backup was made of:
+    then the oldest attempt that is known counts, and before the first pod no time has passed.
+    """
+    status, created = view.run.status, view.run.metadata.creation_timestamp
+    if status.start_time is None or not view.started:
+        return None
+    start = parse_time(status.start_time)
+    if created is None or start >= parse_time(created):
+        return start
+    if oldest := next((attempt.started for attempt in status.attempts if attempt.started), None):
+        return parse_time(oldest)
+    return view.pod.created if view.pod else None
 
 
 def _admitted(view: View, pod: PodObservation) -> datetime:

@@ -11,7 +11,6 @@ from rl_operator.status.attempt_end import (
     between_attempts,
     blame_sentence,
     stop_asked,
-    stopped,
     vanished,
 )
 from rl_operator.status.attempts import next_attempt_due
@@ -78,7 +77,7 @@ def decide(view: View) -> Verb:
 
 
 def _next_start(view: View) -> Verb:
-    if view.last_attempt or view.run.status.attempt is None:
+    if view.last_attempt or not view.started:
         return Verb.REST if must_wait(view) or next_attempt_due(view) > view.now else Verb.START
     return Verb.REST if vanished(view) else Verb.CREATE
 
@@ -86,11 +85,9 @@ def _next_start(view: View) -> Verb:
 def find(view: View) -> Finding:
     """What is the case with a run that is not finished."""
     if is_restored(view.run):
-        return restored_finding(view.run)
+        return restored_finding(view.run, view.left_over)
     if not view.started:
         return _before_start(view)
-    if view.run.status.attempt is None:
-        return stopped(view, None) if view.run.spec.suspend else _about_to_start(view)
     if last := view.last_attempt:
         return between_attempts(view, last)
     pod = view.pod

@@ -30,7 +30,7 @@ def order_of(run: TrainingRun) -> Order:
 
 def holds_place(run: TrainingRun) -> bool:
     status = run.status
-    started = status.start_time is not None and not status.finished and status.phase != "Stopped"
+    started = status.attempt is not None and not status.finished and status.phase != "Stopped"
     return started and status.queue is None
 
 

@@ -13,6 +13,8 @@ of the object keeps them. Then, of a run that is not finished:
 A finished run is finished by its status alone: where a backup brings the status back, too, nothing is left to ask.
 """
 
+from collections.abc import Sequence
+
 from rl_operator.api.names import STARTED_AS_ANNOTATION
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.status.table import Situation
@@ -33,12 +35,15 @@ def is_restored(run: TrainingRun) -> bool:
     return not run.status.finished and name == run.metadata.name and uid != run.metadata.uid
 
 
-def restored_finding(run: TrainingRun) -> Finding:
-    """What is the case with a restored run, and the two ways to go on."""
+def restored_finding(run: TrainingRun, left_over: Sequence[str]) -> Finding:
+    """What is the case with a restored run, and the two ways to go on. Pods that a backup brought back train again by
+    themselves; whoever restored them decides about them.
+    """
     name, namespace = run.metadata.name, run.metadata.namespace
     again = f"kubectl -n {namespace} annotate rlrun {name} {STARTED_AS_ANNOTATION}-"
     sentences = [
         "Restored from a backup of a run that was started before: it is not started again by itself.",
+        *(f"Pod {pod} came back with it and works unwatched: delete it." for pod in left_over[:1]),
         f"To train it from the beginning, run `rlctl resume {name}` or `{again}`.",
     ]
     if checkpoint := run.status.checkpoint:

@@ -46,6 +46,9 @@ class View:
     environments: tuple[PodObservation, ...] = ()
     """Pods of environments that run apart, of every attempt."""
 
+    left_over: tuple[str, ...] = ()
+    """Names of pods that say they are this run's, are of a former life of it, and work."""
+
     replica_limit: int | None = None
     """The runtime's limit of environment processes."""
 
@@ -61,7 +64,8 @@ class View:
 
     @property
     def started(self) -> bool:
-        return self.run.status.start_time is not None
+        """In this life: `startTime` of a restored run may be that of a former one."""
+        return self.run.status.attempt is not None
 
     @property
     def last_attempt(self) -> Attempt | None:

@@ -10,9 +10,10 @@ from rl_operator.cluster.unstarted import Unstarted
 
 NEW = RunStatus()
 WAITING = RunStatus(phase="Pending")
-STARTED = RunStatus(phase="Starting", start_time="2026-05-01T12:00:00Z")
+STARTED = RunStatus(phase="Starting", start_time="2026-05-01T12:00:00Z", attempt=1)
+RESTORED = RunStatus(phase="Stopped", start_time="2026-05-01T12:00:00Z")
 REFUSED_FOR_GOOD = RunStatus(phase="Failed")
-STATUSES = (NEW, WAITING, STARTED, REFUSED_FOR_GOOD)
+STATUSES = (NEW, WAITING, STARTED, RESTORED, REFUSED_FOR_GOOD)
 
 
 def run(name: str, status: RunStatus, parent: str | None = None) -> TrainingRun:
@@ -36,7 +37,7 @@ def test_it_agrees_with_a_look_at_all_runs(changes: list[tuple[str, RunStatus | 
         if status is not None:
             held[key] = run(name, status, parent)
         index.changed(key, held.get(key))
-    unstarted = {k: r for k, r in held.items() if not r.status.finished and not r.status.start_time}
+    unstarted = {k: r for k, r in held.items() if not r.status.finished and r.status.attempt is None}
     assert {r.key: r for r in index} == unstarted
     for parent in ("p", "q"):
         named = [k for k, r in unstarted.items() if r.spec.start_from and r.spec.start_from.run == parent]

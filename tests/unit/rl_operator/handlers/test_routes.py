@@ -17,7 +17,7 @@ from rl_operator.cluster.queue import WorkQueue
 from rl_operator.handlers.routes import Queues, Routes
 
 KEY = ("team-a", "sorting")
-STARTED = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}
+STARTED = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z", "attempt": 1}
 
 
 async def no_work(_: tuple[str, str]) -> None:
@@ -184,7 +184,7 @@ async def test_another_limit_brings_all_that_wait_also_those_that_were_stopped_b
 ) -> None:
     caches.runtimes.put(runtime_document(1, limits={"maxActiveRuns": 0}))
     caches.runs.put(named("new", 2, status=WAITING))
-    caches.runs.put(named("resumed", 3, status={**WAITING, "startTime": "2026-01-01T00:00:00Z"}))
+    caches.runs.put(named("resumed", 3, status={**WAITING, "startTime": "2026-01-01T00:00:00Z", "attempt": 1}))
     routes.runtime_event(event("MODIFIED", runtime_document(4, limits={"maxActiveRuns": 1})))
     assert waiting(queues.runs) == {("team-a", "new"), ("team-a", "resumed")}
 

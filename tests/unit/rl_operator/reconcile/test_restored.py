@@ -8,7 +8,7 @@ import pytest
 from tests.unit.rl_operator.reconcile.life import KEY, Life, make_life
 from tests.unit.rl_operator.status.builders import ready, result, terminated
 
-from rl_operator.api.names import RUN_KIND, STARTED_AS_ANNOTATION
+from rl_operator.api.names import POD_FINALIZER, RUN_KIND, STARTED_AS_ANNOTATION
 
 
 @pytest.fixture
@@ -82,6 +82,34 @@ async def test_it_starts_from_the_beginning_once_its_mark_is_taken_away(life: Li
     await life.settle()
     await finish(life)
     assert life.status.phase == "Succeeded"
+
+
+async def test_a_restored_run_is_checked_again_before_it_starts(life: Life) -> None:
+    """What was allowed where the backup was made need not be allowed here."""
+    await train(life)
+    saved = backup(life)
+    saved["spec"]["config"] = {"group_size": "many"}
+    saved["metadata"]["annotations"] = {STARTED_AS_ANNOTATION: f"sorting.{saved['metadata']['uid']}"}
+    restore(life, saved, with_status=True)
+    await life.settle()
+    assert life.status.conditions[-1].reason == "Restored"
+    life.store.update(RUN_KIND, *KEY, lambda run: run["metadata"]["annotations"].pop(STARTED_AS_ANNOTATION))
+    await life.settle()
+    assert (life.status.phase, life.status.refusals[0].code, life.pods) == ("Pending", "WrongType", ())
+
+
+async def test_pods_that_a_backup_brought_back_are_named_and_let_go_of(life: Life) -> None:
+    """A backup's pods come first, without their owner. They are nobody's, and work."""
+    await train(life)
+    saved, [pod] = backup(life), life.pods
+    restore(life, saved, with_status=False)
+    pod["metadata"] = {**pod["metadata"], "ownerReferences": []}
+    life.store.create(pod)
+    await life.settle()
+    assert f"Pod {pod['metadata']['name']} came back with it" in (life.status.message or "")
+    [back] = life.pods
+    assert POD_FINALIZER not in back["metadata"]["finalizers"]
+    assert "deletionTimestamp" not in back["metadata"], "whoever restored it decides about it"
 
 
 async def test_a_finished_run_restored_with_its_status_stays_finished(life: Life) -> None:

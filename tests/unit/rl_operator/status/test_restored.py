@@ -1,12 +1,17 @@
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.status.builders import NOW, RUNNING, STARTED, make_run
+from tests.unit.rl_operator.status.builders import NOW, POD, RUNNING, STARTED, make_pod, make_run, ready
 
 from rl_operator.api.names import STARTED_AS_ANNOTATION
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.refusal import Refusal
+from rl_operator.api.run import Attempt, TrainingRun
 from rl_operator.status.derive import derive
 from rl_operator.status.lifecycle import Verb, decide, find, next_look
+from rl_operator.status.observation import format_time
+from rl_operator.status.queueing import holds_place
 from rl_operator.status.restored import is_restored, mark_of
 from rl_operator.status.view import View
 
@@ -65,10 +70,41 @@ def test_what_a_restored_status_says_of_a_former_life_is_forgotten_except_for_it
     assert derive(again, find(again)) == written, "written once"
 
 
+def test_a_pod_that_came_back_with_it_is_named() -> None:
+    view = View(marked("sorting.another", RUNNING), NOW, 10.0, left_over=("sorting-other-1",))
+    assert "Pod sorting-other-1 came back with it and works unwatched: delete it." in find(view).message
+
+
+def test_asked_for_again_it_has_all_of_its_time() -> None:
+    """The API server lets nobody clear the start of its former life, which was long ago."""
+    status = {"startTime": format_time(NOW - timedelta(days=7)), "phase": "Stopped"}
+    asked = make_run(status, activeDeadlineSeconds=300)
+    created = asked.metadata.with_changes(creation_timestamp=format_time(NOW - timedelta(hours=1)))
+    view = View(asked.with_changes(metadata=created), NOW, 10.0)
+    assert decide(view) is Verb.START
+    begun = view.run.status.with_changes(attempt=1, pod_name=POD, phase="Running")
+    trains = replace(view, run=view.run.with_changes(status=begun))
+    for seconds, verdict in ((299, "Training"), (300, "ActiveDeadlineExceeded")):
+        pod = make_pod(ready(), ready(), ready())
+        later = replace(trains, pod=pod, now=pod.created + timedelta(seconds=seconds))
+        assert find(later).reason == verdict
+    record = Attempt(attempt=1, pod=POD, started=format_time(NOW), ended=format_time(NOW), reason="Evicted")
+    lost = replace(trains, run=trains.run.with_changes(status=begun.with_changes(attempts=(record,))))
+    assert find(lost).reason == "BackOff"
+    assert find(replace(lost, now=NOW + timedelta(seconds=300))).reason == "ActiveDeadlineExceeded"
+
+
+def test_asked_for_again_it_is_checked_and_holds_no_place_before_it_starts() -> None:
+    status = {"startTime": STARTED["startTime"], "phase": "Pending"}
+    refusal = Refusal(code="LockedField", field="spec.config.group_size", given="4", locked="8")
+    view = View(make_run(status), NOW, 10.0, refusals=(refusal,))
+    assert (decide(view), find(view).reason, holds_place(view.run)) == (Verb.REST, "LockedField", False)
+
+
 def test_without_its_mark_it_starts_from_the_beginning() -> None:
     restored = View(marked("sorting.another", RUNNING), NOW, 10.0)
     rested = derive(restored, find(restored)).to_wire()
     assert decide(View(make_run(rested), NOW, 10.0)) is Verb.START
     suspended = View(make_run(rested, suspend=True), NOW, 10.0)
-    assert (decide(suspended), find(suspended).reason) == (Verb.REST, "Stopped")
+    assert (decide(suspended), find(suspended).reason) == (Verb.RENDER, "Draft")
     assert derive(suspended, find(suspended)).attempts == ()
