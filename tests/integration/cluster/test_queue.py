@@ -48,6 +48,10 @@ class Line:
 
         return wait_for(f"run {name} has place {place}", look)
 
+    def at(self, status: dict[str, Any]) -> dict[str, Any] | None:
+        """The status, if it speaks of this runtime's line."""
+        return status if repr(self.runtime) in status.get("message", "") and "queue" in status else None
+
     def until_started(self, *names: str) -> None:
         wait_for(f"{names} have started", lambda: self.started() >= set(names))
 
@@ -145,17 +149,31 @@ def test_a_stopped_run_frees_its_place_and_waits_for_another(line: Made) -> None
     assert made.runs.until_pod(2, "first").endswith("-2")
 
 
-@pytest.mark.parametrize("gone", ["deleted", "suspended"])
+def _leave(made: Line, how: str, other: Line) -> None:
+    """Let the second leave the line."""
+    match how:
+        case "deleted":
+            made.runs.delete("second")
+        case "suspended":
+            made.runs.edit("second", suspend=True)
+        case _:
+            made.runs.edit("second", runtime=other.runtime)
+
+
+@pytest.mark.parametrize("gone", ["deleted", "suspended", "moved to another runtime"])
 def test_who_leaves_the_line_holds_nobody_up(line: Made, gone: str) -> None:
-    made = line(1)
+    made, other = line(1), line(0)
     made.apply("first")
     made.until_started("first")
     made.apply("second")
     made.until_queued("second", 1)
     made.apply("third")
     made.until_queued("third", 2)
-    made.runs.delete("second") if gone == "deleted" else made.runs.edit("second", suspend=True)
+    _leave(made, gone, other)
     made.until_queued("third", 1)
+    if gone == "moved to another runtime":
+        status = wait_for("it waits there", lambda: other.at(made.runs.status("second")))
+        assert (status["queue"]["place"], status["queue"]["limit"]) == (1, 0)
     made.end("first")
     made.until_started("third")
     assert "second" not in made.started()

@@ -4,7 +4,6 @@ Kueue gates a pod by its label and lifts the gate when its queue has room. Waiti
 start deadline begins when the gate has gone, and a gated pod that somebody deletes never was an attempt.
 """
 
-from rl_operator.api.names import QUEUE_NAME_LABEL
 from rl_operator.status.observation import PodObservation, format_time
 from rl_operator.status.view import View
 
@@ -22,7 +21,7 @@ def gated_detail(view: View) -> tuple[str, str] | None:
         return None
     if view.pod.deleting:
         return GATED, f"Pod {view.pod.name} was deleted before it was admitted: it is created again."
-    queue = view.run.metadata.labels.get(QUEUE_NAME_LABEL)
+    queue = view.pod.queue
     who = f"Kueue admits it when queue {queue!r} has room" if queue else "whoever gated it lets it go"
     return GATED, f"Waiting for admission: pod {view.pod.name} has a scheduling gate; {who}."
 

@@ -15,6 +15,7 @@ from rl_operator.api.names import (
     CONTAINERS,
     INCARNATION_LABEL,
     POD_FINALIZER,
+    QUEUE_NAME_LABEL,
     SLOT_LABEL,
     TRAINER_CONTAINER,
     TRAINING_COMPONENT,
@@ -130,6 +131,9 @@ class PodObservation:
     unready_since: datetime | None = None
     """When its probes last began to fail."""
 
+    queue: str | None = None
+    """Of Kueue, by its label: the run's, or the runtime's own."""
+
     def container(self, name: str) -> ContainerObservation | None:
         return next((c for c in self.containers if c.name == name), None)
 
@@ -176,6 +180,7 @@ def observe_pod(pod: Mapping[str, Any]) -> PodObservation:
         unprepared_since=unprepared if node else None,
         mounts=_mounts(pod) if node and unprepared else (),
         unready_since=_false_since(conditions, "ContainersReady"),
+        queue=labels.get(QUEUE_NAME_LABEL),
     )
 
 

@@ -1,6 +1,6 @@
 """Every reason that a condition, an attempt or a failure of a run can give, as data: what it means and what to do.
 
-Reasons are stable words: people search for them, and tools compare them. docs/operations.md is made from this table.
+Reasons are stable words: people search for them, and tools compare them. docs/reference/status.md is made from them.
 """
 
 from collections.abc import Mapping

@@ -97,6 +97,15 @@ def test_a_higher_priority_goes_before(line: RecordedLine) -> None:
     assert "first" in line.moved
 
 
+def test_a_run_that_moves_to_another_runtime_leaves_the_line_and_joins_the_other(line: RecordedLine) -> None:
+    line.hold(run("active", ACTIVE), run("first", created=1), run("second", created=2))
+    moved = run("first", created=1, runtime="other")
+    line.hold(moved)
+    assert (line.places.waiting("tiny"), line.places.waiting("other")) == ((key("second"),), (key("first"),))
+    assert line.places.line(moved) == Line(limit=1, active=0, before=0)
+    assert line.heard() == ["first"], "there is room at the other one"
+
+
 def test_a_raised_limit_wakes_as_many_as_fit(line: RecordedLine) -> None:
     line.hold(run("active", ACTIVE), *(run(f"w{n}", created=n) for n in range(5)))
     line.limit = 4

@@ -99,6 +99,7 @@ def make_pod(
     deleting: bool = False,
     delete_by: str = ENDED,
     node: str = "n1",
+    labels: dict[str, str] | None = None,
     spec: dict[str, Any] | None = None,
     **status: Any,
 ) -> PodObservation:
@@ -107,7 +108,7 @@ def make_pod(
         "namespace": "team-a",
         "uid": "p-1",
         "creationTimestamp": CREATED,
-        "labels": {ATTEMPT_LABEL: "1"},
+        "labels": {ATTEMPT_LABEL: "1"} | (labels or {}),
         "finalizers": [POD_FINALIZER],
         "ownerReferences": [{"controller": True, "uid": "u-1", "name": "sorting"}],
     }
