@@ -18,6 +18,7 @@ TRANSITIONS: Final[Mapping[tuple[Situation | None, Situation], str]] = {
     (CREATED, _REFUSED): "refused",
     (CREATED, _DRAFT): "suspended",
     (CREATED, _STARTING): "accepted",
+    (CREATED, _STOPPED): "restored from a backup",
     (_WAITING, _REFUSED): "edited",
     (_WAITING, _DRAFT): "suspended before the start",
     (_WAITING, _STARTING): "its turn, or its pause is over",
@@ -48,6 +49,8 @@ TRANSITIONS: Final[Mapping[tuple[Situation | None, Situation], str]] = {
     (_STOPPING, _FAILED): "no further attempt",
     (_STOPPED, _WAITING): "resumed",
     (_STOPPED, _STARTING): "resumed",
+    (_STOPPED, _REFUSED): "restored, asked for and refused",
+    (_STOPPED, _DRAFT): "restored, asked for and suspended",
     (_STOPPED, _FAILED): "its deadline",
 }
 """From, to and what brings it about. What is finished stays what it is."""
@@ -56,9 +59,10 @@ TRANSITIONS: Final[Mapping[tuple[Situation | None, Situation], str]] = {
 def situation_of(status: RunStatus) -> Situation:
     """Which row of the table a status is made of. Raises ValueError: no status that was derived from it."""
     conditions = {condition.type: condition.status for condition in status.conditions}
+    suspended = status.condition("Suspended")
+    drafted = suspended is not None and suspended.reason == "Draft"
     for situation, row in TABLE.items():
-        draft = situation is Situation.DRAFT
-        told_apart = status.phase != "Stopped" or draft == (status.start_time is None)
+        told_apart = status.phase != "Stopped" or drafted == (situation is Situation.DRAFT)
         if (status.phase, conditions) == (row.phase, dict(row.conditions)) and told_apart:
             return situation
     raise ValueError(f"no situation has phase {status.phase} and conditions {conditions}")

@@ -17,6 +17,7 @@ from tests.unit.rl_operator.status.builders import (
     waiting,
 )
 
+from rl_operator.api.names import STARTED_AS_ANNOTATION
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.status.derive import derive, started
@@ -61,12 +62,15 @@ class World:
     refusals: tuple[Refusal, ...] = ()
     pending: tuple[str, str] | None = None
     line: Line | None = None
+    restored: bool = False
 
 
 def worlds(status: RunStatus) -> Iterator[World]:
     yield World(suspend=False, line=FULL)
+    if status.attempt is not None or not status.conditions:  # it has a mark, or came back without its status
+        yield World(suspend=False, restored=True)
     for suspend in (False, True):
-        if status.start_time is None:
+        if status.attempt is None:
             yield from (World(suspend), World(suspend, refusals=(REFUSAL,)), World(suspend, pending=PENDING))
             continue
         over = bool(status.attempts) and status.attempts[-1].attempt == status.attempt
@@ -78,6 +82,9 @@ def reconciled(status: RunStatus, world: World) -> Iterator[RunStatus]:
     """The statuses that one reconcile writes, in order."""
     spec = {"suspend": world.suspend, "backoffLimit": 1, "activeDeadlineSeconds": 10**5}
     run = TrainingRun.model_validate({**make_run(None, **spec).to_wire(), "status": status.to_wire()})
+    if world.restored:
+        marks = {STARTED_AS_ANNOTATION: f"{run.metadata.name}.former"}
+        run = run.with_changes(metadata=run.metadata.with_changes(annotations=marks))
     now = NOW + timedelta(minutes=world.minutes)
     view = View(run, now, 10.0, world.pod, refusals=world.refusals, pending=world.pending, line=world.line)
     if decide(view) is Verb.START:
@@ -110,7 +117,7 @@ def gist(status: RunStatus) -> tuple[object, ...]:
     """What of a status decides what comes next, so that the walk ends."""
     over = bool(status.attempts) and status.attempts[-1].attempt == status.attempt
     reasons = tuple(condition.reason for condition in status.conditions)
-    return reasons, status.start_time is None, over, len(status.attempts), status.failed_attempts
+    return reasons, status.attempt is None, over, len(status.attempts), status.failed_attempts
 
 
 def test_the_picture_shows_what_can_happen_and_nothing_else() -> None:
