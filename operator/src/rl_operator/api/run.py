@@ -157,7 +157,7 @@ class WandbStatus(ObservedModel):
     state: str | None = Field(
         default=None,
         description="As the trainer knows it: running, finished, disabled, or offline with the command that sends it "
-        "later; with W&B's own state beside it where that is another one.",
+        "later; with W&B's own state beside it where that is another one. Absent where nobody knows how it ended.",
     )
 
 

@@ -25,6 +25,7 @@ from rl_operator.status.series import series_name
 from rl_operator.status.size import fitted
 from rl_operator.status.table import TABLE, Situation
 from rl_operator.status.view import Finding, View
+from rl_operator.status.wandb_run import at_the_end
 
 KEPT_REFUSALS = 3
 
@@ -51,9 +52,10 @@ def derive(view: View, finding: Finding) -> RunStatus:
         queue=queue_place(view.line) if view.line and finding.reason == QUEUED else None,
         admitted_time=admitted_time(view),
     )
-    if view.trainer:
+    ended = view.last_attempt is not None  # what is heard of it later changes nothing
+    if view.trainer and not ended:
         status = with_trainer(status, view.trainer, view.now)
-    if view.wandb:
+    if view.wandb and not ended:
         status = with_wandb(status, view.run, view.wandb, figures=view.unreachable, now=view.now)
     if result:
         status = with_result(status, result, view.now)
@@ -170,6 +172,7 @@ def _with_ending(status: RunStatus, view: View, finding: Finding, ending: Ending
         attempts=with_attempt(view, ending),
         failed_attempts=(status.failed_attempts or 0) + 1 if programme else status.failed_attempts,
         failure=_failure(ending),
+        wandb=at_the_end(status.wandb) if status.wandb else None,
         weights=_weights(result) if result and ending.fate is Fate.SUCCEEDED else None,
         completion_time=format_time(view.now) if over else None,
     )

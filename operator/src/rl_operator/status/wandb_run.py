@@ -45,6 +45,10 @@ NOT_THERE: Final = ("disabled", "offline")
 """How the trainer's word begins when W&B has nothing of this attempt."""
 
 
+PASSING: Final = ("starting", "running")
+"""What the trainer says while it lives."""
+
+
 @dataclass(frozen=True, slots=True)
 class WandbRun:
     """W&B's own state of the run (running, finished, crashed, failed, …) and the figures of its summary."""
@@ -87,6 +91,12 @@ def wandb_status(told: WandbStatus | None, own: WandbRun, run_id: str) -> WandbS
     if word.startswith(NOT_THERE) or word == own.state:
         return told.with_changes(state=word)
     return told.with_changes(state=f"{word}{BESIDE}{own.state}" if word else own.state)
+
+
+def at_the_end(known: WandbStatus) -> WandbStatus:
+    """Once nobody asks any more: that it runs is no longer known, what W&B said last is."""
+    word, _, own = (known.state or "").partition(BESIDE)
+    return known.with_changes(state=own or None) if word in PASSING else known
 
 
 def _evaluation(numbers: Mapping[str, float]) -> dict[str, float | None]:

@@ -97,6 +97,18 @@ def test_wandbs_state_is_shown_and_never_believed() -> None:
     assert not worth_writing(crashed.run.status, status, NOW + timedelta(seconds=5), 60.0)
 
 
+def test_what_is_heard_of_an_attempt_that_is_over_changes_nothing() -> None:
+    """Its end is written, and the poller still has the trainer's last word."""
+    over = after(WORKING, pod=make_pod(ready(), terminated(4), terminated(0), phase="Failed"))
+    ended = after(over, trainer=TRAINER.model_copy(update={"step": 13}), wandb=WANDB)
+    assert ended.run.status.attempts[-1].attempt == 1
+    for status in (ended.run.status, status_of(ended)):
+        assert status.wandb is not None
+        assert (status.wandb.state, status.wandb.url) == (None, "https://w/e/p/runs/u-1")
+        assert status.progress is not None
+        assert status.progress.step == 12
+
+
 @pytest.mark.parametrize(("wandb", "source"), [(WANDB, "come from W&B"), (None, "come with the result, at the end")])
 def test_what_cannot_be_heard_is_said_once(wandb: WandbRun | None, source: str) -> None:
     unheard = after(WORKING, trainer=None, unreachable=True, wandb=wandb)

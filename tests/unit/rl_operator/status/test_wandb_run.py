@@ -6,7 +6,7 @@ import pytest
 
 from rl_operator.api.run import RunMetrics, WandbStatus
 from rl_operator.status import wandb_run
-from rl_operator.status.wandb_run import WandbRun, parse_summary, read_wandb_run, wandb_status
+from rl_operator.status.wandb_run import WandbRun, at_the_end, parse_summary, read_wandb_run, wandb_status
 from tinker_atropos.trainer.api_client import MetricsRecord
 from tinker_atropos.trainer.metric_table import METRICS, describe
 from tinker_atropos.trainer.relay import curves
@@ -83,6 +83,22 @@ def test_wandbs_own_state_stands_beside_the_trainers_word(told: str | None, own:
     after = wandb_status(before, WandbRun(own), "u-1")
     assert (after.state, after.run_id) == (shown, "u-1")
     assert after.url == (before.url if before else None)
+
+
+@pytest.mark.parametrize(
+    ("known", "shown"),
+    [
+        ("starting", None),
+        ("running", None),
+        ("running; W&B says crashed", "crashed"),
+        ("finished", "finished"),
+        ("failed; W&B says running", "failed; W&B says running"),
+        ("offline; to send it: wandb sync /x", "offline; to send it: wandb sync /x"),
+        (None, None),
+    ],
+)
+def test_nothing_runs_once_the_attempt_is_over(known: str | None, shown: str | None) -> None:
+    assert at_the_end(WandbStatus(url="https://w/r", state=known)) == WandbStatus(url="https://w/r", state=shown)
 
 
 def test_of_several_evaluations_the_shortest_name_counts_with_its_own_interval() -> None:
