@@ -96,8 +96,8 @@ class Places:
         """Hold a place while the run's start is written.
 
         When nobody knows whether it was, the claim stays until the cache has a newer version of the run: the next
-        reconcile finds out. A run whose start is refused leaves the line until then: whoever cannot start must not
-        hold up the others.
+        reconcile finds out. A waiting run whose start is refused leaves the line until then: whoever cannot start
+        must not hold up the others. One that holds a place, between two attempts, keeps it.
         """
         key = run.key
         self._claimed.setdefault(key, self._entries.get(key))
@@ -110,8 +110,9 @@ class Places:
             self._let_go(key)
             raise
         except Exception:
-            self._claimed.pop(key, None)
-            self._replace(key, None)
+            if key in self._claimed:
+                before = self._claimed.pop(key)
+                self._replace(key, before if before and before.standing is Standing.HOLDS else None)
             raise
         else:
             self._let_go(key)

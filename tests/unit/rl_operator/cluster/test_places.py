@@ -146,6 +146,16 @@ def test_a_start_that_is_not_allowed_holds_up_nobody_else(line: RecordedLine) ->
     assert line.places.waiting("tiny") == (key("first"), key("second")), "there is news of it"
 
 
+def test_a_further_attempt_that_is_not_allowed_keeps_the_place_that_its_run_holds(line: RecordedLine) -> None:
+    """Between two attempts a run is active: were its place given away, one more than the limit would run."""
+    line.hold(run("active", ACTIVE), run("first", created=1))
+    line.heard()
+    with pytest.raises(ForbiddenError), line.places.claimed(run("active", ACTIVE)):
+        raise ForbiddenError
+    assert line.places.line(run("first", created=1)) == Line(limit=1, active=1, before=0)
+    assert line.heard() == []
+
+
 def test_a_lost_start_gives_the_place_back_and_wakes_the_head(line: RecordedLine) -> None:
     line.hold(run("first", created=1), run("second", created=2))
     line.heard()
