@@ -54,9 +54,7 @@ def between_attempts(view: View, last: Attempt, ending: Ending | None = None) ->
         return stopped(view, ending)
     late = overdue(view)
     if late and ending is None:
-        failure = view.run.status.failure
-        seen = f"Last seen: attempt {last.attempt} ended ({failure.reason if failure else last.reason})"
-        final = Ending(Fate.FINAL, late.reason, message=joined(late.message, seen))
+        final = Ending(Fate.FINAL, late.reason, message=joined(late.message, f"Last seen: {_seen_between(view, last)}"))
         return Finding(Situation.FAILED, late.reason, blame_sentence(final, _how_to_go_on(view)), final)
     if view.config_lost and ending is None:
         final = Ending(Fate.FINAL, CONFIG_LOST, message=view.config_lost)
@@ -68,6 +66,14 @@ def between_attempts(view: View, last: Attempt, ending: Ending | None = None) ->
     due = format_time(next_attempt_due(view))
     follows = f"Attempt {last.attempt + 1} starts at {due} {_from_where(view)}."
     return Finding(Situation.WAITING, "BackOff", blame_sentence(ending or _recorded(view, last), follows), ending)
+
+
+def _seen_between(view: View, last: Attempt) -> str:
+    """What a run waited for that had no attempt when its time was over."""
+    if view.line and must_wait(view):
+        return queued_finding(view.run, view.line).message
+    failure = view.run.status.failure
+    return f"attempt {last.attempt} ended ({failure.reason if failure else last.reason})"
 
 
 def stopped(view: View, ending: Ending | None) -> Finding:

@@ -26,7 +26,7 @@ from rl_operator.status.derive import derive
 from rl_operator.status.lifecycle import Verb, decide, find, next_look
 from rl_operator.status.observation import PodObservation, TrainerStatus, format_time
 from rl_operator.status.table import Situation
-from rl_operator.status.view import View
+from rl_operator.status.view import Line, View
 
 WORKING = make_pod(ready(), ready(), ready())
 STARTING = make_pod(ready(), ready(), running())
@@ -225,6 +225,13 @@ def test_backing_off_past_the_active_deadline_it_has_failed() -> None:
     assert [attempt.attempt for attempt in status.attempts] == [1], "no attempt is recorded twice"
     assert status.failure is not None
     assert "attempt 1 ended (TrainerFailed)" in status.failure.message
+
+
+def test_in_line_past_the_active_deadline_it_has_failed_and_names_the_line() -> None:
+    waits = {**between("Stopped"), "failure": None, "queue": {"place": 1, "active": 2, "limit": 2}}
+    finding = find(make_view(waits, spec=ACTIVE, line=Line(limit=2, active=2, before=0)))
+    assert (finding.situation, finding.reason) == (Situation.FAILED, "ActiveDeadlineExceeded")
+    assert "Last seen: Queued: place 1 in line at runtime 'tiny' (2 of 2 runs active)." in finding.message
 
 
 def test_backing_off_it_is_looked_at_when_the_active_deadline_passes() -> None:
