@@ -104,11 +104,13 @@ class Supervisor:
         return run is not None and run.status.finished
 
     def _settled(self) -> bool:
-        """No processes, and no pod that waits for one of us."""
+        """No processes, no pod that waits for one of us, and nothing that the last reconcile has not seen.
+
+        What `sync` has just found out may be what the next attempt is for: that a pod was lost with its supervisor.
+        """
         pods = pods_of(self._store, self._key)
-        return not self._kubelet.busy and not any(
-            KUBELET_FINALIZER in p["metadata"].get("finalizers", []) for p in pods
-        )
+        awaited = any(KUBELET_FINALIZER in pod["metadata"].get("finalizers", []) for pod in pods)
+        return not (self._kubelet.busy or awaited or self._changed.is_set())
 
     def _retire(self, lock: FileLock) -> bool:
         """Give the lock back unless somebody wrote meanwhile: whoever writes after this starts a new supervisor."""

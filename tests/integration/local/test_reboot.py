@@ -1,0 +1,93 @@
+"""After a reboot the numbers in the state folder are other processes', and the clock may be wrong."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.local.conftest import Rlctl
+from tests.integration.local.scene import STEPS, Scene
+
+from rl_operator.status.observation import format_time
+
+
+@pytest.fixture
+def scene(rlctl: Rlctl, tmp_path: Path) -> Scene:
+    return Scene(rlctl, tmp_path / "ledger")
+
+
+@pytest.fixture
+def bystander() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that has got a number that one of ours had before."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def power_off(scene: Scene) -> None:
+    scene.kill("supervisor", "reaper", "api", "trainer", "environment")
+
+
+def test_a_run_goes_on_and_nobody_else_is_touched(scene: Scene, bystander: subprocess.Popen[bytes]) -> None:
+    scene.allow("go", "save", "leave")
+    scene.start()
+    scene.until(lambda: len(scene.noted("steps")) >= 3, "three steps")
+    power_off(scene)
+    for lock in scene.rlctl.root.rglob("*.lock"):
+        lock.write_text(f"{bystander.pid}\n")
+    draft = next(scene.rlctl.layout.objects.rglob("run.json")).with_suffix(".tmp")
+    draft.write_text('{"kind": "RLTrain')
+    scene.look()
+    status = scene.until_phase("Succeeded")
+    assert [attempt["reason"] for attempt in status["attempts"]] == ["SupervisorLost", "Succeeded"]
+    assert len(scene.noted("steps")) == STEPS
+    assert bystander.poll() is None
+    scene.check()
+
+
+def test_a_clock_that_was_set_back_holds_up_nothing(scene: Scene) -> None:
+    """What was written before the reboot lies two hours ahead of the time after it."""
+    scene.allow("go", "save", "leave")
+    scene.start()
+    scene.until(lambda: len(scene.noted("steps")) >= 3, "three steps")
+    power_off(scene)
+    for path in scene.rlctl.layout.objects.rglob("*.json"):
+        path.write_text(json.dumps(ahead(json.loads(path.read_text()))))
+    began = time.monotonic()
+    scene.look()
+    status = scene.until_phase("Succeeded")
+    assert time.monotonic() - began < 60
+    assert [attempt["reason"] for attempt in status["attempts"]] == ["SupervisorLost", "Succeeded"]
+    scene.check()
+
+
+def test_a_pause_that_seems_to_end_in_two_hours_is_over(scene: Scene) -> None:
+    scene.allow("go", "save", "leave")
+    scene.put()
+    ended = {"attempt": 1, "pod": "run-1", "reason": "SupervisorLost", "steps": 0, "ended": moment(timedelta(hours=2))}
+    scene.rlctl.store.update("RLTrainingRun", "default", "run", lambda run: run["status"].update(attempts=[ended]))
+    scene.look()
+    status = scene.until_phase("Succeeded")
+    assert [attempt["attempt"] for attempt in status["attempts"]] == [1, 2]
+    scene.check()
+
+
+def ahead(value: Any) -> Any:
+    """The same with every moment of the last hour moved two hours on."""
+    if isinstance(value, dict):
+        return {key: ahead(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [ahead(each) for each in value]
+    if isinstance(value, str) and value.startswith(moment(timedelta())[:10]) and value.endswith("Z"):
+        return format_time(datetime.fromisoformat(value) + timedelta(hours=2))
+    return value
+
+
+def moment(from_now: timedelta) -> str:
+    return format_time(datetime.now(UTC) + from_now)
