@@ -116,6 +116,8 @@ def test_names_that_are_accepted(admin: AdminClient, name: str) -> None:
         ("a", {"suspend": "yes"}, "spec.suspend"),
         ("a", {"wandb": {"tags": ["x", "x"]}}, "spec.wandb.tags[1]: Duplicate value"),
         ("a", {"wandb": {"tags": ["x,y"]}}, "spec.wandb.tags[0]"),
+        ("a", {"priority": 1001}, "spec.priority"),
+        ("a", {"priority": -1001}, "spec.priority"),
         ("a", {"wandb": {"projekt": "x"}}, 'unknown field "spec.wandb.projekt"'),
         ("a", {"environmnt": "x"}, 'unknown field "spec.environmnt"'),
     ],

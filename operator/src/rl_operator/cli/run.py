@@ -9,6 +9,7 @@ from rl_operator.api.names import MAX_RUN_NAME_LENGTH, STARTED_AS_ANNOTATION
 from rl_operator.cli.backend import BackEnd, Manifest, choose_backend
 from rl_operator.cli.exits import ExitCode, RefusedError
 from rl_operator.cli.follow import at_rest, exit_code, follow, shown
+from rl_operator.cli.gitops import suspend_warning
 from rl_operator.cli.options import Context, Local, Namespace, RunPath, StateDir
 from rl_operator.cli.printing import program
 from rl_operator.cli.resume import was_restored
@@ -85,6 +86,8 @@ def submit(backend: BackEnd, wanted: "TrainingRun", namespace: str) -> str:
         backend.change_spec(namespace, name, _replacing(existing, wanted), wanted.metadata.annotations)
     elif existing["spec"].get("suspend"):
         typer.echo(f"{name} was stopped: it goes on from its last checkpoint ({backend.label})", err=True)
+        if warning := suspend_warning(existing, suspend=False):
+            typer.echo(warning, err=True)
         backend.change_spec(namespace, name, {"suspend": False})
     else:
         typer.echo(f"{name} is running: this follows it; its spec stays as it was ({backend.label})", err=True)

@@ -46,6 +46,13 @@ def test_a_stopped_one_goes_on() -> None:
     assert "config" not in backend.objects["default", "sorting"]["spec"]
 
 
+def test_who_would_revert_that_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    stopped = run_manifest(spec={"suspend": True}, phase="Stopped", startTime="2026-01-01T00:00:00Z")
+    stopped["metadata"]["labels"] = {"kustomize.toolkit.fluxcd.io/name": "team"}
+    submit(MemoryBackEnd(stopped), WANTED, "default")
+    assert "warning: Flux Kustomization 'default/team'" in capsys.readouterr().err
+
+
 def test_a_number_must_fit_into_the_name() -> None:
     name = "x" * 51
     backend = MemoryBackEnd(run_manifest(name, phase="Failed"))
