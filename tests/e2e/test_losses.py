@@ -4,9 +4,10 @@ import json
 from typing import Any
 
 import pytest
-import yaml
 from tests.e2e.conftest import ROOT, Kubectl
 from tests.e2e.test_sorting import finish
+
+from rl_operator.api.yaml_text import read_yaml
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -57,7 +58,7 @@ def test_an_evicted_run_goes_on_while_the_leader_dies(installed: Kubectl, namesp
 
 def test_a_container_that_needs_more_memory_is_named_with_its_limit(installed: Kubectl, namespace: str) -> None:
     kubectl = installed
-    runtime = yaml.safe_load((ROOT / "examples" / "runtime-tiny.yaml").read_text(encoding="utf-8"))
+    [runtime] = read_yaml((ROOT / "examples" / "runtime-tiny.yaml").read_text(encoding="utf-8"))
     runtime["metadata"]["name"] = "tight"
     small = {"requests": {"cpu": "100m", "memory": "40Mi"}, "limits": {"memory": "40Mi"}}
     runtime["spec"]["resources"] = {**runtime["spec"].get("resources", {}), "trainer": small}
