@@ -206,6 +206,23 @@ def test_a_deleted_active_run_frees_its_place(line: Made) -> None:
     made.until_started("second")
 
 
+def test_a_runtime_that_is_deleted_takes_its_line_with_it(line: Made) -> None:
+    """Who runs goes on and holds its place still when the runtime is there again."""
+    made = line(1)
+    made.apply("first")
+    made.until_started("first")
+    made.apply("second")
+    made.until_queued("second", 1)
+    made.runs.admin.delete(f"{RUNTIMES}/{made.runtime}")
+    made.runs.until_reason("Stalled", "RuntimeNotFound", name="second")
+    assert "queue" not in made.runs.status("second")
+    install_runtime(made.runs.admin, "tiny", made.runtime, limits={"maxActiveRuns": 1})
+    made.until_queued("second", 1)
+    assert made.started() == {"first"}
+    made.end("first")
+    made.until_started("second")
+
+
 def test_a_restarted_operator_goes_on_with_the_line(
     line: Made, operator: OperatorProcess, control_plane: ControlPlane
 ) -> None:
