@@ -116,3 +116,5 @@ def test_while_it_is_deleted(scene: Scene) -> None:
     scene.look()
     scene.until(lambda: not scene.rlctl.store.list_all("Pod"), f"pod {pod} to be gone")
     scene.check()
+    scene.look()
+    assert [*scene.rlctl.layout.all_pod_folders, *scene.rlctl.layout.all_events] == []

@@ -1,33 +1,29 @@
-"""rlctl's side of the local back end: it reads and writes the state folder and starts supervisors."""
+"""rlctl's side of the local back end: it reads and writes the state folder."""
 
 import contextlib
 import os
 import shutil
-import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from rl_operator.api.names import ENVIRONMENT_KIND, NAMESPACE_NAME_LABEL, RUN_KIND
-from rl_operator.cli.exits import RefusedError, WaitTimeoutError
+from rl_operator.cli.exits import RefusedError
 from rl_operator.cli.selector import parse_selector
-from rl_operator.errors import BackEndUnreachableError, GoneError
+from rl_operator.cli.supervisors import Supervisors, owner
+from rl_operator.errors import BackEndUnreachableError
 from rl_operator.local.events import read_events
 from rl_operator.local.layout import STATE_DIR_VARIABLE, Layout, default_state_folder
-from rl_operator.local.locks import is_held
 from rl_operator.local.logs import follow_log, tail_log
 from rl_operator.local.store import Manifest, Store
-from rl_operator.local.sweep import abandoned, remove_expired, remove_traces
+from rl_operator.local.sweep import abandoned, remove_expired, remove_orphaned_traces, remove_traces
 
 if TYPE_CHECKING:
     from rl_operator.api.catalogue import Catalogue
     from rl_operator.api.environment import Environment
     from rl_operator.api.runtime import Runtime
-
-DELETION_SECONDS = 120.0
 
 SMALLEST_ROOM = 64 * 1024
 """Bytes that a few objects need."""
@@ -46,6 +42,7 @@ class LocalBackEnd:
         self.flags = flags
         self._layout = layout
         self._store = Store(layout)
+        self._supervisors = Supervisors(self._store)
 
     @classmethod
     def open(cls, state_dir: Path | None, *, asked: bool) -> Self:
@@ -93,14 +90,12 @@ class LocalBackEnd:
         run = self._store.get(RUN_KIND, namespace, name)
         self._store.delete(RUN_KIND, namespace, name)
         self.look_after(namespace, name)
-        self._until_processes_are_gone(namespace, name)
+        self._supervisors.until_processes_are_gone(namespace, name)
         if run is not None:
             remove_traces(self._layout, namespace, name, run["metadata"]["uid"])
 
     def look_after(self, namespace: str, name: str) -> None:
-        """Start the run's supervisor if there is something to do and nobody does it."""
-        if not is_held(self._layout.supervisor_lock(namespace, name)) and self._is_unsettled(namespace, name):
-            self._start_supervisor(namespace, name)
+        self._supervisors.look_after(namespace, name)
 
     def log_lines(self, namespace: str, pod: str, container: str, *, tail: int | None, follow: bool) -> Iterator[str]:
         path = self._layout.pod(namespace, pod).log(container)
@@ -162,45 +157,11 @@ class LocalBackEnd:
             remove_expired(self._store, datetime.now(UTC))
             for namespace, name in abandoned(self._store):
                 self.look_after(namespace, name)
-
-    # --- supervisors --------------------------------------------------------------------------------------------
-    def _is_unsettled(self, namespace: str, name: str) -> bool:
-        pods = self._store.list_all("Pod", namespace, prefix=f"{name}-")
-        if any(pod["metadata"].get("finalizers") for pod in pods if _owner(pod) == name):
-            return True
-        run = self._store.get(RUN_KIND, namespace, name)
-        return run is not None and not is_at_rest(run)
-
-    def _until_processes_are_gone(self, namespace: str, name: str) -> None:
-        deadline = time.monotonic() + DELETION_SECONDS
-        while self._is_unsettled(namespace, name):
-            if time.monotonic() > deadline:
-                raise WaitTimeoutError(
-                    f"{name} is deleted, but its processes have not ended within {DELETION_SECONDS:.0f} s; "
-                    f"see {self._layout.supervisor_log(namespace, name)}"
-                )
-            time.sleep(self.poll_seconds)
-
-    def _start_supervisor(self, namespace: str, name: str) -> None:
-        log = self._layout.supervisor_log(namespace, name)
-        try:
-            log.parent.mkdir(parents=True, exist_ok=True)
-            output = log.open("ab")
-        except OSError as error:
-            raise BackEndUnreachableError(f"cannot write {log}: {error.strerror}; free some space") from error
-        with output:
-            subprocess.Popen(  # noqa: S603 -- our own module
-                [sys.executable, "-m", "rl_operator.cli.supervise", str(self._layout.root), namespace, name],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                cwd=self._layout.root,
-                start_new_session=True,
-            )
+            remove_orphaned_traces(self._store)
 
     def _has_ended(self, namespace: str, pod_name: str, container: str) -> bool:
         pod = self._store.get("Pod", namespace, pod_name)
-        if pod is None or not is_held(self._layout.supervisor_lock(namespace, _owner(pod))):
+        if pod is None or not self._supervisors.is_at_work(namespace, owner(pod)):
             return True
         status = pod.get("status", {})
         states = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
@@ -236,24 +197,6 @@ def _refuse_missing_program() -> None:
         find_program("tinker-atropos", os.environ)
     except NotLaunchableError as error:
         raise RefusedError(str(error)) from None
-
-
-def is_at_rest(run: Manifest) -> bool:
-    """Nothing will happen to the run unless somebody writes it: finished, stopped, or refused as it is."""
-    status = run.get("status", {})
-    if status.get("phase") in ("Succeeded", "Failed"):
-        return True
-    if status.get("observedGeneration") != run["metadata"]["generation"]:
-        return False
-    true = {condition["type"] for condition in status.get("conditions", []) if condition["status"] == "True"}
-    return bool(true & {"Suspended", "Stalled"})
-
-
-def _owner(pod: Manifest) -> str:
-    owners = pod["metadata"].get("ownerReferences")
-    if not owners:
-        raise GoneError(f"pod {pod['metadata']['name']} belongs to no run")
-    return str(owners[0]["name"])
 
 
 def _short(path: Path) -> str:

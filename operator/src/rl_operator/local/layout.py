@@ -48,6 +48,16 @@ class Layout:
         """What all attempts of a run left on disk."""
         return tuple((self.root / "pods" / namespace).glob(f"{run_name}-{run_uid[:5]}-*"))
 
+    @property
+    def all_pod_folders(self) -> tuple[Path, ...]:
+        """Of all runs: `…/NAMESPACE/POD`."""
+        return tuple((self.root / "pods").glob("*/*"))
+
+    @property
+    def all_events(self) -> tuple[Path, ...]:
+        """Of all runs: `…/NAMESPACE/RUN.jsonl`."""
+        return tuple((self.root / "events").glob("*/*.jsonl"))
+
     def pod(self, namespace: str, pod_name: str) -> "PodFolder":
         return PodFolder(self.root / "pods" / namespace / pod_name)
 

@@ -38,6 +38,31 @@ def abandoned(store: Store) -> Iterator[Key]:
                 yield key
 
 
+def remove_orphaned_traces(store: Store) -> None:
+    """Remove the events, logs and working folders of runs that are gone with their pods: a deletion was cut short."""
+    folders, events = store.layout.all_pod_folders, store.layout.all_events  # before the runs: what is new has a run
+    owners = _owners(store)
+    prefixes = tuple(f"{namespace}/{name}-{uid[:5]}-" for namespace, name, uid in owners)
+    for folder in folders:
+        if not f"{folder.parent.name}/{folder.name}".startswith(prefixes):
+            shutil.rmtree(folder, ignore_errors=True)
+    named = {(namespace, name) for namespace, name, _ in owners}
+    for log in events:
+        key = log.parent.name, log.stem
+        if key in named:
+            continue
+        with store.exclusive():  # a new run may take the name now
+            if store.get(RUN_KIND, *key) is None:
+                log.unlink(missing_ok=True)
+
+
+def _owners(store: Store) -> set[tuple[str, str, str]]:
+    """Namespace, name and uid of every run that is there, or of which a pod is there."""
+    runs = {(m["namespace"], m["name"], m["uid"]) for m in (run["metadata"] for run in store.list_all(RUN_KIND))}
+    pods = [pod["metadata"] for pod in store.list_all("Pod")]
+    return runs | {(m["namespace"], each["name"], each["uid"]) for m in pods for each in m.get("ownerReferences", [])}
+
+
 def remove_traces(layout: Layout, namespace: str, name: str, uid: str) -> None:
     """Remove a deleted run's events, logs and working folders."""
     layout.events(namespace, name).unlink(missing_ok=True)

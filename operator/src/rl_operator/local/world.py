@@ -173,9 +173,12 @@ class LocalWorld:
         return None
 
     def record_event(self, run: TrainingRun, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        place = run.metadata.namespace, run.metadata.name
+        if self._store.version(RUN_KIND, *place) is None:
+            return  # the run was deleted, and its log of events with it
         event = Event(format_time(datetime.now(UTC)), kind, reason, message)
         with contextlib.suppress(OSError):  # an event is news, never a reason to stop
-            append_event(self._store.layout.events(run.metadata.namespace, run.metadata.name), event)
+            append_event(self._store.layout.events(*place), event)
 
     def _collect_orphan(self, child: Manifest) -> None:
         """Remove what was created for a run that was deleted meanwhile: there is no garbage collector here."""

@@ -1,13 +1,14 @@
 """What whoever lists runs tidies up."""
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rl_operator.local.events import Event, append_event
 from rl_operator.local.store import Store
-from rl_operator.local.sweep import abandoned, remove_expired
+from rl_operator.local.sweep import abandoned, remove_expired, remove_orphaned_traces
 from rl_operator.status.observation import parse_time
 
 COMPLETED = "2026-05-01T12:00:00Z"
@@ -66,3 +67,37 @@ def test_what_a_killed_deletion_left_is_found(store: Store) -> None:
     assert list(abandoned(store)) == []
     store.delete("RLTrainingRun", "default", "run")
     assert list(abandoned(store)) == [("default", "run")]
+
+
+@pytest.mark.parametrize("deleted", [False, True], ids=["there", "deleted"])
+def test_what_is_on_disk_goes_with_its_run(store: Store, deleted: bool) -> None:
+    finish(store, ttl=None)
+    if deleted:
+        store.delete("RLTrainingRun", "default", "run")
+    remove_orphaned_traces(store)
+    assert len(traces(store)) == (0 if deleted else 2)
+
+
+def test_what_is_on_disk_stays_while_a_pod_of_it_ends(store: Store) -> None:
+    run = finish(store, ttl=None)
+    owner = {"kind": "RLTrainingRun", "name": "run", "uid": run["metadata"]["uid"]}
+    pod = {"namespace": "default", "name": "run-1", "finalizers": ["keep"], "ownerReferences": [owner]}
+    store.create({"kind": "Pod", "metadata": pod})
+    store.delete("RLTrainingRun", "default", "run")
+    remove_orphaned_traces(store)
+    assert len(traces(store)) == 2
+    store.update("Pod", "default", "run-1", lambda manifest: manifest["metadata"].update(finalizers=[]))
+    remove_orphaned_traces(store)
+    assert traces(store) == []
+
+
+def test_a_new_run_keeps_nothing_of_the_one_that_had_its_name(store: Store) -> None:
+    finish(store, ttl=None)
+    store.delete("RLTrainingRun", "default", "run")
+    uid = finish(store, ttl=None)["metadata"]["uid"]
+    remove_orphaned_traces(store)
+    assert [path.parent.parent.name for path in traces(store) if path.suffix == ".log"] == [f"run-{uid[:5]}-1"]
+
+
+def traces(store: Store) -> list[Path]:
+    return [path for folder in ("pods", "events") for path in (store.layout.root / folder).rglob("*.*")]

@@ -156,6 +156,13 @@ def test_events_are_kept_and_never_fail(world: LocalWorld, run: TrainingRun, sto
     world.record_event(run, "Warning", "Failed", "boom")
 
 
+async def test_a_deleted_run_leaves_no_event(world: LocalWorld, run: TrainingRun, store: Store) -> None:
+    world.record_event(run, "Normal", "Succeeded", "All steps.")
+    await world.delete_run(run)
+    world.record_event(run, "Normal", "Expired", "Deleted.")
+    assert not store.layout.events(*KEY).exists()
+
+
 async def test_what_is_created_for_a_run_that_was_deleted_meanwhile_is_removed(
     world: LocalWorld, run: TrainingRun, store: Store
 ) -> None:
