@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from tests.integration.local.conftest import Rlctl
 
-from rl_operator.local.locks import holder
+from rl_operator.local.locks import FileLock, holder
 
 WriteRun = Callable[..., str]
 SHORT = {"total_steps": 2, "steps_per_eval": 100}
+SAVES_EACH_STEP = {"save_checkpoint_interval": 1}
 
 
 def test_from_a_file_to_weights(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
@@ -53,24 +54,43 @@ def test_a_finished_name_gets_a_number(shared_rlctl: Rlctl, write_run: WriteRun)
     assert rlctl.store.get("RLTrainingRun", "default", "again-2") is None
 
 
-def test_a_backend_that_dies_mid_run_costs_an_attempt(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
+def test_a_backend_that_stays_away_costs_an_attempt(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
     rlctl = shared_rlctl
     file = write_run(
         "survivor",
         config={**SHORT, "total_steps": 6},
-        tinker={"backend_deadline_seconds": 5.0, "save_checkpoint_interval": 1},
+        tinker={"backend_deadline_seconds": 5.0, **SAVES_EACH_STEP},
     )
     assert rlctl("run", file, "--local", "--detach").returncode == 0
     rlctl.wait_for("survivor", lambda s: s.get("progress", {}).get("step", 0) >= 2, "two steps")
     service = holder(rlctl.layout.service / "running.lock")
     assert service is not None
+    starting = FileLock(rlctl.layout.service / "starting.lock")
+    assert starting.take()  # nobody starts it again while this is held
     os.kill(service, signal.SIGKILL)
+    rlctl.wait_for("survivor", lambda s: s.get("attempts"), "the first attempt's end")
+    starting.give_back()
     status = rlctl.wait_for("survivor", lambda s: s.get("phase") in ("Succeeded", "Failed"), "the end")
     assert status["phase"] == "Succeeded", status
     assert status["attempt"] == 2
     assert status["attempts"][0]["reason"] == "BackendUnreachable"
     assert status["attempts"][0]["steps"] >= 2
     assert status["attempts"][1]["steps"] == 6
+
+
+def test_a_backend_that_is_killed_comes_back_where_it_was(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
+    """A trainer that has the patience opens what it saved there, and the attempt goes on."""
+    rlctl, file = shared_rlctl, write_run("patient", config=SHORT | {"total_steps": 4}, tinker=SAVES_EACH_STEP)
+    assert rlctl("run", file, "--local", "--detach").returncode == 0
+    rlctl.wait_for("patient", lambda s: s.get("progress", {}).get("step", 0) >= 1, "a step")
+    lock, port = rlctl.layout.service / "running.lock", rlctl.layout.service / "port"
+    killed, where = holder(lock), port.read_text()
+    assert killed is not None
+    os.kill(killed, signal.SIGKILL)
+    status = rlctl.wait_for("patient", lambda s: s.get("phase") in ("Succeeded", "Failed"), "the end")
+    assert [(attempt["reason"], attempt["steps"]) for attempt in status["attempts"]] == [("Succeeded", 4)], status
+    assert holder(lock) not in (None, killed)
+    assert port.read_text() == where
 
 
 def test_a_key_that_the_backend_refuses_is_final(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
@@ -96,7 +116,7 @@ def test_a_key_that_the_backend_refuses_is_final(shared_rlctl: Rlctl, write_run:
 
 def test_an_environment_that_is_killed_costs_an_attempt(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
     rlctl = shared_rlctl
-    file = write_run("bereaved", config={**SHORT, "total_steps": 6}, tinker={"save_checkpoint_interval": 1})
+    file = write_run("bereaved", config={**SHORT, "total_steps": 6}, tinker=SAVES_EACH_STEP)
     assert rlctl("run", file, "--local", "--detach").returncode == 0
     rlctl.wait_for("bereaved", lambda s: s.get("progress", {}).get("step", 0) >= 1, "a step")
     pod = rlctl.status("bereaved")["podName"]
