@@ -76,9 +76,10 @@ class FakeKubelet:
         states = {container: running(ready=container == API) for container in self._containers(name)}
         self.write(name, "Running", states, podIP=address)
 
-    def work(self, name: str) -> None:
-        """The trainer serves and the environment's first group was accepted."""
-        self.write(name, "Running", {container: running(ready=True) for container in self._containers(name)})
+    def work(self, name: str, address: str | None = None) -> None:
+        """The trainer serves, from now on at that address if it is given, and the first group was accepted."""
+        states = {container: running(ready=True) for container in self._containers(name)}
+        self.write(name, "Running", states, **({"podIP": address} if address else {}))
 
     def end(self, name: str, phase: str, *, more: Mapping[str, Any] | None = None, **ends: End) -> None:
         """All containers are over; those not named ended in order. `more` of the status: reason, conditions…"""

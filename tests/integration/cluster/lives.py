@@ -4,23 +4,31 @@ Nothing in them waits for time: the same table plays on, whoever was killed in b
 """
 
 import difflib
+import itertools
 import json
 import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tests.integration.cluster.admin import AdminClient
 from tests.integration.cluster.kubelet import End, result
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
+from tests.integration.cluster.test_environments import GOOD, OwnEnvironments
+from tests.integration.cluster.trainer import trainer_status
 
 from rl_operator.api.names import MANAGED_BY_LABEL
 
 ALL_RUNS = "/apis/rl-operator.dev/v1alpha1/rltrainingruns"
 ALL_PODS = "/api/v1/pods"
 TICK_SECONDS = 0.05
+
+FIGURES = {"phase": "training", "step": 2, "totalSteps": TOTAL_STEPS, "metrics": {"rewardMean": 0.5}}
+SERIES = ({"step": 1, "rewardMean": 0.25}, {"step": 2, "rewardMean": 0.5})
+_addresses = (f"127.254.{number // 250}.{number % 250 + 1}" for number in itertools.count())
 
 Document = Mapping[str, Any]
 
@@ -32,6 +40,10 @@ class Scene:
     runs: RunsNamespace
     run: Document | None
     pods: Sequence[Document]
+    address: str | None = None
+    """Where the run's trainer serves its figures; None: it has none."""
+    asked: Sequence[str] = ()
+    """What the operator asked that trainer for, so far."""
 
     @property
     def status(self) -> Document:
@@ -54,6 +66,11 @@ class Scene:
     def pod_name(self) -> str:
         name: str = self.status["podName"]
         return name
+
+    @property
+    def environment(self) -> str | None:
+        """The name of the first pod of an environment that runs apart."""
+        return next((name for pod in self.pods if "-env-" in (name := pod["metadata"]["name"])), None)
 
     @property
     def held(self) -> bool:
@@ -79,6 +96,16 @@ def runs_as(attempt: int) -> Condition:
     return lambda scene: (scene.phase, scene.attempt) == ("Running", attempt)
 
 
+def heard(scene: Scene) -> bool:
+    """The figures are in the status, and the series has come: nobody is asked twice at once."""
+    read = "/history" in scene.asked and "/status" in scene.asked[scene.asked.index("/history") :]
+    return scene.phase == "Running" and scene.status.get("progress", {}).get("step") == FIGURES["step"] and read
+
+
+def tended(scene: Scene) -> bool:
+    return scene.environment is not None
+
+
 def over_as(phase: str) -> Condition:
     return lambda scene: scene.phase == phase and not scene.held
 
@@ -95,7 +122,13 @@ def all_gone(scene: Scene) -> bool:
 def begin(scene: Scene) -> None:
     """Bound, and at once at work: what the operator writes about the moments in between would depend on chance."""
     scene.runs.kubelet.bind(scene.pod_name)
-    scene.runs.kubelet.work(scene.pod_name)
+    scene.runs.kubelet.work(scene.pod_name, address=scene.address)
+
+
+def begin_environment(scene: Scene) -> None:
+    assert scene.environment
+    scene.runs.kubelet.bind(scene.environment)
+    scene.runs.kubelet.work(scene.environment)
 
 
 def end(outcome: str, code: int, attempt: int, steps: int) -> Act:
@@ -129,6 +162,10 @@ class Script:
     last_words: str = ""
     """The reason of the Event that tells of the end; empty: none does."""
     spec: Mapping[str, Any] = field(default_factory=dict)
+    serves: bool = False
+    """Whether its trainer serves figures and a series."""
+    own_environment: bool = False
+    """Whether the namespace has the RLEnvironment that the spec names."""
 
 
 def _attempt(number: int, outcome: str, code: int, steps: int) -> tuple[Step, ...]:
@@ -137,8 +174,13 @@ def _attempt(number: int, outcome: str, code: int, steps: int) -> tuple[Step, ..
 
 SCRIPTS: Mapping[str, Script] = {
     "success": Script(
-        (*_attempt(1, "succeeded", 0, TOTAL_STEPS), Step(over_as("Succeeded"), rest)),
+        (
+            Step(created(1), begin),
+            Step(heard, end("succeeded", 0, 1, TOTAL_STEPS)),
+            Step(over_as("Succeeded"), rest),
+        ),
         "Succeeded",
+        serves=True,
     ),
     "failure": Script(
         (*_attempt(1, "running", 1, 1), *_attempt(2, "running", 1, 2), Step(over_as("Failed"), rest)),
@@ -161,10 +203,33 @@ SCRIPTS: Mapping[str, Script] = {
     ),
 }
 
+OWN_ENVIRONMENT = "success with an own environment"
+
+SAMPLED_SCRIPTS: Mapping[str, Script] = {
+    OWN_ENVIRONMENT: Script(
+        (
+            Step(created(1), begin),
+            Step(tended, begin_environment),
+            Step(heard, end("succeeded", 0, 1, TOTAL_STEPS)),
+            Step(over_as("Succeeded"), rest),
+        ),
+        "Succeeded",
+        {"environment": "own/counting"},
+        serves=True,
+        own_environment=True,
+    ),
+}
+"""Longer lives, of which some calls stand for all."""
+
+ALL_SCRIPTS: Mapping[str, Script] = {**SCRIPTS, **SAMPLED_SCRIPTS}
+
 
 @dataclass(frozen=True)
 class Outcome:
-    """What must be the same whoever was killed: the last status, and what was ever created, by resource."""
+    """What must be the same whoever was killed: the last status, and what was ever created, by resource.
+
+    Only the series may be missing: who was killed may not have read it again before the end. It is never made twice.
+    """
 
     status: Document
     made: Mapping[str, int]
@@ -183,9 +248,19 @@ class Life:
         self.runs = runs
         self.name = name
         self.over_at: float | None = None
-        script = SCRIPTS[name]
+        self.address: str | None = None
+        self.asked: Sequence[str] = ()
+        self._servers = ExitStack()
+        script = ALL_SCRIPTS[name]
         self._left = list(script.steps)
         self._last_words = script.last_words
+        if script.serves:
+            self.address = next(_addresses)
+            self.asked = self._servers.enter_context(trainer_status(self.address, FIGURES, SERIES))
+        if script.own_environment:
+            own = OwnEnvironments(runs.admin, runs.namespace)
+            own.write("counting", env=GOOD)
+            own.apply("counting")
         self._uid: str = runs.apply(**script.spec)["metadata"]["uid"]
 
     @property
@@ -195,6 +270,9 @@ class Life:
     def __str__(self) -> str:
         events = sorted(self._events())
         return f"{self.name} in {self.runs.namespace}, {len(self._left)} steps left: {self.runs.status()}, {events}"
+
+    def close(self) -> None:
+        self._servers.close()
 
     def hush(self) -> None:
         """From now on it is over even if no Event tells so."""
@@ -215,7 +293,7 @@ class Life:
         taken = Counter((write.resource, write.name) for write in creations if write.code == 201)
         return Outcome(
             status=_without_names_and_times(self.runs.status(), self._uid),
-            made=dict(Counter(resource for resource, _ in tried)),
+            made=dict(Counter(resource for resource, name in tried if not name.endswith("-history"))),
             made_twice=[name for name, times in taken.items() if times > 1],
         )
 
@@ -227,7 +305,10 @@ class Life:
 
 def _without_names_and_times(status: Document, uid: str) -> Document:
     """A status as another run of the same life has it."""
-    text = json.dumps(status).replace(uid[:5], "UID").replace(status.get("configHash", "none"), "HASH")
+    certain = {key: value for key, value in status.items() if key != "historyName"}
+    if environments := status.get("environments"):  # they end beside the run: what was ready last depends on chance
+        certain["environments"] = {key: value for key, value in environments.items() if key != "ready"}
+    text = json.dumps(certain).replace(uid[:5], "UID").replace(status.get("configHash", "none"), "HASH")
     plain: Document = json.loads(re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", text))
     return plain
 
@@ -251,13 +332,14 @@ def play(
         pods = admin.items(ALL_PODS, labelSelector=MANAGED_BY_LABEL)
         for life in going:
             own = [pod for pod in pods if pod["metadata"]["namespace"] == life.runs.namespace]
-            life.go_on(Scene(life.runs, runs.get(life.runs.namespace), own))
+            life.go_on(Scene(life.runs, runs.get(life.runs.namespace), own, life.address, life.asked))
         time.sleep(TICK_SECONDS)
 
 
 def sweep_away(admin: AdminClient, lives: Sequence[Life]) -> None:
     """Leave no finished run behind: each would be listed again in every later tick."""
     for life in lives:
+        life.close()
         if life.runs.find():
             life.runs.delete()
         life.runs.kubelet.collect_garbage()

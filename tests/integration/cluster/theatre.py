@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tests.integration.cluster.conftest import running_control_plane
 from tests.integration.cluster.control_plane import API_SERVER, OPERATOR_TOKEN, ControlPlane
 from tests.integration.cluster.kill_points import Point, points_of
-from tests.integration.cluster.lives import SCRIPTS, Life, Outcome, play, sweep_away
+from tests.integration.cluster.lives import ALL_SCRIPTS, Life, Outcome, play, sweep_away
 from tests.integration.cluster.operator_process import FAST, OperatorProcess
 from tests.integration.cluster.proxy import ApiProxy
 from tests.integration.cluster.runs import RunsNamespace, install_runtime
@@ -46,7 +46,7 @@ class Theatre:
 
     def undisturbed(self) -> Mapping[str, Undisturbed]:
         """Each of the lives, played without hooks."""
-        lives = [Life(self.namespace(), name) for name in SCRIPTS]
+        lives = [Life(self.namespace(), name) for name in ALL_SCRIPTS]
         self.play_to_the_end(lives)
         told = {
             life.name: Undisturbed(points_of(self.proxy.calls, life.runs.namespace), life.outcome()) for life in lives

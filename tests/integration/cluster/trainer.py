@@ -36,7 +36,7 @@ def trainer_status(
             """Quiet."""
 
     server = http.server.ThreadingHTTPServer((address, OPS_PORT), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     try:
         yield asked
