@@ -132,13 +132,21 @@ def test_a_finished_run_expires_and_nobody_waits_for_it(rlctl: Rlctl) -> None:
     assert rlctl("watch", "run", "--local").returncode == 0
     rlctl.until_unsupervised("run")
 
-    def set_back(run: dict[str, Any]) -> None:
-        run["status"]["completionTime"] = "2026-01-01T00:00:00Z"
-
-    rlctl.store.update("RLTrainingRun", "default", "run", set_back)
+    set_back_the_end(rlctl, "run")
     assert "No runs in" in rlctl("list", "--local").stdout
     left = [path for path in rlctl.root.rglob("*") if path.is_file() and "supervisors" not in path.parts]
     assert left == [rlctl.layout.lock]
+
+
+def test_another_runs_supervisor_removes_what_expired(rlctl: Rlctl) -> None:
+    start_scripted(rlctl.store, "old", trainer=SUCCEEDS, environment=LEAVES, ttlSecondsAfterFinished=3600)
+    assert rlctl("watch", "old", "--local").returncode == 0
+    rlctl.until_unsupervised("old")
+    set_back_the_end(rlctl, "old")
+    start_scripted(rlctl.store, "new", trainer=SUCCEEDS, environment=LEAVES)
+    assert rlctl("watch", "new", "--local").returncode == 0
+    assert rlctl.store.get("RLTrainingRun", "default", "old") is None
+    assert {folder.name.split("-")[0] for folder in rlctl.layout.all_pod_folders} == {"new"}
 
 
 def test_waiting_has_a_deadline_and_a_goal(rlctl: Rlctl) -> None:
@@ -169,6 +177,12 @@ def test_plain_output_is_one_line_per_change(rlctl: Rlctl) -> None:
     assert lines[0].startswith("Starting")
     assert len(lines) == len(set(lines))
     assert "\x1b" not in "".join(lines)
+
+
+def set_back_the_end(rlctl: Rlctl, name: str) -> None:
+    """The run has been over for a long time."""
+    over = {"completionTime": "2026-01-01T00:00:00Z"}
+    rlctl.store.update("RLTrainingRun", "default", name, lambda run: run["status"].update(over))
 
 
 def until_gone(pid: int) -> None:

@@ -15,7 +15,8 @@ from rl_operator.errors import OperatorError
 from rl_operator.local import probes
 from rl_operator.local.launch import Launch, NotLaunchableError, Surroundings, make_room, plan_launch, unwritable
 from rl_operator.local.leash import Leash
-from rl_operator.local.pod_status import ContainerRecord, PodEnd, Running, Terminated, Waiting, pod_status
+from rl_operator.local.pod_records import PodRecords, Report
+from rl_operator.local.pod_status import PodEnd, Running, Terminated, Waiting
 from rl_operator.local.processes import KILL_DEADLINE_SECONDS, ContainerProcess
 
 RESTART_SECONDS, MAX_RESTART_SECONDS = 1.0, 30.0
@@ -30,9 +31,6 @@ Prepare = Callable[[], Surroundings]
 
 Backend = Callable[[], Awaitable[Mapping[str, str]]]
 """The variables that point a trainer at its backend, once that answers. May raise OperatorError."""
-
-Report = Callable[[dict[str, Any]], None]
-"""Takes the pod's new status."""
 
 
 class PodWorker:
@@ -53,11 +51,9 @@ class PodWorker:
         self._backend = backend
         self._leash = leash
         self._session = session
-        self._report = report
-        self._started = datetime.now(UTC)
         self._sidecars: list[Manifest] = list(self._spec.get("initContainers", []))
         self._regular: list[Manifest] = list(self._spec["containers"])
-        self._records = {c["name"]: self._new_record(c) for c in (*self._sidecars, *self._regular)}
+        self._records = PodRecords(self._spec, report)
         self._processes: dict[str, ContainerProcess] = {}
         self._stopping = asyncio.Event()
         self._closing = False
@@ -65,7 +61,7 @@ class PodWorker:
 
     async def run(self) -> None:
         """Until every container has ended and the last status is reported."""
-        self._tell()
+        self._records.tell()
         self._finding_backend = asyncio.ensure_future(self._backend())
         keepers: dict[str, asyncio.Task[None]] = {}
         deadline = self._deadline_task()
@@ -81,7 +77,7 @@ class PodWorker:
             deadline.cancel()
             self._finding_backend.cancel()
             await self._stop_sidecars(keepers)
-            self._tell(over=True)
+            self._records.tell_the_end(self._end)
 
     def stop(self, end: PodEnd | None = None) -> None:
         """Ask the regular containers to end (SIGTERM; SIGKILL after the grace period), the sidecars after them."""
@@ -101,8 +97,7 @@ class PodWorker:
                 self._surroundings = self._prepare()
             except (OSError, OperatorError) as error:
                 why = unwritable(error) if isinstance(error, OSError) else str(error)
-                for record in tuple(self._records.values()):
-                    self._set(record.now(Waiting("CreateContainerError", why)))
+                self._records.all_wait("CreateContainerError", why)
                 await self._pause()
             else:
                 return
@@ -111,10 +106,10 @@ class PodWorker:
     async def _run_once(self, container: Manifest) -> None:
         launch = await self._plan(container)
         if launch is None or self._stopping.is_set():
-            self._never_started(container)
+            self._records.never_started(container["name"])
             return
         state = await self._run_process(container, launch)
-        self._set(self._records[container["name"]].now(state))
+        self._records.put(self._records[container["name"]].now(state))
 
     async def _run_process(self, container: Manifest, launch: Launch) -> Terminated:
         """Start the process, watch its readiness, wait for its end."""
@@ -126,7 +121,7 @@ class PodWorker:
             return Terminated(128, "StartError", f"cannot execute {launch.argv[0]}: {error.strerror}", None, now)
         self._processes[name] = process
         readiness = probes.read_probe(container, "readinessProbe", self._surroundings.ports)
-        self._set(self._records[name].now(Running(process.started), ready=readiness is None))
+        self._records.put(self._records[name].now(Running(process.started), ready=readiness is None))
         watch = asyncio.create_task(self._watch(name, readiness)) if readiness else None
         if self._stopping.is_set() and not self._records[name].sidecar:
             process.terminate()
@@ -143,7 +138,7 @@ class PodWorker:
     async def _watch(self, name: str, probe: probes.Probe) -> None:
         def report(ready: bool) -> None:
             record = self._records[name]
-            self._set(record.now(record.state, ready=ready))
+            self._records.put(record.now(record.state, ready=ready))
 
         await probes.watch_readiness(self._answers, probe, report)
 
@@ -156,10 +151,10 @@ class PodWorker:
             state = await self._run_process(sidecar, launch)
             record = self._records[sidecar["name"]]
             if self._closing:
-                self._set(record.now(state))
+                self._records.put(record.now(state))
                 return
             why = f"it ended with exit code {state.exit_code} and starts again in {pause:.0f} s: {state.message}"
-            self._set(replace(record.now(Waiting("CrashLoopBackOff", why)), restarts=record.restarts + 1))
+            self._records.put(replace(record.now(Waiting("CrashLoopBackOff", why)), restarts=record.restarts + 1))
             await asyncio.sleep(pause)
             lived = time.monotonic() - begun
             pause = RESTART_SECONDS if lived > MAX_RESTART_SECONDS else min(2 * pause, MAX_RESTART_SECONDS)
@@ -190,7 +185,7 @@ class PodWorker:
                 await keeper
         for sidecar in self._sidecars:
             if not isinstance(self._records[sidecar["name"]].state, Terminated):
-                self._never_started(sidecar)
+                self._records.never_started(sidecar["name"])
 
     # --- both ---------------------------------------------------------------------------------------------------
     async def _plan(self, container: Manifest) -> Launch | None:
@@ -201,8 +196,7 @@ class PodWorker:
                 launch = plan_launch(container, self._surroundings, backend)
                 make_room(launch)
             except NotLaunchableError as error:
-                record = self._records[container["name"]]
-                self._set(record.now(Waiting(error.reason, str(error))))
+                self._records.wait(container["name"], error.reason, str(error))
             else:
                 return launch
             await self._pause()
@@ -247,23 +241,3 @@ class PodWorker:
                 self.stop(PodEnd("DeadlineExceeded", f"The pod was active longer than its {seconds} s."))
 
         return asyncio.create_task(enforce())
-
-    def _never_started(self, container: Manifest) -> None:
-        record = self._records[container["name"]]
-        why = record.state.message if isinstance(record.state, Waiting) else ""
-        message = f"It did not run. {why}".strip()
-        self._set(record.now(Terminated(137, "ContainerStatusUnknown", message, None, datetime.now(UTC))))
-
-    def _new_record(self, container: Manifest) -> ContainerRecord:
-        sidecar = container.get("restartPolicy") == "Always"
-        reason = "ContainerCreating" if sidecar else "PodInitializing"
-        return ContainerRecord(container["name"], container.get("image", ""), sidecar, Waiting(reason))
-
-    def _set(self, record: ContainerRecord) -> None:
-        if record != self._records[record.name]:
-            self._records[record.name] = record
-            self._tell()
-
-    def _tell(self, *, over: bool = False) -> None:
-        end = self._end if over else None
-        self._report(pod_status(tuple(self._records.values()), self._started, over=over, end=end))
