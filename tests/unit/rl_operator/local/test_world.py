@@ -156,6 +156,10 @@ def test_events_are_kept_and_never_fail(world: LocalWorld, run: TrainingRun, sto
     world.record_event(run, "Warning", "Failed", "boom")
 
 
+def test_there_is_no_line(world: LocalWorld, run: TrainingRun) -> None:
+    assert world.line(run) is None
+
+
 async def test_a_deleted_run_leaves_no_event(world: LocalWorld, run: TrainingRun, store: Store) -> None:
     world.record_event(run, "Normal", "Succeeded", "All steps.")
     await world.delete_run(run)
