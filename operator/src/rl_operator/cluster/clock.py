@@ -42,7 +42,7 @@ class ServerClock:
         first, self._heard = not self._heard, date
         try:
             offset = parsedate_to_datetime(date).timestamp() - self._monotonic()
-        except ValueError:
+        except (ValueError, OverflowError):
             return
         if abs(offset - self._offset) <= TOLERANCE_SECONDS:
             self._doubt = None
