@@ -108,7 +108,7 @@ def worth_writing(previous: RunStatus, status: RunStatus, now: datetime, progres
 
 
 def _essence(status: RunStatus) -> tuple[object, ...]:
-    """What is written at once: everything but figures, messages and the states of single containers."""
+    """What is written at once: everything but figures, messages and the states of containers that have not failed."""
     conditions = tuple((c.type, c.status, c.reason) for c in status.conditions)
     apart = status.environments
     environments = (apart.desired, apart.failures) if apart else None
@@ -123,6 +123,7 @@ def _essence(status: RunStatus) -> tuple[object, ...]:
         status.failure,
         status.attempts,
         status.refusals,
+        tuple((c.name, c.exit_code) for c in status.containers if c.exit_code),
     )
 
 

@@ -130,10 +130,12 @@ def _disrupted(pod: PodObservation) -> Ending:
 def _failed_by_itself(pod: PodObservation) -> bool:
     """The trainer failed of its own accord, not by the signals of a deletion."""
     trainer = pod.container(TRAINER_CONTAINER)
-    exited = trainer.exit_code if trainer else None
-    return (pod.result is not None and pod.result.outcome == "failed") or (
-        exited is not None and 0 < exited < SIGNALLED
-    )
+    if pod.result is not None and pod.result.outcome == "failed":
+        return True
+    if trainer is None or not trainer.exit_code:
+        return False
+    earlier = trainer.finished_at and pod.deleted_at and trainer.finished_at < pod.deleted_at
+    return bool(earlier) or trainer.exit_code < SIGNALLED or trainer.reason == OUT_OF_MEMORY
 
 
 def _blame(pod: PodObservation, lost: Ending | None) -> Ending:

@@ -30,7 +30,7 @@ from rl_operator.status.observation import PodObservation, format_time
 from rl_operator.status.queueing import must_wait, queued_finding
 from rl_operator.status.restored import is_restored, restored_finding
 from rl_operator.status.sentences import joined, shorten
-from rl_operator.status.starting import environment_trouble, prepared_by, starting_detail
+from rl_operator.status.starting import environment_trouble, failed_sentence, prepared_by, starting_detail
 from rl_operator.status.table import Situation
 from rl_operator.status.unheard import unheard_sentence
 from rl_operator.status.view import Finding, View
@@ -217,6 +217,8 @@ def _lingers(view: View) -> bool:
 
 def _training_message(view: View) -> str:
     trainer = view.trainer
+    if failed := failed_sentence(view.pod) if view.pod else "":
+        return failed
     if view.pod and _done(view.pod):
         return "The trainer is done: waiting for the pod's other containers to end."
     if view.config_lost:

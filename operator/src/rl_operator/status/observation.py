@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError, field_validator
@@ -94,7 +94,7 @@ class PodObservation:
     """One attempt's pod.
 
     `over` means that no regular container runs any more, or ever will, as far as anybody can know; `held` that our
-    finalizer is on it; `delete_by` is when it should be gone, its grace included.
+    finalizer is on it; `delete_by` is when it should be gone, its grace included, `deleted_at` when that was asked.
     """
 
     name: str
@@ -128,6 +128,7 @@ class PodObservation:
     mounts: tuple[str, ...] = ()
     """The ConfigMaps and Secrets among its volumes: only while it is not prepared."""
 
+    deleted_at: datetime | None = None
     unready_since: datetime | None = None
     """When its probes last began to fail."""
 
@@ -171,6 +172,7 @@ def observe_pod(pod: Mapping[str, Any]) -> PodObservation:
         result=parse_result((trainer.get("state") or {}).get("terminated", {}).get("message", "")),
         address=status.get("podIP"),
         delete_by=parse_time(delete_by) if delete_by else None,
+        deleted_at=_deleted_at(metadata),
         held=POD_FINALIZER in metadata.get("finalizers", []),
         node=node or None,
         disruption=disruption["reason"] if disruption and disruption["status"] == "True" else None,
@@ -182,6 +184,14 @@ def observe_pod(pod: Mapping[str, Any]) -> PodObservation:
         unready_since=_false_since(conditions, "ContainersReady"),
         queue=labels.get(QUEUE_NAME_LABEL),
     )
+
+
+def _deleted_at(metadata: Mapping[str, Any]) -> datetime | None:
+    """When the deletion was asked for: Kubernetes writes down when its grace ends."""
+    if "deletionTimestamp" not in metadata:
+        return None
+    grace = timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
+    return parse_time(metadata["deletionTimestamp"]) - grace
 
 
 def parse_result(message: str) -> TrainerResult | None:

@@ -51,10 +51,21 @@ def starting_detail(view: View) -> tuple[str, str]:
         return trouble
     if sentence := replacement_sentence(view):
         return "EnvironmentFailing", sentence
+    if failed := failed_sentence(pod):
+        return "PodStarting", failed
     waiting = [c.name for c in pod.containers if c.state != "Ready"]
     apart = [f"environment pod {each.name}" for each in live_environments(view)]
     waits = f"Waiting for {', '.join([*waiting, *apart]) or 'the kubelet'}."
     return "PodStarting", joined(waits, view.trainer.waiting or "" if view.trainer else "")
+
+
+def failed_sentence(pod: PodObservation) -> str:
+    """Of a pod that is not over though one of its containers has failed; empty: none has."""
+    failed = next((c for c in pod.containers if c.exit_code), None)
+    if failed is None:
+        return ""
+    how = f"{failed.reason}, exit code {failed.exit_code}"
+    return f"Container {failed.name} has failed ({how}): waiting for the pod's other containers to end."
 
 
 def environment_trouble(view: View) -> tuple[str, str] | None:

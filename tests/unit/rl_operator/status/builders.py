@@ -98,6 +98,7 @@ def make_pod(
     phase: str = "Running",
     deleting: bool = False,
     delete_by: str = ENDED,
+    grace: int = 0,
     node: str = "n1",
     labels: dict[str, str] | None = None,
     spec: dict[str, Any] | None = None,
@@ -113,7 +114,7 @@ def make_pod(
         "ownerReferences": [{"controller": True, "uid": "u-1", "name": "sorting"}],
     }
     if deleting:
-        metadata["deletionTimestamp"] = delete_by
+        metadata |= {"deletionTimestamp": delete_by, "deletionGracePeriodSeconds": grace}
     inside = [{"name": "environment", **environment}] if environment else []
     return observe_pod(
         {

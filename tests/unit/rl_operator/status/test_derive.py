@@ -20,7 +20,7 @@ from tests.unit.rl_operator.status.builders import (
 )
 from tests.unit.rl_operator.status.test_lifecycle import ROWS
 
-from rl_operator.api.run import Checkpoint, RunStatus
+from rl_operator.api.run import Checkpoint, ContainerStatus, RunStatus
 from rl_operator.status.derive import derive, started, worth_writing
 from rl_operator.status.lifecycle import find
 from rl_operator.status.observation import TrainerStatus
@@ -121,11 +121,18 @@ def test_steps_never_go_back() -> None:
     assert progress.step == 12
 
 
+def ended(status: RunStatus, code: int) -> tuple[ContainerStatus, ...]:
+    api, *others = status.containers
+    return (api.with_changes(state="Terminated", exit_code=code), *others)
+
+
 WRITES: dict[str, tuple[Callable[[RunStatus], RunStatus], bool]] = {
     "nothing new": (lambda status: status, False),
     "a figure": (lambda status: status.with_changes(message="Training: step 13 of 40."), False),
     "a phase": (lambda status: status.with_changes(phase="Stopping"), True),
     "a checkpoint": (lambda status: status.with_changes(checkpoint=None), True),
+    "a container that ended in order": (lambda status: status.with_changes(containers=ended(status, 0)), False),
+    "a container that failed": (lambda status: status.with_changes(containers=ended(status, 137)), True),
     "a new generation": (lambda status: status.with_changes(observed_generation=2), True),
 }
 

@@ -8,6 +8,9 @@ from tests.unit.rl_operator.status.builders import failed_result, make_pod, read
 from rl_operator.status.ending import DISRUPTIONS, Ending, Fate, classify
 from rl_operator.status.observation import PodObservation
 
+LATER = "2026-05-01T12:01:00Z"
+"""Ninety seconds after the containers' end."""
+
 ENDINGS = {
     "success": (
         make_pod(terminated(0), terminated(0, result()), terminated(0), phase="Succeeded"),
@@ -28,6 +31,28 @@ ENDINGS = {
         make_pod(ready(), terminated(0, result(samplerPath=None)), terminated(0), phase="Succeeded"),
         "INFRASTRUCTURE",
         "StoppedUnasked",
+    ),
+    "killed for memory before its pod was taken away": (
+        make_pod(
+            ready(),
+            terminated(137, reason="OOMKilled"),
+            terminated(0),
+            phase="Failed",
+            deleting=True,
+            spec={"containers": [{"name": "trainer", "resources": {"limits": {"memory": "40Mi"}}}]},
+        ),
+        "PROGRAMME",
+        "OOMKilled",
+    ),
+    "killed before its pod was taken away": (
+        make_pod(ready(), terminated(139), terminated(0), phase="Failed", deleting=True, delete_by=LATER, grace=60),
+        "PROGRAMME",
+        "TrainerFailed",
+    ),
+    "killed when its pod was taken away": (
+        make_pod(ready(), terminated(137), terminated(0), phase="Failed", deleting=True, delete_by=LATER, grace=120),
+        "INFRASTRUCTURE",
+        "PodDeleted",
     ),
     "bad configuration": (
         make_pod(

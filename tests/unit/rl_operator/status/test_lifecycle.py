@@ -85,6 +85,12 @@ ROWS: dict[str, tuple[View, Situation, str, Verb]] = {
         Verb.CREATE,
     ),
     "pod starting": (make_view(STARTED, pod=STARTING), Situation.STARTING, "PodStarting", Verb.REST),
+    "trainer killed while it started": (
+        make_view(STARTED, pod=make_pod(ready(), terminated(137, reason="OOMKilled"), running())),
+        Situation.STARTING,
+        "PodStarting",
+        Verb.REST,
+    ),
     "a name taken": (
         make_view(STARTED, trouble=("NameTaken", "Pod x belongs to somebody.")),
         Situation.STARTING,
@@ -398,3 +404,11 @@ def test_why_an_attempt_ends_is_written_before_its_pod_is_deleted() -> None:
     assert next_look(view, finding) == DELETION_SECONDS
     written = replace(view, run=view.run.with_changes(status=derive(view, finding)))
     assert decide(written) is Verb.STOP
+
+
+@pytest.mark.parametrize("status", [STARTED, RUNNING], ids=["starting", "running"])
+def test_a_container_that_failed_is_named_before_its_pod_is_over(status: dict[str, Any]) -> None:
+    pod = make_pod(ready(), terminated(137, reason="OOMKilled"), ready())
+    assert find(make_view(status, pod=pod)).message == (
+        "Container trainer has failed (OOMKilled, exit code 137): waiting for the pod's other containers to end."
+    )
