@@ -91,9 +91,14 @@ def _start(view: View) -> datetime | None:
 
 
 def _admitted(view: View, pod: PodObservation) -> datetime:
-    """From when on the pod could start: a pod that was gated is not late for that."""
+    """From when on the pod could start: a pod that was gated is not late for that.
+
+    Of one that Kueue admitted while nobody looked, only the scheduler tells: it takes no pod that is gated.
+    """
     admitted = view.run.status.admitted_time
-    return max(pod.created, parse_time(admitted)) if admitted else pod.created
+    seen = parse_time(admitted) if admitted else None
+    scheduled = pod.scheduled_at if pod.queue else None
+    return max(moment for moment in (pod.created, seen, scheduled) if moment)
 
 
 def _last_progress(view: View, pod: PodObservation, working: Condition) -> datetime | None:

@@ -135,6 +135,9 @@ class PodObservation:
     queue: str | None = None
     """Of Kueue, by its label: the run's, or the runtime's own."""
 
+    scheduled_at: datetime | None = None
+    """When the scheduler found a node for it."""
+
     def container(self, name: str) -> ContainerObservation | None:
         return next((c for c in self.containers if c.name == name), None)
 
@@ -156,7 +159,7 @@ def observe_pod(pod: Mapping[str, Any]) -> PodObservation:
     trainer: Mapping[str, Any] = next((s for s in statuses if s["name"] == TRAINER_CONTAINER), {})
     conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
     disruption, delete_by = conditions.get("DisruptionTarget"), metadata.get("deletionTimestamp")
-    node, unprepared = pod.get("spec", {}).get("nodeName"), _false_since(conditions, "PodReadyToStartContainers")
+    node, unprepared = pod.get("spec", {}).get("nodeName"), _since(conditions, "PodReadyToStartContainers", "False")
     return PodObservation(
         name=metadata["name"],
         namespace=metadata["namespace"],
@@ -180,8 +183,9 @@ def observe_pod(pod: Mapping[str, Any]) -> PodObservation:
         slot=int(labels.get(SLOT_LABEL, "0")),
         incarnation=int(labels.get(INCARNATION_LABEL, "0")),
         unprepared_since=unprepared if node else None,
+        scheduled_at=_since(conditions, "PodScheduled", "True"),
         mounts=_mounts(pod) if node and unprepared else (),
-        unready_since=_false_since(conditions, "ContainersReady"),
+        unready_since=_since(conditions, "ContainersReady", "False"),
         queue=labels.get(QUEUE_NAME_LABEL),
     )
 
@@ -230,9 +234,10 @@ def _said(conditions: Mapping[str, Mapping[str, Any]]) -> str:
     return next((str(c["message"]) for c in found if c and c.get("message")), "")
 
 
-def _false_since(conditions: Mapping[str, Mapping[str, Any]], type_: str) -> datetime | None:
+def _since(conditions: Mapping[str, Mapping[str, Any]], type_: str, value: str) -> datetime | None:
+    """Since when a condition has that value; None: it has another one, or is not there."""
     found = conditions.get(type_)
-    moment = found.get("lastTransitionTime") if found and found["status"] == "False" else None
+    moment = found.get("lastTransitionTime") if found and found["status"] == value else None
     return parse_time(moment) if moment else None
 
 

@@ -22,6 +22,7 @@ from tests.unit.rl_operator.status.builders import (
     waiting,
 )
 
+from rl_operator.api.names import QUEUE_NAME_LABEL
 from rl_operator.status.derive import derive
 from rl_operator.status.lifecycle import Verb, decide, find, next_look
 from rl_operator.status.observation import PodObservation, TrainerStatus, format_time
@@ -112,6 +113,17 @@ IN_TIME: dict[str, View] = {
     "no start deadline": make_view(STARTED, pod=STARTING, spec={"startDeadlineSeconds": None}),
     "admitted late": make_view(
         {**STARTED, "admittedTime": format_time(NOW - timedelta(seconds=10))}, pod=STARTING, spec=START
+    ),
+    "admitted while the operator was away": make_view(
+        STARTED,
+        pod=make_pod(
+            ready(),
+            ready(),
+            running(),
+            labels={QUEUE_NAME_LABEL: "team"},
+            conditions=[{"type": "PodScheduled", "status": "True", "lastTransitionTime": ENDED}],
+        ),
+        spec=START,
     ),
     "training": make_view(RUNNING, pod=WORKING, trainer=STEPPED, spec=PROGRESS),
     "not heard of since the operator started": make_view(RUNNING, pod=WORKING, spec=PROGRESS),
