@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from tests.integration.cluster.control_plane import ADMIN_TOKEN, OPERATOR_TOKEN, ControlPlane
+from tests.integration.cluster.conftest import running_control_plane
+from tests.integration.cluster.control_plane import ADMIN_TOKEN, API_SERVER, OPERATOR_TOKEN, ControlPlane
 from tests.integration.cluster.operator_process import FAST, OperatorProcess
 from tests.integration.cluster.proxy import (
     Action,
@@ -26,13 +27,21 @@ from tests.integration.cluster.proxy import (
     error_event,
     refusal,
 )
-from tests.integration.cluster.runs import RunsNamespace
+from tests.integration.cluster.runs import RunsNamespace, install_runtime
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 NAMES = ("proxy-a", "proxy-b", "proxy-c")
 HEADERS = {"Authorization": f"Bearer {ADMIN_TOKEN}", "Content-Type": "application/json"}
 
 _numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def control_plane() -> Iterator[ControlPlane]:
+    """One of its own: an operator of other tests would do, beside the one looked at, what that is to do."""
+    with running_control_plane(API_SERVER) as plane:
+        install_runtime(plane.admin, "tiny")
+        yield plane
 
 
 @pytest.fixture

@@ -146,7 +146,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_in_the_journals_folder(small_disk: Path, rlctl: Rlctl, write_run: WriteRun) -> None:
-    ran = rlctl("run", write_run("full", config=SHORT, startDeadlineSeconds=12, backoffLimit=0), "--local")
+    ran = rlctl("run", write_run("full", config=SHORT, startDeadlineSeconds=40, backoffLimit=0), "--local")
     assert ran.returncode == 1, ran
     status = rlctl.status("full")
     assert status["phase"] == "Failed"

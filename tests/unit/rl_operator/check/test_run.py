@@ -93,3 +93,10 @@ def test_tiny_lets_a_learner_turn_everything() -> None:
         tinker={"lora_rank": 4, "learning_rate": 1e-2, "loss": "cispo", "seed": 3, "save_checkpoint_interval": 1},
     )
     assert check_run(run, premises_of(run)) == ()
+
+
+def test_a_refusal_names_some_of_many_runtimes() -> None:
+    names = [f"runtime-{number:03}" for number in range(300)]
+    refusal = runtime_not_found(make_run(runtime="runtime-29"), names)
+    assert refusal.hint.endswith("runtime-018, runtime-019 and 280 more)")
+    assert len(refusal.sentence) < 500

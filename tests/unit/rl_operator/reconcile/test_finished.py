@@ -9,7 +9,6 @@ from tests.unit.rl_operator.status.builders import ready, result, terminated
 
 from rl_operator.api.names import RUN_KIND
 from rl_operator.errors import ConflictError
-from rl_operator.local.events import read_events
 from rl_operator.reconcile import reconcile
 
 
@@ -38,8 +37,7 @@ async def test_a_finished_run_is_looked_at_once_more_when_its_time_has_come(life
     assert await life.reconcile() is None
     assert life.store.get(RUN_KIND, *KEY) is None
     assert all(gone(pod) for pod in life.pods), "what it owned goes with it"
-    events = list(read_events(life.store.layout.events(*KEY)))
-    assert events[-1].reason == "Expired"
+    assert life.world.told[-1] == "Expired"
 
 
 async def test_a_run_without_a_time_to_live_stays(life: Life) -> None:
