@@ -139,10 +139,11 @@ class Fleet:
         self.operator = self._process(OPERATOR_TOKEN)
         began = time.monotonic()
         await asyncio.to_thread(self.operator.start)
-        while self.gauge('rl_operator_reconciles_total{kind="run",outcome="ok"}') < self.created - self.ended:
-            await asyncio.sleep(0.05)
-        while self.gauge('rl_operator_queue_depth{kind="run"}'):
-            await asyncio.sleep(0.05)
+        async with asyncio.timeout(PATIENCE):
+            while self.gauge('rl_operator_reconciles_total{kind="run",outcome="ok"}') < self.created - self.ended:
+                await asyncio.sleep(0.05)
+            while self.gauge('rl_operator_queue_depth{kind="run"}'):
+                await asyncio.sleep(0.05)
         return time.monotonic() - began
 
     def gauge(self, name: str) -> float:

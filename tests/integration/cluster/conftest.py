@@ -46,6 +46,14 @@ def control_plane() -> Iterator[ControlPlane]:
         yield plane
 
 
+@pytest.fixture(scope="module")
+def lonely_plane() -> Iterator[ControlPlane]:
+    """As `control_plane`, without the operator that other tests share: it would do what the one looked at is to do."""
+    with running_control_plane(API_SERVER) as plane:
+        install_runtime(plane.admin, "tiny")
+        yield plane
+
+
 @pytest.fixture(scope="session", params=[API_SERVER, OLDEST_API_SERVER])
 def guarded_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
     """With policies and without an operator, of the newest and of the oldest version that is supported."""

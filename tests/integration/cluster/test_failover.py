@@ -12,13 +12,12 @@ from typing import Any
 
 import pytest
 from tests.integration.cluster.admin import MERGE_PATCH, AdminClient, ApiError
-from tests.integration.cluster.conftest import running_control_plane
-from tests.integration.cluster.control_plane import API_SERVER, OPERATOR_TOKEN, ControlPlane
+from tests.integration.cluster.control_plane import OPERATOR_TOKEN, ControlPlane
 from tests.integration.cluster.kubelet import End, result
 from tests.integration.cluster.operator_process import FAST, OperatorProcess
 from tests.integration.cluster.polling import stays, wait_for
 from tests.integration.cluster.proxy import Answer, ApiProxy, Hold, Hooks, Pass, ProxiedCall
-from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace, install_runtime
+from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
 
 SUCCEEDED = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS)
 STOPPED = result("stopped", steps=2, total=TOTAL_STEPS)
@@ -30,11 +29,9 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
+def plane(lonely_plane: ControlPlane) -> ControlPlane:
     """Where no other operator works."""
-    with running_control_plane(API_SERVER) as plane:
-        install_runtime(plane.admin, "tiny")
-        yield plane
+    return lonely_plane
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from tests.integration.cluster.conftest import running_control_plane
-from tests.integration.cluster.control_plane import API_SERVER, ControlPlane
+from tests.integration.cluster.control_plane import ControlPlane
 from tests.integration.cluster.kubelet import End, result
 from tests.integration.cluster.operator_process import FAST, OperatorProcess
 from tests.integration.cluster.polling import stays, wait_for
@@ -52,11 +51,9 @@ def wandb() -> Iterator[WandbServer]:
 
 
 @pytest.fixture(scope="module")
-def control_plane() -> Iterator[ControlPlane]:
-    """Of its own: two operators without a lease would serve the same runs."""
-    with running_control_plane(API_SERVER) as plane:
-        install_runtime(plane.admin, "tiny")
-        yield plane
+def control_plane(lonely_plane: ControlPlane) -> ControlPlane:
+    """Two operators without a lease would serve the same runs."""
+    return lonely_plane
 
 
 @pytest.fixture(scope="module")

@@ -5,12 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from tests.integration.cluster.conftest import running_control_plane
-from tests.integration.cluster.control_plane import API_SERVER, ControlPlane, free_port
+from tests.integration.cluster.control_plane import ControlPlane, free_port
 from tests.integration.cluster.operator_process import FAST, OperatorProcess
 from tests.integration.cluster.polling import stays, wait_for
 from tests.integration.cluster.proxy import Action, Answer, ApiProxy, Hold, Hooks, Pass, ProxiedCall
-from tests.integration.cluster.runs import install_runtime
 
 STUCK_SECONDS = 8
 FLAGS = ("--namespace", "default", "--stuck-seconds", str(STUCK_SECONDS), "--request-seconds", "50")
@@ -33,18 +31,10 @@ class Probed:
         stays("/healthz answers 200", lambda: self.process.probe("/healthz") == (200, "ok"), seconds=seconds)
 
 
-@pytest.fixture(scope="module")
-def control_plane() -> Iterator[ControlPlane]:
-    """One of its own: an operator of other tests would do, beside the one looked at, what that is to do."""
-    with running_control_plane(API_SERVER) as plane:
-        install_runtime(plane.admin, "tiny")
-        yield plane
-
-
 @pytest.fixture
-def probed(control_plane: ControlPlane) -> Iterator[Probed]:
-    with ApiProxy(control_plane.server) as proxy:
-        process = OperatorProcess(control_plane.kubeconfig(server=proxy.server), *FAST, *FLAGS)
+def probed(lonely_plane: ControlPlane) -> Iterator[Probed]:
+    with ApiProxy(lonely_plane.server) as proxy:
+        process = OperatorProcess(lonely_plane.kubeconfig(server=proxy.server), *FAST, *FLAGS)
         yield Probed(proxy, process)
         process.close()
 
@@ -97,7 +87,7 @@ def test_an_api_server_that_is_away_is_waited_for(probed: Probed) -> None:
     probed.stays_alive(STUCK_SECONDS + 2)
 
 
-def test_a_reconcile_that_does_not_come_to_an_end_is_seen(probed: Probed, control_plane: ControlPlane) -> None:
+def test_a_reconcile_that_does_not_come_to_an_end_is_seen(probed: Probed, lonely_plane: ControlPlane) -> None:
     hold, others = Hold(), lively()
 
     def before(call: ProxiedCall) -> Action:
@@ -107,9 +97,9 @@ def test_a_reconcile_that_does_not_come_to_an_end_is_seen(probed: Probed, contro
 
     probed.proxy.hooks = Hooks(before=before)
     name = f"stuck-{free_port()}"
-    runtime = control_plane.admin.get("/apis/rl-operator.dev/v1alpha1/rlruntimes/tiny")
+    runtime = lonely_plane.admin.get("/apis/rl-operator.dev/v1alpha1/rlruntimes/tiny")
     body = {"apiVersion": runtime["apiVersion"], "kind": runtime["kind"], "spec": runtime["spec"]}
-    control_plane.admin.post("/apis/rl-operator.dev/v1alpha1/rlruntimes", {**body, "metadata": {"name": name}})
+    lonely_plane.admin.post("/apis/rl-operator.dev/v1alpha1/rlruntimes", {**body, "metadata": {"name": name}})
     try:
         probed.process.start()
         assert hold.reached.wait(60), "the runtime's status is never written"
@@ -117,4 +107,4 @@ def test_a_reconcile_that_does_not_come_to_an_end_is_seen(probed: Probed, contro
         hold.release.set()
         wait_for("it goes on", lambda: "has been running" not in probed.process.probe("/healthz")[1])
     finally:
-        control_plane.admin.delete(f"/apis/rl-operator.dev/v1alpha1/rlruntimes/{name}")
+        lonely_plane.admin.delete(f"/apis/rl-operator.dev/v1alpha1/rlruntimes/{name}")

@@ -10,8 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from tests.integration.cluster.conftest import running_control_plane
-from tests.integration.cluster.control_plane import ADMIN_TOKEN, API_SERVER, OPERATOR_TOKEN, ControlPlane
+from tests.integration.cluster.control_plane import ADMIN_TOKEN, OPERATOR_TOKEN, ControlPlane
 from tests.integration.cluster.operator_process import FAST, OperatorProcess
 from tests.integration.cluster.proxy import (
     Action,
@@ -27,7 +26,7 @@ from tests.integration.cluster.proxy import (
     error_event,
     refusal,
 )
-from tests.integration.cluster.runs import RunsNamespace, install_runtime
+from tests.integration.cluster.runs import RunsNamespace
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 NAMES = ("proxy-a", "proxy-b", "proxy-c")
@@ -36,17 +35,9 @@ HEADERS = {"Authorization": f"Bearer {ADMIN_TOKEN}", "Content-Type": "applicatio
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="module")
-def control_plane() -> Iterator[ControlPlane]:
-    """One of its own: an operator of other tests would do, beside the one looked at, what that is to do."""
-    with running_control_plane(API_SERVER) as plane:
-        install_runtime(plane.admin, "tiny")
-        yield plane
-
-
 @pytest.fixture
-def proxy(control_plane: ControlPlane) -> Iterator[ApiProxy]:
-    with ApiProxy(control_plane.server) as proxy:
+def proxy(lonely_plane: ControlPlane) -> Iterator[ApiProxy]:
+    with ApiProxy(lonely_plane.server) as proxy:
         yield proxy
 
 
@@ -65,10 +56,10 @@ def _connection(proxy: ApiProxy) -> http.client.HTTPConnection:
 
 
 # --- calls --------------------------------------------------------------------------------------------------------
-def test_a_call_and_its_answer_pass_unchanged(control_plane: ControlPlane, proxy: ApiProxy) -> None:
+def test_a_call_and_its_answer_pass_unchanged(lonely_plane: ControlPlane, proxy: ApiProxy) -> None:
     path = f"{MAPS}?fieldSelector=metadata.name%3Dkube-root-ca.crt&limit=5"
     status, answer, headers = ask(proxy, "GET", path)
-    assert (status, answer["items"]) == (200, control_plane.admin.get(path)["items"])
+    assert (status, answer["items"]) == (200, lonely_plane.admin.get(path)["items"])
     assert headers["Audit-Id"]
     assert proxy.calls == [
         ProxiedCall(1, "GET", MAPS, {"fieldSelector": "metadata.name=kube-root-ca.crt", "limit": "5"}, b"")
@@ -111,14 +102,14 @@ def _text(proxy: ApiProxy, path: str) -> str:
         connection.close()
 
 
-def test_a_hook_answers_in_the_api_servers_place(control_plane: ControlPlane, proxy: ApiProxy) -> None:
+def test_a_hook_answers_in_the_api_servers_place(lonely_plane: ControlPlane, proxy: ApiProxy) -> None:
     proxy.hooks = Hooks(before=lambda _: refusal(429, "TooManyRequests", **{"Retry-After": "7"}))
     status, answer, headers = ask(proxy, "POST", MAPS, {"metadata": {"name": "never"}})
     assert (status, answer["reason"], headers["Retry-After"]) == (429, "TooManyRequests", "7")
-    assert control_plane.admin.find(f"{MAPS}/never") is None
+    assert lonely_plane.admin.find(f"{MAPS}/never") is None
 
 
-def test_a_hook_sees_and_replaces_an_answer(control_plane: ControlPlane, proxy: ApiProxy) -> None:
+def test_a_hook_sees_and_replaces_an_answer(lonely_plane: ControlPlane, proxy: ApiProxy) -> None:
     seen: list[Any] = []
 
     def after(_: ProxiedCall, answer: Answer) -> Action:
@@ -128,13 +119,13 @@ def test_a_hook_sees_and_replaces_an_answer(control_plane: ControlPlane, proxy: 
     proxy.hooks = Hooks(after=after)
     status, _, _ = ask(proxy, "POST", MAPS, {"metadata": {"name": "proxy-made"}})
     assert (status, seen) == (500, ["proxy-made"])
-    control_plane.admin.delete(f"{MAPS}/proxy-made")
+    lonely_plane.admin.delete(f"{MAPS}/proxy-made")
 
 
 @pytest.mark.parametrize("made", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("kills", [False, True], ids=["cut", "kill"])
 def test_cut_and_kill_before_and_after_the_api_server_hears(
-    control_plane: ControlPlane, proxy: ApiProxy, made: bool, kills: bool
+    lonely_plane: ControlPlane, proxy: ApiProxy, made: bool, kills: bool
 ) -> None:
     victim = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     action = Kill(victim.pid) if kills else Cut()
@@ -142,21 +133,21 @@ def test_cut_and_kill_before_and_after_the_api_server_hears(
     try:
         with pytest.raises(ConnectionError):
             ask(proxy, "POST", MAPS, {"metadata": {"name": "proxy-cut"}})
-        assert (control_plane.admin.find(f"{MAPS}/proxy-cut") is not None) == made
+        assert (lonely_plane.admin.find(f"{MAPS}/proxy-cut") is not None) == made
         if kills:
             assert victim.wait(10) == -9
     finally:
         victim.kill()
         victim.wait(10)
         if made:
-            control_plane.admin.delete(f"{MAPS}/proxy-cut")
+            lonely_plane.admin.delete(f"{MAPS}/proxy-cut")
 
 
-def test_a_hooks_mistake_fails_the_test(control_plane: ControlPlane) -> None:
+def test_a_hooks_mistake_fails_the_test(lonely_plane: ControlPlane) -> None:
     def mistaken(_: ProxiedCall) -> Action:
         raise KeyError("a hook's own mistake")
 
-    with pytest.raises(KeyError, match="own mistake"), ApiProxy(control_plane.server) as proxy:  # noqa: PT012 -- raised at the end of both
+    with pytest.raises(KeyError, match="own mistake"), ApiProxy(lonely_plane.server) as proxy:  # noqa: PT012 -- raised at the end of both
         proxy.hooks = Hooks(before=mistaken)
         with pytest.raises(ConnectionError):
             ask(proxy, "GET", "/version")
@@ -169,9 +160,9 @@ def test_an_api_server_that_is_away_is_a_broken_connection() -> None:
 
 # --- watches ------------------------------------------------------------------------------------------------------
 @pytest.fixture
-def version(control_plane: ControlPlane) -> Iterator[str]:
+def version(lonely_plane: ControlPlane) -> Iterator[str]:
     """From which on a watch tells that the three ConfigMaps were added."""
-    admin = control_plane.admin
+    admin = lonely_plane.admin
     version = admin.get(MAPS)["metadata"]["resourceVersion"]
     for name in NAMES:
         admin.post(MAPS, {"metadata": {"name": name}})
@@ -237,14 +228,14 @@ def test_a_watch_that_is_held_goes_on_when_it_is_let(proxy: ApiProxy, version: s
 
 
 # --- operators ----------------------------------------------------------------------------------------------------
-def test_an_operator_lives_a_runs_life_through_it(control_plane: ControlPlane, proxy: ApiProxy) -> None:
+def test_an_operator_lives_a_runs_life_through_it(lonely_plane: ControlPlane, proxy: ApiProxy) -> None:
     """All that the API server's audit log knows of it went this way."""
     namespace = f"proxied-{next(_numbers)}"
-    control_plane.admin.post("/api/v1/namespaces", {"metadata": {"name": namespace}})
-    operator = OperatorProcess(control_plane.kubeconfig(OPERATOR_TOKEN, proxy.server), *FAST, "--namespace", namespace)
+    lonely_plane.admin.post("/api/v1/namespaces", {"metadata": {"name": namespace}})
+    operator = OperatorProcess(lonely_plane.kubeconfig(OPERATOR_TOKEN, proxy.server), *FAST, "--namespace", namespace)
     try:
         operator.start()
-        runs = RunsNamespace(control_plane, namespace)
+        runs = RunsNamespace(lonely_plane, namespace)
         runs.apply()
         runs.succeed(runs.until_pod())
     finally:
