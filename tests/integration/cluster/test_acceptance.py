@@ -56,7 +56,6 @@ def documents_of(case: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield case["own"]
 
 
-@pytest.mark.timeout(300)
 def test_what_is_rendered_is_accepted(admin: AdminClient) -> None:
     """Strictly, and under PodSecurity `restricted`. Equal documents are tried once."""
     accepted = [case for case in draw(ACCEPTABLE_CASES, 2 * SAMPLE) if outcome_of(case).accepted][:SAMPLE]
@@ -70,7 +69,6 @@ def test_what_is_rendered_is_accepted(admin: AdminClient) -> None:
     ("parse", "sound"),
     [(parse_run, SOUND_RUNS), (parse_runtime, SOUND_RUNTIMES), (parse_environment, SOUND_ENVIRONMENTS)],
 )
-@pytest.mark.timeout(300)
 def test_what_is_stored_can_be_read(admin: AdminClient, parse: Any, sound: Any) -> None:
     """Random documents, sound and broken: the models read whatever the CRDs let in."""
     read = 0

@@ -1,6 +1,5 @@
 """Pods that nobody hears of again: a node that is lost and comes back, and a pod that somebody removed by force."""
 
-import pytest
 from tests.integration.cluster.kubelet import End, result, running
 from tests.integration.cluster.polling import stays, wait_for
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
@@ -30,7 +29,6 @@ def test_a_pod_that_is_removed_by_force_is_an_attempt_lost(runs: RunsNamespace) 
     runs.succeed(second, attempt=2)
 
 
-@pytest.mark.timeout(240)
 def test_a_lost_node_that_comes_back_with_its_pod(runs: RunsNamespace) -> None:
     """It is waited for during the pod's grace and a minute more. What its kubelet says later counts for nothing."""
     runs.apply()

@@ -81,7 +81,6 @@ def refusals_of(spec: dict[str, Any]) -> tuple[Refusal, ...]:
     return check_run(run, Premises(runtime, environment, labels))
 
 
-@pytest.mark.timeout(300)
 def test_the_door_refuses_nothing_that_the_operator_takes(admin: AdminClient) -> None:
     verdicts = {True: 0, False: 0}
     for spec in draw(RUNS, SAMPLE):

@@ -126,7 +126,6 @@ def _about_a_run(call: ProxiedCall) -> bool:
     return "/namespaces/life-" in call.path
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SCHEDULES))
 def test_a_random_schedule(theatre: Theatre, undisturbed: Mapping[str, Undisturbed], seed: int) -> None:
     schedule = Schedule(seed, theatre.operator.pid)

@@ -7,8 +7,6 @@ import time
 import pytest
 from tests.integration.training.faults import Fault, FaultProxy
 
-pytestmark = pytest.mark.timeout(300)  # several processes, each with a start of seconds on a busy machine
-
 
 async def test_sigterm_saves_what_was_trained_and_the_next_attempt_goes_on(half, scripted_environment) -> None:
     config = half.write_config(env={"total_steps": 8})

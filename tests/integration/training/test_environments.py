@@ -8,8 +8,6 @@ import pytest
 
 from tinker_atropos.bundled import bundled_model_folder
 
-pytestmark = pytest.mark.timeout(300)  # several processes, each with a start of seconds on a busy machine
-
 DATA = Path(__file__).parents[2] / "data" / "environments"
 EVALUATED = {  # completions of one evaluation: seen by the runner, counted by the trainer
     "plain_digits": 8,

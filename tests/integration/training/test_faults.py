@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 from tests.integration.training.faults import Fault, FaultProxy
 
-pytestmark = pytest.mark.timeout(300)  # several processes, each with a start of seconds on a busy machine
-
 SERVICE = "/api/v1"
 STEPS = 5
 RESTART_SECONDS = 150

@@ -7,8 +7,6 @@ import pytest
 from tests.integration.training.faults import Fault, FaultProxy
 from tests.integration.training.tape import Tape, TapePlayer, record_tape, saved_tensors
 
-pytestmark = pytest.mark.timeout(300)  # several processes, each with a start of seconds on a busy machine
-
 STEPS = 6
 INTERVAL = 2
 

@@ -1,9 +1,6 @@
 """The training half, started by hand: every process real."""
 
 import httpx
-import pytest
-
-pytestmark = pytest.mark.timeout(300)  # several processes, each with a start of seconds on a busy machine
 
 
 async def test_four_processes_train_and_end_by_themselves(half, tinker_service) -> None:

@@ -1,5 +1,6 @@
 """`rlctl run`: from a file to a run that is followed to its end."""
 
+import select
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from rl_operator.cli.run_file import RunFile
 
 MAX_NAMESAKES = 1000
+GLANCE_SECONDS = 0.2
 
 
 def run(
@@ -141,9 +143,17 @@ def _follow_to_end(backend: BackEnd, namespace: str, name: str) -> None:
 def _stop_or_detach(backend: BackEnd, namespace: str, name: str) -> None:
     """The first Ctrl-C asks; a second one, or nobody to ask, leaves the run alone."""
     try:
-        if sys.stdin.isatty() and typer.prompt("\nStop the run, or detach from it? [stop/detach]", "detach") == "stop":
+        if sys.stdin.isatty() and _answer("\nStop the run, or detach from it? [stop/detach] (detach): ") == "stop":
             backend.change_spec(namespace, name, {"suspend": True})
             _follow_to_end(backend, namespace, name)
-    except (KeyboardInterrupt, typer.Abort):
+    except KeyboardInterrupt:
         pass
     typer.echo(f"{name} goes on ({backend.label}); follow it: {program()} watch {name}{backend.flags}", err=True)
+
+
+def _answer(question: str) -> str:
+    """A line of the terminal. input() would sleep through a Ctrl-C that comes just before it begins to wait."""
+    typer.echo(question, nl=False)
+    while not select.select([sys.stdin], [], [], GLANCE_SECONDS)[0]:
+        pass
+    return sys.stdin.readline().strip()

@@ -1,8 +1,8 @@
 """kopf's handlers: the process shell, login, and one event handler per kind that only enqueues."""
 
 import asyncio
+import itertools
 import logging
-import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
@@ -11,6 +11,7 @@ import kopf
 
 from rl_operator.api.names import GROUP, MANAGER, VERSION
 from rl_operator.cluster.client import INACTIVITY_SECONDS, PAGE_SIZE, WATCH_SECONDS, ClusterClient
+from rl_operator.cluster.informer import pause_after
 from rl_operator.errors import ForbiddenError, OperatorError
 from rl_operator.handlers.kinds import require_kinds
 from rl_operator.handlers.storages import NoDiffBase, NoProgress
@@ -19,19 +20,15 @@ log = logging.getLogger(__name__)
 
 RawEvent = Mapping[str, Any]
 
-MAX_PAUSE_SECONDS = 10.0
 CANCELLATIONS = 20
 CANCELLATION_SECONDS = 0.2
 
 
 class Backoffs:
-    """Endless, jittered pauses: the API server may be away for as long as it likes, and is soon noticed to be back."""
+    """Endless pauses, as long as our own watches make: the API server may be away for as long as it likes."""
 
     def __iter__(self) -> Iterator[float]:
-        pause = 0.5
-        while True:
-            yield pause * random.uniform(0.5, 1.5)  # noqa: S311 -- jitter, no secret
-            pause = min(pause * 2, MAX_PAUSE_SECONDS)
+        return map(pause_after, itertools.count(1))
 
 
 def configure(settings: kopf.OperatorSettings) -> None:

@@ -14,8 +14,6 @@ PROMPT_LENGTH = 17  # of `sort 4 1 3 2` in the bundled tokenizer's chat template
 TRAIN_SECONDS = 200
 """A few seconds, on a machine that is not busy."""
 
-pytestmark = pytest.mark.timeout(300)
-
 
 async def evaluations(run):
     return [record for record in await run.records() if record["source"] == "evaluation"]

@@ -11,7 +11,6 @@ import pytest
 TRAIN_SECONDS = 200
 """A few seconds, on a machine that is not busy."""
 
-pytestmark = pytest.mark.timeout(300)
 
 POD = """
 set -e

@@ -68,7 +68,6 @@ def step(model: tinker.TrainingClient) -> np.ndarray:
     return output.loss_fn_outputs[0]["logprobs"].to_numpy()
 
 
-@pytest.mark.timeout(300)  # two starts
 def test_a_client_goes_on_after_the_service_was_killed(tmp_path: Path, start_tinker_service) -> None:
     """SIGKILL between two steps: the client is told what to do, and from the last state it goes on bit for bit."""
     with start_tinker_service(tmp_path) as service:
