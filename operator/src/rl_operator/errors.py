@@ -27,3 +27,11 @@ class ForbiddenError(OperatorError):
 
 class InvalidError(OperatorError):
     """The API server refuses the object (400, 422): a person must act."""
+
+
+class RefusedError(OperatorError):
+    """What was asked makes no sense here: an unknown run, a run that is over, a missing key."""
+
+
+class WaitTimeoutError(OperatorError):
+    """The deadline that the caller set has passed."""

@@ -8,7 +8,7 @@ import pytest
 import tinker
 from tests.integration.local.conftest import Rlctl, end_everything
 
-from rl_operator.cli.local_backend import LocalBackEnd
+from rl_operator.backends.local import LocalBackEnd
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,9 @@
 
 import typer
 
-from rl_operator.cli.backend import choose_backend
+from rl_operator.backends.choice import choose_backend
+from rl_operator.backends.targets import existing_run
 from rl_operator.cli.options import Context, Local, Namespace, RunName, StateDir
-from rl_operator.cli.targets import existing_run
 
 
 def delete(

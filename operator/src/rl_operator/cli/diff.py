@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from rl_operator.cli.backend import BackEnd, Manifest, choose_backend
+from rl_operator.backends.backend import BackEnd, Manifest
+from rl_operator.backends.choice import choose_backend
 from rl_operator.cli.exits import ExitCode
 from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, RunPath, StateDir
 from rl_operator.cli.printing import print_object
 
 if TYPE_CHECKING:
     from rl_operator.api.refusal import Refusal
+    from rl_operator.backends.run_file import RunFile
     from rl_operator.cli.changes import FieldChange
-    from rl_operator.cli.run_file import RunFile
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def diff(
 
     Exit code 0: no difference; 1: applying the file would change something; 2: it would be refused.
     """
-    from rl_operator.cli.run_file import read_run_file
+    from rl_operator.backends.run_file import read_run_file
 
     backend = choose_backend(local=local, context=context, state_dir=state_dir)
     given = read_run_file(file, backend, namespace)
@@ -61,8 +62,8 @@ def diff(
 def compare(given: "RunFile", backend: BackEnd) -> Difference:
     """What the file says against what is there."""
     from rl_operator.api.loading import parse_run
+    from rl_operator.backends.premises import judge
     from rl_operator.cli.changes import spec_changes
-    from rl_operator.cli.premises import judge
 
     live, beside = backend.run(*given.run.key), tuple(_beside(given, backend))
     if live is None:
@@ -85,9 +86,9 @@ def _frozen(change: "FieldChange") -> "Refusal":
 
 def _config(given: "RunFile", live: Manifest, backend: BackEnd) -> Iterator[str]:
     """The config file that would be rendered now against the one that the run was started with."""
+    from rl_operator.backends.premises import render_file
+    from rl_operator.backends.run_file import with_uid
     from rl_operator.cli.changes import text_changes
-    from rl_operator.cli.premises import render_file
-    from rl_operator.cli.run_file import with_uid
     from rl_operator.render.container import CONFIG_KEY
 
     name = live.get("status", {}).get("configMapName")

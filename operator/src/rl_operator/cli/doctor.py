@@ -10,7 +10,7 @@ from pathlib import Path
 
 import typer
 
-from rl_operator.cli.backend import choose_backend, cluster_is_configured
+from rl_operator.backends.choice import choose_backend, cluster_is_configured
 from rl_operator.cli.exits import ExitCode
 from rl_operator.cli.options import Context, StateDir
 from rl_operator.errors import OperatorError

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rl_operator.cli.backend import BackEnd, choose_backend
+from rl_operator.backends.backend import BackEnd
+from rl_operator.backends.choice import choose_backend
 from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, RuntimeName, StateDir
 from rl_operator.cli.printing import columns, cut_columns, print_object, program
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from rl_operator.api.catalogue import CatalogueEnvironment
     from rl_operator.api.environment import Environment
     from rl_operator.api.runtime import Runtime
-    from rl_operator.cli.settable import SettableField
+    from rl_operator.backends.settable import SettableField
 
 
 def environments(
@@ -30,7 +31,7 @@ def environments(
 
     NAME is a bundled one, own/NAME, or with --local a file. -o wide says what each field means, -o json everything.
     """
-    from rl_operator.cli.chosen import choose_runtime, known_environment
+    from rl_operator.backends.chosen import choose_runtime, known_environment
 
     backend = choose_backend(local=local, context=context, state_dir=state_dir)
     chosen, place = choose_runtime(backend, runtime), namespace or backend.namespace
@@ -72,7 +73,7 @@ def _state_of(environment: "Environment") -> tuple[str, str]:
 
 
 def _show_one(environment: "CatalogueEnvironment", runtime: "Runtime", backend: BackEnd, output: Output) -> None:
-    from rl_operator.cli.settable import fields_of
+    from rl_operator.backends.settable import fields_of
 
     fields = fields_of(environment, runtime)
     if output in (Output.JSON, Output.YAML):
@@ -101,6 +102,6 @@ def _table(section: str, fields: "Sequence[SettableField]", output: Output) -> s
 
 def _limits(field: "SettableField") -> tuple[str, str]:
     """Default and what is allowed."""
-    from rl_operator.cli.yaml_lines import flow
+    from rl_operator.api.yaml_lines import flow
 
     return ("", f"locked to {flow(field.default)}") if field.locked else (flow(field.default), field.allowed)

@@ -2,7 +2,7 @@
 
 from enum import IntEnum
 
-from rl_operator.errors import BackEndUnreachableError, ForbiddenError, OperatorError
+from rl_operator.errors import BackEndUnreachableError, ForbiddenError, OperatorError, WaitTimeoutError
 
 
 class ExitCode(IntEnum):
@@ -12,14 +12,6 @@ class ExitCode(IntEnum):
     REFUSED = 2
     UNREACHABLE = 3
     TIMEOUT = 124
-
-
-class RefusedError(OperatorError):
-    """What was asked makes no sense here: an unknown run, a run that is over, a missing key."""
-
-
-class WaitTimeoutError(OperatorError):
-    """The deadline that the caller set has passed."""
 
 
 def exit_code_of(error: OperatorError) -> ExitCode:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rl_operator.cli.backend import BackEnd
-from rl_operator.cli.exits import ExitCode, RefusedError, WaitTimeoutError
+from rl_operator.backends.backend import BackEnd
+from rl_operator.cli.exits import ExitCode
 from rl_operator.cli.progress import Curve, plain_line
+from rl_operator.errors import RefusedError, WaitTimeoutError
 
 if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rl_operator.cli.backend import BackEnd, Manifest, choose_backend
+from rl_operator.backends.backend import BackEnd, Manifest
+from rl_operator.backends.choice import choose_backend
+from rl_operator.backends.targets import existing_run
 from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, RunName, StateDir
 from rl_operator.cli.printing import age, columns, duration, interval, print_object, sparkline
-from rl_operator.cli.targets import existing_run
 
 if TYPE_CHECKING:
     from rl_operator.api.run import RunStatus

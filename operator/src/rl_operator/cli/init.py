@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rl_operator.cli.backend import choose_backend
-from rl_operator.cli.exits import RefusedError
+from rl_operator.backends.choice import choose_backend
 from rl_operator.cli.options import Context, Local, Namespace, RuntimeName, StateDir
+from rl_operator.errors import RefusedError
 
 if TYPE_CHECKING:
     from rl_operator.api.catalogue import CatalogueEnvironment
@@ -34,7 +34,7 @@ def init(
     rlctl init ./my_env.py --local writes a run of a file, for this machine; with --from ./my_env.py the file holds the
     ConfigMap, the RLEnvironment and the run, for a cluster and for this machine.
     """
-    from rl_operator.cli.chosen import choose_runtime, known_environment
+    from rl_operator.backends.chosen import choose_runtime, known_environment
     from rl_operator.cli.own_template import object_name
     from rl_operator.cli.template import run_template
 
@@ -71,8 +71,8 @@ def accepts_of(environment: "CatalogueEnvironment", runtime: "Runtime") -> "Acce
     """Asks the check itself: whether some settings bring a refusal that a run without any would not have."""
     from rl_operator.api.loading import parse_run
     from rl_operator.api.premises import ChosenEnvironment, Premises
+    from rl_operator.backends.settable import plain_run
     from rl_operator.check import check_run
-    from rl_operator.cli.settable import plain_run
 
     premises = Premises(runtime, ChosenEnvironment(known=environment))
     plain = plain_run(environment.name, runtime.metadata.name).to_wire()

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import typer
 
-from rl_operator.cli.backend import Manifest, choose_backend
+from rl_operator.backends.backend import Manifest
+from rl_operator.backends.choice import choose_backend
 from rl_operator.cli.options import AllNamespaces, Context, Local, Namespace, Output, OutputFormat, Selector, StateDir
 from rl_operator.cli.printing import age, columns, print_object
 

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rl_operator.cli.backend import Manifest, choose_backend
+from rl_operator.backends.backend import Manifest
+from rl_operator.backends.choice import choose_backend
 from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, RunPath, StateDir
 from rl_operator.cli.printing import print_object
 
@@ -28,8 +29,8 @@ def render(
 
     The uid comes with the object. Here it is 00000, also in the names and hashes that follow from it.
     """
-    from rl_operator.cli.premises import render_file
-    from rl_operator.cli.run_file import read_run_file, with_uid
+    from rl_operator.backends.premises import render_file
+    from rl_operator.backends.run_file import read_run_file, with_uid
 
     backend = choose_backend(local=local, context=context, state_dir=state_dir)
     given = read_run_file(file, backend, namespace)
@@ -65,7 +66,7 @@ def objects_of(run: "TrainingRun", rendered: "Rendered") -> list[Manifest]:
 
 def _print_config_map(config_map: "Manifest") -> None:
     """Texts of many lines as they are; templates are left to -o yaml: what is made of them follows."""
-    from rl_operator.cli.yaml_lines import block
+    from rl_operator.api.yaml_lines import block
 
     metadata = config_map["metadata"]
     typer.echo(f"# ConfigMap {metadata['namespace']}/{metadata['name']}")

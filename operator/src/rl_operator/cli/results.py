@@ -2,12 +2,12 @@
 
 import typer
 
-from rl_operator.cli.backend import choose_backend
+from rl_operator.backends.choice import choose_backend
+from rl_operator.backends.targets import existing_run
 from rl_operator.cli.follow import exit_code
 from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, RunName, StateDir
 from rl_operator.cli.printing import print_object
 from rl_operator.cli.summary import summary
-from rl_operator.cli.targets import existing_run
 
 PARTS = (
     "phase",

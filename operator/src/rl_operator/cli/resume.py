@@ -3,22 +3,13 @@
 import typer
 
 from rl_operator.api.names import STARTED_AS_ANNOTATION
-from rl_operator.cli.backend import Manifest, choose_backend
-from rl_operator.cli.exits import RefusedError
-from rl_operator.cli.gitops import suspend_warning
+from rl_operator.backends.choice import choose_backend
+from rl_operator.backends.gitops import suspend_warning
+from rl_operator.backends.restored import was_restored
+from rl_operator.backends.targets import existing_run
 from rl_operator.cli.options import Context, Local, Namespace, RunName, StateDir
 from rl_operator.cli.printing import program
-from rl_operator.cli.targets import existing_run
-
-
-def was_restored(run: Manifest) -> bool:
-    """Whether the run was started in a former life and waits to be asked again."""
-    from rl_operator.api.run import TrainingRun
-    from rl_operator.status.restored import is_restored
-
-    return STARTED_AS_ANNOTATION in run["metadata"].get("annotations", {}) and is_restored(
-        TrainingRun.model_validate(run)
-    )
+from rl_operator.errors import RefusedError
 
 
 def resume(

@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rl_operator.api.names import MAX_RUN_NAME_LENGTH, STARTED_AS_ANNOTATION
-from rl_operator.cli.backend import BackEnd, Manifest, choose_backend
-from rl_operator.cli.exits import ExitCode, RefusedError
+from rl_operator.backends.backend import BackEnd, Manifest
+from rl_operator.backends.choice import choose_backend
+from rl_operator.backends.gitops import suspend_warning
+from rl_operator.backends.restored import was_restored
+from rl_operator.cli.exits import ExitCode
 from rl_operator.cli.follow import at_rest, exit_code, follow, shown
-from rl_operator.cli.gitops import suspend_warning
 from rl_operator.cli.options import Context, Local, Namespace, RunPath, StateDir
 from rl_operator.cli.printing import program
-from rl_operator.cli.resume import was_restored
 from rl_operator.cli.summary import summary
+from rl_operator.errors import RefusedError
 
 if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun
-    from rl_operator.cli.run_file import RunFile
+    from rl_operator.backends.run_file import RunFile
 
 MAX_NAMESAKES = 1000
 GLANCE_SECONDS = 0.2
@@ -38,7 +40,7 @@ def run(
     A ConfigMap and an RLEnvironment beside the run in the file are applied first. With suspend: true the run is a
     draft: it is checked, and nothing starts until `rlctl resume NAME`.
     """
-    from rl_operator.cli.run_file import read_run_file
+    from rl_operator.backends.run_file import read_run_file
 
     backend = choose_backend(local=local, context=context, state_dir=state_dir)
     given = read_run_file(file, backend, namespace)

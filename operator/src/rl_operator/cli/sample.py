@@ -4,11 +4,11 @@ from typing import Annotated
 
 import typer
 
-from rl_operator.cli.backend import choose_backend
-from rl_operator.cli.exits import RefusedError
+from rl_operator.backends.choice import choose_backend
+from rl_operator.backends.targets import existing_run
 from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, RunName, StateDir
-from rl_operator.cli.targets import existing_run
 from rl_operator.cli.trained import call_tinker_atropos, tokenizer_of, weights_path
+from rl_operator.errors import RefusedError
 
 
 def sample(

@@ -4,12 +4,12 @@ from typing import Annotated
 
 import typer
 
-from rl_operator.cli.backend import choose_backend
-from rl_operator.cli.exits import RefusedError
+from rl_operator.backends.choice import choose_backend
+from rl_operator.backends.gitops import suspend_warning
+from rl_operator.backends.targets import existing_run
 from rl_operator.cli.follow import at_rest, follow
-from rl_operator.cli.gitops import suspend_warning
 from rl_operator.cli.options import Context, Local, Namespace, RunName, StateDir
-from rl_operator.cli.targets import existing_run
+from rl_operator.errors import RefusedError
 
 
 def stop(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rl_operator.cli.backend import BackEnd
+from rl_operator.backends.backend import BackEnd
 from rl_operator.cli.curve import reward_line
 from rl_operator.cli.printing import age, program
 from rl_operator.cli.progress import baseline, held_out

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rl_operator.cli.backend import BackEnd
-from rl_operator.cli.exits import ExitCode, RefusedError
+from rl_operator.backends.backend import BackEnd
+from rl_operator.cli.exits import ExitCode
 from rl_operator.cli.follow import at_rest
 from rl_operator.cli.printing import program
+from rl_operator.errors import RefusedError
 
 if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun
@@ -41,7 +42,7 @@ def weights_path(run: "TrainingRun", backend: BackEnd, final: str | None) -> str
 def tokenizer_of(run: "TrainingRun", backend: BackEnd) -> tuple[str, ...]:
     """The option that names the run's tokenizer; nothing where the runtime or environment is gone since."""
     from rl_operator.api.sections import effective_sections
-    from rl_operator.cli.premises import FileFirst, premises_of
+    from rl_operator.backends.premises import FileFirst, premises_of
 
     premises = premises_of(run, FileFirst(backend))
     if premises is None or premises.environment.known is None:

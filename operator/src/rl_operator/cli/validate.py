@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rl_operator.cli.backend import choose_backend
+from rl_operator.backends.choice import choose_backend
 from rl_operator.cli.exits import ExitCode
 from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, RunPath, StateDir
 from rl_operator.cli.printing import print_object
@@ -27,8 +27,8 @@ def validate(
     A ConfigMap, an RLEnvironment or an RLRuntime beside the run in the file counts as if it were applied.
     """
     from rl_operator.api.loading import DocumentError
-    from rl_operator.cli.premises import judge
-    from rl_operator.cli.run_file import read_run_file
+    from rl_operator.backends.premises import judge
+    from rl_operator.backends.run_file import read_run_file
 
     backend = choose_backend(local=local, context=context, state_dir=state_dir)
     pending: tuple[str, str] | None = None

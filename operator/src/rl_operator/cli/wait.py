@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rl_operator.cli.backend import choose_backend
-from rl_operator.cli.exits import RefusedError
+from rl_operator.backends.choice import choose_backend
+from rl_operator.backends.targets import existing_run
 from rl_operator.cli.follow import at_rest, exit_code, follow
 from rl_operator.cli.options import Context, Local, Namespace, RunName, StateDir
 from rl_operator.cli.printing import program
-from rl_operator.cli.targets import existing_run
+from rl_operator.errors import RefusedError
 
 if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun

@@ -4,11 +4,11 @@ import contextlib
 
 import typer
 
-from rl_operator.cli.backend import choose_backend
+from rl_operator.backends.choice import choose_backend
+from rl_operator.backends.targets import existing_run
 from rl_operator.cli.follow import at_rest, exit_code, follow, shown
 from rl_operator.cli.options import Context, Local, Namespace, RunName, StateDir
 from rl_operator.cli.summary import summary
-from rl_operator.cli.targets import existing_run
 
 
 def watch(

@@ -12,7 +12,13 @@ from kubernetes.aio.client.configuration import Configuration
 from yarl import URL
 
 from rl_operator.cluster.clock import ServerClock
-from rl_operator.cluster.connection import load_configuration, open_session, request_options
+from rl_operator.cluster.connection import (
+    connector_of,
+    load_configuration,
+    open_session,
+    request_options,
+    without_credentials,
+)
 from rl_operator.cluster.failures import failure, pause_asked
 from rl_operator.errors import BackEndUnreachableError
 
@@ -41,13 +47,20 @@ class ClusterClient:
     """Calls that return decoded JSON and raise `OperatorError`s. Must be made inside a running event loop."""
 
     def __init__(
-        self, configuration: Configuration, request_seconds: float = 20.0, middlewares: Middlewares = ()
+        self,
+        configuration: Configuration,
+        request_seconds: float = 20.0,
+        middlewares: Middlewares = (),
+        connector: aiohttp.BaseConnector | None = None,
     ) -> None:
-        """Every request passes through `middlewares`, kopf's as well."""
+        """Every request passes through `middlewares`, kopf's as well. Without a `connector` it has connections of its
+        own.
+        """
         self._configuration = configuration
         self._middlewares = middlewares
         self._timeout = aiohttp.ClientTimeout(total=request_seconds, sock_connect=10)
-        self._session = open_session(configuration, *middlewares)
+        self._session = open_session(configuration, *middlewares, connector=connector)
+        self._guests: aiohttp.BaseConnector | None = None
         self._options = request_options(configuration)
         self.clock = ServerClock()
 
@@ -58,6 +71,15 @@ class ClusterClient:
         """Load the configuration; nothing is called yet. Raises ConnectionSettingsError."""
         return cls(await load_configuration(kubeconfig, context), request_seconds, middlewares)
 
+    async def acting_as(self, token: str) -> Self:
+        """A client of the same API server with this token and none of our credentials. Its connections, which it shares
+        with others like it, close with this client.
+        """
+        bare = without_credentials(self._configuration)
+        self._guests = self._guests or connector_of(bare)
+        bare.api_key["BearerToken"] = f"Bearer {token}"
+        return type(self)(bare, self._timeout.total or 0.0, self._middlewares, self._guests)
+
     @property
     def server(self) -> str:
         return str(self._configuration.host)
@@ -67,6 +89,8 @@ class ClusterClient:
 
     async def __aexit__(self, *_: object) -> None:
         await self._session.close()
+        if self._guests is not None:
+            await self._guests.close()
 
     # --- calls --------------------------------------------------------------------------------------------------
     async def get(self, path: str, params: Params | None = None, accept: str = JSON) -> dict[str, Any]:

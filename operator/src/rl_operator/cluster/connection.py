@@ -20,6 +20,21 @@ MAX_CONNECTIONS = 20
 """Eight of them are watches. Each costs a quarter of a mebibyte, which asyncio keeps to read into."""
 
 
+_SERVER_SETTINGS = (
+    "host",
+    "verify_ssl",
+    "disable_strict_ssl_verification",
+    "ssl_ca_cert",
+    "ca_cert_data",
+    "assert_hostname",
+    "tls_server_name",
+    "proxy",
+    "proxy_headers",
+    "connection_pool_maxsize",
+)
+"""Of a configuration: all that is not a credential."""
+
+
 class ConnectionSettingsError(OperatorError):
     """The kubeconfig or the service account cannot be used: a person must act."""
 
@@ -94,16 +109,29 @@ def open_session(
     The official client reads what is to be trusted. The environment is asked for a proxy here, once: aiohttp would ask
     it, and ~/.netrc, in a thread at every request, which costs as much as the request.
     """
-    own = connector or aiohttp.TCPConnector(
-        limit=configuration.connection_pool_maxsize, ssl=RESTClientObject(configuration).ssl_context
-    )
     return aiohttp.ClientSession(
-        connector=own,
+        connector=connector or connector_of(configuration),
         connector_owner=connector is None,
         middlewares=(authorization(configuration), *middlewares),
         proxy=configuration.proxy or environment_proxy(str(configuration.host)),
         read_bufsize=2**21,  # an event is one line, and an object may have 1.5 MiB
     )
+
+
+def connector_of(configuration: Configuration) -> aiohttp.TCPConnector:
+    """Connections that trust what the configuration trusts, and present its client certificate if it has one."""
+    context = RESTClientObject(configuration).ssl_context
+    return aiohttp.TCPConnector(limit=configuration.connection_pool_maxsize, ssl=context)
+
+
+def without_credentials(configuration: Configuration) -> Configuration:
+    """Where the API server is and how it is known, without who we are: the API server asks a client certificate first,
+    and would take whoever comes with a token for its owner.
+    """
+    bare = type.__call__(Configuration)
+    for name in _SERVER_SETTINGS:
+        setattr(bare, name, getattr(configuration, name))
+    return bare
 
 
 def environment_proxy(server: str) -> str | None:

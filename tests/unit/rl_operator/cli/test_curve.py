@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.cli.fakes import MemoryBackEnd, parsed, run_manifest
+from tests.unit.rl_operator.backends.fakes import MemoryBackEnd, parsed, run_manifest
 
 from rl_operator.cli.curve import reward_line
 from rl_operator.cli.progress import CURVE_WIDTH

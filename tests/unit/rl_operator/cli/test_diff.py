@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.cli.fakes import MemoryBackEnd, parsed, run_manifest
+from tests.unit.rl_operator.backends.fakes import MemoryBackEnd, parsed, run_manifest
 
+from rl_operator.backends.premises import render_file
+from rl_operator.backends.run_file import RunFile, with_uid
 from rl_operator.cli.diff import compare
-from rl_operator.cli.premises import render_file
-from rl_operator.cli.run_file import RunFile, with_uid
 
 STARTED = {"startTime": "2026-01-01T00:00:00Z", "phase": "Running", "configMapName": "sorting-1"}
 

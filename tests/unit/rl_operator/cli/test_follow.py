@@ -1,12 +1,20 @@
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.cli.fakes import MemoryBackEnd, parsed, run_manifest
+from tests.unit.rl_operator.backends.fakes import MemoryBackEnd, parsed, run_manifest
 
-from rl_operator.cli.exits import RefusedError, WaitTimeoutError, exit_code_of
+from rl_operator.cli.exits import exit_code_of
 from rl_operator.cli.follow import at_rest, exit_code, follow
 from rl_operator.cli.wait import parse_until
-from rl_operator.errors import BackEndUnreachableError, ConflictError, ForbiddenError, InvalidError, OperatorError
+from rl_operator.errors import (
+    BackEndUnreachableError,
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    OperatorError,
+    RefusedError,
+    WaitTimeoutError,
+)
 
 REFUSED = [
     {"type": "Accepted", "status": "False", "reason": "LockedField", "lastTransitionTime": "2026-01-01T00:00:00Z"}

@@ -1,5 +1,5 @@
 import pytest
-from tests.unit.rl_operator.cli.fakes import MemoryBackEnd, parsed, run_manifest
+from tests.unit.rl_operator.backends.fakes import MemoryBackEnd, parsed, run_manifest
 
 from rl_operator.cli.progress import CURVE_WIDTH, Curve, plain_line
 from rl_operator.cli.summary import summary

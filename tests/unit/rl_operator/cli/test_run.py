@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.cli.fakes import MemoryBackEnd, parsed, run_manifest
+from tests.unit.rl_operator.backends.fakes import MemoryBackEnd, parsed, run_manifest
 
 from rl_operator.api.names import STARTED_AS_ANNOTATION
-from rl_operator.cli.exits import RefusedError
+from rl_operator.backends.run_file import RunFile
 from rl_operator.cli.run import apply_beside, submit
-from rl_operator.cli.run_file import RunFile
+from rl_operator.errors import RefusedError
 
 WANTED = parsed(run_manifest(spec={"config": {"total_steps": 7}}))
 

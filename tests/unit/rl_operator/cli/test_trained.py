@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.cli.fakes import MemoryBackEnd, parsed, run_manifest
+from tests.unit.rl_operator.backends.fakes import MemoryBackEnd, parsed, run_manifest
 
-from rl_operator.cli.exits import RefusedError
 from rl_operator.cli.trained import call_tinker_atropos, tokenizer_of, weights_path
+from rl_operator.errors import RefusedError
 
 CHECKPOINT = {"step": 20, "statePath": "tinker://r/weights/20"}
 

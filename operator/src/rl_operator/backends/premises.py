@@ -4,8 +4,6 @@ from collections.abc import Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-import typer
-
 from rl_operator.api.catalogue import Catalogue
 from rl_operator.api.environment import Environment
 from rl_operator.api.loading import DocumentError, parse_environment, parse_run, parse_runtime
@@ -14,12 +12,11 @@ from rl_operator.api.premises import Premises
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
+from rl_operator.backends.backend import BackEnd, Manifest
+from rl_operator.backends.run_file import RunFile
 from rl_operator.check import check_run, runtime_not_found
-from rl_operator.cli.backend import BackEnd, Manifest
-from rl_operator.cli.exits import RefusedError
-from rl_operator.cli.run_file import RunFile
 from rl_operator.discovery import discover_files_blocking
-from rl_operator.errors import ForbiddenError
+from rl_operator.errors import ForbiddenError, RefusedError
 from rl_operator.local.environments import OwnEnvironments
 from rl_operator.reconcile.premises import gather_premises
 from rl_operator.reconcile.world import Key
@@ -32,13 +29,13 @@ class FileFirst:
     """Implements `reconcile.world.PremisesSource`: live reads, each of them a call."""
 
     def __init__(self, backend: BackEnd, beside: Sequence[Manifest] = ()) -> None:
-        self._backend = backend
+        self.backend = backend
         self._beside = {_identity(document): document for document in beside}
         self._own = OwnEnvironments(self._read, discover_files_blocking)
         self.labels_are_read = True
 
     def run(self, key: Key) -> TrainingRun | None:
-        manifest = self._backend.run(*key)
+        manifest = self.backend.run(*key)
         return parse_run(manifest) if manifest else None
 
     async def read_run(self, key: Key) -> TrainingRun | None:
@@ -46,19 +43,19 @@ class FileFirst:
 
     def runtime(self, name: str) -> Runtime | None:
         document = self._beside.get((RUNTIME_KIND, "", name))
-        return parse_runtime(document) if document else self._backend.runtimes().get(name)
+        return parse_runtime(document) if document else self.backend.runtimes().get(name)
 
     def runtime_names(self) -> tuple[str, ...]:
         own = {name for kind, _, name in self._beside if kind == RUNTIME_KIND}
-        return tuple(sorted(own | set(self._backend.runtimes())))
+        return tuple(sorted(own | set(self.backend.runtimes())))
 
     def catalogue(self, runtime: Runtime) -> Catalogue | None:
-        return self._backend.catalogue(runtime)
+        return self.backend.catalogue(runtime)
 
     def environment(self, run: TrainingRun) -> Environment | None:
         """Read here where the code is at hand; on a cluster what the operator has read of it."""
         name, namespace = run.spec.environment, run.metadata.namespace
-        if self._backend.runs_files:
+        if self.backend.runs_files:
             return self._own.of_run(run)
         if not name.startswith(OWN_PREFIX):
             return None
@@ -66,11 +63,11 @@ class FileFirst:
         document = self._beside.get((ENVIRONMENT_KIND, namespace, name))
         if document and "source" in document["spec"]:
             return self._own.named(namespace, name)
-        live = document or self._backend.read(ENVIRONMENT_KIND, namespace, name)
+        live = document or self.backend.read(ENVIRONMENT_KIND, namespace, name)
         return parse_environment(live) if live else None
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
-        labels = self._backend.namespace_labels(namespace)
+        labels = self.backend.namespace_labels(namespace)
         self.labels_are_read = labels is not None
         return {NAMESPACE_NAME_LABEL: namespace} if labels is None else labels
 
@@ -78,14 +75,14 @@ class FileFirst:
         try:
             return self._read("ConfigMap", namespace, name)
         except ForbiddenError as error:
-            typer.echo(f"note: {error}", err=True)
+            self.backend.note(str(error))
             return None
 
     def files(self, environment: Environment) -> Mapping[str, str] | None:
         return self._own.files(environment)
 
     def _read(self, kind: str, namespace: str, name: str) -> Manifest | None:
-        return self._beside.get((kind, namespace, name)) or self._backend.read(kind, namespace, name)
+        return self._beside.get((kind, namespace, name)) or self.backend.read(kind, namespace, name)
 
 
 def premises_of(run: TrainingRun, source: FileFirst) -> Premises | None:
@@ -94,7 +91,7 @@ def premises_of(run: TrainingRun, source: FileFirst) -> Premises | None:
     if premises and premises.runtime.spec.namespace_selector is not None and not source.labels_are_read:
         namespace, runtime = run.metadata.namespace, run.spec.runtime
         hint = f"you may not read the labels of namespace {namespace}, by which runtime {runtime} chooses"
-        typer.echo(f"note: {hint}: only its name is taken into account", err=True)
+        source.backend.note(f"{hint}: only its name is taken into account")
     return premises
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rl_operator.cli.supervisors import is_at_rest, owner
+from rl_operator.backends.supervisors import is_at_rest, owner
 from rl_operator.errors import GoneError
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from rl_operator.cli.selector import parse_selector
+from rl_operator.backends.selector import parse_selector
 
 LABELS = {"team": "a", "stage": "test"}
 

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from rl_operator.cli.gitops import gitops_owner, suspend_warning
+from rl_operator.backends.gitops import gitops_owner, suspend_warning
 
 TRACKED = "argocd.argoproj.io/tracking-id"
 FLUX = "kustomize.toolkit.fluxcd.io"

@@ -1,7 +1,7 @@
 """The supervisor of one local run: the same reconcile as on a cluster, over a folder and processes.
 
-`rlctl` starts it detached: `python -m rl_operator.cli.supervise STATE_FOLDER NAMESPACE NAME`. It outlives rlctl, its
-containers do not outlive it, and it ends when there is nothing left to do for its run.
+Whoever asks for the run starts it detached: `python -m rl_operator.backends.supervise STATE_FOLDER NAMESPACE NAME`. It
+outlives them, its containers do not outlive it, and it ends when there is nothing left to do for its run.
 """
 
 import asyncio

@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.cli.fakes import MemoryBackEnd, parsed, run_manifest
+from tests.unit.rl_operator.backends.fakes import MemoryBackEnd, parsed, run_manifest
 
 from rl_operator.api.loading import DocumentError
-from rl_operator.cli.exits import RefusedError
-from rl_operator.cli.premises import judge, render_file
-from rl_operator.cli.run_file import RunFile, with_uid
+from rl_operator.backends.premises import judge, render_file
+from rl_operator.backends.run_file import RunFile, with_uid
+from rl_operator.errors import RefusedError
 
 ENTRY = """
 from tinker_atropos.environments.base import Environment, EnvironmentConfig

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from tests.unit.rl_operator.cli.fakes import MemoryBackEnd
+from tests.unit.rl_operator.backends.fakes import MemoryBackEnd
 
 from rl_operator.api.loading import DocumentError
-from rl_operator.cli.run_file import RunFile, read_run_file
+from rl_operator.backends.run_file import RunFile, read_run_file
 from rl_operator.local.environments import FILE_ANNOTATION
 
 RUN = (

@@ -6,12 +6,12 @@ from rl_operator.api.catalogue import CatalogueEnvironment
 from rl_operator.api.loading import nearest
 from rl_operator.api.premises import ChosenEnvironment
 from rl_operator.api.runtime import Runtime
+from rl_operator.backends.backend import BackEnd
+from rl_operator.backends.premises import FileFirst, premises_of
+from rl_operator.backends.run_file import with_file
+from rl_operator.backends.settable import plain_run
 from rl_operator.check import runtime_not_found
-from rl_operator.cli.backend import BackEnd
-from rl_operator.cli.exits import RefusedError
-from rl_operator.cli.premises import FileFirst, premises_of
-from rl_operator.cli.run_file import with_file
-from rl_operator.cli.settable import plain_run
+from rl_operator.errors import RefusedError
 
 
 def choose_runtime(backend: BackEnd, name: str) -> Runtime:

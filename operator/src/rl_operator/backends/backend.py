@@ -1,8 +1,6 @@
-"""What rlctl needs of a back end, and the choice of one."""
+"""What the doors (rlctl, tools) need of a back end."""
 
-import os
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:  # reading the kinds costs start-up time that not every command needs
@@ -11,8 +9,8 @@ if TYPE_CHECKING:  # reading the kinds costs start-up time that not every comman
     from rl_operator.api.runtime import Runtime
 
 Manifest = dict[str, Any]
-
-SERVICE_ACCOUNT_VARIABLE = "KUBERNETES_SERVICE_HOST"
+Note = Callable[[str], None]
+"""Takes a sentence that the caller should know beside the answer."""
 
 
 class BackEnd(Protocol):
@@ -34,6 +32,13 @@ class BackEnd(Protocol):
 
     runs_files: bool
     """Whether `environment: ./file.py` can be trained here."""
+
+    note: Note
+
+    @property
+    def caller(self) -> str:
+        """Who asks, as the back end knows them: the API server's name of the user, or this machine's."""
+        ...
 
     def runs(self, namespace: str | None, selector: str) -> list[Manifest]: ...
 
@@ -92,21 +97,3 @@ class BackEnd(Protocol):
         runs none for this one.
         """
         ...
-
-
-def choose_backend(*, local: bool, context: str, state_dir: Path | None) -> BackEnd:
-    """The cluster of the kubeconfig; `--local`, or no kubeconfig at all: this machine."""
-    if local or not (context or cluster_is_configured(os.environ)):
-        from rl_operator.cli.local_backend import LocalBackEnd
-
-        return LocalBackEnd.open(state_dir, asked=local)
-    from rl_operator.cli.cluster_backend import ClusterBackEnd
-
-    return ClusterBackEnd.open(context)
-
-
-def cluster_is_configured(environ: Mapping[str, str]) -> bool:
-    """Whether a kubeconfig exists or a pod's service account is at hand."""
-    if environ.get("KUBECONFIG") or environ.get(SERVICE_ACCOUNT_VARIABLE):
-        return True
-    return (Path(environ.get("HOME", "/")) / ".kube" / "config").is_file()

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from tests.unit.rl_operator.cli.fakes import MemoryBackEnd
+from tests.unit.rl_operator.backends.fakes import MemoryBackEnd
 from tests.unit.rl_operator.samples import TINY
 
 from rl_operator.api.runtime import Runtime
-from rl_operator.cli.chosen import choose_runtime, known_environment
-from rl_operator.cli.exits import RefusedError
+from rl_operator.backends.chosen import choose_runtime, known_environment
+from rl_operator.errors import RefusedError
 
 
 class OneRuntime(MemoryBackEnd):

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.samples import CATALOGUE, DEFAULT, TINY, catalogue_of, make_runtime
 
-from rl_operator.cli.settable import SettableField, fields_of
+from rl_operator.backends.settable import SettableField, fields_of
 
 
 def fields_in(runtime: Any, **field: Any) -> dict[str, SettableField]:

@@ -1,7 +1,7 @@
 """From a name that was typed to a run."""
 
-from rl_operator.cli.backend import BackEnd, Manifest
-from rl_operator.cli.exits import RefusedError
+from rl_operator.backends.backend import BackEnd, Manifest
+from rl_operator.errors import RefusedError
 
 
 def existing_run(backend: BackEnd, namespace: str, name: str) -> Manifest:

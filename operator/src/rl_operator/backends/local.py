@@ -1,19 +1,19 @@
-"""rlctl's side of the local back end: it reads and writes the state folder."""
+"""One machine as a back end: it reads and writes the state folder."""
 
 import contextlib
+import getpass
 import os
 import shutil
-import sys
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from rl_operator.api.names import ENVIRONMENT_KIND, NAMESPACE_NAME_LABEL, RUN_KIND
-from rl_operator.cli.exits import RefusedError
-from rl_operator.cli.selector import parse_selector
-from rl_operator.cli.supervisors import Supervisors, owner
-from rl_operator.errors import BackEndUnreachableError
+from rl_operator.backends.backend import Note
+from rl_operator.backends.selector import parse_selector
+from rl_operator.backends.supervisors import Supervisors, owner
+from rl_operator.errors import BackEndUnreachableError, RefusedError
 from rl_operator.local.events import read_events
 from rl_operator.local.layout import STATE_DIR_VARIABLE, Layout, default_state_folder
 from rl_operator.local.logs import follow_log, tail_log
@@ -37,20 +37,25 @@ class LocalBackEnd:
     usual_runtime = "tiny"
     runs_files = True
 
-    def __init__(self, layout: Layout, flags: str) -> None:
+    def __init__(self, layout: Layout, flags: str, note: Note) -> None:
         self.label = f"local:{_short(layout.root)}"
         self.flags = flags
+        self.note = note
         self._layout = layout
         self._store = Store(layout)
         self._supervisors = Supervisors(self._store)
 
     @classmethod
-    def open(cls, state_dir: Path | None, *, asked: bool) -> Self:
+    def open(cls, state_dir: Path | None, note: Note, *, asked: bool) -> Self:
         """`asked`: --local was given, so commands that we suggest carry it too."""
         root = state_dir.expanduser().absolute() if state_dir else default_state_folder()
-        _warn_when_full(root)
+        _warn_when_full(root, note)
         elsewhere = f" --state-dir {root}" if state_dir and not os.environ.get(STATE_DIR_VARIABLE) else ""
-        return cls(Layout(root), (" --local" if asked else "") + elsewhere)
+        return cls(Layout(root), (" --local" if asked else "") + elsewhere, note)
+
+    @property
+    def caller(self) -> str:
+        return getpass.getuser()
 
     def runs(self, namespace: str | None, selector: str) -> list[Manifest]:
         matches = parse_selector(selector)
@@ -181,12 +186,10 @@ class LocalBackEnd:
             )
 
 
-def _warn_when_full(root: Path) -> None:
+def _warn_when_full(root: Path, note: Note) -> None:
     """Nothing that is written of a run would say it: it cannot be written."""
     if root.exists() and shutil.disk_usage(root).free < SMALLEST_ROOM:
-        sys.stderr.write(
-            f"warning: No room is left in {root}: runs wait or train on unseen, and go on by themselves when there is\n"
-        )
+        note(f"No room is left in {root}: runs wait or train on unseen, and go on by themselves when there is")
 
 
 def _refuse_missing_program() -> None:

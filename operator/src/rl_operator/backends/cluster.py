@@ -1,13 +1,13 @@
-"""rlctl's side of a cluster: a few calls to the API server, one after the other."""
+"""A cluster as a back end: a few calls to the API server."""
 
-import asyncio
 import atexit
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-import typer
-
 from rl_operator.api.names import DEFAULT_RUNTIME, ENVIRONMENT_KIND, RUN_LABEL
+from rl_operator.backends.backend import Note
+from rl_operator.backends.loop import LoopThread
 from rl_operator.cluster.client import ClusterClient
 from rl_operator.cluster.connection import ConnectionSettingsError
 from rl_operator.cluster.context import cluster_context
@@ -33,29 +33,44 @@ class ClusterBackEnd:
     usual_runtime = DEFAULT_RUNTIME
     runs_files = False
 
-    def __init__(self, runner: asyncio.Runner, client: ClusterClient, context: str, *, asked: bool) -> None:
-        found = cluster_context(context)
-        self.label = f"cluster:{found.name}"
-        self.flags = f" --context {context}" if asked else ""
-        self.namespace = found.namespace
-        self._runner = runner
+    def __init__(
+        self, loop: LoopThread, client: ClusterClient, *, label: str, flags: str, namespace: str, note: Note
+    ) -> None:
+        self.label = label
+        self.flags = flags
+        self.namespace = namespace
+        self.note = note
+        self._loop = loop
         self._client = client
 
     @classmethod
-    def open(cls, context: str) -> Self:
+    def open(cls, context: str, note: Note) -> Self:
         """Nothing is called yet. Raises BackEndUnreachableError when the kubeconfig cannot be used."""
-        runner = asyncio.Runner()
+        loop, found = LoopThread(), cluster_context(context)
         try:
-            client = runner.run(ClusterClient.connect(context=context))
+            client = loop.wait(ClusterClient.connect(context=context))
         except ConnectionSettingsError as error:
             raise BackEndUnreachableError(str(error)) from error
+        atexit.register(lambda: loop.wait(client.__aexit__()))  # connections live as long as the process
+        flags = f" --context {context}" if context else ""
+        return cls(loop, client, label=f"cluster:{found.name}", flags=flags, namespace=found.namespace, note=note)
 
-        def close() -> None:
-            runner.run(client.__aexit__())
-            runner.close()
+    def acting_as(self, token: str) -> Self:
+        """The same cluster over the same connections, with the rights of this token and none of ours."""
+        client = self._loop.wait(self._client.acting_as(token))
+        return type(self)(
+            self._loop, client, label=self.label, flags=self.flags, namespace=self.namespace, note=self.note
+        )
 
-        atexit.register(close)  # a command is a process: its connections live as long as it does
-        return cls(runner, client, context, asked=bool(context))
+    def close(self) -> None:
+        """Of one that acts for somebody else; the connections stay."""
+        self._loop.wait(self._client.__aexit__())
+
+    @cached_property
+    def caller(self) -> str:
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        answer = self._wait(self._client.create("/apis/authentication.k8s.io/v1/selfsubjectreviews", review))
+        return str(answer["status"]["userInfo"].get("username", ""))
 
     def runs(self, namespace: str | None, selector: str) -> list[Manifest]:
         return self._list(RUNS.path(namespace), {"labelSelector": selector})
@@ -132,7 +147,7 @@ class ClusterBackEnd:
         try:
             config_map = self.read("ConfigMap", reference.namespace, reference.name)
         except ForbiddenError as error:
-            typer.echo(f"note: the catalogue that ships with rlctl is taken, because {error}", err=True)
+            self.note(f"the catalogue that ships with rlctl is taken, because {error}")
             return bundled_catalogue()
         stored = stored_catalogue(config_map) if config_map else None
         return stored.found.catalogue if stored else None
@@ -160,7 +175,7 @@ class ClusterBackEnd:
         return items
 
     def _wait(self, call: Coroutine[Any, Any, Answer]) -> Answer:
-        return self._runner.run(call)
+        return self._loop.wait(call)
 
 
 async def _next(lines: AsyncIterator[bytes]) -> bytes | None:

@@ -6,8 +6,7 @@ import time
 from typing import Final
 
 from rl_operator.api.names import RUN_KIND
-from rl_operator.cli.exits import WaitTimeoutError
-from rl_operator.errors import BackEndUnreachableError, GoneError
+from rl_operator.errors import BackEndUnreachableError, GoneError, WaitTimeoutError
 from rl_operator.local.locks import is_held
 from rl_operator.local.store import Manifest, Store
 
@@ -57,7 +56,7 @@ class Supervisors:
             raise BackEndUnreachableError(f"cannot write {log}: {error.strerror}; free some space") from error
         with output:
             subprocess.Popen(  # noqa: S603 -- our own module
-                [sys.executable, "-m", "rl_operator.cli.supervise", str(self._layout.root), namespace, name],
+                [sys.executable, "-m", "rl_operator.backends.supervise", str(self._layout.root), namespace, name],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

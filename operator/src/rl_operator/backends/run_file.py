@@ -11,8 +11,8 @@ from rl_operator.api.loading import DocumentError, load_documents, load_run, par
 from rl_operator.api.names import ENVIRONMENT_KIND, RUN_KIND, RUNTIME_KIND
 from rl_operator.api.refusal import Refusal, shown
 from rl_operator.api.run import TrainingRun
-from rl_operator.cli.backend import BackEnd, Manifest
-from rl_operator.cli.exits import RefusedError
+from rl_operator.backends.backend import BackEnd, Manifest
+from rl_operator.errors import RefusedError
 from rl_operator.local.environments import FILE_ANNOTATION
 
 BESIDE: Final = ("ConfigMap", ENVIRONMENT_KIND, RUNTIME_KIND)
