@@ -38,6 +38,9 @@ REDISCOVER_ANNOTATION = f"{GROUP}/rediscover"
 STARTED_AS_ANNOTATION = f"{GROUP}/started-as"
 """On a run that was started: its name and uid. Under another uid it was restored from a backup."""
 
+DRAFTED_BY_LABEL: Final = f"{GROUP}/drafted-by"
+"""On a run that a tool drafted: a hash of who asked for it. Nobody's latest draft is somebody else's."""
+
 QUEUE_NAME_LABEL: Final = "kueue.x-k8s.io/queue-name"
 """Kueue's label, copied from a run to its pod: Kueue gates the pod until there is room."""
 

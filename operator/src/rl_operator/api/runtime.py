@@ -48,6 +48,16 @@ class RuntimeWandb(ApiModel):
     key_secret: SecretKey | None = Field(default=None, description="Where the WANDB_API_KEY is; none: W&B is off.")
 
 
+class InferenceProvider(ApiModel):
+    """An OpenAI-compatible endpoint that tries environments before anything is trained."""
+
+    url: str = Field(pattern="^https?://", max_length=1024, description="Base URL, e.g. https://openrouter.ai/api/v1.")
+    key_secret: SecretKey | None = Field(default=None, description="Where its key is; none: it needs no key.")
+    models: tuple[Annotated[str, Field(min_length=1, max_length=253)], ...] = Field(
+        default=(), max_length=16, description="Models that are tried where nobody names any."
+    )
+
+
 class ConfigSections(ApiModel):
     """Values by section of the config file."""
 
@@ -179,6 +189,9 @@ class RuntimeSpec(ApiModel):
     )
     backend: Backend = Field(default_factory=Backend, description="The Tinker API.")
     wandb: RuntimeWandb = Field(default_factory=RuntimeWandb, description="Weights & Biases.")
+    inference: InferenceProvider | None = Field(
+        default=None, description="Who answers when an environment is tried with other models (rl_test_inference)."
+    )
     locked: ConfigSections = Field(default_factory=ConfigSections, description="Values that a run may not change.")
     bounds: Bounds = Field(default_factory=Bounds, description="Ranges that a run must keep to.")
     defaults: ConfigSections = Field(default_factory=ConfigSections, description="Values where a run sets none.")

@@ -1,0 +1,37 @@
+"""Where a call is answered: which back end, for whom, and within what limits."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from rl_operator.backends.backend import BackEnd
+from rl_operator.tools.answers import RecentAnswers
+
+LONGEST_WAIT_SECONDS = 240.0
+
+
+@dataclass(frozen=True)
+class Desk:
+    """One caller's. It holds nothing that a restart would lose: drafts are runs, and recent answers only save calls."""
+
+    backend: BackEnd
+    namespace: str
+    agent: str = ""
+    """Which of a user's agents asks, if they tell: their latest drafts are kept apart."""
+
+    longest_wait: float = LONGEST_WAIT_SECONDS
+    """Seconds; a door whose clients give up earlier has less."""
+
+    recent: RecentAnswers = field(default_factory=RecentAnswers)
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+    @property
+    def caller(self) -> str:
+        """A label's value that is the same for all calls of this agent of this user, and tells neither's name."""
+        return hashlib.sha256(f"{self.backend.caller}\n{self.agent}".encode()).hexdigest()[:16]
+
+    def where(self) -> dict[str, Any]:
+        """Which back end answered; part of answers that name objects."""
+        return {"back_end": self.backend.label, "namespace": self.namespace}

@@ -1,0 +1,75 @@
+"""One call of a tool, from any door: arguments checked, errors turned into an answer that says what to do."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from pydantic import ValidationError
+
+from rl_operator.api.loading import nearest
+from rl_operator.api.refusal import shown
+from rl_operator.errors import (
+    BackEndUnreachableError,
+    ConflictError,
+    ForbiddenError,
+    GoneError,
+    OperatorError,
+    WaitTimeoutError,
+)
+from rl_operator.tools.desk import Desk
+from rl_operator.tools.tool import Answer, Tool, ToolRefusedError
+
+log = logging.getLogger(__name__)
+
+ErrorCode = Literal["refused", "not_found", "conflict", "forbidden", "unreachable", "timeout", "internal"]
+
+_CODES: Final[Mapping[type[OperatorError], ErrorCode]] = {
+    GoneError: "not_found",
+    ConflictError: "conflict",
+    ForbiddenError: "forbidden",
+    BackEndUnreachableError: "unreachable",
+    WaitTimeoutError: "timeout",
+}
+"""All others are refusals: about what was asked."""
+
+RETRYABLE: Final[frozenset[ErrorCode]] = frozenset({"conflict", "unreachable", "timeout"})
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """An answer. `code` is None where the tool did what was asked; else the answer holds `error` and what helps."""
+
+    answer: Answer
+    code: ErrorCode | None = None
+
+
+def dispatch(tool: Tool, desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+    """Never raises for what a caller did, or for a back end that is away."""
+    try:
+        return Outcome(tool.call(desk, tool.arguments.model_validate(dict(arguments))))
+    except ValidationError as error:
+        return _failed("refused", _sentence_of(error, tool), {"parameters": sorted(tool.arguments.model_fields)})
+    except OperatorError as error:
+        details = error.details if isinstance(error, ToolRefusedError) else {}
+        return _failed(_CODES.get(type(error), "refused"), str(error), details)
+    except Exception:
+        log.exception("%s failed", tool.name)
+        return _failed("internal", f"{tool.name} failed; the server's log says more", {})
+
+
+def _failed(code: ErrorCode, sentence: str, details: Mapping[str, Any]) -> Outcome:
+    return Outcome({"error": sentence, "code": code, "retryable": code in RETRYABLE, **details}, code)
+
+
+def _sentence_of(error: ValidationError, tool: Tool) -> str:
+    """The first fault: the parameter, the value and what is allowed."""
+    fault = error.errors(include_url=False)[0]
+    name = ".".join(map(str, fault["loc"])) or "arguments"
+    if fault["type"] == "extra_forbidden":
+        known = sorted(tool.arguments.model_fields)
+        takes = f"it takes {', '.join(known)}" if known else "it takes none"
+        return f"{tool.name} has no parameter {name}{nearest(name, known)}; {takes}"
+    if fault["type"] == "missing":
+        return f"{tool.name} needs the parameter {name}"
+    return f"{name} is {shown(fault['input'], name)!r}: {fault['msg']}"
