@@ -41,6 +41,9 @@ STARTED_AS_ANNOTATION = f"{GROUP}/started-as"
 DRAFTED_BY_LABEL: Final = f"{GROUP}/drafted-by"
 """On a run that a tool drafted: a hash of who asked for it. Nobody's latest draft is somebody else's."""
 
+DRAFTED_AT_ANNOTATION: Final = f"{GROUP}/drafted-at"
+"""Beside it: when, to the microsecond."""
+
 QUEUE_NAME_LABEL: Final = "kueue.x-k8s.io/queue-name"
 """Kueue's label, copied from a run to its pod: Kueue gates the pod until there is room."""
 
