@@ -1,101 +1,11 @@
-"""A control plane per session, an operator that serves it, a namespace per test."""
+"""All tests here need a control plane."""
 
-import itertools
-import shutil
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.integration.cluster.control_plane import (
-    API_SERVER,
-    HOW_TO_GET,
-    OLDEST_API_SERVER,
-    ControlPlane,
-    find_program,
-)
-from tests.integration.cluster.node import LogNode
-from tests.integration.cluster.operator_process import FAST, OperatorProcess
-from tests.integration.cluster.policies import install_policies
-from tests.integration.cluster.runs import RunsNamespace, install_runtime
-
-_numbers = itertools.count(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent == Path(__file__).parent:
             item.add_marker(pytest.mark.integration)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show what the operator said beside what failed."""
-    report = yield
-    operator = item.funcargs.get("operator_process")
-    if report.failed and operator:
-        report.sections.append(("operator's log", operator.log[-6000:]))
-    return report
-
-
-@pytest.fixture(scope="session")
-def control_plane() -> Iterator[ControlPlane]:
-    """Without policies: all refusals are the operator's."""
-    with running_control_plane(API_SERVER) as plane:
-        install_runtime(plane.admin, "tiny")
-        yield plane
-
-
-@pytest.fixture(scope="module")
-def lonely_plane() -> Iterator[ControlPlane]:
-    """As `control_plane`, without the operator that other tests share: it would do what the one looked at is to do."""
-    with running_control_plane(API_SERVER) as plane:
-        install_runtime(plane.admin, "tiny")
-        yield plane
-
-
-@pytest.fixture(scope="session", params=[API_SERVER, OLDEST_API_SERVER])
-def guarded_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
-    """With policies and without an operator, of the newest and of the oldest version that is supported."""
-    with running_control_plane(request.param) as plane:
-        install_policies(plane.admin)
-        yield plane
-
-
-@contextmanager
-def running_control_plane(api_server: str) -> Iterator[ControlPlane]:
-    if not all(find_program(name) for name in ("etcd", api_server)) or not shutil.which("openssl"):
-        pytest.skip(HOW_TO_GET if api_server == API_SERVER else f"needs {api_server} beside kube-apiserver")
-    plane = ControlPlane(api_server)
-    try:
-        plane.start()
-        yield plane
-    finally:
-        plane.stop()
-
-
-@pytest.fixture(scope="session")
-def operator_process(control_plane: ControlPlane) -> Iterator[OperatorProcess]:
-    process = OperatorProcess(control_plane.kubeconfig(), *FAST)
-    try:
-        process.start()
-        yield process
-    finally:
-        process.close()
-
-
-@pytest.fixture(scope="session")
-def node(control_plane: ControlPlane) -> Iterator[LogNode]:
-    """Where containers' logs come from."""
-    node = LogNode(*control_plane.serving_pair)
-    node.register(control_plane.admin)
-    yield node
-    node.close()
-
-
-@pytest.fixture
-def runs(control_plane: ControlPlane, operator_process: OperatorProcess) -> RunsNamespace:
-    """A namespace of its own, served by the operator."""
-    namespace = f"test-{next(_numbers)}"
-    control_plane.admin.post("/api/v1/namespaces", {"metadata": {"name": namespace}})
-    return RunsNamespace(control_plane, namespace)
