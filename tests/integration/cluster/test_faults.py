@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from tests.integration.cluster.conftest import running_control_plane
 from tests.integration.cluster.control_plane import API_SERVER, OPERATOR_TOKEN, ControlPlane
 from tests.integration.cluster.faults import after, before, broken, clock_off_by, dropped, jumbled, silent, writes
 from tests.integration.cluster.jumping_clock import JumpingClock
@@ -19,6 +18,7 @@ from tests.integration.cluster.operator_process import FAST, OperatorProcess
 from tests.integration.cluster.polling import stays, wait_for
 from tests.integration.cluster.proxy import ApiProxy, Cut, Delay, Hold, Hooks, refusal
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace, install_runtime
+from tests.integration.conftest import running_control_plane
 
 REQUEST_SECONDS = 3
 """How long the operator waits for an answer here."""

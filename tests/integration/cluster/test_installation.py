@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 from tests.integration.cluster.admin import RUNS, RUNTIMES, AdminClient
-from tests.integration.cluster.conftest import running_control_plane
 from tests.integration.cluster.control_plane import API_SERVER, OLDEST_API_SERVER, installed_definitions
 from tests.integration.cluster.policies import door, install_policies, refusal_of, remove_policies
 from tests.integration.cluster.polling import stays, wait_for
+from tests.integration.conftest import running_control_plane
 from tests.refusals import Row, runtimes
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

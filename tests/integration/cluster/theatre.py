@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tests.integration.cluster.conftest import running_control_plane
 from tests.integration.cluster.control_plane import API_SERVER, OPERATOR_TOKEN, ControlPlane
 from tests.integration.cluster.kill_points import Point, points_of
 from tests.integration.cluster.lives import ALL_SCRIPTS, Life, Outcome, play, sweep_away
 from tests.integration.cluster.operator_process import FAST, OperatorProcess
 from tests.integration.cluster.proxy import ApiProxy
 from tests.integration.cluster.runs import RunsNamespace, install_runtime
+from tests.integration.conftest import running_control_plane
 
 WORKERS = 20
 """A call that is held holds a worker."""
