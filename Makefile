@@ -20,7 +20,7 @@ $(VENV)/runtime: operator/pyproject.toml tinker-atropos/pyproject.toml tinker-at
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	@$(BIN)/python tinker-atropos/install_torch.py
-	@$(BIN)/python -m pip install --quiet --editable operator --editable 'tinker-atropos[tinker-service]'
+	@$(BIN)/python -m pip install --quiet --editable 'operator[tools]' --editable 'tinker-atropos[tinker-service]'
 	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib operator/src tinker-atropos/src || true
 	@touch $@
 

@@ -18,6 +18,7 @@ from rl_operator.cli import (
     run,
     sample,
     stop,
+    tools,
     validate,
     wait,
     watch,
@@ -51,3 +52,4 @@ app.command("sample")(sample.sample)
 app.command("export")(export.export)
 app.command("environments")(environments.environments)
 app.command("doctor")(doctor.doctor)
+app.add_typer(tools.app, name="tools")

@@ -1,6 +1,7 @@
 """Where a call is answered: which back end, for whom, and within what limits."""
 
 import hashlib
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -26,6 +27,12 @@ class Desk:
 
     recent: RecentAnswers = field(default_factory=RecentAnswers)
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    given_up: threading.Event = field(default_factory=threading.Event)
+    """Set by the door when nobody waits for the answer any more, or when the process ends."""
+
+    def pause(self, seconds: float) -> bool:
+        """Between two looks. False: the waiting is over, answer with what there is."""
+        return not self.given_up.wait(seconds)
 
     @property
     def caller(self) -> str:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from pydantic import ValidationError
@@ -22,7 +23,18 @@ from rl_operator.tools.tool import Answer, Tool, ToolRefusedError
 
 log = logging.getLogger(__name__)
 
-ErrorCode = Literal["refused", "not_found", "conflict", "forbidden", "unreachable", "timeout", "internal"]
+ErrorCode = Literal[
+    "refused",
+    "not_found",
+    "conflict",
+    "forbidden",
+    "unauthenticated",
+    "too_large",
+    "busy",
+    "unreachable",
+    "timeout",
+    "internal",
+]
 
 _CODES: Final[Mapping[type[OperatorError], ErrorCode]] = {
     GoneError: "not_found",
@@ -33,7 +45,7 @@ _CODES: Final[Mapping[type[OperatorError], ErrorCode]] = {
 }
 """All others are refusals: about what was asked."""
 
-RETRYABLE: Final[frozenset[ErrorCode]] = frozenset({"conflict", "unreachable", "timeout"})
+RETRYABLE: Final[frozenset[ErrorCode]] = frozenset({"conflict", "busy", "unreachable", "timeout"})
 
 
 @dataclass(frozen=True)
@@ -49,16 +61,21 @@ def dispatch(tool: Tool, desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     try:
         return Outcome(tool.call(desk, tool.arguments.model_validate(dict(arguments))))
     except ValidationError as error:
-        return _failed("refused", _sentence_of(error, tool), {"parameters": sorted(tool.arguments.model_fields)})
+        return failed("refused", _sentence_of(error, tool), {"parameters": sorted(tool.arguments.model_fields)})
     except OperatorError as error:
         details = error.details if isinstance(error, ToolRefusedError) else {}
-        return _failed(_CODES.get(type(error), "refused"), str(error), details)
+        return failed(code_of(error), str(error), details)
     except Exception:
         log.exception("%s failed", tool.name)
-        return _failed("internal", f"{tool.name} failed; the server's log says more", {})
+        return failed("internal", f"{tool.name} failed; the server's log says more")
 
 
-def _failed(code: ErrorCode, sentence: str, details: Mapping[str, Any]) -> Outcome:
+def code_of(error: OperatorError) -> ErrorCode:
+    return _CODES.get(type(error), "refused")
+
+
+def failed(code: ErrorCode, sentence: str, details: Mapping[str, Any] = MappingProxyType({})) -> Outcome:
+    """The one shape of errors, for doors too: a caller without a token, a request that is too large."""
     return Outcome({"error": sentence, "code": code, "retryable": code in RETRYABLE, **details}, code)
 
 

@@ -1,0 +1,88 @@
+"""A small set of tools, one of each kind, for tests of the doors."""
+
+import threading
+from typing import Any
+
+from pydantic import Field
+
+from rl_operator.tools.desk import Desk
+from rl_operator.tools.tool import Answer, Arguments, Tool, ToolRefusedError
+
+POLL_SECONDS = 0.02
+
+looking = threading.Semaphore(0)
+"""Released by each call of rl_check_status that begins to wait."""
+
+
+class Search(Arguments):
+    query: str | None = Field(default=None, description="Part of a name.")
+
+
+class Choice(Arguments):
+    name: str = Field(description="Name of an environment.")
+
+
+class Edit(Arguments):
+    field: str = Field(description="Name of a field.")
+    value: Any = Field(default=None, description="What it is set to.")
+
+
+class Look(Arguments):
+    run_id: str = Field(description="Name of a run.")
+    wait_seconds: float = Field(default=0, ge=0, le=240, description="How long to wait for news.")
+
+
+class OneRun(Arguments):
+    run_id: str = Field(description="Name of a run.")
+
+
+class Nothing(Arguments):
+    pass
+
+
+def list_environments(desk: Desk, arguments: Search) -> Answer:
+    names = [name for name in ("gsm8k", "sorting") if (arguments.query or "") in name]
+    return {"environments": [{"name": name} for name in names], "count": len(names), **desk.where()}
+
+
+def select_environment(desk: Desk, arguments: Choice) -> Answer:
+    if arguments.name != "sorting":
+        raise ToolRefusedError(f"there is no environment {arguments.name!r}", available=["sorting"])
+    return {"run_id": "sorting-0a1b2c3d", "caller": desk.caller}
+
+
+def edit(_: Desk, arguments: Edit) -> Answer:
+    return {"field": arguments.field, "value": arguments.value}
+
+
+def check_status(desk: Desk, arguments: Look) -> Answer:
+    """Waits for a change that never comes."""
+    left = min(arguments.wait_seconds, desk.longest_wait)
+    if left:
+        looking.release()
+    while left > 0 and desk.pause(POLL_SECONDS):
+        left -= POLL_SECONDS
+    return {"run_id": arguments.run_id, "status": "running", "given_up": desk.given_up.is_set()}
+
+
+def stop(_: Desk, arguments: OneRun) -> Answer:
+    return {"run_id": arguments.run_id, "status": "stopping"}
+
+
+def health(desk: Desk, _: Nothing) -> Answer:
+    return {**desk.where(), "longest_wait": desk.longest_wait, "agent": desk.agent}
+
+
+def broken(_: Desk, __: Nothing) -> Answer:
+    raise LookupError("this very server has a fault, and /secret/path is part of its message")
+
+
+TOOLS = (
+    Tool("rl_list_environments", "Environments", "Lists what can be trained.", Search, list_environments, "reads"),
+    Tool("rl_select_environment", "Select", "Drafts a run.", Choice, select_environment, "drafts"),
+    Tool("rl_edit_config", "Edit", "Sets a field.", Edit, edit, "drafts"),
+    Tool("rl_check_status", "Status", "Looks at a run.", Look, check_status, "reads"),
+    Tool("rl_stop_training", "Stop", "Stops a run.", OneRun, stop, "stops"),
+    Tool("rl_get_results", "Results", "Is out of order.", Nothing, broken, "reads"),
+    Tool("rl_health_check", "Health", "Says who answers.", Nothing, health, "reads"),
+)
