@@ -1,16 +1,28 @@
 """What the doors (rlctl, tools) need of a back end."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:  # reading the kinds costs start-up time that not every command needs
     from rl_operator.api.catalogue import Catalogue
     from rl_operator.api.environment import Environment
-    from rl_operator.api.runtime import Runtime
+    from rl_operator.api.runtime import Runtime, SecretKey
 
 Manifest = dict[str, Any]
 Note = Callable[[str], None]
 """Takes a sentence that the caller should know beside the answer."""
+
+
+@dataclass(frozen=True)
+class Health:
+    """What works for the runs of a back end. `versions` by name; `operator`: who reconciles, and whether it is there;
+    `missing`: what is not there, a sentence each with what to do.
+    """
+
+    versions: Mapping[str, str]
+    operator: str
+    missing: tuple[str, ...] = ()
 
 
 class BackEnd(Protocol):
@@ -47,9 +59,18 @@ class BackEnd(Protocol):
     def create(self, manifest: Mapping[str, Any]) -> Manifest: ...
 
     def change_spec(
-        self, namespace: str, name: str, changes: Mapping[str, Any], annotations: Mapping[str, str | None] | None = None
+        self,
+        namespace: str,
+        name: str,
+        changes: Mapping[str, Any],
+        annotations: Mapping[str, str | None] | None = None,
+        *,
+        version: str = "",
     ) -> Manifest:
-        """Set fields of the spec, and annotations; None removes one."""
+        """A merge patch of the spec (RFC 7396), and annotations; None removes what it stands for.
+
+        Raises ConflictError when the run is no longer of that resourceVersion; without one whatever is there changes.
+        """
         ...
 
     def apply(self, manifest: Mapping[str, Any]) -> None:
@@ -96,4 +117,14 @@ class BackEnd(Protocol):
         """How to reach the Tinker service that this back end runs itself for a runtime, started if need be; None: it
         runs none for this one.
         """
+        ...
+
+    def has_key(self, namespace: str, runtime: str, variable: str, secret: "SecretKey") -> bool | None:
+        """Whether a run of that runtime would get the variable: from the Secret on a cluster, whose content nobody
+        reads, from the caller's own variables on this machine. None: it cannot be looked at.
+        """
+        ...
+
+    def health(self) -> Health:
+        """Raises BackEndUnreachableError where nothing answers."""
         ...

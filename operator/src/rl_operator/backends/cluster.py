@@ -5,19 +5,29 @@ from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from rl_operator.api.names import DEFAULT_RUNTIME, ENVIRONMENT_KIND, RUN_LABEL
-from rl_operator.backends.backend import Note
+from rl_operator.api.names import DEFAULT_RUNTIME, ENVIRONMENT_KIND, MANAGER, RUN_LABEL
+from rl_operator.backends.backend import Health, Note
 from rl_operator.backends.loop import LoopThread
-from rl_operator.cluster.client import ClusterClient
+from rl_operator.cluster.client import METADATA_ONLY, ClusterClient
 from rl_operator.cluster.connection import ConnectionSettingsError
 from rl_operator.cluster.context import cluster_context
-from rl_operator.cluster.resources import CONFIG_MAPS, ENVIRONMENTS, EVENTS, NAMESPACES, PODS, RUNS, RUNTIMES
+from rl_operator.cluster.resources import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    ENVIRONMENTS,
+    EVENTS,
+    NAMESPACES,
+    PODS,
+    RUNS,
+    RUNTIMES,
+    SECRETS,
+)
 from rl_operator.errors import BackEndUnreachableError, ForbiddenError, GoneError
 
 if TYPE_CHECKING:
     from rl_operator.api.catalogue import Catalogue
     from rl_operator.api.environment import Environment
-    from rl_operator.api.runtime import Runtime
+    from rl_operator.api.runtime import Runtime, SecretKey
 
 Manifest = dict[str, Any]
 Answer = TypeVar("Answer")
@@ -85,9 +95,17 @@ class ClusterBackEnd:
         return self._wait(self._client.create(RUNS.path(manifest["metadata"]["namespace"]), manifest))
 
     def change_spec(
-        self, namespace: str, name: str, changes: Mapping[str, Any], annotations: Mapping[str, str | None] | None = None
+        self,
+        namespace: str,
+        name: str,
+        changes: Mapping[str, Any],
+        annotations: Mapping[str, str | None] | None = None,
+        *,
+        version: str = "",
     ) -> Manifest:
-        body = {"spec": dict(changes)} | ({"metadata": {"annotations": dict(annotations)}} if annotations else {})
+        notes = {"annotations": dict(annotations)} if annotations else {}
+        metadata = notes | ({"resourceVersion": version} if version else {})
+        body = {"spec": dict(changes)} | ({"metadata": metadata} if metadata else {})
         return self._wait(self._client.patch(RUNS.path(namespace, name), body))
 
     def apply(self, manifest: Mapping[str, Any]) -> None:
@@ -168,6 +186,34 @@ class ClusterBackEnd:
 
     def tinker_env_vars(self, runtime: str) -> Mapping[str, str] | None:  # noqa: ARG002 -- whatever the runtime
         return None
+
+    def has_key(self, namespace: str, runtime: str, variable: str, secret: "SecretKey") -> bool | None:  # noqa: ARG002 -- whatever the runtime
+        """Its metadata says that the Secret is there; which keys it holds stays unread."""
+        try:
+            self._wait(self._client.get(SECRETS.path(namespace, secret.name), accept=METADATA_ONLY))
+        except GoneError:
+            return False
+        except ForbiddenError:
+            return None
+        return True
+
+    def health(self) -> Health:
+        server = self._wait(self._client.get("/version"))
+        return Health({"kubernetes": str(server["gitVersion"])}, *self._operator())
+
+    def _operator(self) -> tuple[str, tuple[str, ...]]:
+        """In words, and what is missing: few callers may look at all namespaces' Deployments."""
+        try:
+            found = self._list(DEPLOYMENTS.path(), {"labelSelector": f"app.kubernetes.io/name={MANAGER}"})
+        except ForbiddenError:
+            return "you may not list Deployments; that runs are looked at shows that it is there", ()
+        ready = sum(each.get("status", {}).get("readyReplicas", 0) for each in found)
+        wanted = sum(each["spec"].get("replicas", 1) for each in found)
+        if not found:
+            return "no Deployment of it is in this cluster", ("the operator: install it, see docs/install.md",)
+        where = found[0]["metadata"]["namespace"]
+        words = f"{ready} of {wanted} replicas are ready in namespace {where}"
+        return words, () if ready else (f"the operator: kubectl -n {where} get pods says why none is ready",)
 
     def _list(self, path: str, params: Mapping[str, str | int]) -> list[Manifest]:
         items: list[Manifest] = []

@@ -3,6 +3,7 @@
 import contextlib
 import getpass
 import os
+import platform
 import shutil
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -10,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from rl_operator.api.names import ENVIRONMENT_KIND, NAMESPACE_NAME_LABEL, RUN_KIND
-from rl_operator.backends.backend import Note
+from rl_operator.backends.backend import Health, Note
 from rl_operator.backends.selector import parse_selector
 from rl_operator.backends.supervisors import Supervisors, owner
+from rl_operator.cluster.merge_patch import merged
 from rl_operator.errors import BackEndUnreachableError, RefusedError
 from rl_operator.local.events import read_events
 from rl_operator.local.layout import STATE_DIR_VARIABLE, Layout, default_state_folder
@@ -23,7 +25,7 @@ from rl_operator.local.sweep import abandoned, remove_expired, remove_orphaned_t
 if TYPE_CHECKING:
     from rl_operator.api.catalogue import Catalogue
     from rl_operator.api.environment import Environment
-    from rl_operator.api.runtime import Runtime
+    from rl_operator.api.runtime import Runtime, SecretKey
 
 SMALLEST_ROOM = 64 * 1024
 """Bytes that a few objects need."""
@@ -67,24 +69,32 @@ class LocalBackEnd:
         return self._store.get(RUN_KIND, namespace, name)
 
     def create(self, manifest: Mapping[str, Any]) -> Manifest:
-        _refuse_missing_program()
-        self._refuse_missing_keys(manifest)
+        if not manifest["spec"].get("suspend"):
+            self._refuse_what_would_wait(manifest)
         created = self._store.create(manifest)
         self.look_after(created["metadata"]["namespace"], created["metadata"]["name"])
         return created
 
     def change_spec(
-        self, namespace: str, name: str, changes: Mapping[str, Any], annotations: Mapping[str, str | None] | None = None
+        self,
+        namespace: str,
+        name: str,
+        changes: Mapping[str, Any],
+        annotations: Mapping[str, str | None] | None = None,
+        *,
+        version: str = "",
     ) -> Manifest:
         def change(manifest: Manifest) -> None:
-            spec = manifest["spec"] | dict(changes)
-            manifest["spec"] = {field: value for field, value in spec.items() if value is not None}
-            notes = manifest["metadata"].get("annotations", {}) | dict(annotations or {})
-            manifest["metadata"]["annotations"] = {name: note for name, note in notes.items() if note is not None}
+            manifest["spec"] = merged(manifest["spec"], changes)
+            manifest["metadata"]["annotations"] = merged(
+                manifest["metadata"].get("annotations", {}), annotations or {}
+            )
+            if "suspend" in changes and not changes["suspend"]:
+                self._refuse_what_would_wait(manifest)
             if "startTime" not in manifest.get("status", {}):
                 manifest.pop("status", None)  # nobody watches the files that it was checked with: look at it anew
 
-        changed = self._store.update(RUN_KIND, namespace, name, change)
+        changed = self._store.update(RUN_KIND, namespace, name, change, resource_version=version)
         self.look_after(namespace, name)
         return changed
 
@@ -156,6 +166,21 @@ class LocalBackEnd:
 
         return asyncio.run(ensure()) if runtime == TINY_RUNTIME else None
 
+    def has_key(self, namespace: str, runtime: str, variable: str, secret: "SecretKey") -> bool:  # noqa: ARG002 -- of this machine
+        """The service that this back end runs itself is reached with a key of its own."""
+        from rl_operator.local.service import TINY_RUNTIME
+
+        return (runtime == TINY_RUNTIME and variable == "TINKER_API_KEY") or bool(os.environ.get(variable))
+
+    def health(self) -> Health:
+        try:
+            _refuse_missing_program()
+        except RefusedError as error:
+            missing: tuple[str, ...] = (str(error),)
+        else:
+            missing = ()
+        return Health({"python": platform.python_version()}, "every run has a supervisor of its own here", missing)
+
     def _sweep(self) -> None:
         """Whoever lists runs tidies up; a disk that is full must not keep anybody from listing them."""
         with contextlib.suppress(BackEndUnreachableError):
@@ -172,8 +197,14 @@ class LocalBackEnd:
         states = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
         return any(state["name"] == container and "terminated" in state["state"] for state in states)
 
+    def _refuse_what_would_wait(self, manifest: Mapping[str, Any]) -> None:
+        """Of a run that is to start: its containers would wait for a program, its trainer for its key, for ever;
+        whoever calls can give both now.
+        """
+        _refuse_missing_program()
+        self._refuse_missing_keys(manifest)
+
     def _refuse_missing_keys(self, manifest: Mapping[str, Any]) -> None:
-        """A trainer would wait for its key for ever; whoever calls can give it now."""
         from rl_operator.local.service import TINY_RUNTIME
 
         runtime = self.runtimes().get(manifest["spec"]["runtime"])

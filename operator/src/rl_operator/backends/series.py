@@ -1,4 +1,4 @@
-"""The reward curve of a run that its ConfigMap keeps."""
+"""The series of a run that its ConfigMap keeps."""
 
 from typing import TYPE_CHECKING
 
@@ -7,19 +7,27 @@ from rl_operator.errors import OperatorError
 
 if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun
+    from rl_operator.status.series import Point
 
 
-def kept_rewards(run: "TrainingRun", backend: BackEnd) -> list[float]:
-    """The kept series; empty when it is lost, not this run's, or not for the caller to read."""
+def kept_points(run: "TrainingRun", backend: BackEnd) -> "tuple[Point, ...]":
+    """In the order of steps; empty when the series is lost, not this run's, or not for the caller to read."""
     from rl_operator.render.series import stored_series
-    from rl_operator.status.series import read_points, rewards
+    from rl_operator.status.series import read_points
 
     if run.status.history_name is None:
-        return []
+        return ()
     try:
         found = backend.read("ConfigMap", run.metadata.namespace, run.status.history_name)
     except OperatorError:
-        return []
+        return ()
     owners = found["metadata"].get("ownerReferences", ()) if found else ()
     ours = any(owner["uid"] == run.metadata.uid for owner in owners)
-    return rewards(read_points(stored_series(found))) if found and ours else []
+    return read_points(stored_series(found)) if found and ours else ()
+
+
+def kept_rewards(run: "TrainingRun", backend: BackEnd) -> list[float]:
+    """The reward curve of it."""
+    from rl_operator.status.series import rewards
+
+    return rewards(kept_points(run, backend))

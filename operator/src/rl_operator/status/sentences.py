@@ -9,14 +9,29 @@ MAX_MESSAGE: Final = 300
 MAX_SENTENCE: Final = 512
 """Bytes of a status' message: it stays small."""
 
-_SECRETS: Final = re.compile(r"\b(tml-|sk-|hf_)[A-Za-z0-9_\-]{6,}|\b[0-9a-f]{40}\b")
+_SECRETS: Final = re.compile(
+    r"\b(?:tml-|sk-|hf_|gh[a-z]_|wandb_v\d)[A-Za-z0-9_\-]{6,}|\b[0-9a-f]{40}\b"
+    r"|(?i:(?<=bearer )[^\s\"',;]{8,})"
+)
+"""Keys by what they look like: those of `api.refusal.KEY_VALUE`, within a text."""
+
+_ASSIGNED: Final = re.compile(
+    r"(?i)((?:api_?key|access_?key|secret|password|credential|(?:auth|access)_token)\w{0,40}[\"']?"
+    r"(?:\s?=\s?[\"']?|\s?:\s?[\"']))[^\s\"',;]+"
+)
+"""And by the name before them: `NAME=value`, `"name": "value"`."""
 
 
 def clean(message: str) -> str:
     """The telling line of a termination message, secrets removed, cut to MAX_MESSAGE characters."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     telling = next((line for line in reversed(lines) if line.startswith("error:")), lines[-1] if lines else "")
-    return _SECRETS.sub("[redacted]", telling.removeprefix("error:").strip())[:MAX_MESSAGE]
+    return redacted(telling.removeprefix("error:").strip())[:MAX_MESSAGE]
+
+
+def redacted(text: str) -> str:
+    """The text without what looks like a key."""
+    return _ASSIGNED.sub(r"\1[redacted]", _SECRETS.sub("[redacted]", text))
 
 
 def shorten(text: str, limit: int = MAX_SENTENCE) -> str:

@@ -8,7 +8,8 @@ from rl_operator.api.catalogue import Catalogue
 from rl_operator.api.environment import Environment
 from rl_operator.api.loading import parse_environment, parse_run
 from rl_operator.api.run import TrainingRun
-from rl_operator.api.runtime import Runtime
+from rl_operator.api.runtime import Runtime, SecretKey
+from rl_operator.backends.backend import Health
 
 
 class MemoryBackEnd:
@@ -25,6 +26,7 @@ class MemoryBackEnd:
         self.others: dict[tuple[str, str, str], dict[str, Any]] = {}
         self.looked_after: list[str] = []
         self.pods: list[str] = []
+        self.keys: dict[str, bool | None] = {}
         self.catalogue_is_read = True
         self.runs_files = runs_files
 
@@ -89,6 +91,13 @@ class MemoryBackEnd:
 
     def tinker_env_vars(self, runtime: str) -> Mapping[str, str] | None:
         return {"TINKER_BASE_URL": "http://memory"} if runtime == "tiny" else None
+
+    def has_key(self, namespace: str, runtime: str, variable: str, secret: SecretKey) -> bool | None:
+        assert namespace, secret.name
+        return runtime == "tiny" or self.keys.get(variable, False)
+
+    def health(self) -> Health:
+        return Health({"memory": "1"}, "nobody is needed")
 
 
 def run_manifest(name: str = "sorting", *, spec: dict[str, Any] | None = None, **status: Any) -> dict[str, Any]:

@@ -1,0 +1,76 @@
+"""What a run would wait for: keys, Secrets and environments that are not there, each with how to supply it."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from rl_operator.api.premises import Premises
+from rl_operator.api.runtime import Runtime, SecretKey
+from rl_operator.backends.backend import BackEnd
+from rl_operator.status.reasons import REASONS
+
+TINKER_KEY: Final = "TINKER_API_KEY"
+WANDB_KEY: Final = "WANDB_API_KEY"
+
+
+@dataclass(frozen=True)
+class Missing:
+    """`needed`: nothing can be trained without it."""
+
+    what: str
+    name: str
+    why: str
+    how: str
+    needed: bool = False
+
+    def to_wire(self) -> dict[str, str | bool]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class _Key:
+    variable: str
+    secret: SecretKey | None
+    why: str
+    needed: bool = False
+
+
+def missing_for(backend: BackEnd, namespace: str, premises: Premises) -> tuple[Missing, ...]:
+    """Of a run with these premises. What cannot be looked at is said, and never needed."""
+    own, allowed = premises.environment.own, premises.runtime.spec.secret_environment
+    asked = own.spec.secret_environment if own else allowed
+    keys = (_Key(secret.key, secret, "environments get it") for secret in asked if secret in allowed)
+    return (*missing_keys(backend, namespace, premises.runtime, *keys), *_pending(premises))
+
+
+def missing_keys(backend: BackEnd, namespace: str, runtime: Runtime, *more: _Key) -> tuple[Missing, ...]:
+    """Those that the runtime names, and more."""
+    spec, name = runtime.spec, runtime.metadata.name
+    own = (
+        _Key(TINKER_KEY, spec.backend.key_secret, f"runtime {name} trains with it", needed=True),
+        _Key(WANDB_KEY, spec.wandb.key_secret, "curves go to W&B with it; training works without"),
+    )
+    found = (_looked_for(backend, namespace, name, key) for key in (*own, *more))
+    return tuple(missing for missing in found if missing is not None)
+
+
+def _looked_for(backend: BackEnd, namespace: str, runtime: str, key: _Key) -> Missing | None:
+    secret = key.secret
+    if secret is None or (there := backend.has_key(namespace, runtime, key.variable, secret)):
+        return None
+    if backend.runs_files:
+        how = f"export {key.variable}=… where this is called from"
+        return Missing("variable", key.variable, key.why, how, key.needed)
+    if there is None:
+        unseen = f"{key.why}; you may not look at Secrets, so it may be there"
+        return Missing("Secret", secret.name, unseen, f"kubectl -n {namespace} get secret {secret.name}")
+    how = f"kubectl -n {namespace} create secret generic {secret.name} --from-literal={secret.key}=…"
+    return Missing("Secret", secret.name, key.why, how, key.needed)
+
+
+def _pending(premises: Premises) -> Iterator[Missing]:
+    """An environment, or the image's catalogue of them, that has not been read yet."""
+    if premises.environment.pending is not None:
+        reason, sentence = premises.environment.pending
+        advice = REASONS[reason].advice if reason in REASONS else "wait for it"
+        yield Missing("environment", reason, sentence, advice)
