@@ -54,10 +54,12 @@ format: $(VENV)/dev ## Format the code
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-generate: $(VENV)/dev ## Write the generated files anew: CRDs, catalogue, example runtimes, reference pages
+generate: $(VENV)/dev ## Write the generated files anew: CRDs, catalogue, example runtimes, charts' files, reference pages
 	@$(BIN)/python -m rl_operator.api.crd crds
 	@$(BIN)/tinker-atropos environments -o json > $(BUNDLED)/catalogue.json
 	@for name in default tiny; do cp $(BUNDLED)/$$name.yaml examples/runtime-$$name.yaml; done
+	@cp crds/*.yaml charts/rl-operator/files/crds/
+	@cp $(BUNDLED)/default.yaml $(BUNDLED)/tiny.yaml charts/rl-runtimes/files/
 	@$(BIN)/python -m rl_operator.api.kind_pages docs/reference
 	@$(BIN)/python -m rl_operator.status.page > docs/reference/status.md
 	@$(BIN)/python -m tinker_atropos.trainer.metric_page > docs/metrics.md
@@ -66,6 +68,8 @@ verify: $(VENV)/dev ## Check that the generated files are up to date
 	@$(BIN)/python -m rl_operator.api.crd crds --check
 	@$(BIN)/tinker-atropos environments -o json | diff $(BUNDLED)/catalogue.json - || (echo "stale: run 'make generate'"; exit 1)
 	@for name in default tiny; do diff $(BUNDLED)/$$name.yaml examples/runtime-$$name.yaml || exit 1; done
+	@diff -r crds charts/rl-operator/files/crds || (echo "stale: run 'make generate'"; exit 1)
+	@for name in default tiny; do diff $(BUNDLED)/$$name.yaml charts/rl-runtimes/files/$$name.yaml || exit 1; done
 	@$(BIN)/python -m rl_operator.api.kind_pages docs/reference --check
 	@$(BIN)/python -m rl_operator.status.page | diff docs/reference/status.md - || (echo "stale: run 'make generate'"; exit 1)
 	@$(BIN)/python -m tinker_atropos.trainer.metric_page | diff docs/metrics.md - || (echo "stale: run 'make generate'"; exit 1)
