@@ -86,9 +86,7 @@ class LocalBackEnd:
     ) -> Manifest:
         def change(manifest: Manifest) -> None:
             manifest["spec"] = merged(manifest["spec"], changes)
-            manifest["metadata"]["annotations"] = merged(
-                manifest["metadata"].get("annotations", {}), annotations or {}
-            )
+            manifest["metadata"]["annotations"] = merged(manifest["metadata"].get("annotations", {}), annotations or {})
             if "suspend" in changes and not changes["suspend"]:
                 self._refuse_what_would_wait(manifest)
             if "startTime" not in manifest.get("status", {}):

@@ -114,8 +114,9 @@ def _create(backend: BackEnd, wanted: "TrainingRun", namespace: str, name: str) 
 
 def _replacing(existing: Manifest, wanted: "TrainingRun") -> Manifest:
     """Changes that turn the existing spec into the wanted one."""
-    spec = wanted.to_wire()["spec"]
-    return {**dict.fromkeys(existing["spec"]), **spec}
+    from rl_operator.cluster.merge_patch import merge_patch
+
+    return merge_patch(existing["spec"], wanted.to_wire()["spec"])
 
 
 def _free_name(backend: BackEnd, namespace: str, name: str) -> str:

@@ -1,4 +1,4 @@
-"""RFC 7396: the smallest merge patch between two JSON objects."""
+"""RFC 7396: the smallest merge patch between two JSON objects, and what one makes of an object."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,3 +15,17 @@ def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str
         elif key not in before or old != value:
             patch[key] = value
     return patch
+
+
+def merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """What the API server makes of an object. Nulls go, also those inside of an object that is new."""
+    result = dict(target)
+    for key, value in patch.items():
+        if isinstance(value, Mapping):
+            old = result.get(key)
+            result[key] = merged(old if isinstance(old, Mapping) else {}, value)
+        elif value is None:
+            result.pop(key, None)
+        else:
+            result[key] = value
+    return result

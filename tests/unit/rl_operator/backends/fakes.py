@@ -10,6 +10,7 @@ from rl_operator.api.loading import parse_environment, parse_run
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime, SecretKey
 from rl_operator.backends.backend import Health
+from rl_operator.cluster.merge_patch import merged
 
 
 class MemoryBackEnd:
@@ -43,12 +44,18 @@ class MemoryBackEnd:
         return dict(manifest)
 
     def change_spec(
-        self, namespace: str, name: str, changes: Mapping[str, Any], annotations: Mapping[str, str | None] | None = None
+        self,
+        namespace: str,
+        name: str,
+        changes: Mapping[str, Any],
+        annotations: Mapping[str, str | None] | None = None,
+        *,
+        version: str = "",
     ) -> dict[str, Any]:
         run = self.objects[namespace, name]
-        run["spec"] = {k: v for k, v in {**run["spec"], **changes}.items() if v is not None}
-        notes = run["metadata"].get("annotations", {}) | dict(annotations or {})
-        run["metadata"]["annotations"] = {name: note for name, note in notes.items() if note is not None}
+        assert version in ("", run["metadata"]["resourceVersion"])
+        run["spec"] = merged(run["spec"], changes)
+        run["metadata"]["annotations"] = merged(run["metadata"].get("annotations", {}), annotations or {})
         return run
 
     def apply(self, manifest: Mapping[str, Any]) -> None:

@@ -1,9 +1,10 @@
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_operator.cluster.merge_patch import merge_patch
+from rl_operator.cluster.merge_patch import merge_patch, merged
 
 SCALARS = st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "a", "b"])
 # Nulls cannot be stored by a merge patch; our models leave them out.
@@ -13,22 +14,9 @@ VALUES = st.recursive(
 OBJECTS = st.dictionaries(st.sampled_from("abc"), VALUES, max_size=3)
 
 
-def applied(target: Any, patch: Any) -> Any:
-    """RFC 7396, section 2, word for word."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(target) if isinstance(target, dict) else {}
-    for name, value in patch.items():
-        if value is None:
-            result.pop(name, None)
-        else:
-            result[name] = applied(result.get(name), value)
-    return result
-
-
 @given(OBJECTS, OBJECTS)
 def test_applying_the_patch_gives_what_was_wanted(before: dict[str, Any], after: dict[str, Any]) -> None:
-    assert applied(before, merge_patch(before, after)) == after
+    assert merged(before, merge_patch(before, after)) == after
 
 
 @given(OBJECTS)
@@ -40,3 +28,23 @@ def test_only_what_differs_is_sent() -> None:
     before = {"phase": "Starting", "progress": {"step": 1, "totalSteps": 4}, "message": "m"}
     after = {"phase": "Running", "progress": {"step": 2, "totalSteps": 4}}
     assert merge_patch(before, after) == {"phase": "Running", "progress": {"step": 2}, "message": None}
+
+
+@pytest.mark.parametrize(
+    ("original", "patch", "result"),
+    [
+        ({"a": "b"}, {"a": "c"}, {"a": "c"}),
+        ({"a": "b"}, {"b": "c"}, {"a": "b", "b": "c"}),
+        ({"a": "b"}, {"a": None}, {}),
+        ({"a": "b", "b": "c"}, {"a": None}, {"b": "c"}),
+        ({"a": ["b"]}, {"a": "c"}, {"a": "c"}),
+        ({"a": "c"}, {"a": ["b"]}, {"a": ["b"]}),
+        ({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}, {"a": {"b": "d"}}),
+        ({"a": [{"b": "c"}]}, {"a": [1]}, {"a": [1]}),
+        ({"e": None}, {"a": 1}, {"e": None, "a": 1}),
+        ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
+    ],
+)
+def test_the_examples_of_the_rfc(original: dict[str, Any], patch: dict[str, Any], result: dict[str, Any]) -> None:
+    """Appendix A; those of its rows that are objects."""
+    assert merged(original, patch) == result
