@@ -1,7 +1,5 @@
 -- Argo CD: the health of RLTrainingRuns, RLRuntimes and RLEnvironments. Without it Argo CD calls them healthy as soon
--- as they exist. For each of the kinds:
---   kubectl -n argocd patch configmap argocd-cm --type merge -p \
---     "$(jq -Rs '{data: {"resource.customizations.health.rl-operator.dev_RLTrainingRun": .}}' health.lua)"
+-- as they exist. argocd-cm.yaml beside this file holds it for each of the kinds.
 -- A run is Healthy once it trains and Suspended while spec.suspend holds it. Flux needs nothing: it reads the same
 -- conditions by its own rules.
 local function progressing(message)

@@ -41,10 +41,15 @@ def argo(manifest: Manifest) -> tuple[str, str]:
     """Health and message of an object of our kinds. Argo CD looks at the deletion itself (gitops-engine, health.go)."""
     if "deletionTimestamp" in manifest["metadata"]:
         return "Progressing", "Pending deletion"
+    return health_by(HEALTH_SCRIPT.read_text(), manifest)
+
+
+def health_by(script: str, manifest: Manifest) -> tuple[str, str]:
+    """Health and message, by a script in Argo CD's interpreter."""
     lua = LuaRuntime(register_eval=False, register_builtins=False, attribute_filter=_nothing_of_python)
     lua.execute(SANDBOX)
     lua.globals().obj = _as_lua(lua, manifest)
-    health = lua.execute(HEALTH_SCRIPT.read_text())
+    health = lua.execute(script)
     return health["status"], health["message"]
 
 
