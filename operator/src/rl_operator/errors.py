@@ -25,6 +25,14 @@ class ForbiddenError(OperatorError):
     """The API server refuses the credentials or the verb (401, 403): a person must act."""
 
 
+class UnauthenticatedError(OperatorError):
+    """Whoever calls a door of ours has not said who they are, or nobody knows them."""
+
+
+class BusyError(OperatorError):
+    """Too many ask at once: try again in a few seconds."""
+
+
 class InvalidError(OperatorError):
     """The API server refuses the object (400, 422): a person must act."""
 

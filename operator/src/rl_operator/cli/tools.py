@@ -1,16 +1,20 @@
 """`rlctl tools`: the doors that agents come through."""
 
 import importlib.util
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rl_operator.backends.backend import BackEnd
 from rl_operator.backends.choice import choose_backend
 from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, StateDir
 from rl_operator.cli.printing import cut_columns, print_object
 from rl_operator.errors import RefusedError
+from rl_operator.local.layout import Layout, default_state_folder
 
 if TYPE_CHECKING:
+    from rl_operator.tools.callers import Callers
     from rl_operator.tools.tool import Tool
 
 app = typer.Typer(
@@ -57,6 +61,69 @@ def serve_mcp(
     backend = choose_backend(local=local, context=context, state_dir=state_dir)
     desk = Desk(backend, namespace or backend.namespace, agent=agent)
     serve_stdio(_offered(read_only=read_only), desk)
+
+
+@app.command("serve")
+def serve_http(
+    *,
+    host: Annotated[
+        str, typer.Option("--host", help="Address to listen on; others than loopback: with TLS in front.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: a free one.")] = 8080,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option("--allow-host", metavar="NAME", help="A name of this server in a public domain; may be repeated."),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option("--token-file", help="With --local: who may call, one token per line; default: one that is made."),
+    ] = None,
+    read_only: ReadOnly = False,
+    local: Local = False,
+    context: Context = "",
+    state_dir: StateDir = None,
+    namespace: Annotated[
+        str,
+        typer.Option(
+            "--namespace",
+            "-n",
+            help="Serve this one alone; default: the one that X-RL-Namespace names, else the context's.",
+        ),
+    ] = "",
+) -> None:
+    """Serve the tools over HTTP: plain routes, and MCP at /mcp.
+
+    Every request needs Authorization: Bearer TOKEN. In front of a cluster that is the caller's own Kubernetes token,
+    and the caller's rights are the only ones used.
+    """
+    _require_extra()
+    from rl_operator.tools.calls import Calls
+    from rl_operator.tools.gateway import build_app
+    from rl_operator.tools.serving import address_of, listen, serve
+
+    backend = choose_backend(local=local, context=context, state_dir=state_dir)
+    callers, calls = _callers(backend, namespace, token_file, state_dir), Calls()
+    app = build_app(_offered(read_only=read_only), callers, calls, hosts=allow_host or (), pinned=bool(namespace))
+    listener = listen(host, port)
+    typer.echo(f"Serving tools of {backend.label} at {address_of(listener)}, MCP at {address_of(listener)}/mcp")
+    serve(app, listener, calls)
+
+
+def _callers(backend: BackEnd, namespace: str, token_file: Path | None, state_dir: Path | None) -> "Callers":
+    from rl_operator.backends.cluster import ClusterBackEnd
+    from rl_operator.tools.access import make_token, read_tokens
+    from rl_operator.tools.callers import ClusterCallers, LocalCallers
+    from rl_operator.tools.desk import Desk
+
+    if isinstance(backend, ClusterBackEnd):
+        if token_file:
+            raise RefusedError("--token-file is for --local: in front of a cluster callers bring Kubernetes tokens")
+        return ClusterCallers(backend, lambda acting: Desk(acting, namespace or acting.namespace))
+    if token_file is None:
+        token_file = Layout(state_dir.expanduser().absolute() if state_dir else default_state_folder()).tools_token
+        make_token(token_file)
+        typer.echo(f"The token is in {token_file}")
+    return LocalCallers(Desk(backend, namespace or backend.namespace), read_tokens(token_file, backend.note))
 
 
 def _offered(*, read_only: bool) -> "list[Tool]":

@@ -35,6 +35,11 @@ class Layout:
         """The shared Tinker service: its port, key, log and checkpoints."""
         return self.root / "tinker-service"
 
+    @property
+    def tools_token(self) -> Path:
+        """What opens the tools' HTTP door, where nobody has named a file of tokens."""
+        return self.root / "tools-token"
+
     def events(self, namespace: str, run_name: str) -> Path:
         return self.root / "events" / namespace / f"{run_name}.jsonl"
 

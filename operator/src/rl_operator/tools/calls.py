@@ -10,11 +10,14 @@ from typing import Any, TypeVar
 
 import anyio
 
+from rl_operator.errors import BusyError, OperatorError
 from rl_operator.tools.desk import Desk
-from rl_operator.tools.dispatch import Outcome, dispatch, failed
+from rl_operator.tools.dispatch import Outcome, code_of, dispatch, failed
 from rl_operator.tools.tool import Tool
 
 Answer = TypeVar("Answer")
+DeskOf = Callable[[], contextlib.AbstractContextManager[Desk]]
+"""The caller's desk, which stays open for as long as the call. From the call's thread; raises OperatorErrors."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Limits:
 
 
 class Calls:
-    """Must be made inside a running event loop."""
+    """Of one event loop."""
 
     def __init__(self, limits: Limits = Limits()) -> None:
         self._limits = limits
@@ -36,20 +39,27 @@ class Calls:
         self._waiting = 0
         self._ending = False
 
-    async def call(self, tool: Tool, desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
+    async def call(self, tool: Tool, desk_of: DeskOf, arguments: Mapping[str, Any]) -> Outcome:
         """Whoever comes when enough callers wait for runs already is answered at once, with what there is."""
-        if self.is_full:
-            return failed("busy", f"{self._limits.in_line} calls stand in line already: try again in a few seconds")
-        with self._caller_of(desk) as caller, self._waiting_room(tool, arguments) as has_room:
-            patient = caller if has_room else replace(caller, longest_wait=0.0)
-            return await self.in_thread(lambda: dispatch(tool, patient, arguments))
+        with self._attended() as given_up, self._waiting_room(tool, arguments) as has_room:
 
-    @property
-    def is_full(self) -> bool:
-        return self._places.statistics().tasks_waiting >= self._limits.in_line
+            def served() -> Outcome:
+                with desk_of() as desk:
+                    longest_wait = desk.longest_wait if has_room else 0.0
+                    return dispatch(tool, replace(desk, given_up=given_up, longest_wait=longest_wait), arguments)
+
+            try:
+                return await self.in_thread(served)
+            except OperatorError as error:
+                return failed(code_of(error), str(error))
 
     async def in_thread(self, work: Callable[[], Answer]) -> Answer:
-        """What `work` returns or raises. Cancelled, it goes on unheard and keeps its place until it has ended."""
+        """What `work` returns or raises. Cancelled, it goes on unheard and keeps its place until it has ended.
+
+        Raises BusyError.
+        """
+        if self._places.statistics().tasks_waiting >= self._limits.in_line:
+            raise BusyError(f"{self._limits.in_line} calls stand in line already: try again in a few seconds")
         loop, place = asyncio.get_running_loop(), object()
         await self._places.acquire_on_behalf_of(place)
         return await asyncio.wrap_future(
@@ -63,13 +73,14 @@ class Calls:
             given_up.set()
 
     @contextlib.contextmanager
-    def _caller_of(self, desk: Desk) -> Iterator[Desk]:
+    def _attended(self) -> Iterator[threading.Event]:
+        """An event that is set when nobody waits for the answer any more."""
         given_up = threading.Event()
         self._open.add(given_up)
         if self._ending:
             given_up.set()
         try:
-            yield replace(desk, given_up=given_up)
+            yield given_up
         finally:
             given_up.set()
             self._open.discard(given_up)

@@ -12,10 +12,12 @@ from rl_operator.api.loading import nearest
 from rl_operator.api.refusal import shown
 from rl_operator.errors import (
     BackEndUnreachableError,
+    BusyError,
     ConflictError,
     ForbiddenError,
     GoneError,
     OperatorError,
+    UnauthenticatedError,
     WaitTimeoutError,
 )
 from rl_operator.tools.desk import Desk
@@ -40,6 +42,8 @@ _CODES: Final[Mapping[type[OperatorError], ErrorCode]] = {
     GoneError: "not_found",
     ConflictError: "conflict",
     ForbiddenError: "forbidden",
+    UnauthenticatedError: "unauthenticated",
+    BusyError: "busy",
     BackEndUnreachableError: "unreachable",
     WaitTimeoutError: "timeout",
 }

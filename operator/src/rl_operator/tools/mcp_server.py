@@ -3,6 +3,7 @@
 import json
 import signal
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import nullcontext
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -100,6 +101,6 @@ def serve_stdio(tools: Iterable[Tool], desk: Desk) -> None:
 
 async def _serve_stdio(tools: tuple[Tool, ...], desk: Desk) -> None:
     calls = Calls()
-    server = build_server(tools, lambda tool, arguments, _: calls.call(tool, desk, arguments))
+    server = build_server(tools, lambda tool, arguments, _: calls.call(tool, lambda: nullcontext(desk), arguments))
     async with stdio_server() as (read_stream, write_stream):
         await server.run(read_stream, write_stream, server.create_initialization_options())

@@ -1,0 +1,87 @@
+"""Who may come through the HTTP door, and by which name it may be called."""
+
+import hashlib
+import hmac
+import ipaddress
+import os
+import re
+import secrets
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from rl_operator.backends.backend import Note
+from rl_operator.errors import RefusedError
+
+MIN_TOKEN: Final = 16
+_SPELLING: Final = "[A-Za-z0-9._~+/-]+=*"
+_BEARER: Final = re.compile(f"bearer +({_SPELLING}) *", re.IGNORECASE)
+
+_PRIVATE_SUFFIXES: Final = (".svc", ".svc.cluster.local", ".localhost")
+"""No public name server answers for them."""
+
+
+def bearer_token(authorization: str) -> str | None:
+    """Of an `Authorization` header, as RFC 6750 spells it."""
+    found = _BEARER.fullmatch(authorization)
+    return found[1] if found else None
+
+
+def is_called_rightly(host: str, allowed: Collection[str]) -> bool:
+    """Whether a `Host` header cannot be the work of DNS rebinding: then a page of a stranger's public domain, whose
+    name has come to mean our address, would call us. Addresses, names without a dot and names inside a cluster are
+    nobody's public domain; others are `allowed` by name.
+    """
+    try:
+        name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    except ValueError:
+        return False
+    return bool(name) and (name in allowed or "." not in name or name.endswith(_PRIVATE_SUFFIXES) or _is_address(name))
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def read_tokens(path: Path, note: Note) -> tuple[str, ...]:
+    """One per line; empty lines and those that begin with # do not count. Raises RefusedError."""
+    try:
+        text, mode = path.read_text(encoding="utf-8"), path.stat().st_mode
+    except (OSError, UnicodeDecodeError) as error:
+        raise RefusedError(f"the file of tokens {path} cannot be read: {error}") from error
+    lines = [line.strip() for line in text.splitlines()]
+    tokens = tuple(line for line in lines if line and not line.startswith("#"))
+    if not tokens:
+        raise RefusedError(f"the file of tokens {path} is empty: write one token per line")
+    for number, line in enumerate(lines, start=1):
+        if line in tokens and not (len(line) >= MIN_TOKEN and re.fullmatch(_SPELLING, line)):
+            raise RefusedError(
+                f"line {number} of {path} is no token: it takes at least {MIN_TOKEN} characters, of letters, digits "
+                "and ._~+/-; `openssl rand -hex 32` makes one"
+            )
+    if mode & 0o077:
+        note(f"others on this machine may read the tokens in {path}: chmod 600 {path}")
+    return tokens
+
+
+def make_token(path: Path) -> None:
+    """A file with a token of its own, for its owner's eyes; one that is there stays."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    except FileExistsError:
+        return
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(f"{secrets.token_urlsafe(32)}\n")
+
+
+def is_among(token: str, tokens: Iterable[str]) -> bool:
+    """In a time that tells nothing of them."""
+    given = hashlib.sha256(token.encode()).digest()
+    found = [hmac.compare_digest(given, hashlib.sha256(each.encode()).digest()) for each in tokens]
+    return any(found)
