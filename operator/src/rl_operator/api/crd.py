@@ -28,7 +28,7 @@ from rl_operator.api.names import (
 )
 from rl_operator.api.policies import POLICY_FILE, policies_text
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.run import RunSpec, RunStatus
+from rl_operator.api.run import TYPED_FROZEN_FIELDS, RunSpec, RunStatus
 from rl_operator.api.runtime import RuntimeSpec, RuntimeStatus
 from rl_operator.api.structural import Schema, structural_schema
 from rl_operator.api.yaml_text import write_yaml
@@ -38,8 +38,6 @@ HEADER: Final = "# Generated from operator/src/rl_operator/api by `make generate
 _STARTED: Final = "has(oldSelf.status) && has(oldSelf.status.startTime)"
 _OVER: Final = "has(oldSelf.status) && has(oldSelf.status.completionTime)"
 _SAME_PHASE: Final = "has(self.status.phase) && self.status.phase == oldSelf.status.phase"
-_FROZEN_FIELDS: Final = ("environment", "runtime", "backoffLimit", "wandb", "startFrom")
-"""Typed fields that hold from the start on. CEL cannot see into the free-form `config` and `tinker`."""
 
 
 def _frozen(field: str) -> Schema:
@@ -60,7 +58,7 @@ _RUN_RULES: Final[tuple[Schema, ...]] = (
         "rule": f"self.metadata.name.matches('{RUN_NAME_PATTERN}')",
         "message": "the name may hold a-z, 0-9 and '-', must begin with a letter and must not end with '-'",
     },
-    *map(_frozen, _FROZEN_FIELDS),
+    *map(_frozen, TYPED_FROZEN_FIELDS),
     {
         "rule": f"!({_STARTED}) || (has(self.status.startTime) && self.status.startTime == oldSelf.status.startTime)",
         "message": "status.startTime is set once and stays",

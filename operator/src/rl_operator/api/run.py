@@ -1,6 +1,6 @@
 """RLTrainingRun: one RL training run."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import ConfigDict, Field, PrivateAttr, SerializerFunctionWrapHandler, model_serializer
 
@@ -13,6 +13,12 @@ LONGEST_SECONDS = 10 * 365 * 86_400
 """Ten years. A pod's own deadline must fit into 31 bits."""
 MAX_ENVIRONMENT_REPLICAS = 64
 """What a run's trajectory API admits at once (`tinker_atropos.trajectory_api.leases.MAX_LEASES`)."""
+
+TYPED_FROZEN_FIELDS: Final = ("environment", "runtime", "backoffLimit", "wandb", "startFrom")
+"""Of the spec: they hold from the start on. The API server sees to it."""
+
+FROZEN_FIELDS: Final = frozenset({*TYPED_FROZEN_FIELDS, "config", "tinker"})
+"""Those and the free-form ones, into which no rule of a CRD can see."""
 
 TERMINAL_PHASES: frozenset[Phase] = frozenset({"Succeeded", "Failed"})
 
@@ -317,3 +323,19 @@ class TrainingRun(ApiModel):
     @property
     def key(self) -> tuple[str, str]:
         return self.metadata.namespace, self.metadata.name
+
+    @property
+    def is_looked_at(self) -> bool:
+        """Whether the status speaks of the spec as it is."""
+        return self.status.observed_generation == self.metadata.generation
+
+    @property
+    def is_refused(self) -> bool:
+        accepted = self.status.condition("Accepted")
+        return accepted is not None and accepted.status == "False"
+
+    @property
+    def at_rest(self) -> bool:
+        """Finished, stopped, a draft, or refused: nothing happens any more unless somebody asks for it."""
+        rests = self.is_refused or self.status.phase == "Stopped"
+        return self.status.finished or (self.is_looked_at and rests)
