@@ -118,10 +118,16 @@ class ControlPlane:
         return self._processes[self._api_server].pid
 
     def start(self) -> None:
+        """With the CRDs, and the operator's rights for the operator's users."""
+        self.start_empty()
+        self.install_definitions()
+        self._grant()
+
+    def start_empty(self) -> None:
+        """Nothing of the project is there."""
         self._write_files()
         self._start_etcd()
         self._start_api_server()
-        self._install()
 
     def revoke(self, token: str) -> None:
         """From now on the API server answers 401 to it."""
@@ -249,11 +255,6 @@ class ControlPlane:
 
     def _last_words(self) -> str:
         return "\n".join(path.read_text(errors="replace")[-1500:] for path in self._folder.glob("*.log"))
-
-    def _install(self) -> None:
-        """The CRDs, and the operator's rights for the operator's user."""
-        self.install_definitions()
-        self._grant()
 
     def _grant(self) -> None:
         """The operator's rights as examples/operator.yaml gives them, to the operator's users."""

@@ -1,0 +1,41 @@
+"""helm, and an API server that knows nothing of the project yet."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.charts.helm import HOW_TO_GET, Helm
+from tests.integration.cluster.control_plane import ADMIN_TOKEN, API_SERVER, ControlPlane, find_program
+from tests.integration.cluster.control_plane import HOW_TO_GET as HOW_TO_GET_API_SERVER
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.integration)
+
+
+@pytest.fixture(scope="session")
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    """One that renders, and reaches no cluster."""
+    if not Helm.there():
+        pytest.skip(HOW_TO_GET)
+    return Helm(tmp_path_factory.mktemp("helm"))
+
+
+@pytest.fixture(scope="session")
+def empty_plane(helm: Helm) -> Iterator[ControlPlane]:
+    """Tests leave it as empty as they found it."""
+    if not all(find_program(name) for name in ("etcd", API_SERVER, "openssl")):
+        pytest.skip(HOW_TO_GET_API_SERVER)
+    plane = ControlPlane()
+    try:
+        plane.start_empty()
+        yield plane
+    finally:
+        plane.stop()
+
+
+@pytest.fixture(scope="session")
+def admins_helm(empty_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    return Helm(tmp_path_factory.mktemp("helm"), str(empty_plane.kubeconfig(ADMIN_TOKEN)))

@@ -1,0 +1,170 @@
+"""What the charts say without a cluster: values that are refused, and the same as what `kubectl apply` installs."""
+
+import json
+from typing import Any, get_args, get_type_hints
+
+import pytest
+import yaml
+from tests.integration.charts.helm import OPERATOR_CHART, RUNTIMES_CHART, Document, Helm, HelmError, of_kind
+from tests.integration.cluster.control_plane import ROOT
+
+from rl_operator.api.bundled import bundled_runtime_text, bundled_runtimes
+from rl_operator.api.loading import load_documents
+from rl_operator.api.yaml_text import read_yaml
+from rl_operator.settings import OperatorSettings
+
+REFUSED = [
+    (OPERATOR_CHART, "replica", 2, "'replica' not allowed"),
+    (OPERATOR_CHART, "replicas", "2", "at '/replicas': got string, want integer"),
+    (OPERATOR_CHART, "replicas", 3, "at '/replicas': maximum: got 3, want 2"),
+    (OPERATOR_CHART, "image.tags", "1", "at '/image': additional properties 'tags' not allowed"),
+    (OPERATOR_CHART, "image.tag", 1.1, "at '/image/tag': got number, want string"),
+    (OPERATOR_CHART, "image.digest", "sha256:12", "at '/image/digest'"),
+    (OPERATOR_CHART, "image.pullPolicy", "Sometimes", "at '/image/pullPolicy': value must be one of"),
+    (OPERATOR_CHART, "imagePullSecrets", ["mine"], "at '/imagePullSecrets/0': got string, want object"),
+    (OPERATOR_CHART, "scope.namespaces", ["a", "b"], "at '/scope/namespaces': maxItems: got 2, want 1"),
+    (OPERATOR_CHART, "scope.namespaces", ["A_b"], "at '/scope/namespaces/0'"),
+    (OPERATOR_CHART, "crds.keep", "yes", "at '/crds/keep': got string, want boolean"),
+    (OPERATOR_CHART, "settings.pollSecond", 10, "at '/settings': additional properties 'pollSecond' not allowed"),
+    (OPERATOR_CHART, "settings.pollSeconds", 0, "at '/settings/pollSeconds'"),
+    (OPERATOR_CHART, "settings.workers", "ten", "at '/settings/workers': got string, want integer"),
+    (OPERATOR_CHART, "settings.namespace", "a", "at '/settings': additional properties 'namespace' not allowed"),
+    (OPERATOR_CHART, "resources.limits.memory", "1GB", "at '/resources/limits/memory'"),
+    (OPERATOR_CHART, "resources.limit.memory", "1Gi", "at '/resources': additional properties 'limit' not allowed"),
+    (OPERATOR_CHART, "podSecurityContext.runAsUser", 0, "'podSecurityContext' not allowed"),
+    (OPERATOR_CHART, "metrics.serviceMonitor.interval", "often", "at '/metrics/serviceMonitor/interval'"),
+    (OPERATOR_CHART, "metrics.serviceMonitor.labels.a", 1, "at '/metrics/serviceMonitor/labels/a'"),
+    (OPERATOR_CHART, "metrics", {"service": {"enabled": False}, "serviceMonitor": {"enabled": True}},
+     "at '/metrics/service/enabled': value must be true"),
+    (OPERATOR_CHART, "networkPolicy.toolsFrom", [{"pods": {}}], "at '/networkPolicy/toolsFrom/0'"),
+    (OPERATOR_CHART, "tinkerService.persistence.size", "much", "at '/tinkerService/persistence/size'"),
+    (OPERATOR_CHART, "tools.service.port", 0, "at '/tools/service/port': minimum: got 0, want 1"),
+    (OPERATOR_CHART, "tools.service.type", "Ingress", "at '/tools/service/type': value must be one of"),
+    (OPERATOR_CHART, "nodeSelector.gpu", True, "at '/nodeSelector/gpu': got boolean, want string"),
+    (RUNTIMES_CHART, "runtimes", {}, "'runtimes' not allowed"),
+    (RUNTIMES_CHART, "image", "tinker-atropos:dev", "at '/image': got string, want object"),
+    (RUNTIMES_CHART, "tiny.specs", {}, "at '/tiny': additional properties 'specs' not allowed"),
+    (RUNTIMES_CHART, "test.steps", 0, "at '/test/steps': minimum: got 0, want 1"),
+]  # fmt: skip
+
+CHOSEN_BY_THE_CHART = {
+    "kubeconfig", "context", "namespace", "operator_namespace", "lease_name", "identity",
+    "probe_host", "probe_port", "metrics_host", "metrics_port",
+}  # fmt: skip
+JSON_TYPES = {int: {"integer"}, float: {"number"}, str: {"string", None}}
+"""None: an enum, which needs no type."""
+
+
+@pytest.mark.parametrize("chart", [OPERATOR_CHART, RUNTIMES_CHART], ids=lambda chart: chart.name)
+def test_lint_finds_nothing(helm: Helm, chart: Any) -> None:
+    helm("lint", "--strict", chart)
+
+
+@pytest.mark.parametrize(("chart", "path", "value", "said"), REFUSED, ids=lambda each: getattr(each, "name", None))
+def test_a_wrong_value_is_named(helm: Helm, chart: Any, path: str, value: Any, said: str) -> None:
+    with pytest.raises(HelmError) as refusal:
+        helm.rendered(chart, {path: value})
+    assert said in str(refusal.value)
+
+
+def test_every_setting_of_the_operator_can_be_set() -> None:
+    schema = json.loads((OPERATOR_CHART / "values.schema.json").read_text(encoding="utf-8"))
+    offered = schema["properties"]["settings"]["properties"]
+    hints = {name: hint for name, hint in get_type_hints(OperatorSettings).items() if name not in CHOSEN_BY_THE_CHART}
+    assert {snake(name) for name in offered} == set(hints)
+    for name, property_ in offered.items():
+        choices = get_args(hints[snake(name)])
+        assert property_.get("type") in JSON_TYPES[str if choices else hints[snake(name)]]
+        assert tuple(property_.get("enum", ())) == choices
+
+
+def test_settings_arrive_as_the_operator_reads_them(helm: Helm) -> None:
+    values = {"settings": {"workers": 1_000_000, "pollSeconds": 0.25, "logLevel": "debug"}, "scope.namespaces": ["a"]}
+    settings = OperatorSettings.from_command_line(operators_arguments(helm.rendered(OPERATOR_CHART, values)), {})
+    assert (settings.workers, settings.poll_seconds, settings.log_level) == (1_000_000, 0.25, "debug")
+    assert (settings.namespace, settings.lease_name) == ("a", "rl-operator")
+
+
+def operators_arguments(documents: list[Document]) -> list[str]:
+    (container,) = of_kind(documents, "Deployment", "rl-operator")["spec"]["template"]["spec"]["containers"]
+    arguments: list[str] = container["args"]
+    return arguments
+
+
+def snake(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+
+
+# --- the same as by kubectl ------------------------------------------------------------------------------------------
+def example(name: str) -> list[Document]:
+    return list(yaml.safe_load_all((ROOT / "examples" / f"{name}.yaml").read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize(("kind", "name"), [("ClusterRole", "rl-operator"), ("ClusterRole", "rl-operator-runs"),
+                                            ("Role", "rl-operator")])  # fmt: skip
+def test_the_operators_rights_are_those_of_the_example(helm: Helm, kind: str, name: str) -> None:
+    rendered = of_kind(helm.rendered(OPERATOR_CHART, {}), kind, name)
+    assert rendered["rules"] == of_kind(example("operator"), kind, name)["rules"]
+
+
+def test_in_one_namespace_only_runtimes_are_read_of_the_whole_cluster(helm: Helm) -> None:
+    rendered = helm.rendered(OPERATOR_CHART, {"scope.namespaces": ["team"]})
+    namespaces = {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list", "watch"]}
+    everywhere = of_kind(example("operator"), "ClusterRole", "rl-operator")["rules"]
+    assert of_kind(rendered, "ClusterRole", "rl-operator")["rules"] == [r for r in everywhere if r != namespaces]
+    role = of_kind(rendered, "Role", "rl-operator-runs")
+    assert role["metadata"]["namespace"] == "team"
+    runs = of_kind(example("operator"), "ClusterRole", "rl-operator-runs")["rules"]
+    assert role["rules"] == [{**namespaces, "verbs": ["get"]}, *runs]
+
+
+def test_no_secrets_and_no_wildcards(helm: Helm) -> None:
+    documents = helm.rendered(OPERATOR_CHART, {"tools.enabled": True}) + helm.rendered(RUNTIMES_CHART, {})
+    rules = [rule for document in documents for rule in document.get("rules", ())]
+    assert len(rules) > 10
+    for rule in rules:
+        assert "secrets" not in rule["resources"]
+        assert not any("*" in word for field in ("apiGroups", "resources", "verbs") for word in rule[field])
+
+
+def test_the_gateway_has_no_rights(helm: Helm) -> None:
+    documents = helm.rendered(OPERATOR_CHART, {"tools.enabled": True})
+    account = of_kind(documents, "ServiceAccount", "rl-operator-tools")["metadata"]["name"]
+    pod = of_kind(documents, "Deployment", "rl-operator-tools")["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == account
+    subjects = [subject["name"] for document in documents for subject in document.get("subjects", ())]
+    assert subjects
+    assert account not in subjects
+
+
+@pytest.mark.parametrize(("file", "name"), [("operator", "rl-operator"), ("tinker-service", "tinker-service")])
+def test_pods_are_those_of_the_example(helm: Helm, file: str, name: str) -> None:
+    """But for the operator's name for its Lease, and its W&B key, which a value names."""
+    values = {"tinkerService.enabled": True, "wandb.secretName": "rl-operator-wandb"}
+    pods = [
+        of_kind(documents, "Deployment", name)["spec"]["template"]["spec"]
+        for documents in (helm.rendered(OPERATOR_CHART, values), example(file))
+    ]
+    for pod in pods:
+        pod.pop("topologySpreadConstraints", None)
+        if pod["containers"][0].get("args") == ["--lease-name=rl-operator"]:
+            del pod["containers"][0]["args"]
+        pod["containers"][0].setdefault("imagePullPolicy", "IfNotPresent")
+    assert pods[0] == pods[1]
+
+
+@pytest.mark.parametrize("name", bundled_runtimes())
+def test_runtimes_are_those_that_ship(helm: Helm, name: str) -> None:
+    rendered = of_kind(read_yaml(helm.template(RUNTIMES_CHART, {})), "RLRuntime", name)
+    assert rendered["spec"] == load_documents(bundled_runtime_text(name))[0]["spec"]
+
+
+def test_a_runtimes_spec_is_laid_over_the_one_that_ships(helm: Helm) -> None:
+    locked = {"env": {"total_steps": None, "max_token_length": 4096}}
+    values = {"default.spec": {"locked": locked, "limits": {"maxActiveRuns": 3}}, "image.repository": "r.example/t"}
+    spec = of_kind(helm.rendered(RUNTIMES_CHART, values), "RLRuntime", "default")["spec"]
+    assert spec["image"] == "r.example/t:dev"
+    assert spec["limits"] == {"maxActiveRuns": 3}
+    assert spec["locked"]["env"]["max_token_length"] == 4096
+    assert "total_steps" not in spec["locked"]["env"]
+    assert spec["locked"]["env"]["worker_timeout"] == 3600
