@@ -40,18 +40,12 @@ def follow(
 
 def at_rest(run: "TrainingRun") -> bool:
     """Finished, stopped or refused: nothing happens any more unless somebody asks for it."""
-    looked_at = run.status.observed_generation == run.metadata.generation
-    return run.status.finished or (looked_at and (is_refused(run) or run.status.phase == "Stopped"))
-
-
-def is_refused(run: "TrainingRun") -> bool:
-    accepted = run.status.condition("Accepted")
-    return accepted is not None and accepted.status == "False"
+    return run.at_rest
 
 
 def exit_code(run: "TrainingRun") -> ExitCode:
     """What a run at rest means for the caller."""
-    if is_refused(run):
+    if run.is_refused:
         return ExitCode.REFUSED
     return ExitCode.RUN_FAILED if run.status.phase == "Failed" else ExitCode.OK
 

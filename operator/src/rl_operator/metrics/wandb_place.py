@@ -30,14 +30,14 @@ def place_of(run: TrainingRun, runtime: Runtime) -> Place | None:
     told, asked, usual = run.status.wandb, run.spec.wandb, runtime.spec.wandb
     if usual.key_secret is None or (told and (told.state or "").startswith(NOT_THERE)):
         return None
-    entity, project = _of_url(told.url) if told and told.url else (None, None)
+    entity, project = entity_and_project(told.url) if told and told.url else (None, None)
     entity, project = entity or asked.entity or usual.entity, project or asked.project or usual.project
     if not entity or not project:
         return None
     return Place((usual.base_url or DEFAULT_BASE_URL).rstrip("/"), entity, project)
 
 
-def _of_url(url: str) -> tuple[str | None, str | None]:
+def entity_and_project(url: str) -> tuple[str | None, str | None]:
     """Entity and project of a run's page: `https://wandb.ai/ENTITY/PROJECT/runs/ID`."""
     try:
         *_, entity, project, runs, _run_id = urlsplit(url).path.split("/")

@@ -34,10 +34,14 @@ class RecentAnswers:
             while len(self._given) > MAX_ANSWERS:
                 self._given.popitem(last=False)
 
+    def latest(self, key: tuple[str, ...]) -> Given | None:
+        """However long ago."""
+        with self._lock:
+            return self._given.get(key)
+
     def still_good(self, key: tuple[str, ...], now: datetime) -> Given | None:
         """None when there is none, or the next look is due."""
-        with self._lock:
-            given = self._given.get(key)
+        given = self.latest(key)
         return given if given and now < given.due else None
 
     def forget(self, key: tuple[str, ...]) -> None:

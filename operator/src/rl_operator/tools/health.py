@@ -1,5 +1,45 @@
-"""Not written yet."""
+"""rl_health_check: whether runs can start, and what is missing."""
 
-from rl_operator.tools.tool import Tool
+from importlib.metadata import version
+from typing import Final
 
-TOOLS: tuple[Tool, ...] = ()
+from rl_operator.api.names import VERSION
+from rl_operator.api.runtime import Runtime
+from rl_operator.backends.missing import missing_keys
+from rl_operator.tools.desk import Desk
+from rl_operator.tools.tool import Answer, Arguments, Tool
+
+NO_RUNTIME: Final = "a runtime: an administrator applies an RLRuntime, see docs/install.md"
+
+
+class HealthCheck(Arguments):
+    """Nothing."""
+
+
+def health_check(desk: Desk, _: HealthCheck) -> Answer:
+    health, runtimes = desk.backend.health(), desk.backend.runtimes()
+    versions = {"rl_operator": version("rl-operator"), "api": VERSION, **health.versions}
+    found = {"versions": versions, "operator": health.operator, "runtimes": sorted(runtimes)}
+    missing = [*health.missing, *([] if runtimes else [NO_RUNTIME])]
+    return desk.where() | found | {"missing": [*missing, *_keys(desk, runtimes)]}
+
+
+def _keys(desk: Desk, runtimes: dict[str, Runtime]) -> list[Answer]:
+    """Of every runtime, each key once."""
+    found = (
+        missing for runtime in runtimes.values() for missing in missing_keys(desk.backend, desk.namespace, runtime)
+    )
+    return list({missing.name: missing.to_wire() for missing in found}.values())
+
+
+TOOLS: Final = (
+    Tool(
+        name="rl_health_check",
+        title="Check the back end",
+        description="Which back end answers, versions, whether the operator is there, the runtimes, and what is "
+        "missing with how to supply it. Call it when something cannot be started.",
+        arguments=HealthCheck,
+        call=health_check,
+        effect="reads",
+    ),
+)

@@ -32,7 +32,19 @@ def is_draft(run: TrainingRun) -> bool:
 
 def state_of(run: TrainingRun) -> str:
     """draft, pending, starting, running, stopping, stopped, completed or failed."""
-    return DRAFT if is_draft(run) else STATES[run.status.phase or "Pending"]
+    if is_draft(run):
+        return DRAFT
+    phase = run.status.phase or "Pending"
+    if not run.is_looked_at and not run.status.finished:
+        phase = _asked(run, phase)
+    return STATES[phase]
+
+
+def _asked(run: TrainingRun, phase: Phase) -> Phase:
+    """What `spec.suspend` asks for and nobody has looked at yet."""
+    if run.spec.suspend:
+        return phase if phase == "Stopped" else "Stopping"
+    return "Pending" if phase == "Stopped" else phase
 
 
 def named_run(desk: Desk, run_id: str) -> TrainingRun:

@@ -1,5 +1,71 @@
-"""Not written yet."""
+"""rl_stop_training: end a run in order, with a checkpoint to go on from."""
 
-from rl_operator.tools.tool import Tool
+from typing import Final
 
-TOOLS: tuple[Tool, ...] = ()
+from pydantic import Field
+
+from rl_operator.api.run import TrainingRun
+from rl_operator.backends.gitops import suspend_warning
+from rl_operator.tools.desk import Desk
+from rl_operator.tools.polls import forget
+from rl_operator.tools.run_status import checkpoint_of, headline, said
+from rl_operator.tools.runs import ACTIVE, named_run, state_of
+from rl_operator.tools.tool import Answer, Arguments, Tool
+from rl_operator.tools.waiting import awaited
+
+PATIENCE_SECONDS: Final = 20.0
+"""How long a stop waits for the checkpoint; a large model may take longer to save it."""
+
+
+class StopTraining(Arguments):
+    run_id: str = Field(min_length=1, max_length=63, description="The run's name, or its last eight characters.")
+
+
+def stop_training(desk: Desk, asked: StopTraining) -> Answer:
+    run = named_run(desk, asked.run_id)
+    if state_of(run) not in ACTIVE:
+        return _answer(run, f"{run.metadata.name} is not running: it is {state_of(run)}, so there is nothing to stop")
+    warning = suspend_warning(run.to_wire(), suspend=True)
+    if not run.spec.suspend:
+        run = TrainingRun.model_validate(desk.backend.change_spec(*run.key, {"suspend": True}))
+        forget(desk, run.metadata.name)
+    run = awaited(desk, run, lambda run: run.at_rest, PATIENCE_SECONDS)
+    return said(_answer(run, _sentence(run)) | {"warning": warning})
+
+
+def _answer(run: TrainingRun, message: str) -> Answer:
+    name, resumes = run.metadata.name, run.spec.suspend and not run.status.finished
+    return said(
+        headline(run)
+        | {
+            "message": message,
+            "checkpoint": checkpoint_of(run),
+            "resume": f"rl_start_training(run_id={name!r})" if resumes else None,
+        }
+    )
+
+
+def _sentence(run: TrainingRun) -> str:
+    name, checkpoint = run.metadata.name, run.status.checkpoint
+    match state_of(run):
+        case "draft":
+            return f"{name} will not start: it is a draft again"
+        case "stopped":
+            return f"{name} is stopped" + (f" and keeps step {checkpoint.step}" if checkpoint else "; it kept no step")
+        case "stopping":
+            return f"{name} is asked to stop and saves its checkpoint; wait for it: rl_check_status with wait_seconds"
+        case state:
+            return f"{name} is {state}: it ended before it could be stopped"
+
+
+TOOLS: Final = (
+    Tool(
+        name="rl_stop_training",
+        title="Stop a run",
+        description="Ends a run in order: the trainer saves a checkpoint, from which rl_start_training goes on. A run "
+        "that is not running stays as it is.",
+        arguments=StopTraining,
+        call=stop_training,
+        effect="stops",
+    ),
+)

@@ -10,6 +10,7 @@ from rl_operator.api.loading import parse_environment, parse_run
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime, SecretKey
 from rl_operator.backends.backend import Health
+from rl_operator.backends.selector import parse_selector
 from rl_operator.cluster.merge_patch import merged
 
 
@@ -19,6 +20,7 @@ class MemoryBackEnd:
     label = "memory"
     flags = " --memory"
     namespace = "default"
+    caller = "me"
     poll_seconds = 0.0
     usual_runtime = "tiny"
 
@@ -27,15 +29,22 @@ class MemoryBackEnd:
         self.others: dict[tuple[str, str, str], dict[str, Any]] = {}
         self.looked_after: list[str] = []
         self.pods: list[str] = []
+        self.notes: list[str] = []
+        self.reads = 0
         self.keys: dict[str, bool | None] = {}
         self.catalogue_is_read = True
         self.runs_files = runs_files
 
+    def note(self, sentence: str) -> None:
+        self.notes.append(sentence)
+
     def runs(self, namespace: str | None, selector: str) -> list[dict[str, Any]]:
-        assert not selector
-        return [run for (place, _), run in self.objects.items() if namespace in (None, place)]
+        matches = parse_selector(selector)
+        found = [run for (place, _), run in self.objects.items() if namespace in (None, place)]
+        return [run for run in found if matches(run["metadata"].get("labels", {}))]
 
     def run(self, namespace: str, name: str) -> dict[str, Any] | None:
+        self.reads += 1
         return self.objects.get((namespace, name))
 
     def create(self, manifest: Mapping[str, Any]) -> dict[str, Any]:

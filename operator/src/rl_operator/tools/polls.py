@@ -1,0 +1,83 @@
+"""What a caller was last told of a run: an early poll gets it again, and a wait ends with what is new."""
+
+from datetime import timedelta
+from typing import Literal
+
+from rl_operator.api.run import TrainingRun
+from rl_operator.errors import GoneError
+from rl_operator.tools.answers import Given
+from rl_operator.tools.desk import Desk
+from rl_operator.tools.pacing import EARLY
+from rl_operator.tools.tool import Answer
+
+SHORT_ID_LENGTH = 8
+
+Until = Literal["change", "step", "finished"]
+
+
+def early_answer(desk: Desk, run_id: str) -> Answer | None:
+    """The last answer, while the next look is not worth its while; it costs nobody a call."""
+    now = desk.now()
+    given = desk.recent.still_good(_key(desk, run_id), now)
+    if given is None:
+        return None
+    return given.answer | {"rate_limited": True, "next_check_in_seconds": given.seconds_until_due(now)}
+
+
+def last_told(desk: Desk, run_id: str) -> Answer | None:
+    given = desk.recent.latest(_key(desk, run_id))
+    return given.answer if given else None
+
+
+def remember(desk: Desk, answer: Answer) -> None:
+    """Under the run's name and its short one."""
+    due = desk.now() + min(timedelta(seconds=answer.get("next_check_in_seconds", 0)), EARLY)
+    for name in _names(answer["run_id"]):
+        desk.recent.give(_key(desk, name), Given(answer, due))
+
+
+def forget(desk: Desk, run: str) -> None:
+    """Something was changed: the next look is worth its while at once."""
+    for name in _names(run):
+        desk.recent.forget(_key(desk, name))
+
+
+def is_news(before: Answer, now: Answer, until: Until) -> bool:
+    """Whether the second answer is what a caller waits for who knows the first. Pure."""
+    if until == "step":
+        return _step(now) != _step(before)
+    return until == "change" and _gist(now) != _gist(before)
+
+
+def looked_at(desk: Desk, run: TrainingRun) -> TrainingRun:
+    """The run as it is now: one read. Raises GoneError when it was deleted since."""
+    namespace, name = run.key
+    manifest = desk.backend.run(namespace, name)
+    found = TrainingRun.model_validate(manifest) if manifest else None
+    if found is None or found.metadata.uid != run.metadata.uid:
+        raise GoneError(f"run {name} was deleted meanwhile from namespace {namespace} of {desk.backend.label}")
+    desk.backend.look_after(namespace, name)
+    return found
+
+
+def _gist(answer: Answer) -> tuple[object, ...]:
+    """What a person would call a change: figures and steps are none."""
+    message = None if answer["status"] == "running" else answer.get("message")
+    failure = answer.get("failure", {}).get("code")
+    return answer["status"], message, failure, answer.get("checkpoint_step"), answer.get("queue"), _evaluated(answer)
+
+
+def _evaluated(answer: Answer) -> object:
+    return answer.get("metrics", {}).get("eval_percent_correct")
+
+
+def _step(answer: Answer) -> object:
+    return answer.get("progress", {}).get("step")
+
+
+def _names(run: str) -> tuple[str, str]:
+    return run, run[-SHORT_ID_LENGTH:]
+
+
+def _key(desk: Desk, run_id: str) -> tuple[str, ...]:
+    return desk.caller, desk.namespace, run_id

@@ -1,0 +1,75 @@
+"""What rl_start_training tells of a run: what it trains with, where it can be watched, what it would wait for. Pure."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from rl_operator.api.fields import TINKER_FIELDS
+from rl_operator.api.names import API_CONTAINER, ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
+from rl_operator.api.premises import Premises
+from rl_operator.api.refusal import shown
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.sections import effective_sections
+from rl_operator.backends.missing import Missing
+from rl_operator.tools.pacing import SOONEST, next_look
+from rl_operator.tools.run_status import headline, one_line, said
+from rl_operator.tools.tool import Answer
+
+MATTERS: Final = ("total_steps", "group_size", "batch_size", "max_token_length")
+"""Fields of the environment that are told of every run."""
+
+
+def start_answer(
+    run: TrainingRun, premises: Premises | None, config_map: str | None, missing: Sequence[Missing], message: str
+) -> Answer:
+    """`premises` None: the run's runtime is gone. `config_map`: name of the ConfigMap with the config, if known."""
+    wandb = _wandb(run, premises)
+    return said(
+        headline(run)
+        | {
+            "message": message,
+            "config": config_of(run, premises),
+            "wandb": wandb,
+            "wandb_project": wandb.get("project"),
+            "wandb_run_name": wandb["run_name"],
+            "config_path": f"ConfigMap {run.metadata.namespace}/{config_map}" if config_map else None,
+            "logs": _logs(run),
+        }
+    ) | {
+        "missing": [each.to_wire() for each in missing],
+        "next_check_in_seconds": next_look(run) or SOONEST,
+    }
+
+
+def config_of(run: TrainingRun, premises: Premises | None) -> Answer:
+    """What the run sets, and the few values that matter; keys are not shown."""
+    asked = {**run.spec.config, **run.spec.tinker}
+    values = asked if premises is None or premises.environment.known is None else _effective(run, premises) | asked
+    return {name: shown(value, name) for name, value in values.items()}
+
+
+def _effective(run: TrainingRun, premises: Premises) -> dict[str, Any]:
+    """The values in force, whoever set them."""
+    assert premises.environment.known is not None, "the caller looked"
+    sections = effective_sections(run, premises.runtime, premises.environment.known)
+    rate = sections.tinker.get("learning_rate", TINKER_FIELDS["learning_rate"].default)
+    return {
+        "model": sections.openai.get("model_name") or sections.env.get("tokenizer_name"),
+        **{name: sections.env[name] for name in MATTERS if name in sections.env},
+        "learning_rate": rate,
+    }
+
+
+def _wandb(run: TrainingRun, premises: Premises | None) -> Answer:
+    asked, usual = run.spec.wandb, premises.runtime.spec.wandb if premises else None
+    names = {
+        "project": asked.project or (usual.project if usual else None),
+        "entity": asked.entity or (usual.entity if usual else None),
+        "run_name": asked.name or run.metadata.name,
+    }
+    return said({name: one_line(value) for name, value in names.items() if value})
+
+
+def _logs(run: TrainingRun) -> Answer:
+    containers = {"api": API_CONTAINER, "trainer": TRAINER_CONTAINER, "env": ENVIRONMENT_CONTAINER}
+    name = run.metadata.name
+    return {key: f"rl_get_logs(run_id={name!r}, container={each!r})" for key, each in containers.items()}
