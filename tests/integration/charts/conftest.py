@@ -25,12 +25,15 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
 
 @pytest.fixture(scope="session")
 def empty_plane(helm: Helm) -> Iterator[ControlPlane]:
-    """Tests leave it as empty as they found it."""
+    """Two namespaces with PodSecurity's strictest level, and nothing else: tests leave it as they found it."""
     if not all(find_program(name) for name in ("etcd", API_SERVER, "openssl")):
         pytest.skip(HOW_TO_GET_API_SERVER)
     plane = ControlPlane()
     try:
         plane.start_empty()
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        for name in ("ops", "team"):
+            plane.admin.post("/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
         yield plane
     finally:
         plane.stop()

@@ -13,28 +13,31 @@ from tests.integration.cluster.polling import wait_for
 
 DIGEST = f"sha256:{'0' * 64}"
 PEERS = [{"namespaceSelector": {"matchLabels": {"team": "a"}}, "podSelector": {}}, {"ipBlock": {"cidr": "10.0.0.0/8"}}]
-ALL_ON = {"tools.enabled": True, "tinkerService.enabled": True, "metrics.serviceMonitor.enabled": True}
+WITHOUT_KINDS = {"crds.enabled": False, "policies.enabled": False}
+"""For rows about the rest: what they render need not be looked at twice."""
+
+ALL_ON = {**WITHOUT_KINDS, "tools.enabled": True, "tinkerService.enabled": True, "metrics.serviceMonitor.enabled": True}
 TABLE: dict[str, dict[str, Any]] = {
     "as it is": {},
-    "one replica": {"replicas": 1, "podDisruptionBudget.enabled": False},
+    "one replica": {**WITHOUT_KINDS, "replicas": 1, "podDisruptionBudget.enabled": False},
     "one namespace": {"scope.namespaces": ["team"], **ALL_ON},
     "only the operator": {
-        "crds.enabled": False,
-        "policies.enabled": False,
+        **WITHOUT_KINDS,
         "aggregateRoles.enabled": False,
         "authenticatedReaders.enabled": False,
         "metrics.service.enabled": False,
     },
-    "CRDs that go": {"crds.keep": False},
+    "kinds that go": {"crds.keep": False},
+    "kinds without policies": {"policies.enabled": False},
     "images of a mirror": {
         "image": {"repository": "r.example:5000/rl/operator", "digest": DIGEST, "pullPolicy": "Always"},
         "tinkerService.image.repository": "r.example:5000/rl/tinker-service",
         "imagePullSecrets": [{"name": "mirror"}],
         **ALL_ON,
     },
-    "settings": {"settings": {"workers": 40, "pollSeconds": 7.5, "bundledImage": "r.example/t:1", "logFormat": "text"}},
-    "a W&B key": {"wandb": {"secretName": "wandb", "key": "key"}},
-    "resources": {"resources": {"requests": {"cpu": 1, "memory": "0.25Gi"}, "limits": {"ephemeral-storage": "1G"}}},
+    "settings": {**WITHOUT_KINDS, "settings": {"workers": 40, "pollSeconds": 7.5, "bundledImage": "r.example/t:1", "logFormat": "text"}},
+    "a W&B key": {**WITHOUT_KINDS, "wandb": {"secretName": "wandb", "key": "key"}},
+    "resources": {**WITHOUT_KINDS, "resources": {"requests": {"cpu": 1, "memory": "0.25Gi"}, "limits": {"ephemeral-storage": "1G"}}},
     "placement": {
         "nodeSelector": {"pool": "system"},
         "tolerations": [{"key": "pool", "operator": "Exists", "effect": "NoSchedule"}],
@@ -45,13 +48,14 @@ TABLE: dict[str, dict[str, Any]] = {
         "priorityClassName": "system-cluster-critical",
         **ALL_ON,
     },
-    "monitored": {"metrics.serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}, "interval": "1m"}},
+    "monitored": {**WITHOUT_KINDS, "metrics.serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}, "interval": "1m"}},
     "walled in": {"networkPolicy.enabled": True, **ALL_ON},
     "walled in, with doors": {
         "networkPolicy": {"enabled": True, "metricsFrom": PEERS, "toolsFrom": PEERS, "tinkerServiceFrom": PEERS},
         **ALL_ON,
     },
     "a Tinker service that keeps": {
+        **WITHOUT_KINDS,
         "tinkerService": {
             "enabled": True,
             "namespace": "team",
@@ -60,7 +64,9 @@ TABLE: dict[str, dict[str, Any]] = {
         },
     },
     "tools to look with": {
-        "tools": {"enabled": True, "readOnly": True, "namespace": "team", "service": {"type": "NodePort", "port": 80}},
+        **WITHOUT_KINDS,
+        "tools": {"enabled": True, "readOnly": True, "namespace": "team", "service": {"type": "NodePort", "port": 80},
+                  "allowedHosts": ["rl.example.com"]},
     },
 }  # fmt: skip
 RUNTIMES: dict[str, dict[str, Any]] = {
@@ -78,7 +84,7 @@ RUNTIMES: dict[str, dict[str, Any]] = {
         "test.imagePullSecrets": [{"name": "mirror"}],
     },
 }
-SERVICE_MONITORS = {
+SERVICE_MONITORS: dict[str, Any] = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
     "metadata": {"name": "servicemonitors.monitoring.coreos.com"},
@@ -104,16 +110,15 @@ SERVICE_MONITORS = {
 
 @pytest.fixture(scope="module")
 def admin(empty_plane: ControlPlane) -> Iterator[AdminClient]:
-    """Our kinds and the Prometheus operator's are there, and a namespace `team` with PodSecurity's strictest level."""
+    """Our kinds and the Prometheus operator's are there."""
     admin = empty_plane.admin
     empty_plane.install_definitions()
     admin.post(DEFINITIONS, SERVICE_MONITORS)
-    wait_for("ServiceMonitors are served", lambda: admin.find("/apis/monitoring.coreos.com/v1/servicemonitors"))
-    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-    for name in ("team", "ops"):
-        admin.post("/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
+    path = "/apis/monitoring.coreos.com/v1/servicemonitors"
+    wait_for("ServiceMonitors are served", lambda: empty_plane.serves(path))
     yield admin
     empty_plane.remove_definitions()
+    admin.delete(f"{DEFINITIONS}/{SERVICE_MONITORS['metadata']['name']}")
 
 
 @cache

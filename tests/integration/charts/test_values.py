@@ -1,16 +1,19 @@
 """What the charts say without a cluster: values that are refused, and the same as what `kubectl apply` installs."""
 
 import json
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
 import yaml
 from tests.integration.charts.helm import OPERATOR_CHART, RUNTIMES_CHART, Document, Helm, HelmError, of_kind
 from tests.integration.cluster.control_plane import ROOT
+from typer.testing import CliRunner
 
 from rl_operator.api.bundled import bundled_runtime_text, bundled_runtimes
 from rl_operator.api.loading import load_documents
 from rl_operator.api.yaml_text import read_yaml
+from rl_operator.cli.tools import app as tools
 from rl_operator.settings import OperatorSettings
 
 REFUSED = [
@@ -40,6 +43,7 @@ REFUSED = [
     (OPERATOR_CHART, "tinkerService.persistence.size", "much", "at '/tinkerService/persistence/size'"),
     (OPERATOR_CHART, "tools.service.port", 0, "at '/tools/service/port': minimum: got 0, want 1"),
     (OPERATOR_CHART, "tools.service.type", "Ingress", "at '/tools/service/type': value must be one of"),
+    (OPERATOR_CHART, "tools.allowedHosts", ["https://a"], "at '/tools/allowedHosts/0'"),
     (OPERATOR_CHART, "nodeSelector.gpu", True, "at '/nodeSelector/gpu': got boolean, want string"),
     (RUNTIMES_CHART, "runtimes", {}, "'runtimes' not allowed"),
     (RUNTIMES_CHART, "image", "tinker-atropos:dev", "at '/image': got string, want object"),
@@ -56,12 +60,12 @@ JSON_TYPES = {int: {"integer"}, float: {"number"}, str: {"string", None}}
 
 
 @pytest.mark.parametrize("chart", [OPERATOR_CHART, RUNTIMES_CHART], ids=lambda chart: chart.name)
-def test_lint_finds_nothing(helm: Helm, chart: Any) -> None:
+def test_lint_finds_nothing(helm: Helm, chart: Path) -> None:
     helm("lint", "--strict", chart)
 
 
 @pytest.mark.parametrize(("chart", "path", "value", "said"), REFUSED, ids=lambda each: getattr(each, "name", None))
-def test_a_wrong_value_is_named(helm: Helm, chart: Any, path: str, value: Any, said: str) -> None:
+def test_a_wrong_value_is_named(helm: Helm, chart: Path, path: str, value: Any, said: str) -> None:
     with pytest.raises(HelmError) as refusal:
         helm.rendered(chart, {path: value})
     assert said in str(refusal.value)
@@ -95,6 +99,14 @@ def snake(name: str) -> str:
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
 
 
+@pytest.mark.parametrize("path", ["argocd/apps", "flux/platform"])
+@pytest.mark.parametrize("chart", [OPERATOR_CHART, RUNTIMES_CHART], ids=lambda chart: chart.name)
+def test_values_of_the_gitops_examples_are_taken(helm: Helm, path: str, chart: Path) -> None:
+    documents = example(f"gitops/{path}/{chart.name}")
+    spec = next(each for each in documents if each["kind"] in ("Application", "HelmRelease"))["spec"]
+    helm.rendered(chart, spec["values"] if "values" in spec else spec["source"]["helm"]["valuesObject"])
+
+
 # --- the same as by kubectl ------------------------------------------------------------------------------------------
 def example(name: str) -> list[Document]:
     return list(yaml.safe_load_all((ROOT / "examples" / f"{name}.yaml").read_text(encoding="utf-8")))
@@ -125,6 +137,20 @@ def test_no_secrets_and_no_wildcards(helm: Helm) -> None:
     for rule in rules:
         assert "secrets" not in rule["resources"]
         assert not any("*" in word for field in ("apiGroups", "resources", "verbs") for word in rule[field])
+
+
+def test_the_gateways_arguments(helm: Helm) -> None:
+    values = {
+        "tools": {"enabled": True, "readOnly": True, "allowedHosts": ["rl.example.com"]},
+        "scope.namespaces": ["a"],
+    }
+    (container,) = of_kind(helm.rendered(OPERATOR_CHART, values), "Deployment", "rl-operator-tools")["spec"][
+        "template"
+    ]["spec"]["containers"]
+    said = CliRunner().invoke(tools, [*container["command"][2:], *container["args"], "--help"])
+    assert container["command"] == ["rlctl", "tools", "serve"]
+    assert said.exit_code == 0, said.output
+    assert container["args"][2:] == ["--read-only", "--namespace=a", "--allow-host=rl.example.com"]
 
 
 def test_the_gateway_has_no_rights(helm: Helm) -> None:

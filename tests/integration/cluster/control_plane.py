@@ -168,7 +168,7 @@ class ControlPlane:
         for crd in crds:
             version, plural = crd["spec"]["versions"][0]["name"], crd["spec"]["names"]["plural"]
             path = f"/apis/{crd['spec']['group']}/{version}/{plural}"
-            wait_for(f"{plural} are served", lambda path=path: self._served(path))
+            wait_for(f"{plural} are served", lambda path=path: self.serves(path))
 
     def stop(self) -> None:
         for process in reversed(self._processes.values()):
@@ -268,7 +268,7 @@ class ControlPlane:
             namespace = document["metadata"].get("namespace")
             self.admin.post(f"{collection.format(namespace=namespace)}?fieldValidation=Strict", document)
 
-    def _served(self, path: str) -> bool:
+    def serves(self, path: str) -> bool:
         try:
             self.admin.get(path)
         except ApiError as error:
