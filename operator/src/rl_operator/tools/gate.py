@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import anyio
+from mcp_types import INVALID_REQUEST
 from pydantic_core import to_json
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
@@ -16,12 +17,13 @@ from rl_operator.errors import OperatorError
 from rl_operator.tools.access import bearer_token, is_called_rightly
 from rl_operator.tools.callers import Callers
 from rl_operator.tools.calls import Calls
-from rl_operator.tools.dispatch import ErrorCode, code_of, failed
+from rl_operator.tools.dispatch import ErrorCode, Outcome, code_of, failed
 
 MAX_BODY: Final = 256 * 1024
 BODY_SECONDS: Final = 10.0
 TOO_LARGE: Final = f"the request's body is larger than the {MAX_BODY} bytes that are taken"
 
+MCP_PATH: Final = "/mcp"
 PROBE_PATH: Final = "/healthz"
 AGENT_HEADER: Final = "X-RL-Agent"
 NAMESPACE_HEADER: Final = "X-RL-Namespace"
@@ -69,6 +71,12 @@ def json_response(answer: Any, code: ErrorCode | None) -> Response:
     return Response(content, STATUS[code], headers, media_type="application/json")
 
 
+def _as_mcp(outcome: Outcome) -> Any:
+    """A JSON-RPC error, which MCP clients show; of other answers they show the status alone."""
+    error = {"code": INVALID_REQUEST, "message": outcome.answer["error"], "data": outcome.answer}
+    return {"jsonrpc": "2.0", "id": None, "error": error}
+
+
 class Gate:
     """An ASGI application around another. Reads the whole body, so that what stands behind it waits for nothing."""
 
@@ -90,7 +98,8 @@ class Gate:
             return
         except OperatorError as error:
             outcome = failed(error.code if isinstance(error, TurnedAwayError) else code_of(error), str(error))
-            await json_response(outcome.answer, outcome.code)(scope, receive, send)
+            answer = _as_mcp(outcome) if scope["path"] == MCP_PATH else outcome.answer
+            await json_response(answer, outcome.code)(scope, receive, send)
         else:
             await _attended(lambda heard: self._app(scope, heard, send), body, receive)
 

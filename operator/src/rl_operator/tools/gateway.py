@@ -19,14 +19,12 @@ from rl_operator.tools.callers import Callers
 from rl_operator.tools.calls import Calls
 from rl_operator.tools.desk import Desk
 from rl_operator.tools.dispatch import Outcome, failed
-from rl_operator.tools.gate import MAX_BODY, PROBE_PATH, Caller, Gate, json_response
+from rl_operator.tools.gate import MAX_BODY, MCP_PATH, PROBE_PATH, Caller, Gate, json_response
 from rl_operator.tools.mcp_server import build_server
 from rl_operator.tools.tool import Answer, Tool
 
 LONGEST_WAIT_SECONDS: Final = 20.0
 """Callers over HTTP give up after thirty."""
-
-MCP_PATH: Final = "/mcp"
 
 
 @dataclass(frozen=True)
