@@ -13,31 +13,30 @@ from tests.integration.cluster.polling import wait_for
 
 DIGEST = f"sha256:{'0' * 64}"
 PEERS = [{"namespaceSelector": {"matchLabels": {"team": "a"}}, "podSelector": {}}, {"ipBlock": {"cidr": "10.0.0.0/8"}}]
-WITHOUT_KINDS = {"crds.enabled": False, "policies.enabled": False}
-"""For rows about the rest: what they render need not be looked at twice."""
+WITH_KINDS = {"crds.enabled": True, "policies.enabled": True}
+"""Rows without it are about the rest: they leave the kinds and the policies out."""
 
-ALL_ON = {**WITHOUT_KINDS, "tools.enabled": True, "tinkerService.enabled": True, "metrics.serviceMonitor.enabled": True}
+ALL_ON = {"tools.enabled": True, "tinkerService.enabled": True, "metrics.serviceMonitor.enabled": True}
 TABLE: dict[str, dict[str, Any]] = {
-    "as it is": {},
-    "one replica": {**WITHOUT_KINDS, "replicas": 1, "podDisruptionBudget.enabled": False},
+    "as it is": WITH_KINDS,
+    "one replica": {"replicas": 1, "podDisruptionBudget.enabled": False},
     "one namespace": {"scope.namespaces": ["team"], **ALL_ON},
     "only the operator": {
-        **WITHOUT_KINDS,
         "aggregateRoles.enabled": False,
         "authenticatedReaders.enabled": False,
         "metrics.service.enabled": False,
     },
-    "kinds that go": {"crds.keep": False},
-    "kinds without policies": {"policies.enabled": False},
+    "kinds that go": {**WITH_KINDS, "crds.keep": False},
+    "kinds without policies": {"crds.enabled": True},
     "images of a mirror": {
         "image": {"repository": "r.example:5000/rl/operator", "digest": DIGEST, "pullPolicy": "Always"},
         "tinkerService.image.repository": "r.example:5000/rl/tinker-service",
         "imagePullSecrets": [{"name": "mirror"}],
         **ALL_ON,
     },
-    "settings": {**WITHOUT_KINDS, "settings": {"workers": 40, "pollSeconds": 7.5, "bundledImage": "r.example/t:1", "logFormat": "text"}},
-    "a W&B key": {**WITHOUT_KINDS, "wandb": {"secretName": "wandb", "key": "key"}},
-    "resources": {**WITHOUT_KINDS, "resources": {"requests": {"cpu": 1, "memory": "0.25Gi"}, "limits": {"ephemeral-storage": "1G"}}},
+    "settings": {"settings": {"workers": 40, "pollSeconds": 7.5, "bundledImage": "r.example/t:1", "logFormat": "text"}},
+    "a W&B key": {"wandb": {"secretName": "wandb", "key": "key"}},
+    "resources": {"resources": {"requests": {"cpu": 1, "memory": "0.25Gi"}, "limits": {"ephemeral-storage": "1G"}}},
     "placement": {
         "nodeSelector": {"pool": "system"},
         "tolerations": [{"key": "pool", "operator": "Exists", "effect": "NoSchedule"}],
@@ -48,14 +47,13 @@ TABLE: dict[str, dict[str, Any]] = {
         "priorityClassName": "system-cluster-critical",
         **ALL_ON,
     },
-    "monitored": {**WITHOUT_KINDS, "metrics.serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}, "interval": "1m"}},
+    "monitored": {"metrics.serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}, "interval": "1m"}},
     "walled in": {"networkPolicy.enabled": True, **ALL_ON},
     "walled in, with doors": {
         "networkPolicy": {"enabled": True, "metricsFrom": PEERS, "toolsFrom": PEERS, "tinkerServiceFrom": PEERS},
         **ALL_ON,
     },
     "a Tinker service that keeps": {
-        **WITHOUT_KINDS,
         "tinkerService": {
             "enabled": True,
             "namespace": "team",
@@ -64,7 +62,6 @@ TABLE: dict[str, dict[str, Any]] = {
         },
     },
     "tools to look with": {
-        **WITHOUT_KINDS,
         "tools": {"enabled": True, "readOnly": True, "namespace": "team", "service": {"type": "NodePort", "port": 80},
                   "allowedHosts": ["rl.example.com"]},
     },
@@ -147,7 +144,10 @@ def pod_of(deployment: Document) -> Document:
 
 
 ROWS = [
-    *(pytest.param(OPERATOR_CHART, values, id=f"operator: {name}") for name, values in TABLE.items()),
+    *(
+        pytest.param(OPERATOR_CHART, dict.fromkeys(WITH_KINDS, False) | values, id=f"operator: {name}")
+        for name, values in TABLE.items()
+    ),
     *(pytest.param(RUNTIMES_CHART, values, id=f"runtimes: {name}") for name, values in RUNTIMES.items()),
 ]
 
