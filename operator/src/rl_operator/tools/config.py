@@ -1,5 +1,53 @@
-"""Not written yet."""
+"""rl_get_current_config: what a run sets, and what it may."""
 
-from rl_operator.tools.tool import Tool
+from pydantic import Field
 
-TOOLS: tuple[Tool, ...] = ()
+from rl_operator.tools.config_view import config_view, field_view
+from rl_operator.tools.desk import Desk
+from rl_operator.tools.field_names import run_fields
+from rl_operator.tools.judging import known_environment, premises_for
+from rl_operator.tools.runs import chosen_run, is_draft, state_of
+from rl_operator.tools.tool import Answer, Arguments, Tool
+
+
+class GetCurrentConfig(Arguments):
+    run_id: str | None = Field(default=None, description="The run; without it what you drafted last.")
+    field: str | None = Field(default=None, description="One field alone, with its description.")
+
+
+def get_current_config(desk: Desk, arguments: GetCurrentConfig) -> Answer:
+    run = chosen_run(desk, arguments.run_id)
+    premises = premises_for(desk, run)
+    fields = run_fields(known_environment(desk, run, premises), premises.runtime)
+    head = {
+        "run_id": run.metadata.name,
+        "environment": run.spec.environment,
+        "runtime": run.spec.runtime,
+        "state": state_of(run),
+    }
+    if arguments.field is None:
+        return config_view({**head, "tip": _tip(editable=is_draft(run))}, fields, run.spec.to_wire())
+    field = fields.named(arguments.field)
+    kind = "locked_fields" if field.locked else "configurable_fields"
+    return {**head, kind: [field_view(fields, field, run.spec.to_wire())]}
+
+
+def _tip(*, editable: bool) -> str:
+    if editable:
+        return "rl_edit_config sets fields, null unsets one; locked values are the runtime's; `field` describes one."
+    return "The run has started: its config stays; rl_select_environment drafts a new run."
+
+
+TOOLS: tuple[Tool, ...] = (
+    Tool(
+        name="rl_get_current_config",
+        title="Show a run's config",
+        description=(
+            "Every field of a run that may be set, with its value, limits and locks. With field: that one alone, and "
+            "what it means."
+        ),
+        arguments=GetCurrentConfig,
+        call=get_current_config,
+        effect="reads",
+    ),
+)

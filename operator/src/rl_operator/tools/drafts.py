@@ -1,5 +1,114 @@
-"""Not written yet."""
+"""rl_select_environment: a draft of a run, which is a suspended RLTrainingRun."""
 
-from rl_operator.tools.tool import Tool
+import re
+import secrets
+from datetime import UTC
+from pathlib import Path, PurePath
+from typing import Any, Final
 
-TOOLS: tuple[Tool, ...] = ()
+from pydantic import Field
+
+from rl_operator.api.loading import parse_run
+from rl_operator.api.model import ObjectMeta
+from rl_operator.api.names import DRAFTED_AT_ANNOTATION, DRAFTED_BY_LABEL, MAX_RUN_NAME_LENGTH, OWN_PREFIX
+from rl_operator.api.run import RunSpec, TrainingRun
+from rl_operator.backends.run_file import with_file
+from rl_operator.check import check_run
+from rl_operator.errors import ConflictError, NameTakenError
+from rl_operator.tools.desk import Desk
+from rl_operator.tools.field_names import run_fields
+from rl_operator.tools.judging import known_environment, premises_for, refused, runtime_for, wire_refusals
+from rl_operator.tools.run_status import said
+from rl_operator.tools.tool import Answer, Arguments, Tool
+
+TRIES: Final = 3
+"""Of one name in four thousand millions each."""
+
+BASIC: Final = frozenset({"spec.environment", "spec.runtime"})
+"""What no edit of a draft can mend."""
+
+
+class SelectEnvironment(Arguments):
+    name: str = Field(
+        min_length=1, max_length=253, description="As rl_list_environments names it, e.g. sort_digits or own/my-env."
+    )
+    runtime: str | None = Field(
+        default=None, max_length=253, description="The RLRuntime that decides what may vary; default: the usual one."
+    )
+
+
+def select_environment(desk: Desk, arguments: SelectEnvironment) -> Answer:
+    wanted = _draft(desk, arguments)
+    premises = premises_for(desk, wanted)
+    environment = known_environment(desk, wanted, premises)
+    refusals = check_run(wanted, premises)
+    if basic := [refusal for refusal in refusals if refusal.field in BASIC]:
+        raise refused(*basic)
+    run = _created(desk, wanted)
+    fields = run_fields(environment, premises.runtime)
+    name = run.metadata.name
+    return {
+        "run_id": name,
+        "message": f"{name} is drafted: nothing runs and nothing costs until rl_start_training",
+        "environment": environment.name,
+        "file_path": environment.file_path,
+        "runtime": premises.runtime.metadata.name,
+        **desk.where(),
+        "editable": [fields.called(field) for field in fields.all if not field.locked],
+        "locked": [fields.called(field) for field in fields.all if field.locked],
+        **said({"refusals": wire_refusals(refusals)}),
+    }
+
+
+def run_name(environment: str, digits: str) -> str:
+    """`sort-digits-0a1b2c3d` from `sort_digits`, `own/sort_digits` or `./sort_digits.py`; a label of RFC 1035."""
+    plain = PurePath(environment).stem if environment.endswith(".py") else environment.removeprefix(OWN_PREFIX)
+    words = re.sub("[^a-z0-9]+", "-", plain.lower()).strip("-")
+    prefix = words if words[:1].isalpha() else f"run-{words}"
+    return f"{prefix[: MAX_RUN_NAME_LENGTH - len(digits) - 1].strip('-')}-{digits}"
+
+
+def _draft(desk: Desk, arguments: SelectEnvironment) -> TrainingRun:
+    """Not written anywhere yet."""
+    runtime = runtime_for(desk, arguments.runtime)
+    metadata = ObjectMeta(
+        name=run_name(arguments.name, secrets.token_hex(4)),
+        namespace=desk.namespace,
+        labels={DRAFTED_BY_LABEL: desk.caller},
+        annotations={DRAFTED_AT_ANNOTATION: desk.now().astimezone(UTC).isoformat(timespec="microseconds")},
+    )
+    spec = RunSpec(environment=arguments.name, runtime=runtime.metadata.name, suspend=True)
+    return with_file(TrainingRun(metadata=metadata, spec=spec), Path.cwd(), desk.backend)
+
+
+def _created(desk: Desk, wanted: TrainingRun) -> TrainingRun:
+    for _ in range(TRIES):
+        try:
+            return parse_run(desk.backend.create(_manifest(wanted)))
+        except (ConflictError, NameTakenError):
+            name = run_name(wanted.spec.environment, secrets.token_hex(4))
+            wanted = wanted.with_changes(metadata=wanted.metadata.with_changes(name=name))
+    raise ConflictError(f"{TRIES} names for the draft were taken, one after the other: try again")
+
+
+def _manifest(run: TrainingRun) -> dict[str, Any]:
+    """What an author writes, and nothing that the API server decides."""
+    wire, metadata = run.to_wire(), run.metadata
+    author = {name: getattr(metadata, name) for name in ("name", "namespace", "labels", "annotations")}
+    asked = {name: wire["spec"][name] for name in ("environment", "runtime", "suspend")}
+    return {"apiVersion": wire["apiVersion"], "kind": wire["kind"], "metadata": author, "spec": asked}
+
+
+TOOLS: tuple[Tool, ...] = (
+    Tool(
+        name="rl_select_environment",
+        title="Draft a run",
+        description=(
+            "Draft a training run of an environment. The draft is kept by the back end under run_id: edit it with "
+            "rl_edit_config, try it with rl_test_inference, start it with rl_start_training. Nothing runs yet."
+        ),
+        arguments=SelectEnvironment,
+        call=select_environment,
+        effect="drafts",
+    ),
+)

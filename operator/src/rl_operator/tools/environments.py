@@ -1,5 +1,107 @@
-"""Not written yet."""
+"""rl_list_environments: what can be trained here."""
 
-from rl_operator.tools.tool import Tool
+from typing import Any, Final
 
-TOOLS: tuple[Tool, ...] = ()
+from pydantic import Field
+
+from rl_operator.api.catalogue import Catalogue, CatalogueEnvironment
+from rl_operator.api.environment import Environment
+from rl_operator.api.names import OWN_PREFIX
+from rl_operator.api.runtime import Runtime
+from rl_operator.errors import ForbiddenError
+from rl_operator.tools.desk import Desk
+from rl_operator.tools.judging import runtime_for
+from rl_operator.tools.sizes import cut
+from rl_operator.tools.tool import Answer, Arguments, Tool
+
+MOST_LISTED: Final = 100
+MOST_WARNINGS: Final = 5
+LONGEST_TEXT: Final = 200
+
+TIPS: Final = (
+    "rl_select_environment drafts a run of one: nothing starts and nothing costs until rl_start_training.",
+    "rl_test_inference tries a draft's environment before it is trained.",
+)
+
+
+class ListEnvironments(Arguments):
+    query: str = Field(default="", max_length=253, description="Only those with this in their name or description.")
+    runtime: str | None = Field(
+        default=None, max_length=253, description="The RLRuntime whose image holds them; default: the usual one."
+    )
+
+
+def list_environments(desk: Desk, arguments: ListEnvironments) -> Answer:
+    runtime = runtime_for(desk, arguments.runtime)
+    catalogue = desk.backend.catalogue(runtime)
+    own, unseen = _own(desk)
+    bundled = [_bundled(each) for each in catalogue.environments] if catalogue else []
+    found = [each for each in (*bundled, *map(_of_own, own)) if _matches(each, arguments.query)]
+    left_out = {"left_out": len(found) - MOST_LISTED} if len(found) > MOST_LISTED else {}
+    warnings = [*_warnings(runtime, catalogue), *unseen]
+    return {
+        "environments": found[:MOST_LISTED],
+        "count": len(found),
+        **left_out,
+        **desk.where(),
+        "runtime": runtime.metadata.name,
+        **({"warnings": warnings} if warnings else {}),
+        "tips": list(TIPS),
+    }
+
+
+def _own(desk: Desk) -> tuple[list[Environment], list[str]]:
+    """The namespace's, and why they are not all that there are."""
+    try:
+        return desk.backend.environments(desk.namespace), []
+    except ForbiddenError as error:
+        return [], [cut(f"own environments are not listed: {error}", LONGEST_TEXT)]
+
+
+def _bundled(environment: CatalogueEnvironment) -> dict[str, Any]:
+    return {
+        "name": environment.name,
+        "class_name": environment.class_name,
+        "file_path": environment.file_path,
+        "description": cut(environment.description, LONGEST_TEXT),
+    }
+
+
+def _of_own(environment: Environment) -> dict[str, Any]:
+    """With `state` and why, while no run of it can start."""
+    status = environment.status
+    found = {
+        "name": f"{OWN_PREFIX}{environment.metadata.name}",
+        "class_name": status.class_name or "",
+        "file_path": status.entry or "",
+        "description": cut(status.description or "", LONGEST_TEXT),
+    }
+    fault = status.condition("Stalled") or status.condition("Ready")
+    if fault is None:
+        return {**found, "state": "Pending", "message": "it is going to be read"}
+    if fault.type == "Ready" and fault.status == "True":
+        return found
+    return {**found, "state": fault.reason, "message": cut(fault.message, LONGEST_TEXT)}
+
+
+def _matches(environment: dict[str, Any], query: str) -> bool:
+    return query.casefold() in f"{environment['name']} {environment['description']}".casefold()
+
+
+def _warnings(runtime: Runtime, catalogue: Catalogue | None) -> list[str]:
+    """What keeps environments out of the list: files that do not parse, an image that is not read yet."""
+    if catalogue is None:
+        return [f"the image of runtime {runtime.metadata.name} is being read: ask again in a few seconds"]
+    return [cut(warning, LONGEST_TEXT) for warning in catalogue.warnings[:MOST_WARNINGS]]
+
+
+TOOLS: tuple[Tool, ...] = (
+    Tool(
+        name="rl_list_environments",
+        title="List RL environments",
+        description="Environments that can be trained here: those of the runtime's image, and this namespace's own.",
+        arguments=ListEnvironments,
+        call=list_environments,
+        effect="reads",
+    ),
+)

@@ -1,0 +1,113 @@
+"""A run's config as an agent reads it: few tokens, and nothing left out without its name. Pure."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rl_operator.api.refusal import shown
+from rl_operator.tools.edits import Spec, value_in
+from rl_operator.tools.field_names import FREE_FORM, RunField, RunFields
+from rl_operator.tools.sizes import cut, tokens
+
+MOST_TOKENS: Final = 1_400
+"""Below the 1,500 of the contract: tokenizers differ."""
+
+MOST_TOKENS_OF_NAMES: Final = 400
+
+LONGEST_LIMIT: Final = 100
+LONGEST_TEXT: Final = 2_000
+
+SELDOM: Final = frozenset(
+    {
+        "custom_thinking_prompt",
+        "data_dir_to_save_evals",
+        "data_path_to_save_groups",
+        "include_messages",
+        "max_eval_workers",
+        "max_num_workers",
+        "max_num_workers_per_node",
+        "max_reasoning_tokens",
+        "min_batch_allocation",
+        "min_items_sent_before_logging",
+        "num_rollouts_per_group_for_logging",
+        "num_rollouts_to_keep",
+        "reasoning_effort",
+        "thinking_mode",
+        "wandb_name",
+        "worker_timeout",
+        "backend_deadline_seconds",
+        "kl_warning",
+        "max_context_overflows",
+        "wandb_samples_interval",
+    }
+)
+"""Fields of the environment and the trainer whose defaults hardly anybody touches."""
+
+
+def config_view(head: Mapping[str, Any], fields: RunFields, spec: Spec) -> dict[str, Any]:
+    """`head` and as many fields as there is room for, those that matter first; `more` names the others."""
+    view = _View(head, fields, spec, sorted(fields.all, key=lambda field: _rank(field, spec)))
+    return view.cut(_largest(len(fields.all), lambda kept: tokens(view.cut(kept)) <= MOST_TOKENS))
+
+
+@dataclass(frozen=True)
+class _View:
+    head: Mapping[str, Any]
+    fields: RunFields
+    spec: Spec
+    ranked: Sequence[RunField]
+
+    def cut(self, kept: int) -> dict[str, Any]:
+        """The first `kept` fields, and the names of the others; `left_out`: of how many there was no room even so."""
+        shown_fields = self.ranked[:kept]
+        names = [self.fields.called(field) for field in self.ranked[kept:]]
+        more = names[: _largest(len(names), lambda named: tokens(names[:named]) <= MOST_TOKENS_OF_NAMES)]
+        return {
+            **self.head,
+            "configurable_fields": [self._settable(field) for field in shown_fields if not field.locked],
+            "locked_fields": [self._locked(field) for field in shown_fields if field.locked],
+            **({"more": more} if more else {}),
+            **({"left_out": len(names) - len(more)} if len(names) > len(more) else {}),
+        }
+
+    def _settable(self, field: RunField) -> dict[str, Any]:
+        current, default = value_in(self.spec, field), shown(field.default, field.name)
+        found = {"name": self.fields.called(field), "type": field.type, "current_value": current}
+        differs = {"default": default} if default != current else {}
+        limits = {"allowed": cut(field.allowed, LONGEST_LIMIT)} if field.allowed else {}
+        return found | differs | limits
+
+    def _locked(self, field: RunField) -> dict[str, Any]:
+        return {"name": self.fields.called(field), "locked_value": value_in(self.spec, field)}
+
+
+def field_view(fields: RunFields, field: RunField, spec: Spec) -> dict[str, Any]:
+    """All that is known of one."""
+    current = value_in(spec, field)
+    value = {"locked_value": current} if field.locked else {"current_value": current}
+    return {
+        "name": fields.called(field),
+        "path": field.path,
+        "type": field.annotation,
+        "description": cut(field.description, LONGEST_TEXT),
+        "default": shown(field.default, field.name),
+        **value,
+        **({"allowed": cut(field.allowed, LONGEST_TEXT)} if field.allowed else {}),
+    }
+
+
+def _rank(field: RunField, spec: Spec) -> int:
+    if not field.locked and value_in(spec, field) != shown(field.default, field.name):
+        return 0
+    if field.place[0] not in FREE_FORM:
+        return 3
+    return 2 if field.name in SELDOM else 1
+
+
+def _largest(most: int, fits: Callable[[int], bool]) -> int:
+    """The largest number up to `most` that fits; 0 where none does. What fits, fits with less."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low

@@ -1,0 +1,179 @@
+"""From what an agent calls a field to its place in a run's spec. Pure."""
+
+import difflib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from pydantic.fields import FieldInfo
+
+from rl_operator.api.catalogue import CatalogueEnvironment
+from rl_operator.api.fields import WIRED_FIELDS, WiredField
+from rl_operator.api.loading import nearest
+from rl_operator.api.refusal import shown
+from rl_operator.api.run import RunSpec, WandbSettings
+from rl_operator.api.runtime import Runtime
+from rl_operator.api.value_text import text_of
+from rl_operator.backends.settable import SettableField, fields_of
+from rl_operator.tools.tool import ToolRefusedError
+
+MAX_AVAILABLE: Final = 20
+"""Names in an answer about one that nobody knows."""
+
+FREE_FORM: Final = ("config", "tinker")
+"""Sections whose fields belong to the environment and the trainer."""
+
+OWN_SETTINGS: Final = (
+    "backoff_limit",
+    "start_deadline_seconds",
+    "progress_deadline_seconds",
+    "active_deadline_seconds",
+    "ttl_seconds_after_finished",
+    "priority",
+    "environment_replicas",
+    "start_from",
+)
+
+ELSEWHERE: Final[Mapping[str, str]] = {
+    "environment": "rl_select_environment drafts a run of another environment",
+    "runtime": "rl_select_environment drafts a run with another runtime",
+    "suspend": "rl_start_training starts a run, and rl_stop_training stops it",
+}
+"""Fields of the spec that other tools set."""
+
+MEANT: Final[Mapping[str, str]] = {"wandb_name": "wandb.name", "wandb_run_name": "wandb.name"}
+"""Every Atropos environment has a field `wandb_name`, which names it among a run's environments: whoever says the bare
+name means what W&B shows. The other one is the trainer's.
+"""
+
+
+@dataclass(frozen=True)
+class RunField:
+    """One value that a run may set. `place` is below `spec`, as the wire has it."""
+
+    name: str
+    place: tuple[str, ...]
+    type: str
+    annotation: str
+    default: Any
+    description: str
+    allowed: str = ""
+    choices: tuple[Any, ...] | None = None
+    locked: bool = False
+
+    @property
+    def path(self) -> str:
+        """`config.group_size`, `wandb.project`, `spec.backoffLimit`: nothing else is called so."""
+        return ".".join(self.place if len(self.place) > 1 else ("spec", *self.place))
+
+    @property
+    def spellings(self) -> frozenset[str]:
+        """All that may be written for it."""
+        full = f"spec.{'.'.join(self.place)}"
+        match self.place:
+            case ("config", inner):
+                return frozenset({self.name, self.path, full, f"env.{inner}"})
+            case (_,):
+                return frozenset({self.name, full, f"spec.{self.name}"})
+        return frozenset({self.name, self.path, full})
+
+
+@dataclass(frozen=True)
+class RunFields:
+    """All that a run of an environment with a runtime may set: the environment's, the trainer's, the run's own."""
+
+    all: tuple[RunField, ...]
+
+    @cached_property
+    def _by_spelling(self) -> Mapping[str, Sequence[RunField]]:
+        found: dict[str, list[RunField]] = defaultdict(list)
+        for field in self.all:
+            for spelling in field.spellings:
+                found[spelling].append(field)
+        return found
+
+    def named(self, name: str) -> RunField:
+        """Raises ToolRefusedError: unknown (`available_fields`), ambiguous, the platform's, or another tool's."""
+        found = self._by_spelling.get(MEANT.get(name, name), ())
+        if len(found) == 1:
+            return found[0]
+        if found:
+            paths = [field.path for field in found]
+            raise ToolRefusedError(f"{name} may be {' or '.join(paths)}: name one of them", available_fields=paths)
+        raise self._unknown(name)
+
+    def called(self, field: RunField) -> str:
+        """The shortest name by which `named` finds it."""
+        found = self._by_spelling.get(MEANT.get(field.name, field.name), ())
+        return field.name if tuple(found) == (field,) else field.path
+
+    def _unknown(self, name: str) -> ToolRefusedError:
+        if wired := _wired(name):
+            return ToolRefusedError(f"{name} is not yours to set: {wired.instead}")
+        if other := ELSEWHERE.get(name.removeprefix("spec.")):
+            return ToolRefusedError(f"{name} is not edited: {other}")
+        names = [self.called(field) for field in self.all]
+        written = text_of(shown(name))
+        return ToolRefusedError(
+            f"there is no field {written}{nearest(name, names)}; rl_get_current_config lists what there is",
+            available_fields=_most_alike(name, names),
+        )
+
+
+def run_fields(environment: CatalogueEnvironment, runtime: Runtime) -> RunFields:
+    """In the order in which a reader wants them."""
+    settable = (_from_settable(field) for field in fields_of(environment, runtime))
+    return RunFields((*settable, *_wandb(runtime), *_own()))
+
+
+def _from_settable(field: SettableField) -> RunField:
+    return RunField(
+        name=field.name,
+        place=(field.section, field.name),
+        type=field.type,
+        annotation=field.field.type,
+        default=field.default,
+        description=field.field.description,
+        allowed=field.allowed,
+        choices=field.field.choices,
+        locked=field.locked,
+    )
+
+
+def _wandb(runtime: Runtime) -> Iterator[RunField]:
+    for name, info in WandbSettings.model_fields.items():
+        type_ = "list[str]" if name == "tags" else "str | None"
+        default = getattr(runtime.spec.wandb, name, None)
+        yield _typed(f"wandb_{name}", ("wandb", name), info, type_, [] if name == "tags" else default)
+
+
+def _own() -> Iterator[RunField]:
+    for name in OWN_SETTINGS:
+        info = RunSpec.model_fields[name]
+        type_ = "dict | None" if name == "start_from" else "int | None" if info.annotation is not int else "int"
+        yield _typed(name, (info.alias or name,), info, type_, info.default)
+
+
+def _typed(name: str, place: tuple[str, ...], info: FieldInfo, type_: str, default: Any) -> RunField:
+    return RunField(name, place, type_, type_, default, info.description or "", _limits(info))
+
+
+def _limits(info: FieldInfo) -> str:
+    """Of a number."""
+    limits = {word: getattr(each, word) for each in info.metadata for word in ("ge", "le") if hasattr(each, word)}
+    words = {"ge": "at least", "le": "at most"}
+    return ", ".join(f"{words[word]} {limit}" for word, limit in limits.items())
+
+
+def _wired(name: str) -> WiredField | None:
+    """What belongs to the platform, by any of the names that agents know it by."""
+    section, _, inner = name.removeprefix("spec.").replace("config.", "env.", 1).rpartition(".")
+    return next(
+        (field for field in WIRED_FIELDS.values() if field.name == inner and section in ("", field.section)), None
+    )
+
+
+def _most_alike(name: str, names: Iterable[str]) -> list[str]:
+    return difflib.get_close_matches(name[:100], list(names), n=MAX_AVAILABLE, cutoff=0.0)

@@ -1,0 +1,69 @@
+"""What a run of a caller's is judged by, and what the judge says: the operator's own rules, asked before a write."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from rl_operator.api.catalogue import CatalogueEnvironment
+from rl_operator.api.names import OWN_PREFIX
+from rl_operator.api.premises import Premises
+from rl_operator.api.refusal import Refusal
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.runtime import Runtime
+from rl_operator.backends.chosen import choose_runtime
+from rl_operator.backends.premises import FileFirst, premises_of
+from rl_operator.check import check_run, runtime_not_found
+from rl_operator.errors import ForbiddenError, RefusedError
+from rl_operator.tools.desk import Desk
+from rl_operator.tools.run_status import refusal_of
+from rl_operator.tools.tool import Answer, ToolRefusedError
+
+MOST_SENTENCES: Final = 3
+MOST_NAMES: Final = 20
+
+
+def runtime_for(desk: Desk, name: str | None) -> Runtime:
+    """The named one, else the usual one or the only one. Raises ToolRefusedError."""
+    try:
+        return choose_runtime(desk.backend, name or "")
+    except RefusedError as error:
+        raise ToolRefusedError(str(error), available=sorted(desk.backend.runtimes())[:MOST_NAMES]) from None
+
+
+def premises_for(desk: Desk, run: TrainingRun) -> Premises:
+    """Raises ToolRefusedError when the run's runtime does not exist."""
+    source = FileFirst(desk.backend)
+    premises = premises_of(run, source)
+    if premises is None:
+        raise refused(runtime_not_found(run, source.runtime_names()))
+    return premises
+
+
+def known_environment(desk: Desk, run: TrainingRun, premises: Premises) -> CatalogueEnvironment:
+    """What `spec.environment` means. Raises ToolRefusedError: it means nothing, or nothing yet."""
+    chosen = premises.environment
+    if chosen.known is not None:
+        return chosen.known
+    if chosen.pending is not None:
+        raise ToolRefusedError(f"{chosen.pending[1]} Ask again in a few seconds.", retryable=True)
+    raise refused(*check_run(run, premises), available=[*chosen.available, *_own_names(desk)])
+
+
+def _own_names(desk: Desk) -> list[str]:
+    try:
+        return [f"{OWN_PREFIX}{each.metadata.name}" for each in desk.backend.environments(desk.namespace)]
+    except ForbiddenError:
+        return []
+
+
+def refused(*refusals: Refusal, **details: Any) -> ToolRefusedError:
+    """At least one refusal, as an agent reads it."""
+    more = len(refusals) - MOST_SENTENCES
+    sentences = [refusal.sentence for refusal in refusals[:MOST_SENTENCES]]
+    sentences += [f"and {more} more"] if more > 0 else []
+    locked = [refusal.locked for refusal in refusals if refusal.code == "LockedField"]
+    lock = {"locked_value": locked[0]} if len(locked) == 1 else {}
+    return ToolRefusedError("; ".join(sentences), **lock, **details, refusals=wire_refusals(refusals))
+
+
+def wire_refusals(refusals: Iterable[Refusal]) -> list[Answer]:
+    return [*map(refusal_of, refusals)]

@@ -1,0 +1,22 @@
+"""A desk over an empty state folder, and a way to call tools as doors do."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.unit.rl_operator.tools.desks import Unattended, call_at
+
+from rl_operator.local.layout import Layout
+from rl_operator.tools.desk import Desk
+from rl_operator.tools.dispatch import Outcome
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(Unattended(Layout(tmp_path), "", print), "default")
+
+
+@pytest.fixture
+def call(desk: Desk) -> Callable[..., Outcome]:
+    """`call("rl_edit_config", field=…, value=…)`."""
+    return lambda tool, **arguments: call_at(desk, tool, **arguments)

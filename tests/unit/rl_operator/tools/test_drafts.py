@@ -1,0 +1,169 @@
+"""rl_select_environment: every draft is a suspended run of its own."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.rl_operator.samples import make_runtime
+from tests.unit.rl_operator.tools.desks import OWN_CODE, Unattended, add_own, call_at, drafted, other_user, spec_of
+
+from rl_operator.api.loading import parse_run
+from rl_operator.api.names import MAX_RUN_NAME_LENGTH, RUN_NAME_PATTERN
+from rl_operator.errors import ConflictError
+from rl_operator.local.layout import Layout
+from rl_operator.local.store import Manifest
+from rl_operator.tools.desk import Desk
+from rl_operator.tools.dispatch import Outcome
+from rl_operator.tools.drafts import run_name
+from rl_operator.tools.runs import is_draft, latest_drafted, named_run, state_of
+
+Call = Callable[..., Outcome]
+
+
+def test_a_draft_is_a_suspended_run(desk: Desk, call: Call) -> None:
+    answer = call("rl_select_environment", name="sort_digits").answer
+    assert re.fullmatch("sort-digits-[0-9a-f]{8}", answer["run_id"])
+    assert (answer["environment"], answer["file_path"]) == ("sort_digits", "environments/sort_digits.py")
+    assert "refusals" not in answer
+    run = named_run(desk, answer["run_id"][-8:])
+    assert is_draft(run)
+    assert (run.spec.environment, run.spec.runtime, state_of(run)) == ("sort_digits", "tiny", "draft")
+    assert {"group_size", "learning_rate", "wandb_project", "backoff_limit"} <= set(answer["editable"])
+    assert answer["locked"] == ["tokenizer_name"]
+
+
+def test_a_draft_needs_no_key_and_its_start_does(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TINKER_API_KEY", raising=False)
+    run_id = drafted(desk, runtime="default")
+    assert spec_of(desk, run_id)["suspend"] is True
+    with pytest.raises(Exception, match="TINKER_API_KEY is not set"):
+        desk.backend.change_spec("default", run_id, {"suspend": False})
+    assert spec_of(desk, run_id)["suspend"] is True
+
+
+def test_selecting_again_drafts_anew(desk: Desk) -> None:
+    assert drafted(desk) != drafted(desk)
+
+
+@pytest.mark.parametrize("name", ["sort_digit", "own/none", "own/", "./none.py", "x" * 253, "tml-abcdefgh"])
+def test_an_unknown_environment_is_refused_with_those_there_are(desk: Desk, call: Call, name: str) -> None:
+    add_own(desk)
+    refused = call("rl_select_environment", name=name)
+    assert refused.code == "refused"
+    assert refused.answer["refusals"][0]["field"] == "spec.environment"
+    assert refused.answer["available"] == ([] if name.endswith(".py") else ["sort_digits"]) + ["own/shout"]
+    assert desk.backend.runs("default", "") == []
+
+
+def test_an_environment_that_cannot_be_read_says_where(desk: Desk, call: Call) -> None:
+    add_own(desk, "broken", "class Broken(")
+    refused = call("rl_select_environment", name="own/broken")
+    assert refused.answer["refusals"][0]["code"] == "EnvironmentNotReady"
+    assert "broken.py, line 1" in refused.answer["error"]
+
+
+def test_own_environments_and_files_are_drafted(desk: Desk, call: Call, tmp_path: Path) -> None:
+    add_own(desk)
+    own = call("rl_select_environment", name="own/shout").answer
+    assert (own["environment"], own["run_id"][:-9]) == ("own/shout", "shout")
+    assert {"loudness", "config.priority", "spec.priority"} <= set(own["editable"])
+    path = tmp_path / "my_env.py"
+    path.write_text(OWN_CODE)
+    file = call("rl_select_environment", name=str(path)).answer
+    assert file["run_id"][:-9] == "my-env"
+    assert call("rl_get_current_config").answer["run_id"] == file["run_id"]
+
+
+def test_a_runtime_that_forbids_the_namespace_is_refused(desk: Desk, call: Call) -> None:
+    desk.backend.more = (make_runtime(namespaceSelector={"matchLabels": {"team": "ml"}}),)
+    refused = call("rl_select_environment", name="sort_digits", runtime="lab")
+    assert refused.answer["refusals"][0]["code"] == "NamespaceNotAllowed"
+
+
+def test_what_an_edit_can_mend_is_drafted_with_its_refusals(desk: Desk, call: Call) -> None:
+    desk.backend.more = (make_runtime(bounds={"env": {"total_steps": {"max": 7}}}),)
+    answer = call("rl_select_environment", name="sort_digits", runtime="lab").answer
+    assert [refusal["field"] for refusal in answer["refusals"]] == ["spec.config.total_steps"]
+    edited = call("rl_edit_config", field="total_steps", value=5).answer
+    assert "refusals" not in edited
+
+
+def test_two_agents_of_a_user_and_two_users_do_not_meet(desk: Desk, tmp_path: Path) -> None:
+    second = Desk(desk.backend, "default", agent="second")
+    other = other_user(tmp_path)
+    mine, theirs, others = drafted(desk), drafted(second), drafted(other)
+    assert [latest_drafted(each).metadata.name for each in (desk, second, other)] == [mine, theirs, others]
+    call_at(desk, "rl_edit_config", field="group_size", value=4)
+    assert [spec_of(desk, run)["config"] for run in (mine, theirs, others)] == [{"group_size": 4}, {}, {}]
+    assert "somebody" not in str(desk.backend.runs("default", ""))
+
+
+@pytest.mark.parametrize("gap", [timedelta(microseconds=1), timedelta(days=400)])
+def test_the_latest_draft_is_the_latest_whatever_its_name(tmp_path: Path, gap: timedelta) -> None:
+    """Within a second of the API server's clock, too; and in the zone that a clock happens to be in."""
+    now = datetime(2026, 5, 1, 23, tzinfo=UTC)
+    desk = Desk(Unattended(Layout(tmp_path), "", print), "default", now=lambda: now)
+    later = (now + gap).astimezone(timezone(timedelta(hours=-7)))
+    for run_id in [drafted(desk) for _ in range(5)]:
+        last = drafted(replace(desk, now=lambda: later))
+        assert latest_drafted(desk).metadata.name == last != run_id
+        later += gap
+
+
+def test_a_server_that_starts_again_has_lost_nothing(desk: Desk, tmp_path: Path) -> None:
+    run_id = drafted(desk)
+    again = Desk(Unattended(Layout(tmp_path), "", print), "default")
+    assert call_at(again, "rl_get_current_config").answer["run_id"] == run_id
+
+
+class Taken(Unattended):
+    """The first names belong to somebody already."""
+
+    taken = 2
+
+    def create(self, manifest: Manifest) -> Manifest:  # type: ignore[override]
+        if self.taken:
+            self.taken -= 1
+            raise ConflictError("it is there already")
+        return super().create(manifest)
+
+
+def test_a_taken_name_is_not_the_callers_problem(tmp_path: Path) -> None:
+    desk = Desk(Taken(Layout(tmp_path), "", print), "default")
+    assert drafted(desk)
+    desk.backend.taken = 99
+    assert call_at(desk, "rl_select_environment", name="sort_digits").answer["retryable"] is True
+
+
+@pytest.mark.parametrize(
+    ("environment", "name"),
+    [
+        ("sort_digits", "sort-digits-0a1b2c3d"),
+        ("own/My.Env", "my-env-0a1b2c3d"),
+        ("./envs/my_env.py", "my-env-0a1b2c3d"),
+        ("2048", "run-2048-0a1b2c3d"),
+        ("_", "run-0a1b2c3d"),
+        ("a" * 42 + "__b", "a" * 42 + "-0a1b2c3d"),
+    ],
+)
+def test_names_of_runs(environment: str, name: str) -> None:
+    assert run_name(environment, "0a1b2c3d") == name
+
+
+@given(st.text(max_size=100))
+def test_every_environment_has_a_name_for_its_runs(environment: str) -> None:
+    name = run_name(environment, "0a1b2c3d")
+    assert len(name) <= MAX_RUN_NAME_LENGTH
+    assert re.fullmatch(RUN_NAME_PATTERN, name)
+
+
+def test_what_is_written_is_what_an_author_writes(desk: Desk) -> None:
+    [written] = [desk.backend.run("default", drafted(desk))]
+    assert written
+    assert written["spec"] == {"environment": "sort_digits", "runtime": "tiny", "suspend": True}
+    assert parse_run(written)
