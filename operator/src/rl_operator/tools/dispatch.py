@@ -84,8 +84,9 @@ def failed(code: ErrorCode, sentence: str, details: Mapping[str, Any] = MappingP
 
 
 def _sentence_of(error: ValidationError, tool: Tool) -> str:
-    """The first fault: the parameter, the value and what is allowed."""
-    fault = error.errors(include_url=False)[0]
+    """One fault: the parameter, the value and what is allowed. Of a misspelt name we say which there are."""
+    faults = error.errors(include_url=False)
+    fault = next((each for each in faults if each["type"] == "extra_forbidden"), faults[0])
     name = ".".join(map(str, fault["loc"])) or "arguments"
     if fault["type"] == "extra_forbidden":
         known = sorted(tool.arguments.model_fields)

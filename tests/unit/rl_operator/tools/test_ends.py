@@ -1,0 +1,88 @@
+"""How the servers end: told to, or left alone by who called."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from tests.unit.rl_operator.tools.gateways import ROOT, Gateway, running_gateway
+
+WAITING = "/runs/a?wait_seconds=240"
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    with running_gateway(tmp_path) as running:
+        yield running
+
+
+def threads_of(pid: int) -> int:
+    """Calls being answered: one thread each."""
+    names = [task.joinpath("comm").read_text().strip() for task in Path(f"/proc/{pid}/task").iterdir()]
+    return len(names) - 1
+
+
+def until_threads(gateway: Gateway, count: int) -> None:
+    deadline = time.monotonic() + 20
+    while threads_of(gateway.process.pid) != count:
+        assert time.monotonic() < deadline, f"{threads_of(gateway.process.pid)} threads after 20 s, not {count}"
+        time.sleep(0.02)
+
+
+def test_told_to_end_it_answers_who_waits_and_ends(gateway: Gateway) -> None:
+    with ThreadPoolExecutor(32) as clients:
+        waiting = [clients.submit(gateway.ask, "GET", WAITING) for _ in range(32)]
+        until_threads(gateway, 32)
+        for _ in range(8):  # more than may wait
+            assert gateway.ask("GET", WAITING).json["given_up"] is False
+        gateway.process.send_signal(signal.SIGTERM)
+        answers = [each.result(20) for each in waiting]
+    assert {(answer.status, answer.json["given_up"]) for answer in answers} == {(200, True)}
+    assert gateway.process.wait(10) == 0
+
+
+def test_a_call_ends_when_its_caller_leaves(gateway: Gateway) -> None:
+    connections = [gateway.connect() for _ in range(3)]
+    body = json.dumps({
+        "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": {"name": "rl_check_status", "arguments": {"run_id": "a", "wait_seconds": 240}},
+    })  # fmt: skip
+    mcp = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    connections[0].request("GET", WAITING, headers=gateway.headers)
+    connections[1].request("POST", "/mcp", body, gateway.headers | mcp | {"MCP-Protocol-Version": "2025-06-18"})
+    connections[2].request("POST", "/mcp", body, gateway.headers | mcp)
+    until_threads(gateway, 3)
+    for connection in connections:
+        connection.close()
+    until_threads(gateway, 0)
+
+
+@pytest.mark.parametrize("ending", ["closed stdin", "SIGTERM", "SIGINT"])
+def test_a_server_on_stdio_ends_while_somebody_waits(tmp_path: Path, ending: str) -> None:
+    command = [sys.executable, "-m", "tests.unit.rl_operator.tools.stdio_program", str(tmp_path)]
+    client = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    call = {"name": "rl_check_status", "arguments": {"run_id": "a", "wait_seconds": 240}}
+    messages = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": client},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call},
+        {"jsonrpc": "2.0", "id": 3, "method": "ping"},
+    ]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write("".join(json.dumps(message) + "\n" for message in messages).encode())
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["id"] == 1
+        assert json.loads(process.stdout.readline())["id"] == 3
+        if ending == "closed stdin":
+            process.stdin.close()
+        else:
+            os.kill(process.pid, signal.Signals[ending])
+        assert process.wait(10) == (0 if ending == "closed stdin" else -signal.Signals[ending])
