@@ -55,7 +55,10 @@ def trainer(
 @app.command()
 def environment(
     name_or_path: Annotated[str, typer.Argument(help="A bundled environment, or the path of an environment's file.")],
-    mode: Annotated[Literal["serve"], typer.Argument(help="serve: make rollouts until the run is over.")],
+    mode: Annotated[
+        Literal["serve", "process"],
+        typer.Argument(help="serve: make rollouts until the run is over. process: try some items with --model."),
+    ],
     *,
     config: Annotated[Path, typer.Option(help="The run's config file.")],
     trainer_deadline: Annotated[
@@ -67,17 +70,40 @@ def environment(
     next_item_deadline: Annotated[
         float, typer.Option(envvar="RL_NEXT_ITEM_DEADLINE", help="Longest time without an item, in seconds.")
     ] = 300.0,
+    model: Annotated[
+        str, typer.Option(help="process: who answers, as the provider at RL_INFERENCE_URL names it.")
+    ] = "",
+    steps: Annotated[int, typer.Option(min=1, help="process: items to try.")] = 3,
+    group_size: Annotated[
+        int | None, typer.Option(min=1, help="process: completions of each item; default: the config's.")
+    ] = None,
+    prompts: Annotated[
+        Path | None, typer.Option(help="process: a JSON list of prompts to try, each one of the environment's own.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="process: longest completion; default: the environment's.")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(min=0, help="process: of the completions; default: the environment's.")
+    ] = None,
+    limit: Annotated[float, typer.Option(min=0.1, help="process: longest time in all, in seconds.")] = 600.0,
     log_format: LogFormatOption = "text",
 ) -> None:
-    """Serve an environment: make rollouts, score them, evaluate."""
+    """Serve an environment (make rollouts, score them, evaluate), or try it with a model of a provider."""
     from tinker_atropos.environments.main import run_environment
     from tinker_atropos.environments.runner.rollouts import Deadlines
+    from tinker_atropos.environments.trial.main import TrialOptions, run_trial
+    from tinker_atropos.environments.trial.provider import Wishes
     from tinker_atropos.settings import load_settings
 
-    assert mode == "serve"
-    deadlines = Deadlines(trainer=trainer_deadline, first_group=first_group_deadline, next_item=next_item_deadline)
+    if mode == "process":
+        wishes = Wishes(max_tokens, temperature)
+        work = run_trial(name_or_path, config, TrialOptions(model, steps, group_size, limit, prompts, wishes))
+    else:
+        deadlines = Deadlines(trainer=trainer_deadline, first_group=first_group_deadline, next_item=next_item_deadline)
+        work = run_environment(load_settings("environment"), name_or_path, config, deadlines)
     try:
-        _run(run_environment(load_settings("environment"), name_or_path, config, deadlines), log_format)
+        _run(work, log_format)
     except SystemExit as left:  # from a task of the environment's own: it passes through the event loop
         raise EnvironmentLostError(f"the environment left early: it called sys.exit({left.code!r})") from None
 

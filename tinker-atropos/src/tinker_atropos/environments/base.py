@@ -62,6 +62,11 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
     async def roll_out(self, item: Item, n: int, split: str) -> list[Rollout]:
         """Sample and score n rollouts. `split` is `train` or `eval`: each has its own limit of requests at once."""
 
+    def item_of_prompt(self, prompt: str) -> Item | None:
+        """The item that asks exactly this, to score answers to it; None: nothing says what a right answer is."""
+        items = (*self.training_items(), *self.held_out_items())
+        return next((item for item in items if self.prompt(item)[-1]["content"] == prompt), None)
+
     def requests_at_once(self, n: int) -> int:  # noqa: ARG002 -- a conversation asks for each of its rollouts
         """How many requests n rollouts have under way."""
         return 1

@@ -73,12 +73,13 @@ async def _serve(assignment: Assignment, board: Board, attendant: Attendant, end
     # atroposlib comes in with these imports: only now that the relay stands where `import wandb` finds it.
     with surroundings.torch_hidden(unless_mentioned_in=assignment.located.file):
         from tinker_atropos.environments.runner import seams
+        from tinker_atropos.environments.runner.configuring import wired_to_run
         from tinker_atropos.environments.runner.loading import load_environment
 
     surroundings.quieten_atroposlib()
     seams.list_token_ids()
     loaded = load_environment(assignment.located)
-    env = loaded.build(run, settings)
+    env = loaded.build(run, wired_to_run(run, settings))
     registering = Registering(settings.api_url, settings.environment_index or 0)
     rollouts = Rollouts(
         board, attendant, ending, Reports(env, loaded.source), assignment.deadlines, registering=registering

@@ -5,7 +5,7 @@ from pydantic import Field
 
 from tinker_atropos.bundled import bundled_model_folder
 from tinker_atropos.config import parse_config
-from tinker_atropos.environments.runner.configuring import configure
+from tinker_atropos.environments.runner.configuring import configure, wired_to_run
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.settings import Settings
 
@@ -21,7 +21,7 @@ class Config(BaseEnvConfig):
 
 def configured(config_init=None, openai=(), **env):
     run = parse_config({"env": SHARED | env, "openai": list(openai)})
-    return configure(config_init or (Config(), []), run, SETTINGS, "mine")
+    return configure(config_init or (Config(), []), run, wired_to_run(run, SETTINGS), "mine")
 
 
 def test_config_file_lies_over_config_init_and_wiring_over_both():

@@ -22,8 +22,28 @@ class EnvironmentArguments:
     servers: list[Any]
 
 
-def configure(config_init: tuple[Any, Any], run: RunConfig, settings: Settings, name: str) -> EnvironmentArguments:
-    """Lay the config file over the environment's own values, and the run's wiring over both.
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """Values that nobody may set: where the process stands decides them."""
+
+    env: Mapping[str, Any]
+    server: Mapping[str, Any]
+
+
+def wired_to_run(run: RunConfig, settings: Settings) -> Wiring:
+    """The run's trajectory API, and its trainer's inference server."""
+    server = {
+        "server_type": "sglang",
+        "base_url": f"{settings.inference_url}/v1",
+        "api_key": "x",  # an empty one crashes the openai client
+        "model_name": run.base_model,
+        "health_check": True,
+    }
+    return Wiring({"rollout_server_url": settings.api_url}, server)
+
+
+def configure(config_init: tuple[Any, Any], run: RunConfig, wiring: Wiring, name: str) -> EnvironmentArguments:
+    """Lay the config file over the environment's own values, and the wiring over both.
 
     Always exactly one server comes out: with none, atroposlib would look for four on fixed ports, and with two it
     would ignore the config file. Raises ConfigError naming the field.
@@ -32,19 +52,12 @@ def configure(config_init: tuple[Any, Any], run: RunConfig, settings: Settings, 
     given = run.env.model_dump(exclude_unset=True)
     tokenizer = resolve_tokenizer(run.env.tokenizer_name)
     wired_env = {
+        **wiring.env,
         "tokenizer_name": tokenizer,
-        "rollout_server_url": settings.api_url,
         "use_wandb": True,  # `wandb` is the relay here: without this nothing would be logged at all
         "wandb_name": given.get("wandb_name") or env_config.wandb_name or name,
     }
-    wired_server = {
-        "server_type": "sglang",
-        "base_url": f"{settings.inference_url}/v1",
-        "api_key": "x",  # an empty one crashes the openai client
-        "model_name": run.base_model,
-        "tokenizer_name": tokenizer,
-        "health_check": True,
-    }
+    wired_server = {**wiring.server, "tokenizer_name": tokenizer}
     given_server = run.openai[0] if run.openai else {}
     return EnvironmentArguments(
         config=overlay(env_config, given, wired_env, "env"),

@@ -20,7 +20,7 @@ def describe(error: BaseException, source: Path) -> str:
     """Class, first line of the message, and the last line of the environment's own files that took part: of its file,
     or of a module beside it.
     """
-    cause = _innermost(error)
+    cause = innermost(error)
     if isinstance(cause, SystemExit):
         what = f"it called sys.exit({cause.code!r})"
     else:
@@ -30,7 +30,7 @@ def describe(error: BaseException, source: Path) -> str:
     return f"{what} ({_place(cause, source)})"
 
 
-def _innermost(error: BaseException) -> BaseException:
+def innermost(error: BaseException) -> BaseException:
     """Rollouts are retried with tenacity, whose RetryError hides what went wrong."""
     while isinstance(error, RetryError):
         cause = error.last_attempt.exception()

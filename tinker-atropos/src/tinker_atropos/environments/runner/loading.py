@@ -15,11 +15,10 @@ from atroposlib.envs.base import BaseEnv
 
 from tinker_atropos.config import RunConfig
 from tinker_atropos.environments.discovery.importing import TAKEN_NAMES, taken_sentence
-from tinker_atropos.environments.runner.configuring import configure
+from tinker_atropos.environments.runner.configuring import Wiring, configure
 from tinker_atropos.environments.runner.failures import environment_failed
 from tinker_atropos.environments.runner.locating import LocatedEnvironment
 from tinker_atropos.errors import ConfigError
-from tinker_atropos.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +28,13 @@ class LoadedEnvironment:
     environment_class: Any
     source: Path
 
-    def build(self, run: RunConfig, settings: Settings) -> Any:
+    def build(self, run: RunConfig, wiring: Wiring) -> Any:
         """An instance, configured for the run. Raises ConfigError, or EnvironmentLostError when the class raises."""
         try:
             config_init = self.environment_class.config_init()
         except (Exception, SystemExit) as error:  # the author's code
             raise environment_failed("in config_init", error, self.source) from error
-        arguments = configure(config_init, run, settings, self.environment_class.name or self.source.stem)
+        arguments = configure(config_init, run, wiring, self.environment_class.name or self.source.stem)
         try:
             # As atroposlib builds it: many environments have slurm=True as their default, and look for a cluster then.
             return self.environment_class(

@@ -92,7 +92,7 @@ class Seams:
         handled: list[Any] = []
         with sampling("training") as sampled, _kept_in(_handled, handled):
             try:
-                group, backlog = _pair(await self._collect(item))
+                group, backlog = checked_pair(await self._collect(item))
             except SystemExit as error:
                 self._give_up(environment_failed("in a rollout", error, self._source))
                 return None, []
@@ -117,12 +117,12 @@ class Seams:
         try:
             return await self._postprocess(collected)
         except Exception as error:  # noqa: BLE001 -- the author's code, and BaseEnv would swallow it
-            self._raised(error, sum(map(generated_tokens, _groups(collected))))
+            self._raised(error, sum(map(generated_tokens, groups_of(collected))))
             return None
 
     async def handle(self, scored: Any, *args: Any, **kwargs: Any) -> Any:
         """See groups before BaseEnv drops some, and say afterwards which ones it dropped, and why."""
-        groups = _groups(scored)
+        groups = groups_of(scored)
         sent: list[Any] = []
         if (handled := _handled.get()) is not None:
             handled += groups
@@ -154,7 +154,7 @@ class Seams:
         )
 
     async def send(self, scored: Any) -> None:
-        groups = _groups(scored)
+        groups = groups_of(scored)
         if (sent := _sent.get()) is not None:
             sent += groups
         try:
@@ -189,11 +189,11 @@ def _kept_in(variable: ContextVar[list[Any] | None], groups: list[Any]) -> Itera
         variable.reset(token)
 
 
-def _groups(scored: Any) -> list[Any]:
+def groups_of(scored: Any) -> list[Any]:
     return [group for group in (scored if isinstance(scored, list) else [scored]) if group is not None]
 
 
-def _pair(collected: Any) -> tuple[Any, Any]:
+def checked_pair(collected: Any) -> tuple[Any, Any]:
     if not (isinstance(collected, tuple | list) and len(collected) == 2):
         raise TypeError(
             f"collect_trajectories returned {type(collected).__name__}; it must return a group (or None) and a list of "

@@ -1,0 +1,61 @@
+"""Who answers: one model of an OpenAI-compatible provider, and what is asked of it. Imports no atroposlib."""
+
+import os
+from collections.abc import MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tinker_atropos.errors import ConfigError
+
+URL_VARIABLE = "RL_INFERENCE_URL"
+KEY_VARIABLE = "RL_INFERENCE_API_KEY"
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """Where a model answers. The key is in no `repr`."""
+
+    url: str
+    model: str
+    key: str = field(repr=False)
+
+    @classmethod
+    def take(cls, model: str, environ: MutableMapping[str, str] = os.environ) -> "Provider":
+        """From the process's variables; the key is taken out of them, so that no process of the environment's inherits
+        it. Raises ConfigError.
+        """
+        if not model:
+            raise ConfigError("--model is missing: it names who answers, as the provider calls it")
+        url = environ.get(URL_VARIABLE, "").rstrip("/")
+        if not url.startswith(("http://", "https://")):
+            raise ConfigError(
+                f"{URL_VARIABLE} is {url!r}; it must be the base URL of an OpenAI-compatible API, like "
+                f"https://openrouter.ai/api/v1"
+            )
+        return cls(url, model, environ.pop(KEY_VARIABLE, ""))
+
+    def server_fields(self) -> dict[str, Any]:
+        """Fields of atroposlib's server config."""
+        return {
+            "server_type": "openai",
+            "base_url": self.url,
+            "api_key": self.key or "none",  # an empty one crashes the openai client
+            "model_name": self.model,
+            "health_check": False,
+        }
+
+    def redact(self, text: str) -> str:
+        """Without the key: providers repeat it in their refusals, and an environment may print it."""
+        return text.replace(self.key, "[redacted]") if self.key else text
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What every request asks for, whatever the environment says; None: what the environment says."""
+
+    max_tokens: int | None = None
+    temperature: float | None = None
+
+    def to_request(self) -> dict[str, Any]:
+        given = {"max_tokens": self.max_tokens, "temperature": self.temperature}
+        return {name: value for name, value in given.items() if value is not None}

@@ -1,0 +1,153 @@
+"""The provider, in the place of the run's own inference server."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import openai
+from atroposlib.envs.server_handling.openai_server import OpenAIServer
+from atroposlib.envs.server_handling.server_baseline import APIServer
+from openai.types.chat.chat_completion import ChatCompletion
+from openai.types.completion import Completion
+from openai.types.completion_choice import CompletionChoice
+from tenacity import stop_after_attempt
+
+from tinker_atropos.environments.trial.provider import Wishes
+from tinker_atropos.environments.trial.renderings import Renderings
+
+REQUESTS_AT_ONCE = 16
+RETRIES = 3
+"""The openai client's: of 408, 409, 429, 5xx and lost connections, after 0.5 s and more, or as `Retry-After` says."""
+
+MAX_SAID = 300
+"""Characters kept of what a provider says."""
+
+
+class ProviderError(Exception):
+    """The provider answered with something that is no completion."""
+
+
+class ProviderServer(OpenAIServer):  # type: ignore[misc]  # atroposlib ships no types
+    """One of atroposlib's servers. Each completion is a request of its own, because most providers ignore `n`; prompts
+    that were rendered for the trained model travel as the messages that they were rendered from.
+    """
+
+    def __init__(self, config: Any, tokenizer: Any, wishes: Wishes, request_seconds: float) -> None:
+        super().__init__(config)
+        self.openai: openai.AsyncClient = openai.AsyncClient(
+            api_key=config.api_key, base_url=config.base_url, max_retries=RETRIES, timeout=request_seconds
+        )
+        self._tokenizer = tokenizer
+        self._renderings = Renderings(tokenizer)
+        self._wishes = wishes.to_request()
+        self._free = asyncio.Semaphore(REQUESTS_AT_ONCE)
+
+    # The three methods that atroposlib calls; none of them calls another one, because each is watched by itself.
+
+    async def _chat_completion_wrapper(self, **kwargs: Any) -> ChatCompletion:
+        return await self._answer(kwargs)
+
+    async def _completion_wrapper(self, **kwargs: Any) -> Completion:
+        return await self._continue(kwargs)
+
+    async def _tokens_and_logprobs_completion_wrapper(self, **kwargs: Any) -> tuple[Any, Any, Any, Any]:
+        """Tokens of the provider's texts in the environment's own vocabulary. The logprobs are unknown: 1.0 is what
+        Atropos puts where none belong.
+        """
+        ids = kwargs.pop("input_ids", None)
+        if ids is not None:
+            kwargs["prompt"] = self._tokenizer.decode(ids, skip_special_tokens=False)
+        answer = await self._continue(kwargs)
+        outputs = [self._tokens(choice) for choice in answer.choices]
+        reasons = [choice.finish_reason for choice in answer.choices]
+        return ids, outputs, [[1.0] * len(tokens) for tokens in outputs], reasons
+
+    async def _answer(self, request: dict[str, Any]) -> ChatCompletion:
+        answer: ChatCompletion = await self._ask_each(self.openai.chat.completions.create, request)
+        for choice in answer.choices:
+            choice.message.content = choice.message.content or ""  # a refusal, or all of it was thinking
+        return answer
+
+    async def _continue(self, request: dict[str, Any]) -> Completion:
+        """What follows a text; of one that was rendered from messages, what the provider answers to them."""
+        messages = self._renderings.messages_of(request["prompt"])
+        if messages is None:
+            answer: Completion = await self._ask_each(self.openai.completions.create, request)
+            return answer
+        others = {name: value for name, value in request.items() if name != "prompt"}
+        return _as_text(await self._answer({"messages": messages, **others}))
+
+    def _tokens(self, choice: Any) -> list[int]:
+        tokens: list[int] = self._tokenizer.encode(choice.text or "", add_special_tokens=False)
+        ended = choice.finish_reason == "stop" and self._tokenizer.eos_token_id is not None
+        return [*tokens, self._tokenizer.eos_token_id] if ended else tokens
+
+    async def _ask_each(self, create: Any, kwargs: dict[str, Any]) -> Any:
+        """As many requests as are asked for, as one answer. Raises the first error."""
+        n = kwargs.pop("n", None) or 1
+        request = {**kwargs, **self._wishes}
+        if request.get("stop") is not None:
+            request["stop"] = self._as_texts(request["stop"])
+        first, *others = await asyncio.gather(*(self._ask(create, request) for _ in range(n)))
+        for other in others:
+            first.choices.extend(other.choices)
+        return first
+
+    async def _ask(self, create: Any, request: Mapping[str, Any]) -> Any:
+        async with self._free:
+            try:
+                answer = await create(**request)
+            except (json.JSONDecodeError, openai.APIResponseValidationError) as error:
+                raise ProviderError(f"the provider's answer is no JSON: {str(error)[:MAX_SAID]}") from error
+        if not getattr(answer, "choices", None):
+            raise ProviderError(f"the provider's answer is no completion: {_said(answer)}")
+        return answer
+
+    def _as_texts(self, stop: Any) -> Any:
+        """Trained models are told token ids, too; a provider knows only texts."""
+        words = stop if isinstance(stop, list) else [stop]
+        return [self._tokenizer.decode([word]) if isinstance(word, int) else word for word in words]
+
+
+def connect(env: Any, wishes: Wishes, request_seconds: float) -> None:
+    """Have an environment ask its provider, and nobody else."""
+    env.server.servers = [ProviderServer(env.server.servers[0].config, env.tokenizer, wishes, request_seconds)]
+
+
+def retry_once() -> None:
+    """The openai client knows what is worth trying again: atroposlib tries all nine times, a wrong key, too."""
+    for method in vars(APIServer).values():
+        if hasattr(method, "retry"):
+            method.retry.stop = stop_after_attempt(1)
+            method.retry.reraise = True
+
+
+_REASONS: Mapping[str, Literal["stop", "length", "content_filter"]] = {
+    "length": "length",
+    "content_filter": "content_filter",
+}
+"""Of a chat's finish reasons those that a text has, too."""
+
+
+def _as_text(answer: ChatCompletion) -> Completion:
+    choices = [
+        CompletionChoice(
+            index=index, text=choice.message.content or "", finish_reason=_REASONS.get(choice.finish_reason, "stop")
+        )
+        for index, choice in enumerate(answer.choices)
+    ]
+    return Completion.model_construct(
+        id=answer.id,
+        object="text_completion",
+        created=answer.created,
+        model=answer.model,
+        choices=choices,
+        usage=answer.usage,
+    )
+
+
+def _said(answer: Any) -> str:
+    """What stands in an answer: some providers tell their errors with status 200."""
+    extra = getattr(answer, "model_extra", None) or {}
+    return str(extra.get("error") or extra or answer)[:MAX_SAID]
