@@ -1,0 +1,164 @@
+"""The charts in a real cluster: from nothing to trained weights, through an upgrade and back, and away again.
+
+It installs and removes the kinds, so it wants a cluster to itself: RL_EMPTY_CLUSTER=1 says that KUBECONFIG's is one.
+"""
+
+import json
+import os
+import re
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from tests.e2e.conftest import Kubectl
+from tests.e2e.test_losses import a_run
+from tests.e2e.test_sorting import finish
+from tests.integration.charts.helm import HOW_TO_GET, OPERATOR_CHART, RUNTIMES_CHART, Helm
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2400)]
+
+NAMESPACE = "helm-e2e"
+STEPS = 100
+"""Longer than an upgrade and a rollback take."""
+
+KINDS = ("rltrainingruns.rl-operator.dev", "rlruntimes.rl-operator.dev", "rlenvironments.rl-operator.dev")
+VALUES = ("--set=tinkerService.enabled=true", "--set=tools.enabled=true")
+PATIENTLY = ("--namespace", NAMESPACE, "--wait", "--timeout", "10m")
+PATIENCE_SECONDS = 660.0
+
+
+@pytest.fixture
+def cluster(kubectl: Kubectl) -> Iterator[Kubectl]:
+    """A cluster without anything of the project, and a namespace for a release. Nothing is left in it."""
+    if os.environ.get("RL_EMPTY_CLUSTER") != "1":
+        pytest.skip(
+            "needs a cluster to itself, without anything of the project: RL_EMPTY_CLUSTER=1 says that it is one"
+        )
+    assert there(kubectl) == [], "these kinds are installed already: remove them, or use another cluster"
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}
+    kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+    yield kubectl
+    if there(kubectl):  # the test failed halfway: runs go while an operator can let go of their pods
+        kubectl("-n", NAMESPACE, "delete", "rlruns", "--all", "--timeout=120s", timeout=130, check=False)
+        kubectl("delete", "crd", *KINDS, "--ignore-not-found", "--timeout=120s", timeout=130)
+    kubectl("delete", "namespace", NAMESPACE, "--timeout=180s", timeout=190)
+
+
+@pytest.fixture
+def helm(cluster: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Helm]:
+    if not Helm.there():
+        pytest.skip(HOW_TO_GET)
+    helm = Helm(tmp_path_factory.mktemp("helm"), os.environ["KUBECONFIG"])
+    yield helm
+    for release in json.loads(helm("list", "--namespace", NAMESPACE, "--output=json")):
+        cluster("-n", NAMESPACE, "delete", "rlruns", "--all", "--timeout=120s", timeout=130, check=False)
+        helm("uninstall", release["name"], *PATIENTLY, seconds=PATIENCE_SECONDS)
+
+
+def there(kubectl: Kubectl) -> list[str]:
+    return kubectl("get", "crd", *KINDS, "--ignore-not-found", "-o", "name").split()
+
+
+def test_from_nothing_to_nothing(cluster: Kubectl, helm: Helm) -> None:
+    kubectl = cluster
+
+    # From nothing. With --wait the second one waits until the operator has read the runtimes' image.
+    helm("install", "rl-operator", OPERATOR_CHART, *VALUES, *PATIENTLY, seconds=PATIENCE_SECONDS)
+    helm("install", "rl-runtimes", RUNTIMES_CHART, *PATIENTLY, seconds=PATIENCE_SECONDS)
+
+    # `helm test` trains the small model.
+    said = helm("test", "rl-runtimes", "--namespace", NAMESPACE, "--timeout=15m", "--logs", seconds=960)
+    assert re.search(r"Phase:\s+Succeeded", said), said
+    assert phase(kubectl, "rl-runtimes-test") == "Succeeded", said
+
+    an_agent_uses_its_own_rights(kubectl)
+
+    # An upgrade and a rollback, while a run goes on.
+    kubectl("-n", NAMESPACE, "apply", "-f", "-", stdin=a_run("undisturbed", config={"total_steps": STEPS}))
+    kubectl("-n", NAMESPACE, "wait", "--for=condition=Ready", "rlrun/undisturbed", "--timeout=180s", timeout=190)
+    change = ("--set=settings.logLevel=debug", "--set=tools.enabled=false")
+    helm("upgrade", "rl-operator", OPERATOR_CHART, *VALUES, *change, *PATIENTLY, seconds=PATIENCE_SECONDS)
+    assert "--log-level=debug" in arguments(kubectl)
+    helm("rollback", "rl-operator", "1", *PATIENTLY, seconds=PATIENCE_SECONDS)
+    assert "--log-level=debug" not in arguments(kubectl)
+    assert phase(kubectl, "undisturbed") == "Running", "it was over too early: give it more steps"
+    status = finish(kubectl, NAMESPACE, "undisturbed", 900)["status"]
+    assert status["phase"] == "Succeeded", json.dumps(status, indent=2)
+    assert [(each["attempt"], each["reason"]) for each in status["attempts"]] == [(1, "Succeeded")]
+
+    # The release goes; kinds and runs stay, until a release is told to take them along.
+    helm("uninstall", "rl-runtimes", *PATIENTLY, seconds=PATIENCE_SECONDS)
+    helm("uninstall", "rl-operator", *PATIENTLY, seconds=PATIENCE_SECONDS)
+    assert kubectl("-n", NAMESPACE, "get", "deployments", "-o", "name") == ""
+    assert phase(kubectl, "undisturbed") == "Succeeded"
+    helm("install", "rl-operator", OPERATOR_CHART, "--set=crds.keep=false", *PATIENTLY, seconds=PATIENCE_SECONDS)
+    assert phase(kubectl, "undisturbed") == "Succeeded"
+    kubectl("-n", NAMESPACE, "delete", "rlruns", "--all", "--timeout=120s", timeout=130)
+    helm("uninstall", "rl-operator", *PATIENTLY, seconds=PATIENCE_SECONDS)
+    kubectl("wait", "--for=delete", *(f"crd/{kind}" for kind in KINDS), "--timeout=120s", timeout=130)
+
+
+def phase(kubectl: Kubectl, run: str) -> str:
+    found: str = kubectl.json("-n", NAMESPACE, "get", "rlrun", run)["status"]["phase"]
+    return found
+
+
+def arguments(kubectl: Kubectl) -> list[str]:
+    deployment = kubectl.json("-n", NAMESPACE, "get", "deployment", "rl-operator")
+    found: list[str] = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    return found
+
+
+# --- the tools gateway -----------------------------------------------------------------------------------------------
+def an_agent_uses_its_own_rights(kubectl: Kubectl) -> None:
+    """Through the gateway, whose ServiceAccount has none: `view` may look, `edit` may draft, nobody may do neither."""
+    tokens = {role: token_of_one_who_may(kubectl, role) for role in ("view", "edit")}
+    with forwarded(kubectl, "service/rl-operator-tools", 8080) as url:
+        assert ask(f"{url}/environments")[0] == 401
+        code, environments = ask(f"{url}/environments", tokens["view"])
+        assert (code, "sort_digits" in {each["name"] for each in environments}) == (200, True), environments
+        assert ask(f"{url}/environments/sort_digits/select", tokens["view"], {"runtime": "tiny"})[0] == 403
+        code, draft = ask(f"{url}/environments/sort_digits/select", tokens["edit"], {"runtime": "tiny"})
+        assert code == 200, draft
+    assert kubectl.json("-n", NAMESPACE, "get", "rlrun", draft["run_id"])["spec"]["suspend"] is True
+
+
+def token_of_one_who_may(kubectl: Kubectl, role: str) -> str:
+    """A ServiceAccount with one of the cluster's own roles, which our kinds have been added to."""
+    name = f"may-{role}"
+    kubectl("-n", NAMESPACE, "create", "serviceaccount", name)
+    account = f"--serviceaccount={NAMESPACE}:{name}"
+    kubectl("-n", NAMESPACE, "create", "rolebinding", name, f"--clusterrole={role}", account)
+    return kubectl("-n", NAMESPACE, "create", "token", name).strip()
+
+
+@contextmanager
+def forwarded(kubectl: Kubectl, what: str, port: int) -> Iterator[str]:
+    """The address here of a Service there."""
+    command = [kubectl.program, "-n", NAMESPACE, "port-forward", what, f":{port}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout
+            said = process.stdout.readline()
+            found = re.match(r"Forwarding from (127\.0\.0\.1:\d+)", said)
+            assert found, f"{' '.join(command)} says {said!r}"
+            yield f"http://{found[1]}"
+        finally:
+            process.terminate()
+
+
+def ask(url: str, token: str = "", body: dict[str, str] | None = None) -> tuple[int, Any]:
+    """GET, or POST if there is a body: code and answer."""
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+    data = None if body is None else json.dumps(body).encode()
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=60) as response:
+            return response.status, json.load(response)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
