@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Final
 
 from rl_operator.api.run import Phase, TrainingRun
+from rl_operator.tools.runs import is_draft
 
 SOONEST: Final = 10
 LATEST: Final = 1800
@@ -22,7 +23,7 @@ EARLY: Final = timedelta(seconds=60)
 
 def next_look(run: TrainingRun) -> int | None:
     """Seconds. None: nothing happens unless somebody asks for it."""
-    if run.at_rest:
+    if run.at_rest or is_draft(run):
         return None
     if run.status.queue is not None:
         return QUEUED

@@ -16,9 +16,10 @@ from rl_operator.check import check_run, runtime_not_found
 from rl_operator.render import render_run
 from rl_operator.status.restored import is_restored
 from rl_operator.tools.desk import Desk
+from rl_operator.tools.judging import refused, wire_refusals
 from rl_operator.tools.polls import forget
 from rl_operator.tools.results import results_of
-from rl_operator.tools.run_status import refusal_of, said
+from rl_operator.tools.run_status import said
 from rl_operator.tools.runs import chosen_run, state_of
 from rl_operator.tools.start_answer import start_answer
 from rl_operator.tools.tool import Answer, Arguments, Tool, ToolRefusedError
@@ -56,8 +57,7 @@ def start_training(desk: Desk, asked: StartTraining) -> Answer:
         desk.backend.look_after(*run.key)
         message = _would(run) if waits else f"{run.metadata.name} is {state_of(run)} already: nothing was changed"
     answer = start_answer(run, outlook.premises, outlook.config_map, outlook.missing, message)
-    refusals = [refusal_of(refusal) for refusal in outlook.refusals]
-    return answer | said({"refusals": refusals, "warning": warning})
+    return answer | said({"refusals": wire_refusals(outlook.refusals), "warning": warning})
 
 
 def _outlook(desk: Desk, run: TrainingRun) -> Outlook:
@@ -78,12 +78,7 @@ def _outlook(desk: Desk, run: TrainingRun) -> Outlook:
 def _refuse(run: TrainingRun, outlook: Outlook) -> None:
     name, wires = run.metadata.name, [missing.to_wire() for missing in outlook.missing]
     if outlook.refusals:
-        raise ToolRefusedError(
-            f"{name} is not started: {outlook.refusals[0].sentence}; mend it with rl_edit_config",
-            run_id=name,
-            refusals=[refusal_of(refusal) for refusal in outlook.refusals],
-            missing=wires,
-        )
+        raise refused(*outlook.refusals, run_id=name, missing=wires)
     if needed := next((missing for missing in outlook.missing if missing.needed), None):
         raise ToolRefusedError(
             f"{name} is not started: {needed.what} {needed.name} is missing ({needed.why}); supply it: {needed.how}",

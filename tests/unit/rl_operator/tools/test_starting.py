@@ -1,0 +1,206 @@
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator.tools.desks import Unattended, call_at, drafted, spec_of, write_status
+
+from rl_operator.api.names import STARTED_AS_ANNOTATION
+from rl_operator.api.runtime import SecretKey
+from rl_operator.local.layout import Layout
+from rl_operator.tools.desk import Desk
+from rl_operator.tools.dispatch import Outcome
+
+Call = Callable[..., Outcome]
+STARTED = "2026-11-22T00:30:00Z"
+KEYS = ("TINKER_API_KEY", "WANDB_API_KEY")
+
+
+class LikeACluster(Unattended):
+    """Keys are in Secrets; `keys` says what may be known of them."""
+
+    runs_files = False
+    keys: dict[str, bool | None] = dict.fromkeys(KEYS, True)
+
+    def has_key(self, namespace: str, runtime: str, variable: str, secret: SecretKey) -> bool | None:  # type: ignore[override]
+        assert namespace, (runtime, secret)
+        return self.keys[variable]
+
+    def _refuse_what_would_wait(self, manifest: Any) -> None:
+        """On a cluster the pod waits."""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> LikeACluster:
+    return LikeACluster(Layout(tmp_path), "", print)
+
+
+@pytest.fixture
+def desk(cluster: LikeACluster) -> Desk:
+    return Desk(cluster, "default")
+
+
+def suspended(desk: Desk, name: str) -> bool:
+    return bool(spec_of(desk, name).get("suspend"))
+
+
+def test_a_draft_starts_and_its_answer_says_all_that_matters(desk: Desk, call: Call) -> None:
+    name = drafted(desk)
+    call("rl_edit_config", field="total_steps", value=7)
+    outcome = call("rl_start_training")
+    answer = outcome.answer
+    assert outcome.code is None, answer
+    assert not suspended(desk, name)
+    assert answer["run_id"] == name
+    assert answer["status"] == "pending"
+    assert answer["config"] == {
+        "model": "bundled",
+        "total_steps": 7,
+        "group_size": 8,
+        "batch_size": 32,
+        "max_token_length": 64,
+        "learning_rate": 0.001,
+    }
+    assert answer["wandb"] == {"run_name": name}
+    assert answer["wandb_run_name"] == name
+    assert answer["config_path"].startswith(f"ConfigMap default/{name}-")
+    assert answer["logs"]["env"] == f"rl_get_logs(run_id='{name}', container='environment')"
+    assert answer["missing"] == []
+    assert answer["next_check_in_seconds"] > 0
+
+
+def test_a_dry_run_says_the_same_and_writes_nothing(desk: Desk, call: Call) -> None:
+    name = drafted(desk)
+    dry = call("rl_start_training", dry_run=True).answer
+    assert suspended(desk, name)
+    assert dry["status"] == "draft"
+    started = call("rl_start_training").answer
+    told_anew = {"status", "message", "next_check_in_seconds"}
+    assert {**dry, **dict.fromkeys(told_anew)} == {**started, **dict.fromkeys(told_anew)}
+
+
+def test_the_short_name_is_enough(desk: Desk, call: Call) -> None:
+    name = drafted(desk)
+    drafted(desk)
+    assert call("rl_start_training", run_id=name[-8:]).answer["run_id"] == name
+
+
+def test_one_that_goes_on_is_left_alone(desk: Desk, call: Call) -> None:
+    name = drafted(desk)
+    first = call("rl_start_training").answer
+    write_status(desk, name, phase="Running", observedGeneration=2, startTime=STARTED)
+    version = desk.backend.run("default", name)
+    again = call("rl_start_training").answer
+    assert again["status"] == "running"
+    assert "already" in again["message"]
+    assert (again["run_id"], again["config"]) == (first["run_id"], first["config"])
+    assert desk.backend.run("default", name) == version
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_one_that_is_over_is_answered_with_its_results(desk: Desk, call: Call, phase: str) -> None:
+    name = drafted(desk)
+    call("rl_start_training")
+    weights = {"samplerPath": "tinker://s", "statePath": "tinker://w"}
+    write_status(desk, name, phase=phase, observedGeneration=2, startTime=STARTED, weights=weights)
+    before = desk.backend.run("default", name)
+    answer = call("rl_start_training", run_id=name).answer
+    assert answer["weights"] == {"sampler_path": "tinker://s", "state_path": "tinker://w"}
+    assert f"startFrom: {{run: {name}}}" in answer["message"]
+    assert desk.backend.run("default", name) == before
+
+
+def test_one_that_was_stopped_goes_on_whatever_its_runtime_says_now(desk: Desk, call: Call) -> None:
+    name = drafted(desk)
+    call("rl_edit_config", field="total_steps", value=7)
+    status = {"phase": "Stopped", "observedGeneration": 2, "startTime": STARTED, "configMapName": "frozen"}
+    checkpoint = {"step": 3, "statePath": "tinker://w"}
+    write_status(desk, name, **status, checkpoint=checkpoint)
+    answer = call("rl_start_training").answer
+    assert "goes on from step 3" in answer["message"]
+    assert answer["status"] == "pending"
+    assert answer["config_path"] == "ConfigMap default/frozen"
+    assert not suspended(desk, name)
+
+
+def test_one_from_a_backup_trains_from_the_beginning_once_it_is_asked_to(desk: Desk, call: Call) -> None:
+    name = drafted(desk)
+    desk.backend.change_spec("default", name, {"suspend": False}, {STARTED_AS_ANNOTATION: f"{name}.another-uid"})
+    write_status(desk, name, phase="Stopped", observedGeneration=2, startTime=STARTED)
+    assert suspended(desk, name) is False
+    assert "dry run" in call("rl_start_training", dry_run=True).answer["message"]
+    assert "from the beginning" in call("rl_start_training").answer["message"]
+    manifest = desk.backend.run("default", name)
+    assert manifest
+    assert STARTED_AS_ANNOTATION not in manifest["metadata"]["annotations"]
+
+
+def test_what_is_refused_is_not_started(desk: Desk, call: Call) -> None:
+    name = drafted(desk)
+    desk.backend.change_spec("default", name, {"config": {"group_size": "many"}})
+    dry = call("rl_start_training", dry_run=True)
+    assert dry.code is None
+    outcome = call("rl_start_training")
+    assert outcome.code == "refused"
+    assert outcome.answer["refusals"] == dry.answer["refusals"]
+    assert outcome.answer["refusals"][0]["field"] == "spec.config.group_size"
+    assert suspended(desk, name)
+
+
+def test_a_runtime_that_is_gone_is_a_refusal(desk: Desk, call: Call) -> None:
+    name = drafted(desk)
+    desk.backend.change_spec("default", name, {"runtime": "gone"})
+    dry = call("rl_start_training", dry_run=True).answer
+    assert dry["refusals"][0]["code"] == "RuntimeNotFound"
+    assert call("rl_start_training").code == "refused"
+
+
+def test_a_missing_key_of_the_backend_refuses_the_start(desk: Desk, call: Call, cluster: LikeACluster) -> None:
+    name = drafted(desk, runtime="default")
+    cluster.keys = dict.fromkeys(KEYS, False)
+    dry = call("rl_start_training", dry_run=True).answer
+    assert [(each["name"], each["needed"]) for each in dry["missing"]] == [("tinker", True), ("wandb", False)]
+    outcome = call("rl_start_training")
+    assert outcome.code == "refused"
+    assert "kubectl -n default create secret generic tinker" in outcome.answer["error"]
+    assert outcome.answer["missing"] == dry["missing"]
+    assert suspended(desk, name)
+
+
+@pytest.mark.parametrize("tinker", [True, None], ids=["there", "not to be looked at"])
+def test_other_missing_keys_refuse_nothing(desk: Desk, call: Call, cluster: LikeACluster, tinker: bool | None) -> None:
+    name = drafted(desk, runtime="default")
+    cluster.keys = {"TINKER_API_KEY": tinker, "WANDB_API_KEY": False}
+    answer = call("rl_start_training").answer
+    assert not any(each["needed"] for each in answer["missing"])
+    assert answer["wandb_project"] == "atropos-tinker"
+    assert not suspended(desk, name)
+
+
+def test_on_this_machine_the_start_needs_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in KEYS:
+        monkeypatch.delenv(key, raising=False)
+    desk = Desk(Unattended(Layout(tmp_path), "", print), "default")
+    name = drafted(desk, runtime="default")
+    outcome = call_at(desk, "rl_start_training")
+    assert outcome.code == "refused"
+    assert "export TINKER_API_KEY=…" in outcome.answer["error"]
+    assert suspended(desk, name)
+    monkeypatch.setenv("TINKER_API_KEY", "tml-made-up-for-a-test")
+    assert call_at(desk, "rl_start_training").code is None
+    assert not suspended(desk, name)
+
+
+def test_who_keeps_the_run_in_git_is_warned(desk: Desk, call: Call) -> None:
+    name = drafted(desk)
+    desk.backend.change_spec("default", name, {}, {"argocd.argoproj.io/instance": "runs"})
+    assert "Argo CD" in call("rl_start_training").answer["warning"]
+
+
+def test_nothing_drafted_nothing_started(desk: Desk, call: Call) -> None:
+    drafted(desk)
+    other = replace(desk, agent="another")
+    outcome = call_at(other, "rl_start_training")
+    assert outcome.code == "refused"
+    assert "rl_select_environment" in outcome.answer["error"]

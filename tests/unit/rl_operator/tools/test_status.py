@@ -1,0 +1,231 @@
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator.tools.desks import Unattended, call_at, drafted
+
+from rl_operator.local.layout import Layout
+from rl_operator.tools.desk import Desk
+from rl_operator.tools.dispatch import Outcome
+
+Call = Callable[..., Outcome]
+START = datetime(2026, 11, 22, 1, 0, tzinfo=UTC)
+STARTED = "2026-11-22T00:30:00Z"
+
+
+class Counting(Unattended):
+    """Counts the reads of runs; `meanwhile` happens before each."""
+
+    reads = 0
+    meanwhile: Callable[[int], object] = staticmethod(lambda _: None)
+
+    def run(self, namespace: str, name: str) -> dict[str, Any] | None:
+        self.meanwhile(self.reads)
+        self.reads += 1
+        return super().run(namespace, name)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def backend(tmp_path: Path) -> Counting:
+    found = Counting(Layout(tmp_path), "", print)
+    found.poll_seconds = 0.01
+    return found
+
+
+@pytest.fixture
+def desk(backend: Counting, clock: Clock) -> Desk:
+    return Desk(backend, "default", now=clock)
+
+
+@pytest.fixture
+def run_id(desk: Desk) -> str:
+    """Of a run that trains."""
+    name = drafted(desk)
+    desk.backend.change_spec("default", name, {"suspend": False})
+    at_step(desk, name, 1)
+    return name
+
+
+def at_step(desk: Desk, name: str, step: int, **status: Any) -> None:
+    progress = {"step": step, "totalSteps": 40, "percent": step, "secondsPerStep": 1.0, "etaSeconds": 400}
+    trains = {"phase": "Running", "observedGeneration": 2, "startTime": STARTED, "progress": progress, **status}
+    assert isinstance(desk.backend, Counting)
+    desk.backend._store.update("RLTrainingRun", "default", name, lambda run: run.update(status=trains))
+
+
+def test_an_early_poll_gets_the_same_answer_and_costs_nothing(
+    desk: Desk, call: Call, backend: Counting, clock: Clock, run_id: str
+) -> None:
+    first = call("rl_check_status", run_id=run_id).answer
+    assert first["next_check_in_seconds"] == 40
+    reads = backend.reads
+    at_step(desk, run_id, 2)
+    clock.now += timedelta(seconds=25)
+    for name in (run_id, run_id[-8:]):
+        again = call("rl_check_status", run_id=name).answer
+        assert again == first | {"rate_limited": True, "next_check_in_seconds": 15}
+    assert backend.reads == reads
+
+
+def test_a_poll_that_is_due_is_fresh(desk: Desk, call: Call, clock: Clock, run_id: str) -> None:
+    call("rl_check_status", run_id=run_id)
+    at_step(desk, run_id, 2)
+    clock.now += timedelta(seconds=40)
+    answer = call("rl_check_status", run_id=run_id).answer
+    assert answer["progress"]["step"] == 2
+    assert "rate_limited" not in answer
+
+
+def test_no_answer_stands_for_longer_than_a_minute(desk: Desk, call: Call, clock: Clock, run_id: str) -> None:
+    progress = {"step": 1, "totalSteps": 2500, "percent": 1, "secondsPerStep": 60.0, "etaSeconds": 150_000}
+    at_step(desk, run_id, 1, progress=progress)
+    assert call("rl_check_status", run_id=run_id).answer["next_check_in_seconds"] == 1800
+    clock.now += timedelta(seconds=60)
+    assert "rate_limited" not in call("rl_check_status", run_id=run_id).answer
+
+
+def test_who_waits_or_has_changed_something_gets_a_fresh_answer(desk: Desk, call: Call, run_id: str) -> None:
+    call("rl_check_status", run_id=run_id)
+    at_step(desk, run_id, 2)
+    assert call("rl_check_status", run_id=run_id, wait_seconds=5, until="step").answer["progress"]["step"] == 2
+    at_step(desk, run_id, 2, phase="Stopped", observedGeneration=3)
+    call("rl_stop_training", run_id=run_id)
+    assert "rate_limited" not in call("rl_check_status", run_id=run_id).answer
+
+
+def test_a_draft_is_never_rate_limited(call: Call, desk: Desk) -> None:
+    name = drafted(desk)
+    for _ in range(2):
+        answer = call("rl_check_status", run_id=name).answer
+        assert answer["status"] == "draft"
+        assert not {"rate_limited", "next_check_in_seconds"} & set(answer)
+
+
+def test_somebody_elses_polls_are_their_own(desk: Desk, call: Call, run_id: str) -> None:
+    call("rl_check_status", run_id=run_id)
+    other = replace(desk, agent="another")
+    assert "rate_limited" not in call_at(other, "rl_check_status", run_id=run_id).answer
+
+
+def test_an_unknown_run_names_those_that_are_active(call: Call, run_id: str) -> None:
+    outcome = call("rl_check_status", run_id="nothing", wait_seconds=240)
+    assert outcome.code == "refused"
+    assert outcome.answer["active_runs"] == [run_id]
+
+
+def test_waiting_costs_one_read_per_look_and_ends_with_what_is_new(
+    desk: Desk, call: Call, backend: Counting, run_id: str
+) -> None:
+    backend.reads = 0
+    backend.meanwhile = lambda reads: at_step(desk, run_id, 2) if reads == 5 else None
+    answer = call("rl_check_status", run_id=run_id, wait_seconds=60, until="step").answer
+    assert answer["progress"]["step"] == 2
+    assert backend.reads == 6
+
+
+def test_what_is_new_is_new_to_the_caller(desk: Desk, call: Call, backend: Counting, run_id: str) -> None:
+    """It may have happened between two calls."""
+    call("rl_check_status", run_id=run_id)
+    at_step(desk, run_id, 1, checkpoint={"step": 1, "statePath": "tinker://s"})
+    backend.reads = 0
+    assert call("rl_check_status", run_id=run_id, wait_seconds=60).answer["checkpoint_step"] == 1
+    assert backend.reads == 1
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        pytest.param({"phase": "Succeeded"}, id="finished"),
+        pytest.param({"phase": "Failed"}, id="failed"),
+        pytest.param({"phase": "Stopped"}, id="stopped"),
+        pytest.param(
+            {
+                "phase": "Pending",
+                "conditions": [
+                    {"type": "Accepted", "status": "False", "reason": "LockedField", "lastTransitionTime": STARTED}
+                ],
+            },
+            id="refused",
+        ),
+    ],
+)
+def test_a_run_at_rest_ends_every_wait(
+    desk: Desk, call: Call, backend: Counting, run_id: str, status: dict[str, Any]
+) -> None:
+    at_step(desk, run_id, 1, **status)
+    backend.reads = 0
+    assert call("rl_check_status", run_id=run_id, wait_seconds=240, until="step").code is None
+    assert backend.reads == 1
+
+
+def test_steps_and_figures_are_no_change(desk: Desk, call: Call, backend: Counting, run_id: str) -> None:
+    metrics = [{"rewardMean": 0.1}, {"rewardMean": 0.2}, {"rewardMean": 0.2, "evalPercentCorrect": 0.5}]
+    backend.reads = 0
+    backend.meanwhile = lambda reads: at_step(
+        desk, run_id, reads + 1, metrics=metrics[min(reads, 2)], message=f"Training: step {reads}."
+    )
+    answer = call("rl_check_status", run_id=run_id, wait_seconds=60).answer
+    assert answer["metrics"]["eval_percent_correct"] == 0.5
+    assert backend.reads == 3
+
+
+def test_waiting_ends_with_the_deadline(call: Call, run_id: str, backend: Counting) -> None:
+    outcome = call("rl_check_status", run_id=run_id, wait_seconds=0.05, until="finished")
+    assert outcome.answer["status"] == "running"
+    assert backend.reads > 1
+
+
+def test_waiting_ends_with_the_doors_limit(desk: Desk, run_id: str) -> None:
+    hasty = replace(desk, longest_wait=0.05)
+    assert call_at(hasty, "rl_check_status", run_id=run_id, wait_seconds=240, until="finished").code is None
+
+
+def test_waiting_ends_when_nobody_waits_any_more(desk: Desk, run_id: str, backend: Counting) -> None:
+    given_up = threading.Event()
+    given_up.set()
+    backend.reads = 0
+    call_at(replace(desk, given_up=given_up), "rl_check_status", run_id=run_id, wait_seconds=240, until="finished")
+    assert backend.reads == 1
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["gone", "made again"])
+def test_a_run_that_is_deleted_meanwhile_ends_the_wait(
+    desk: Desk, call: Call, backend: Counting, run_id: str, again: bool
+) -> None:
+    manifest = backend.run("default", run_id)
+    assert manifest
+
+    def delete(reads: int) -> None:
+        if reads == 3:
+            backend._store.delete("RLTrainingRun", "default", run_id)
+            fresh = {"name": run_id, "namespace": "default"}
+            _ = again and backend._store.create({**manifest, "metadata": fresh, "status": {}})
+
+    backend.reads, backend.meanwhile = 0, delete
+    outcome = call("rl_check_status", run_id=run_id, wait_seconds=240, until="finished")
+    assert (outcome.code, outcome.answer["retryable"]) == ("not_found", False)
+    assert "was deleted meanwhile" in outcome.answer["error"]
+
+
+@pytest.mark.parametrize("arguments", [{"wait_seconds": 241}, {"wait_seconds": -1}, {"until": "later"}, {"run_id": ""}])
+def test_what_makes_no_sense_is_refused(call: Call, arguments: dict[str, Any]) -> None:
+    outcome = call("rl_check_status", **{"run_id": "x", **arguments})
+    assert outcome.code == "refused"
+    assert next(iter(arguments)) in outcome.answer["error"]
