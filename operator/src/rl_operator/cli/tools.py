@@ -39,8 +39,8 @@ def list_tools(*, read_only: ReadOnly = False, output: OutputFormat = Output.TEX
         items = [head | schema for head, schema in zip(described, schemas, strict=True)]
         print_object({"tools": items}, output)
         return
-    rows = [[tool.name, tool.effect, ", ".join(tool.arguments.model_fields), tool.title] for tool in offered]
-    typer.echo(cut_columns(["NAME", "EFFECT", "PARAMETERS", "TITLE"], rows))
+    rows = [[tool.name, tool.effect, tool.title, ", ".join(tool.arguments.model_fields)] for tool in offered]
+    typer.echo(cut_columns(["NAME", "EFFECT", "TITLE", "PARAMETERS"], rows))
 
 
 @app.command("mcp")

@@ -1,0 +1,58 @@
+"""`rlctl tools` as a person sees it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+RLCTL = str(Path(sys.executable).with_name("rlctl"))
+
+
+def rlctl(*arguments: str, **env_vars: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([RLCTL, "tools", *arguments], env=env_vars, capture_output=True, text=True, check=False)
+
+
+def test_the_table_of_tools() -> None:
+    every, reading = rlctl("list"), rlctl("list", "--read-only")
+    assert every.stdout.splitlines()[0].split() == ["NAME", "EFFECT", "TITLE", "PARAMETERS"]
+    assert "rl_start_training" in every.stdout
+    assert "rl_start_training" not in reading.stdout
+    [listed] = [
+        each for each in json.loads(rlctl("list", "-o", "json").stdout)["tools"] if each["name"] == "rl_list_runs"
+    ]
+    assert listed["parameters"]["properties"]["limit"]["type"] == "integer"
+
+
+def test_without_the_extra_it_says_how_to_install_it(tmp_path: Path) -> None:
+    """A Python that has all that rlctl needs, and no mcp."""
+    hide = "import sys; sys.modules['mcp'] = None; from rl_operator.cli import main; main()"
+    command = [sys.executable, "-c", hide, "tools", "mcp", "--local", "--state-dir", str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    sentence = "error: the package mcp is not installed: pip install 'rl-operator[tools]' brings it\n"
+    assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", sentence)
+
+
+def test_a_file_of_tokens_is_for_this_machine_alone(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    context = {"name": "test", "context": {"cluster": "test", "user": "test"}}
+    cluster = {"name": "test", "cluster": {"server": "https://127.0.0.1:1"}}
+    document = {
+        "contexts": [context],
+        "current-context": "test",
+        "clusters": [cluster],
+        "users": [{"name": "test", "user": {}}],
+    }
+    kubeconfig.write_text(json.dumps({"apiVersion": "v1", "kind": "Config"} | document))
+    ended = rlctl("serve", "--token-file", str(kubeconfig), KUBECONFIG=str(kubeconfig), HOME=str(tmp_path))
+    assert ended.returncode == 2
+    assert ended.stderr == (
+        "error: --token-file is for --local: in front of a cluster callers bring Kubernetes tokens\n"
+    )
+
+
+def test_an_address_that_is_taken_is_refused(tmp_path: Path) -> None:
+    ended = rlctl(
+        "serve", "--local", "--host", "203.0.113.1", "--port", "0", RL_STATE_DIR=str(tmp_path), HOME=str(tmp_path)
+    )
+    assert ended.returncode == 2
+    assert "cannot listen on 203.0.113.1 port 0" in ended.stderr
