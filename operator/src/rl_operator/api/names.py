@@ -44,6 +44,16 @@ DRAFTED_BY_LABEL: Final = f"{GROUP}/drafted-by"
 DRAFTED_AT_ANNOTATION: Final = f"{GROUP}/drafted-at"
 """Beside it: when, to the microsecond."""
 
+TRIAL_LABEL: Final = f"{GROUP}/trial"
+"""On a Job that tries an environment with a provider's models, and on its pod: the run whose config it has."""
+
+TRIAL_ANNOTATION: Final = f"{GROUP}/trial"
+"""Beside it: what is tried, as JSON."""
+
+INFERENCE_URL_VARIABLE: Final = "RL_INFERENCE_URL"
+INFERENCE_KEY_VARIABLE: Final = "RL_INFERENCE_API_KEY"
+"""Of a process that tries an environment: the provider. It hides the key from all other processes."""
+
 QUEUE_NAME_LABEL: Final = "kueue.x-k8s.io/queue-name"
 """Kueue's label, copied from a run to its pod: Kueue gates the pod until there is room."""
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:  # reading the kinds costs start-up time that not every command needs
     from rl_operator.api.catalogue import Catalogue
     from rl_operator.api.environment import Environment
-    from rl_operator.api.runtime import Runtime, SecretKey
+    from rl_operator.api.runtime import InferenceProvider, Runtime, SecretKey
+    from rl_operator.backends.jobs import JobPod
 
 Manifest = dict[str, Any]
 Note = Callable[[str], None]
@@ -124,6 +125,18 @@ class BackEnd(Protocol):
         reads, from the caller's own variables on this machine. None: it cannot be looked at.
         """
         ...
+
+    def inference_provider(self, runtime: "Runtime") -> "InferenceProvider | None":
+        """Who answers when an environment is tried. Local mode: the runtime's, else what RL_INFERENCE_URL names."""
+        ...
+
+    def create_job(self, job: Mapping[str, Any], config_map: Mapping[str, Any]) -> None:
+        """Create a Job and the ConfigMap of its name, which goes with it. Raises ConflictError: the name is taken."""
+        ...
+
+    def jobs(self, namespace: str, selector: str) -> list[Manifest]: ...
+
+    def job_pod(self, job: Mapping[str, Any]) -> "JobPod": ...
 
     def health(self) -> Health:
         """Raises BackEndUnreachableError where nothing answers."""

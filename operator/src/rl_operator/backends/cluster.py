@@ -1,12 +1,14 @@
 """A cluster as a back end: a few calls to the API server."""
 
 import atexit
+import contextlib
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rl_operator.api.names import DEFAULT_RUNTIME, ENVIRONMENT_KIND, MANAGER, RUN_LABEL
 from rl_operator.backends.backend import Health, Note
+from rl_operator.backends.jobs import JOB_NAME_LABEL, JobPod, job_pod
 from rl_operator.backends.loop import LoopThread
 from rl_operator.cluster.client import METADATA_ONLY, ClusterClient
 from rl_operator.cluster.connection import ConnectionSettingsError
@@ -16,18 +18,19 @@ from rl_operator.cluster.resources import (
     DEPLOYMENTS,
     ENVIRONMENTS,
     EVENTS,
+    JOBS,
     NAMESPACES,
     PODS,
     RUNS,
     RUNTIMES,
     SECRETS,
 )
-from rl_operator.errors import BackEndUnreachableError, ForbiddenError, GoneError
+from rl_operator.errors import BackEndUnreachableError, ForbiddenError, GoneError, OperatorError
 
 if TYPE_CHECKING:
     from rl_operator.api.catalogue import Catalogue
     from rl_operator.api.environment import Environment
-    from rl_operator.api.runtime import Runtime, SecretKey
+    from rl_operator.api.runtime import InferenceProvider, Runtime, SecretKey
 
 Manifest = dict[str, Any]
 Answer = TypeVar("Answer")
@@ -196,6 +199,29 @@ class ClusterBackEnd:
         except ForbiddenError:
             return None
         return True
+
+    def inference_provider(self, runtime: "Runtime") -> "InferenceProvider | None":
+        return runtime.spec.inference
+
+    def create_job(self, job: Mapping[str, Any], config_map: Mapping[str, Any]) -> None:
+        namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
+        created = self._wait(self._client.create(JOBS.path(namespace), job))
+        uid = created["metadata"]["uid"]
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}
+        owned = {**config_map, "metadata": {**config_map["metadata"], "ownerReferences": [owner]}}
+        try:
+            self._wait(self._client.create(CONFIG_MAPS.path(namespace), owned))
+        except OperatorError:
+            with contextlib.suppress(OperatorError):  # who may not delete leaves a pod that waits for its deadline
+                self._wait(self._client.delete(JOBS.path(namespace, name), uid))
+            raise
+
+    def jobs(self, namespace: str, selector: str) -> list[Manifest]:
+        return self._list(JOBS.path(namespace), {"labelSelector": selector})
+
+    def job_pod(self, job: Mapping[str, Any]) -> JobPod:
+        namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
+        return job_pod(job, self._list(PODS.path(namespace), {"labelSelector": f"{JOB_NAME_LABEL}={name}"}))
 
     def health(self) -> Health:
         server = self._wait(self._client.get("/version"))

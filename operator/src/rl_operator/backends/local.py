@@ -10,13 +10,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from rl_operator.api.names import ENVIRONMENT_KIND, NAMESPACE_NAME_LABEL, RUN_KIND
+from rl_operator.api.names import (
+    ENVIRONMENT_KIND,
+    INFERENCE_KEY_VARIABLE,
+    INFERENCE_URL_VARIABLE,
+    NAMESPACE_NAME_LABEL,
+    RUN_KIND,
+)
 from rl_operator.backends.backend import Health, Note
+from rl_operator.backends.jobs import JobContainer, JobPod
 from rl_operator.backends.selector import parse_selector
 from rl_operator.backends.supervisors import Supervisors, owner
 from rl_operator.cluster.merge_patch import merged
 from rl_operator.errors import BackEndUnreachableError, RefusedError
 from rl_operator.local.events import read_events
+from rl_operator.local.jobs import LocalJobs
 from rl_operator.local.layout import STATE_DIR_VARIABLE, Layout, default_state_folder
 from rl_operator.local.logs import follow_log, tail_log
 from rl_operator.local.store import Manifest, Store
@@ -25,7 +33,7 @@ from rl_operator.local.sweep import abandoned, remove_expired, remove_orphaned_t
 if TYPE_CHECKING:
     from rl_operator.api.catalogue import Catalogue
     from rl_operator.api.environment import Environment
-    from rl_operator.api.runtime import Runtime, SecretKey
+    from rl_operator.api.runtime import InferenceProvider, Runtime, SecretKey
 
 SMALLEST_ROOM = 64 * 1024
 """Bytes that a few objects need."""
@@ -169,6 +177,30 @@ class LocalBackEnd:
         from rl_operator.local.service import TINY_RUNTIME
 
         return (runtime == TINY_RUNTIME and variable == "TINKER_API_KEY") or bool(os.environ.get(variable))
+
+    def inference_provider(self, runtime: "Runtime") -> "InferenceProvider | None":
+        from rl_operator.api.runtime import InferenceProvider, SecretKey
+
+        if runtime.spec.inference is not None or not (url := os.environ.get(INFERENCE_URL_VARIABLE)):
+            return runtime.spec.inference
+        if not url.startswith(("http://", "https://")):
+            raise RefusedError(f"{INFERENCE_URL_VARIABLE} is {url!r}; it must be a URL like https://openrouter.ai/api/v1")
+        has_key = bool(os.environ.get(INFERENCE_KEY_VARIABLE))
+        key = SecretKey(name="inference", key=INFERENCE_KEY_VARIABLE) if has_key else None
+        return InferenceProvider(url=url, key_secret=key)
+
+    def create_job(self, job: Mapping[str, Any], config_map: Mapping[str, Any]) -> None:
+        LocalJobs(self._layout).create(job, config_map, os.environ)
+
+    def jobs(self, namespace: str, selector: str) -> list[Manifest]:
+        matches = parse_selector(selector)
+        return [job for job in LocalJobs(self._layout).all(namespace) if matches(job["metadata"]["labels"])]
+
+    def job_pod(self, job: Mapping[str, Any]) -> JobPod:
+        namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
+        names = [container["name"] for container in job["spec"]["template"]["spec"]["containers"]]
+        lives = {each: LocalJobs(self._layout).is_running(namespace, name, each) for each in names}
+        return JobPod(name, {each: JobContainer("running" if lives[each] else "ended") for each in names})
 
     def health(self) -> Health:
         try:

@@ -19,14 +19,15 @@ class PodPorts:
         return f"http://127.0.0.1:{self.actual[OPS_PORTS[container]]}"
 
     def env_vars(self, container: str) -> dict[str, str]:
-        """Where a container serves and finds the others; all on loopback."""
-        addresses = {
+        """Where a container serves and finds the others; all on loopback. Nothing for one that has no part in a run."""
+        if container not in OPS_PORTS:
+            return {}
+        return {
             "RL_API_URL": f"http://127.0.0.1:{self.actual[API_PORT]}",
             "RL_INFERENCE_URL": f"http://127.0.0.1:{self.actual[INFERENCE_PORT]}",
+            "RL_OPS_HOST": "127.0.0.1",
+            "RL_OPS_PORT": str(self.actual[OPS_PORTS[container]]),
         }
-        if container in OPS_PORTS:
-            addresses |= {"RL_OPS_HOST": "127.0.0.1", "RL_OPS_PORT": str(self.actual[OPS_PORTS[container]])}
-        return addresses
 
 
 def choose_ports(run: PodPorts | None = None) -> PodPorts:

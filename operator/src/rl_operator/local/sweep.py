@@ -6,11 +6,13 @@ import contextlib
 import shutil
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from rl_operator.api.names import RUN_KIND
 from rl_operator.errors import ConflictError, GoneError
-from rl_operator.local.layout import Layout
+from rl_operator.local.layout import Layout, PodFolder
+from rl_operator.local.left_over import end_left_over
 from rl_operator.local.store import Manifest, Store
 
 Key = tuple[str, str]
@@ -45,7 +47,7 @@ def remove_orphaned_traces(store: Store) -> None:
     prefixes = tuple(f"{namespace}/{name}-{uid[:5]}-" for namespace, name, uid in owners)
     for folder in folders:
         if not f"{folder.parent.name}/{folder.name}".startswith(prefixes):
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
     named = {(namespace, name) for namespace, name, _ in owners}
     for log in events:
         key = log.parent.name, log.stem
@@ -67,7 +69,14 @@ def remove_traces(layout: Layout, namespace: str, name: str, uid: str) -> None:
     """Remove a deleted run's events, logs and working folders."""
     layout.events(namespace, name).unlink(missing_ok=True)
     for folder in layout.pod_folders(namespace, name, uid):
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """With what runs in it still: a run's pods have ended by now, but maybe not a trial of its environment."""
+    for lock in PodFolder(folder).locks:
+        end_left_over(lock)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _may_expire(run: dict[str, Any]) -> bool:

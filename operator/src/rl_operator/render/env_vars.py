@@ -35,10 +35,10 @@ def trainer_env_vars(run: TrainingRun, premises: Premises) -> list[EnvVar]:
     }
     keys = []
     if backend.key_secret:
-        keys.append(_from_secret("TINKER_API_KEY", backend.key_secret))
+        keys.append(secret_env_var("TINKER_API_KEY", backend.key_secret))
     if wandb.key_secret:
         # Metrics are advisory: a missing W&B key must not keep the pod from starting.
-        keys.append(_from_secret("WANDB_API_KEY", wandb.key_secret, optional=True))
+        keys.append(secret_env_var("WANDB_API_KEY", wandb.key_secret, optional=True))
     return [*_shared(run, "trainer"), *_literals(plain), *keys]
 
 
@@ -83,7 +83,7 @@ def place_env_vars(attempt: int, slot: int) -> list[EnvVar]:
 
 
 def _listed_keys(runtime: Runtime, asked: tuple[SecretKey, ...]) -> list[EnvVar]:
-    return [_from_secret(secret.key, secret) for secret in asked if secret in runtime.spec.secret_environment]
+    return [secret_env_var(secret.key, secret) for secret in asked if secret in runtime.spec.secret_environment]
 
 
 def _shared(run: TrainingRun, container: str, api_url: str = API_URL) -> list[EnvVar]:
@@ -137,7 +137,7 @@ def _literals(values: dict[str, str | None]) -> list[EnvVar]:
     return [{"name": name, "value": value.replace("$", "$$")} for name, value in values.items() if value]
 
 
-def _from_secret(name: str, secret: SecretKey, optional: bool = False) -> EnvVar:
+def secret_env_var(name: str, secret: SecretKey, optional: bool = False) -> EnvVar:
     reference: dict[str, Any] = {"name": secret.name, "key": secret.key}
     if optional:
         reference["optional"] = True

@@ -81,15 +81,15 @@ def environment_pod(template: Mapping[str, Any], attempt: int, slot: int, incarn
 
 
 def _pod_spec(run: TrainingRun, premises: Premises, config_map: str, source: str | None) -> dict[str, Any]:
-    resources = _resources(premises)
+    resources = environment_resources(premises)
     scratch = {"sizeLimit": resources["limits"]["ephemeral-storage"]}
     volumes = [config_volume(config_map), {"name": scratch_volume(ENVIRONMENT_CONTAINER), "emptyDir": scratch}]
     mounts = [config_mount()]
     if source:
         volumes.append({"name": "source", "configMap": {"name": source}})
         mounts.append({"name": "source", "mountPath": SOURCE_FOLDER, "readOnly": True})
-    command = ["tinker-atropos", "environment", _entry(run, premises), "serve", "--config", CONFIG_FILE]
-    image, env_vars = _image(premises), remote_environment_env_vars(run, premises, service_host(run))
+    command = ["tinker-atropos", "environment", environment_entry(run, premises), "serve", "--config", CONFIG_FILE]
+    image, env_vars = environment_image(premises), remote_environment_env_vars(run, premises, service_host(run))
     return {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
@@ -98,12 +98,12 @@ def _pod_spec(run: TrainingRun, premises: Premises, config_map: str, source: str
         "securityContext": pod_security(ENVIRONMENT_ID),
         "containers": [container(ENVIRONMENT_CONTAINER, image, command, env_vars, resources=resources, mounts=mounts)],
         "volumes": volumes,
-        **_pull_secrets(premises),
+        **environment_pull_secrets(premises),
         **placement(premises.runtime),
     }
 
 
-def _entry(run: TrainingRun, premises: Premises) -> str:
+def environment_entry(run: TrainingRun, premises: Premises) -> str:
     own, known = premises.environment.own, premises.environment.known
     if own is None:
         return run.spec.environment
@@ -113,19 +113,19 @@ def _entry(run: TrainingRun, premises: Premises) -> str:
     return f"{SOURCE_FOLDER}/{known.file_path}"
 
 
-def _image(premises: Premises) -> Image:
+def environment_image(premises: Premises) -> Image:
     own = premises.environment.own
     image = own.spec.image if own else None
     return Image(image.reference, image.pull_policy) if image else runtime_image(premises.runtime)
 
 
-def _pull_secrets(premises: Premises) -> dict[str, Any]:
+def environment_pull_secrets(premises: Premises) -> dict[str, Any]:
     own = premises.environment.own
     references = own.spec.image.pull_secrets if own and own.spec.image else premises.runtime.spec.image_pull_secrets
     return pull_secrets([reference.to_wire() for reference in references])
 
 
-def _resources(premises: Premises) -> dict[str, Any]:
+def environment_resources(premises: Premises) -> dict[str, Any]:
     """What the environment asks for, else the runtime, else the defaults; never without a bound on what it may fill."""
     chosen = _asked(premises.environment.own) or runtime_resources(premises.runtime, ENVIRONMENT_CONTAINER)
     requests, limits = dict(chosen.get("requests", {})), dict(chosen.get("limits", {}))

@@ -1,0 +1,220 @@
+"""A trial: an environment's items are answered by models of a provider, before anything is trained. One Job, one
+container per model; the environment runs as it would in its run, with the run's config, and nobody trains.
+
+Who may create Jobs in a namespace may use its Secrets, too: a trial gives its caller nothing that they did not have.
+The environment, which may be untrusted, gets no key but the provider's.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rl_operator.api.names import (
+    API_VERSION,
+    INFERENCE_KEY_VARIABLE,
+    INFERENCE_URL_VARIABLE,
+    RUN_KIND,
+    TRIAL_ANNOTATION,
+    TRIAL_LABEL,
+)
+from rl_operator.api.premises import Premises
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.runtime import InferenceProvider
+from rl_operator.api.yaml_text import write_yaml
+from rl_operator.render.config import render_config
+from rl_operator.render.container import CONFIG_FILE, CONFIG_FOLDER, CONFIG_KEY, config_mount, literal, pod_security
+from rl_operator.render.env_vars import SCRATCH, secret_env_var
+from rl_operator.render.environment_pod import (
+    ENVIRONMENT_ID,
+    SOURCE_FOLDER,
+    environment_entry,
+    environment_image,
+    environment_pull_secrets,
+    environment_resources,
+)
+from rl_operator.render.pod import placement, pod_name_prefix
+
+PROMPTS_KEY: Final = "prompts.json"
+LIMIT_SECONDS: Final = 600
+"""For each model."""
+
+START_SECONDS: Final = 600
+"""For pulling the image, and for a place on a node."""
+
+TTL_SECONDS: Final = 86_400
+MAX_MODELS: Final = 8
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What is asked of each of the models. With `prompts` each of them is a step, asked with these two settings."""
+
+    models: tuple[str, ...]
+    steps: int
+    group_size: int
+    prompts: tuple[str, ...] = ()
+    max_tokens: int = 256
+    temperature: float = 1.0
+
+    @property
+    def steps_requested(self) -> int:
+        return len(self.prompts) or self.steps
+
+
+def trial_name(run: TrainingRun, suffix: str) -> str:
+    """Of the Job: at most 63 characters with a suffix of three."""
+    return f"{pod_name_prefix(run)}t{suffix}"
+
+
+def trial_job(
+    run: TrainingRun,
+    premises: Premises,
+    provider: InferenceProvider,
+    trial: Trial,
+    *,
+    name: str,
+    files: Sequence[str] = (),
+) -> dict[str, Any]:
+    """The Job. `files` are the names of an own environment's files; the Job's ConfigMap has its name."""
+    labels = _labels(run)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": name,
+            "namespace": run.metadata.namespace,
+            "labels": labels,
+            "annotations": {TRIAL_ANNOTATION: json.dumps(_told(run, premises, provider, trial), sort_keys=True)},
+            "ownerReferences": [_owner(run)],
+        },
+        "spec": {
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": LIMIT_SECONDS + START_SECONDS,
+            "ttlSecondsAfterFinished": TTL_SECONDS,
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": _pod_spec(run, premises, provider, trial, _volume(name, trial, files)),
+            },
+        },
+    }
+
+
+def trial_config_map(
+    run: TrainingRun, premises: Premises, trial: Trial, *, name: str, files: Mapping[str, str]
+) -> dict[str, Any]:
+    """Without an owner: whoever creates the Job knows its uid."""
+    prompts = {PROMPTS_KEY: json.dumps(trial.prompts, ensure_ascii=False)} if trial.prompts else {}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": run.metadata.namespace, "labels": _labels(run)},
+        "immutable": True,
+        "data": {CONFIG_KEY: write_yaml(render_config(run, premises)), **prompts, **files},
+    }
+
+
+def model_container(index: int) -> str:
+    return f"model-{index}"
+
+
+def _pod_spec(
+    run: TrainingRun, premises: Premises, provider: InferenceProvider, trial: Trial, volume: dict[str, Any]
+) -> dict[str, Any]:
+    resources = environment_resources(premises)
+    scratch = {"sizeLimit": resources["limits"]["ephemeral-storage"]}
+    names = [model_container(index) for index in range(len(trial.models))]
+    shared = _every_container(premises, provider, resources)
+    return {
+        **placement(premises.runtime),
+        **environment_pull_secrets(premises),
+        "restartPolicy": "Never",
+        "activeDeadlineSeconds": LIMIT_SECONDS + START_SECONDS,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 1,
+        "securityContext": pod_security(ENVIRONMENT_ID),
+        "containers": [
+            {
+                "name": name,
+                "command": literal(_command(run, premises, trial, model)),
+                "volumeMounts": [{"name": f"{name}-tmp", "mountPath": SCRATCH}, config_mount()],
+                **shared,
+            }
+            for name, model in zip(names, trial.models, strict=True)
+        ],
+        "volumes": [volume, *({"name": f"{name}-tmp", "emptyDir": scratch} for name in names)],
+    }
+
+
+def _every_container(premises: Premises, provider: InferenceProvider, resources: dict[str, Any]) -> dict[str, Any]:
+    image = environment_image(premises)
+    policy = {"imagePullPolicy": image.pull_policy} if image.pull_policy else {}
+    return policy | {
+        "image": image.reference,
+        "workingDir": SCRATCH,
+        "env": _env_vars(provider),
+        "resources": resources,
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+    }
+
+
+def _volume(config_map: str, trial: Trial, files: Sequence[str]) -> dict[str, Any]:
+    return {"name": "config", "configMap": {"name": config_map, "items": _items(trial, files)}}
+
+
+def _items(trial: Trial, files: Sequence[str]) -> list[dict[str, str]]:
+    keys = [CONFIG_KEY, *([PROMPTS_KEY] if trial.prompts else [])]
+    below = SOURCE_FOLDER.removeprefix(f"{CONFIG_FOLDER}/")
+    return [{"key": key, "path": key} for key in keys] + [{"key": name, "path": f"{below}/{name}"} for name in files]
+
+
+def _command(run: TrainingRun, premises: Premises, trial: Trial, model: str) -> list[str]:
+    entry = environment_entry(run, premises)
+    chosen = {"--config": CONFIG_FILE, "--model": model, "--steps": trial.steps, "--group-size": trial.group_size}
+    asked = {
+        "--prompts": f"{CONFIG_FOLDER}/{PROMPTS_KEY}",
+        "--max-tokens": trial.max_tokens,
+        "--temperature": trial.temperature,
+    }
+    options = chosen | (asked if trial.prompts else {}) | {"--limit": LIMIT_SECONDS}
+    return ["tinker-atropos", "environment", entry, "process", *(f"{key}={value}" for key, value in options.items())]
+
+
+def _env_vars(provider: InferenceProvider) -> list[dict[str, Any]]:
+    plain = {"HOME": SCRATCH, INFERENCE_URL_VARIABLE: provider.url.replace("$", "$$")}
+    keys = [secret_env_var(INFERENCE_KEY_VARIABLE, provider.key_secret)] if provider.key_secret else []
+    return [*({"name": name, "value": value} for name, value in plain.items()), *keys]
+
+
+def _told(run: TrainingRun, premises: Premises, provider: InferenceProvider, trial: Trial) -> dict[str, Any]:
+    """What a later caller is told of the trial, who knows nothing but its name."""
+    known = premises.environment.known
+    return {
+        "environment": run.spec.environment,
+        "environment_file": known.file_path if known else "",
+        "provider": provider.url,
+        "models": list(trial.models),
+        "steps": trial.steps_requested,
+        "group_size": trial.group_size,
+        "prompts": bool(trial.prompts),
+    }
+
+
+def _labels(run: TrainingRun) -> dict[str, str]:
+    """Not the labels of a run's own children, which the operator looks after."""
+    return {
+        "app.kubernetes.io/name": "rl-trial",
+        "app.kubernetes.io/instance": run.metadata.name,
+        "app.kubernetes.io/part-of": "rl-operator",
+        TRIAL_LABEL: run.metadata.name,
+    }
+
+
+def _owner(run: TrainingRun) -> dict[str, Any]:
+    # Without blockOwnerDeletion, which would need a right to the run's finalizers.
+    return {"apiVersion": API_VERSION, "kind": RUN_KIND, "name": run.metadata.name, "uid": run.metadata.uid}

@@ -1,0 +1,125 @@
+"""The Job that tries an environment: whose image, config and files it has, and which keys it has not."""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from tests.unit.rl_operator.samples import SOURCE_FILES, make_run, make_runtime, own_premises, premises_of
+
+from rl_operator.api.names import RUN_LABEL
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.runtime import InferenceProvider, Runtime
+from rl_operator.render.trial import Trial, trial_config_map, trial_job, trial_name
+
+PROVIDER = InferenceProvider.model_validate(
+    {"url": "https://models.example/v1", "keySecret": {"name": "provider", "key": "api-key"}}
+)
+TRIAL = Trial(("qwen/qwen3-8b", "own/tuned"), steps=3, group_size=16)
+KEYS = {
+    "backend": {"url": "https://tinker.example", "keySecret": {"name": "tinker", "key": "k"}},
+    "wandb": {"keySecret": {"name": "wandb", "key": "k"}},
+    "secretEnvironment": [{"name": "judge", "key": "JUDGE_KEY"}],
+}
+
+
+def rendered(run: TrainingRun, runtime: Runtime | None = None, trial: Trial = TRIAL) -> dict[str, Any]:
+    return trial_job(run, premises_of(run, runtime or make_runtime()), PROVIDER, trial, name="sorting-0a1b2-t3c4")
+
+
+def containers(job: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = job["spec"]["template"]["spec"]["containers"]
+    return found
+
+
+def test_a_container_per_model_with_the_runs_config() -> None:
+    first, second = containers(rendered(make_run(runtime="lab", config={"group_size": 4})))
+    assert first["command"] == [
+        "tinker-atropos",
+        "environment",
+        "sort_digits",
+        "process",
+        "--config=/etc/rl/config.yaml",
+        "--model=qwen/qwen3-8b",
+        "--steps=3",
+        "--group-size=16",
+        "--limit=600",
+    ]
+    assert "--model=own/tuned" in second["command"]
+    assert first["image"] == "tinker-atropos:dev"
+    assert [first["name"], second["name"]] == ["model-0", "model-1"]
+
+
+def test_the_edited_config_is_what_is_tried() -> None:
+    run = make_run(runtime="lab", config={"max_token_length": 77})
+    held = trial_config_map(run, premises_of(run, make_runtime()), TRIAL, name="n", files={})
+    assert yaml.safe_load(held["data"]["config.yaml"])["env"]["max_token_length"] == 77
+
+
+def test_no_key_but_the_providers() -> None:
+    run = make_run(runtime="lab")
+    job = rendered(run, make_runtime(**KEYS))
+    for container in containers(job):
+        by_name = {each["name"]: each for each in container["env"]}
+        assert set(by_name) == {"HOME", "RL_INFERENCE_URL", "RL_INFERENCE_API_KEY"}
+        assert by_name["RL_INFERENCE_API_KEY"]["valueFrom"]["secretKeyRef"] == {"name": "provider", "key": "api-key"}
+    text = json.dumps(job)
+    assert "tinker" not in text.replace("tinker-atropos", "")
+    assert "judge" not in text
+
+
+def test_it_is_restricted_and_ends_by_itself() -> None:
+    job = rendered(make_run(runtime="lab"))
+    spec, pod = job["spec"], job["spec"]["template"]["spec"]
+    assert (spec["backoffLimit"], spec["ttlSecondsAfterFinished"]) == (0, 86_400)
+    assert spec["activeDeadlineSeconds"] == pod["activeDeadlineSeconds"] == 1200
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["restartPolicy"] == "Never"
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert all(each["securityContext"]["readOnlyRootFilesystem"] for each in pod["containers"])
+    assert all("sizeLimit" in volume["emptyDir"] for volume in pod["volumes"] if "emptyDir" in volume)
+
+
+def test_it_goes_with_its_run_and_the_operator_takes_it_for_no_child() -> None:
+    job = rendered(make_run(runtime="lab"))
+    [owner] = job["metadata"]["ownerReferences"]
+    assert owner == {
+        "apiVersion": "rl-operator.dev/v1alpha1",
+        "kind": "RLTrainingRun",
+        "name": "sorting",
+        "uid": "0a1b2c3d-1111-4222-8333-444455556666",
+    }
+    labels = job["spec"]["template"]["metadata"]["labels"]
+    assert labels["rl-operator.dev/trial"] == "sorting"
+    assert RUN_LABEL not in labels
+
+
+def test_the_files_of_an_own_environment_are_where_its_run_has_them() -> None:
+    run = make_run(environment="own/digits")
+    premises = own_premises(run)
+    job = trial_job(run, premises, PROVIDER, TRIAL, name="n", files=sorted(SOURCE_FILES))
+    held = trial_config_map(run, premises, TRIAL, name="n", files=SOURCE_FILES)
+    assert containers(job)[0]["command"][2] == "/etc/rl/source/digits.py"
+    items = {item["key"]: item["path"] for item in job["spec"]["template"]["spec"]["volumes"][0]["configMap"]["items"]}
+    assert items == {"config.yaml": "config.yaml", "digits.py": "source/digits.py", "tools.py": "source/tools.py"}
+    assert set(held["data"]) == set(items)
+
+
+def test_prompts_come_as_a_file_with_their_settings() -> None:
+    run, trial = make_run(runtime="lab"), Trial(("m",), 3, 1, ("sort $(HOME) 1", "é"), 99, 0.5)
+    command = containers(rendered(run, trial=trial))[0]["command"]
+    assert {"--prompts=/etc/rl/prompts.json", "--max-tokens=99", "--temperature=0.5"} <= set(command)
+    held = trial_config_map(run, premises_of(run, make_runtime()), trial, name="n", files={})
+    assert json.loads(held["data"]["prompts.json"]) == ["sort $(HOME) 1", "é"]
+
+
+@pytest.mark.parametrize("name", ["a", "a" * 52])
+def test_names_fit_into_a_label(name: str) -> None:
+    run = make_run()
+    named = run.with_changes(metadata=run.metadata.with_changes(name=name))
+    assert len(trial_name(named, "abc")) <= 63
+
+
+def test_a_models_name_is_no_shell_and_no_variable() -> None:
+    command = containers(rendered(make_run(runtime="lab"), trial=Trial(("$(KEY)",), 1, 1)))[0]["command"]
+    assert "--model=$$(KEY)" in command
