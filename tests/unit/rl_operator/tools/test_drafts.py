@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -110,7 +111,7 @@ def test_the_latest_draft_is_the_latest_whatever_its_name(tmp_path: Path, gap: t
     desk = Desk(Unattended(Layout(tmp_path), "", print), "default", now=lambda: now)
     later = (now + gap).astimezone(timezone(timedelta(hours=-7)))
     for run_id in [drafted(desk) for _ in range(5)]:
-        last = drafted(replace(desk, now=lambda: later))
+        last = drafted(replace(desk, now=partial(later.replace)))
         assert latest_drafted(desk).metadata.name == last != run_id
         later += gap
 

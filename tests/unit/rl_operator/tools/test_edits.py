@@ -67,7 +67,7 @@ def test_all_else_stays_what_it_is(value: Any, type_: str) -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "\ud800", {"a": [float("-inf")]}])
 def test_what_is_no_json_is_refused_with_its_field(value: Any) -> None:
-    with pytest.raises(ToolRefusedError, match="config.group_size: "):
+    with pytest.raises(ToolRefusedError, match=r"config\.group_size: "):
         edits_of(FIELDS, {"group_size": value})
 
 

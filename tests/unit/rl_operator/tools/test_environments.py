@@ -57,7 +57,7 @@ def test_an_unknown_runtime_is_refused_with_those_there_are(call: Call) -> None:
 class Unread(Unattended):
     """Its image is being read, and own environments are not the caller's to see."""
 
-    def catalogue(self, runtime: Runtime) -> Catalogue | None:
+    def catalogue(self, runtime: Runtime) -> Catalogue | None:  # noqa: ARG002 -- whatever the runtime
         return None
 
     def environments(self, namespace: str) -> list[Environment]:
@@ -78,7 +78,7 @@ def test_what_cannot_be_listed_is_said(tmp_path) -> None:
 
 
 class Crowded(Unattended):
-    def catalogue(self, runtime: Runtime) -> Catalogue | None:
+    def catalogue(self, runtime: Runtime) -> Catalogue | None:  # noqa: ARG002 -- whatever the runtime
         many = tuple(CatalogueEnvironment(name=f"env_{i:03}", description="x" * 1000) for i in range(250))
         return Catalogue(environments=many, warnings=tuple("w" * 1000 for _ in range(50)))
 

@@ -1,7 +1,7 @@
 """From what an agent calls a field to its place in the spec."""
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.unit.rl_operator.samples import CATALOGUE, DEFAULT, TINY, catalogue_of, make_runtime
 
@@ -94,12 +94,13 @@ def test_a_key_in_a_fields_place_is_not_repeated() -> None:
     assert "tml-" not in str(refused.value)
 
 
-@given(st.text(max_size=300))
-def test_any_name_is_found_or_refused(name: str) -> None:
-    try:
-        assert name in FIELDS.named(name).spellings | {"wandb_run_name"}
-    except ToolRefusedError as refused:
-        assert len(str(refused)) < 600
+@given(st.text(max_size=300) | st.builds(".".join, st.lists(st.sampled_from([*"ab", "config", "spec", "tinker"]))))
+def test_no_other_name_is_found_and_no_answer_is_long(name: str) -> None:
+    known = {spelling for field in FIELDS.all for spelling in field.spellings}
+    assume(name not in known)
+    with pytest.raises(ToolRefusedError) as refused:
+        FIELDS.named(name)
+    assert len(str(refused.value)) < 600
 
 
 def test_the_runs_own_fields_know_their_limits() -> None:
