@@ -158,8 +158,12 @@ class ClusterClient:
             raise self._unreachable(what, error) from error
 
     async def lines(self, path: str, params: Params) -> AsyncIterator[bytes]:
-        """A text (a container's log) line by line, for as long as the server sends. Raises as `get` does."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
+        """A text (a container's log) line by line, for as long as the server sends. Raises as `get` does.
+
+        Only one that is followed may be silent for longer than an ordinary call takes.
+        """
+        silence = None if "follow" in params else self._timeout.total
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=silence)
         try:
             response = await self._open("GET", path, params, accept="*/*", timeout=timeout)
             async with response:

@@ -138,6 +138,15 @@ async def test_a_text_is_read_whole_however_long_its_lines(api: FakeApi, client:
         await client.text(POD, {})
 
 
+async def test_lines_that_stop_coming_end_with_the_deadline_of_a_call(api: FakeApi, tmp_path: Path) -> None:
+    api.answers("GET", f"{POD}/log", Answer(lines=({"line": 1},), hangs=True))
+    async with await connect(api, tmp_path, request_seconds=0.3) as client:
+        lines = client.lines(f"{POD}/log", {"tailLines": 7})
+        assert await anext(lines) == b'{"line": 1}\n'
+        with pytest.raises(BackEndUnreachableError, match="does not answer"):
+            await anext(lines)
+
+
 async def test_deletion_and_patches_say_which_object_is_meant(api: FakeApi, client: ClusterClient) -> None:
     api.answers("DELETE", POD, Answer({"kind": "Pod"}))
     api.answers("PATCH", POD, Answer({"kind": "Pod"}))
