@@ -1,0 +1,306 @@
+"""What becomes of a run when a GitOps tool applies its file again, and again: docs/gitops.md, row by row."""
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.cluster.admin import RUNS, RUNTIMES
+from tests.integration.cluster.control_plane import ADMIN_TOKEN, DEFINITIONS, ControlPlane, installed_definitions
+from tests.integration.cluster.gitops_tools import (
+    ARGO_MANAGER,
+    ArgoClientSide,
+    ArgoServerSide,
+    Flux,
+    GitOpsTool,
+    RefusedBySourceError,
+    server_side_apply,
+)
+from tests.integration.cluster.kubectl import Kubectl
+from tests.integration.cluster.kubelet import End, result
+from tests.integration.cluster.policies import PATHS, policy_documents
+from tests.integration.cluster.polling import stays, wait_for
+from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
+from tests.integration.cluster.test_rlctl import RLCTL
+
+from rl_operator.api.bundled import bundled_runtime_text
+from rl_operator.api.loading import load_documents
+
+EXAMPLES = Path("examples/gitops/team-a/runs")
+MARK = "rl-operator.dev/started-as"
+SUCCEEDED = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS)
+CHECKPOINTED = result("stopped", steps=2, total=TOTAL_STEPS)
+FROZEN = "spec.wandb: it is frozen since the run started: make a new run for other settings"
+
+Manifest = dict[str, Any]
+
+
+@pytest.fixture
+def kubectl(control_plane: ControlPlane, tmp_path: Path) -> Kubectl:
+    if not Kubectl.there():
+        pytest.skip("needs kubectl on PATH or in KUBEBUILDER_ASSETS")
+    return Kubectl(control_plane.kubeconfig(ADMIN_TOKEN), tmp_path / "cache")
+
+
+@pytest.fixture(params=["Argo CD", "Argo CD client-side", "Flux"])
+def tool(request: pytest.FixtureRequest, runs: RunsNamespace, tmp_path: Path) -> GitOpsTool:
+    match request.param:
+        case "Argo CD":
+            return ArgoServerSide(runs.admin)
+        case "Flux":
+            return Flux(runs.admin)
+        case _:
+            return ArgoClientSide(request.getfixturevalue("kubectl"), tmp_path)
+
+
+@pytest.fixture
+def rlctl(control_plane: ControlPlane, runs: RunsNamespace) -> Callable[..., str]:
+    """What it says to people."""
+
+    def call(*arguments: str) -> str:
+        done = subprocess.run(
+            [RLCTL, *arguments, "-n", runs.namespace],
+            env={**os.environ, "KUBECONFIG": str(control_plane.kubeconfig(ADMIN_TOKEN))},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        return done.stderr
+
+    return call
+
+
+def source(runs: RunsNamespace, name: str = "sorting", **spec: Any) -> Manifest:
+    """The file in git."""
+    settings = {"environment": "sort_digits", "runtime": "tiny", "config": {"total_steps": TOTAL_STEPS}}
+    return {
+        "apiVersion": "rl-operator.dev/v1alpha1",
+        "kind": "RLTrainingRun",
+        "metadata": {"name": name, "namespace": runs.namespace},
+        "spec": {**settings, **spec},
+    }
+
+
+def train(runs: RunsNamespace) -> str:
+    """The name of the pod of the run that was applied, once it trains."""
+    pod = runs.until_pod()
+    runs.kubelet.start(pod)
+    runs.kubelet.work(pod)
+    runs.until_phase("Running")
+    return pod
+
+
+def come_to_rest(runs: RunsNamespace, pod: str) -> None:
+    """The pod of a run that is asked to stop ends with a checkpoint."""
+    runs.until_phase("Stopping")
+    wait_for("its end is asked for", lambda: "deletionTimestamp" in (runs.kubelet.pod(pod) or {})["metadata"])
+    runs.kubelet.end(pod, "Succeeded", trainer=End(0, CHECKPOINTED))
+    runs.until_phase("Stopped")
+
+
+def identity(runs: RunsNamespace) -> tuple[Any, ...]:
+    """What another life of the run, or an edit of it, would change."""
+    run = runs.find()
+    assert run
+    metadata = run["metadata"]
+    pods = [pod["metadata"]["name"] for pod in runs.kubelet.pods()]
+    return metadata["uid"], metadata["generation"], metadata["annotations"][MARK], run["spec"], pods
+
+
+def suspended(runs: RunsNamespace) -> object:
+    return (runs.find() or {})["spec"].get("suspend")
+
+
+# --- what is applied again ----------------------------------------------------------------------------------------
+def test_applying_again_changes_nothing(runs: RunsNamespace, tool: GitOpsTool) -> None:
+    tool.apply(source(runs))
+    pod = train(runs)
+    before = identity(runs)
+    tool.apply(source(runs))
+    assert identity(runs) == before, "while it trains"
+    runs.kubelet.end(pod, "Succeeded", trainer=End(0, SUCCEEDED))
+    runs.until_phase("Succeeded")
+    tool.apply(source(runs))
+    stays("it is over, and nothing starts", lambda: identity(runs) == before, seconds=0.5)
+
+
+@pytest.mark.parametrize("file", sorted(EXAMPLES.iterdir()), ids=lambda file: file.stem)
+def test_the_example_is_kept_as_written(runs: RunsNamespace, file: Path) -> None:
+    [run] = load_documents(file.read_text(encoding="utf-8"))
+    run["metadata"]["namespace"] = runs.namespace
+    path = f"{RUNS.format(namespace=runs.namespace)}/{run['metadata']['name']}"
+    assert differences(run, dry_run(runs, path, run)) == []
+
+
+def platform() -> list[tuple[str, Manifest]]:
+    """Path and manifest of what the charts bring and the API server might write otherwise."""
+    runtimes = [load_documents(bundled_runtime_text(name))[0] for name in ("default", "tiny")]
+    return [
+        *((f"{DEFINITIONS}/{crd['metadata']['name']}", crd) for crd in installed_definitions()),
+        *((f"{PATHS[policy['kind']]}/{policy['metadata']['name']}", policy) for policy in policy_documents()),
+        *((f"{RUNTIMES}/{runtime['metadata']['name']}", runtime) for runtime in runtimes),
+    ]
+
+
+@pytest.mark.parametrize(("path", "manifest"), platform(), ids=[path.rpartition("/apis/")[2] for path, _ in platform()])
+def test_the_platform_is_kept_as_written(runs: RunsNamespace, path: str, manifest: Manifest) -> None:
+    """So that a comparison by the API server finds no difference, and nobody needs ignoreDifferences."""
+    assert differences(manifest, dry_run(runs, path, manifest)) == []
+
+
+def dry_run(runs: RunsNamespace, path: str, manifest: Manifest) -> Manifest:
+    query = "&dryRun=All&fieldValidation=Strict"
+    return server_side_apply(runs.admin, path, manifest, ARGO_MANAGER, query)
+
+
+def differences(wanted: Any, live: Any, path: str = "") -> list[str]:
+    """Where something that is written down became something else. What was filled in beside it does not count."""
+    if isinstance(wanted, dict) and isinstance(live, dict):
+        return [line for key, value in wanted.items() for line in differences(value, live.get(key), f"{path}.{key}")]
+    if isinstance(wanted, list) and isinstance(live, list) and len(wanted) == len(live):
+        pairs = enumerate(zip(wanted, live, strict=True))
+        return [line for place, (one, other) in pairs for line in differences(one, other, f"{path}[{place}]")]
+    return [] if wanted == live else [f"{path}: {wanted!r} became {live!r}"]
+
+
+# --- spec.suspend --------------------------------------------------------------------------------------------------
+def test_a_stop_by_rlctl_stays_where_the_source_says_nothing(
+    runs: RunsNamespace, tool: GitOpsTool, rlctl: Callable[..., str]
+) -> None:
+    tool.apply(source(runs))
+    pod = train(runs)
+    assert "keeps this run as its source says" in rlctl("stop", "sorting", "--timeout", "0")
+    tool.apply(source(runs))
+    come_to_rest(runs, pod)
+    tool.apply(source(runs))
+    stays("it rests", lambda: suspended(runs) and runs.status()["phase"] == "Stopped", seconds=0.5)
+    rlctl("resume", "sorting")
+    tool.apply(source(runs))
+    assert suspended(runs) is False
+    runs.succeed(runs.until_pod(attempt=2), attempt=2)
+
+
+def test_a_stop_by_hand_is_reverted_where_the_source_says_false(runs: RunsNamespace, tool: GitOpsTool) -> None:
+    tool.apply(source(runs, suspend=False))
+    pod = train(runs)
+    runs.edit(suspend=True)
+    come_to_rest(runs, pod)
+    tool.apply(source(runs, suspend=False))
+    assert suspended(runs) is False
+    assert runs.until_pod(attempt=2) != pod
+
+
+def test_a_draft_in_the_source_is_started_there(
+    runs: RunsNamespace, tool: GitOpsTool, rlctl: Callable[..., str]
+) -> None:
+    """Started by hand, it is stopped by the next pass. Taking the line out of the file starts it."""
+    tool.apply(source(runs, suspend=True))
+    runs.until_reason("Suspended", "Draft")
+    assert "set spec.suspend: false there" in rlctl("resume", "sorting")
+    pod = train(runs)
+    tool.apply(source(runs, suspend=True))
+    come_to_rest(runs, pod)
+    tool.apply(source(runs))
+    runs.succeed(runs.until_pod(attempt=2), attempt=2)
+
+
+def test_a_stop_by_hand_that_the_source_repeats_outlives_its_line(runs: RunsNamespace, tool: GitOpsTool) -> None:
+    """Server-side, a field that two have set is gone when both have let go. `suspend: false` is understood by all."""
+    tool.apply(source(runs))
+    pod = train(runs)
+    runs.edit(suspend=True)
+    come_to_rest(runs, pod)
+    tool.apply(source(runs, suspend=True))
+    tool.apply(source(runs))
+    assert suspended(runs) is (None if isinstance(tool, ArgoClientSide) else True)
+    tool.apply(source(runs, suspend=False))
+    assert runs.until_pod(attempt=2) != pod
+
+
+def test_flux_reverts_what_kubectl_sets(runs: RunsNamespace, kubectl: Kubectl) -> None:
+    """Whatever the source says. rlctl's writes it leaves alone, and so does Argo CD kubectl's."""
+    flux, argo = Flux(runs.admin), ArgoServerSide(runs.admin)
+    stop = ("patch", "rlrun", "sorting", "-n", runs.namespace, "--type=merge", "-p", '{"spec":{"suspend":true}}')
+    for tool, left in ((argo, True), (flux, None)):
+        tool.apply(source(runs))
+        assert kubectl(*stop).code == 0
+        tool.apply(source(runs))
+        assert suspended(runs) is left
+        runs.delete()
+
+
+# --- what is gone, and what is new -----------------------------------------------------------------------------------
+def test_a_run_that_expired_is_made_again_and_trains_from_nothing(runs: RunsNamespace) -> None:
+    tool = Flux(runs.admin)
+    tool.apply(source(runs, ttlSecondsAfterFinished=1))
+    first = runs.until_pod()
+    runs.kubelet.start(first)
+    runs.kubelet.end(first, "Succeeded", trainer=End(0, SUCCEEDED))
+    wait_for("it has expired", lambda: runs.find() is None)
+    tool.apply(source(runs, ttlSecondsAfterFinished=1))
+    again = runs.until_pod()
+    assert again != first
+    assert begins_with(runs, again) is None
+
+
+def begins_with(runs: RunsNamespace, pod: str) -> str | None:
+    """The weights that a pod's trainer is told to begin with."""
+    containers = (runs.kubelet.pod(pod) or {})["spec"]["containers"]
+    variables = next(container for container in containers if container["name"] == "trainer")["env"]
+    return next((v["value"] for v in variables if v["name"] == "RL_START_FROM"), None)
+
+
+def test_a_renamed_run_is_another_run(runs: RunsNamespace) -> None:
+    """It starts from nothing, or from a checkpoint by its path: the run it was is gone by the time that it is looked
+    for. Prune comes after apply.
+    """
+    tool = Flux(runs.admin)
+    tool.apply(source(runs))
+    train(runs)
+    checkpoint = "tinker://m/weights/000002"
+    tool.apply(source(runs, "renamed"))
+    tool.apply(source(runs, "carried-over", startFrom={"statePath": checkpoint}))
+    runs.delete()
+    assert begins_with(runs, runs.until_pod(name="renamed")) is None
+    assert begins_with(runs, runs.until_pod(name="carried-over")) == checkpoint
+
+
+@pytest.mark.parametrize("policy", ["Foreground", "Background"], ids=["Argo CD", "Flux"])
+def test_pruning_a_run_that_trains(runs: RunsNamespace, policy: str) -> None:
+    """The pod is let go, saves what it has, and nothing is left but the checkpoint at the back end."""
+    ArgoServerSide(runs.admin).apply(source(runs))
+    pod = train(runs)
+    path = f"{RUNS.format(namespace=runs.namespace)}/sorting"
+    runs.admin.delete(path, {"propagationPolicy": policy})
+    if policy == "Foreground":  # it waits for its children, which the garbage collector deletes
+        assert (runs.find() or {})["metadata"]["finalizers"] == ["foregroundDeletion"]
+        runs.admin.patch(path, {"metadata": {"finalizers": None}})
+    wait_for("it is gone", lambda: runs.find() is None)
+    runs.until_released(pod)
+    runs.kubelet.collect_garbage()
+    wait_for("nothing is left", runs.empty)
+
+
+# --- edits -----------------------------------------------------------------------------------------------------------
+def test_an_edit_of_a_frozen_field_is_refused_and_the_run_trains_on(runs: RunsNamespace, tool: GitOpsTool) -> None:
+    tool.apply(source(runs, wandb={"project": "rl"}))
+    pod = train(runs)
+    before = identity(runs)
+    with pytest.raises(RefusedBySourceError, match=FROZEN):
+        tool.apply(source(runs, wandb={"project": "other"}))
+    with pytest.raises(RefusedBySourceError, match=FROZEN):
+        tool.apply(source(runs))
+    assert identity(runs) == before
+    runs.kubelet.end(pod, "Succeeded", trainer=End(0, SUCCEEDED))
+    runs.until_phase("Succeeded")
+
+
+def test_deadlines_may_be_edited_while_it_trains(runs: RunsNamespace, tool: GitOpsTool) -> None:
+    tool.apply(source(runs, activeDeadlineSeconds=3600))
+    pod = train(runs)
+    tool.apply(source(runs, activeDeadlineSeconds=7200))
+    wait_for("the edit is seen", lambda: runs.status()["observedGeneration"] == 2)
+    assert [each["metadata"]["name"] for each in runs.kubelet.pods()] == [pod]
