@@ -178,6 +178,14 @@ class ControlPlane:
 
     def kubeconfig(self, token: str = OPERATOR_TOKEN, server: str | None = None) -> Path:
         """Write a kubeconfig for that token."""
+        return self._kubeconfig(token, {"token": token}, server)
+
+    def certificate_kubeconfig(self) -> Path:
+        """Write a kubeconfig for an admin who has a client certificate."""
+        pair = {"client-certificate": str(self._client_pair[0]), "client-key": str(self._client_pair[1])}
+        return self._kubeconfig("certificate", pair)
+
+    def _kubeconfig(self, name: str, user: dict[str, str], server: str | None = None) -> Path:
         authority = str(self._folder / "pki" / "apiserver.crt")
         document = {
             "apiVersion": "v1",
@@ -186,10 +194,10 @@ class ControlPlane:
             "clusters": [
                 {"name": "test", "cluster": {"server": server or self.server, "certificate-authority": authority}}
             ],
-            "users": [{"name": "test", "user": {"token": token}}],
+            "users": [{"name": "test", "user": user}],
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
         }
-        path = self._folder / f"{token}-{(server or 'server').rsplit(':', maxsplit=1)[-1]}.kubeconfig"
+        path = self._folder / f"{name}-{(server or 'server').rsplit(':', maxsplit=1)[-1]}.kubeconfig"
         path.write_text(json.dumps(document), encoding="utf-8")
         return path
 
@@ -197,6 +205,10 @@ class ControlPlane:
     def serving_pair(self) -> tuple[Path, Path]:
         """The API server's own certificate and key, for whoever plays a kubelet."""
         return self._folder / "pki" / "apiserver.crt", self._folder / "pki" / "apiserver.key"
+
+    @property
+    def _client_pair(self) -> tuple[Path, Path]:
+        return self._folder / "client.crt", self._folder / "client.key"
 
     def operator_writes(self, namespace: str) -> list[Call]:
         """All writes of the operator in a namespace so far, refused ones included."""
@@ -208,11 +220,17 @@ class ControlPlane:
         return [call for call in map(_call_of, lines) if call.namespace == namespace]
 
     def _write_files(self) -> None:
-        """The users' tokens, what is audited, and the key that signs service accounts' tokens."""
+        """Users' tokens, what is audited, the key for service accounts' tokens, and an administrator's certificate."""
         self._write_tokens(*TOKENS)
         (self._folder / "audit-policy.yaml").write_text(json.dumps(AUDIT_POLICY), encoding="utf-8")
         key = self._folder / "service-account.key"
         subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
+        certificate, key = self._client_pair
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+             "-days", "2", "-subj", "/O=system:masters/CN=test-certificate", "-keyout", key, "-out", certificate],
+            check=True, capture_output=True,
+        )  # fmt: skip
 
     def _write_tokens(self, *lines: str) -> None:
         (self._folder / "tokens.csv").write_text("\n".join(lines), encoding="utf-8")
@@ -230,6 +248,7 @@ class ControlPlane:
             self._api_server, "--etcd-servers", self._etcd, "--bind-address", "127.0.0.1",
             "--advertise-address", "127.0.0.1", "--secure-port", str(self.port),
             "--cert-dir", str(folder / "pki"), "--token-auth-file", str(folder / "tokens.csv"),
+            "--client-ca-file", str(self._client_pair[0]),
             "--authorization-mode", "RBAC", "--service-cluster-ip-range", "10.0.0.0/24",
             "--service-account-issuer", "https://test", "--service-account-key-file", key,
             "--service-account-signing-key-file", key, "--disable-admission-plugins", "ServiceAccount",

@@ -1,10 +1,11 @@
 """A desk over an empty state folder, and a way to call tools as doors do."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tests.unit.rl_operator.tools.desks import Unattended, call_at
+from tests.unit.rl_operator.tools.gateways import Gateway, running_gateway
 
 from rl_operator.local.layout import Layout
 from rl_operator.tools.desk import Desk
@@ -20,3 +21,10 @@ def desk(tmp_path: Path) -> Desk:
 def call(desk: Desk) -> Callable[..., Outcome]:
     """`call("rl_edit_config", field=…, value=…)`."""
     return lambda tool, **arguments: call_at(desk, tool, **arguments)
+
+
+@pytest.fixture(scope="session")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """A process of its own."""
+    with running_gateway(tmp_path_factory.mktemp("gateway")) as running:
+        yield running

@@ -15,12 +15,6 @@ from rl_operator.tools.gateway import WAYS
 
 
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    with running_gateway(tmp_path_factory.mktemp("gateway")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def reading_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """Read-only, and of one namespace."""
     with running_gateway(tmp_path_factory.mktemp("reading"), "--read-only", "--pinned") as running:

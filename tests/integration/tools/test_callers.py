@@ -1,0 +1,143 @@
+"""The gateway in front of a real API server: it does for a caller what the caller may do, whatever it may do itself."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.cluster.admin import RUNS, AdminClient
+from tests.integration.cluster.control_plane import ADMIN_TOKEN, POWERLESS_TOKEN, ControlPlane
+from tests.unit.rl_operator.tools.gateways import END_SECONDS, Gateway
+
+from rl_operator.tools.toolset import TOOLS
+
+pytestmark = pytest.mark.integration
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+RLCTL = str(Path(sys.executable).with_name("rlctl"))
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "rl_select_environment": {"name": "sort_digits"},
+    "rl_edit_config": {"run_id": "sorting", "field": "group_size", "value": 8},
+    "rl_list_environments": {},
+    "rl_list_runs": {},
+    "rl_health_check": {},
+}
+"""Of the tools that take more or less than a run."""
+
+
+@pytest.fixture(scope="module")
+def gateway(control_plane: ControlPlane) -> Iterator[Gateway]:
+    """Its own kubeconfig is an administrator's, with a client certificate."""
+    env_vars = os.environ | {"KUBECONFIG": str(control_plane.certificate_kubeconfig())}
+    command = [RLCTL, "tools", "serve", "--port", "0"]
+    with subprocess.Popen(command, env=env_vars, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        address = process.stdout.readline().rpartition(" ")[2].strip().removesuffix("/mcp")
+        try:
+            yield Gateway(address, ADMIN_TOKEN, process)
+        finally:
+            process.terminate()
+            process.wait(END_SECONDS)
+
+
+@pytest.fixture(scope="module")
+def reader(control_plane: ControlPlane) -> dict[str, str]:
+    """Tokens of a team's service accounts, by team: each may read its own team's runs."""
+    return {team: _team(control_plane.admin, team) for team in ("callers-a", "callers-b")}
+
+
+def _team(admin: AdminClient, namespace: str) -> str:
+    account = {"kind": "ServiceAccount", "name": "agent", "namespace": namespace}
+    rules = [{"apiGroups": ["rl-operator.dev"], "resources": ["rltrainingruns"], "verbs": ["get", "list"]}]
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"}
+    binding = {"metadata": {"name": "reader"}, "roleRef": role, "subjects": [account]}
+    run = {"metadata": {"name": "sorting"}, "spec": {"environment": "sort_digits", "runtime": "tiny", "suspend": True}}
+    admin.post("/api/v1/namespaces", {"metadata": {"name": namespace}})
+    admin.post(f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "agent"}})
+    admin.post(f"{RBAC}/roles".format(namespace=namespace), {"metadata": {"name": "reader"}, "rules": rules})
+    admin.post(f"{RBAC}/rolebindings".format(namespace=namespace), binding)
+    kind = {"apiVersion": "rl-operator.dev/v1alpha1", "kind": "RLTrainingRun"}
+    admin.post(RUNS.format(namespace=namespace), kind | run)
+    token: str = admin.post(f"/api/v1/namespaces/{namespace}/serviceaccounts/agent/token", {"spec": {}})["status"][
+        "token"
+    ]
+    return token
+
+
+def call(gateway: Gateway, tool: str, arguments: dict[str, Any], namespace: str) -> dict[str, Any]:
+    """Over MCP; the tool's answer."""
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
+    headers = {
+        "Content-Type": "application/json",
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": "2025-11-25",
+        "X-RL-Namespace": namespace,
+    }
+    answer: dict[str, Any] = gateway.ask("POST", "/mcp", message, headers).json["result"]["structuredContent"]
+    return answer
+
+
+def test_a_caller_sees_their_own_teams_runs_alone(gateway: Gateway, reader: dict[str, str]) -> None:
+    for team, other in (("callers-a", "callers-b"), ("callers-b", "callers-a")):
+        agent = replace(gateway, token=reader[team])
+        seen = agent.ask("GET", "/runs", headers={"X-RL-Namespace": team})
+        assert (seen.status, [run["run_id"] for run in seen.json["runs"]]) == (200, ["sorting"])
+        refused = agent.ask("GET", "/runs", headers={"X-RL-Namespace": other})
+        assert (refused.status, refused.json["code"]) == (403, "forbidden")
+        assert f"system:serviceaccount:{team}:agent" in refused.json["error"]
+
+
+def test_who_may_read_may_not_write(gateway: Gateway, reader: dict[str, str], control_plane: ControlPlane) -> None:
+    agent, namespace = replace(gateway, token=reader["callers-a"]), {"X-RL-Namespace": "callers-a"}
+    before = control_plane.admin.items(RUNS.format(namespace="callers-a"))
+    for path, body in (
+        ("/runs", {"run_id": "sorting"}),
+        ("/config", {"run_id": "sorting", "field": "group_size", "value": 8}),
+        ("/environments/sort_digits/select", None),
+    ):
+        refused = agent.ask("POST", path, body, namespace)
+        assert (refused.status, refused.json["code"]) == (403, "forbidden"), (path, refused.text)
+    assert control_plane.admin.items(RUNS.format(namespace="callers-a")) == before
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+def test_no_tool_lends_the_gateways_rights(
+    gateway: Gateway, reader: dict[str, str], control_plane: ControlPlane, tool: Any
+) -> None:
+    """The caller may do nothing; the gateway's own certificate would do it all."""
+    before = control_plane.admin.items(RUNS.format(namespace="callers-a"))
+    nobody = replace(gateway, token=POWERLESS_TOKEN)
+    answer = call(nobody, tool.name, ARGUMENTS.get(tool.name, {"run_id": "sorting"}), "callers-a")
+    if tool.name != "rl_health_check":  # it says what it cannot see
+        assert answer["code"] == "forbidden", answer
+    assert "sort_digits" not in str(answer)
+    assert control_plane.admin.items(RUNS.format(namespace="callers-a")) == before
+
+
+def test_the_gateway_itself_may_do_everything(control_plane: ControlPlane, reader: dict[str, str]) -> None:
+    """Else the tests above would prove nothing."""
+    env_vars = os.environ | {"KUBECONFIG": str(control_plane.certificate_kubeconfig())}
+    listed = subprocess.run(
+        [RLCTL, "list", "-n", "callers-a"], env=env_vars, capture_output=True, text=True, check=True
+    )
+    assert "sorting" in listed.stdout
+
+
+@pytest.mark.parametrize("token", ["", "unknown-token-of-a-stranger", "eyJhbGciOiJub25lIn0.eyJzdWIiOiJ4In0."])
+def test_strangers_get_no_further_than_the_door(gateway: Gateway, token: str) -> None:
+    refused = replace(gateway, token=token).ask("GET", "/runs")
+    assert (refused.status, refused.json["code"]) == (401, "unauthenticated")
+
+
+@pytest.mark.parametrize(
+    "run_id",
+    ["../../pods/x", "..", "sorting/status", "sorting?fieldManager=x", "a b", "ä", "-", "sorting%2Fstatus"],
+)
+def test_a_runs_name_leads_nowhere_else(gateway: Gateway, reader: dict[str, str], run_id: str) -> None:
+    """Even for a caller who may do everything."""
+    answer = call(gateway, "rl_check_status", {"run_id": run_id}, "callers-a")
+    assert "no run" in answer["error"], answer
