@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -29,12 +30,20 @@ _numbers = itertools.count(1)
 @pytest.fixture(scope="session")
 def cluster_back_end(control_plane: ControlPlane, operator_process: OperatorProcess) -> Iterator[ClusterBackEnd]:
     """With an administrator's rights; the operator has published which environments there are."""
+    with back_end_of(control_plane) as back_end:
+        wait_for("the catalogue is there", lambda: back_end.catalogue(back_end.runtimes()["tiny"]))
+        yield back_end
+
+
+@contextmanager
+def back_end_of(plane: ControlPlane) -> Iterator[ClusterBackEnd]:
     loop = LoopThread()
-    client = loop.wait(ClusterClient.connect(str(control_plane.kubeconfig(ADMIN_TOKEN))))
+    client = loop.wait(ClusterClient.connect(str(plane.kubeconfig(ADMIN_TOKEN))))
     back_end = ClusterBackEnd(loop, client, label="cluster:test", flags="", namespace="default", note=print)
-    wait_for("the catalogue is there", lambda: back_end.catalogue(back_end.runtimes()["tiny"]))
-    yield back_end
-    back_end.close()
+    try:
+        yield back_end
+    finally:
+        back_end.close()
 
 
 @pytest.fixture(scope="session")

@@ -14,10 +14,17 @@ from rl_operator.api.names import DRAFTED_AT_ANNOTATION, DRAFTED_BY_LABEL, MAX_R
 from rl_operator.api.run import RunSpec, TrainingRun
 from rl_operator.backends.run_file import with_file
 from rl_operator.check import check_run
-from rl_operator.errors import ConflictError, NameTakenError
+from rl_operator.errors import ConflictError, InvalidError, NameTakenError
 from rl_operator.tools.desk import Desk
 from rl_operator.tools.field_names import run_fields
-from rl_operator.tools.judging import known_environment, premises_for, refused, runtime_for, wire_refusals
+from rl_operator.tools.judging import (
+    known_environment,
+    premises_for,
+    refused,
+    refused_at_the_door,
+    runtime_for,
+    wire_refusals,
+)
 from rl_operator.tools.run_status import said
 from rl_operator.tools.tool import Answer, Arguments, Tool
 
@@ -85,6 +92,8 @@ def _created(desk: Desk, wanted: TrainingRun) -> TrainingRun:
     for _ in range(TRIES):
         try:
             return parse_run(desk.backend.create(_manifest(wanted)))
+        except InvalidError as error:
+            raise refused_at_the_door(error) from None
         except (ConflictError, NameTakenError):
             name = run_name(wanted.spec.environment, secrets.token_hex(4))
             wanted = wanted.with_changes(metadata=wanted.metadata.with_changes(name=name))

@@ -1,6 +1,6 @@
 """rl_edit_config: all values or none, and only what the judge takes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from pydantic import Field
@@ -13,18 +13,23 @@ from rl_operator.api.run import FROZEN_FIELDS, TrainingRun
 from rl_operator.backends.gitops import gitops_owner
 from rl_operator.check import check_run
 from rl_operator.cluster.merge_patch import merge_patch
-from rl_operator.errors import ConflictError
+from rl_operator.errors import ConflictError, InvalidError
 from rl_operator.tools.desk import Desk
 from rl_operator.tools.edits import Edit, changes_of, edits_of, settings_of, with_edits
 from rl_operator.tools.field_names import run_fields
-from rl_operator.tools.judging import known_environment, premises_for, refused, wire_refusals
+from rl_operator.tools.judging import known_environment, premises_for, refused, refused_at_the_door, wire_refusals
 from rl_operator.tools.polls import forget
 from rl_operator.tools.run_status import said
 from rl_operator.tools.runs import chosen_run, state_of
+from rl_operator.tools.sizes import fitted
 from rl_operator.tools.tool import Answer, Arguments, Tool, ToolRefusedError
 
 TRIES: Final = 8
 """Whoever writes in between (the operator writes a draft's status, too) has the edit judged anew."""
+
+
+MOST_TOKENS: Final = 1_400
+"""Of an answer about many fields: longer ones have their texts cut."""
 
 
 class EditConfig(Arguments):
@@ -62,13 +67,11 @@ def _edit(desk: Desk, run: TrainingRun, values: Mapping[str, Any]) -> Answer:
     edits = edits_of(fields, values)
     _refuse_frozen(run, edits)
     wanted, refusals = _judged(desk, run, premises, edits)
+    _write(desk, run, wanted, refusals)
     before, after = run.spec.to_wire(), wanted.spec.to_wire()
-    if patch := merge_patch(before, after):
-        desk.backend.change_spec(*run.key, patch, version=run.metadata.resource_version)
-        forget(desk, run.metadata.name)
     changes = changes_of(fields, edits, before, after)
     single = {"field": changes[0].name, "value": changes[0].after} if len(changes) == 1 else {}
-    return {
+    answer = {
         "message": "; ".join(change.sentence for change in changes),
         "run_id": run.metadata.name,
         "state": state_of(run),
@@ -77,6 +80,19 @@ def _edit(desk: Desk, run: TrainingRun, values: Mapping[str, Any]) -> Answer:
         "config": settings_of(fields, after),
         **said({"refusals": wire_refusals(refusals), "warning": _warning(run)}),
     }
+    return fitted(answer, MOST_TOKENS)
+
+
+def _write(desk: Desk, run: TrainingRun, wanted: TrainingRun, refusals: Iterable[Refusal]) -> None:
+    """Raises ConflictError when somebody else wrote since the run was read."""
+    patch = merge_patch(run.spec.to_wire(), wanted.spec.to_wire())
+    if not patch:
+        return
+    try:
+        desk.backend.change_spec(*run.key, patch, version=run.metadata.resource_version)
+    except InvalidError as error:
+        raise refused_at_the_door(error, refusals) from None
+    forget(desk, run.metadata.name)
 
 
 def _judged(

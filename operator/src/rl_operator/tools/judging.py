@@ -12,7 +12,7 @@ from rl_operator.api.runtime import Runtime
 from rl_operator.backends.chosen import choose_runtime
 from rl_operator.backends.premises import FileFirst, premises_of
 from rl_operator.check import check_run, runtime_not_found
-from rl_operator.errors import ForbiddenError, RefusedError
+from rl_operator.errors import ForbiddenError, InvalidError, RefusedError
 from rl_operator.tools.desk import Desk
 from rl_operator.tools.run_status import refusal_of
 from rl_operator.tools.tool import Answer, ToolRefusedError
@@ -63,6 +63,13 @@ def refused(*refusals: Refusal, **details: Any) -> ToolRefusedError:
     locked = [refusal.locked for refusal in refusals if refusal.code == "LockedField"]
     lock = {"locked_value": locked[0]} if len(locked) == 1 else {}
     return ToolRefusedError("; ".join(sentences), **lock, **details, refusals=wire_refusals(refusals))
+
+
+def refused_at_the_door(error: InvalidError, refusals: Iterable[Refusal] = ()) -> ToolRefusedError:
+    """By the API server, whose policies judge the whole run whatever was changed: `refusals` are what they may mean."""
+    words = str(error).rpartition(" denied request: ")[2]
+    known = {"refusals": wires} if (wires := wire_refusals(refusals)) else {}
+    return ToolRefusedError(f"the API server does not take the run so: {words}", **known)
 
 
 def wire_refusals(refusals: Iterable[Refusal]) -> list[Answer]:
