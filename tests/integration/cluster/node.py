@@ -15,7 +15,7 @@ class LogNode:
 
     def __init__(self, certificate: Path, key: Path) -> None:
         self.logs: dict[str, str] = {}
-        """By `namespace/pod`."""
+        """By `namespace/pod`, or by `namespace/pod/container`."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -41,9 +41,10 @@ class LogNode:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 url = urlsplit(self.path)
-                _, _, namespace, pod, _ = url.path.split("/")
-                limit = int(parse_qs(url.query)["limitBytes"][0])
-                body = logs[f"{namespace}/{pod}"].encode()[:limit]
+                _, _, namespace, pod, container = url.path.split("/")
+                text = logs.get(f"{namespace}/{pod}/{container}") or logs[f"{namespace}/{pod}"]
+                [limit] = parse_qs(url.query).get("limitBytes", [None])
+                body = text.encode()[: int(limit) if limit else None]
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
