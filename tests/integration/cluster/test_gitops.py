@@ -1,5 +1,6 @@
 """What becomes of a run when a GitOps tool applies its file again, and again: docs/gitops.md, row by row."""
 
+import json
 import os
 import subprocess
 from collections.abc import Callable
@@ -296,6 +297,20 @@ def test_an_edit_of_a_frozen_field_is_refused_and_the_run_trains_on(runs: RunsNa
     assert identity(runs) == before
     runs.kubelet.end(pod, "Succeeded", trainer=End(0, SUCCEEDED))
     runs.until_phase("Succeeded")
+
+
+def test_a_dry_run_in_the_pull_request_says_what_is_frozen(
+    runs: RunsNamespace, kubectl: Kubectl, tmp_path: Path
+) -> None:
+    """Forced, as the tool will: else kubectl speaks of who owns the field instead."""
+    Flux(runs.admin).apply(source(runs, wandb={"project": "rl"}))
+    train(runs)
+    (tmp_path / "run.json").write_text(json.dumps(source(runs, wandb={"project": "other"})), encoding="utf-8")
+    answer = kubectl(
+        "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", str(tmp_path / "run.json")
+    )
+    assert answer.code == 1
+    assert FROZEN in answer.complaints
 
 
 def test_deadlines_may_be_edited_while_it_trains(runs: RunsNamespace, tool: GitOpsTool) -> None:
