@@ -36,9 +36,9 @@ setup: $(VENV)/dev ## Set up .venv with everything for development
 demo: $(VENV)/runtime ## Train a small model for real, on this machine, and watch it learn
 	@$(BIN)/rlctl run examples/sorting.yaml --local
 
-# A file's tests run on one worker, in order; they wait more than they compute.
+# A file's tests run on one worker, in order. Files go out in order, too: those that wait longest (e2e, integration) first.
 test: $(VENV)/dev ## Run all tests; those that need an API server or a cluster say so when skipped
-	@$(PYTEST) --numprocesses auto --maxprocesses 4 --dist loadfile
+	@$(PYTEST) --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 chaos: $(VENV)/dev ## Train and operate under random faults and kills (RL_CHAOS_RUNS, RL_CHAOS_SCHEDULES, RL_CHAOS_SEED)
 	@RL_CHAOS_RUNS=$${RL_CHAOS_RUNS:-200} $(PYTEST) tests/integration/training/test_chaos.py

@@ -48,7 +48,7 @@ def test_a_finished_name_gets_a_number(shared_rlctl: Rlctl, write_run: WriteRun)
     second = rlctl("run", file, "--local", "--detach")
     assert second.returncode == 0
     assert "again is over (Succeeded), so this is again-2" in second.stderr
-    rlctl.wait_for("again-2", lambda s: s.get("phase") == "Running", "the second run to train")
+    rlctl.wait_for("again-2", lambda s: s.get("phase") in ("Running", "Succeeded"), "the second run to train")
     assert holder(rlctl.layout.service / "running.lock") == service
     assert rlctl("delete", "again-2", "--local").returncode == 0
     assert rlctl.store.get("RLTrainingRun", "default", "again-2") is None
