@@ -6,6 +6,7 @@ from typing import Final
 from rl_operator.api.names import VERSION
 from rl_operator.api.runtime import Runtime
 from rl_operator.backends.missing import missing_keys
+from rl_operator.errors import ForbiddenError
 from rl_operator.tools.desk import Desk
 from rl_operator.tools.tool import Answer, Arguments, Tool
 
@@ -17,11 +18,20 @@ class HealthCheck(Arguments):
 
 
 def health_check(desk: Desk, _: HealthCheck) -> Answer:
-    health, runtimes = desk.backend.health(), desk.backend.runtimes()
+    health = desk.backend.health()
+    runtimes, trouble = _runtimes(desk)
     versions = {"rl_operator": version("rl-operator"), "api": VERSION, **health.versions}
     found = {"versions": versions, "operator": health.operator, "runtimes": sorted(runtimes)}
-    missing = [*health.missing, *([] if runtimes else [NO_RUNTIME])]
-    return desk.where() | found | {"missing": [*missing, *_keys(desk, runtimes)]}
+    return desk.where() | found | {"missing": [*health.missing, *trouble, *_keys(desk, runtimes)]}
+
+
+def _runtimes(desk: Desk) -> tuple[dict[str, Runtime], list[str]]:
+    """And a sentence where there is none to use. Whoever may not look at them needs to know just that."""
+    try:
+        runtimes = desk.backend.runtimes()
+    except ForbiddenError as error:
+        return {}, [str(error)]
+    return runtimes, [] if runtimes else [NO_RUNTIME]
 
 
 def _keys(desk: Desk, runtimes: dict[str, Runtime]) -> list[Answer]:

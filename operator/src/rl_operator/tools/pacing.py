@@ -21,9 +21,14 @@ EARLY: Final = timedelta(seconds=60)
 """For no longer an answer stands for a look: whoever asks again after it gets a fresh one."""
 
 
+def rests(run: TrainingRun) -> bool:
+    """Whether nothing is worth waiting for: a draft is one before anybody has looked at it, too."""
+    return run.at_rest or is_draft(run)
+
+
 def next_look(run: TrainingRun) -> int | None:
     """Seconds. None: nothing happens unless somebody asks for it."""
-    if run.at_rest or is_draft(run):
+    if rests(run):
         return None
     if run.status.queue is not None:
         return QUEUED

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from rl_operator.api.run import TrainingRun
 from rl_operator.tools.desk import LONGEST_WAIT_SECONDS, Desk
+from rl_operator.tools.pacing import rests
 from rl_operator.tools.polls import Until, early_answer, is_news, last_told, remember
 from rl_operator.tools.run_status import status_of
 from rl_operator.tools.runs import named_run
@@ -24,7 +25,7 @@ class CheckStatus(Arguments):
     until: Until = Field(
         default="change",
         description="What to wait for: change (state, failure, checkpoint, evaluation), step (a new step) or finished. "
-        "Compared with what you were told last. A run that is over, stopped or refused ends every wait.",
+        "Compared with what you were told last. A run that is over, stopped, refused or a draft ends every wait.",
     )
 
 
@@ -36,7 +37,7 @@ def check_status(desk: Desk, asked: CheckStatus) -> Answer:
     before = last_told(desk, run.metadata.name) or status_of(run, desk.now())
 
     def holds(run: TrainingRun) -> bool:
-        return run.at_rest or is_news(before, status_of(run, desk.now()), asked.until)
+        return rests(run) or is_news(before, status_of(run, desk.now()), asked.until)
 
     if asked.wait_seconds:
         run = awaited(desk, run, holds, asked.wait_seconds)

@@ -118,6 +118,14 @@ def test_a_draft_is_never_rate_limited(call: Call, desk: Desk) -> None:
         assert not {"rate_limited", "next_check_in_seconds"} & set(answer)
 
 
+def test_nobody_waits_for_a_draft(call: Call, desk: Desk, backend: Counting) -> None:
+    """Whether or not somebody has looked at it yet."""
+    name = drafted(desk)
+    backend.reads = 0
+    assert call("rl_check_status", run_id=name, wait_seconds=240, until="finished").answer["status"] == "draft"
+    assert backend.reads == 1
+
+
 def test_somebody_elses_polls_are_their_own(desk: Desk, call: Call, run_id: str) -> None:
     call("rl_check_status", run_id=run_id)
     other = replace(desk, agent="another")
@@ -126,7 +134,7 @@ def test_somebody_elses_polls_are_their_own(desk: Desk, call: Call, run_id: str)
 
 def test_an_unknown_run_names_those_that_are_active(call: Call, run_id: str) -> None:
     outcome = call("rl_check_status", run_id="nothing", wait_seconds=240)
-    assert outcome.code == "refused"
+    assert outcome.code == "not_found"
     assert outcome.answer["active_runs"] == [run_id]
 
 

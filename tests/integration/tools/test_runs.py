@@ -1,0 +1,274 @@
+"""Runs as agents start, follow, stop and read them: on a real API server with pods that the test plays, and on this
+machine with real processes whose containers are scripts.
+"""
+
+import itertools
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pytest
+from tests.integration.cluster.admin import AdminClient
+from tests.integration.cluster.control_plane import POWERLESS_TOKEN
+from tests.integration.cluster.kubelet import End, result
+from tests.integration.cluster.node import LogNode
+from tests.integration.cluster.runs import RunsNamespace
+from tests.integration.local.scripted import LEAVES, SUCCEEDS, WORKS_ON, start_scripted
+from tests.integration.tools.conftest import Call
+
+from rl_operator.backends.cluster import ClusterBackEnd
+from rl_operator.backends.local import LocalBackEnd
+from rl_operator.tools.desk import Desk
+from rl_operator.tools.dispatch import Outcome, dispatch
+from rl_operator.tools.toolset import BY_NAME
+
+NOT_HANGING = 30.0
+"""Seconds; what should come at once."""
+
+KEY = {"metadata": {"name": "tinker-service"}, "stringData": {"api-key": "tml-made-up-for-a-test"}}
+"""What the runtime `tiny` needs in the namespace of its runs."""
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+
+on_cluster = pytest.mark.integration
+
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Calls tools at a desk; `later` while the test plays what the call waits for."""
+
+    desk: Desk
+    threads: ThreadPoolExecutor
+
+    def __call__(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        outcome = self.outcome(tool, **arguments)
+        assert outcome.code is None, outcome.answer
+        return outcome.answer
+
+    def outcome(self, tool: str, **arguments: Any) -> Outcome:
+        return dispatch(BY_NAME[tool], self.desk, arguments)
+
+    def later(self, tool: str, **arguments: Any) -> "Future[Outcome]":
+        return self.threads.submit(partial(self.outcome, tool, **arguments))
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor() as threads:
+        yield threads
+
+
+# --- on a cluster -------------------------------------------------------------------------------------------------
+@pytest.fixture
+def caller(cluster_desk: Desk, threads: ThreadPoolExecutor) -> Caller:
+    return Caller(cluster_desk, threads)
+
+
+@pytest.fixture
+def drafted(caller: Caller, runs: RunsNamespace) -> str:
+    """With the key that it needs."""
+    runs.admin.post(f"/api/v1/namespaces/{runs.namespace}/secrets", KEY)
+    run_id: str = caller("rl_select_environment", name="sort_digits")["run_id"]
+    caller("rl_edit_config", field="total_steps", value=4)
+    return run_id
+
+
+@pytest.fixture
+def training(caller: Caller, runs: RunsNamespace, drafted: str) -> str:
+    """A run that was started and trains; gives its name."""
+    caller("rl_start_training")
+    pod = runs.until_pod(name=drafted)
+    runs.kubelet.start(pod)
+    runs.kubelet.work(pod)
+    runs.until_phase("Running", drafted)
+    return drafted
+
+
+@on_cluster
+def test_from_a_draft_to_the_weights(caller: Caller, runs: RunsNamespace, drafted: str) -> None:
+    dry = caller("rl_start_training", dry_run=True)
+    assert (dry["status"], dry["missing"]) == ("draft", [])
+    started = caller("rl_start_training")
+    assert (started["run_id"], started["config"]["total_steps"]) == (drafted, 4)
+    waiting = caller.later("rl_check_status", run_id=drafted, wait_seconds=NOT_HANGING, until="finished")
+    pod = runs.until_pod(name=drafted)
+    assert started["config_path"] == f"ConfigMap {runs.namespace}/{runs.status(drafted)['configMapName']}"
+    runs.kubelet.start(pod)
+    runs.kubelet.work(pod)
+    runs.until_phase("Running", drafted)
+    assert caller("rl_start_training")["status"] == "running"
+    runs.kubelet.end(pod, "Succeeded", trainer=End(0, result("succeeded", steps=4, total=4)))
+    over = waiting.result(NOT_HANGING).answer
+    assert (over["status"], over["processes"]["trainer"]) == ("completed", "exited (0)")
+    answer = caller("rl_get_results")
+    assert answer["weights"]["sampler_path"] == "tinker://m/sampler_weights/000004"
+    generation = (runs.find(drafted) or {})["metadata"]["generation"]
+    again = caller("rl_start_training")
+    assert again["weights"] == answer["weights"]
+    assert (runs.find(drafted) or {})["metadata"]["generation"] == generation
+    assert caller("rl_list_runs", status="completed")["count"] == 1
+
+
+@on_cluster
+def test_a_run_without_the_backends_key_is_not_started(caller: Caller, runs: RunsNamespace) -> None:
+    name = caller("rl_select_environment", name="sort_digits")["run_id"]
+    refused = caller.outcome("rl_start_training")
+    assert refused.code == "refused"
+    assert f"kubectl -n {runs.namespace} create secret generic tinker-service" in refused.answer["error"]
+    assert (runs.find(name) or {})["spec"]["suspend"] is True
+    runs.admin.post(f"/api/v1/namespaces/{runs.namespace}/secrets", KEY)
+    assert caller("rl_start_training")["missing"] == []
+
+
+@on_cluster
+def test_who_may_not_look_at_secrets_may_start(
+    cluster_back_end: ClusterBackEnd, runs: RunsNamespace, threads: ThreadPoolExecutor
+) -> None:
+    _may_use_runs(runs.admin, runs.namespace)
+    back_end = cluster_back_end.acting_as(POWERLESS_TOKEN)
+    caller = Caller(Desk(back_end, runs.namespace), threads)
+    caller("rl_select_environment", name="sort_digits")
+    [missing] = caller("rl_start_training")["missing"]
+    assert (missing["name"], missing["needed"]) == ("tinker-service", False)
+    assert "it may be there" in missing["why"]
+    back_end.close()
+
+
+def _may_use_runs(admin: AdminClient, namespace: str) -> None:
+    """The powerless user: runs here, and what everybody reads of the platform."""
+    rules = [{"apiGroups": ["rl-operator.dev"], "resources": ["rltrainingruns"], "verbs": ["*"]}]
+    user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "test-nobody"}
+    named = {"metadata": {"name": "agent"}}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "agent"}
+    admin.post(f"{RBAC.format(namespace=namespace)}/roles", named | {"rules": rules})
+    admin.post(f"{RBAC.format(namespace=namespace)}/rolebindings", named | {"roleRef": role, "subjects": [user]})
+    cluster_wide = "/apis/rbac.authorization.k8s.io/v1"
+    named = {"metadata": {"name": f"agent-{namespace}"}}
+    reads = [{"apiGroups": ["rl-operator.dev"], "resources": ["rlruntimes"], "verbs": ["get", "list"]}]
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": f"agent-{namespace}"}
+    admin.post(f"{cluster_wide}/clusterroles", named | {"rules": reads})
+    admin.post(f"{cluster_wide}/clusterrolebindings", named | {"roleRef": role, "subjects": [user]})
+
+
+@on_cluster
+def test_stopped_and_gone_on_with(caller: Caller, runs: RunsNamespace, training: str) -> None:
+    stopping = caller.later("rl_stop_training", run_id=training)
+    pod = runs.until_pod(name=training)
+    runs.until_phase("Stopping", training)
+    runs.kubelet.end(pod, "Succeeded", trainer=End(0, result("stopped", steps=2, total=4)))
+    stopped = stopping.result(NOT_HANGING).answer
+    assert (stopped["status"], stopped["checkpoint"]["step"]) == ("stopped", 2)
+    assert stopped["resume"] == f"rl_start_training(run_id='{training}')"
+    assert "nothing to stop" in caller("rl_stop_training", run_id=training)["message"]
+    assert "goes on from step 2" in caller("rl_start_training")["message"]
+    assert runs.until_pod(2, training)
+
+
+@on_cluster
+def test_a_failure_says_what_to_do(caller: Caller, runs: RunsNamespace, training: str) -> None:
+    waiting = caller.later("rl_check_status", run_id=training, wait_seconds=NOT_HANGING)
+    runs.kubelet.end(runs.until_pod(name=training), "Failed", trainer=End(2, "error: no such field\n"))
+    runs.until_phase("Failed", training)
+    answer = waiting.result(NOT_HANGING).answer
+    if answer["status"] != "failed":  # the wait ends with the first change, which may come before the end
+        answer = caller("rl_check_status", run_id=training, wait_seconds=NOT_HANGING, until="finished")
+    assert answer["failure"] == {
+        "code": "ConfigInvalid",
+        "hint": "Mend what the message names.",
+        "retryable": False,
+        "message": "no such field",
+    }
+
+
+@on_cluster
+def test_a_run_that_is_deleted_ends_the_wait(caller: Caller, runs: RunsNamespace, drafted: str) -> None:
+    caller("rl_start_training")
+    waiting = caller.later("rl_check_status", run_id=drafted, wait_seconds=240, until="finished")
+    runs.until_pod(name=drafted)
+    runs.delete(drafted)
+    runs.kubelet.collect_garbage()
+    assert waiting.result(NOT_HANGING).code == "not_found"
+
+
+@on_cluster
+def test_a_refused_run_ends_the_wait(caller: Caller, runs: RunsNamespace) -> None:
+    runs.apply("refused", environment="no-such-environment")
+    answer = caller("rl_check_status", run_id="refused", wait_seconds=240, until="finished")
+    assert (answer["status"], answer["refusals"][0]["code"]) == ("pending", "UnknownEnvironment")
+
+
+@on_cluster
+def test_logs_from_a_node(caller: Caller, runs: RunsNamespace, training: str, node: LogNode) -> None:
+    pod = runs.until_pod(name=training)
+    node.logs[f"{runs.namespace}/{pod}"] = "step 1\n\x1b[31merror: tml-made-up-for-a-test\x1b[0m\nstep 2\n"
+    assert caller("rl_get_logs", tail=2)["untrusted_output"] == "error: [redacted]\nstep 2"
+    assert caller("rl_get_logs", grep="^step")["untrusted_output"] == "step 1\nstep 2"
+
+
+@on_cluster
+def test_health_of_a_cluster(caller: Caller, runs: RunsNamespace) -> None:
+    answer = caller("rl_health_check")
+    assert answer["versions"]["kubernetes"].startswith("v1.")
+    assert "tiny" in answer["runtimes"]
+    assert "no Deployment" in answer["operator"]
+    assert "tinker-service" in {each["name"] for each in answer["missing"] if isinstance(each, dict)}
+    deployment = {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}}}
+    deployment["template"]["spec"] = {"containers": [{"name": "o", "image": "i"}]}  # type: ignore[assignment]
+    labels = {"app.kubernetes.io/name": "rl-operator"}
+    path = f"/apis/apps/v1/namespaces/{runs.namespace}/deployments"
+    runs.admin.post(path, {"metadata": {"name": "o", "labels": labels}, "spec": deployment})
+    assert caller("rl_health_check")["operator"] == f"0 of 1 replicas are ready in namespace {runs.namespace}"
+    runs.admin.delete(f"{path}/o")
+
+
+# --- on this machine ----------------------------------------------------------------------------------------------
+@pytest.fixture
+def here(local_back_end: LocalBackEnd, threads: ThreadPoolExecutor) -> Caller:
+    return Caller(Desk(local_back_end, "default"), threads)
+
+
+def scripted(here: Caller, trainer: str, environment: str) -> str:
+    assert isinstance(here.desk.backend, LocalBackEnd)
+    name = f"scripted-{next(_numbers)}"
+    start_scripted(here.desk.backend._store, name, trainer=trainer, environment=environment)
+    return name
+
+
+def test_a_run_of_this_machine_is_followed_to_its_weights(here: Caller) -> None:
+    name = scripted(here, SUCCEEDS, LEAVES)
+    answer = here("rl_check_status", run_id=name, wait_seconds=60, until="finished")
+    assert answer["status"] == "completed", answer
+    assert here("rl_get_results", run_id=name)["weights"]["sampler_path"] == "tinker://s/sampler_weights/3"
+    assert here("rl_get_logs", run_id=name)["untrusted_output"] == "trained"
+    assert here("rl_start_training", run_id=name)["weights"]["state_path"] == "tinker://s/weights/3"
+
+
+def test_a_run_of_this_machine_is_stopped_and_deleted(here: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TINKER_API_KEY", "tml-made-up-for-a-test")
+    name = scripted(here, WORKS_ON, WORKS_ON)
+    for _ in range(20):  # changes
+        if here("rl_check_status", run_id=name, wait_seconds=60)["status"] == "running":
+            break
+    stopped = here("rl_stop_training", run_id=name)
+    assert (stopped["status"], stopped["checkpoint"]["step"]) == ("stopped", 3)
+    assert "goes on from step 3" in here("rl_start_training", run_id=name)["message"]
+    waiting = here.later("rl_check_status", run_id=name, wait_seconds=240, until="finished")
+    here.desk.backend.delete("default", name)
+    assert waiting.result(NOT_HANGING).code == "not_found"
+
+
+# --- on either ----------------------------------------------------------------------------------------------------
+def test_drafts_are_listed_in_pages_and_rest(call: Call) -> None:
+    drafts = {call("rl_select_environment", name="sort_digits").answer["run_id"] for _ in range(3)}
+    first = call("rl_list_runs", limit=2).answer
+    rest = call("rl_list_runs", limit=2, after=first["next"]).answer
+    assert {run["run_id"] for run in first["runs"] + rest["runs"]} == drafts
+    assert (first["count"], "next" in rest) == (3, False)
+    assert call("rl_get_logs").code == "refused"
+    assert "nothing to stop" in call("rl_stop_training", run_id=max(drafts)).answer["message"]
+    answer = call("rl_check_status", run_id=min(drafts), wait_seconds=240, until="finished").answer
+    assert answer["status"] == "draft"
