@@ -11,6 +11,7 @@ from tests.integration.cluster.polling import wait_for
 from tests.integration.cluster.runs import RunsNamespace
 from tests.integration.tools.conftest import Call
 
+from rl_operator.api.names import STARTED_AS_ANNOTATION
 from rl_operator.backends.cluster import ClusterBackEnd
 from rl_operator.tools.desk import Desk
 from rl_operator.tools.dispatch import Outcome, dispatch
@@ -77,6 +78,46 @@ def test_refusals_teach_and_write_nothing(desk: Desk, call: Call) -> None:
     assert "there is no run '0a1b2c3d'" in lost.answer["error"]
 
 
+OWN_CODE = """
+from tinker_atropos.environments.base import Environment, EnvironmentConfig
+
+
+class ShoutConfig(EnvironmentConfig):
+    loudness: int = 11
+
+
+class Shout(Environment[str]):
+    '''Words in capitals.'''
+
+    name = "shout"
+    env_config_cls = ShoutConfig
+
+    @classmethod
+    def config_init(cls):
+        return ShoutConfig(group_size=4), []
+"""
+
+
+def test_an_own_environment_is_drafted_once_it_has_been_read(desk: Desk, call: Call) -> None:
+    metadata = {"name": "shout", "namespace": desk.namespace}
+    code = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"shout.py": OWN_CODE}}
+    spec = {"source": {"configMap": {"name": "shout"}}}
+    own = {"apiVersion": "rl-operator.dev/v1alpha1", "kind": "RLEnvironment", "metadata": metadata, "spec": spec}
+    desk.backend.apply(code)
+    desk.backend.apply(own)
+
+    def select() -> dict[str, Any] | None:
+        outcome = call("rl_select_environment", name="own/shout", runtime="tiny")
+        assert outcome.code is None or outcome.answer["retryable"], outcome
+        return None if outcome.code else outcome.answer
+
+    selected = wait_for("the environment has been read", select)
+    assert (selected["environment"], selected["file_path"]) == ("own/shout", "shout.py")
+    assert call("rl_edit_config", field="loudness", value="12").answer["config"] == {"loudness": 12}
+    listed = call("rl_list_environments", runtime="tiny", query="capitals").answer["environments"]
+    assert [(each["name"], "state" in each) for each in listed] == [("own/shout", False)]
+
+
 def test_two_agents_of_a_user_edit_their_own_drafts(desk: Desk, call: Call) -> None:
     second = replace(desk, agent="second")
     first_run = drafted(call)
@@ -130,6 +171,24 @@ def test_a_run_that_has_started_keeps_its_settings(cluster_desk: Desk, runs: Run
     assert {refusal["code"] for refusal in refused.answer["refusals"]} == {"FrozenField"}
     assert call_at(cluster_desk, "rl_edit_config", field="priority", value=1).code is None
     assert runs.find(name)["spec"]["priority"] == 1
+
+
+@pytest.mark.integration
+def test_a_run_of_a_backup_waits_and_may_be_edited_before_it_trains_again(
+    cluster_desk: Desk, runs: RunsNamespace
+) -> None:
+    """It came back without its status, under a uid that is not the one it was started with."""
+    body = {
+        "apiVersion": "rl-operator.dev/v1alpha1",
+        "kind": "RLTrainingRun",
+        "metadata": {"name": "restored", "annotations": {STARTED_AS_ANNOTATION: "restored.its-former-uid"}},
+        "spec": {"environment": "sort_digits", "runtime": "tiny"},
+    }
+    runs.create(body)
+    runs.until_phase("Stopped", "restored")
+    edited = call_at(cluster_desk, "rl_edit_config", run_id="restored", field="group_size", value=4)
+    assert (edited.code, edited.answer["state"]) == (None, "stopped")
+    assert runs.kubelet.pod("restored") is None
 
 
 @pytest.mark.integration

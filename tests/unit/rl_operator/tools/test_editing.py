@@ -92,6 +92,18 @@ def test_one_bad_value_keeps_all_from_being_written(desk: Desk, call: Call, bad:
     assert desk.backend.run("default", run_id) == before
 
 
+def test_an_answer_about_many_long_values_is_short(desk: Desk, call: Call) -> None:
+    drafted(desk)
+    texts = [
+        field.path for field in run_fields(CATALOGUE.by_name["sort_digits"], TINY).all if "str" in field.annotation
+    ]
+    values = {
+        path: ["x" * 60] if path == "wandb.tags" else "x" * 120 for path in texts if path != "config.tokenizer_name"
+    }
+    outcome = call("rl_edit_config", values=values)
+    assert (outcome.code, tokens(outcome.answer) < 1500) == (None, True)
+
+
 def test_values_that_only_fit_together_are_taken_together(desk: Desk, call: Call) -> None:
     drafted(desk)
     alone = call("rl_edit_config", field="group_size", value=5)
