@@ -21,7 +21,7 @@ from rl_operator.errors import (
     WaitTimeoutError,
 )
 from rl_operator.tools.desk import Desk
-from rl_operator.tools.tool import Answer, Tool, ToolRefusedError
+from rl_operator.tools.tool import Answer, NotFoundError, Tool, ToolRefusedError
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +40,7 @@ ErrorCode = Literal[
 
 _CODES: Final[Mapping[type[OperatorError], ErrorCode]] = {
     GoneError: "not_found",
+    NotFoundError: "not_found",
     ConflictError: "conflict",
     ForbiddenError: "forbidden",
     UnauthenticatedError: "unauthenticated",

@@ -7,7 +7,7 @@ from typing import Final
 from rl_operator.api.names import DRAFTED_AT_ANNOTATION, DRAFTED_BY_LABEL
 from rl_operator.api.run import Phase, TrainingRun
 from rl_operator.tools.desk import Desk
-from rl_operator.tools.tool import ToolRefusedError
+from rl_operator.tools.tool import NotFoundError, ToolRefusedError
 
 STATES: Final[Mapping[Phase, str]] = {
     "Pending": "pending",
@@ -52,7 +52,7 @@ def _asked(run: TrainingRun, phase: Phase) -> Phase:
 def named_run(desk: Desk, run_id: str) -> TrainingRun:
     """By the object's name, or its last eight characters where one run alone ends so.
 
-    Raises ToolRefusedError with `active_runs`.
+    Raises NotFoundError with `active_runs`, ToolRefusedError where several end so.
     """
     manifest = desk.backend.run(desk.namespace, run_id) if _OBJECT_NAME.fullmatch(run_id) else None
     if manifest is not None:
@@ -66,7 +66,7 @@ def named_run(desk: Desk, run_id: str) -> TrainingRun:
         raise ToolRefusedError(f"{run_id} is the end of several runs' names: {', '.join(names)}", available=names)
     active = [run.metadata.name for run in runs if state_of(run) in ACTIVE]
     hint = "rl_list_runs lists all" if runs else "there is none yet; rl_select_environment drafts one"
-    raise ToolRefusedError(
+    raise NotFoundError(
         f"there is no run {run_id!r} in namespace {desk.namespace} of {desk.backend.label}; {hint}",
         active_runs=active[:SHOWN_RUNS],
     )

@@ -43,3 +43,7 @@ class ToolRefusedError(RefusedError):
     def __init__(self, sentence: str, **details: Any) -> None:
         super().__init__(sentence)
         self.details = details
+
+
+class NotFoundError(ToolRefusedError):
+    """What was named is not there."""

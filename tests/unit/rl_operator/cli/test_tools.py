@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.unit.rl_operator.tools.gateways import END_SECONDS, Gateway
+
 RLCTL = str(Path(sys.executable).with_name("rlctl"))
 
 
@@ -56,3 +58,19 @@ def test_an_address_that_is_taken_is_refused(tmp_path: Path) -> None:
     )
     assert ended.returncode == 2
     assert "cannot listen on 203.0.113.1 port 0" in ended.stderr
+
+
+def test_on_this_machine_it_makes_a_token_and_says_where(tmp_path: Path) -> None:
+    command = [RLCTL, "tools", "serve", "--local", "--port", "0", "--state-dir", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        try:
+            place, served = process.stdout.readline(), process.stdout.readline()
+            token = (tmp_path / "tools-token").read_text(encoding="utf-8").strip()
+            gateway = Gateway(served.split(" at ")[1].split(",")[0], token, process)
+            assert place == f"The token is in {tmp_path / 'tools-token'}\n"
+            assert gateway.ask("GET", "/health").json["back_end"] == f"local:{tmp_path}"
+            assert gateway.ask("GET", "/health", known=False).status == 401
+        finally:
+            process.terminate()
+        assert process.wait(END_SECONDS) == 0

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import Field
 
 from rl_operator.tools.desk import Desk
-from rl_operator.tools.tool import Answer, Arguments, Tool, ToolRefusedError
+from rl_operator.tools.tool import Answer, Arguments, NotFoundError, Tool, ToolRefusedError
 
 POLL_SECONDS = 0.02
 
@@ -57,6 +57,8 @@ def edit(_: Desk, arguments: Edit) -> Answer:
 
 def check_status(desk: Desk, arguments: Look) -> Answer:
     """Waits for a change that never comes."""
+    if arguments.run_id == "unknown":
+        raise NotFoundError("there is no run 'unknown'", active_runs=["a"])
     left = min(arguments.wait_seconds, desk.longest_wait)
     if left:
         looking.release()

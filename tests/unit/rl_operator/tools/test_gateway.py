@@ -62,6 +62,7 @@ def test_success_is_200_with_the_tools_answer(
             "POST", "/runs/a/stop", {"run_id": "b"}, 400, "run_id stands in the body and before it", id="twice"
         ),
         pytest.param("GET", "/runs/a", {}, 400, "a GET request takes its parameters in the query", id="GET with body"),
+        pytest.param("GET", "/runs/unknown", None, 404, "there is no run 'unknown'", id="not found by the tool"),
         pytest.param("GET", "/secrets", None, 404, "there is no GET /secrets", id="no such route"),
         pytest.param("GET", "/environments/", None, 404, "there is no GET /environments/", id="no redirects"),
         pytest.param("DELETE", "/runs/a", None, 405, "there is no DELETE /runs/a", id="no such method"),

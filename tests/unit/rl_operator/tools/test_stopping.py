@@ -85,7 +85,7 @@ def test_the_checkpoint_and_how_to_go_on(desk: Desk, call: Call) -> None:
 
 def test_an_unknown_run(desk: Desk) -> None:
     outcome = call_at(desk, "rl_stop_training", run_id="nothing")
-    assert outcome.code == "refused"
+    assert outcome.code == "not_found"
     assert outcome.answer["active_runs"] == []
 
 
