@@ -36,7 +36,7 @@ setup: $(VENV)/dev ## Set up .venv with everything for development
 demo: $(VENV)/runtime ## Train a small model for real, on this machine, and watch it learn
 	@$(BIN)/rlctl run examples/sorting.yaml --local
 
-# A file's tests run on one worker, in order. Files go out in order, too: those that wait longest (e2e, integration) first.
+# How tests are spread over workers: tests/conftest.py. Files go out in order: those that wait longest (e2e, integration) first.
 test: $(VENV)/dev ## Run all tests; those that need an API server or a cluster say so when skipped
 	@$(PYTEST) --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 

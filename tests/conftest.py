@@ -10,9 +10,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from xdist.scheduler.loadfile import LoadFileScheduling
 
 TINKER_KEY = "tml-test"
 START_SECONDS = 100.0  # five, on a machine that is not busy
+
+
+class OneClusterScheduling(LoadFileScheduling):
+    """A file's tests run on one worker, in order. So do all tests of the one real cluster: the first of them wants it
+    empty, and side by side they would only wait for its two cores.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return "tests/e2e" if file.startswith("tests/e2e/") else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> OneClusterScheduling:
+    return OneClusterScheduling(config, log)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Runs under random faults: all of them succeed, with exactly their steps, and books that balance.
 
-`RL_CHAOS_RUNS` and `RL_CHAOS_SEED` choose how many and from which seed on: `.ci/run` makes 20, `make chaos` 200.
+`RL_CHAOS_RUNS` and `RL_CHAOS_SEED` choose how many and from which seed on: `.ci/run` makes 12, `make chaos` 200.
 """
 
 import asyncio
