@@ -106,6 +106,8 @@ def test_models_try_a_draft_with_its_edited_config(local_desk: Desk, provider: S
     assert (right["accuracy"], right["step_success_rate"], right["total_completions"]) == (1.0, 1.0, 8)
     assert [step["scores"] for step in right["steps"]] == [[1.0] * 4] * 2
     assert unknown["steps"][0]["error"] == "the provider answered 404: no: [redacted]"
+    assert Path(right["log_file"]).read_text().count('"event": "step"') == 2
+    assert tested["summary"].pop("output_directory") == str(Path(right["log_file"]).parent)
     assert tested["summary"] == {
         "steps_requested": 2,
         "models_tested": 3,
@@ -265,6 +267,7 @@ def test_a_job_of_the_callers_tries_the_models_of_the_runtime(
     assert (killed["state"], killed["error"]) == ("failed", "it ended before its summary: exited (137) OOMKilled")
     assert killed["stderr"] == "Killed by [redacted]\n"
     assert killed["total_completions"] == 2
+    assert killed["log_file"] == f"kubectl -n {tried.namespace} logs {pod} -c model-1"
 
     node.logs[f"{tried.namespace}/{pod}/model-0"] += step(2, [1.0, 1.0]) + '{"event": "summary", "accuracy": 0.75}\n'
     runs.kubelet.end(pod, "Failed", **{"model-1": End(137, reason="OOMKilled")})

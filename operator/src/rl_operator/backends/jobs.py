@@ -17,10 +17,11 @@ class JobContainer:
 
 @dataclass(frozen=True)
 class JobPod:
-    """The newest pod of a Job. `name` None: there is none, yet or any more."""
+    """The newest pod of a Job. `name` None: there is none, yet or any more. `folder`: on this machine its logs."""
 
     name: str | None = None
     containers: Mapping[str, JobContainer] = field(default_factory=dict)
+    folder: str = ""
 
 
 def job_pod(job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> JobPod:

@@ -12,7 +12,7 @@ from rl_operator.render.trial import MAX_MODELS, Trial
 from rl_operator.tools.desk import LONGEST_WAIT_SECONDS, Desk
 from rl_operator.tools.runs import chosen_run
 from rl_operator.tools.tool import Answer, Arguments, Tool, ToolRefusedError
-from rl_operator.tools.trial_looks import answer_of, is_going, look
+from rl_operator.tools.trial_looks import answer_of, look
 from rl_operator.tools.trial_starts import provider_of, start, tried_premises
 
 Model = Annotated[str, Field(min_length=1, max_length=253)]
@@ -42,13 +42,13 @@ class InferenceTest(Arguments):
 def test_inference(desk: Desk, asked: InferenceTest) -> Answer:
     job, message = _job(desk, asked)
     deadline = time.monotonic() + min(asked.wait_seconds, desk.longest_wait)
-    results = look(desk, job)
-    while is_going(results):
+    seen = look(desk, job)
+    while seen.is_going:
         left = deadline - time.monotonic()
         if left <= 0 or not desk.pause(min(desk.backend.poll_seconds, left)):
             break
-        results = look(desk, job)
-    return answer_of(job, results, steps=asked.steps) | {"message": message}
+        seen = look(desk, job)
+    return answer_of(job, seen, steps=asked.steps) | {"message": message}
 
 
 def _job(desk: Desk, asked: InferenceTest) -> tuple[Manifest, str]:
@@ -76,9 +76,7 @@ def _job_that_is_on(desk: Desk, run: TrainingRun) -> Manifest | None:
     """The run's newest test, if it goes on: asking twice starts nothing twice."""
     jobs = desk.backend.jobs(run.metadata.namespace, f"{TRIAL_LABEL}={run.metadata.name}")
     newest = max(jobs, key=lambda job: str(job["metadata"]["creationTimestamp"]), default=None)
-    if newest is None or not is_going(look(desk, newest)):
-        return None
-    return newest
+    return newest if newest is not None and look(desk, newest).is_going else None
 
 
 def _named_job(desk: Desk, test_id: str) -> Manifest:

@@ -130,6 +130,8 @@ class ModelResult:
     steps: Sequence[Step] = field(default=())
     error: str = ""
     talk: str = ""
+    log: str = ""
+    """Where all of it can be read: a file, or the command that shows it."""
 
     @property
     def completions(self) -> int:
@@ -169,9 +171,10 @@ class ModelResult:
             "steps_with_correct": self.steps_with_correct,
             "step_success_rate": round(self.step_success_rate, 4),
         }
+        log = {"log_file": self.log} if self.log else {}
         told = {"error": redacted(self.error)[:KEPT_TEXT]} if self.error else {}
         talk = {"stderr": redacted(self.talk)} if self.error and self.talk else {}
-        return wire | told | talk | ({"steps": [_shown(step) for step in self.steps]} if steps else {})
+        return wire | log | told | talk | ({"steps": [_shown(step) for step in self.steps]} if steps else {})
 
 
 def summary(results: Sequence[ModelResult], steps_requested: int) -> dict[str, Any]:
