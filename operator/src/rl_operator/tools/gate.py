@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import anyio
@@ -50,7 +50,7 @@ STATUS: Final[dict[ErrorCode | None, int]] = {
 class Caller:
     """What the gate found out; stands in the request's state."""
 
-    token: str
+    token: str = field(repr=False)
     agent: str
     namespace: str
     """Empty: the server's usual one."""

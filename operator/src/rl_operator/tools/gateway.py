@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import anyio
 import orjson
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from starlette.applications import Starlette
@@ -24,6 +25,7 @@ from rl_operator.tools.mcp_server import build_server
 from rl_operator.tools.tool import Answer, Tool
 
 LONGEST_WAIT_SECONDS: Final = 20.0
+ANSWER_SECONDS: Final = 28.0
 """Callers over HTTP give up after thirty."""
 
 
@@ -57,16 +59,25 @@ WAYS: Final = (
 
 
 def build_app(
-    tools: Iterable[Tool], callers: Callers, calls: Calls, *, hosts: Collection[str] = (), pinned: bool = False
+    tools: Iterable[Tool],
+    callers: Callers,
+    calls: Calls,
+    *,
+    hosts: Collection[str] = (),
+    pinned: bool = False,
+    answer_seconds: float = ANSWER_SECONDS,
 ) -> ASGIApp:
     """`hosts`: names by which it may be called, beside those that no stranger can have; `pinned`: callers may name no
-    other namespace than the desks'.
+    other namespace than the desks'; `answer_seconds`: whatever happens, a call is answered by then.
     """
     offered = {tool.name: tool for tool in tools}
 
     async def call(tool: Tool, arguments: Mapping[str, Any], request: Request) -> Outcome:
         caller: Caller = request.state.caller
-        return await calls.call(tool, lambda: _desk_of(callers, caller, pinned=pinned), arguments)
+        with anyio.move_on_after(answer_seconds):
+            return await calls.call(tool, lambda: _desk_of(callers, caller, pinned=pinned), arguments)
+        late = f"{tool.name} has not answered within {answer_seconds:g} s; look at what it did before you call it again"
+        return failed("timeout", late)
 
     sessions = StreamableHTTPSessionManager(
         build_server(offered.values(), call), json_response=True, stateless=True, max_request_body_size=MAX_BODY

@@ -18,6 +18,9 @@ make_token(folder / "token")
 desk = Desk(LocalBackEnd.open(folder, print, asked=True), "default")
 callers, calls, listener = LocalCallers(desk, read_tokens(folder / "token", print)), Calls(), listen("127.0.0.1", 0)
 offered = [tool for tool in TOOLS if tool.reads_only or "--read-only" not in sys.argv]
-app = build_app(offered, callers, calls, hosts=["Tools.Example.com"], pinned="--pinned" in sys.argv)
+seconds = 2.0 if "--hurried" in sys.argv else 28.0
+app = build_app(
+    offered, callers, calls, hosts=["Tools.Example.com"], pinned="--pinned" in sys.argv, answer_seconds=seconds
+)
 print(address_of(listener), flush=True)
 serve(app, listener, calls)

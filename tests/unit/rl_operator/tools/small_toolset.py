@@ -10,9 +10,6 @@ from rl_operator.tools.tool import Answer, Arguments, NotFoundError, Tool, ToolR
 
 POLL_SECONDS = 0.02
 
-looking = threading.Semaphore(0)
-"""Released by each call of rl_check_status that begins to wait."""
-
 
 class Search(Arguments):
     query: str | None = Field(default=None, description="Part of a name.")
@@ -60,8 +57,6 @@ def check_status(desk: Desk, arguments: Look) -> Answer:
     if arguments.run_id == "unknown":
         raise NotFoundError("there is no run 'unknown'", active_runs=["a"])
     left = min(arguments.wait_seconds, desk.longest_wait)
-    if left:
-        looking.release()
     while left > 0 and desk.pause(POLL_SECONDS):
         left -= POLL_SECONDS
     return {"run_id": arguments.run_id, "status": "running", "given_up": desk.given_up.is_set()}
@@ -79,6 +74,12 @@ def broken(_: Desk, __: Nothing) -> Answer:
     raise LookupError("this very server has a fault, and /secret/path is part of its message")
 
 
+def be_deaf(_: Desk, __: OneRun) -> Answer:
+    """As one that waits for an API server that does not answer."""
+    threading.Event().wait(600)
+    return {}
+
+
 TOOLS = (
     Tool("rl_list_environments", "Environments", "Lists what can be trained.", Search, list_environments, "reads"),
     Tool("rl_select_environment", "Select", "Drafts a run.", Choice, select_environment, "drafts"),
@@ -86,5 +87,6 @@ TOOLS = (
     Tool("rl_check_status", "Status", "Looks at a run.", Look, check_status, "reads"),
     Tool("rl_stop_training", "Stop", "Stops a run.", OneRun, stop, "stops"),
     Tool("rl_get_results", "Results", "Is out of order.", Nothing, broken, "reads"),
+    Tool("rl_get_logs", "Logs", "Hears of no end.", OneRun, be_deaf, "reads"),
     Tool("rl_health_check", "Health", "Says who answers.", Nothing, health, "reads"),
 )

@@ -40,6 +40,16 @@ def test_told_to_end_it_answers_who_waits_and_ends(tmp_path: Path) -> None:
         assert gateway.process.wait(10) == 0
 
 
+def test_whatever_happens_a_call_is_answered_and_the_server_ends(tmp_path: Path) -> None:
+    """Though the thread that makes it hears of nothing."""
+    with running_gateway(tmp_path, "--hurried") as gateway:
+        late = gateway.ask("GET", "/runs/a/logs")
+        gateway.process.terminate()
+        assert gateway.process.wait(10) == 0
+    assert (late.status, late.json["code"], late.json["retryable"]) == (504, "timeout", True)
+    assert late.json["error"].startswith("rl_get_logs has not answered within 2 s")
+
+
 def test_a_call_ends_when_its_caller_leaves(gateway: Gateway) -> None:
     connections = [gateway.connect() for _ in range(3)]
     body = json.dumps({

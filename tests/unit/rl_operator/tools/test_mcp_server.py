@@ -29,6 +29,7 @@ ANNOTATIONS = {
     "rl_check_status": (True, False, True),
     "rl_stop_training": (False, True, True),
     "rl_get_results": (True, False, True),
+    "rl_get_logs": (True, False, True),
     "rl_health_check": (True, False, True),
 }
 """Reads only, destroys, may be repeated."""
