@@ -1,7 +1,7 @@
 """What the doors (rlctl, tools) need of a back end."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:  # reading the kinds costs start-up time that not every command needs
@@ -16,14 +16,28 @@ Note = Callable[[str], None]
 
 
 @dataclass(frozen=True)
+class Missing:
+    """What is not there, and how to supply it. `needed`: nothing can be trained without it."""
+
+    what: str
+    name: str
+    why: str
+    how: str
+    needed: bool = False
+
+    def to_wire(self) -> dict[str, str | bool]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
 class Health:
-    """What works for the runs of a back end. `versions` by name; `operator`: who reconciles, and whether it is there;
-    `missing`: what is not there, a sentence each with what to do.
+    """What works for the runs of a back end. `versions` by name; `operator`: who reconciles, and whether it is
+    there.
     """
 
     versions: Mapping[str, str]
     operator: str
-    missing: tuple[str, ...] = ()
+    missing: tuple[Missing, ...] = ()
 
 
 class BackEnd(Protocol):

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rl_operator.api.names import DEFAULT_RUNTIME, ENVIRONMENT_KIND, MANAGER, RUN_LABEL
-from rl_operator.backends.backend import Health, Note
+from rl_operator.backends.backend import Health, Missing, Note
 from rl_operator.backends.jobs import JOB_NAME_LABEL, JobPod, job_pod
 from rl_operator.backends.loop import LoopThread
 from rl_operator.cluster.client import METADATA_ONLY, ClusterClient
@@ -227,7 +227,7 @@ class ClusterBackEnd:
         server = self._wait(self._client.get("/version"))
         return Health({"kubernetes": str(server["gitVersion"])}, *self._operator())
 
-    def _operator(self) -> tuple[str, tuple[str, ...]]:
+    def _operator(self) -> tuple[str, tuple[Missing, ...]]:
         """In words, and what is missing: few callers may look at all namespaces' Deployments."""
         try:
             found = self._list(DEPLOYMENTS.path(), {"labelSelector": f"app.kubernetes.io/name={MANAGER}"})
@@ -236,10 +236,12 @@ class ClusterBackEnd:
         ready = sum(each.get("status", {}).get("readyReplicas", 0) for each in found)
         wanted = sum(each["spec"].get("replicas", 1) for each in found)
         if not found:
-            return "no Deployment of it is in this cluster", ("the operator: install it, see docs/install.md",)
+            words = "no Deployment of it is in this cluster"
+            return words, (Missing("operator", MANAGER, words, "install it: docs/install.md", needed=True),)
         where = found[0]["metadata"]["namespace"]
         words = f"{ready} of {wanted} replicas are ready in namespace {where}"
-        return words, () if ready else (f"the operator: kubectl -n {where} get pods says why none is ready",)
+        how = f"kubectl -n {where} get pods says why none is ready"
+        return words, () if ready else (Missing("operator", MANAGER, words, how, needed=True),)
 
     def _list(self, path: str, params: Mapping[str, str | int]) -> list[Manifest]:
         items: list[Manifest] = []

@@ -17,7 +17,7 @@ from rl_operator.api.names import (
     NAMESPACE_NAME_LABEL,
     RUN_KIND,
 )
-from rl_operator.backends.backend import Health, Note
+from rl_operator.backends.backend import Health, Missing, Note
 from rl_operator.backends.jobs import JobContainer, JobPod
 from rl_operator.backends.selector import parse_selector
 from rl_operator.backends.supervisors import Supervisors, owner
@@ -29,12 +29,14 @@ from rl_operator.local.layout import STATE_DIR_VARIABLE, Layout, default_state_f
 from rl_operator.local.logs import follow_log, tail_log
 from rl_operator.local.store import Manifest, Store
 from rl_operator.local.sweep import abandoned, remove_expired, remove_orphaned_traces, remove_traces
+from rl_operator.programs import INSTALL_HINT, ProgramMissingError, find_program
 
 if TYPE_CHECKING:
     from rl_operator.api.catalogue import Catalogue
     from rl_operator.api.environment import Environment
     from rl_operator.api.runtime import InferenceProvider, Runtime, SecretKey
 
+TRAINER_PROGRAM = "tinker-atropos"
 SMALLEST_ROOM = 64 * 1024
 """Bytes that a few objects need."""
 
@@ -206,13 +208,8 @@ class LocalBackEnd:
         return JobPod(name, containers, str(self._layout.pod(namespace, name).log(names[0]).parent))
 
     def health(self) -> Health:
-        try:
-            _refuse_missing_program()
-        except RefusedError as error:
-            missing: tuple[str, ...] = (str(error),)
-        else:
-            missing = ()
-        return Health({"python": platform.python_version()}, "every run has a supervisor of its own here", missing)
+        operator = "every run has a supervisor of its own here"
+        return Health({"python": platform.python_version()}, operator, _missing_program())
 
     def _sweep(self) -> None:
         """Whoever lists runs tidies up; a disk that is full must not keep anybody from listing them."""
@@ -258,12 +255,19 @@ def _warn_when_full(root: Path, note: Note) -> None:
 
 def _refuse_missing_program() -> None:
     """The containers would wait for it until the start deadline; whoever calls can install it now."""
-    from rl_operator.local.launch import NotLaunchableError, find_program
-
     try:
-        find_program("tinker-atropos", os.environ)
-    except NotLaunchableError as error:
+        find_program(TRAINER_PROGRAM, os.environ.get("PATH"))
+    except ProgramMissingError as error:
         raise RefusedError(str(error)) from None
+
+
+def _missing_program() -> tuple[Missing, ...]:
+    try:
+        find_program(TRAINER_PROGRAM, os.environ.get("PATH"))
+    except ProgramMissingError:
+        why = "the processes of every run are started with it"
+        return (Missing("program", TRAINER_PROGRAM, why, INSTALL_HINT, needed=True),)
+    return ()
 
 
 def _short(path: Path) -> str:

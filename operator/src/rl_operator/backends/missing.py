@@ -1,30 +1,16 @@
 """What a run would wait for: keys, Secrets and environments that are not there, each with how to supply it."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final
 
 from rl_operator.api.premises import Premises
 from rl_operator.api.runtime import Runtime, SecretKey
-from rl_operator.backends.backend import BackEnd
+from rl_operator.backends.backend import BackEnd, Missing
 from rl_operator.status.reasons import REASONS
 
 TINKER_KEY: Final = "TINKER_API_KEY"
 WANDB_KEY: Final = "WANDB_API_KEY"
-
-
-@dataclass(frozen=True)
-class Missing:
-    """`needed`: nothing can be trained without it."""
-
-    what: str
-    name: str
-    why: str
-    how: str
-    needed: bool = False
-
-    def to_wire(self) -> dict[str, str | bool]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,15 @@ from typing import Final
 
 from rl_operator.api.names import VERSION
 from rl_operator.api.runtime import Runtime
+from rl_operator.backends.backend import Missing
 from rl_operator.backends.missing import missing_keys
 from rl_operator.errors import ForbiddenError
 from rl_operator.tools.desk import Desk
 from rl_operator.tools.tool import Answer, Arguments, Tool
 
-NO_RUNTIME: Final = "a runtime: an administrator applies an RLRuntime, see docs/install.md"
+NO_RUNTIME: Final = Missing(
+    "runtime", "default", "there is no RLRuntime", "an administrator applies one: docs/install.md", needed=True
+)
 
 
 class HealthCheck(Arguments):
@@ -21,25 +24,26 @@ def health_check(desk: Desk, _: HealthCheck) -> Answer:
     health = desk.backend.health()
     runtimes, trouble = _runtimes(desk)
     versions = {"rl_operator": version("rl-operator"), "api": VERSION, **health.versions}
+    missing = [*health.missing, *trouble, *_keys(desk, runtimes)]
     found = {"versions": versions, "operator": health.operator, "runtimes": sorted(runtimes)}
-    return desk.where() | found | {"missing": [*health.missing, *trouble, *_keys(desk, runtimes)]}
+    return desk.where() | found | {"missing": [each.to_wire() for each in missing]}
 
 
-def _runtimes(desk: Desk) -> tuple[dict[str, Runtime], list[str]]:
-    """And a sentence where there is none to use. Whoever may not look at them needs to know just that."""
+def _runtimes(desk: Desk) -> tuple[dict[str, Runtime], list[Missing]]:
+    """And what is missing where there is none to use: to whoever may not look at them, just that right."""
     try:
         runtimes = desk.backend.runtimes()
     except ForbiddenError as error:
-        return {}, [str(error)]
+        return {}, [Missing("right", "rlruntimes", str(error), "an administrator grants it", needed=True)]
     return runtimes, [] if runtimes else [NO_RUNTIME]
 
 
-def _keys(desk: Desk, runtimes: dict[str, Runtime]) -> list[Answer]:
+def _keys(desk: Desk, runtimes: dict[str, Runtime]) -> list[Missing]:
     """Of every runtime, each key once."""
     found = (
         missing for runtime in runtimes.values() for missing in missing_keys(desk.backend, desk.namespace, runtime)
     )
-    return list({missing.name: missing.to_wire() for missing in found}.values())
+    return list({missing.name: missing for missing in found}.values())
 
 
 TOOLS: Final = (

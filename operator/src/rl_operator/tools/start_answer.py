@@ -9,7 +9,7 @@ from rl_operator.api.premises import Premises
 from rl_operator.api.refusal import shown
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.sections import effective_sections
-from rl_operator.backends.missing import Missing
+from rl_operator.backends.backend import Missing
 from rl_operator.tools.pacing import SOONEST, next_look
 from rl_operator.tools.run_status import headline, one_line, said
 from rl_operator.tools.tool import Answer

@@ -9,8 +9,9 @@ from rl_operator.api.names import STARTED_AS_ANNOTATION
 from rl_operator.api.premises import Premises
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import TrainingRun
+from rl_operator.backends.backend import Missing
 from rl_operator.backends.gitops import suspend_warning
-from rl_operator.backends.missing import Missing, missing_for
+from rl_operator.backends.missing import missing_for
 from rl_operator.backends.premises import FileFirst, premises_of
 from rl_operator.check import check_run, runtime_not_found
 from rl_operator.render import render_run
@@ -64,11 +65,10 @@ def _outlook(desk: Desk, run: TrainingRun) -> Outlook:
     """A run that has started is judged no more: what it runs with is frozen."""
     source = FileFirst(desk.backend)
     premises = premises_of(run, source)
+    begins, name = run.status.start_time is None or is_restored(run), run.status.config_map_name
     if premises is None:
-        return Outlook(None, (runtime_not_found(run, source.runtime_names()),), (), run.status.config_map_name)
-    begins = run.status.start_time is None or is_restored(run)
+        return Outlook(None, (runtime_not_found(run, source.runtime_names()),) if begins else (), (), name)
     refusals = check_run(run, premises) if begins else ()
-    name = run.status.config_map_name
     if begins and not refusals and premises.environment.pending is None:
         files = source.files(premises.environment.own) if premises.environment.own else None
         name = render_run(run, premises, files).config_map["metadata"]["name"]

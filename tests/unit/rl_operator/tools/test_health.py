@@ -38,4 +38,4 @@ def test_a_cluster_without_runtimes(desk: Desk) -> None:
             return {}
 
     answer = call_at(replace(desk, backend=Bare()), "rl_health_check").answer
-    assert (answer["runtimes"], answer["missing"]) == ([], [NO_RUNTIME])
+    assert (answer["runtimes"], answer["missing"]) == ([], [NO_RUNTIME.to_wire()])
