@@ -11,7 +11,9 @@ from rl_operator.tools.tool import Answer, Arguments, Tool
 
 
 class GetCurrentConfig(Arguments):
-    run_id: str | None = Field(default=None, description="The run; without it what you drafted last.")
+    run_id: str | None = Field(
+        default=None, max_length=63, description="The run's name or its last eight characters; default: your latest."
+    )
     field: str | None = Field(default=None, description="One field alone, with its description.")
 
 

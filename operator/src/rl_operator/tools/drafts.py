@@ -11,6 +11,7 @@ from pydantic import Field
 from rl_operator.api.loading import parse_run
 from rl_operator.api.model import ObjectMeta
 from rl_operator.api.names import DRAFTED_AT_ANNOTATION, DRAFTED_BY_LABEL, MAX_RUN_NAME_LENGTH, OWN_PREFIX
+from rl_operator.api.refusal import Refusal, shown
 from rl_operator.api.run import RunSpec, TrainingRun
 from rl_operator.backends.run_file import with_file
 from rl_operator.check import check_run
@@ -19,6 +20,7 @@ from rl_operator.tools.desk import Desk
 from rl_operator.tools.field_names import run_fields
 from rl_operator.tools.judging import (
     known_environment,
+    own_names,
     premises_for,
     refused,
     refused_at_the_door,
@@ -33,6 +35,10 @@ TRIES: Final = 3
 
 BASIC: Final = frozenset({"spec.environment", "spec.runtime"})
 """What no edit of a draft can mend."""
+
+
+_OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
+"""A DNS-1123 subdomain."""
 
 
 class SelectEnvironment(Arguments):
@@ -77,6 +83,7 @@ def run_name(environment: str, digits: str) -> str:
 
 def _draft(desk: Desk, arguments: SelectEnvironment) -> TrainingRun:
     """Not written anywhere yet."""
+    _refuse_nameless(desk, arguments.name)
     runtime = runtime_for(desk, arguments.runtime)
     metadata = ObjectMeta(
         name=run_name(arguments.name, secrets.token_hex(4)),
@@ -86,6 +93,16 @@ def _draft(desk: Desk, arguments: SelectEnvironment) -> TrainingRun:
     )
     spec = RunSpec(environment=arguments.name, runtime=runtime.metadata.name, suspend=True)
     return with_file(TrainingRun(metadata=metadata, spec=spec), Path.cwd(), desk.backend)
+
+
+def _refuse_nameless(desk: Desk, name: str) -> None:
+    """What no object and no file can be called must not become part of a path."""
+    own = name.removeprefix(OWN_PREFIX)
+    if name.isprintable() and (own == name or _OBJECT_NAME.fullmatch(own)):
+        return
+    hint = "no environment can be called so; rl_list_environments lists those there are"
+    refusal = Refusal(code="UnknownEnvironment", field="spec.environment", given=shown(name), hint=hint)
+    raise refused(refusal, available=own_names(desk))
 
 
 def _created(desk: Desk, wanted: TrainingRun) -> TrainingRun:

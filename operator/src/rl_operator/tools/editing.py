@@ -40,7 +40,9 @@ class EditConfig(Arguments):
     values: dict[str, Any] | None = Field(
         default=None, description="Several fields at once instead: all are changed, or none."
     )
-    run_id: str | None = Field(default=None, description="The run; without it what you drafted last.")
+    run_id: str | None = Field(
+        default=None, max_length=63, description="The run's name or its last eight characters; default: your latest."
+    )
 
 
 def edit_config(desk: Desk, arguments: EditConfig) -> Answer:

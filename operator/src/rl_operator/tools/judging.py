@@ -45,10 +45,11 @@ def known_environment(desk: Desk, run: TrainingRun, premises: Premises) -> Catal
         return chosen.known
     if chosen.pending is not None:
         raise ToolRefusedError(f"{chosen.pending[1]} Ask again in a few seconds.", retryable=True)
-    raise refused(*check_run(run, premises), available=[*chosen.available, *_own_names(desk)])
+    raise refused(*check_run(run, premises), available=[*chosen.available, *own_names(desk)])
 
 
-def _own_names(desk: Desk) -> list[str]:
+def own_names(desk: Desk) -> list[str]:
+    """`own/NAME` of the namespace's RLEnvironments, as far as the caller may see them."""
     try:
         return [f"{OWN_PREFIX}{each.metadata.name}" for each in desk.backend.environments(desk.namespace)]
     except ForbiddenError:

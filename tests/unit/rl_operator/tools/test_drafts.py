@@ -1,6 +1,7 @@
 """rl_select_environment: every draft is a suspended run of its own."""
 
 import re
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.rl_operator.samples import make_runtime
+from tests.unit.rl_operator.strategies import drawn
 from tests.unit.rl_operator.tools.desks import OWN_CODE, Unattended, add_own, call_at, drafted, other_user, spec_of
 
 from rl_operator.api.loading import parse_run
@@ -51,7 +53,7 @@ def test_selecting_again_drafts_anew(desk: Desk) -> None:
     assert drafted(desk) != drafted(desk)
 
 
-@pytest.mark.parametrize("name", ["sort_digit", "own/none", "own/", "./none.py", "x" * 253, "tml-abcdefgh"])
+@pytest.mark.parametrize("name", ["sort_digit", "own/none", "./none.py", "x" * 253, "tml-abcdefgh"])
 def test_an_unknown_environment_is_refused_with_those_there_are(desk: Desk, call: Call, name: str) -> None:
     add_own(desk)
     refused = call("rl_select_environment", name=name)
@@ -59,6 +61,30 @@ def test_an_unknown_environment_is_refused_with_those_there_are(desk: Desk, call
     assert refused.answer["refusals"][0]["field"] == "spec.environment"
     assert refused.answer["available"] == ([] if name.endswith(".py") else ["sort_digits"]) + ["own/shout"]
     assert desk.backend.runs("default", "") == []
+
+
+@pytest.mark.parametrize("name", ["own/", "own/../../x", "own/A", "own/a/b", "own/.", "own/\x00", "\x00.py", "a\nb"])
+def test_what_nothing_can_be_called_becomes_no_path(desk: Desk, call: Call, name: str) -> None:
+    add_own(desk)
+    refused = call("rl_select_environment", name=name)
+    assert (refused.code, refused.answer["available"]) == ("refused", ["own/shout"])
+    assert "no environment can be called so" in refused.answer["error"]
+
+
+@drawn(0.3)
+@given(
+    st.builds(
+        "".join,
+        st.tuples(st.sampled_from(["", "own/", "./"]), st.text(max_size=20), st.sampled_from(["", ".py", "/.."])),
+    ),
+    st.none() | st.text(max_size=20),
+)
+def test_any_name_is_drafted_or_refused(name: str, runtime: str | None) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        desk = Desk(Unattended(Layout(Path(folder)), "", print), "default")
+        outcome = call_at(desk, "rl_select_environment", name=name, runtime=runtime)
+        assert outcome.code in (None, "refused"), outcome
+        assert len(desk.backend.runs("default", "")) == (outcome.code is None)
 
 
 def test_an_environment_that_cannot_be_read_says_where(desk: Desk, call: Call) -> None:
