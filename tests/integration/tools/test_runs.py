@@ -24,7 +24,7 @@ from rl_operator.tools.desk import Desk
 from rl_operator.tools.dispatch import Outcome, dispatch
 from rl_operator.tools.toolset import BY_NAME
 
-NOT_HANGING = 30.0
+NOT_HANGING = 60.0
 """Seconds; what should come at once."""
 
 KEY = {"metadata": {"name": "tinker-service"}, "stringData": {"api-key": "tml-made-up-for-a-test"}}
@@ -240,7 +240,7 @@ def scripted(here: Caller, trainer: str, environment: str) -> str:
 
 def test_a_run_of_this_machine_is_followed_to_its_weights(here: Caller) -> None:
     name = scripted(here, SUCCEEDS, LEAVES)
-    answer = here("rl_check_status", run_id=name, wait_seconds=60, until="finished")
+    answer = here("rl_check_status", run_id=name, wait_seconds=NOT_HANGING, until="finished")
     assert answer["status"] == "completed", answer
     assert here("rl_get_results", run_id=name)["weights"]["sampler_path"] == "tinker://s/sampler_weights/3"
     assert here("rl_get_logs", run_id=name)["untrusted_output"] == "trained"
@@ -251,10 +251,11 @@ def test_a_run_of_this_machine_is_stopped_and_deleted(here: Caller, monkeypatch:
     monkeypatch.setenv("TINKER_API_KEY", "tml-made-up-for-a-test")
     name = scripted(here, WORKS_ON, WORKS_ON)
     for _ in range(20):  # changes
-        if here("rl_check_status", run_id=name, wait_seconds=60)["status"] == "running":
+        if here("rl_check_status", run_id=name, wait_seconds=NOT_HANGING)["status"] == "running":
             break
-    stopped = here("rl_stop_training", run_id=name)
-    assert (stopped["status"], stopped["checkpoint"]["step"]) == ("stopped", 3)
+    assert here("rl_stop_training", run_id=name)["status"] in ("stopping", "stopped")  # a busy machine takes its time
+    stopped = here("rl_check_status", run_id=name, wait_seconds=NOT_HANGING, until="finished")
+    assert (stopped["status"], stopped["checkpoint_step"]) == ("stopped", 3)
     assert "goes on from step 3" in here("rl_start_training", run_id=name)["message"]
     waiting = here.later("rl_check_status", run_id=name, wait_seconds=240, until="finished")
     here.desk.backend.delete("default", name)
