@@ -17,7 +17,6 @@ from rl_operator.local.launch import Launch, NotLaunchableError, Surroundings, m
 from rl_operator.local.layout import Layout, PodFolder
 from rl_operator.local.locks import FileLock, is_held
 from rl_operator.local.ports import PodPorts
-from rl_operator.status.observation import format_time
 
 Manifest = dict[str, Any]
 
@@ -67,6 +66,8 @@ def _file(folder: PodFolder) -> Path:
 
 
 def _write(folder: PodFolder, job: Mapping[str, Any]) -> None:
+    from rl_operator.status.observation import format_time
+
     created = {"creationTimestamp": format_time(datetime.now(UTC))}
     _file(folder).write_text(json.dumps({**job, "metadata": {**job["metadata"], **created}}), encoding="utf-8")
 
