@@ -36,7 +36,6 @@ TRIES: Final = 3
 BASIC: Final = frozenset({"spec.environment", "spec.runtime"})
 """What no edit of a draft can mend."""
 
-
 _OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
 """A DNS-1123 subdomain."""
 

@@ -27,7 +27,6 @@ from rl_operator.tools.tool import Answer, Arguments, Tool, ToolRefusedError
 TRIES: Final = 8
 """Whoever writes in between (the operator writes a draft's status, too) has the edit judged anew."""
 
-
 MOST_TOKENS: Final = 1_400
 """Of an answer about many fields: longer ones have their texts cut."""
 
@@ -78,7 +77,7 @@ def _edit(desk: Desk, run: TrainingRun, values: Mapping[str, Any]) -> Answer:
         "run_id": run.metadata.name,
         "state": state_of(run),
         **single,
-        "changed": [change.to_wire() for change in changes if change.before != change.after],
+        "changed": [change.to_wire() for change in changes if not change.stays],
         "config": settings_of(fields, after),
         **said({"refusals": wire_refusals(refusals), "warning": _warning(run)}),
     }

@@ -9,6 +9,7 @@ from typing import Any, Final
 from rl_operator.api.hints import KEY_IN_RUN
 from rl_operator.api.refusal import looks_like_a_key, shown
 from rl_operator.api.run import RunSpec
+from rl_operator.api.sections import same_value
 from rl_operator.api.value_text import text_of
 from rl_operator.api.yaml_text import json_value
 from rl_operator.check.types import type_problem
@@ -34,19 +35,22 @@ class Edit:
 
 @dataclass(frozen=True)
 class Change:
-    """What an edit did. `before` and `after` are in force: the default's where the run sets nothing."""
+    """What an edit did. `before` and `after` are in force (the default's where the run sets nothing), and as an answer
+    may show them: two that look alike may differ.
+    """
 
     name: str
     path: str
     before: Any
     after: Any
+    stays: bool
     unset: bool
     note: str = ""
 
     @property
     def sentence(self) -> str:
         was = f"it was {text_of(self.before)}"
-        if self.before == self.after:
+        if self.stays:
             return f"{self.name} stays {text_of(self.after)}{self.note}"
         if self.unset:
             return f"{self.name} is unset, so {text_of(self.after)} holds ({was})"
@@ -84,9 +88,14 @@ def with_edits(spec: Spec, edits: Iterable[Edit]) -> dict[str, Any]:
 
 
 def value_in(spec: Spec, field: RunField) -> Any:
-    """What is in force, as an answer may show it; a lock holds whatever the run says."""
+    """What is in force, as an answer may show it."""
+    return shown(_in_force(spec, field), field.name)
+
+
+def _in_force(spec: Spec, field: RunField) -> Any:
+    """A lock holds whatever the run says."""
     given = _NOTHING if field.locked else _given(spec, field.place)
-    return shown(field.default if given is _NOTHING else given, field.name)
+    return field.default if given is _NOTHING else given
 
 
 def changes_of(fields: RunFields, edits: Iterable[Edit], before: Spec, after: Spec) -> tuple[Change, ...]:
@@ -96,6 +105,7 @@ def changes_of(fields: RunFields, edits: Iterable[Edit], before: Spec, after: Sp
             path=edit.field.path,
             before=value_in(before, edit.field),
             after=value_in(after, edit.field),
+            stays=same_value(_in_force(before, edit.field), _in_force(after, edit.field)),
             unset=edit.value is None,
             note=edit.note,
         )

@@ -114,6 +114,12 @@ def test_what_changed_is_said() -> None:
     assert len(sentence({"custom_thinking_prompt": "x" * 100_000})) < 300
 
 
+def test_long_texts_that_end_differently_are_a_change() -> None:
+    before = {**SPEC, "config": {"custom_thinking_prompt": "x" * 200}}
+    assert " now (it was " in sentence({"custom_thinking_prompt": "x" * 200 + "y"}, before)
+    assert "stays" in sentence({"custom_thinking_prompt": "x" * 200}, before)
+
+
 def test_what_a_run_sets() -> None:
     spec = {**SPEC, "wandb": {"name": "n", "tags": []}, "backoffLimit": 0, "startDeadlineSeconds": 1800}
     assert settings_of(FIELDS, spec) == {"group_size": 4, "wandb_name": "n", "backoff_limit": 0}
