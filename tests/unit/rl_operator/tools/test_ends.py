@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.unit.rl_operator.tools.gateways import ROOT, Gateway, running_gateway
+from tests.unit.rl_operator.tools.gateways import END_SECONDS, ROOT, Gateway, running_gateway
 
 WAITING = "/runs/a?wait_seconds=240"
 
@@ -37,7 +37,7 @@ def test_told_to_end_it_answers_who_waits_and_ends(tmp_path: Path) -> None:
         gateway.process.send_signal(signal.SIGTERM)
         answers = [each.result(20) for each in waiting]
         assert {(answer.status, answer.json["given_up"]) for answer in answers} == {(200, True)}
-        assert gateway.process.wait(10) == 0
+        assert gateway.process.wait(END_SECONDS) == 0
 
 
 def test_whatever_happens_a_call_is_answered_and_the_server_ends(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_whatever_happens_a_call_is_answered_and_the_server_ends(tmp_path: Path)
     with running_gateway(tmp_path, "--hurried") as gateway:
         late = gateway.ask("GET", "/runs/a/logs")
         gateway.process.terminate()
-        assert gateway.process.wait(10) == 0
+        assert gateway.process.wait(END_SECONDS) == 0
     assert (late.status, late.json["code"], late.json["retryable"]) == (504, "timeout", True)
     assert late.json["error"].startswith("rl_get_logs has not answered within 2 s")
 
@@ -88,4 +88,4 @@ def test_a_server_on_stdio_ends_while_somebody_waits(tmp_path: Path, ending: str
             process.stdin.close()
         else:
             os.kill(process.pid, signal.Signals[ending])
-        assert process.wait(10) == (0 if ending == "closed stdin" else -signal.Signals[ending])
+        assert process.wait(END_SECONDS) == (0 if ending == "closed stdin" else -signal.Signals[ending])

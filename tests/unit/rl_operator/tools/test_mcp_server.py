@@ -15,7 +15,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
-from tests.unit.rl_operator.tools.gateways import ROOT, Gateway
+from tests.unit.rl_operator.tools.gateways import END_SECONDS, ROOT, Gateway
 
 from rl_operator.tools.mcp_server import INSTRUCTIONS
 
@@ -126,7 +126,7 @@ def over_stdio(folder: Path, version: str) -> list[dict[str, Any]]:
         process.stdin.flush()
         answers = [json.loads(process.stdout.readline()) for _ in range(3)]
         process.stdin.close()
-        assert process.wait(10) == 0
+        assert process.wait(END_SECONDS) == 0
     return answers
 
 
@@ -154,7 +154,7 @@ def test_an_older_client_itself(gateway: Gateway, door: str, tmp_path: Path) -> 
         "stdio": [sys.executable, *STDIO_PROGRAM, str(tmp_path)],
     }
     command = [python, str(Path(__file__).with_name("mcp1_client.py")), door, *target[door]]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stderr
     seen: Mapping[str, Any] = json.loads(ended.stdout)
     assert (seen["server"], seen["instructions"]) == ("rl-operator", INSTRUCTIONS)
