@@ -43,6 +43,14 @@ def list_tools(*, read_only: ReadOnly = False, output: OutputFormat = Output.TEX
     typer.echo(cut_columns(["NAME", "EFFECT", "TITLE", "PARAMETERS"], rows))
 
 
+@app.command("skill")
+def print_skill() -> None:
+    """Print how agents should use the tools: a SKILL.md."""
+    from rl_operator.tools.skill import skill_text
+
+    typer.echo(skill_text(), nl=False)
+
+
 @app.command("mcp")
 def serve_mcp(
     *,

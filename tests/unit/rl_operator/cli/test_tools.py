@@ -25,6 +25,10 @@ def test_the_table_of_tools() -> None:
     assert listed["parameters"]["properties"]["limit"]["type"] == "integer"
 
 
+def test_how_agents_should_use_them() -> None:
+    assert rlctl("skill").stdout.startswith("---\nname: rl-training\n")
+
+
 def test_without_the_extra_it_says_how_to_install_it(tmp_path: Path) -> None:
     """A Python that has all that rlctl needs, and no mcp."""
     hide = "import sys; sys.modules['mcp'] = None; from rl_operator.cli import main; main()"
