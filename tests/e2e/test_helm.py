@@ -22,7 +22,7 @@ from tests.integration.charts.helm import HOW_TO_GET, OPERATOR_CHART, RUNTIMES_C
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2400)]
 
 NAMESPACE = "helm-e2e"
-STEPS = 100
+STEPS = 60
 """Longer than an upgrade and a rollback take."""
 
 KINDS = ("rltrainingruns.rl-operator.dev", "rlruntimes.rl-operator.dev", "rlenvironments.rl-operator.dev")
