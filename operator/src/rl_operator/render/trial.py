@@ -93,7 +93,10 @@ def trial_job(
             "activeDeadlineSeconds": LIMIT_SECONDS + START_SECONDS,
             "ttlSecondsAfterFinished": TTL_SECONDS,
             "template": {
-                "metadata": {"labels": labels},
+                "metadata": {
+                    "labels": premises.runtime.spec.pod_labels | labels,
+                    "annotations": premises.runtime.spec.pod_annotations,
+                },
                 "spec": _pod_spec(run, premises, provider, trial, _volume(name, trial, files)),
             },
         },

@@ -94,6 +94,14 @@ def test_it_goes_with_its_run_and_the_operator_takes_it_for_no_child() -> None:
     assert RUN_LABEL not in labels
 
 
+def test_the_pod_is_labelled_and_placed_as_its_runtime_says() -> None:
+    runtime = make_runtime(podLabels={"team": "rl"}, podAnnotations={"mesh": "off"}, nodeSelector={"pool": "cpu"})
+    template = rendered(make_run(runtime="lab"), runtime)["spec"]["template"]
+    assert template["metadata"]["labels"]["team"] == "rl"
+    assert template["metadata"]["annotations"] == {"mesh": "off"}
+    assert template["spec"]["nodeSelector"] == {"pool": "cpu"}
+
+
 def test_the_files_of_an_own_environment_are_where_its_run_has_them() -> None:
     run = make_run(environment="own/digits")
     premises = own_premises(run)

@@ -107,6 +107,15 @@ async def test_a_provider_that_is_not_there_is_said(provider: ScriptedProvider) 
     assert "the provider cannot be reached" in str(step.error)
 
 
+async def test_a_provider_that_does_not_answer_is_said(provider: ScriptedProvider) -> None:
+    trying, env = await set_up(provider, "sort_digits", "hangs")
+    env.server.servers[0].openai.timeout = 0.2
+    env.server.servers[0].openai.max_retries = 0
+    step = await trying.item(1)
+    assert step is not None
+    assert (step.error, list(step.scores)) == ("the provider did not answer in time", [])
+
+
 async def test_an_answer_that_is_all_thinking_is_a_wrong_one(provider: ScriptedProvider) -> None:
     trying, _ = await set_up(provider, "sort_digits", "thinks only")
     step = await trying.item(1)
@@ -161,6 +170,17 @@ async def test_a_prompt_that_nobody_can_score_is_not_asked(provider: ScriptedPro
     assert "no item of the environment asks this" in str(step.error)
     assert "'sort " in str(step.error)
     assert provider.requests == []
+
+
+async def test_a_prompt_whose_answers_are_scored_with_no_number_says_so(
+    provider: ScriptedProvider, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.py"
+    head = "from tinker_atropos.environments.sort_digits import SortDigits\n\n\nclass Mine(SortDigits):\n"
+    file.write_text(f"{head}    def score(self, item, completion):\n        return float('inf')\n")
+    trying, env = await set_up(provider, str(file), "right")
+    step = await trying.prompt(1, env.prompt(env.training_items()[0])[-1]["content"])
+    assert "a completion was scored inf" in str(step.error)
 
 
 async def test_environments_of_atroposlib_know_no_items_behind_prompts(provider: ScriptedProvider) -> None:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ class Trying:
             try:
                 if not await self._collect():
                     return None
-                scores = finite_scores(self._groups)
+                scores = finite(score for group in self._groups for score in rewards(group))
             except (Exception, SystemExit) as error:  # noqa: BLE001 -- the author's code
                 return self._failed(number, error, begun)
         unscored = 0 if scores else sampled.completions
@@ -58,10 +58,11 @@ class Trying:
             if item is None:
                 return Step(number, [], time.monotonic() - begun, self._unknown(), prompt=prompt)
             rollouts = await self._env.roll_out(item, self._env.config.group_size, split="train")
-            responses = [Response(self._said(rollout)[:SHOWN_CHARACTERS], float(rollout.score)) for rollout in rollouts]
+            scores = finite(rollout.score for rollout in rollouts)
+            texts = [self._said(rollout)[:SHOWN_CHARACTERS] for rollout in rollouts]
         except (Exception, SystemExit) as error:  # noqa: BLE001 -- the author's code
             return self._failed(number, error, begun, prompt)
-        scores = [response.score for response in responses]
+        responses = [Response(text, score) for text, score in zip(texts, scores, strict=True)]
         return Step(number, scores, time.monotonic() - begun, prompt=prompt, responses=responses)
 
     async def _collect(self) -> bool:
@@ -106,12 +107,12 @@ def refuse_unless_prompts_are_scored(env: Any, name: str) -> None:
         )
 
 
-def finite_scores(groups: Sequence[Any]) -> list[float]:
-    """One number per rollout. Raises ValueError when a score is none."""
-    scores = [float(score) for group in groups for score in rewards(group)]
-    if wrong := [score for score in scores if not math.isfinite(score)]:
+def finite(scores: Iterable[Any]) -> list[float]:
+    """Scores as numbers. Raises TypeError or ValueError when one is none."""
+    numbers = [float(score) for score in scores]
+    if wrong := [number for number in numbers if not math.isfinite(number)]:
         raise ValueError(f"a completion was scored {wrong[0]}")
-    return scores
+    return numbers
 
 
 def explain(error: BaseException, source: Path) -> str:
