@@ -39,6 +39,8 @@ async def reconcile_runtime(key: Key, world: KindsWorld, clock: Callable[[], dat
         return None
     now = clock()
     look = await _look(runtime, world, now, namespace)
+    if await _is_anothers(runtime, world, namespace):
+        return look.seconds
     await _report(runtime, _status(runtime, look, now, namespace), look.verdict, world)
     return look.seconds
 
@@ -86,6 +88,21 @@ def _status(runtime: Runtime | UnreadableRuntime, look: Look, now: datetime, nam
         image_id=look.found.image_id if look.found else None,
         fields_ref=reference if look.stored else None,
     )
+
+
+async def _is_anothers(runtime: Runtime | UnreadableRuntime, world: KindsWorld, namespace: str) -> bool:
+    """Whether an operator with another namespace has said all there is to say of the runtime, and where its fields can
+    be read: two that serve a namespace each would overwrite each other without end.
+    """
+    status, reference = runtime.status, runtime.status.fields_ref
+    if reference is None or reference.namespace == namespace:
+        return False
+    if status.observed_generation != runtime.metadata.generation:
+        return False
+    try:
+        return await world.read_config_map(reference.namespace, reference.name) is not None
+    except ForbiddenError:
+        return True  # it cannot be known to be gone
 
 
 async def _report(

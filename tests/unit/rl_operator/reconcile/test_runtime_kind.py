@@ -62,6 +62,29 @@ async def test_what_came_with_the_operator_is_written_down(api: FakeApi, world: 
     assert [environment["name"] for environment in status["environments"]] == sorted(samples.CATALOGUE.by_name)
 
 
+@pytest.mark.parametrize(
+    ("code", "generation", "ours"),
+    [(200, 1, False), (403, 1, False), (404, 1, True), (200, 2, True)],
+    ids=["there", "not for us to read", "gone", "of an older spec"],
+)
+async def test_two_operators_do_not_overwrite_each_other(
+    api: FakeApi, world: KindsWorld, code: int, generation: int, ours: bool
+) -> None:
+    """The other one has written its own place down."""
+    metadata = {"namespace": "ops", "name": "rl-catalogue-tiny", "uid": "c", "resourceVersion": "1"}
+    created = {"metadata": metadata | {"ownerReferences": [{"uid": "tiny", "controller": True}]}}
+    api.answers("POST", CONFIG_MAPS, Answer(created, 201))
+    api.answers("PATCH", f"{CONFIG_MAPS}/rl-catalogue-tiny", Answer({}))
+    theirs = "/api/v1/namespaces/theirs/configmaps/rl-catalogue-tiny"
+    api.answers("GET", theirs, Answer({"metadata": metadata, "message": "no"}, code))
+    document = runtime_document(1)
+    document["metadata"]["generation"] = generation
+    document["status"] = {"observedGeneration": 1, "fieldsRef": {"namespace": "theirs", "name": "rl-catalogue-tiny"}}
+    world._caches.runtimes.put(document)
+    await reconcile_runtime(KEY, world, lambda: datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "ops")
+    assert bool(api.asked("PATCH", STATUS)) is ours
+
+
 async def test_a_right_that_is_missing_is_said_and_what_is_known_is_said_too(api: FakeApi, world: KindsWorld) -> None:
     api.answers("POST", CONFIG_MAPS, Answer({"message": "may not create configmaps"}, 403))
     assert await look(world) == TROUBLE_SECONDS
