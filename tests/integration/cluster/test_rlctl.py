@@ -74,6 +74,8 @@ def test_a_run_from_file_to_results(rlctl: Call, runs: RunsNamespace, write_run:
     assert f"{runs.namespace}/sorting   Succeeded" in shown.stdout
     assert "Starting" in shown.stdout  # an event
     assert json.loads(rlctl("results", "sorting", "-o", "json").stdout)["phase"] == "Succeeded"
+    writers = {each["manager"] for each in (runs.find() or {})["metadata"]["managedFields"]}
+    assert writers == {"rlctl", "rl-operator"}
     again = rlctl("run", write_run(), "--detach")
     assert "so this is sorting-2" in again.stderr
     assert rlctl("delete", "sorting").returncode == 0

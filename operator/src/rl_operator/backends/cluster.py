@@ -11,7 +11,7 @@ from rl_operator.backends.backend import Health, Missing, Note
 from rl_operator.backends.jobs import JOB_NAME_LABEL, JobPod, job_pod
 from rl_operator.backends.loop import LoopThread
 from rl_operator.cluster.client import METADATA_ONLY, ClusterClient
-from rl_operator.cluster.connection import ConnectionSettingsError
+from rl_operator.cluster.connection import ConnectionSettingsError, named
 from rl_operator.cluster.context import cluster_context
 from rl_operator.cluster.resources import (
     CONFIG_MAPS,
@@ -61,7 +61,7 @@ class ClusterBackEnd:
         """Nothing is called yet. Raises BackEndUnreachableError when the kubeconfig cannot be used."""
         loop, found = LoopThread(), cluster_context(context)
         try:
-            client = loop.wait(ClusterClient.connect(context=context))
+            client = loop.wait(ClusterClient.connect(context=context, middlewares=(named(FIELD_MANAGER),)))
         except ConnectionSettingsError as error:
             raise BackEndUnreachableError(str(error)) from error
         atexit.register(lambda: loop.wait(client.__aexit__()))  # connections live as long as the process

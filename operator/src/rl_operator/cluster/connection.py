@@ -14,6 +14,7 @@ from kubernetes.aio.config.config_exception import ConfigException
 from kubernetes.aio.config.incluster_config import load_incluster_config
 from kubernetes.aio.config.kube_config import KUBE_CONFIG_DEFAULT_LOCATION, load_kube_config
 
+from rl_operator import __version__
 from rl_operator.errors import OperatorError
 
 MAX_CONNECTIONS = 20
@@ -97,6 +98,18 @@ def authorization(configuration: Configuration) -> aiohttp.ClientMiddlewareType:
         return await handler(request)
 
     return authorize
+
+
+def named(program: str) -> aiohttp.ClientMiddlewareType:
+    """A middleware that says which program calls. The API server keeps the name beside the fields that a call sets, and
+    Flux takes back what a program sets whose name begins with kubectl.
+    """
+
+    async def name(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        request.headers["User-Agent"] = f"{program}/{__version__}"
+        return await handler(request)
+
+    return name
 
 
 def open_session(

@@ -2,8 +2,10 @@
 
 from functools import partial
 
+from rl_operator.api.names import MANAGER
 from rl_operator.cluster.calls import counted, fenced
 from rl_operator.cluster.client import ClusterClient
+from rl_operator.cluster.connection import named
 from rl_operator.cluster.watch_ages import WatchAges
 from rl_operator.handlers.kinds import require_kinds, with_patience
 from rl_operator.handlers.leading import elector_of
@@ -16,11 +18,12 @@ async def run_operator(settings: OperatorSettings) -> None:
     """The whole process. Raises OperatorErrors when the cluster cannot be served."""
     place = (settings.kubeconfig, settings.context)
     ages = WatchAges(settings.stuck_seconds)
+    always = (named(MANAGER), counted(ages))
     # Of its own: slow calls about runs must not take the connections that the lease needs.
-    async with await ClusterClient.connect(*place, settings.lease_seconds / 4, (counted(ages),)) as lease_client:
+    async with await ClusterClient.connect(*place, settings.lease_seconds / 4, always) as lease_client:
         elector = elector_of(settings, lease_client)
         fence = (fenced(lambda: elector.leads),) if elector else ()
-        async with await ClusterClient.connect(*place, settings.request_seconds, (counted(ages), *fence)) as client:
+        async with await ClusterClient.connect(*place, settings.request_seconds, (*always, *fence)) as client:
             await _serve(Operator(client, settings, ages, elector), client, settings)
 
 
