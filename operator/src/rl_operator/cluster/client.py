@@ -21,6 +21,7 @@ from rl_operator.cluster.connection import (
 )
 from rl_operator.cluster.failures import failure, pause_asked
 from rl_operator.errors import BackEndUnreachableError
+from rl_operator.log_lines import LineCutter
 
 PAGE_SIZE = 100
 """Larger chunks cost memory that is never given back: 500 finished pods are 60 MiB while they are read."""
@@ -158,7 +159,7 @@ class ClusterClient:
             raise self._unreachable(what, error) from error
 
     async def lines(self, path: str, params: Params) -> AsyncIterator[bytes]:
-        """A text (a container's log) line by line, for as long as the server sends. Raises as `get` does.
+        """A text (a container's log) line by line, long ones cut, for as long as the server sends. Raises as `get` does.
 
         Only one that is followed may be silent for longer than an ordinary call takes.
         """
@@ -166,9 +167,13 @@ class ClusterClient:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=silence)
         try:
             response = await self._open("GET", path, params, accept="*/*", timeout=timeout)
+            cutter = LineCutter()
             async with response:
-                async for line in response.content:
-                    yield line
+                async for chunk in response.content.iter_any():
+                    for line in cutter.feed(chunk):
+                        yield line
+            for line in cutter.rest():
+                yield line
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._unreachable(f"GET {path}", error) from error
 

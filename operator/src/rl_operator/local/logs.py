@@ -2,36 +2,68 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
+from rl_operator.log_lines import LineCutter
+
 LOOK_SECONDS = 0.2
+CHUNK = 64 * 1024
 
 
 def tail_log(path: Path, lines: int | None) -> Iterator[str]:
     """The last lines (None: all), each with its end; the part put aside comes first. Nothing if there is no log."""
-    kept: deque[str] = deque(maxlen=lines)
-    for part in (path.with_suffix(".log.1"), path):
-        if part.exists():
-            with part.open(encoding="utf-8", errors="replace") as log:
-                kept.extend(log)
-    yield from kept
+    cutter = LineCutter()
+    yield from _last(chain(_ended(cutter, _written(path, _size(path))), cutter.rest()), lines)
 
 
 def follow_log(path: Path, lines: int | None, ended: Callable[[], bool]) -> Iterator[str]:
-    """The last lines, then what is added, until `ended` says that nothing more will come."""
-    offset = path.stat().st_size if path.exists() else 0
-    yield from tail_log(path, lines)
+    """The last lines, then each that is added, until `ended` says that nothing more will come."""
+    cutter, offset = LineCutter(), _size(path)
+    yield from _last(_ended(cutter, _written(path, offset)), lines)
     while True:
         over = ended()
-        if path.exists():
-            size = path.stat().st_size
-            offset = 0 if size < offset else offset  # the log was put aside and began anew
-            with path.open("rb") as log:
-                log.seek(offset)
-                added = log.read()
-            offset += len(added)
-            yield from added.decode("utf-8", "replace").splitlines(keepends=True)
+        size = _size(path)
+        offset = 0 if size < offset else offset  # the log was put aside and began anew
+        yield from map(_text, _ended(cutter, _read(path, offset, size)))
+        offset = size
         if over:
+            yield from map(_text, cutter.rest())
             return
         time.sleep(LOOK_SECONDS)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _written(path: Path, size: int) -> Iterator[bytes]:
+    """The part put aside, and the log up to that size."""
+    aside = path.with_suffix(".log.1")
+    return chain(_read(aside, 0, _size(aside)), _read(path, 0, size))
+
+
+def _read(path: Path, begin: int, end: int) -> Iterator[bytes]:
+    if begin >= end or not path.exists():
+        return
+    with path.open("rb") as log:
+        log.seek(begin)
+        for chunk in iter(partial(log.read, CHUNK), b""):
+            yield chunk[: end - begin]
+            begin += len(chunk)
+            if begin >= end:
+                return
+
+
+def _ended(cutter: LineCutter, chunks: Iterable[bytes]) -> Iterator[bytes]:
+    return (line for chunk in chunks for line in cutter.feed(chunk))
+
+
+def _last(lines: Iterable[bytes], most: int | None) -> Iterator[str]:
+    return map(_text, deque(lines, maxlen=most))
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "replace")

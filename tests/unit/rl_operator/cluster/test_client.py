@@ -9,6 +9,7 @@ from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect
 from rl_operator.cluster.client import JSON_PATCH, METADATA_ONLY, ClusterClient
 from rl_operator.cluster.failures import ExpiredError
 from rl_operator.errors import BackEndUnreachableError, ConflictError, GoneError, OperatorError
+from rl_operator.log_lines import CUT, LONGEST_LINE
 
 POD = "/api/v1/namespaces/ns/pods/p"
 PODS = "/api/v1/pods"
@@ -136,6 +137,14 @@ async def test_a_text_is_read_whole_however_long_its_lines(api: FakeApi, client:
     assert api.requests[0].query == {"limitBytes": "7"}
     with pytest.raises(GoneError):
         await client.text(POD, {})
+
+
+async def test_a_line_is_cut_however_long_it_is(api: FakeApi, client: ClusterClient) -> None:
+    """Longer than what aiohttp takes for a line."""
+    api.answers("GET", f"{POD}/log", Answer(text="x" * 5_000_000 + "\nnext\nlast"))
+    long, *others = [line async for line in client.lines(f"{POD}/log", {})]
+    assert long == b"x" * LONGEST_LINE + CUT + b"\n"
+    assert others == [b"next\n", b"last"]
 
 
 async def test_lines_that_stop_coming_end_with_the_deadline_of_a_call(api: FakeApi, tmp_path: Path) -> None:

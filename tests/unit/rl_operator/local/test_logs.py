@@ -30,6 +30,26 @@ def test_a_log_that_is_not_there_yet_is_empty(tmp_path: Path) -> None:
     assert list(tail_log(tmp_path / "none.log", None)) == []
 
 
+def test_only_a_line_feed_ends_a_line(log: Path) -> None:
+    """As on a cluster: a progress bar that overwrites itself is one line, in a followed log, too."""
+    bar = "\r 1 %\r 2 %\x0b\u2028\r\n"
+    log.write_bytes(bar.encode())
+    assert list(tail_log(log, 1)) == list(follow_log(log, 1, lambda: True)) == [bar]
+
+
+def test_a_line_that_is_followed_while_it_is_written_is_given_once(log: Path) -> None:
+    log.write_text("begun, ")
+    looks = iter([False, False, True])
+    added = iter(["going on, ", "ended\nand a", "n end"])
+
+    def ended() -> bool:
+        with log.open("a") as writer:
+            writer.write(next(added))
+        return next(looks)
+
+    assert list(follow_log(log, 1, ended)) == ["two\n", "begun, going on, ended\n", "and an end"]
+
+
 def test_following_yields_what_is_added_until_the_end(log: Path) -> None:
     looks = iter([False, False, True])
     added = iter(["five\n", "six\n", "seven\n"])
