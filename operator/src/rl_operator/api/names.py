@@ -69,6 +69,9 @@ TRAINER_CONTAINER: Final = "trainer"
 ENVIRONMENT_CONTAINER: Final = "environment"
 CONTAINERS: Final = (API_CONTAINER, TRAINER_CONTAINER, ENVIRONMENT_CONTAINER)
 
+OBJECT_NAME_PATTERN: Final = "[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?"
+"""What an object of Kubernetes may be called: such a name, as a part of a path, leads nowhere else."""
+
 MAX_RUN_NAME_LENGTH = 52
 RUN_NAME_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 """DNS-1035: the name becomes part of pod, ConfigMap and Service names."""

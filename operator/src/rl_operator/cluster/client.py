@@ -159,9 +159,9 @@ class ClusterClient:
             raise self._unreachable(what, error) from error
 
     async def lines(self, path: str, params: Params) -> AsyncIterator[bytes]:
-        """A text (a container's log) line by line, long ones cut, for as long as the server sends. Raises as `get` does.
+        """A text (a container's log) line by line, long ones cut, for as long as the server sends.
 
-        Only one that is followed may be silent for longer than an ordinary call takes.
+        Only one that is followed may be silent for longer than an ordinary call takes. Raises as `get` does.
         """
         silence = None if "follow" in params else self._timeout.total
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=silence)

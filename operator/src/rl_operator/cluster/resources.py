@@ -1,9 +1,11 @@
 """Where the API server keeps what the operator reads and writes."""
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
-from rl_operator.api.names import API_VERSION, ENVIRONMENT_PLURAL, RUN_PLURAL, RUNTIME_PLURAL
+from rl_operator.api.names import API_VERSION, ENVIRONMENT_PLURAL, OBJECT_NAME_PATTERN, RUN_PLURAL, RUNTIME_PLURAL
+from rl_operator.errors import GoneError
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +16,13 @@ class Resource:
     plural: str
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """The path of the collection, of one object or of its subresource; no namespace: cluster-wide."""
+        """The path of the collection, of one object or of its subresource; no namespace: cluster-wide.
+
+        Raises GoneError for what nothing can be called: users write names, and a path must not lead elsewhere.
+        """
+        for given in (namespace or None, name):
+            if given is not None and not re.fullmatch(OBJECT_NAME_PATTERN, given):
+                raise GoneError(f"there are no {self.plural} in or at {given!r}: nothing can be called so")
         scope = ["namespaces", namespace] if namespace else []
         return "/".join([self.root, *scope, *(part for part in (self.plural, name, subresource) if part)])
 

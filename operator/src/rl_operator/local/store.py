@@ -6,6 +6,7 @@ collection of what an object owned. Every write is a rename, made under one lock
 
 import json
 import os
+import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -13,7 +14,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from rl_operator.errors import BackEndUnreachableError, ConflictError, GoneError, NameTakenError
+from rl_operator.api.names import OBJECT_NAME_PATTERN
+from rl_operator.errors import BackEndUnreachableError, ConflictError, GoneError, InvalidError, NameTakenError
 from rl_operator.local.layout import STATE_DIR_VARIABLE, Layout
 from rl_operator.local.locks import locked
 
@@ -33,16 +35,20 @@ class Store:
 
     # --- reads --------------------------------------------------------------------------------------------------
     def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
-        return _read(self._path(kind, namespace, name))
+        return _read(self._path(kind, namespace, name)) if _can_be(namespace, name) else None
 
     def list_all(self, kind: str, namespace: str | None = None, prefix: str = "") -> tuple[Manifest, ...]:
         """All objects of a kind whose names begin with `prefix`; `namespace` None: of every namespace."""
+        if namespace is not None and not _can_be(namespace):
+            return ()
         folder = self.layout.objects / kind.lower()
         paths = sorted(folder.glob(f"{namespace or '*'}/{prefix}*.json"))
         return tuple(manifest for path in paths if (manifest := _read(path)) is not None)
 
     def version(self, kind: str, namespace: str, name: str) -> tuple[int, int] | None:
         """Changes whenever the object is written; costs one `stat`. None: there is no such object."""
+        if not _can_be(namespace, name):
+            return None
         try:
             stat = self._path(kind, namespace, name).stat()
         except OSError:
@@ -57,7 +63,7 @@ class Store:
             yield
 
     def create(self, manifest: Mapping[str, Any]) -> Manifest:
-        """Raises NameTakenError when the name is in use."""
+        """Raises NameTakenError when the name is in use, InvalidError when nothing can be called so."""
         with self.exclusive():
             kind, namespace, name = _identity(manifest)
             if self.get(kind, namespace, name) is not None:
@@ -146,7 +152,15 @@ class Store:
         self._path(kind, namespace, name).unlink(missing_ok=True)
 
     def _path(self, kind: str, namespace: str, name: str) -> Path:
+        """Raises InvalidError: users write names, and a path must not lead elsewhere."""
+        if not _can_be(namespace, name):
+            raise InvalidError(f"no {kind} can be called {name!r} in the namespace {namespace!r}")
         return self.layout.objects / kind.lower() / namespace / f"{name}.json"
+
+
+def _can_be(*names: str) -> bool:
+    """Whether objects may be called so."""
+    return all(re.fullmatch(OBJECT_NAME_PATTERN, name) for name in names)
 
 
 def _copy(manifest: Mapping[str, Any]) -> Manifest:

@@ -10,7 +10,13 @@ from pydantic import Field
 
 from rl_operator.api.loading import parse_run
 from rl_operator.api.model import ObjectMeta
-from rl_operator.api.names import DRAFTED_AT_ANNOTATION, DRAFTED_BY_LABEL, MAX_RUN_NAME_LENGTH, OWN_PREFIX
+from rl_operator.api.names import (
+    DRAFTED_AT_ANNOTATION,
+    DRAFTED_BY_LABEL,
+    MAX_RUN_NAME_LENGTH,
+    OBJECT_NAME_PATTERN,
+    OWN_PREFIX,
+)
 from rl_operator.api.refusal import Refusal, shown
 from rl_operator.api.run import RunSpec, TrainingRun
 from rl_operator.backends.run_file import with_file
@@ -35,9 +41,6 @@ TRIES: Final = 3
 
 BASIC: Final = frozenset({"spec.environment", "spec.runtime"})
 """What no edit of a draft can mend."""
-
-_OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?")
-"""A DNS-1123 subdomain."""
 
 
 class SelectEnvironment(Arguments):
@@ -97,7 +100,7 @@ def _draft(desk: Desk, arguments: SelectEnvironment) -> TrainingRun:
 def _refuse_nameless(desk: Desk, name: str) -> None:
     """What no object and no file can be called must not become part of a path."""
     own = name.removeprefix(OWN_PREFIX)
-    if name.isprintable() and (own == name or _OBJECT_NAME.fullmatch(own)):
+    if name.isprintable() and (own == name or re.fullmatch(OBJECT_NAME_PATTERN, own)):
         return
     hint = "no environment can be called so; rl_list_environments lists those there are"
     refusal = Refusal(code="UnknownEnvironment", field="spec.environment", given=shown(name), hint=hint)

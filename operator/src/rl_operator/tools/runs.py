@@ -23,8 +23,6 @@ ACTIVE: Final = frozenset({"pending", "starting", "running", "stopping"})
 
 SHOWN_RUNS: Final = 10
 _SHORT_ID: Final = re.compile("[0-9a-f]{8}")
-_OBJECT_NAME: Final = re.compile("[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
-"""As the API server takes them: what stands in a path leads nowhere else."""
 
 
 def is_draft(run: TrainingRun) -> bool:
@@ -54,7 +52,7 @@ def named_run(desk: Desk, run_id: str) -> TrainingRun:
 
     Raises NotFoundError with `active_runs`, ToolRefusedError where several end so.
     """
-    manifest = desk.backend.run(desk.namespace, run_id) if _OBJECT_NAME.fullmatch(run_id) else None
+    manifest = desk.backend.run(desk.namespace, run_id)
     if manifest is not None:
         return TrainingRun.model_validate(manifest)
     runs = all_runs(desk)

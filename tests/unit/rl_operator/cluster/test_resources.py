@@ -1,6 +1,7 @@
 import pytest
 
 from rl_operator.cluster.resources import EVENTS, PODS, RUNS, RUNTIMES
+from rl_operator.errors import GoneError
 
 PATHS = [
     (PODS.path(), "/api/v1/pods"),
@@ -15,3 +16,18 @@ PATHS = [
 @pytest.mark.parametrize(("path", "expected"), PATHS)
 def test_paths(path: str, expected: str) -> None:
     assert path == expected
+
+
+STRANGE = ("", ".", "..", "../secrets/x", "a/b", "%2e%2e", "a?watch=1", "a#b", "A", "a\n", "é", "a" * 254)
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_a_name_that_nothing_can_have_leads_nowhere(name: str) -> None:
+    with pytest.raises(GoneError, match="nothing can be called so"):
+        RUNS.path("ns", name)
+
+
+@pytest.mark.parametrize("namespace", STRANGE[1:])
+def test_neither_does_a_namespace(namespace: str) -> None:
+    with pytest.raises(GoneError, match="nothing can be called so"):
+        RUNS.path(namespace)

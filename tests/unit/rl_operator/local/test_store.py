@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rl_operator.errors import BackEndUnreachableError, ConflictError, GoneError, NameTakenError
+from rl_operator.errors import BackEndUnreachableError, ConflictError, GoneError, InvalidError, NameTakenError
 from rl_operator.local.layout import Layout
 from rl_operator.local.store import Store
 
@@ -26,6 +26,25 @@ def test_a_name_is_taken_once(store: Store) -> None:
     store.create(an_object())
     with pytest.raises(NameTakenError, match="default/run is there already"):
         store.create(an_object())
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name"), [("default", ".."), ("default", "../default/run"), ("..", "run"), ("*", "run"), ("a/b", "c")]
+)
+def test_a_name_that_nothing_can_have_leads_to_no_file(store: Store, namespace: str, name: str) -> None:
+    store.create(an_object())
+    assert store.get("RLTrainingRun", namespace, name) is None
+    assert store.version("RLTrainingRun", namespace, name) is None
+    with pytest.raises(InvalidError, match="can be called"):
+        store.create(an_object() | {"metadata": {"namespace": namespace, "name": name}})
+    with pytest.raises(GoneError):
+        store.delete("RLTrainingRun", namespace, name)
+
+
+@pytest.mark.parametrize("namespace", ["*", "..", "?efault"])
+def test_nothing_is_listed_of_a_namespace_that_nobody_can_have(store: Store, namespace: str) -> None:
+    store.create(an_object())
+    assert store.list_all("RLTrainingRun", namespace) == ()
 
 
 @pytest.mark.parametrize(
