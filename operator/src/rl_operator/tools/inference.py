@@ -1,6 +1,5 @@
 """rl_test_inference: what models of a provider make of an environment, before anything is trained."""
 
-import time
 from typing import Annotated, Final
 
 from pydantic import Field
@@ -14,6 +13,7 @@ from rl_operator.tools.runs import chosen_run
 from rl_operator.tools.tool import Answer, Arguments, Tool, ToolRefusedError
 from rl_operator.tools.trial_looks import answer_of, look
 from rl_operator.tools.trial_starts import provider_of, start, tried_premises
+from rl_operator.tools.waiting import awaited
 
 Model = Annotated[str, Field(min_length=1, max_length=253)]
 Prompt = Annotated[str, Field(min_length=1, max_length=4_000)]
@@ -41,13 +41,7 @@ class InferenceTest(Arguments):
 
 def test_inference(desk: Desk, asked: InferenceTest) -> Answer:
     job, message = _job(desk, asked)
-    deadline = time.monotonic() + min(asked.wait_seconds, desk.longest_wait)
-    seen = look(desk, job)
-    while seen.is_going:
-        left = deadline - time.monotonic()
-        if left <= 0 or not desk.pause(min(desk.backend.poll_seconds, left)):
-            break
-        seen = look(desk, job)
+    seen = awaited(desk, look(desk, job), lambda: look(desk, job), lambda seen: not seen.is_going, asked.wait_seconds)
     return answer_of(job, seen, steps=asked.steps) | {"message": message}
 
 

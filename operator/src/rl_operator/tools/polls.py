@@ -29,16 +29,16 @@ def last_told(desk: Desk, run_id: str) -> Answer | None:
     return given.answer if given else None
 
 
-def remember(desk: Desk, answer: Answer) -> None:
-    """Under the run's name and its short one."""
+def remember(desk: Desk, answer: Answer, asked: str) -> None:
+    """Under the run's name and the one that was `asked` for: a short one might stand for another run by itself."""
     due = desk.now() + min(timedelta(seconds=answer.get("next_check_in_seconds", 0)), EARLY)
-    for name in _names(answer["run_id"]):
+    for name in {answer["run_id"], asked}:
         desk.recent.give(_key(desk, name), Given(answer, due))
 
 
 def forget(desk: Desk, run: str) -> None:
     """Something was changed: the next look is worth its while at once."""
-    for name in _names(run):
+    for name in (run, run[-SHORT_ID_LENGTH:]):
         desk.recent.forget(_key(desk, name))
 
 
@@ -73,10 +73,6 @@ def _evaluated(answer: Answer) -> object:
 
 def _step(answer: Answer) -> object:
     return answer.get("progress", {}).get("step")
-
-
-def _names(run: str) -> tuple[str, str]:
-    return run, run[-SHORT_ID_LENGTH:]
 
 
 def _key(desk: Desk, run_id: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from pydantic import Field
 from rl_operator.api.run import TrainingRun
 from rl_operator.tools.desk import LONGEST_WAIT_SECONDS, Desk
 from rl_operator.tools.pacing import rests
-from rl_operator.tools.polls import Until, early_answer, is_news, last_told, remember
+from rl_operator.tools.polls import Until, early_answer, is_news, last_told, looked_at, remember
 from rl_operator.tools.run_status import status_of
 from rl_operator.tools.runs import named_run
 from rl_operator.tools.tool import Answer, Arguments, Tool
@@ -40,9 +40,9 @@ def check_status(desk: Desk, asked: CheckStatus) -> Answer:
         return rests(run) or is_news(before, status_of(run, desk.now()), asked.until)
 
     if asked.wait_seconds:
-        run = awaited(desk, run, holds, asked.wait_seconds)
+        run = awaited(desk, run, lambda: looked_at(desk, run), holds, asked.wait_seconds)
     answer = status_of(run, desk.now())
-    remember(desk, answer)
+    remember(desk, answer, asked.run_id)
     return answer
 
 

@@ -7,7 +7,7 @@ from pydantic import Field
 from rl_operator.api.run import TrainingRun
 from rl_operator.backends.gitops import suspend_warning
 from rl_operator.tools.desk import Desk
-from rl_operator.tools.polls import forget
+from rl_operator.tools.polls import forget, looked_at
 from rl_operator.tools.run_status import checkpoint_of, headline, said
 from rl_operator.tools.runs import ACTIVE, named_run, state_of
 from rl_operator.tools.tool import Answer, Arguments, Tool
@@ -29,7 +29,7 @@ def stop_training(desk: Desk, asked: StopTraining) -> Answer:
     if not run.spec.suspend:
         run = TrainingRun.model_validate(desk.backend.change_spec(*run.key, {"suspend": True}))
         forget(desk, run.metadata.name)
-    run = awaited(desk, run, lambda run: run.at_rest, PATIENCE_SECONDS)
+    run = awaited(desk, run, lambda: looked_at(desk, run), lambda run: run.at_rest, PATIENCE_SECONDS)
     return said(_answer(run, _sentence(run)) | {"warning": warning})
 
 

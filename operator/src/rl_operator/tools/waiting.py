@@ -1,22 +1,31 @@
-"""Waiting for a run, within a deadline: one read of the run per look."""
+"""Waiting within a deadline, one look after the other."""
 
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
-from rl_operator.api.run import TrainingRun
+from rl_operator.errors import BackEndUnreachableError
 from rl_operator.tools.desk import Desk
-from rl_operator.tools.polls import looked_at
+
+Seen = TypeVar("Seen")
 
 
-def awaited(desk: Desk, run: TrainingRun, holds: Callable[[TrainingRun], bool], seconds: float) -> TrainingRun:
-    """The run once it holds, or as it is when the time is over, which the door's own limit shortens.
+def awaited(desk: Desk, seen: Seen, look: Callable[[], Seen], holds: Callable[[Seen], bool], seconds: float) -> Seen:
+    """What is seen once it holds, or when the time is over, which the door's own limit shortens.
 
-    Raises GoneError as soon as the run is deleted.
+    A back end that is away may come back meanwhile: raises BackEndUnreachableError where it has not. What else `look`
+    raises ends the wait.
     """
     deadline = time.monotonic() + min(seconds, desk.longest_wait)
-    while not holds(run):
+    away: BackEndUnreachableError | None = None
+    while not holds(seen):
         left = deadline - time.monotonic()
         if left <= 0 or not desk.pause(min(desk.backend.poll_seconds, left)):
-            return run
-        run = looked_at(desk, run)
-    return run
+            break
+        try:
+            seen, away = look(), None
+        except BackEndUnreachableError as error:
+            away = error
+    if away is not None:
+        raise away
+    return seen

@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.tools.desks import Unattended, call_at, drafted
 
+from rl_operator.api.names import API_VERSION, RUN_KIND
+from rl_operator.errors import BackEndUnreachableError
 from rl_operator.local.layout import Layout
 from rl_operator.tools.desk import Desk
 from rl_operator.tools.dispatch import Outcome
 
 Call = Callable[..., Outcome]
 START = datetime(2026, 11, 22, 1, 0, tzinfo=UTC)
+KIND = {"apiVersion": API_VERSION, "kind": RUN_KIND}
 STARTED = "2026-11-22T00:30:00Z"
 
 
@@ -73,7 +76,7 @@ def at_step(desk: Desk, name: str, step: int, **status: Any) -> None:
 def test_an_early_poll_gets_the_same_answer_and_costs_nothing(
     desk: Desk, call: Call, backend: Counting, clock: Clock, run_id: str
 ) -> None:
-    first = call("rl_check_status", run_id=run_id).answer
+    first = call("rl_check_status", run_id=run_id[-8:]).answer
     assert first["next_check_in_seconds"] == 40
     reads = backend.reads
     at_step(desk, run_id, 2)
@@ -124,6 +127,46 @@ def test_nobody_waits_for_a_draft(call: Call, desk: Desk, backend: Counting) -> 
     backend.reads = 0
     assert call("rl_check_status", run_id=name, wait_seconds=240, until="finished").answer["status"] == "draft"
     assert backend.reads == 1
+
+
+def test_the_answer_about_a_run_is_no_other_runs(desk: Desk, call: Call) -> None:
+    """Whose name is the end of it."""
+    for name in ("digits-trainers", "trainers"):
+        metadata = {"name": name, "namespace": "default"}
+        spec = {"environment": "sort_digits", "runtime": "tiny"}
+        desk.backend.create({**KIND, "metadata": metadata, "spec": {**spec, "suspend": True}})
+        desk.backend.change_spec("default", name, {"suspend": False})
+        at_step(desk, name, 1)
+    call("rl_check_status", run_id="digits-trainers")
+    answer = call("rl_check_status", run_id="trainers").answer
+    assert answer["run_id"] == "trainers"
+    assert "rate_limited" not in answer
+
+
+def test_a_back_end_that_is_away_for_a_moment_ends_no_wait(
+    desk: Desk, call: Call, backend: Counting, run_id: str
+) -> None:
+    looks = iter((False, True, True))
+
+    def meanwhile(_: int) -> None:
+        is_away = next(looks, None)
+        if is_away:
+            raise BackEndUnreachableError("the API server does not answer")
+        if is_away is None:
+            at_step(desk, run_id, 2)
+
+    backend.meanwhile = meanwhile
+    assert call("rl_check_status", run_id=run_id, wait_seconds=60, until="step").answer["progress"]["step"] == 2
+
+
+def test_who_waits_for_a_back_end_that_stays_away_may_try_again(call: Call, backend: Counting, run_id: str) -> None:
+    def meanwhile(reads: int) -> None:
+        if reads:
+            raise BackEndUnreachableError("the API server does not answer")
+
+    backend.reads, backend.meanwhile = 0, meanwhile
+    outcome = call("rl_check_status", run_id=run_id, wait_seconds=0.05)
+    assert (outcome.code, outcome.answer["retryable"]) == ("unreachable", True)
 
 
 def test_somebody_elses_polls_are_their_own(desk: Desk, call: Call, run_id: str) -> None:
