@@ -2,15 +2,16 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-IMAGE_BUILD ?= docker build
+# The first engine that works; or name one: make images IMAGE_BUILD='podman build'
+IMAGE_BUILD ?= $(shell for it in docker podman buildah; do $$it version >/dev/null 2>&1 && echo "$$it build" && break; done)
 PYTEST := $(BIN)/python -m pytest
 BUNDLED := operator/src/rl_operator/api/bundled
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test chaos lint format verify generate e2e bench images clean
+.PHONY: help setup demo test chaos lint format verify generate e2e bench lock images image-sizes clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # --- the virtual environment -------------------------------------------------------------------------------------
 # Bytecode is compiled once: with PYTHONDONTWRITEBYTECODE set, every start would compile torch and transformers again.
@@ -80,10 +81,36 @@ e2e: $(VENV)/dev ## Run the tests on a real cluster (KUBECONFIG, images loaded)
 bench: $(VENV)/dev ## Measure, and print a table
 	@for f in tests/benchmarks/*_bench.py; do PYTHONPATH=. $(BIN)/python $$f; done
 
-images: ## Build the images with docker (IMAGE_BUILD='podman build' for another tool)
-	$(IMAGE_BUILD) -f images/operator/Dockerfile -t rl-operator:dev .
-	$(IMAGE_BUILD) -f images/tinker-atropos/Dockerfile -t tinker-atropos:dev .
-	$(IMAGE_BUILD) -f images/tinker-service/Dockerfile -t tinker-service:dev .
+# --- images --------------------------------------------------------------------------------------------------------
+LOCK = $(BIN)/uv pip compile --quiet --no-header --generate-hashes --only-binary :all: --python-version 3.11 \
+  --python-platform x86_64-manylinux_2_28
+# One lock is for amd64 and arm64: hashes are those of all files of a version.
+lock: $(VENV)/dev ## Pin what the images install, with hashes; LOCK_OPTIONS=--upgrade for newer versions
+	@$(BIN)/python -m pip install --quiet 'uv>=0.9,<1'
+	@$(LOCK) $(LOCK_OPTIONS) images/build.in -o images/build.txt
+	@$(LOCK) $(LOCK_OPTIONS) operator/pyproject.toml --extra tools -o images/operator/requirements.txt
+	@$(LOCK) $(LOCK_OPTIONS) tinker-atropos/pyproject.toml -o images/tinker-atropos/requirements.txt
+	@$(LOCK) --no-deps images/operator/sources.in -c images/tinker-atropos/requirements.txt -o images/operator/sources.txt
+	@$(LOCK) images/tinker-service/requirements.in -c images/tinker-atropos/requirements.txt \
+	  -o images/tinker-service/requirements.txt
+
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
+CREATED = $(shell date -u -d @$(SOURCE_DATE_EPOCH) +%FT%TZ 2>/dev/null || date -u -r $(SOURCE_DATE_EPOCH) +%FT%TZ)
+IMAGE_LABELS = --build-arg REVISION=$(shell git rev-parse HEAD) --build-arg CREATED=$(CREATED)
+
+images: ## Build the images with docker, podman or buildah (IMAGE_BUILD, IMAGE_LABELS)
+	@test -n "$(IMAGE_BUILD)" || (echo "neither docker, podman nor buildah works here; start one, or set IMAGE_BUILD"; exit 1)
+	$(IMAGE_BUILD) $(IMAGE_LABELS) -f images/operator/Dockerfile -t rl-operator:dev .
+	$(IMAGE_BUILD) $(IMAGE_LABELS) -f images/tinker-atropos/Dockerfile -t tinker-atropos:dev .
+	$(IMAGE_BUILD) $(IMAGE_LABELS) -f images/tinker-service/Dockerfile -t tinker-service:dev .
+
+image-sizes: ## Print how large the images are in a registry
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && cd "$$folder" && for name in rl-operator tinker-atropos tinker-service; do \
+	  case "$(IMAGE_BUILD)" in \
+	    buildah*) buildah push --quiet $$name:dev docker-archive:$$name.tar ;; \
+	    *) $(firstword $(IMAGE_BUILD)) save --output $$name.tar $$name:dev ;; \
+	  esac; \
+	done && $(PYTHON) $(CURDIR)/images/sizes.py rl-operator.tar=90 tinker-atropos.tar=350 tinker-service.tar
 
 clean: ## Remove .venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
