@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tests.integration.cluster.control_plane import ADMIN_TOKEN, ControlPlane
 from tests.integration.cluster.kubelet import End, result
 from tests.integration.cluster.node import LogNode
@@ -250,6 +251,41 @@ def test_a_failure_says_what_to_do(address: str, namespace: str, runs: RunsNames
 def test_every_tool_refuses_on_a_cluster_with_what_to_do(address: str, namespace: str) -> None:
     with agent_over_http(address, ADMIN_TOKEN, namespace=namespace) as agent:
         everything_refused(agent)
+
+
+@on_cluster
+def test_the_rights_that_the_page_gives_an_agent_are_enough(address: str, namespace: str, runs: RunsNamespace) -> None:
+    """And no more: what is another team's stays theirs."""
+    for document in yaml.safe_load_all(rights_of_the_page().replace("team-a", namespace)):
+        runs.admin.post(path_of(document), document)
+    token = runs.admin.post(f"/api/v1/namespaces/{namespace}/serviceaccounts/agent/token", {"spec": {}})
+    with agent_over_http(address, token["status"]["token"], namespace=namespace) as agent:
+        agent("rl_list_environments", runtime="tiny")
+        run_id = drafted_by_trial_and_error(agent)
+        [unseen] = agent("rl_start_training")["missing"]
+        assert "it may be there" in unseen["why"]
+        pod = runs.until_pod(name=run_id)
+        runs.kubelet.start(pod)
+        runs.kubelet.end(pod, "Succeeded", trainer=End(0, result("succeeded", steps=2, total=2)))
+        assert agent("rl_check_status", run_id=run_id, wait_seconds=SOON, until="finished")["status"] == "completed"
+        assert agent("rl_get_results")["weights"]
+        assert agent.refused("rl_test_inference")["code"] == "forbidden"  # whoever makes Jobs runs anything
+    with agent_over_http(address, token["status"]["token"], namespace="default") as stranger:
+        assert stranger.refused("rl_list_runs")["code"] == "forbidden"
+
+
+def rights_of_the_page() -> str:
+    page = (Path(__file__).parents[3] / "docs" / "agents.md").read_text(encoding="utf-8")
+    [rights] = [block for block in page.split("```yaml\n")[1:] if "kind: ClusterRole\n" in block]
+    return rights.partition("```")[0]
+
+
+def path_of(document: dict[str, Any]) -> str:
+    """Where objects of its kind are made."""
+    version, metadata = document["apiVersion"], document["metadata"]
+    root = f"/api/{version}" if version == "v1" else f"/apis/{version}"
+    folder = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
+    return f"{root}{folder}/{document['kind'].lower()}s"
 
 
 @on_cluster
