@@ -264,3 +264,19 @@ async def checkpoints_of(half, tinker_service, training_run_id: str) -> dict[str
     url = f"{tinker_service.url}/api/v1/training_runs/{training_run_id}/checkpoints"
     listed = (await half.client.get(url, headers={"X-API-Key": tinker_service.key})).json()["checkpoints"]
     return {checkpoint["tinker_path"]: checkpoint["expires_at"] for checkpoint in listed}
+
+
+async def test_the_final_evaluation_counts_also_when_the_environment_leaves_at_once(half, scripted_environment) -> None:
+    """The trainer hears that it has left before it has heard of the figures."""
+    config = half.write_config(env={"total_steps": 1})
+    await half.start_api()
+    async with FaultProxy(half.env_vars["RL_API_URL"]).running() as proxy:
+        trainer = await half.start_trainer(config, RL_API_URL=proxy.url)
+        await half.ready(trainer)
+        async with scripted_environment(lingers=True) as environment:
+            await half.says(trainer, "the environment evaluates the final weights")
+            proxy.faults = [Fault("delay", "GET /rl/metrics", times=None, seconds=3)]
+            await environment.report(step=1, eval__percent_correct=0.75)
+            environment.lease = {**environment.lease, "state": "done"}
+            assert await trainer.exit_code(30) == 0, trainer.log
+    assert half.result["metrics"]["evalPercentCorrect"] == 0.75

@@ -108,7 +108,7 @@ class Run:
         A lost environment or api ends the loop at a step boundary; a sample that the backend does not answer ends
         everything at once.
         """
-        watched = (self.lease.keep(), self._relay.keep(), self._bookkeeping.keep(), self.lease.environment_lost())
+        watched = (self.lease.keep(), self._relay.keep(), self._bookkeeping.keep(), self._environment_lost())
         work = self._attempt(opening)
         await beside(work, self._failed(), *(self._stop_when_it_fails(companion) for companion in watched))
 
@@ -285,6 +285,15 @@ class Run:
             self._stop.ask(error)
         elif not self._failure.done():
             self._failure.set_exception(error)
+
+    async def _environment_lost(self) -> Never:
+        """One that ends after the training has evaluated the final weights: `ending` waits for that."""
+        try:
+            await self.lease.environment_lost()
+        except EnvironmentLostError:
+            if not self._weights.complete:
+                raise
+        await forever()
 
     async def _failed(self) -> Never:
         await asyncio.shield(self._failure)
