@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Final
 
-LONGEST_LINE: Final = 64 * 1024
-"""Bytes."""
+LONGEST_LINE: Final = 512 * 1024
+"""Bytes. The longest that is read: a step of a trial, 64 answers of 500 characters, escaped as JSON has them."""
 
 CUT: Final = b" [cut: the line is longer]"
 
@@ -33,6 +33,8 @@ class LineCutter:
             yield line
 
     def _add(self, part: bytes) -> None:
+        if self._is_cut and b"\r" not in part:
+            return
         line = self._kept + part
         if len(line) > self._longest:
             line = line.rstrip(b"\r").rpartition(b"\r")[2]
