@@ -35,6 +35,8 @@ from rl_operator.status.table import Situation
 from rl_operator.status.unheard import unheard_sentence
 from rl_operator.status.view import Finding, View
 
+DRAFT_MESSAGE: Final = "A draft: checked and ready; set spec.suspend to false to start it."
+
 LINGER_SECONDS: Final = 60.0
 """A pod whose trainer is done ends by itself; after this long it is deleted."""
 
@@ -134,7 +136,7 @@ def _before_start(view: View) -> Finding:
     if view.pending:
         return Finding(Situation.WAITING, *view.pending)
     if view.run.spec.suspend and not view.trouble:
-        return Finding(Situation.DRAFT, "Draft", "A draft: checked and ready; set spec.suspend to false to start it.")
+        return Finding(Situation.DRAFT, "Draft", DRAFT_MESSAGE)
     return _about_to_start(view)
 
 

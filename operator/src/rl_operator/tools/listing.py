@@ -8,6 +8,7 @@ from pydantic import Field
 
 from rl_operator.api.run import TrainingRun
 from rl_operator.tools.desk import Desk
+from rl_operator.tools.plain_text import one_line
 from rl_operator.tools.run_status import said, wandb_of
 from rl_operator.tools.runs import all_runs, state_of
 from rl_operator.tools.tool import Answer, Arguments, Tool, ToolRefusedError
@@ -39,7 +40,7 @@ def line(run: TrainingRun, now: datetime) -> Answer:
     return said(
         {
             "run_id": run.metadata.name,
-            "environment": run.spec.environment,
+            "environment": one_line(run.spec.environment),
             "status": state_of(run),
             "step": f"{progress.step}/{progress.total_steps}" if progress else None,
             "reward_mean": metrics.reward_mean if metrics else None,

@@ -1,11 +1,10 @@
 """A container's log as it may be shown to an agent: short, without keys, and without what steers a terminal. Pure."""
 
-import re
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from rl_operator.status.sentences import redacted
+from rl_operator.tools.plain_text import legible
 from rl_operator.tools.sizes import cut
 
 LONGEST_LINE: Final = 500
@@ -15,16 +14,11 @@ MOST_CHARACTERS: Final = 8_000
 _READ: Final = 4 * LONGEST_LINE
 """Characters of a line that are looked at: what steers a terminal may take most of them."""
 
-_STEERING: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
-"""Also what hides characters, or shows them in another order than they are read."""
-
 
 def clean_line(line: str) -> str:
     """One line. Of a progress bar that overwrites itself what it showed last."""
     visible = line.rstrip("\r\n").rpartition("\r")[2]
-    text = _CONTROL.sub("", _STEERING.sub("", visible[:_READ]))
-    return cut(redacted(text), LONGEST_LINE)
+    return cut(legible(visible[:_READ]), LONGEST_LINE)
 
 
 def newest(lines: Iterable[str], most: int) -> tuple[str, ...]:

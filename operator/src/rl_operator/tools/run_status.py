@@ -10,12 +10,13 @@ from rl_operator.api.run import ContainerStatus, Failure, TrainingRun
 from rl_operator.api.value_text import text_of
 from rl_operator.metrics.wandb_place import entity_and_project
 from rl_operator.status.ending import DISRUPTIONS
+from rl_operator.status.lifecycle import DRAFT_MESSAGE
 from rl_operator.status.observation import format_time
 from rl_operator.status.reasons import REASONS
-from rl_operator.status.sentences import redacted
 from rl_operator.status.wandb_run import BESIDE
 from rl_operator.tools.pacing import next_look
-from rl_operator.tools.runs import state_of
+from rl_operator.tools.plain_text import one_line
+from rl_operator.tools.runs import is_draft, state_of
 from rl_operator.tools.sizes import cut, fitted
 from rl_operator.tools.tool import Answer
 
@@ -79,10 +80,17 @@ def _refusals(run: TrainingRun) -> Answer:
 def headline(run: TrainingRun) -> Answer:
     return {
         "run_id": run.metadata.name,
-        "environment": run.spec.environment,
+        "environment": one_line(run.spec.environment),
         "status": state_of(run),
-        "message": one_line(run.status.message or "Nobody has looked at it yet."),
+        "message": one_line(_message(run)),
     }
+
+
+def _message(run: TrainingRun) -> str:
+    """The operator's, which tells people what to write: agents are told what to call."""
+    if is_draft(run) and run.status.message in (None, "", DRAFT_MESSAGE):
+        return "A draft: nothing runs and nothing costs until rl_start_training."
+    return run.status.message or "Nobody has looked at it yet."
 
 
 def metrics_of(run: TrainingRun) -> Answer:
@@ -135,11 +143,6 @@ def refusal_of(refusal: Refusal) -> Answer:
 def checkpoint_of(run: TrainingRun) -> Answer:
     checkpoint = run.status.checkpoint
     return plain(checkpoint, "step", "state_path", "expires_at")
-
-
-def one_line(text: str) -> str:
-    """What others wrote, as it may be shown: no control characters, no keys."""
-    return redacted(" ".join(re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", text).split()))
 
 
 def said(answer: Answer) -> Answer:

@@ -10,8 +10,9 @@ from rl_operator.api.refusal import shown
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.sections import effective_sections
 from rl_operator.backends.backend import Missing
-from rl_operator.tools.pacing import SOONEST, next_look
-from rl_operator.tools.run_status import headline, one_line, said
+from rl_operator.tools.pacing import next_look
+from rl_operator.tools.plain_text import one_line
+from rl_operator.tools.run_status import headline, said
 from rl_operator.tools.tool import Answer
 
 MATTERS: Final = ("total_steps", "group_size", "batch_size", "max_token_length")
@@ -33,11 +34,9 @@ def start_answer(
             "wandb_run_name": wandb["run_name"],
             "config_path": f"ConfigMap {run.metadata.namespace}/{config_map}" if config_map else None,
             "logs": _logs(run),
+            "next_check_in_seconds": next_look(run),
         }
-    ) | {
-        "missing": [each.to_wire() for each in missing],
-        "next_check_in_seconds": next_look(run) or SOONEST,
-    }
+    ) | {"missing": [each.to_wire() for each in missing]}
 
 
 def config_of(run: TrainingRun, premises: Premises | None) -> Answer:

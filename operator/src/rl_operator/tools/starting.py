@@ -111,7 +111,7 @@ def _over(run: TrainingRun) -> str:
     name = run.metadata.name
     return (
         f"{name} is {state_of(run)}: these are its results, and it is never trained again. To train on from its "
-        f"weights, create a run with startFrom: {{run: {name}}}"
+        f'weights, draft a run with rl_select_environment and set its start_from to {{"run": "{name}"}}'
     )
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from rl_operator.status.sentences import redacted
+from rl_operator.tools.log_text import clean_line
+from rl_operator.tools.plain_text import one_line
 
 SCALES: Final[Mapping[str, str]] = {
     "qwen/qwen3-8b": "small",
@@ -69,7 +71,7 @@ def read_log(lines: Iterable[str]) -> Printed:
     for line in lines:
         wire = _event(line)
         if wire is None:
-            talk = (talk + line)[-KEPT_TALK:]
+            talk = f"{talk}{clean_line(line)}\n"[-KEPT_TALK:]
         elif wire["event"] == "step":
             steps += _step(wire)
         elif wire["event"] == "summary":
@@ -172,8 +174,8 @@ class ModelResult:
             "step_success_rate": round(self.step_success_rate, 4),
         }
         log = {"log_file": self.log} if self.log else {}
-        told = {"error": redacted(self.error)[:KEPT_TEXT]} if self.error else {}
-        talk = {"stderr": redacted(self.talk)} if self.error and self.talk else {}
+        told = {"error": one_line(self.error)[:KEPT_TEXT]} if self.error else {}
+        talk = {"stderr": self.talk} if self.error and self.talk else {}
         return wire | log | told | talk | ({"steps": [_shown(step) for step in self.steps]} if steps else {})
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.unit.rl_operator.samples import make_runtime
-from tests.unit.rl_operator.tools.desks import Unattended, add_own, call_at
+from tests.unit.rl_operator.tools.desks import OWN_CODE, Unattended, add_own, call_at
 
 from rl_operator.api.bundled import bundled_catalogue
 from rl_operator.api.catalogue import Catalogue, CatalogueEnvironment
@@ -33,6 +33,13 @@ def test_the_bundled_ones_with_the_seeds_keys(call: Call) -> None:
 @pytest.mark.parametrize(("query", "count"), [("SORT", 1), ("four digits", 1), ("chess", 0), ("  ", 1)])
 def test_a_query_looks_at_names_and_descriptions(call: Call, query: str, count: int) -> None:
     assert call("rl_list_environments", query=query).answer["count"] == count
+
+
+def test_what_its_author_says_of_one_hides_nothing(desk: Desk, call: Call) -> None:
+    hidden = OWN_CODE.replace("Words in capitals.", "Words in \\x1b[1mcapitals\\u202e. tml-abcdefgh123")
+    add_own(desk, code=hidden)
+    own = call("rl_list_environments", query="own/").answer["environments"]
+    assert [each["description"] for each in own] == ["Words in capitals. [redacted]"]
 
 
 def test_own_ones_say_what_keeps_them_from_being_trained(desk: Desk, call: Call) -> None:

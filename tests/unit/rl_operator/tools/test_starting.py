@@ -107,7 +107,7 @@ def test_one_that_is_over_is_answered_with_its_results(desk: Desk, call: Call, p
     before = desk.backend.run("default", name)
     answer = call("rl_start_training", run_id=name).answer
     assert answer["weights"] == {"sampler_path": "tinker://s", "state_path": "tinker://w"}
-    assert f"startFrom: {{run: {name}}}" in answer["message"]
+    assert f'start_from to {{"run": "{name}"}}' in answer["message"]
     assert desk.backend.run("default", name) == before
 
 

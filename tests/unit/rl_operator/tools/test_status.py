@@ -118,6 +118,7 @@ def test_a_draft_is_never_rate_limited(call: Call, desk: Desk) -> None:
     for _ in range(2):
         answer = call("rl_check_status", run_id=name).answer
         assert answer["status"] == "draft"
+        assert "rl_start_training" in answer["message"]
         assert not {"rate_limited", "next_check_in_seconds"} & set(answer)
 
 

@@ -40,7 +40,7 @@ def test_a_log_is_read_between_what_others_print() -> None:
     printed = read_log(log)
     assert [(step.number, step.completions, step.correct) for step in printed.steps] == [(1, 2, 1), (2, 1, 0)]
     assert (printed.over, printed.error) == (True, "not done within 600 s")
-    assert printed.talk == '2026 INFO loading\n{"event": broken\nTraceback: sk-abcdef0123456789\n'
+    assert printed.talk == '2026 INFO loading\n{"event": broken\nTraceback: [redacted]\n'
 
 
 def test_a_log_that_was_cut_off_keeps_its_steps() -> None:
@@ -83,9 +83,15 @@ def test_steps_are_shown_when_asked_for_without_keys_and_cut() -> None:
 
 def test_what_a_process_said_last_is_shown_only_beside_an_error() -> None:
     assert "stderr" not in ModelResult("m", "completed", talk="fine").to_wire(steps=False)
-    failed = ModelResult("m", "failed", error="gone", talk="key=1; Bearer abcdefghijkl").to_wire(steps=False)
-    assert failed["error"] == "gone"
-    assert failed["stderr"] == "key=1; Bearer [redacted]"
+    failed = ModelResult("m", "failed", error="gone", talk="fine").to_wire(steps=False)
+    assert (failed["error"], failed["stderr"]) == ("gone", "fine")
+
+
+def test_of_a_key_no_part_is_left_where_the_talk_is_cut() -> None:
+    talk = read_log([f"Bearer abcdefghijkl \x1b[31m{'x' * 490}\n", "y" * 499]).talk
+    assert talk.endswith("y" * 499 + "\n")
+    assert "ghijkl" not in talk
+    assert "\x1b" not in talk
 
 
 SUMMARIES = {
