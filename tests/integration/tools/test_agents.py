@@ -67,7 +67,7 @@ def everything_refused(agent: Agent) -> None:
 
 def drafted_by_trial_and_error(agent: Agent) -> str:
     """Looks around, is told what is locked and what is wrong, and ends with a draft as it is wanted."""
-    [listed] = agent("rl_list_environments", query="sort_digits")["environments"]
+    [listed] = agent("rl_list_environments", query="sort_digits", runtime="tiny")["environments"]
     unknown = agent.refused("rl_select_environment", name="sort_digit", runtime="tiny")
     assert listed["name"] in unknown["available"]
     run_id: str = agent("rl_select_environment", name=listed["name"], runtime="tiny")["run_id"]
@@ -260,7 +260,6 @@ def test_the_rights_that_the_page_gives_an_agent_are_enough(address: str, namesp
         runs.admin.post(path_of(document), document)
     token = runs.admin.post(f"/api/v1/namespaces/{namespace}/serviceaccounts/agent/token", {"spec": {}})
     with agent_over_http(address, token["status"]["token"], namespace=namespace) as agent:
-        agent("rl_list_environments", runtime="tiny")
         run_id = drafted_by_trial_and_error(agent)
         [unseen] = agent("rl_start_training")["missing"]
         assert "it may be there" in unseen["why"]
