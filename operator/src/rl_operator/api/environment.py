@@ -83,6 +83,14 @@ class EnvironmentStatus(ObservedModel):
     def condition(self, type_: str) -> Condition | None:
         return next((c for c in self.conditions if c.type == type_), None)
 
+    @property
+    def fault(self) -> tuple[str, str] | None:
+        """Why no run of it can start: a reason and a sentence. None: it is ready."""
+        told = self.condition("Stalled") or self.condition("Ready")
+        if told is None:
+            return "Pending", "it is going to be read"
+        return None if told.type == "Ready" and told.status == "True" else (told.reason, told.message)
+
 
 class Environment(ApiModel):
     """An RLEnvironment."""

@@ -65,11 +65,7 @@ def _show_all(runtime: "Runtime", backend: BackEnd, namespace: str, output: Outp
 def _state_of(environment: "Environment") -> tuple[str, str]:
     """Ready with its description, or why not."""
     status = environment.status
-    fault = status.condition("Stalled") or status.condition("Ready")
-    if fault is None:
-        return "Pending", "not looked at yet"
-    ready = fault.type == "Ready" and fault.status == "True"
-    return ("Ready", status.description or "") if ready else (fault.reason, fault.message)
+    return status.fault or ("Ready", status.description or "")
 
 
 def _show_one(environment: "CatalogueEnvironment", runtime: "Runtime", backend: BackEnd, output: Output) -> None:

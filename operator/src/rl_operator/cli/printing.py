@@ -12,6 +12,7 @@ from typing import Any
 import typer
 
 from rl_operator.cli.options import Output
+from rl_operator.status.sentences import cut
 
 PROGRAM = "rlctl"
 BARS = "▁▂▃▄▅▆▇█"
@@ -28,10 +29,6 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def cut_columns(header: Sequence[str], rows: Sequence[Sequence[str]], width: int = TEXT_WIDTH) -> str:
     """Columns whose lines are cut where they would be longer than `width`."""
     return "\n".join(cut(line, width) for line in columns(header, rows).splitlines())
-
-
-def cut(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1].rstrip()}…"
 
 
 def program() -> str:

@@ -15,7 +15,7 @@ from rl_operator.api.runtime import Bound, Runtime
 from rl_operator.api.yaml_lines import flow
 from rl_operator.api.yaml_text import json_value
 from rl_operator.backends.settable import SettableField, fields_of
-from rl_operator.cli.printing import cut
+from rl_operator.status.sentences import cut
 
 USUAL: Final = ("total_steps", "group_size", "batch_size", "max_token_length", "learning_rate")
 """Fields that people set: they stand uncommented where they are not locked."""

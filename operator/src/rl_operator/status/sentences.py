@@ -34,6 +34,11 @@ def redacted(text: str) -> str:
     return _ASSIGNED.sub(r"\1[redacted]", _SECRETS.sub("[redacted]", text))
 
 
+def cut(text: str, length: int) -> str:
+    """The text in at most `length` characters; what is cut ends with an ellipsis."""
+    return text if len(text) <= length else f"{text[: length - 1].rstrip()}…"
+
+
 def shorten(text: str, limit: int = MAX_SENTENCE) -> str:
     """The text in at most `limit` bytes of UTF-8; what is cut ends with an ellipsis."""
     encoded = text.encode()

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rl_operator.api.refusal import shown
+from rl_operator.status.sentences import cut
 from rl_operator.tools.edits import Spec, value_in
 from rl_operator.tools.field_names import FREE_FORM, RunField, RunFields
-from rl_operator.tools.sizes import cut, tokens
+from rl_operator.tools.sizes import tokens
 
 MOST_TOKENS: Final = 1_400
 """Below the 1,500 of the contract: tokenizers differ."""

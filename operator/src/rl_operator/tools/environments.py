@@ -9,10 +9,10 @@ from rl_operator.api.environment import Environment
 from rl_operator.api.names import OWN_PREFIX
 from rl_operator.api.runtime import Runtime
 from rl_operator.errors import ForbiddenError
+from rl_operator.status.sentences import cut
 from rl_operator.tools.desk import Desk
 from rl_operator.tools.judging import runtime_for
 from rl_operator.tools.plain_text import one_line
-from rl_operator.tools.sizes import cut
 from rl_operator.tools.tool import Answer, Arguments, Tool
 
 MOST_LISTED: Final = 100
@@ -77,12 +77,10 @@ def _of_own(environment: Environment) -> dict[str, Any]:
         "file_path": status.entry or "",
         "description": _words(status.description or ""),
     }
-    fault = status.condition("Stalled") or status.condition("Ready")
-    if fault is None:
-        return {**found, "state": "Pending", "message": "it is going to be read"}
-    if fault.type == "Ready" and fault.status == "True":
+    if status.fault is None:
         return found
-    return {**found, "state": fault.reason, "message": _words(fault.message)}
+    state, message = status.fault
+    return {**found, "state": state, "message": _words(message)}
 
 
 def _words(text: str) -> str:

@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from rl_operator.status.sentences import cut
 from rl_operator.tools.plain_text import legible
-from rl_operator.tools.sizes import cut
 
 LONGEST_LINE: Final = 500
 MOST_CHARACTERS: Final = 8_000

@@ -13,11 +13,12 @@ from rl_operator.status.ending import DISRUPTIONS
 from rl_operator.status.lifecycle import DRAFT_MESSAGE
 from rl_operator.status.observation import format_time
 from rl_operator.status.reasons import REASONS
+from rl_operator.status.sentences import cut
 from rl_operator.status.wandb_run import BESIDE
 from rl_operator.tools.pacing import next_look
 from rl_operator.tools.plain_text import one_line
 from rl_operator.tools.runs import is_draft, state_of
-from rl_operator.tools.sizes import cut, fitted
+from rl_operator.tools.sizes import fitted
 from rl_operator.tools.tool import Answer
 
 MAX_TOKENS: Final = 285

@@ -4,6 +4,8 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
+from rl_operator.status.sentences import cut
+
 CHARACTERS_PER_TOKEN: Final = 3.5
 """Of compact JSON, about."""
 
@@ -34,10 +36,6 @@ def fitted(answer: dict[str, Any], most: float) -> dict[str, Any]:
         length = max(SHORTEST, len(text) - 1 - int(excess * CHARACTERS_PER_TOKEN + 1))
         _put(copy, path, cut(text, length))
     return copy
-
-
-def cut(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[: length - 1].rstrip()}…"
 
 
 def _texts(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_operator.status.sentences import MAX_MESSAGE, clean, joined, redacted, shorten
+from rl_operator.status.sentences import MAX_MESSAGE, clean, cut, joined, redacted, shorten
 
 
 def test_secrets_are_removed() -> None:
@@ -65,3 +65,7 @@ def test_any_text_is_cut_to_its_bytes(text: str, limit: int) -> None:
 
 def test_sentences_have_their_full_stops() -> None:
     assert joined("One", "", "two.", "three…") == "One. two. three…"
+
+
+def test_cut() -> None:
+    assert (cut("abc", 3), cut("abcd", 3), cut("a bcd", 3)) == ("abc", "ab…", "a…")

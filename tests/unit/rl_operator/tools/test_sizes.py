@@ -3,7 +3,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_operator.tools.sizes import KEPT, SHORTEST, compact, cut, fitted, tokens
+from rl_operator.tools.sizes import KEPT, SHORTEST, compact, fitted, tokens
 
 TEXTS = st.text(max_size=400)
 ANSWERS = st.dictionaries(
@@ -38,7 +38,3 @@ def _texts(value: Any) -> list[str]:
     if isinstance(value, dict):
         return [text for name, each in value.items() if name not in KEPT for text in _texts(each)]
     return [text for each in value for text in _texts(each)] if isinstance(value, list) else []
-
-
-def test_cut() -> None:
-    assert (cut("abc", 3), cut("abcd", 3), cut("a bcd", 3)) == ("abc", "ab…", "a…")
