@@ -21,7 +21,7 @@ from rl_operator.errors import (
     WaitTimeoutError,
 )
 from rl_operator.tools.desk import Desk
-from rl_operator.tools.tool import Answer, NotFoundError, Tool, ToolRefusedError
+from rl_operator.tools.tool import Answer, Arguments, NotFoundError, Tool, ToolRefusedError
 
 log = logging.getLogger(__name__)
 
@@ -64,15 +64,21 @@ class Outcome:
 def dispatch(tool: Tool, desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
     """Never raises for what a caller did, or for a back end that is away."""
     try:
-        return Outcome(tool.call(desk, tool.arguments.model_validate(dict(arguments))))
-    except ValidationError as error:
-        return failed("refused", _sentence_of(error, tool), {"parameters": sorted(tool.arguments.model_fields)})
+        return Outcome(tool.call(desk, _checked(tool, arguments)))
     except OperatorError as error:
         details = error.details if isinstance(error, ToolRefusedError) else {}
         return failed(code_of(error), str(error), details)
     except Exception:
         log.exception("%s failed", tool.name)
         return failed("internal", f"{tool.name} failed; the server's log says more")
+
+
+def _checked(tool: Tool, arguments: Mapping[str, Any]) -> Arguments:
+    """Raises ToolRefusedError."""
+    try:
+        return tool.arguments.model_validate(dict(arguments))
+    except ValidationError as error:
+        raise ToolRefusedError(_sentence_of(error, tool), parameters=sorted(tool.arguments.model_fields)) from None
 
 
 def code_of(error: OperatorError) -> ErrorCode:
