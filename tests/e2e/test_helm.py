@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 from tests.e2e.conftest import Kubectl
 from tests.e2e.test_losses import a_run
-from tests.e2e.test_sorting import finish
 from tests.integration.charts.helm import HOW_TO_GET, OPERATOR_CHART, RUNTIMES_CHART, Helm
+from tests.integration.cluster.polling import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2400)]
 
 NAMESPACE = "helm-e2e"
-STEPS = 60
-"""Longer than an upgrade and a rollback take."""
+ENDLESS = 100_000
+"""Steps of a run that is stopped: on no machine are they trained before that."""
 
 KINDS = ("rltrainingruns.rl-operator.dev", "rlruntimes.rl-operator.dev", "rlenvironments.rl-operator.dev")
 VALUES = ("--set=tinkerService.enabled=true", "--set=tools.enabled=true")
@@ -78,26 +78,29 @@ def test_from_nothing_to_nothing(cluster: Kubectl, helm: Helm) -> None:
 
     an_agent_uses_its_own_rights(kubectl)
 
-    # An upgrade and a rollback, while a run goes on.
-    kubectl("-n", NAMESPACE, "apply", "-f", "-", stdin=a_run("undisturbed", config={"total_steps": STEPS}))
+    # An upgrade and a rollback, while a run goes on in the pod that it began in.
+    kubectl("-n", NAMESPACE, "apply", "-f", "-", stdin=a_run("undisturbed", config={"total_steps": ENDLESS}))
     kubectl("-n", NAMESPACE, "wait", "--for=condition=Ready", "rlrun/undisturbed", "--timeout=180s", timeout=190)
+    pod = pod_of(kubectl, "undisturbed")
     change = ("--set=settings.logLevel=debug", "--set=tools.enabled=false")
     helm("upgrade", "rl-operator", OPERATOR_CHART, *VALUES, *change, *PATIENTLY, seconds=PATIENCE_SECONDS)
     assert "--log-level=debug" in arguments(kubectl)
     helm("rollback", "rl-operator", "1", *PATIENTLY, seconds=PATIENCE_SECONDS)
     assert "--log-level=debug" not in arguments(kubectl)
-    assert phase(kubectl, "undisturbed") == "Running", "it was over too early: give it more steps"
-    status = finish(kubectl, NAMESPACE, "undisturbed", 900)["status"]
-    assert status["phase"] == "Succeeded", json.dumps(status, indent=2)
-    assert [(each["attempt"], each["reason"]) for each in status["attempts"]] == [(1, "Succeeded")]
+    assert pod_of(kubectl, "undisturbed") == pod
+    seen = step(kubectl, "undisturbed")
+    wait_for("the operator sees further steps", lambda: step(kubectl, "undisturbed") > seen, seconds=180)
+    status = stopped(kubectl, "undisturbed")
+    assert [(each["attempt"], each["reason"]) for each in status["attempts"]] == [(1, "Stopped")]
+    assert status["checkpoint"]["step"] > seen
 
     # The release goes; kinds and runs stay, until a release is told to take them along.
     helm("uninstall", "rl-runtimes", *PATIENTLY, seconds=PATIENCE_SECONDS)
     helm("uninstall", "rl-operator", *PATIENTLY, seconds=PATIENCE_SECONDS)
     assert kubectl("-n", NAMESPACE, "get", "deployments", "-o", "name") == ""
-    assert phase(kubectl, "undisturbed") == "Succeeded"
+    assert phase(kubectl, "undisturbed") == "Stopped"
     helm("install", "rl-operator", OPERATOR_CHART, "--set=crds.keep=false", *PATIENTLY, seconds=PATIENCE_SECONDS)
-    assert phase(kubectl, "undisturbed") == "Succeeded"
+    assert phase(kubectl, "undisturbed") == "Stopped"
     kubectl("-n", NAMESPACE, "delete", "rlruns", "--all", "--timeout=120s", timeout=130)
     helm("uninstall", "rl-operator", *PATIENTLY, seconds=PATIENCE_SECONDS)
     kubectl("wait", "--for=delete", *(f"crd/{kind}" for kind in KINDS), "--timeout=120s", timeout=130)
@@ -105,6 +108,27 @@ def test_from_nothing_to_nothing(cluster: Kubectl, helm: Helm) -> None:
 
 def phase(kubectl: Kubectl, run: str) -> str:
     found: str = kubectl.json("-n", NAMESPACE, "get", "rlrun", run)["status"]["phase"]
+    return found
+
+
+def step(kubectl: Kubectl, run: str) -> int:
+    status = kubectl.json("-n", NAMESPACE, "get", "rlrun", run)["status"]
+    found: int = status.get("progress", {}).get("step", 0)
+    return found
+
+
+def pod_of(kubectl: Kubectl, run: str) -> tuple[int, str]:
+    """The attempt that goes on, and its pod's uid."""
+    status = kubectl.json("-n", NAMESPACE, "get", "rlrun", run)["status"]
+    pod = kubectl.json("-n", NAMESPACE, "get", "pod", status["podName"])
+    return status["attempt"], pod["metadata"]["uid"]
+
+
+def stopped(kubectl: Kubectl, run: str) -> dict[str, Any]:
+    """The status of the run after it has been told to stop."""
+    kubectl("-n", NAMESPACE, "patch", "rlrun", run, "--type=merge", "-p", '{"spec": {"suspend": true}}')
+    kubectl("-n", NAMESPACE, "wait", "--for=condition=Suspended", f"rlrun/{run}", "--timeout=300s", timeout=310)
+    found: dict[str, Any] = kubectl.json("-n", NAMESPACE, "get", "rlrun", run)["status"]
     return found
 
 

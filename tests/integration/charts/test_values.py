@@ -6,7 +6,7 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 import yaml
-from tests.integration.charts.helm import OPERATOR_CHART, RUNTIMES_CHART, Document, Helm, HelmError, of_kind
+from tests.integration.charts.helm import OPERATOR_CHART, RUNTIMES_CHART, Document, Helm, HelmError, flags, of_kind
 from tests.integration.cluster.control_plane import ROOT
 from typer.testing import CliRunner
 
@@ -34,6 +34,7 @@ REFUSED = [
     (OPERATOR_CHART, "settings.namespace", "a", "at '/settings': additional properties 'namespace' not allowed"),
     (OPERATOR_CHART, "resources.limits.memory", "1GB", "at '/resources/limits/memory'"),
     (OPERATOR_CHART, "resources.limit.memory", "1Gi", "at '/resources': additional properties 'limit' not allowed"),
+    (OPERATOR_CHART, "wandb.secretName", "My_Key", "at '/wandb/secretName'"),
     (OPERATOR_CHART, "podSecurityContext.runAsUser", 0, "'podSecurityContext' not allowed"),
     (OPERATOR_CHART, "metrics.serviceMonitor.interval", "often", "at '/metrics/serviceMonitor/interval'"),
     (OPERATOR_CHART, "metrics.serviceMonitor.labels.a", 1, "at '/metrics/serviceMonitor/labels/a'"),
@@ -151,6 +152,18 @@ def test_the_gateways_arguments(helm: Helm) -> None:
     assert container["command"] == ["rlctl", "tools", "serve"]
     assert said.exit_code == 0, said.output
     assert container["args"][2:] == ["--read-only", "--namespace=a", "--allow-host=rl.example.com"]
+
+
+@pytest.mark.parametrize(
+    ("path", "namespace", "asked"),
+    [("tools.namespace", "", True), ("tools.namespace", "a", False), ("scope.namespaces", ["a"], False)],
+)
+def test_the_notes_tell_who_has_to_name_a_namespace(helm: Helm, path: str, namespace: Any, asked: bool) -> None:
+    values = flags({"tools.enabled": True, path: namespace})
+    said = helm("install", "rl-operator", OPERATOR_CHART, "--dry-run=client", *values)
+    notes = said[said.index("NOTES:") :]
+    assert "service/rl-operator-tools 8080:8080" in notes
+    assert ("-H 'X-RL-Namespace: NAMESPACE' \\\n" in notes) is asked
 
 
 def test_the_gateway_has_no_rights(helm: Helm) -> None:
