@@ -16,7 +16,9 @@ class ClusterContext:
 
 
 def cluster_context(name: str = "") -> ClusterContext:
-    """The named context, else the current one; in a pod its own namespace."""
+    """The named context; without a name that of the pod, as a connection is made, else the current one."""
+    if not name and in_cluster():
+        return ClusterContext("in-cluster", own_namespace())
     try:
         contexts, active = list_kube_config_contexts()
     except (ConfigException, OSError, ValueError, TypeError):

@@ -21,7 +21,7 @@ from rl_operator.tools.judging import refused, wire_refusals
 from rl_operator.tools.polls import forget
 from rl_operator.tools.results import results_of
 from rl_operator.tools.run_status import said
-from rl_operator.tools.runs import chosen_run, state_of
+from rl_operator.tools.runs import chosen_run, is_draft, state_of
 from rl_operator.tools.start_answer import start_answer
 from rl_operator.tools.tool import Answer, Arguments, Tool, ToolRefusedError
 
@@ -104,7 +104,8 @@ def _begins(run: TrainingRun) -> str:
 
 
 def _would(run: TrainingRun) -> str:
-    return f"a dry run: {run.metadata.name} is {state_of(run)} and nothing was changed; without dry_run it starts"
+    state = "a draft" if is_draft(run) else state_of(run)
+    return f"a dry run: {run.metadata.name} is {state} and nothing was changed; without dry_run it starts"
 
 
 def _over(run: TrainingRun) -> str:
