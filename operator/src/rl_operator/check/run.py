@@ -1,6 +1,6 @@
 """One run against its premises."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from rl_operator.api.loading import nearest
@@ -11,15 +11,13 @@ from rl_operator.check.access import namespace_refusals, secret_refusals
 from rl_operator.check.consistency import inherited_bound_refusals, shared_field_refusals
 from rl_operator.check.field_rules import field_refusals
 from rl_operator.check.lineage import lineage_refusals
+from rl_operator.check.listing import MOST_NAMES, listed
 from rl_operator.check.run_rules import environment_refusals, limit_refusals, size_refusals
 from rl_operator.check.runtime import check_runtime
 from rl_operator.check.subject import Subject
 
 MAX_REPORTED: Final = 3
 """How many refusals a status repeats; `rlctl validate` shows all."""
-
-MOST_NAMES: Final = 20
-"""Of those that exist, in a refusal: it stands in a status, which is small."""
 
 _RULES: Final[tuple[Callable[[Subject], Iterable[Refusal]], ...]] = (
     environment_refusals,
@@ -48,15 +46,10 @@ def runtime_invalid(run: TrainingRun, fault: Refusal) -> Refusal:
     return Refusal(code="RuntimeInvalid", field="spec.runtime", given=shown(run.spec.runtime), hint=hint)
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - MOST_NAMES
-    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
-
-
 def runtime_not_found(run: TrainingRun, names: Iterable[str]) -> Refusal:
     """The refusal of a run whose runtime does not exist; `names` are those that do."""
     available = sorted(names)
-    listing = f"available: {_listed(available)}" if available else "there is none yet: an administrator creates it"
+    listing = f"available: {listed(available)}" if available else "there is none yet: an administrator creates it"
     return Refusal(
         code="RuntimeNotFound",
         field="spec.runtime",

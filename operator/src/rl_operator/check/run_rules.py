@@ -9,6 +9,7 @@ from rl_operator.api.names import OWN_PREFIX
 from rl_operator.api.refusal import Refusal, shown
 from rl_operator.api.runtime import Bound
 from rl_operator.check.field_rules import refuse_outside
+from rl_operator.check.listing import MOST_NAMES, listed
 from rl_operator.check.subject import Subject
 
 MAX_SETTINGS_BYTES: Final = 200_000
@@ -32,9 +33,15 @@ def environment_refusals(subject: Subject) -> Iterator[Refusal]:
         hint = "files are for local mode: make an RLEnvironment of it (own/NAME), as rlctl init --from FILE.py does"
     else:
         code = "UnknownEnvironment"
-        hint = f"there is no such environment{nearest(name, available)} (available: {', '.join(available) or 'none'})"
+        hint = f"there is no such environment{nearest(name, available)} (available: {listed(available) or 'none'})"
     yield Refusal.model_validate(
-        {"code": code, "field": "spec.environment", "given": shown(name), "allowed": available, "hint": hint}
+        {
+            "code": code,
+            "field": "spec.environment",
+            "given": shown(name),
+            "allowed": available[:MOST_NAMES],
+            "hint": hint,
+        }
     )
 
 

@@ -21,6 +21,7 @@ from rl_operator.api.refusal import Refusal, shown
 from rl_operator.api.run import RunSpec, TrainingRun
 from rl_operator.backends.run_file import with_file
 from rl_operator.check import check_run
+from rl_operator.check.listing import most_alike
 from rl_operator.errors import ConflictError, InvalidError, NameTakenError
 from rl_operator.tools.desk import Desk
 from rl_operator.tools.field_names import run_fields
@@ -104,7 +105,7 @@ def _refuse_nameless(desk: Desk, name: str) -> None:
         return
     hint = "no environment can be called so; rl_list_environments lists those there are"
     refusal = Refusal(code="UnknownEnvironment", field="spec.environment", given=shown(name), hint=hint)
-    raise refused(refusal, available=own_names(desk))
+    raise refused(refusal, available=most_alike(name, own_names(desk)))
 
 
 def _created(desk: Desk, wanted: TrainingRun) -> TrainingRun:

@@ -1,8 +1,7 @@
 """From what an agent calls a field to its place in a run's spec. Pure."""
 
-import difflib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -17,10 +16,8 @@ from rl_operator.api.run import RunSpec, WandbSettings
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.value_text import text_of
 from rl_operator.backends.settable import SettableField, fields_of
+from rl_operator.check.listing import most_alike
 from rl_operator.tools.tool import ToolRefusedError
-
-MAX_AVAILABLE: Final = 20
-"""Names in an answer about one that nobody knows."""
 
 FREE_FORM: Final = ("config", "tinker")
 """Sections whose fields belong to the environment and the trainer."""
@@ -118,7 +115,7 @@ class RunFields:
         written = text_of(shown(name))
         return ToolRefusedError(
             f"there is no field {written}{nearest(name, names)}; rl_get_current_config lists what there is",
-            available_fields=_most_alike(name, names),
+            available_fields=most_alike(name, names),
         )
 
 
@@ -173,7 +170,3 @@ def _wired(name: str) -> WiredField | None:
     return next(
         (field for field in WIRED_FIELDS.values() if field.name == inner and section in ("", field.section)), None
     )
-
-
-def _most_alike(name: str, names: Iterable[str]) -> list[str]:
-    return difflib.get_close_matches(name[:100], list(names), n=MAX_AVAILABLE, cutoff=0.0)

@@ -12,13 +12,13 @@ from rl_operator.api.runtime import Runtime
 from rl_operator.backends.chosen import choose_runtime
 from rl_operator.backends.premises import FileFirst, premises_of
 from rl_operator.check import check_run, runtime_not_found
+from rl_operator.check.listing import most_alike
 from rl_operator.errors import ForbiddenError, InvalidError, RefusedError
 from rl_operator.tools.desk import Desk
 from rl_operator.tools.run_status import refusal_of
 from rl_operator.tools.tool import Answer, ToolRefusedError
 
 MOST_SENTENCES: Final = 3
-MOST_NAMES: Final = 20
 
 
 def runtime_for(desk: Desk, name: str | None) -> Runtime:
@@ -26,7 +26,7 @@ def runtime_for(desk: Desk, name: str | None) -> Runtime:
     try:
         return choose_runtime(desk.backend, name or "")
     except RefusedError as error:
-        raise ToolRefusedError(str(error), available=sorted(desk.backend.runtimes())[:MOST_NAMES]) from None
+        raise ToolRefusedError(str(error), available=most_alike(name or "", sorted(desk.backend.runtimes()))) from None
 
 
 def premises_for(desk: Desk, run: TrainingRun) -> Premises:
@@ -45,7 +45,8 @@ def known_environment(desk: Desk, run: TrainingRun, premises: Premises) -> Catal
         return chosen.known
     if chosen.pending is not None:
         raise ToolRefusedError(f"{chosen.pending[1]} Ask again in a few seconds.", retryable=True)
-    raise refused(*check_run(run, premises), available=[*chosen.available, *own_names(desk)])
+    available = most_alike(run.spec.environment, [*chosen.available, *own_names(desk)])
+    raise refused(*check_run(run, premises), available=available)
 
 
 def own_names(desk: Desk) -> list[str]:

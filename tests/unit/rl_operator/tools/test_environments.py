@@ -14,6 +14,7 @@ from rl_operator.errors import ForbiddenError
 from rl_operator.local.layout import Layout
 from rl_operator.tools.desk import Desk
 from rl_operator.tools.dispatch import Outcome
+from rl_operator.tools.sizes import tokens
 
 Call = Callable[..., Outcome]
 
@@ -58,7 +59,7 @@ def test_own_ones_say_what_keeps_them_from_being_trained(desk: Desk, call: Call)
 
 def test_an_unknown_runtime_is_refused_with_those_there_are(call: Call) -> None:
     refused = call("rl_list_environments", runtime="tony")
-    assert (refused.code, refused.answer["available"]) == ("refused", ["default", "tiny"])
+    assert (refused.code, refused.answer["available"]) == ("refused", ["tiny", "default"])
 
 
 class Unread(Unattended):
@@ -97,3 +98,8 @@ def test_a_long_list_is_cut_and_says_so(tmp_path) -> None:
     assert (len(answer["environments"]), answer["count"], answer["left_out"]) == (100, 250, 150)
     assert len(answer["warnings"]) == 5
     assert max(len(each["description"]) for each in answer["environments"]) == 200
+    refused = call_at(Desk(backend, "default"), "rl_select_environment", name="env_1233", runtime="lab").answer
+    assert len(refused["available"]) == 20
+    assert refused["available"][0] in ("env_123", "env_233")
+    assert "and 230 more" in refused["error"]
+    assert tokens(refused) < 500

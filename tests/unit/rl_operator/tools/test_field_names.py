@@ -5,7 +5,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.unit.rl_operator.samples import CATALOGUE, DEFAULT, TINY, catalogue_of, make_runtime
 
-from rl_operator.tools.field_names import MAX_AVAILABLE, RunFields, run_fields
+from rl_operator.check.listing import MOST_NAMES
+from rl_operator.tools.field_names import RunFields, run_fields
 from rl_operator.tools.tool import ToolRefusedError
 
 FIELDS = run_fields(CATALOGUE.by_name["sort_digits"], DEFAULT)
@@ -85,7 +86,7 @@ def test_an_unknown_name_gets_the_nearest_ones() -> None:
     with pytest.raises(ToolRefusedError, match="did you mean 'group_size'") as refused:
         FIELDS.named("groupsize")
     available = refused.value.details["available_fields"]
-    assert (available[0], len(available)) == ("group_size", MAX_AVAILABLE)
+    assert (available[0], len(available)) == ("group_size", MOST_NAMES)
 
 
 def test_a_key_in_a_fields_place_is_not_repeated() -> None:

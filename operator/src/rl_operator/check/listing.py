@@ -1,0 +1,17 @@
+"""Names of what there is, beside one that means nothing: few, for they stand in a status or are paid for by token."""
+
+import difflib
+from collections.abc import Sequence
+from typing import Final
+
+MOST_NAMES: Final = 20
+
+
+def listed(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def most_alike(name: str, names: Sequence[str]) -> list[str]:
+    """The nearest first."""
+    return difflib.get_close_matches(name[:100], names, n=MOST_NAMES, cutoff=0.0)
