@@ -11,6 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tinker_atropos.trajectory_api.app import trajectory_app
+
 # Before a trainer has registered.
 
 
@@ -642,3 +644,20 @@ async def test_metrics_are_relayed_in_order(api) -> None:
     ]
     assert [record["seq"] for record in (await api.get("/rl/metrics?after=1"))["records"]] == [2]
     assert await api.get("/rl/metrics?after=2") == {"records": [], "last": 2}
+
+
+async def test_a_client_that_leaves_in_mid_body_is_no_error_of_ours(api) -> None:
+    """An environment that is ended leaves so: half of a group is nothing, and the next one comes as ever."""
+    messages = [{"type": "http.request", "body": b'{"tokens": [[1,', "more_body": True}, {"type": "http.disconnect"}]
+    sent = []
+
+    async def receive():
+        return messages.pop(0)
+
+    async def send(message) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/scored_data", "headers": [], "query_string": b""}
+    await trajectory_app(api.service)(scope, receive, send)
+    assert sent[0]["status"] == 400
+    assert (await api.get("/status"))["queue_size"] == 0

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -218,7 +218,8 @@ ROUTES = [
 
 
 def trajectory_app(service: TrajectoryService, max_body_bytes: int = MAX_BODY_BYTES) -> Starlette:
-    app = Starlette(routes=ROUTES, exception_handlers={Refusal: _refuse, JournalError: _unavailable})
+    handlers = {Refusal: _refuse, JournalError: _unavailable, ClientDisconnect: _left}
+    app = Starlette(routes=ROUTES, exception_handlers=handlers)
     app.state.service = service
     app.state.max_body_bytes = max_body_bytes
     return app
@@ -237,3 +238,8 @@ async def _refuse(_request: Request, refusal: Exception) -> Response:
 async def _unavailable(_request: Request, error: Exception) -> Response:
     """Clients send again after a 5xx, so that a full disk loses nothing."""
     return json_response({"detail": str(error)}, 503)
+
+
+async def _left(_request: Request, _error: Exception) -> Response:
+    """Whoever sent half a body and left, as an environment that is ended does, hears no answer. Nothing was taken."""
+    return json_response({"detail": "the body did not come whole"}, 400)
