@@ -10,7 +10,7 @@ from rl_operator.api.run import TrainingRun
 from rl_operator.tools.desk import Desk
 from rl_operator.tools.plain_text import one_line
 from rl_operator.tools.run_status import said, wandb_of
-from rl_operator.tools.runs import all_runs, state_of
+from rl_operator.tools.runs import readable, state_of
 from rl_operator.tools.tool import Answer, Arguments, Tool, ToolRefusedError
 
 MOST: Final = 100
@@ -26,12 +26,15 @@ class ListRuns(Arguments):
 
 
 def list_runs(desk: Desk, asked: ListRuns) -> Answer:
-    runs = [run for run in all_runs(desk) if asked.status in (None, state_of(run))]
+    found, others = readable(desk.backend.runs(desk.namespace, ""))
+    runs = [run for run in found if asked.status in (None, state_of(run))]
     rest = _after(runs, asked.after) if asked.after else runs
     shown = rest[: asked.limit]
     following = shown[-1].metadata.name if len(rest) > len(shown) else None
     lines = [line(run, desk.now()) for run in shown]
-    return desk.where() | {"runs": lines, "count": len(runs)} | said({"next": following})
+    return (
+        desk.where() | {"runs": lines, "count": len(runs)} | said({"next": following, "not_understood": others[:MOST]})
+    )
 
 
 def line(run: TrainingRun, now: datetime) -> Answer:

@@ -4,8 +4,12 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from pydantic import ValidationError
+
+from rl_operator import __version__
 from rl_operator.api.names import DRAFTED_AT_ANNOTATION, DRAFTED_BY_LABEL
 from rl_operator.api.run import Phase, TrainingRun
+from rl_operator.backends.backend import Manifest
 from rl_operator.tools.desk import Desk
 from rl_operator.tools.tool import NotFoundError, ToolRefusedError
 
@@ -54,7 +58,7 @@ def named_run(desk: Desk, run_id: str) -> TrainingRun:
     """
     manifest = desk.backend.run(desk.namespace, run_id)
     if manifest is not None:
-        return TrainingRun.model_validate(manifest)
+        return _understood(manifest)
     runs = all_runs(desk)
     short = [run for run in runs if _SHORT_ID.fullmatch(run_id) and run.metadata.name.endswith(f"-{run_id}")]
     if len(short) == 1:
@@ -70,14 +74,27 @@ def named_run(desk: Desk, run_id: str) -> TrainingRun:
     )
 
 
+def _understood(manifest: Manifest) -> TrainingRun:
+    try:
+        return TrainingRun.model_validate(manifest)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        field = ".".join(map(str, fault["loc"]))
+        raise ToolRefusedError(
+            f"run {manifest['metadata']['name']} is of a kind that rl-operator {__version__} does not understand "
+            f"({field}: {fault['msg']}): use the version that the cluster's operator has"
+        ) from None
+
+
 def latest_drafted(desk: Desk) -> TrainingRun:
     """What the caller drafted last, whether or not it has started since. Raises ToolRefusedError."""
     found = desk.backend.runs(desk.namespace, f"{DRAFTED_BY_LABEL}={desk.caller}")
-    if not found:
+    drafted, _ = readable(found)
+    if not drafted:
         raise ToolRefusedError(
             "you have drafted no run yet: call rl_select_environment with the name of an environment, or give run_id"
         )
-    return max(map(TrainingRun.model_validate, found), key=_drafted_at)
+    return max(drafted, key=_drafted_at)
 
 
 def chosen_run(desk: Desk, run_id: str | None) -> TrainingRun:
@@ -86,9 +103,22 @@ def chosen_run(desk: Desk, run_id: str | None) -> TrainingRun:
 
 
 def all_runs(desk: Desk) -> list[TrainingRun]:
-    """Newest first."""
-    runs: Iterable[TrainingRun] = map(TrainingRun.model_validate, desk.backend.runs(desk.namespace, ""))
-    return sorted(runs, key=lambda run: (run.metadata.creation_timestamp or "", run.metadata.name), reverse=True)
+    """Newest first; without those that `readable` passes over."""
+    return readable(desk.backend.runs(desk.namespace, ""))[0]
+
+
+def readable(manifests: Iterable[Manifest]) -> tuple[list[TrainingRun], list[str]]:
+    """Newest first, and the names of those that this version does not understand: a newer operator's kind may have
+    fields that it does not know. One such run must not hide the others.
+    """
+    runs, others = list[TrainingRun](), list[str]()
+    for manifest in manifests:
+        try:
+            runs.append(TrainingRun.model_validate(manifest))
+        except ValidationError:
+            others.append(manifest["metadata"]["name"])
+    newest = sorted(runs, key=lambda run: (run.metadata.creation_timestamp or "", run.metadata.name), reverse=True)
+    return newest, sorted(others)
 
 
 def _drafted_at(run: TrainingRun) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from tests.unit.rl_operator.tools.desks import drafted, write_status
 from tests.unit.rl_operator.tools.recorded import NAMES, recorded
 
 from rl_operator.api.run import TrainingRun
+from rl_operator.backends.local import LocalBackEnd
 from rl_operator.tools.desk import Desk
 from rl_operator.tools.dispatch import Outcome
 from rl_operator.tools.listing import age, line
@@ -53,6 +54,19 @@ def test_one_state_only(desk: Desk, call: Call) -> None:
     assert names(call("rl_list_runs", status="failed")) == [name]
     assert call("rl_list_runs", status="draft").answer["count"] == 1
     assert call("rl_list_runs", status="over").code == "refused"
+
+
+def test_a_run_of_a_newer_kind_hides_no_other(desk: Desk, call: Call) -> None:
+    readable, newer = drafted(desk), drafted(desk)
+    assert isinstance(desk.backend, LocalBackEnd)
+    desk.backend._store.update("RLTrainingRun", desk.namespace, newer, lambda run: run["spec"].update(colour="blue"))
+    outcome = call("rl_list_runs")
+    assert names(outcome) == [readable]
+    assert outcome.answer["not_understood"] == [newer]
+    named = call("rl_get_current_config", run_id=newer)
+    assert named.code == "refused"
+    assert "spec.colour" in named.answer["error"]
+    assert call("rl_get_current_config").answer["run_id"] == readable
 
 
 def test_a_line() -> None:
