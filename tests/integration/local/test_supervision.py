@@ -91,7 +91,11 @@ def test_stop_and_go_on(rlctl: Rlctl, tmp_path: Any) -> None:
     rlctl.until_unsupervised("run")
     file = tmp_path / "run.yaml"
     file.write_text(RUN_FILE)
-    again = rlctl("run", str(file), "--local", "--detach")
+    keyless = rlctl("run", str(file), "--local", "--detach")
+    assert keyless.returncode == 2
+    assert "TINKER_API_KEY is not set" in keyless.stderr
+    again = rlctl("run", str(file), "--local", "--detach", TINKER_API_KEY="tml-test")
+    assert again.returncode == 0, again
     assert "goes on from its last checkpoint" in again.stderr
     assert rlctl.wait_for("run", running, "the second attempt")["attempt"] == 2
     attached = rlctl("run", str(file), "--local", "--detach")
