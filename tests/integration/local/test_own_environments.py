@@ -154,18 +154,18 @@ def test_two_environments(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
 
 def test_a_run_that_starts_from_another(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
     rlctl = shared_rlctl
-    assert rlctl("run", write_run("parent", config=SHORT), "--local").returncode == 0
+    assert rlctl("run", write_run("elder", config=SHORT), "--local").returncode == 0
     wrong = rlctl(
-        "validate", write_run("wrong", startFrom={"run": "parent"}, tinker={"lora_rank": 8}), "--local", "-o", "json"
+        "validate", write_run("wrong", startFrom={"run": "elder"}, tinker={"lora_rank": 8}), "--local", "-o", "json"
     )
     [refusal] = json.loads(wrong.stdout)["refusals"]
     assert (wrong.returncode, refusal["code"]) == (2, "StartFromRefused")
     assert "16" in refusal["sentence"]
-    ran = rlctl("run", write_run("child", config=SHORT, startFrom={"run": "parent"}), "--local")
+    ran = rlctl("run", write_run("younger", config=SHORT, startFrom={"run": "elder"}), "--local")
     assert ran.returncode == 0, ran
-    origin = rlctl.status("child")["startedFrom"]
-    assert (origin["run"], origin["step"]) == ("parent", 2)
-    assert "began with  the weights of parent after step 2" in rlctl("get", "child", "--local").stdout
+    origin = rlctl.status("younger")["startedFrom"]
+    assert (origin["run"], origin["step"]) == ("elder", 2)
+    assert "began with  the weights of elder after step 2" in rlctl("get", "younger", "--local").stdout
 
 
 def test_a_broken_file_is_refused_with_its_line_until_it_is_mended(
