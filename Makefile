@@ -82,8 +82,8 @@ bench: $(VENV)/dev ## Measure, and print a table
 	@for f in tests/benchmarks/*_bench.py; do PYTHONPATH=. $(BIN)/python $$f; done
 
 # --- images --------------------------------------------------------------------------------------------------------
-LOCK = $(BIN)/uv pip compile --quiet --no-header --generate-hashes --only-binary :all: --python-version 3.11 \
-  --python-platform x86_64-manylinux_2_28
+LOCK = $(BIN)/uv pip compile --quiet --no-header --no-annotate --generate-hashes --only-binary :all: \
+  --python-version 3.11 --python-platform x86_64-manylinux_2_28
 # One lock is for amd64 and arm64: hashes are those of all files of a version.
 lock: $(VENV)/dev ## Pin what the images install, with hashes; LOCK_OPTIONS=--upgrade for newer versions
 	@$(BIN)/python -m pip install --quiet 'uv>=0.9,<1'
