@@ -149,7 +149,7 @@ def test_without_a_kubeconfig_the_back_end_is_this_machine(rlctl: Rlctl) -> None
 
 def test_a_cluster_that_is_not_there(rlctl: Rlctl, tmp_path: Path) -> None:
     missing = rlctl("list", KUBECONFIG=str(tmp_path / "none"))
-    assert missing.returncode == 3, missing
+    assert (missing.returncode, missing.stderr.count("\n")) == (3, 1), missing
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(
         "{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: k, cluster: {server: 'http://127.0.0.1:1'}}],"

@@ -61,7 +61,7 @@ async def load_configuration(kubeconfig: str = "", context: str = "") -> Configu
 
 
 async def _load_kubeconfig(configuration: Configuration, path: str, context: str) -> None:
-    if not _any_file(path):
+    if not any_file(path):
         raise ConnectionSettingsError(
             f"kubeconfig {path!r} does not exist: name one with --kubeconfig or KUBECONFIG, or run inside a cluster"
         )
@@ -74,7 +74,8 @@ async def _load_kubeconfig(configuration: Configuration, path: str, context: str
         configuration.refresh_api_key_hook = _plugin_hook(loader)
 
 
-def _any_file(paths: str) -> bool:
+def any_file(paths: str) -> bool:
+    """Whether one of the kubeconfigs exists that KUBECONFIG lists."""
     return any(Path(part).expanduser().is_file() for part in paths.split(":"))
 
 

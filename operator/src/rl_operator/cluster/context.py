@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kubernetes.aio.config.config_exception import ConfigException
-from kubernetes.aio.config.kube_config import list_kube_config_contexts
+from kubernetes.aio.config.kube_config import KUBE_CONFIG_DEFAULT_LOCATION, list_kube_config_contexts
+
+from rl_operator.cluster.connection import any_file
 
 SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
@@ -19,10 +21,12 @@ def cluster_context(name: str = "") -> ClusterContext:
     """The named context; without a name that of the pod, as a connection is made, else the current one."""
     if not name and in_cluster():
         return ClusterContext("in-cluster", own_namespace())
+    if not any_file(KUBE_CONFIG_DEFAULT_LOCATION):
+        return ClusterContext(name or "in-cluster", own_namespace())  # the loader would print a warning of its own
     try:
         contexts, active = list_kube_config_contexts()
     except (ConfigException, OSError, ValueError, TypeError):
-        # No kubeconfig, or none that can be read: connecting says what is wrong with it.
+        # None that can be read: connecting says what is wrong with it.
         return ClusterContext(name or "in-cluster", own_namespace())
     chosen = next((context for context in contexts if context["name"] == name), active)
     return ClusterContext(chosen["name"], chosen["context"].get("namespace") or "default")
