@@ -53,7 +53,8 @@ def read_tokens(path: Path, note: Note) -> tuple[str, ...]:
     try:
         text, mode = path.read_text(encoding="utf-8"), path.stat().st_mode
     except (OSError, UnicodeDecodeError) as error:
-        raise RefusedError(f"the file of tokens {path} cannot be read: {error}") from error
+        reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        raise RefusedError(f"the file of tokens {path} cannot be read: {reason}") from error
     lines = [line.strip() for line in text.splitlines()]
     tokens = tuple(line for line in lines if line and not line.startswith("#"))
     if not tokens:
