@@ -50,6 +50,24 @@ def test_waiting_requests_of_one_sampler_run_together(recorder: Recorder) -> Non
     assert recorder.batches == [["a", "a", "a"], ["b", "b"]]
 
 
+def test_what_was_sampled_for_a_cancelled_request_is_nobodys() -> None:
+    under_way, cancelled = threading.Event(), threading.Event()
+
+    def sample(jobs: Sequence[SampleJob]) -> Sequence[str]:
+        under_way.set()
+        assert cancelled.wait(10)
+        return ["whole" if not job.future.given_up else "a part" for job in jobs]
+
+    worker, job = Worker(sample), SampleJob("a", None, REQUEST)
+    worker.submit(job)
+    assert under_way.wait(10)
+    job.future.cancel()
+    cancelled.set()
+    with pytest.raises(RequestError, match="the request was cancelled"):
+        job.future.result(10)
+    worker.stop()
+
+
 def test_jobs_run_in_order_of_submission(recorder: Recorder) -> None:
     recorder.hold()
     order: list[int] = []

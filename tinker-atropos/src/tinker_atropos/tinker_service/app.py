@@ -18,7 +18,7 @@ from tinker_atropos.serving import json_response
 from tinker_atropos.tinker_service.checkpoint_routes import checkpoint_routes
 from tinker_atropos.tinker_service.downloads import Downloads
 from tinker_atropos.tinker_service.engine import Sampled
-from tinker_atropos.tinker_service.errors import RequestError
+from tinker_atropos.tinker_service.errors import CANCELLED, RequestError
 from tinker_atropos.tinker_service.futures import Futures, RequestKey
 from tinker_atropos.tinker_service.paging import page
 from tinker_atropos.tinker_service.registry import model_id_of
@@ -212,7 +212,7 @@ def _key(owner: str, seq_id: int | None) -> RequestKey | None:
 
 def _result_response(future: Future[Any]) -> Response:
     if future.cancelled():
-        return json_response({"error": "the request was cancelled", "category": "user"})
+        return json_response({"error": CANCELLED, "category": "user"})
     error = future.exception()
     if isinstance(error, RequestError):
         return json_response({"error": str(error), "category": "user"})

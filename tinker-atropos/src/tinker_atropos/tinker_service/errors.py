@@ -1,5 +1,9 @@
 """What a client did wrong. The message reaches the SDK's user: it says what is wrong and what to do."""
 
+from typing import Final
+
+CANCELLED: Final = "the request was cancelled"
+
 
 class RequestError(Exception):
     """A request that cannot be served; `status` is its HTTP status. Trying again cannot help."""

@@ -11,6 +11,7 @@ from tinker_atropos.tinker_service.registry import Registry
 from tinker_atropos.tinker_service.training import Datum
 from tinker_atropos.tinker_service.worker import SampleJob, Worker
 
+_TOKEN_KINDS = ("prompt", "sampled", "forward", "trained")
 _BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
@@ -28,6 +29,8 @@ class Metrics:
             ["kind"],
             registry=self.registry,
         )
+        for kind in _TOKEN_KINDS:
+            self._tokens.labels(kind)  # shown as 0 before there are some
         self._batch = Histogram(
             "tinker_service_batch_sequences",
             "Sequences that were sampled together.",

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from tinker_atropos.tinker_service.errors import RequestError
+from tinker_atropos.tinker_service.errors import CANCELLED, RequestError
 from tinker_atropos.tinker_service.lora import Adapter
 from tinker_atropos.tinker_service.sampling import SamplingRequest
 from tinker_atropos.tinker_service.scoring import PromptScoring
@@ -39,7 +39,9 @@ class Job:
 
 
 class SampleFuture(Future[Any]):
-    """A future that can be given up while it runs: sampling then stops at the next token."""
+    """A future that can be given up while it runs: sampling then stops at the next token, and what there is of it is
+    nobody's result.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,6 +50,12 @@ class SampleFuture(Future[Any]):
     def cancel(self) -> bool:
         self.given_up = True
         return super().cancel()
+
+    def set_result(self, result: Any) -> None:
+        if self.given_up:
+            self.set_exception(RequestError(CANCELLED))
+        else:
+            super().set_result(result)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
