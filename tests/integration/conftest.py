@@ -36,6 +36,7 @@ def control_plane() -> Iterator[ControlPlane]:
     """Without policies: all refusals are the operator's."""
     with running_control_plane(API_SERVER) as plane:
         install_runtime(plane.admin, "tiny")
+        install_runtime(plane.admin, "tiny", "another")  # other tests' runtimes stay: none may count on being alone
         yield plane
 
 

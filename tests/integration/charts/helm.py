@@ -34,7 +34,7 @@ class Helm:
     def there() -> bool:
         return find_program("helm") is not None
 
-    def __call__(self, *arguments: str | Path, seconds: float = 60) -> str:
+    def __call__(self, *arguments: str | Path, seconds: float = 200) -> str:
         """What it printed. Raises HelmError with what it complained of."""
         program = find_program("helm")
         assert program, HOW_TO_GET

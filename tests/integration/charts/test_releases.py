@@ -48,6 +48,12 @@ def install(helm: Helm, chart: Path, values: dict[str, Any], release: str = "") 
     helm("upgrade", "--install", release or chart.name, chart, *where, *flags(values))
 
 
+def install_runtimes(plane: ControlPlane, helm: Helm) -> None:
+    """Once the kind is served; where there are kubelets, `--wait` on the operator's chart is later than that."""
+    wait_for("RLRuntimes are served", lambda: plane.serves(RUNTIMES))
+    install(helm, RUNTIMES_CHART, {})
+
+
 def kinds(admin: AdminClient) -> set[str]:
     return {each["metadata"]["name"] for each in admin.items(DEFINITIONS)}
 
@@ -64,8 +70,8 @@ def test_from_nothing_to_nothing(plane: ControlPlane, admins_helm: Helm) -> None
     """The kinds and their runs stay unless they are told to go; a release of the same name takes them up again."""
     helm, admin = admins_helm, plane.admin
     install(helm, OPERATOR_CHART, {})
-    install(helm, RUNTIMES_CHART, {})  # at once: the API server serves the kinds by now
     assert kinds(admin) == OUR_KINDS
+    install_runtimes(plane, helm)
     before = int(admin.get(DEPLOYMENT)["metadata"]["resourceVersion"])
     assert [int(each["metadata"]["resourceVersion"]) > before for each in policies(admin)] == [True] * 4
     said = wait_for("the policies read the runtimes", lambda: door(admin, "default", LOCKED))

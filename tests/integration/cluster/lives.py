@@ -305,7 +305,8 @@ class Life:
 
 def _without_names_and_times(status: Document, uid: str) -> Document:
     """A status as another run of the same life has it."""
-    certain = {key: value for key, value in status.items() if key != "historyName"}
+    # A run that was seen before its environment was refused for a moment, which leaves an empty list.
+    certain = {key: value for key, value in status.items() if key != "historyName" and (key, value) != ("refusals", [])}
     if environments := status.get("environments"):  # they end beside the run: what was ready last depends on chance
         certain["environments"] = {key: value for key, value in environments.items() if key != "ready"}
     text = json.dumps(certain).replace(uid[:5], "UID").replace(status.get("configHash", "none"), "HASH")

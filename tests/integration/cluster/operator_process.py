@@ -57,7 +57,7 @@ class OperatorProcess:
 
     def start(self) -> None:
         self.spawn()
-        wait_for("the operator's /readyz answers 200", self._ready, seconds=30)
+        wait_for("the operator's /readyz answers 200", self._ready)
 
     def kill(self) -> None:
         """SIGKILL: nothing is tidied up."""
@@ -65,7 +65,7 @@ class OperatorProcess:
         self._process.kill()
         self._process.wait(10)
 
-    def stop(self, seconds: float = 10.0) -> int:
+    def stop(self, seconds: float = 30.0) -> int:
         """SIGTERM; gives the exit code. Fails when it takes longer."""
         assert self._process
         if self._process.poll() is None:
@@ -95,7 +95,7 @@ class OperatorProcess:
     def probe(self, path: str) -> tuple[int, str]:
         """The answer to a probe, code and sentence; code 0: none."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=5) as response:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=20) as response:
                 return response.status, response.read().decode()
         except urllib.error.HTTPError as error:
             with error:

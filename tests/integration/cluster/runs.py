@@ -91,7 +91,7 @@ class RunsNamespace:
         self.until_released(pod)
 
     # --- waiting ------------------------------------------------------------------------------------------------
-    def until_phase(self, phase: str, name: str = "sorting", *, seconds: float = 20.0) -> dict[str, Any]:
+    def until_phase(self, phase: str, name: str = "sorting", *, seconds: float = 60.0) -> dict[str, Any]:
         def look() -> dict[str, Any] | None:
             self._last = self.status(name)
             return self._last if self._last.get("phase") == phase else None

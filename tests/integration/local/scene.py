@@ -51,6 +51,7 @@ except BlockingIOError:
 done = len(open(f"{LEDGER}/steps").readlines()) if os.path.exists(f"{LEDGER}/steps") else 0
 serve()
 stand("running")
+note("stood", "running")
 seen = False
 while done < STEPS:
     time.sleep(0.1)

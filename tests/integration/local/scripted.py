@@ -16,7 +16,11 @@ def result(outcome, **fields):
     path = os.environ["RL_RESULT_FILE"]
     document = {"schema": 1, "outcome": outcome, "attempt": int(os.environ["RL_ATTEMPT"]), "stepsTrained": 3,
                 "totalSteps": 3, "statePath": "tinker://s/weights/3", "samplerPath": "tinker://s/sampler_weights/3"}
-    open(path, "w").write(json.dumps(document | fields))
+    file = os.open(path, os.O_WRONLY | os.O_CREAT)  # in place, as the trainer writes it: a full disk has this room
+    text = json.dumps(document | fields).encode()
+    os.pwrite(file, text, 0)
+    os.ftruncate(file, len(text))
+    os.close(file)
 class Ops(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200)

@@ -49,6 +49,7 @@ def filled(disk: Path) -> Iterator[None]:
 def test_a_run_that_trains_reaches_its_end(scene: Scene, small_disk: Path) -> None:
     scene.start()
     scene.until(lambda: len(scene.noted("pids")) == 2, "both containers to start")
+    scene.until(lambda: scene.noted("stood"), "the trainer's result file")
     with filled(small_disk):
         scene.allow("go", "save", "leave")
         scene.until(lambda: len(scene.noted("steps")) == STEPS, "all steps")

@@ -193,12 +193,10 @@ RUNTIME = "tried"
 
 
 @pytest.fixture(scope="module")
-def runtime_with_provider(control_plane: ControlPlane, cluster_back_end: ClusterBackEnd) -> Iterator[str]:
-    """Gone afterwards: elsewhere the only runtime is the one that is meant."""
+def runtime_with_provider(control_plane: ControlPlane, cluster_back_end: ClusterBackEnd) -> str:
     install_runtime(control_plane.admin, "tiny", RUNTIME, inference=PROVIDER)
     wait_for("its catalogue", lambda: cluster_back_end.catalogue(cluster_back_end.runtimes()[RUNTIME]))
-    yield RUNTIME
-    control_plane.admin.delete(f"/apis/rl-operator.dev/v1alpha1/rlruntimes/{RUNTIME}")
+    return RUNTIME
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ def caller(cluster_desk: Desk, threads: ThreadPoolExecutor) -> Caller:
 def drafted(caller: Caller, runs: RunsNamespace) -> str:
     """With the key that it needs."""
     runs.admin.post(f"/api/v1/namespaces/{runs.namespace}/secrets", KEY)
-    run_id: str = caller("rl_select_environment", name="sort_digits")["run_id"]
+    run_id: str = caller("rl_select_environment", name="sort_digits", runtime="tiny")["run_id"]
     caller("rl_edit_config", field="total_steps", value=4)
     return run_id
 
@@ -115,7 +115,7 @@ def test_from_a_draft_to_the_weights(caller: Caller, runs: RunsNamespace, drafte
 
 @on_cluster
 def test_a_run_without_the_backends_key_is_not_started(caller: Caller, runs: RunsNamespace) -> None:
-    name = caller("rl_select_environment", name="sort_digits")["run_id"]
+    name = caller("rl_select_environment", name="sort_digits", runtime="tiny")["run_id"]
     refused = caller.outcome("rl_start_training")
     assert refused.code == "refused"
     assert f"kubectl -n {runs.namespace} create secret generic tinker-service" in refused.answer["error"]
@@ -131,7 +131,7 @@ def test_who_may_not_look_at_secrets_may_start(
     _may_use_runs(runs.admin, runs.namespace)
     back_end = cluster_back_end.acting_as(POWERLESS_TOKEN)
     caller = Caller(Desk(back_end, runs.namespace), threads)
-    caller("rl_select_environment", name="sort_digits")
+    caller("rl_select_environment", name="sort_digits", runtime="tiny")
     [missing] = caller("rl_start_training")["missing"]
     assert (missing["name"], missing["needed"]) == ("tinker-service", False)
     assert "it may be there" in missing["why"]
@@ -264,7 +264,7 @@ def test_a_run_of_this_machine_is_stopped_and_deleted(here: Caller, monkeypatch:
 
 # --- on either ----------------------------------------------------------------------------------------------------
 def test_drafts_are_listed_in_pages_and_rest(call: Call) -> None:
-    drafts = {call("rl_select_environment", name="sort_digits").answer["run_id"] for _ in range(3)}
+    drafts = {call("rl_select_environment", name="sort_digits", runtime="tiny").answer["run_id"] for _ in range(3)}
     first = call("rl_list_runs", limit=2).answer
     rest = call("rl_list_runs", limit=2, after=first["next"]).answer
     assert {run["run_id"] for run in first["runs"] + rest["runs"]} == drafts

@@ -380,8 +380,8 @@ def mutated(choose: st.DrawFn, documents: Documents, most: int = 2) -> dict[str,
     """A document with up to `most` of its places replaced, removed or given a child that does not belong there."""
     document = choose(documents)
     for _ in range(choose(st.integers(0, most))):
-        path = choose(st.sampled_from([place for place in places(document) if place]))
-        document = choose(_broken_at(document, path))
+        if found := [place for place in places(document) if place]:  # all of it may have been removed
+            document = choose(_broken_at(document, choose(st.sampled_from(found))))
     return document
 
 

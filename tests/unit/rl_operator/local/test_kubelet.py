@@ -132,7 +132,7 @@ async def test_who_ignores_sigterm_is_killed_after_the_grace_period(make_node: M
     node.kubelet.sync((node.read() or manifest,))
     ended = await node.end()
     assert state_of(ended, "trainer")["state"]["terminated"]["exitCode"] == 137
-    assert 0.9 < time.monotonic() - begun < 5
+    assert 0.9 < time.monotonic() - begun < 20
 
 
 async def test_what_a_container_leaves_behind_dies_with_it(make_node: MakeNode, tmp_path: Any) -> None:

@@ -86,7 +86,7 @@ async def polling(
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def until(what: str, look: Callable[[], bool], seconds: float = 10.0) -> None:
+async def until(what: str, look: Callable[[], bool], seconds: float = 60.0) -> None:
     try:
         async with asyncio.timeout(seconds):
             while not look():

@@ -54,7 +54,7 @@ def free_port() -> int:
         return port
 
 
-async def eventually(what: str, condition: Callable[[], Awaitable[bool] | bool], seconds: float = 30.0) -> None:
+async def eventually(what: str, condition: Callable[[], Awaitable[bool] | bool], seconds: float = 60.0) -> None:
     """Wait for a condition on something outside of the test, or fail saying for what."""
     give_up_at = time.monotonic() + seconds
     while time.monotonic() < give_up_at:
@@ -254,7 +254,7 @@ class Process:
             )
         return cls(handle, log, f"http://127.0.0.1:{ops_port}")
 
-    async def ends(self, seconds: float = 40.0) -> int:
+    async def ends(self, seconds: float = 80.0) -> int:
         try:
             return await asyncio.wait_for(self.handle.wait(), seconds)
         except TimeoutError:

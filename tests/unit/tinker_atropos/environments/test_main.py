@@ -314,7 +314,7 @@ async def test_sigterm_ends_an_environment_that_blocks_while_its_lease_goes_on(r
     started = time.monotonic()
     environment.handle.send_signal(signal.SIGTERM)
     assert await environment.ends() == 0
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
 
 
 async def test_sigterm_ends_an_idle_environment_at_once(run):
@@ -323,7 +323,7 @@ async def test_sigterm_ends_an_idle_environment_at_once(run):
     started = time.monotonic()
     environment.handle.send_signal(signal.SIGTERM)
     assert await environment.ends() == 0
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
     assert "stopped as asked" in environment.output
 
 

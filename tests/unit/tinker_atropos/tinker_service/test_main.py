@@ -125,8 +125,8 @@ def test_it_ends_on_sigterm_in_order(tmp_path: Path, start_tinker_service) -> No
     with start_tinker_service(tmp_path) as service:
         started = time.monotonic()
         service.process.send_signal(signal.SIGTERM)
-        assert service.process.wait(10) == 0
-        assert time.monotonic() - started < 5
+        assert service.process.wait(60) == 0
+        assert time.monotonic() - started < 20
 
 
 def test_it_ends_by_itself_when_idle(tmp_path: Path, start_tinker_service) -> None:

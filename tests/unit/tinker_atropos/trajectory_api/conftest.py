@@ -207,7 +207,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def eventually(what: str, condition: Callable[[], Any], seconds: float = 20) -> Any:
+def eventually(what: str, condition: Callable[[], Any], seconds: float = 60) -> Any:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         with contextlib.suppress(httpx.TransportError):
