@@ -13,7 +13,7 @@ from tests.integration.charts.helm import OPERATOR_CHART, RUNTIMES_CHART, Helm, 
 from tests.integration.cluster.admin import RUNTIMES, AdminClient
 from tests.integration.cluster.control_plane import ADMIN_TOKEN, DEFINITIONS, ControlPlane, installed_definitions
 from tests.integration.cluster.operator_process import OperatorProcess
-from tests.integration.cluster.policies import PATHS, door, policy_documents
+from tests.integration.cluster.policies import PATHS, policy_documents, until_refused
 from tests.integration.cluster.polling import wait_for
 from tests.integration.cluster.runs import RunsNamespace
 
@@ -74,8 +74,7 @@ def test_from_nothing_to_nothing(plane: ControlPlane, admins_helm: Helm) -> None
     install_runtimes(plane, helm)
     before = int(admin.get(DEPLOYMENT)["metadata"]["resourceVersion"])
     assert [int(each["metadata"]["resourceVersion"]) > before for each in policies(admin)] == [True] * 4
-    said = wait_for("the policies read the runtimes", lambda: door(admin, "default", LOCKED))
-    assert "runtime 'tiny' locks it" in said
+    until_refused(admin, "default", LOCKED, "runtime 'tiny' locks it")
     assert {each["metadata"]["name"] for each in admin.items(RUNTIMES)} == {"default", "tiny"}
     runs = RunsNamespace(plane, "team")
     uid = runs.apply()["metadata"]["uid"]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.integration.cluster.admin import RUNS, RUNTIMES, AdminClient
 from tests.integration.cluster.control_plane import API_SERVER, OLDEST_API_SERVER, installed_definitions
-from tests.integration.cluster.policies import door, install_policies, refusal_of, remove_policies
+from tests.integration.cluster.policies import door, install_policies, refusal_of, remove_policies, until_refused
 from tests.integration.cluster.polling import stays, wait_for
 from tests.integration.conftest import running_control_plane
 from tests.refusals import Row, runtimes
@@ -45,8 +45,7 @@ def test_policies_come_after_the_crds_and_go_before_them(admin: AdminClient) -> 
     admin.post(PATH, LOCKED.run("stored"))
 
     install_policies(admin)
-    said = wait_for("the locked value is refused", lambda: door(admin, "default", LOCKED.run()))
-    assert "runtime 'refusals-lab' locks it" in said
+    until_refused(admin, "default", LOCKED.run(), "runtime 'refusals-lab' locks it")
 
     remove_runtimes_crd(admin)
     path = f"{PATH}/stored"
@@ -60,7 +59,7 @@ def test_policies_come_after_the_crds_and_go_before_them(admin: AdminClient) -> 
 
     admin.post(DEFINITIONS, definition("rlruntimes"))
     install_runtime(admin)
-    wait_for("the locked value is refused again", lambda: door(admin, "default", LOCKED.run()), seconds=60)
+    until_refused(admin, "default", LOCKED.run(), "runtime 'refusals-lab' locks it")
 
     remove_policies(admin)
     assert door(admin, "default", LOCKED.run()) is None
