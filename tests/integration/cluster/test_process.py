@@ -81,7 +81,8 @@ def test_credentials_that_are_revoked_end_it(lonely_plane: ControlPlane) -> None
         process.start()
         lonely_plane.revoke(FORMER_TOKEN)
         assert process.until_ended(200) == 3, process.log
-        assert "the API server answered 401: Unauthorized" in process.log.splitlines()[-1], process.log
+        last_words = [line for line in process.log.splitlines() if " ERROR " in line and " rl_operator: " in line]
+        assert "the API server answered 401: Unauthorized" in last_words[-1], process.log
     finally:
         process.close()
 

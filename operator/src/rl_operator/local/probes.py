@@ -18,12 +18,17 @@ Answers = Callable[["Probe"], Awaitable[bool]]
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """`patience` is how long a container may fail it: period x failureThreshold, in seconds."""
+    """`period` and `timeout` in seconds; so many failures in a row, and the container has failed it."""
 
     url: str
     period: float
     timeout: float
-    patience: float
+    failure_threshold: int
+
+    @property
+    def patience(self) -> float:
+        """Seconds that a container may take to pass it for the first time."""
+        return self.period * self.failure_threshold
 
 
 def read_probe(container: Mapping[str, Any], kind: str, ports: PodPorts) -> Probe | None:
@@ -38,7 +43,7 @@ def read_probe(container: Mapping[str, Any], kind: str, ports: PodPorts) -> Prob
         url=f"http://127.0.0.1:{port}{get.get('path', '/')}",
         period=period,
         timeout=float(probe.get("timeoutSeconds", 1)),
-        patience=period * probe.get("failureThreshold", 3),
+        failure_threshold=probe.get("failureThreshold", 3),
     )
 
 
@@ -62,10 +67,14 @@ async def wait_started(answers: Answers, probe: Probe, stopping: asyncio.Event) 
 
 
 async def watch_readiness(answers: Answers, probe: Probe, report: Callable[[bool], None]) -> None:
-    """Report every answer, for ever; its owner cancels it when the container ends."""
-    was_ready = False
+    """Report every change, for ever; its owner cancels it when the container ends. As for a kubelet, one answer makes a
+    container ready, and only as many failures in a row as the probe says make it unready: a busy machine answers late.
+    """
+    was_ready, failures = False, 0
     while True:
-        ready = await answers(probe)
+        passed = await answers(probe)
+        failures = 0 if passed else failures + 1
+        ready = passed or (was_ready and failures < probe.failure_threshold)
         if ready != was_ready:
             was_ready = ready
             report(ready)
