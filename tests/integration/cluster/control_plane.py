@@ -31,11 +31,15 @@ ADMIN, ADMIN_TOKEN = "test-admin", "admin-token"
 OPERATOR, OPERATOR_TOKEN = "test-operator", "operator-token"
 FORMER, FORMER_TOKEN = "test-former-operator", "former-token"
 POWERLESS_TOKEN = "powerless-token"
+GUEST, GUEST_TOKEN = "test-guest", "guest-token"
+"""Who gets from a test what rights it looks at; the powerless user never has any."""
+
 TOKENS = (
     f"{ADMIN_TOKEN},{ADMIN},1,system:masters",
     f"{OPERATOR_TOKEN},{OPERATOR},2",
     f"{FORMER_TOKEN},{FORMER},3",
     f"{POWERLESS_TOKEN},test-nobody,4",
+    f"{GUEST_TOKEN},{GUEST},5",
 )
 
 WRITES = ("create", "update", "patch", "delete")

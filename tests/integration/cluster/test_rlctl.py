@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.integration.cluster.admin import RUNS
-from tests.integration.cluster.control_plane import ADMIN_TOKEN, POWERLESS_TOKEN, RIGHTS, ControlPlane
+from tests.integration.cluster.control_plane import ADMIN_TOKEN, GUEST, GUEST_TOKEN, RIGHTS, ControlPlane
 from tests.integration.cluster.kubelet import End, result
 from tests.integration.cluster.polling import wait_for
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace, install_runtime
@@ -224,7 +224,7 @@ def test_a_draft_is_resumed(rlctl: Call, runs: RunsNamespace, write_run: Callabl
 def team_member(control_plane: ControlPlane, runs: RunsNamespace) -> Iterator[dict[str, str]]:
     """Somebody who may work in one namespace and see the runtimes, and nothing else."""
     admin, role = control_plane.admin, {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole"}
-    subjects = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "test-nobody"}]
+    subjects = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": GUEST}]
     rules = {
         "test-team": [{"apiGroups": ["rl-operator.dev"], "resources": ["*"], "verbs": ["get", "list"]}],
         "test-runtimes": [{"apiGroups": ["rl-operator.dev"], "resources": ["rlruntimes"], "verbs": ["get", "list"]}],
@@ -238,7 +238,7 @@ def team_member(control_plane: ControlPlane, runs: RunsNamespace) -> Iterator[di
     for path, name in bindings.items():
         body = {"metadata": {"name": name}, "subjects": subjects, "roleRef": {**role, "name": name}}
         admin.post(path, body)
-    yield {**os.environ, "KUBECONFIG": str(control_plane.kubeconfig(POWERLESS_TOKEN))}
+    yield {**os.environ, "KUBECONFIG": str(control_plane.kubeconfig(GUEST_TOKEN))}
     for path, name in (*bindings.items(), *((RIGHTS["ClusterRole"], name) for name in rules)):
         admin.delete(f"{path}/{name}")
 

@@ -20,9 +20,9 @@ pytestmark = pytest.mark.integration
 RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
 RLCTL = str(Path(sys.executable).with_name("rlctl"))
 ARGUMENTS: dict[str, dict[str, Any]] = {
-    "rl_select_environment": {"name": "sort_digits"},
+    "rl_select_environment": {"name": "sort_digits", "runtime": "tiny"},
     "rl_edit_config": {"run_id": "sorting", "field": "group_size", "value": 8},
-    "rl_list_environments": {},
+    "rl_list_environments": {"runtime": "tiny"},
     "rl_list_runs": {},
     "rl_health_check": {},
 }

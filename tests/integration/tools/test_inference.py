@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.integration.cluster.admin import AdminClient
-from tests.integration.cluster.control_plane import POWERLESS_TOKEN, ControlPlane
+from tests.integration.cluster.control_plane import GUEST, GUEST_TOKEN, ControlPlane
 from tests.integration.cluster.kubelet import End, running, waiting
 from tests.integration.cluster.node import LogNode
 from tests.integration.cluster.polling import wait_for
@@ -282,10 +282,10 @@ def test_a_job_of_the_callers_tries_the_models_of_the_runtime(
 
 
 def allow(admin: AdminClient, namespace: str, *rules: dict[str, Any]) -> None:
-    """Give test-nobody these rights in the namespace, and those of reading runs and runtimes."""
+    """Give the guest these rights in the namespace, and those of reading runs and runtimes."""
     kinds = {"apiGroups": ["rl-operator.dev"], "resources": ["*"], "verbs": ["get", "list"]}
     rbac, group = "/apis/rbac.authorization.k8s.io/v1", "rbac.authorization.k8s.io"
-    user = {"kind": "User", "name": "test-nobody", "apiGroup": group}
+    user = {"kind": "User", "name": GUEST, "apiGroup": group}
     role, metadata = {"apiGroup": group, "kind": "Role", "name": "few"}, {"metadata": {"name": "few"}}
     admin.post(f"{rbac}/namespaces/{namespace}/roles", {**metadata, "rules": [kinds, *rules]})
     binding = {**metadata, "roleRef": role, "subjects": [user]}
@@ -315,7 +315,7 @@ def test_a_caller_without_the_rights_is_told_which_and_leaves_nothing_behind(
     assert isinstance(tried.backend, ClusterBackEnd)
     allow(runs.admin, tried.namespace, *rules)
     [run] = tried.backend.runs(tried.namespace, "")
-    back_end = tried.backend.acting_as(POWERLESS_TOKEN)
+    back_end = tried.backend.acting_as(GUEST_TOKEN)
     try:
         desk = Desk(back_end, tried.namespace)
         # Rights are granted at once, and known to the authorizer a moment later.

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.integration.cluster.admin import AdminClient
-from tests.integration.cluster.control_plane import POWERLESS_TOKEN
+from tests.integration.cluster.control_plane import GUEST, GUEST_TOKEN
 from tests.integration.cluster.kubelet import End, result
 from tests.integration.cluster.node import LogNode
 from tests.integration.cluster.runs import RunsNamespace
@@ -129,7 +129,7 @@ def test_who_may_not_look_at_secrets_may_start(
     cluster_back_end: ClusterBackEnd, runs: RunsNamespace, threads: ThreadPoolExecutor
 ) -> None:
     _may_use_runs(runs.admin, runs.namespace)
-    back_end = cluster_back_end.acting_as(POWERLESS_TOKEN)
+    back_end = cluster_back_end.acting_as(GUEST_TOKEN)
     caller = Caller(Desk(back_end, runs.namespace), threads)
     caller("rl_select_environment", name="sort_digits", runtime="tiny")
     [missing] = caller("rl_start_training")["missing"]
@@ -139,9 +139,9 @@ def test_who_may_not_look_at_secrets_may_start(
 
 
 def _may_use_runs(admin: AdminClient, namespace: str) -> None:
-    """The powerless user: runs here, and what everybody reads of the platform."""
+    """The guest: runs here, and what everybody reads of the platform."""
     rules = [{"apiGroups": ["rl-operator.dev"], "resources": ["rltrainingruns"], "verbs": ["*"]}]
-    user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "test-nobody"}
+    user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": GUEST}
     named = {"metadata": {"name": "agent"}}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "agent"}
     admin.post(f"{RBAC.format(namespace=namespace)}/roles", named | {"rules": rules})
