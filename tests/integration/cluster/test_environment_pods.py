@@ -111,7 +111,7 @@ def test_a_dead_environment_is_replaced_and_training_goes_on(own: OwnRuns) -> No
     own.fail(environment, "error: ZeroDivisionError in score")
     failed, replacement = own.until("1-env-0-0", "1-env-0-1")
     assert failed == environment, "it stays for its log"
-    assert own.runs.status()["environments"]["failures"] == 1
+    wait_for("its failure is counted", lambda: own.runs.status()["environments"]["failures"] == 1)
     own.kubelet.start(replacement)
     own.kubelet.work(replacement)
     wait_for("the replacement works", lambda: own.runs.status()["environments"]["ready"] == 1)

@@ -91,7 +91,7 @@ def _unusable(run: TrainingRun, parent: ParentRun) -> str | None:
     if parent.name == run.metadata.name:
         return "a run cannot start from itself: name another one"
     if not parent.exists:
-        return f"there is no such run in namespace {run.metadata.namespace}: name one that is over"
+        return f"there is no such run in namespace {shown(run.metadata.namespace)}: name one that is over"
     if parent.phase not in TERMINAL_PHASES:
         return _unfinished(parent)
     if parent.state is None:
