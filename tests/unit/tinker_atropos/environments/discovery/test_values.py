@@ -3,7 +3,7 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tinker_atropos.environments.discovery.modules import SourceClass
@@ -159,6 +159,7 @@ expressions = st.recursive(
 
 @settings(max_examples=300, deadline=None)
 @given(expressions)
+@example("(1e-236 ** -2)")
 def test_arithmetic_is_pythons_own_or_unknown(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     folder = tmp_path_factory.mktemp("sums")
     (folder / "env.py").write_text("")

@@ -25,6 +25,7 @@ _ARITHMETIC: Final[dict[type[ast.operator], Callable[[Any, Any], Any]]] = {
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
 }
 _EMPTY: Final[dict[str, Any]] = {"list": [], "dict": {}, "set": [], "tuple": [], "frozenset": [], "str": ""}
 _ENUM_BASES: Final = {"Enum", "IntEnum", "StrEnum"}
@@ -119,9 +120,8 @@ def _calculated(op: ast.operator, left: Any, right: Any) -> Any:
     """Arithmetic on numbers: `1024 * 16`. A power only of small numbers."""
     if not (_is_number(left) and _is_number(right)):
         return UNKNOWN
-    if isinstance(op, ast.Pow):
-        small = abs(left) <= 1024 and abs(right) <= 64
-        return _json_scalar(left**right) if small and (left or right >= 0) else UNKNOWN
+    if isinstance(op, ast.Pow) and (abs(left) > 1024 or abs(right) > 64):
+        return UNKNOWN
     try:
         return _json_scalar(_ARITHMETIC[type(op)](left, right))
     except (KeyError, ArithmeticError):
