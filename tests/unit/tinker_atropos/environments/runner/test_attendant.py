@@ -124,4 +124,4 @@ async def test_the_first_answer_may_take_as_long_as_the_trainer(
         attendant.answer = LeaseAnswer(run_over=False, trainer_state="working", reason=None) if answered else None
         attendant._last_answer_at = time.monotonic() - silence
         attendant._check_silence(httpx.ConnectError("the name is not known"))
-    assert [type(error) for error in errors] == [InternalError] * gives_up
+    assert {type(error) for error in errors} == ({InternalError} if gives_up else set())  # a heartbeat may say it, too
