@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 BUNDLED := operator/src/rl_operator/api/bundled
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test chaos lint format verify generate e2e bench lock images image-sizes clean
+.PHONY: help setup demo test test-programs test-all chaos lint format verify generate e2e bench lock images image-sizes clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,13 +37,19 @@ setup: $(VENV)/dev ## Set up .venv with everything for development
 demo: $(VENV)/runtime ## Train a small model for real, on this machine, and watch it learn
 	@$(BIN)/rlctl run examples/sorting.yaml --local
 
-# How tests are spread over workers: tests/conftest.py. Files go out in order: those that wait longest (e2e, integration) first.
-test: $(VENV)/dev ## Run all tests; those that need an API server or a cluster say so when skipped
-	@$(PYTEST) --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# Which tests start programs, how they are spread over workers, and what is said at the end: tests/plugins/.
+test: $(VENV)/dev ## Run the fast tests, one real training run, and one run's life on an API server
+	@$(PYTEST) --numprocesses 2 --dist loadscope --no-loadscope-reorder -m "not process or smoke" --cov
 
-chaos: $(VENV)/dev ## Train and operate under random faults and kills (RL_CHAOS_RUNS, RL_CHAOS_SCHEDULES, RL_CHAOS_SEED)
+test-programs: $(VENV)/dev ## Run what `make test` leaves out: what starts programs, API servers, or needs a cluster
+	@$(PYTEST) --numprocesses $(or $(TEST_WORKERS),4) --dist loadscope --no-loadscope-reorder -m "process and not smoke"
+
+test-all: test test-programs ## Run all tests; what an API server or a cluster is missing for is skipped, and said
+
+chaos: $(VENV)/dev ## Train and operate under random faults, and kill the operator at every call (RL_CHAOS_RUNS, RL_CHAOS_SCHEDULES, RL_CHAOS_SEED)
 	@RL_CHAOS_RUNS=$${RL_CHAOS_RUNS:-200} $(PYTEST) tests/integration/training/test_chaos.py
 	@RL_CHAOS_SCHEDULES=$${RL_CHAOS_SCHEDULES:-30} $(PYTEST) tests/integration/cluster/test_random_schedules.py
+	@RL_KILL_POINTS=all $(PYTEST) tests/integration/cluster/test_kill_every_call.py
 
 lint: $(VENV)/dev ## Format check, ruff, mypy, layers
 	@$(BIN)/ruff format --check .
@@ -76,7 +82,7 @@ verify: $(VENV)/dev ## Check that the generated files are up to date
 	@$(BIN)/python -m tinker_atropos.trainer.metric_page | diff docs/metrics.md - || (echo "stale: run 'make generate'"; exit 1)
 
 e2e: $(VENV)/dev ## Run the tests on a real cluster (KUBECONFIG, images loaded)
-	@$(PYTEST) -m e2e
+	@$(PYTEST) -m cluster
 
 bench: $(VENV)/dev ## Measure, and print a table
 	@for f in tests/benchmarks/*_bench.py; do PYTHONPATH=. $(BIN)/python $$f; done

@@ -11,31 +11,18 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from xdist.scheduler.loadfile import LoadFileScheduling
+
+pytest_plugins = ("tests.plugins.programs", "tests.plugins.scheduling", "tests.plugins.summary")
 
 TINKER_KEY = "tml-test"
 # The same examples each time; what fails is no matter of luck, nor of how busy the machine is.
 settings.register_profile(
     "certain", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
+settings.register_profile("explore", settings.get_profile("certain"), derandomize=False, print_blob=True)
 settings.load_profile("certain")
 
 START_SECONDS = 100.0  # five, on a machine that is not busy
-
-
-class OneClusterScheduling(LoadFileScheduling):
-    """A file's tests run on one worker, in order. So do all tests of the one real cluster: the first of them wants it
-    empty, and side by side they would only wait for its two cores.
-    """
-
-    def _split_scope(self, nodeid: str) -> str:
-        file: str = super()._split_scope(nodeid)
-        return "tests/e2e" if file.startswith("tests/e2e/") else file
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> OneClusterScheduling:
-    return OneClusterScheduling(config, log)
 
 
 @dataclass(frozen=True)
@@ -79,13 +66,13 @@ def running_tinker_service(folder: Path, *options: str) -> Iterator[TinkerServic
 
 
 @pytest.fixture(scope="session")
-def start_tinker_service() -> Callable[..., AbstractContextManager[TinkerServiceProcess]]:
+def start_tinker_service(process: None) -> Callable[..., AbstractContextManager[TinkerServiceProcess]]:
     """A context manager of (folder, *options), for tests that need a service of their own."""
     return running_tinker_service
 
 
 @pytest.fixture(scope="session")
-def tinker_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinkerServiceProcess]:
+def tinker_service(process: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinkerServiceProcess]:
     """One Tinker service for the whole session."""
     with running_tinker_service(tmp_path_factory.mktemp("tinker-service")) as service:
         yield service

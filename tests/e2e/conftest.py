@@ -37,7 +37,7 @@ class Kubectl:
 
 
 @pytest.fixture(scope="session")
-def kubectl() -> Kubectl:
+def kubectl(cluster: None) -> Kubectl:
     assets = os.environ.get("KUBEBUILDER_ASSETS", "")
     program = shutil.which("kubectl", path=f"{assets}{os.pathsep}{os.environ['PATH']}")
     if not os.environ.get("KUBECONFIG") or program is None:

@@ -19,7 +19,7 @@ from tests.e2e.test_losses import a_run
 from tests.integration.charts.helm import HOW_TO_GET, OPERATOR_CHART, RUNTIMES_CHART, Helm
 from tests.integration.cluster.polling import wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2400)]
+pytestmark = pytest.mark.timeout(2400)
 
 NAMESPACE = "helm-e2e"
 ENDLESS = 100_000
@@ -32,7 +32,7 @@ PATIENCE_SECONDS = 660.0
 
 
 @pytest.fixture
-def cluster(kubectl: Kubectl) -> Iterator[Kubectl]:
+def empty_cluster(kubectl: Kubectl) -> Iterator[Kubectl]:
     """A cluster without anything of the project, and a namespace for a release. Nothing is left in it."""
     if os.environ.get("RL_EMPTY_CLUSTER") != "1":
         pytest.skip(
@@ -50,13 +50,13 @@ def cluster(kubectl: Kubectl) -> Iterator[Kubectl]:
 
 
 @pytest.fixture
-def helm(cluster: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Helm]:
+def helm(empty_cluster: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Helm]:
     if not Helm.there():
         pytest.skip(HOW_TO_GET)
     helm = Helm(tmp_path_factory.mktemp("helm"), os.environ["KUBECONFIG"])
     yield helm
     for release in json.loads(helm("list", "--namespace", NAMESPACE, "--output=json")):
-        cluster("-n", NAMESPACE, "delete", "rlruns", "--all", "--timeout=120s", timeout=130, check=False)
+        empty_cluster("-n", NAMESPACE, "delete", "rlruns", "--all", "--timeout=120s", timeout=130, check=False)
         helm("uninstall", release["name"], *PATIENTLY, seconds=PATIENCE_SECONDS)
 
 
@@ -64,8 +64,8 @@ def there(kubectl: Kubectl) -> list[str]:
     return kubectl("get", "crd", *KINDS, "--ignore-not-found", "-o", "name").split()
 
 
-def test_from_nothing_to_nothing(cluster: Kubectl, helm: Helm) -> None:
-    kubectl = cluster
+def test_from_nothing_to_nothing(empty_cluster: Kubectl, helm: Helm) -> None:
+    kubectl = empty_cluster
 
     # From nothing. With --wait the second one waits until the operator has read the runtimes' image.
     helm("install", "rl-operator", OPERATOR_CHART, *VALUES, *PATIENTLY, seconds=PATIENCE_SECONDS)

@@ -9,7 +9,7 @@ from tests.e2e.test_sorting import finish
 
 from rl_operator.api.yaml_text import read_yaml
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 STEPS = 30
 

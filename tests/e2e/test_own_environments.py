@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.conftest import ROOT, Kubectl
 from tests.e2e.test_sorting import finish
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 ENVIRONMENTS = ROOT / "tests" / "data" / "environments"
 REFUSED_ROUTES = ("batches", "progress", "registration")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.e2e.conftest import ROOT, Kubectl
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 
 def finish(kubectl: Kubectl, namespace: str, name: str, seconds: int) -> dict[str, Any]:

@@ -37,6 +37,7 @@ PROCESSES = {
 }
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("module", PROCESSES.values(), ids=PROCESSES)
 def test_a_process_does_not_import_what_it_does_not_need(module: str) -> None:
     code = f"import {module}, sys; print(*sorted({HEAVY!r} & sys.modules.keys()))"

@@ -157,6 +157,7 @@ def archive(path: Path, layers: list[bytes]) -> Path:
     return path
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("saved_compressed", [False, True])
 def test_sizes_are_those_of_a_registry(tmp_path: Path, saved_compressed: bool) -> None:
     compressed = [gzip.compress(each, 6) for each in LAYERS]

@@ -1,7 +1,6 @@
 """helm, and an API server that knows nothing of the project yet."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from tests.integration.charts.helm import HOW_TO_GET, Helm
@@ -9,14 +8,8 @@ from tests.integration.cluster.control_plane import ADMIN_TOKEN, API_SERVER, Con
 from tests.integration.cluster.control_plane import HOW_TO_GET as HOW_TO_GET_API_SERVER
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.parent == Path(__file__).parent:
-            item.add_marker(pytest.mark.integration)
-
-
 @pytest.fixture(scope="session")
-def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
+def helm(process: None, tmp_path_factory: pytest.TempPathFactory) -> Helm:
     """One that renders, and reaches no cluster."""
     if not Helm.there():
         pytest.skip(HOW_TO_GET)
@@ -24,7 +17,7 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
 
 
 @pytest.fixture(scope="session")
-def empty_plane(helm: Helm) -> Iterator[ControlPlane]:
+def empty_plane(apiserver: None, helm: Helm) -> Iterator[ControlPlane]:
     """Two namespaces with PodSecurity's strictest level, and nothing else: tests leave it as they found it."""
     if not all(find_program(name) for name in ("etcd", API_SERVER, "openssl")):
         pytest.skip(HOW_TO_GET_API_SERVER)

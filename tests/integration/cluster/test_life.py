@@ -13,6 +13,7 @@ from tests.integration.cluster.trainer import trainer_status
 SUCCEEDED = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS, metrics={"evalPercentCorrect": 0.91234})
 
 
+@pytest.mark.smoke
 def test_success_from_apply_to_weights(runs: RunsNamespace) -> None:
     run = runs.apply()
     pod = runs.until_pod()

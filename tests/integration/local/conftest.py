@@ -97,7 +97,7 @@ def end_everything(root: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def shared_rlctl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rlctl]:
+def shared_rlctl(process: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rlctl]:
     """For runs that train: they share the Tinker service."""
     root = tmp_path_factory.mktemp("state")
     yield Rlctl(root)
@@ -105,7 +105,7 @@ def shared_rlctl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rlctl]:
 
 
 @pytest.fixture
-def rlctl(tmp_path: Path) -> Iterator[Rlctl]:
+def rlctl(process: None, tmp_path: Path) -> Iterator[Rlctl]:
     """An empty state folder."""
     yield Rlctl(tmp_path)
     end_everything(tmp_path)

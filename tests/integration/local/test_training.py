@@ -18,6 +18,7 @@ SHORT = {"total_steps": 2, "steps_per_eval": 100}
 SAVES_EACH_STEP = {"save_checkpoint_interval": 1}
 
 
+@pytest.mark.smoke
 def test_from_a_file_to_weights(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
     rlctl, file = shared_rlctl, write_run("sorting", config=SHORT)
     ran = rlctl("run", file, "--local")

@@ -47,7 +47,7 @@ def back_end_of(plane: ControlPlane) -> Iterator[ClusterBackEnd]:
 
 
 @pytest.fixture(scope="session")
-def local_back_end(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBackEnd]:
+def local_back_end(process: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBackEnd]:
     """One state folder: all runs that train share its Tinker service."""
     root = tmp_path_factory.mktemp("state")
     yield LocalBackEnd(Layout(root), " --local", print)
@@ -65,8 +65,8 @@ def cluster_desk(cluster_back_end: ClusterBackEnd, runs: RunsNamespace) -> Desk:
     return Desk(cluster_back_end, runs.namespace)
 
 
-@pytest.fixture(params=["local", pytest.param("cluster", marks=pytest.mark.integration)])
-def desk(request: pytest.FixtureRequest) -> Desk:
+@pytest.fixture(params=["local", pytest.param("cluster", marks=pytest.mark.apiserver)])
+def desk(process: None, request: pytest.FixtureRequest) -> Desk:
     found: Desk = request.getfixturevalue(f"{request.param}_desk")
     return found
 

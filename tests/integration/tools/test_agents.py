@@ -22,7 +22,7 @@ from tests.unit.tinker_atropos.environments.trial.provider import KEY, ScriptedP
 from rl_operator.backends.cluster import ClusterBackEnd
 from rl_operator.tools.toolset import BY_NAME
 
-on_cluster = pytest.mark.integration
+on_cluster = pytest.mark.apiserver
 
 SOON = 30.0
 LONG = 200.0

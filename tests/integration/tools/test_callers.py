@@ -15,7 +15,7 @@ from tests.unit.rl_operator.tools.gateways import END_SECONDS, Gateway
 
 from rl_operator.tools.toolset import TOOLS
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.apiserver
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
 RLCTL = str(Path(sys.executable).with_name("rlctl"))

@@ -143,7 +143,7 @@ def test_edits_of_many_at_once_lose_nothing(desk: Desk, call: Call) -> None:
 
 
 # --- on a cluster ----------------------------------------------------------------------------------------------------
-@pytest.mark.integration
+@pytest.mark.apiserver
 def test_users_have_drafts_of_their_own_and_only_their_own_rights(
     cluster_desk: Desk, runs: RunsNamespace, cluster_back_end: ClusterBackEnd
 ) -> None:
@@ -161,7 +161,7 @@ def test_users_have_drafts_of_their_own_and_only_their_own_rights(
         also_admin.close()
 
 
-@pytest.mark.integration
+@pytest.mark.apiserver
 def test_a_run_that_has_started_keeps_its_settings(cluster_desk: Desk, runs: RunsNamespace) -> None:
     select = call_at(cluster_desk, "rl_select_environment", name="sort_digits", runtime="tiny")
     name = select.answer["run_id"]
@@ -173,7 +173,7 @@ def test_a_run_that_has_started_keeps_its_settings(cluster_desk: Desk, runs: Run
     assert runs.find(name)["spec"]["priority"] == 1
 
 
-@pytest.mark.integration
+@pytest.mark.apiserver
 def test_a_run_of_a_backup_waits_and_may_be_edited_before_it_trains_again(
     cluster_desk: Desk, runs: RunsNamespace
 ) -> None:
@@ -191,7 +191,7 @@ def test_a_run_of_a_backup_waits_and_may_be_edited_before_it_trains_again(
     assert runs.kubelet.pod("restored") is None
 
 
-@pytest.mark.integration
+@pytest.mark.apiserver
 def test_a_draft_that_people_made_and_gitops_keeps_is_edited_with_a_warning(
     cluster_desk: Desk, runs: RunsNamespace
 ) -> None:

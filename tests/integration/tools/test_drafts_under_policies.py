@@ -19,7 +19,7 @@ from rl_operator.tools.dispatch import Outcome, dispatch
 from rl_operator.tools.runs import named_run
 from rl_operator.tools.toolset import BY_NAME
 
-pytestmark = [pytest.mark.integration, pytest.mark.parametrize("guarded_plane", [API_SERVER], indirect=True)]
+pytestmark = [pytest.mark.apiserver, pytest.mark.parametrize("guarded_plane", [API_SERVER], indirect=True)]
 
 _numbers = itertools.count(1)
 

@@ -232,7 +232,7 @@ def step(number: int, scores: list[float]) -> str:
     return json.dumps({"event": "step", **figures, "scores": scores, "seconds": 1.0}) + "\n"
 
 
-@pytest.mark.integration
+@pytest.mark.apiserver
 def test_a_job_of_the_callers_tries_the_models_of_the_runtime(
     tried: Desk, runs: RunsNamespace, node: LogNode, make_pod: Callable[[str], str]
 ) -> None:
@@ -307,7 +307,7 @@ RIGHTS = {
 }
 
 
-@pytest.mark.integration
+@pytest.mark.apiserver
 @pytest.mark.parametrize(("rules", "said"), RIGHTS.values(), ids=RIGHTS)
 def test_a_caller_without_the_rights_is_told_which_and_leaves_nothing_behind(
     tried: Desk, runs: RunsNamespace, rules: tuple[dict[str, Any], ...], said: str

@@ -32,7 +32,7 @@ KEY = {"metadata": {"name": "tinker-service"}, "stringData": {"api-key": "tml-ma
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
 
-on_cluster = pytest.mark.integration
+on_cluster = pytest.mark.apiserver
 
 _numbers = itertools.count(1)
 

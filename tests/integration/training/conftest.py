@@ -189,7 +189,7 @@ async def training_half(folder: Path, tinker_service: TinkerServiceProcess) -> A
 
 
 @pytest.fixture
-async def half(tmp_path: Path, tinker_service) -> AsyncIterator[TrainingHalf]:
+async def half(process: None, tmp_path: Path, tinker_service) -> AsyncIterator[TrainingHalf]:
     async with training_half(tmp_path, tinker_service) as half:
         yield half
 

@@ -168,6 +168,7 @@ def test_both_tools_install_the_chart_alike(name: str) -> None:
     assert yaml.safe_load(Path(f"charts/{name}/Chart.yaml").read_text())["version"] == VERSION
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not find_program("helm"), reason="needs helm beside kube-apiserver")
 @pytest.mark.parametrize("name", CHART_NAMES)
 def test_the_chart_takes_the_values(name: str) -> None:

@@ -130,6 +130,7 @@ def test_any_value_fits_any_annotation_or_not(value: Any, annotation: str) -> No
     assert problem is None or problem.isprintable()
 
 
+@pytest.mark.process
 def test_every_process_says_the_same() -> None:
     """Sets and dictionaries of texts come in another order in each process, unless somebody sorted them."""
     cases = [*draw(ANY_CASES, 80), *draw(GOOD_CASES, 20)]

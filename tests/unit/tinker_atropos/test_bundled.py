@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import pytest
 from transformers import AutoTokenizer
 
 from tinker_atropos import digits
@@ -31,6 +32,7 @@ def test_every_digit_is_one_token_and_the_template_frames_a_turn() -> None:
     assert tokenizer.eos_token == "<|im_end|>"
 
 
+@pytest.mark.process
 def test_resolving_names_loads_neither_torch_nor_transformers() -> None:
     check = "import sys, tinker_atropos.bundled; assert not {'torch', 'transformers'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", check], check=True, timeout=60)

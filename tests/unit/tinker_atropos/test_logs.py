@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 PROGRAM = Path(sys.executable).with_name("tinker-atropos")
 SAYS = """
     import logging, warnings

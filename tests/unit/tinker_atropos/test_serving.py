@@ -69,6 +69,7 @@ async def test_the_end_of_the_block_passes_its_error_on() -> None:
             raise ZeroDivisionError
 
 
+@pytest.mark.process
 def test_a_request_that_the_servers_end_cuts_off_is_no_fault_in_the_log() -> None:
     """In a process of its own: the log is written while the event loop comes down."""
     program = """

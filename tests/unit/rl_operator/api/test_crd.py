@@ -68,6 +68,7 @@ def test_a_run_may_have_as_many_environments_as_its_trajectory_api_admits() -> N
     assert spec["environmentReplicas"]["maximum"] == MAX_LEASES
 
 
+@pytest.mark.process
 def test_command_writes_and_compares(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "rl_operator.api.crd", str(tmp_path)]
     missing = subprocess.run([*command, "--check"], capture_output=True, text=True, check=False)

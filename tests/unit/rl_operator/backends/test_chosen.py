@@ -52,6 +52,7 @@ def test_a_catalogue_that_is_not_there_yet() -> None:
         known_environment(backend, "sort_digits", TINY, "default")
 
 
+@pytest.mark.process
 def test_a_file_begins_at_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine.py").write_text("x = 1\n")
     monkeypatch.chdir(tmp_path)

@@ -60,6 +60,7 @@ def test_only_the_start_needs_the_key(backend: Unattended, monkeypatch: pytest.M
     assert backend.change_spec("default", "sorting", {"suspend": False})["spec"]["suspend"] is False
 
 
+@pytest.mark.process
 def test_nobody_stays_at_work_on_a_draft(tmp_path: Path) -> None:
     backend = LocalBackEnd(Layout(tmp_path), "", print)
     backend.create(draft())

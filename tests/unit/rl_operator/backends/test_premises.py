@@ -49,6 +49,7 @@ def codes(file: RunFile, backend: MemoryBackEnd) -> list[str]:
     return [refusal.code for refusal in judge(file, backend)[0]]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("runs_files", [True, False], ids=["local", "cluster"])
 def test_the_files_own_code_counts_and_nothing_is_stored(runs_files: bool) -> None:
     backend = MemoryBackEnd(runs_files=runs_files)
@@ -88,6 +89,7 @@ def test_the_files_runtime_counts() -> None:
     assert codes(RunFile(run, (bounded,)), backend) == ["OutOfBounds"]
 
 
+@pytest.mark.process
 def test_rendering_brings_the_frozen_code() -> None:
     file = with_uid(RunFile(own_run(), (config_map(), environment())), "0a1b2c3d")
     rendered = render_file(file, MemoryBackEnd())

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 HEAVY = ("aiohttp", "kubernetes", "kopf", "pydantic", "rich.live", "yaml", "prometheus_client")
 
 

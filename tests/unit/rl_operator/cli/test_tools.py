@@ -5,7 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.unit.rl_operator.tools.gateways import END_SECONDS, Gateway
+
+pytestmark = pytest.mark.process
 
 RLCTL = str(Path(sys.executable).with_name("rlctl"))
 

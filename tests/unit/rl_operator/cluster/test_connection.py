@@ -40,6 +40,7 @@ async def test_a_context_that_is_not_in_it(tmp_path: Path) -> None:
         await load_configuration(str(write_kubeconfig(tmp_path, "https://x")), "nope")
 
 
+@pytest.mark.process
 async def test_a_credential_plugin_is_asked_again_when_its_token_has_expired(api: FakeApi, tmp_path: Path) -> None:
     plugin = tmp_path / "plugin"
     plugin.write_text(PLUGIN.format(folder=tmp_path), encoding="utf-8")

@@ -14,6 +14,8 @@ from tests.unit.rl_operator.discovery.processes import gone
 
 from rl_operator.discovery.child import Ended, run_limited, run_limited_blocking
 
+pytestmark = pytest.mark.process
+
 Run = Callable[[Sequence[str], Path, float], Ended]
 
 

@@ -13,6 +13,8 @@ from rl_operator.api.catalogue import Catalogue
 from rl_operator.discovery import discover_files, discover_files_blocking
 from rl_operator.errors import OperatorError
 
+pytestmark = pytest.mark.process
+
 PLAIN = Path("tests/data/environments/plain_tools.py").read_text(encoding="utf-8")
 Discover = Callable[..., Catalogue]
 

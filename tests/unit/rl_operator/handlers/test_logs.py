@@ -3,6 +3,8 @@ import logging
 import subprocess
 import sys
 
+import pytest
+
 from rl_operator.handlers.logs import JsonFormatter
 
 
@@ -18,6 +20,7 @@ def test_a_line_is_one_json_object_with_the_traceback_inside() -> None:
     assert "ValueError: invalid literal" in parsed["traceback"]
 
 
+@pytest.mark.process
 def test_frameworks_are_quiet_and_we_are_not() -> None:
     code = (
         "import logging; from rl_operator.handlers.logs import configure_logging; configure_logging('text', 'info');"

@@ -21,7 +21,7 @@ def store(tmp_path: Path) -> Store:
 
 
 @pytest.fixture
-async def make_node(store: Store) -> AsyncIterator[Callable[..., Node]]:
+async def make_node(process: None, store: Store) -> AsyncIterator[Callable[..., Node]]:
     """Makes kubelets: `make_node(caller={…}, backend=…)`. Their pods are stopped at the end of the test."""
     nodes: list[Node] = []
 

@@ -95,6 +95,7 @@ def fault(environment: Environment | None) -> str:
     return f"{stalled.reason}: {stalled.message}"
 
 
+@pytest.mark.process
 def test_a_file_is_read_with_what_it_imports(own: OwnEnvironments, folder: Path) -> None:
     found = own.of_run(run_of("./shout.py", folder / "shout.py"))
     assert found is not None
@@ -105,6 +106,7 @@ def test_a_file_is_read_with_what_it_imports(own: OwnEnvironments, folder: Path)
     assert own.files(found) == {"shout.py": ENTRY, "words.py": WORDS}
 
 
+@pytest.mark.process
 def test_the_same_content_is_read_once(own: OwnEnvironments, folder: Path, reader: CountedReader) -> None:
     run = run_of("./shout.py", folder / "shout.py")
     for _ in range(3):
@@ -115,11 +117,13 @@ def test_the_same_content_is_read_once(own: OwnEnvironments, folder: Path, reade
     assert reader.calls == 2
 
 
+@pytest.mark.process
 def test_a_broken_file_is_named_with_its_line(own: OwnEnvironments, folder: Path) -> None:
     (folder / "shout.py").write_text(ENTRY + "\n    def (:\n")
     assert "shout.py, line 13:" in fault(own.of_run(run_of("./shout.py", folder / "shout.py")))
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -133,6 +137,7 @@ def test_files_that_are_none(own: OwnEnvironments, folder: Path, name: str, said
     assert fault(own.of_run(run_of(f"./{name}", path))).startswith(said.format(path=path))
 
 
+@pytest.mark.process
 def test_an_object_of_the_state_folder_is_read_likewise(own: OwnEnvironments, store: Store) -> None:
     put(store, {"shout.py": ENTRY, "words.py": WORDS, "notes.txt": "hello"})
     found = own.of_run(run_of("own/shout"))

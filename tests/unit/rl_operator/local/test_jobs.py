@@ -13,6 +13,8 @@ from rl_operator.local.jobs import LocalJobs
 from rl_operator.local.layout import Layout
 from rl_operator.local.sweep import remove_traces
 
+pytestmark = pytest.mark.process
+
 CONFIG = {"name": "config", "configMap": {"name": "n", "items": [{"key": "a.txt", "path": "below/a.txt"}]}}
 TEXTS = {"data": {"a.txt": "hello\n"}}
 NAME = "sorting-0a1b2-t3c4"

@@ -5,7 +5,11 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from rl_operator.local.leash import Leash
+
+pytestmark = pytest.mark.process
 
 HOLDER = """
 import subprocess, sys, time

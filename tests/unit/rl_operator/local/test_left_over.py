@@ -4,12 +4,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.unit.rl_operator.local.pods import start_holder
 
 from rl_operator.local.left_over import end_left_over
 from rl_operator.local.locks import FileLock, is_held
 
 
+@pytest.mark.process
 def test_who_holds_the_lock_is_killed_with_its_group(tmp_path: Path) -> None:
     forks = "import os, time; os.fork(); time.sleep(60)"
     holder = start_holder(tmp_path / "trainer.lock", forks)
@@ -18,6 +20,7 @@ def test_who_holds_the_lock_is_killed_with_its_group(tmp_path: Path) -> None:
     assert not is_held(tmp_path / "trainer.lock")
 
 
+@pytest.mark.process
 def test_a_number_on_disk_is_never_believed(tmp_path: Path) -> None:
     """After a reboot the number of a container may be anybody's."""
     bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)

@@ -2,6 +2,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from rl_operator.local.locks import FileLock, is_held
 
 HOLD = """
@@ -30,6 +32,7 @@ def test_a_lock_that_nobody_ever_took_is_free(tmp_path: Path) -> None:
     assert not (tmp_path / "lock").exists()
 
 
+@pytest.mark.process
 def test_the_kernel_gives_back_the_lock_of_a_killed_process(tmp_path: Path) -> None:
     command = [sys.executable, "-c", HOLD, str(tmp_path / "lock")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:

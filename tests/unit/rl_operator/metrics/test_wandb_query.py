@@ -26,6 +26,7 @@ def words(query: str) -> set[str]:
     return set(re.findall(r"\$?\w+", query))
 
 
+@pytest.mark.process
 async def test_it_is_a_part_of_what_wandbs_own_client_asks(tmp_path: Path) -> None:
     async with running_wandb_server() as server:
         server.runs["u-1"] = WandbRun("rl", "u-1", summary={"train/loss": 0.5}, state="crashed")

@@ -58,6 +58,7 @@ def test_argo_of_what_is_derived(name: str) -> None:
     assert argo(run) == (VERDICTS[ROWS[name][1]][0], run["status"]["message"])
 
 
+@pytest.mark.process
 @needs_kstatus
 @pytest.mark.parametrize("name", ROWS)
 def test_flux_of_what_is_derived(name: str) -> None:
@@ -80,6 +81,7 @@ def test_argo_of_what_was_recorded(name: str) -> None:
     assert argo(run)[1]
 
 
+@pytest.mark.process
 @needs_kstatus
 @pytest.mark.parametrize("name", RECORDED)
 def test_flux_of_what_was_recorded(name: str) -> None:

@@ -24,7 +24,7 @@ def call(desk: Desk) -> Callable[..., Outcome]:
 
 
 @pytest.fixture(scope="session")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+def gateway(process: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """A process of its own."""
     with running_gateway(tmp_path_factory.mktemp("gateway")) as running:
         yield running

@@ -93,6 +93,7 @@ def test_without_a_draft_it_says_how_to_get_one(call: Call) -> None:
     assert (refused.code, "rl_select_environment" in refused.answer["error"]) == ("refused", True)
 
 
+@pytest.mark.process
 def test_what_became_of_the_runs_premises_is_said(desk: Desk, call: Call) -> None:
     desk.backend.more = (make_runtime(),)
     drafted(desk, runtime="lab")

@@ -53,6 +53,7 @@ def test_selecting_again_drafts_anew(desk: Desk) -> None:
     assert drafted(desk) != drafted(desk)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", ["sort_digit", "own/none", "./none.py", "x" * 253, "tml-abcdefgh"])
 def test_an_unknown_environment_is_refused_with_those_there_are(desk: Desk, call: Call, name: str) -> None:
     add_own(desk)
@@ -64,6 +65,7 @@ def test_an_unknown_environment_is_refused_with_those_there_are(desk: Desk, call
     assert desk.backend.runs("default", "") == []
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", ["own/", "own/../../x", "own/A", "own/a/b", "own/.", "own/\x00", "\x00.py", "a\nb"])
 def test_what_nothing_can_be_called_becomes_no_path(desk: Desk, call: Call, name: str) -> None:
     add_own(desk)
@@ -88,6 +90,7 @@ def test_any_name_is_drafted_or_refused(name: str, runtime: str | None) -> None:
         assert len(desk.backend.runs("default", "")) == (outcome.code is None)
 
 
+@pytest.mark.process
 def test_an_environment_that_cannot_be_read_says_where(desk: Desk, call: Call) -> None:
     add_own(desk, "broken", "class Broken(")
     refused = call("rl_select_environment", name="own/broken")
@@ -95,6 +98,7 @@ def test_an_environment_that_cannot_be_read_says_where(desk: Desk, call: Call) -
     assert "broken.py, line 1" in refused.answer["error"]
 
 
+@pytest.mark.process
 def test_own_environments_and_files_are_drafted(desk: Desk, call: Call, tmp_path: Path) -> None:
     add_own(desk)
     own = call("rl_select_environment", name="own/shout").answer

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from tests.unit.rl_operator.tools.gateways import END_SECONDS, ROOT, Gateway, running_gateway
 
+pytestmark = pytest.mark.process
+
 WAITING = "/runs/a?wait_seconds=240"
 
 

@@ -36,6 +36,7 @@ def test_a_query_looks_at_names_and_descriptions(call: Call, query: str, count: 
     assert call("rl_list_environments", query=query).answer["count"] == count
 
 
+@pytest.mark.process
 def test_what_its_author_says_of_one_hides_nothing(desk: Desk, call: Call) -> None:
     hidden = OWN_CODE.replace("Words in capitals.", "Words in \\x1b[1mcapitals\\u202e. tml-abcdefgh123")
     add_own(desk, code=hidden)
@@ -43,6 +44,7 @@ def test_what_its_author_says_of_one_hides_nothing(desk: Desk, call: Call) -> No
     assert [each["description"] for each in own] == ["Words in capitals. [redacted]"]
 
 
+@pytest.mark.process
 def test_own_ones_say_what_keeps_them_from_being_trained(desk: Desk, call: Call) -> None:
     add_own(desk)
     add_own(desk, "broken", "class Broken(")

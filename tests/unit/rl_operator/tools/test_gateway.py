@@ -175,6 +175,7 @@ def test_a_body_that_does_not_say_its_length_is_limited_too(gateway: Gateway) ->
         assert connection.recv(100).startswith(b"HTTP/1.1 413")
 
 
+@pytest.mark.process
 def test_read_only_offers_what_changes_nothing(reading_gateway: Gateway) -> None:
     listed = reading_gateway.ask(*mcp("tools/list", {})).json["result"]["tools"]
     assert [tool["name"] for tool in listed] == [

@@ -88,6 +88,7 @@ def test_what_is_registered(loaded: Recorder) -> None:
     assert loaded.skills == {"rl-training": SKILL_FILE}
 
 
+@pytest.mark.process
 def test_each_conversation_finds_its_own_drafts(loaded: Recorder) -> None:
     run_id = loaded.call("rl_select_environment", {"name": "sort_digits"}, session_id="a", task_id="t")["run_id"]
     loaded.call("rl_select_environment", {"name": "sort_digits"}, session_id="b")
@@ -125,6 +126,7 @@ def test_a_wait_without_hermes_lasts_until_it_is_given_up() -> None:
     assert time.monotonic() - began < 30
 
 
+@pytest.mark.process
 def test_in_hermes_itself(state: Path) -> None:
     python = os.environ.get("RL_HERMES_PYTHON")
     if not python:

@@ -32,13 +32,13 @@ class LikeACluster(Unattended):
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> LikeACluster:
+def like_a_cluster(tmp_path: Path) -> LikeACluster:
     return LikeACluster(Layout(tmp_path), "", print)
 
 
 @pytest.fixture
-def desk(cluster: LikeACluster) -> Desk:
-    return Desk(cluster, "default")
+def desk(like_a_cluster: LikeACluster) -> Desk:
+    return Desk(like_a_cluster, "default")
 
 
 def suspended(desk: Desk, name: str) -> bool:
@@ -156,9 +156,9 @@ def test_a_runtime_that_is_gone_is_a_refusal(desk: Desk, call: Call) -> None:
     assert call("rl_start_training").code == "refused"
 
 
-def test_a_missing_key_of_the_backend_refuses_the_start(desk: Desk, call: Call, cluster: LikeACluster) -> None:
+def test_a_missing_key_of_the_backend_refuses_the_start(desk: Desk, call: Call, like_a_cluster: LikeACluster) -> None:
     name = drafted(desk, runtime="default")
-    cluster.keys = dict.fromkeys(KEYS, False)
+    like_a_cluster.keys = dict.fromkeys(KEYS, False)
     dry = call("rl_start_training", dry_run=True).answer
     assert [(each["name"], each["needed"]) for each in dry["missing"]] == [("tinker", True), ("wandb", False)]
     outcome = call("rl_start_training")
@@ -169,9 +169,11 @@ def test_a_missing_key_of_the_backend_refuses_the_start(desk: Desk, call: Call, 
 
 
 @pytest.mark.parametrize("tinker", [True, None], ids=["there", "not to be looked at"])
-def test_other_missing_keys_refuse_nothing(desk: Desk, call: Call, cluster: LikeACluster, tinker: bool | None) -> None:
+def test_other_missing_keys_refuse_nothing(
+    desk: Desk, call: Call, like_a_cluster: LikeACluster, tinker: bool | None
+) -> None:
     name = drafted(desk, runtime="default")
-    cluster.keys = {"TINKER_API_KEY": tinker, "WANDB_API_KEY": False}
+    like_a_cluster.keys = {"TINKER_API_KEY": tinker, "WANDB_API_KEY": False}
     answer = call("rl_start_training").answer
     assert not any(each["needed"] for each in answer["missing"])
     assert answer["wandb_project"] == "atropos-tinker"

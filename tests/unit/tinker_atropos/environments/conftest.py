@@ -284,7 +284,7 @@ async def start_api(folder: Path, api_url: str) -> Process:
 
 
 @pytest.fixture
-async def run(tmp_path: Path) -> AsyncIterator[Run]:
+async def run(process: None, tmp_path: Path) -> AsyncIterator[Run]:
     """A small run: 3 steps of 2 groups of 4."""
     port, policy = free_port(), Policy()
     api_url = f"http://127.0.0.1:{port}"
@@ -312,5 +312,5 @@ async def run(tmp_path: Path) -> AsyncIterator[Run]:
 
         await run.api_answers()
         yield run
-        for process in (*run.processes, run.api):
-            await process.kill()
+        for started in (*run.processes, run.api):
+            await started.kill()

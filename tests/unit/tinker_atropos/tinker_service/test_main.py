@@ -30,6 +30,7 @@ def refused(folder: Path, *options: str, key: str = "tml-test") -> tuple[int, st
     return done.returncode, done.stderr.splitlines()[-1]
 
 
+@pytest.mark.process
 def test_a_key_is_required(tmp_path: Path) -> None:
     code, message = refused(tmp_path, key="")
     assert (code, message[:60]) == (2, "error: the service needs a key that starts with 'tml-', and ")
@@ -44,6 +45,7 @@ def test_a_key_is_required(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.process
 def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
     code, message = refused(tmp_path, "--model", str(tmp_path))
     assert code == 2
@@ -138,6 +140,6 @@ def test_it_ends_by_itself_when_idle(tmp_path: Path, start_tinker_service) -> No
             try:
                 httpx.get(f"{service.url}/api/v1/healthz")
             except httpx.TransportError:
-                service.process.wait(10)
+                service.process.wait(WAIT)
             time.sleep(0.1)
         assert service.process.returncode == 0

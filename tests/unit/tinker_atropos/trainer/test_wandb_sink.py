@@ -19,6 +19,8 @@ from tinker_atropos.config import parse_config
 from tinker_atropos.settings import Parent, Settings
 from tinker_atropos.trainer.wandb_sink import WandbSink, enabled, wandb_settings
 
+pytestmark = pytest.mark.process
+
 RUN_ID = "0c1f2e3d-0000-4000-8000-000000000001"
 DEADLINE_SECONDS = 60.0
 CLOSE_SECONDS = 20.0

@@ -198,7 +198,7 @@ class ApiProcess:
         """Exit code, and seconds from SIGTERM to the exit."""
         started = time.monotonic()
         self.process.terminate()
-        return self.process.wait(10), time.monotonic() - started
+        return self.process.wait(60), time.monotonic() - started
 
 
 def free_port() -> int:
@@ -246,7 +246,7 @@ def run_api_process(folder: Path, port: int | None = None) -> Iterator[ApiProces
 
 
 @pytest.fixture
-def api_process() -> StartProcess:
+def api_process(process: None) -> StartProcess:
     return run_api_process
 
 

@@ -155,6 +155,7 @@ IMPORTS: dict[str, tuple[dict[str, str], str | None, int | None, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("files", "file", "line", "message"), IMPORTS.values(), ids=IMPORTS)
 def test_imports_are_judged_as_the_runner_makes_them(
     tmp_path: Path, files: dict[str, str], file: str | None, line: int | None, message: str

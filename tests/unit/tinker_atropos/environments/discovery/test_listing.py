@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.process
+
 PROGRAM = str(Path(sys.executable).with_name("tinker-atropos"))
 GOOD = 'from atroposlib.envs.base import BaseEnv\nclass E(BaseEnv):\n    """Läuft."""\n'
 

@@ -55,6 +55,7 @@ USES = {
 }
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 def test_ordinary_uses_are_harmless(use):
     program = (

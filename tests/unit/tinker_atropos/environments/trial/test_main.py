@@ -15,6 +15,8 @@ import pytest
 import yaml
 from tests.unit.tinker_atropos.environments.trial.provider import KEY, ScriptedProvider
 
+pytestmark = pytest.mark.process
+
 DATA = Path(__file__).parents[4] / "data" / "environments"
 PROGRAM = Path(sys.executable).with_name("tinker-atropos")
 ENV = {"total_steps": 3, "group_size": 4, "batch_size": 8, "tokenizer_name": "bundled", "max_token_length": 64}

@@ -45,6 +45,7 @@ async def test_a_group_is_answered_and_scored_by_the_environment(
     assert message["content"].startswith("sort ")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("file", ["plain_game.py", "second_chance.py"])
 async def test_files_as_people_write_them_are_tried(
     provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch, file: str

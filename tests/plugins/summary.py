@@ -1,0 +1,106 @@
+"""What a run of the tests says at its end: where the time went, what was skipped, run twice, and left out."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pytest
+from _pytest.terminal import TerminalReporter
+
+LEFT_OUT = pytest.StashKey[int]()
+MOST_GROUPS = 30
+
+
+def group_of(nodeid: str) -> str:
+    """The folder of a test, at most four levels deep: `tests/unit/rl_operator/status`."""
+    return "/".join(nodeid.partition("::")[0].split("/")[:-1][:4])
+
+
+# --- what was left out: workers know it, the controller tells it ----------------------------------------------------
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[LEFT_OUT] = 0
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    if items:
+        items[0].config.stash[LEFT_OUT] += len(items)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["left_out"] = session.config.stash[LEFT_OUT]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object) -> None:
+    config: pytest.Config = node.config  # type: ignore[attr-defined]
+    left_out = getattr(node, "workeroutput", {}).get("left_out", 0)
+    config.stash[LEFT_OUT] = max(config.stash[LEFT_OUT], left_out)  # each worker leaves out the same tests
+
+
+# --- the sections ----------------------------------------------------------------------------------------------------
+def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.Config) -> None:
+    stats = terminalreporter.stats
+    reports = [r for kind in ("passed", "failed", "error", "rerun") for r in stats.get(kind, ())]
+    _section(terminalreporter, "time per group, in seconds of one worker", time_table(reports))
+    if config.getoption("cov_source", None) and Path(".coverage").exists():
+        _section(terminalreporter, "lines covered, by package", coverage_table())
+    _section(terminalreporter, "skipped, by reason", skip_table(stats.get("skipped", ())))
+    _section(terminalreporter, "run twice", sorted(r.nodeid for r in stats.get("rerun", ())))
+    if left_out := config.stash[LEFT_OUT]:
+        _section(terminalreporter, "left out", [left_out_sentence(left_out, config.getoption("-m"))])
+
+
+def _section(reporter: TerminalReporter, title: str, lines: Sequence[str]) -> None:
+    if lines:
+        reporter.section(title)
+        for line in lines:
+            reporter.write_line(line)
+
+
+def time_table(reports: Iterable[pytest.TestReport]) -> Sequence[str]:
+    """Tests, seconds, and the share of all seconds, the slowest groups first."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    tests: defaultdict[str, set[str]] = defaultdict(set)
+    for report in reports:
+        group = group_of(report.nodeid)
+        seconds[group] += getattr(report, "duration", 0.0)
+        tests[group].add(report.nodeid)
+    whole = sum(seconds.values())
+    slowest = sorted(seconds, key=lambda group: -seconds[group])[:MOST_GROUPS]
+    rows = [f"{seconds[g]:8.1f} {seconds[g] / whole:6.1%} {len(tests[g]):6} tests  {g}" for g in slowest if whole]
+    return [*rows, f"{whole:8.1f} {1:6.1%} {sum(map(len, tests.values())):6} tests"] if rows else []
+
+
+def coverage_table() -> Sequence[str]:
+    """Of what pytest-cov has just written: shares of lines, the least covered packages first."""
+    from coverage import Coverage  # slow, and only where it was asked for
+
+    measured = Coverage()
+    measured.load()
+    lines: Counter[str] = Counter()
+    missing: Counter[str] = Counter()
+    for file in measured.get_data().measured_files():
+        _, statements, _, missed, _ = measured.analysis2(file)
+        package = ".".join(Path(file).parts[Path(file).parts.index("src") + 1 : -1][:2])
+        for name in (package, "all of it"):
+            lines[name] += len(statements)
+            missing[name] += len(missed)
+    share = {name: 1 - missing[name] / lines[name] for name in lines if lines[name]}
+    return [f"{share[name]:8.1%} of {lines[name]:6} lines  {name}" for name in sorted(share, key=share.__getitem__)]
+
+
+def skip_table(reports: Iterable[pytest.TestReport]) -> Sequence[str]:
+    reasons = Counter(_reason(report) for report in reports)
+    return [f"{count:6} {reason}" for reason, count in reasons.most_common()]
+
+
+def _reason(report: pytest.TestReport) -> str:
+    found = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return found.removeprefix("Skipped: ")
+
+
+def left_out_sentence(count: int, expression: str) -> str:
+    why = f"not {expression!r}" if expression else "deselected"
+    return f"{count} tests ({why}) start programs, an API server or need a cluster. All of them: make test-all"

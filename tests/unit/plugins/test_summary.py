@@ -1,0 +1,44 @@
+"""The tables at the end of a run of the tests."""
+
+import pytest
+from tests.plugins.summary import group_of, left_out_sentence, skip_table, time_table
+
+
+def report(nodeid: str, seconds: float, when: str = "call", longrepr: object = None) -> pytest.TestReport:
+    outcome = "skipped" if longrepr else "passed"
+    return pytest.TestReport(
+        nodeid, ("file", 1, "name"), {}, outcome, longrepr, when, duration=seconds,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def test_a_group_is_a_folder() -> None:
+    assert group_of("tests/unit/rl_operator/status/test_x.py::test_y[a/b]") == "tests/unit/rl_operator/status"
+    assert group_of("tests/unit/tinker_atropos/environments/runner/test_x.py::test_y") == (
+        "tests/unit/tinker_atropos/environments"
+    )
+
+
+def test_seconds_are_those_of_all_phases_and_tests_count_once() -> None:
+    rows = time_table(
+        [
+            report("tests/a/test_x.py::test_1", 1.0, "setup"),
+            report("tests/a/test_x.py::test_1", 2.0),
+            report("tests/b/test_y.py::test_2", 9.0),
+        ]
+    )
+    assert [row.split() for row in rows] == [
+        ["9.0", "75.0%", "1", "tests", "tests/b"],
+        ["3.0", "25.0%", "1", "tests", "tests/a"],
+        ["12.0", "100.0%", "2", "tests"],
+    ]
+    assert time_table([]) == []
+
+
+def test_skips_are_summed_by_reason() -> None:
+    skipped = [report(f"t.py::{n}", 0, longrepr=("t.py", n, f"Skipped: needs {what}")) for n, what in enumerate("aba")]
+    assert [row.split() for row in skip_table(skipped)] == [["2", "needs", "a"], ["1", "needs", "b"]]
+
+
+def test_what_was_left_out_can_be_run() -> None:
+    assert "7 tests" in left_out_sentence(7, "not process or smoke")
+    assert "make test-all" in left_out_sentence(7, "not process or smoke")
