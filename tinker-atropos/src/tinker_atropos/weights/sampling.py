@@ -66,9 +66,17 @@ async def sample(options: SampleOptions) -> list[Completion]:
 async def _sampling_client(service: "tinker.ServiceClient", path: str, kind: str) -> "tinker.SamplingClient":
     """State checkpoints cannot be sampled from as they are: a training client takes a snapshot of them."""
     if kind == "sampler_weights":
-        return await ask(f"opening {path}", lambda: service.create_sampling_client(model_path=path))
-    training = await ask(f"opening {path}", lambda: service.create_training_client_from_state(path))
-    return await ask(f"taking a snapshot of {path}", training.save_weights_and_get_sampling_client)
+        client: tinker.SamplingClient = await ask(
+            f"opening {path}", lambda: service.create_sampling_client(model_path=path)
+        )
+        return client
+    training: tinker.TrainingClient = await ask(
+        f"opening {path}", lambda: service.create_training_client_from_state(path)
+    )
+    snapshot: tinker.SamplingClient = await ask(
+        f"taking a snapshot of {path}", training.save_weights_and_get_sampling_client
+    )
+    return snapshot
 
 
 def _tokenizer(options: SampleOptions, client: "tinker.SamplingClient") -> "Tokenizer":
