@@ -26,11 +26,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as state:
         env_vars = {**os.environ, "RL_STATE_DIR": state}
         begun = time.perf_counter()
-        command = [RLCTL, "run", str(EXAMPLE), "--local"]
+        command = [str(RLCTL), "run", str(EXAMPLE), "--local"]
         with subprocess.Popen(command, env=env_vars, stdout=subprocess.PIPE, text=True) as demo:
             assert demo.stdout is not None
             waiting = dict(MOMENTS)
-            last_lines = []
+            last_lines: list[str] = []
             for line in demo.stdout:
                 last_lines = [*last_lines[-9:], line]
                 for moment in [m for m, start in waiting.items() if line.startswith(start)]:

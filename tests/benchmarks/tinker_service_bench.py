@@ -82,7 +82,8 @@ def measure(client: tinker.ServiceClient) -> list[tuple[str, str, str]]:
 
 def encode(tokenizer: AutoTokenizer, item: digits.Item) -> list[int]:
     messages = [{"role": "user", "content": digits.prompt(item)}]
-    return tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+    ids: list[int] = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+    return ids
 
 
 def sample(sampler: tinker.SamplingClient, prompts: list[list[int]], count: int) -> list[types.SampleResponse]:
@@ -98,13 +99,15 @@ def score(sampler: tinker.SamplingClient, prompts: list[list[int]]) -> None:
 def datums(prompts: list[list[int]], responses: list[types.SampleResponse]) -> list[types.Datum]:
     data = []
     for prompt, response in zip(prompts, responses, strict=True):
-        padding = [0.0] * (len(prompt) - 1)
         for sequence in response.sequences:
+            assert sequence.logprobs is not None
             full = [*prompt, *sequence.tokens]
+            logprobs, advantages = np.zeros((2, len(full) - 1), np.float32)
+            logprobs[len(prompt) - 1 :], advantages[len(prompt) - 1 :] = sequence.logprobs, 1.0
             inputs = {
-                "target_tokens": full[1:],
-                "logprobs": [*padding, *sequence.logprobs],
-                "advantages": [*padding, *[1.0] * len(sequence.tokens)],
+                "target_tokens": types.TensorData.from_numpy(np.array(full[1:])),
+                "logprobs": types.TensorData.from_numpy(logprobs),
+                "advantages": types.TensorData.from_numpy(advantages),
             }
             data.append(types.Datum(model_input=types.ModelInput.from_ints(full[:-1]), loss_fn_inputs=inputs))
     return data

@@ -92,7 +92,7 @@ def show(measured: list[Step]) -> None:
     steady = measured[2:]  # the first steps warm torch's allocator and the connections up
 
     def median(name: str) -> float:
-        return statistics.median(getattr(step, name) for step in steady)
+        return float(statistics.median(getattr(step, name) for step in steady))
 
     total = statistics.median(step.sampling + step.building + step.training for step in steady)
     print(f"training step of {GROUPS * GROUP_SIZE} sequences, median of {len(steady)} (load {os.getloadavg()[0]:.1f})")

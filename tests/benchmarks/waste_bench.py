@@ -32,7 +32,8 @@ ENV = {
     "max_batches_offpolicy": OFFPOLICY,
     "steps_per_eval": 1_000_000,
 }
-TINKER = {"lora_rank": 16, "learning_rate": 1e-3, "save_checkpoint_interval": 1_000_000}
+RANK = 16
+TINKER = {"lora_rank": RANK, "learning_rate": 1e-3, "save_checkpoint_interval": 1_000_000}
 AT_ONCE = OFFPOLICY * BATCH_SIZE // GROUP_SIZE
 
 
@@ -90,7 +91,8 @@ async def last_status(half: TrainingHalf, trainer: Container, steps: int) -> dic
         status = await half.status(trainer)
         return status if status["step"] == steps else None
 
-    return await eventually("all steps are trained", trained, seconds=600)
+    last: dict[str, Any] = await eventually("all steps are trained", trained, seconds=600)
+    return last
 
 
 async def sampling_alone(sampler: Sampler, tokenizer: Tokenizer, rollouts: int) -> float:
@@ -113,7 +115,7 @@ async def alone(rollouts: int, points: list[dict[str, float]]) -> tuple[float, f
     """(sampling, training) seconds of the same work, one after the other, with nothing else going on."""
     tokenizer = Tokenizer("bundled")
     backend = await Backend.open(60, {})
-    training = await backend.create("bundled", TINKER["lora_rank"], seed=0, metadata={})
+    training = await backend.create("bundled", RANK, seed=0, metadata={})
     sampler = await training.snapshot()
     sampling = await sampling_alone(sampler, tokenizer, rollouts)
     prompt_ids = tokenizer.render_chat([{"role": "user", "content": prompt(split().training[0])}])

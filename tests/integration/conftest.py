@@ -25,8 +25,8 @@ _numbers = itertools.count(1)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Show what the operator said beside what failed."""
     report = yield
-    operator = item.funcargs.get("operator_process")
-    if report.failed and operator:
+    operator = item.funcargs.get("operator_process") if isinstance(item, pytest.Function) else None
+    if report.failed and isinstance(operator, OperatorProcess):
         report.sections.append(("operator's log", operator.log[-6000:]))
     return report
 

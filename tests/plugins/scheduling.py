@@ -9,6 +9,7 @@ from collections.abc import Generator, Sequence
 from itertools import groupby
 
 import pytest
+from xdist.remote import Producer
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
 GROUPS = {
@@ -56,15 +57,15 @@ def pytest_collection_finish(session: pytest.Session) -> Generator[None, None, N
         file = list(group)
         scope = group_of(file) or str(file[0].path)
         for item in file:
-            item._nodeid = f"{item.nodeid}@{scope}"
+            item._nodeid = f"{item.nodeid}@{scope}"  # type: ignore[attr-defined]  # as xdist does for its own groups
     try:
         yield
     finally:
         for item, name in zip(session.items, names, strict=True):
-            item._nodeid = name
+            item._nodeid = name  # type: ignore[attr-defined]
 
 
-class SharedProgramsScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist is untyped here
+class SharedProgramsScheduling(LoadScopeScheduling):
     """Hands out groups whole."""
 
     def _split_scope(self, nodeid: str) -> str:
@@ -72,5 +73,5 @@ class SharedProgramsScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xd
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> SharedProgramsScheduling:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> SharedProgramsScheduling:
     return SharedProgramsScheduling(config, log)

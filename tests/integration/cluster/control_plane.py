@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -162,8 +163,7 @@ class ControlPlane:
         for crd in installed_definitions():
             self.admin.delete(f"{DEFINITIONS}/{crd['metadata']['name']}")
         for crd in installed_definitions():
-            name = crd["metadata"]["name"]
-            wait_for(f"{name} is gone", lambda name=name: self.admin.find(f"{DEFINITIONS}/{name}") is None)
+            wait_for(f"{crd['metadata']['name']} is gone", partial(self._is_gone, crd["metadata"]["name"]))
 
     def install_definitions(self) -> None:
         crds = installed_definitions()
@@ -172,7 +172,7 @@ class ControlPlane:
         for crd in crds:
             version, plural = crd["spec"]["versions"][0]["name"], crd["spec"]["names"]["plural"]
             path = f"/apis/{crd['spec']['group']}/{version}/{plural}"
-            wait_for(f"{plural} are served", lambda path=path: self.serves(path))
+            wait_for(f"{plural} are served", partial(self.serves, path))
 
     def stop(self) -> None:
         for process in reversed(self._processes.values()):
@@ -269,7 +269,7 @@ class ControlPlane:
 
     def _ready(self) -> bool:
         for process in self._processes.values():
-            assert process.poll() is None, f"{process.args} ended with {process.returncode}: {self._last_words()}"
+            assert process.poll() is None, f"{process.args!r} ended with {process.returncode}: {self._last_words()}"
         try:
             self.admin.get("/readyz")
         except (OSError, ssl.SSLError, ApiError):
@@ -290,6 +290,9 @@ class ControlPlane:
                 document["subjects"] = users
             namespace = document["metadata"].get("namespace")
             self.admin.post(f"{collection.format(namespace=namespace)}?fieldValidation=Strict", document)
+
+    def _is_gone(self, definition: str) -> bool:
+        return self.admin.find(f"{DEFINITIONS}/{definition}") is None
 
     def serves(self, path: str) -> bool:
         try:

@@ -7,7 +7,7 @@ from typing import TypeVar
 Value = TypeVar("Value")
 
 
-def wait_for(what: str, look: Callable[[], Value], *, seconds: float = 60.0) -> Value:
+def wait_for(what: str, look: Callable[[], Value | None], *, seconds: float = 60.0) -> Value:
     """Look until the answer is truthy; fails with what was waited for and what was seen last."""
     deadline = time.monotonic() + seconds
     while True:

@@ -121,7 +121,7 @@ class RunsNamespace:
             status = self.status(name)
             pod = status.get("podName", "")
             created = status.get("attempt") == attempt and self.kubelet.pod(pod)
-            return pod if created else None
+            return str(pod) if created else None
 
         return wait_for(f"the pod of attempt {attempt} of run {name}", look)
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -155,11 +156,15 @@ class Scene:
         steps = [int(step) for step in self.noted("steps")]
         assert steps == list(range(1, len(steps) + 1)), "a step was trained twice"
         for pid in map(int, self.noted("pids")):
-            self.until(lambda pid=pid: not is_alive(pid), f"process {pid} to be gone")
+            self.until(partial(is_gone, pid), f"process {pid} to be gone")
         held = [path for path in self.rlctl.root.rglob("*lock") if path.is_file() and is_held(path)]
         assert held == [], "a lock stays"
         for path in self.rlctl.layout.objects.rglob("*.json"):
             json.loads(path.read_text())
+
+
+def is_gone(pid: int) -> bool:
+    return not is_alive(pid)
 
 
 def is_alive(pid: int) -> bool:

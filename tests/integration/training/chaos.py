@@ -12,10 +12,10 @@ import signal
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from tests.integration.training.conftest import Container, TrainingHalf, eventually
-from tests.integration.training.faults import Fault, FaultProxy
+from tests.integration.training.faults import Fault, FaultProxy, Kind
 
 STEPS = 5
 MAX_ATTEMPTS = 8
@@ -95,7 +95,7 @@ class Schedule:
 
 
 def _random_fault(choose: random.Random, link: Link) -> Fault:
-    kind = choose.choice(("answer", "drop_before", "drop_after", "delay"))
+    kind: Kind = choose.choice(get_args(Kind))
     return Fault(
         kind,
         choose.choice(REQUESTS[link]),

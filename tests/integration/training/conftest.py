@@ -93,7 +93,8 @@ class TrainingHalf:
     @property
     def result(self) -> dict[str, Any]:
         assert self.result_file.stat().st_size <= 1024
-        return json.loads(self.result_file.read_text())
+        result: dict[str, Any] = json.loads(self.result_file.read_text())
+        return result
 
     def write_config(self, env: Mapping[str, Any] | None = None, tinker: Mapping[str, Any] | None = None) -> Path:
         path = self.folder / "config.yaml"
@@ -130,7 +131,8 @@ class TrainingHalf:
         await eventually("ready", answers)
 
     async def status(self, container: Container) -> dict[str, Any]:
-        return (await self.client.get(f"{container.ops_url}/status")).json()
+        status: dict[str, Any] = (await self.client.get(f"{container.ops_url}/status")).json()
+        return status
 
     async def reached(self, container: Container, step: int, *, saved: bool = False) -> None:
         async def far_enough() -> bool:
@@ -189,7 +191,7 @@ async def training_half(folder: Path, tinker_service: TinkerServiceProcess) -> A
 
 
 @pytest.fixture
-async def half(process: None, tmp_path: Path, tinker_service) -> AsyncIterator[TrainingHalf]:
+async def half(process: None, tmp_path: Path, tinker_service: TinkerServiceProcess) -> AsyncIterator[TrainingHalf]:
     async with training_half(tmp_path, tinker_service) as half:
         yield half
 
@@ -239,13 +241,11 @@ class ScriptedEnvironment:
     async def _serve(self) -> None:
         size = CONFIG["env"]["group_size"]
         for item in split().training:
-            body = {
-                "text": f"<|im_start|>user\n{prompt(item)}<|im_end|>\n<|im_start|>assistant\n",
-                "sampling_params": {"n": size, "max_new_tokens": 8},
-            }
+            text = f"<|im_start|>user\n{prompt(item)}<|im_end|>\n<|im_start|>assistant\n"
+            body = {"text": text, "sampling_params": {"n": size, "max_new_tokens": 8}}
             response = await self._half.client.post(f"{self._half.env_vars['RL_INFERENCE_URL']}/generate", json=body)
             if response.status_code == 200:
-                await self._send(body["text"], response.json())
+                await self._send(text, response.json())
             while self.lease["state"] != "working" or await self._queue_is_full():
                 await asyncio.sleep(0.02)
 
@@ -273,7 +273,7 @@ class ScriptedEnvironment:
         return Tokenizer.from_file(str(bundled_model_folder() / "tokenizer.json")).encode(text).ids
 
     async def _queue_is_full(self) -> bool:
-        return (await self._api("GET", "/status"))["queue_size"] >= 2
+        return bool((await self._api("GET", "/status"))["queue_size"] >= 2)
 
     async def _api(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         response = await self._half.client.request(method, self._half.env_vars["RL_API_URL"] + path, json=body)

@@ -80,7 +80,7 @@ def own_premises(run: TrainingRun, runtime: Runtime = TINY, own: Environment | N
 
 def catalogue_of(*fields: dict[str, Any]) -> Catalogue:
     """One environment `toy` with these fields and the shared ones."""
-    shared = [
+    shared: list[dict[str, Any]] = [
         {"name": "total_steps", "type": "int", "default": 10},
         {"name": "group_size", "type": "int", "default": 4},
         {"name": "batch_size", "type": "int", "default": 8},

@@ -92,7 +92,7 @@ JSON = st.recursive(
 
 def some_of(fields: Mapping[str, st.SearchStrategy[Json]], **always: st.SearchStrategy[Json]) -> Documents:
     """A mapping with some of the fields."""
-    return st.fixed_dictionaries(always, optional=fields)  # type: ignore[type-var]
+    return st.fixed_dictionaries(always, optional=fields)
 
 
 # --- sound documents -------------------------------------------------------------------------------------------------
@@ -386,8 +386,8 @@ def mutated(choose: st.DrawFn, documents: Documents, most: int = 2) -> dict[str,
 
 
 @st.composite
-def _broken_at(choose: st.DrawFn, document: dict[str, Json], path: tuple[str | int, ...]) -> dict[str, Json]:
-    parent = document
+def _broken_at(choose: st.DrawFn, document: Json, path: tuple[str | int, ...]) -> Json:
+    parent: Json = document
     for part in path[:-1]:
         parent = parent[part]
     kind = choose(st.sampled_from(["replace", "add", "remove"]))
@@ -414,8 +414,12 @@ NAMESPACE_LABELS = st.sampled_from([{}, {"team": "a"}, {"kubernetes.io/metadata.
 
 
 def cases(
-    runs: Documents, runtimes: Documents, environments: Documents, catalogues: st.SearchStrategy[Json]
+    runs: Documents,
+    runtimes: st.SearchStrategy[Json],
+    environments: Documents,
+    catalogues: st.SearchStrategy[Json],
 ) -> Documents:
+    """A runtime or a catalogue is a document, or the name of a bundled one."""
     return st.fixed_dictionaries(
         {
             "run": runs,

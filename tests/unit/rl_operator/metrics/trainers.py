@@ -21,7 +21,7 @@ class Trainer:
     """Answers `/status` with `answer` (what a function gives, or JSON), and `/history` with `points`."""
 
     def __init__(self) -> None:
-        self.answer: Any = UP
+        self.answer: object = UP
         self.points: Any = []
         self.asked: list[float] = []
         self.asked_at: dict[str, list[float]] = defaultdict(list)
@@ -35,7 +35,10 @@ class Trainer:
         await asyncio.sleep(self.delay)
         if self.answer is endless:
             return await endless(request)
-        return self.answer() if callable(self.answer) else web.json_response(self.answer)
+        if not callable(self.answer):
+            return web.json_response(self.answer)
+        answered: web.Response = self.answer()
+        return answered
 
     async def history(self, _: web.Request) -> web.Response:
         self.read += 1

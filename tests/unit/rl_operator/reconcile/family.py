@@ -47,7 +47,7 @@ class CountingWorld(LocalWorld):
         await super().create_child(manifest)
 
 
-def nothing_found(_files: Mapping[str, str], _entry: str) -> Catalogue:
+def nothing_found(_files: Mapping[str, str], _entry: str | None) -> Catalogue:
     return Catalogue()
 
 
@@ -89,7 +89,7 @@ class Family:
         return tuple(each for each in owned if each["metadata"]["ownerReferences"][0]["uid"] == uid)
 
     def events(self, name: str) -> list[Event]:
-        return read_events(self.store.layout.events("default", name))
+        return list(read_events(self.store.layout.events("default", name)))
 
     def trainer(self, name: str) -> dict[str, str]:
         """What the newest pod's trainer is told of its beginning."""

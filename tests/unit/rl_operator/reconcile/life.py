@@ -230,7 +230,7 @@ class Life:
 
 
 def _component(pod: Manifest) -> str:
-    return pod["metadata"]["labels"][COMPONENT_LABEL]
+    return str(pod["metadata"]["labels"][COMPONENT_LABEL])
 
 
 def read_as_sort_digits(files: Mapping[str, str], entry: str | None) -> Catalogue:

@@ -47,7 +47,7 @@ class Unattended(LocalBackEnd):
 
 
 class SomebodyElse(Unattended):
-    caller = "somebody-else"  # type: ignore[assignment]  # a property there
+    caller = "somebody-else"
 
 
 def call_at(desk: Desk, tool: str, **arguments: Any) -> Outcome:

@@ -212,13 +212,15 @@ class Run:
     async def next_batch(self) -> list[dict[str, Any]]:
         while True:
             await self.beat()
-            batch = (await self.client.get("/batch", params={"wait": 1})).raise_for_status().json()["batch"]
+            answer = (await self.client.get("/batch", params={"wait": 1})).raise_for_status()
+            batch: list[dict[str, Any]] | None = answer.json()["batch"]
             if batch is not None:
                 return batch
 
     async def beat(self, state: str = "working", reason: str | None = None) -> dict[str, Any]:
         lease = {"state": state, "reason": reason, "ttl_seconds": 30}
-        return (await self.client.put("/rl/lease/trainer", json=lease)).raise_for_status().json()
+        kept: dict[str, Any] = (await self.client.put("/rl/lease/trainer", json=lease)).raise_for_status().json()
+        return kept
 
     async def runner_metrics(self) -> dict[str, float]:
         """The runner's counts as last relayed."""
@@ -228,7 +230,9 @@ class Run:
         return metrics
 
     async def records(self) -> list[dict[str, Any]]:
-        return (await self.client.get("/rl/metrics", params={"after": 0})).raise_for_status().json()["records"]
+        answer = (await self.client.get("/rl/metrics", params={"after": 0})).raise_for_status()
+        records: list[dict[str, Any]] = answer.json()["records"]
+        return records
 
 
 @dataclass

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 import tinker
 import torch
+from tests.conftest import TinkerServiceProcess
 
 from tinker_atropos import digits
 from tinker_atropos.bundled import bundled_model_folder
@@ -33,7 +34,7 @@ def prompts(engine: Engine) -> list[tuple[int, ...]]:
 
 
 @pytest.fixture
-def client(tinker_service) -> Iterator[tinker.ServiceClient]:
+def client(tinker_service: TinkerServiceProcess) -> Iterator[tinker.ServiceClient]:
     """The unmodified SDK against the running service."""
     client = tinker.ServiceClient(base_url=tinker_service.url, api_key=tinker_service.key)
     yield client
@@ -41,5 +42,5 @@ def client(tinker_service) -> Iterator[tinker.ServiceClient]:
 
 
 @pytest.fixture
-def rest(tinker_service) -> tinker.RestClient:
+def rest(tinker_service: TinkerServiceProcess) -> tinker.RestClient:
     return tinker.RestClient(base_url=tinker_service.url, api_key=tinker_service.key)

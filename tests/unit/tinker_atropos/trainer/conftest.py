@@ -14,7 +14,7 @@ from tinker_atropos.trainer.generation import Generator
 from tinker_atropos.trainer.inference import InferenceServer, inference_app
 from tinker_atropos.trainer.ledger import Ledger
 from tinker_atropos.trainer.policy import CurrentPolicy, Policy, Sample, SamplingSettings, StopReason
-from tinker_atropos.trainer.rollouts import UNKNOWN_STEP, Ints, TokenSequence
+from tinker_atropos.trainer.rollouts import UNKNOWN_STEP, Floats, Ints, TokenSequence
 from tinker_atropos.trainer.tokenizer import Tokenizer
 
 
@@ -43,11 +43,14 @@ class ScriptedSampler:
         return [
             Sample(
                 np.array(ids),
-                -0.1 * np.arange(1, len(ids) + 1),
+                -0.1 * np.arange(1, len(ids) + 1, dtype=np.float64),
                 self.stop_reason or ("stop" if ids[-1] == 2 else "length"),
             )
             for ids in outputs
         ]
+
+    async def logprobs(self, tokens_T: Ints) -> Floats:
+        raise AssertionError(f"an inference server scores nothing, but it asked for logprobs of {tokens_T.tolist()}")
 
 
 class Inference:
@@ -104,6 +107,6 @@ def serve_inference(
 
 
 @pytest.fixture
-async def inference(serve_inference) -> AsyncIterator[Inference]:
+async def inference(serve_inference: Callable[..., AbstractAsyncContextManager[Inference]]) -> AsyncIterator[Inference]:
     async with serve_inference() as running:
         yield running

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -131,16 +131,16 @@ def delivery(*numbers: int, size: int = 2, content: bytes | None = None, **chang
     """One POST of groups that `number` tells apart."""
     return Delivery(
         tuple(
-            ReceivedGroup(
-                **{
-                    "env_id": 0,
-                    "rollouts": size,
-                    "largest_token": 9,
-                    "content": content or json.dumps(number).encode(),
-                    "gzipped": False,
-                    "key": str(number),
-                }
-                | changes
+            replace(
+                ReceivedGroup(
+                    env_id=0,
+                    rollouts=size,
+                    largest_token=9,
+                    content=content or json.dumps(number).encode(),
+                    gzipped=False,
+                    key=str(number),
+                ),
+                **changes,
             )
             for number in numbers
         )
