@@ -1,7 +1,8 @@
 """The calls of a life as points at which the operator can be killed, and the traps that wait there."""
 
 import json
-from collections import Counter
+import random
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -114,10 +115,39 @@ def _namespace(call: ProxiedCall) -> str:
     return call.path.partition("/namespaces/")[2].partition("/")[0]
 
 
-def sample(points: Sequence[Point]) -> Sequence[Point]:
+class Stab(NamedTuple):
+    """Where one operator is killed: in a life of that name, at that point, at that moment."""
+
+    life: str
+    point: Point
+    moment: Moment
+
+    def __str__(self) -> str:
+        return f"{self.life}, {self.point}"
+
+
+def stabs(life: str, points: Sequence[Point]) -> list[Stab]:
+    """All that there are."""
+    return [Stab(life, point, moment) for moment in Moment for point in points]
+
+
+def sample(stabs: Iterable[Stab], seed: str, share: float) -> list[Stab]:
+    """About that share of them, and at least one of each kind of call, in whichever life and at whichever moment.
+
+    Each is drawn by itself: that a life makes one call more this time changes nothing about the others.
+    """
+    lots = {stab: random.Random(f"{seed}: {stab}, {stab.moment}").random() for stab in stabs}
+    of_kind: defaultdict[str, list[Stab]] = defaultdict(list)
+    for stab in lots:
+        of_kind[stab.point.kind].append(stab)
+    needed = {min(one_kind, key=lots.__getitem__) for one_kind in of_kind.values()}
+    return [stab for stab, lot in lots.items() if lot < share or stab in needed]
+
+
+def objects(points: Sequence[Point]) -> Sequence[Point]:
     """What makes and deletes objects. Events are left out: they are written behind the rest."""
     return [point for point in points if point.kind.startswith(("POST", "DELETE")) and " events" not in point.kind]
 
 
-def in_groups(points: Sequence[Point], size: int) -> Iterable[Sequence[Point]]:
-    return (points[at : at + size] for at in range(0, len(points), size))
+def in_groups(stabs: Sequence[Stab], size: int) -> Iterable[Sequence[Stab]]:
+    return (stabs[at : at + size] for at in range(0, len(stabs), size))

@@ -1,6 +1,7 @@
 """Runs under random faults: all of them succeed, with exactly their steps, and books that balance.
 
-`RL_CHAOS_RUNS` and `RL_CHAOS_SEED` choose how many and from which seed on: `.ci/run` makes 12, `make chaos` 200.
+`RL_CHAOS_RUNS` and `RL_CHAOS_SEED` choose how many and from which seed on: `.ci/run` makes 12, `make chaos` 200. The
+first seed is another one with each commit, unless it is given (tests/seeds.py).
 """
 
 import asyncio
@@ -11,11 +12,12 @@ import pytest
 from tests.conftest import TinkerServiceProcess
 from tests.integration.training.chaos import ENV, STEPS, Chaos, Ended, Schedule
 from tests.integration.training.conftest import training_half
+from tests.seeds import first_seed
 
 pytestmark = pytest.mark.timeout(900)
 
 RUNS = int(os.environ.get("RL_CHAOS_RUNS", "3"))
-FIRST_SEED = int(os.environ.get("RL_CHAOS_SEED", "0"))
+FIRST_SEED = first_seed()
 
 
 AT_ONCE = 4
@@ -28,7 +30,8 @@ async def test_runs_under_random_faults(first: int, tmp_path_factory, tinker_ser
     runs = [check_run(seed, tmp_path_factory.mktemp(f"seed-{seed}"), tinker_service) for seed in seeds]
     failures = [error for error in await asyncio.gather(*runs, return_exceptions=True) if error]
     if failures:
-        raise BaseExceptionGroup(f"of the seeds {list(seeds)}", failures)
+        again = f"RL_CHAOS_SEED=n RL_CHAOS_RUNS=1 python -m pytest {__name__.replace('.', '/')}.py"
+        raise BaseExceptionGroup(f"of the seeds n = {list(seeds)}; to repeat one: {again}", failures)
 
 
 async def check_run(seed: int, folder: Path, tinker_service: TinkerServiceProcess) -> None:
