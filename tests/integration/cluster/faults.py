@@ -1,7 +1,7 @@
 """Faults of an API server, and of the way to it, as hooks of the tests' proxy."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from email.utils import format_datetime, parsedate_to_datetime
 
@@ -46,6 +46,15 @@ def after(times: int, action: Action) -> Hooks:
 def _first(times: int, action: Action, calls: Callable[[ProxiedCall], bool]) -> Callable[[ProxiedCall], Action]:
     left = itertools.repeat(action, times)
     return lambda call: next(left, Pass()) if calls(call) else Pass()
+
+
+def by_namespace(faults: Mapping[str, Hooks]) -> Hooks:
+    """Each namespace's calls have a fault of their own."""
+
+    def of(call: ProxiedCall) -> Hooks:
+        return faults.get(call.path.partition("/namespaces/")[2].partition("/")[0], Hooks())
+
+    return Hooks(before=lambda call: of(call).before(call), after=lambda call, answer: of(call).after(call, answer))
 
 
 def clock_off_by(hours: int) -> Hooks:

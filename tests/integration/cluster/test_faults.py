@@ -1,17 +1,28 @@
 """Faults in the middle of a run's life: the end is the same, nothing starts twice, and it takes as long as is printed.
 
 In each row a run trains, the fault begins, the run's pod fails, and a second attempt has to come of it. The time is
-from the pod's failure to the second pod. The operator is one process over all rows, which must not end.
+from the pod's failure to the second pod. The operator is one process over all rows, which must not end. Faults of
+single calls are played side by side, each in a namespace of its own.
 """
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pytest
 from tests.integration.cluster.control_plane import API_SERVER, OPERATOR_TOKEN, ControlPlane
-from tests.integration.cluster.faults import after, before, broken, clock_off_by, dropped, jumbled, silent, writes
+from tests.integration.cluster.faults import (
+    after,
+    before,
+    broken,
+    by_namespace,
+    clock_off_by,
+    dropped,
+    jumbled,
+    silent,
+    writes,
+)
 from tests.integration.cluster.jumping_clock import JumpingClock
 from tests.integration.cluster.kubelet import End, result
 from tests.integration.cluster.operator_process import FAST, OperatorProcess
@@ -22,6 +33,9 @@ from tests.integration.conftest import running_control_plane
 
 REQUEST_SECONDS = 3
 """How long the operator waits for an answer here."""
+
+HALF_OPEN_SECONDS = 80
+"""After so long a watch that has brought nothing, not even the bookmark of each minute, is opened again."""
 
 QUIET_LOOKS = 40
 """So many looks without a call are more than a second."""
@@ -79,12 +93,106 @@ def _operator_log(request: pytest.FixtureRequest, stage: Stage) -> Iterator[None
     stage.proxy.hooks = Hooks()
     stage.clock.jump(0)
     print(stage.operator.log[begun:][-6000:])
+    if stage.clock.elapsed:
+        stage.operator.kill()
+        stage.clock.set_right()
     if not stage.operator.alive:
         stage.operator.start()
 
 
-# --- one fault, one life ------------------------------------------------------------------------------------------
+# --- the lives ----------------------------------------------------------------------------------------------------
+FAILED = End(1, result("running", steps=1, total=TOTAL_STEPS))
+
+Lives = Mapping[str, RunsNamespace]
+"""By fault."""
+
+
+def all_training(lives: Lives) -> Mapping[str, str]:
+    """The names of the pods of runs that train, by fault."""
+    for runs in lives.values():
+        runs.apply()
+    pods = {fault: runs.until_pod() for fault, runs in lives.items()}
+    for fault, runs in lives.items():
+        runs.kubelet.start(pods[fault])
+        runs.kubelet.work(pods[fault])
+    for runs in lives.values():
+        runs.until_phase("Running")
+    return pods
+
+
+def training(runs: RunsNamespace) -> str:
+    return all_training({"": runs})[""]
+
+
+def find_second_pod(runs: RunsNamespace) -> str | None:
+    status = runs.status()
+    pod = status.get("podName", "")
+    return pod if status.get("attempt") == 2 and runs.kubelet.pod(pod) else None
+
+
+def second_pod(runs: RunsNamespace, seconds: float = 120.0) -> str:
+    return wait_for("the pod of attempt 2", lambda: find_second_pod(runs), seconds=seconds)
+
+
+def second_pods(stage: Stage, lives: Lives, seconds: float = 120.0) -> Mapping[str, str]:
+    """The names of all of them, by fault; how long each took is noted."""
+    began, pods = time.monotonic(), dict[str, str]()
+    while missing := [fault for fault in lives if fault not in pods]:
+        assert time.monotonic() < began + seconds, f"no second attempt within {seconds:.0f} s beside {missing}"
+        for fault in missing:
+            if pod := find_second_pod(lives[fault]):
+                pods[fault] = pod
+                stage.times[fault] = time.monotonic() - began
+        time.sleep(0.03)
+    return pods
+
+
+def assert_true_end(runs: RunsNamespace, *reasons: str) -> None:
+    """Each attempt has just one pod, and none was counted twice or forgotten."""
+    status = runs.status()
+    assert [(a["attempt"], a["reason"]) for a in status["attempts"]] == list(enumerate(reasons, 1))
+    created = [w.name for w in runs.writes() if (w.verb, w.resource, w.code) == ("create", "pods", 201)]
+    assert len(created) == len(set(created)) == len(reasons), created
+
+
 Inject = Callable[[Stage], None]
+
+
+def live_through(stage: Stage, lives: Lives, begin: Inject, then: Inject = lambda _: None) -> None:
+    """Play them side by side: the faults `begin` when all train; `then` all pods have failed."""
+    process = stage.operator.pid
+    first = all_training(lives)
+    begin(stage)
+    for fault, runs in lives.items():
+        runs.kubelet.end(first[fault], "Failed", trainer=FAILED)
+    then(stage)
+    second = second_pods(stage, lives)
+    stage.proxy.hooks = Hooks()
+    for fault, runs in lives.items():
+        print(f"beside {fault}:")  # what is said last before a failure
+        runs.succeed(second[fault], attempt=2)
+        assert_true_end(runs, "TrainerFailed", "Succeeded")
+    assert stage.operator.pid == process
+
+
+# --- one fault, one life ------------------------------------------------------------------------------------------
+CALL_FAULTS: dict[str, Callable[[], Hooks]] = {
+    "409 to the next 3 writes": lambda: before(3, refusal(409, "Conflict"), writes),
+    "410 to the next 3 calls": lambda: before(3, refusal(410, "Expired")),
+    "429 without a pause to the next 5 calls": lambda: before(5, refusal(429, "TooManyRequests")),
+    "429 with Retry-After: 1 to the next 5 calls": (
+        lambda: before(5, refusal(429, "TooManyRequests", **{"Retry-After": "1"}))
+    ),
+    "500 to the next 5 calls": lambda: before(5, refusal(500, "InternalError")),
+    "503 to the next 5 calls": lambda: before(5, refusal(503, "ServiceUnavailable")),
+    "500 after each of the next 3 writes was done": lambda: after(3, refusal(500, "InternalError")),
+    "the next 5 connections break": lambda: before(5, Cut()),
+    "the next 3 connections break after the write was done": lambda: after(3, Cut()),
+    "the next 2 calls take 30 s": lambda: before(2, Delay(30)),
+    "the next 2 calls are never answered": lambda: before(2, Hold()),
+    "the next 2 writes are done and never answered": lambda: after(2, Hold()),
+}
+"""Of calls about the objects of one namespace: the others' are not touched."""
 
 
 def hooked(make: Callable[[], Hooks]) -> Inject:
@@ -92,10 +200,6 @@ def hooked(make: Callable[[], Hooks]) -> Inject:
         stage.proxy.hooks = make()
 
     return inject
-
-
-def silence(stage: Stage) -> None:
-    stage.proxy.hooks = silent(len(stage.proxy.calls))
 
 
 def jump(hours: int) -> Inject:
@@ -108,20 +212,6 @@ def jump(hours: int) -> Inject:
 
 FAULTS: dict[str, Inject] = {
     "nothing": hooked(Hooks),
-    "409 to the next 3 writes": hooked(lambda: before(3, refusal(409, "Conflict"), writes)),
-    "410 to the next 3 calls": hooked(lambda: before(3, refusal(410, "Expired"))),
-    "429 without a pause to the next 5 calls": hooked(lambda: before(5, refusal(429, "TooManyRequests"))),
-    "429 with Retry-After: 1 to the next 5 calls": hooked(
-        lambda: before(5, refusal(429, "TooManyRequests", **{"Retry-After": "1"}))
-    ),
-    "500 to the next 5 calls": hooked(lambda: before(5, refusal(500, "InternalError"))),
-    "503 to the next 5 calls": hooked(lambda: before(5, refusal(503, "ServiceUnavailable"))),
-    "500 after each of the next 3 writes was done": hooked(lambda: after(3, refusal(500, "InternalError"))),
-    "the next 5 connections break": hooked(lambda: before(5, Cut())),
-    "the next 3 connections break after the write was done": hooked(lambda: after(3, Cut())),
-    "the next 2 calls take 30 s": hooked(lambda: before(2, Delay(30))),
-    "the next 2 calls are never answered": hooked(lambda: before(2, Hold())),
-    "the next 2 writes are done and never answered": hooked(lambda: after(2, Hold())),
     "the watches expire (410)": hooked(lambda: broken(410, "pods", "rltrainingruns", "configmaps")),
     "the watch of pods ends with a 500": hooked(lambda: broken(500, "pods")),
     "all events twice, and older ones again": hooked(jumbled),
@@ -131,50 +221,33 @@ FAULTS: dict[str, Inject] = {
     "the operator's clock jumps 5 h back": jump(-5),
     "the API server is killed and started": lambda stage: stage.plane.restart_api_server(),
     "etcd is killed and started": lambda stage: stage.plane.restart_etcd(),
-    "all watches go silent (half-open)": silence,
 }
+"""Of all that the operator sees."""
 
 
-def training(runs: RunsNamespace, name: str = "sorting") -> str:
-    """The name of the pod of a run that trains."""
-    runs.apply(name)
-    pod = runs.until_pod(name=name)
-    runs.kubelet.start(pod)
-    runs.kubelet.work(pod)
-    runs.until_phase("Running", name)
-    return pod
-
-
-def second_pod(runs: RunsNamespace, seconds: float = 120.0) -> str:
-    def look() -> str | None:
-        status = runs.status()
-        pod = status.get("podName", "")
-        return pod if status.get("attempt") == 2 and runs.kubelet.pod(pod) else None
-
-    return wait_for("the pod of attempt 2", look, seconds=seconds)
-
-
-def assert_true_end(runs: RunsNamespace, *reasons: str) -> None:
-    """Each attempt has just one pod, and none was counted twice or forgotten."""
-    status = runs.status()
-    assert [(a["attempt"], a["reason"]) for a in status["attempts"]] == list(enumerate(reasons, 1))
-    created = [w.name for w in runs.writes() if (w.verb, w.resource, w.code) == ("create", "pods", 201)]
-    assert len(created) == len(set(created)) == len(reasons), created
+def test_the_end_is_the_same_whatever_happens_to_calls(stage: Stage) -> None:
+    lives = {fault: stage.namespace() for fault in CALL_FAULTS}
+    hooks = {runs.namespace: CALL_FAULTS[fault]() for fault, runs in lives.items()}
+    live_through(stage, lives, hooked(lambda: by_namespace(hooks)))
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_end_is_the_same(stage: Stage, fault: str) -> None:
-    runs, process = stage.namespace(), stage.operator.pid
-    first = training(runs)
-    FAULTS[fault](stage)
-    runs.kubelet.end(first, "Failed", trainer=End(1, result("running", steps=1, total=TOTAL_STEPS)))
-    began = time.monotonic()
-    second = second_pod(runs)
-    stage.times[fault] = time.monotonic() - began
-    stage.proxy.hooks = Hooks()
-    runs.succeed(second, attempt=2)
-    assert_true_end(runs, "TrainerFailed", "Succeeded")
-    assert stage.operator.pid == process
+    live_through(stage, {fault: stage.namespace()}, FAULTS[fault])
+
+
+def test_the_end_is_the_same_when_all_watches_go_silent(stage: Stage) -> None:
+    """Half-open connections. Time is made to go by, where there is a C compiler; else it has to be waited for."""
+    runs = stage.namespace()
+
+    def silence(stage: Stage) -> None:
+        stage.proxy.hooks = silent(len(stage.proxy.calls))
+
+    def wait(stage: Stage) -> None:
+        stays("nobody has told the operator", lambda: runs.status()["attempt"] == 1)
+        stage.clock.elapse(HALF_OPEN_SECONDS)
+
+    live_through(stage, {"all watches go silent (half-open), but for 80 s": runs}, silence, wait)
 
 
 # --- what vanishes while nobody watches ---------------------------------------------------------------------------
@@ -253,7 +326,7 @@ def test_a_watch_of_runs_that_ends_with_a_500_ends_the_process_and_nothing_else(
     first = training(runs)
     stage.proxy.hooks = broken(500, "rltrainingruns")
     stage.namespace().apply(suspend=True)
-    runs.kubelet.end(first, "Failed", trainer=End(1, result("running", steps=1, total=TOTAL_STEPS)))
+    runs.kubelet.end(first, "Failed", trainer=FAILED)
     assert stage.operator.until_ended(30) == 3
     last = stage.operator.log.splitlines()[-1]
     assert "given up watching our kinds" in last, last
