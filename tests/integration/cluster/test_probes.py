@@ -1,7 +1,11 @@
-"""The probes of a real process: what they fail at, and what they do not fail at."""
+"""The probes of a real process: what they fail at, and what they do not fail at.
+
+What needs time is tried side by side: each operator has its own proxy, and looks at the same few objects.
+"""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pytest
@@ -10,9 +14,11 @@ from tests.integration.cluster.operator_process import FAST, OperatorProcess
 from tests.integration.cluster.polling import stays, wait_for
 from tests.integration.cluster.proxy import Action, Answer, ApiProxy, Hold, Hooks, Pass, ProxiedCall
 
-STUCK_SECONDS = 8
+STUCK_SECONDS = 5
 FLAGS = ("--namespace", "default", "--stuck-seconds", str(STUCK_SECONDS), "--request-seconds", "50")
 """A namespace of its own, so that it is in nobody's way."""
+
+HEALTHY = (200, "ok")
 
 
 @dataclass(frozen=True)
@@ -25,18 +31,33 @@ class Probed:
             seen = self.process.probe(path)
             return seen[0] == code and sentence in seen[1]
 
-        wait_for(f"{path} answers {code} and {sentence!r}", look, seconds=30)
+        wait_for(f"{path} answers {code} and {sentence!r}", look)
 
-    def stays_alive(self, seconds: float) -> None:
-        stays("/healthz answers 200", lambda: self.process.probe("/healthz") == (200, "ok"), seconds=seconds)
+
+def stay_alive(*probed: Probed, seconds: float) -> None:
+    def look() -> bool:
+        return all(one.process.probe("/healthz") == HEALTHY for one in probed)
+
+    stays("/healthz answers 200", look, seconds=seconds)
+
+
+Spawn = Callable[[Hooks], Probed]
 
 
 @pytest.fixture
-def probed(lonely_plane: ControlPlane) -> Iterator[Probed]:
-    with ApiProxy(lonely_plane.server) as proxy:
-        process = OperatorProcess(lonely_plane.kubeconfig(server=proxy.server), *FAST, *FLAGS)
-        yield Probed(proxy, process)
-        process.close()
+def spawn(lonely_plane: ControlPlane) -> Iterator[Spawn]:
+    """Starts an operator behind these hooks, and waits for nothing."""
+    with ExitStack() as stack:
+
+        def one(hooks: Hooks) -> Probed:
+            proxy = stack.enter_context(ApiProxy(lonely_plane.server))
+            proxy.hooks = hooks
+            process = OperatorProcess(lonely_plane.kubeconfig(server=proxy.server), *FAST, *FLAGS)
+            stack.callback(process.close)
+            process.spawn()
+            return Probed(proxy, process)
+
+        yield one
 
 
 def bookmark(call: ProxiedCall) -> Answer:
@@ -57,37 +78,36 @@ def lively(*silent: str) -> Hooks:
     return Hooks(before=before, event=lambda _call, _event: ())
 
 
-@pytest.mark.parametrize("silent", ["pods", "rltrainingruns"], ids=["our own watch", "kopf's watch"])
-def test_a_watch_that_is_open_and_silent_is_no_life(probed: Probed, silent: str) -> None:
-    probed.proxy.hooks = lively()
-    probed.process.start()
-    probed.stays_alive(STUCK_SECONDS + 2)
-    probed.process.kill()
-
-    probed.proxy.hooks = lively(silent)
-    probed.process.start()
-    probed.until("/healthz", 503, f"the watch of {silent} has brought nothing for")
-    assert probed.process.probe("/readyz") == (200, "ok")
+AWAY = Hooks(before=lambda _call: Answer(503, b'{"kind": "Status", "code": 503, "message": "away"}'))
 
 
-def test_an_api_server_that_is_away_is_waited_for(probed: Probed) -> None:
+def test_a_watch_that_is_open_and_silent_is_no_life(spawn: Spawn) -> None:
+    """Our own watch of pods, and kopf's of runs; one whose watches all bring something lives on beside them."""
+    silent = {plural: spawn(lively(plural)) for plural in ("pods", "rltrainingruns")}
+    lives = spawn(lively())
+    lives.until("/readyz", *HEALTHY)
+    stay_alive(lives, seconds=STUCK_SECONDS + 2)
+    for plural, probed in silent.items():
+        probed.until("/healthz", 503, f"the watch of {plural} has brought nothing for")
+        assert probed.process.probe("/readyz") == HEALTHY
+    stay_alive(lives, seconds=1)
+
+
+def test_an_api_server_that_is_away_is_waited_for(spawn: Spawn) -> None:
     """Before the start as well as later; then it is as it was."""
-    here = lively()
-    away = Hooks(before=lambda _call: Answer(503, b'{"kind": "Status", "code": 503, "message": "away"}'))
-    probed.proxy.hooks = away
-    probed.process.spawn()
-    probed.until("/readyz", 503, "the caches are not complete yet")
-    probed.stays_alive(STUCK_SECONDS + 2)
+    early, late = spawn(AWAY), spawn(lively())
+    late.until("/readyz", *HEALTHY)
+    early.until("/readyz", 503, "the caches are not complete yet")
+    late.proxy.hooks = AWAY
+    stay_alive(early, late, seconds=2 * STUCK_SECONDS)
+    assert early.process.probe("/readyz")[0] == 503
 
-    probed.proxy.hooks = here
-    probed.until("/readyz", 200, "ok")
-    probed.proxy.hooks = away
-    probed.stays_alive(2 * STUCK_SECONDS)
-    probed.proxy.hooks = here
-    probed.stays_alive(STUCK_SECONDS + 2)
+    early.proxy.hooks = late.proxy.hooks = lively()
+    early.until("/readyz", *HEALTHY)
+    stay_alive(early, late, seconds=STUCK_SECONDS + 2)
 
 
-def test_a_reconcile_that_does_not_come_to_an_end_is_seen(probed: Probed, lonely_plane: ControlPlane) -> None:
+def test_a_reconcile_that_does_not_come_to_an_end_is_seen(spawn: Spawn, lonely_plane: ControlPlane) -> None:
     hold, others = Hold(), lively()
 
     def before(call: ProxiedCall) -> Action:
@@ -95,13 +115,12 @@ def test_a_reconcile_that_does_not_come_to_an_end_is_seen(probed: Probed, lonely
             return hold
         return others.before(call)
 
-    probed.proxy.hooks = Hooks(before=before)
     name = f"stuck-{free_port()}"
     runtime = lonely_plane.admin.get("/apis/rl-operator.dev/v1alpha1/rlruntimes/tiny")
     body = {"apiVersion": runtime["apiVersion"], "kind": runtime["kind"], "spec": runtime["spec"]}
     lonely_plane.admin.post("/apis/rl-operator.dev/v1alpha1/rlruntimes", {**body, "metadata": {"name": name}})
     try:
-        probed.process.start()
+        probed = spawn(Hooks(before=before))
         assert hold.reached.wait(60), "the runtime's status is never written"
         probed.until("/healthz", 503, "the reconcile of one runtime has been running for")
         hold.release.set()
