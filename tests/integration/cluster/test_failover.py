@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 from tests.integration.cluster.admin import MERGE_PATCH, AdminClient, ApiError
-from tests.integration.cluster.control_plane import OPERATOR_TOKEN, ControlPlane
+from tests.integration.cluster.control_plane import OPERATOR_NAMESPACE, OPERATOR_TOKEN, ControlPlane
 from tests.integration.cluster.kubelet import End, result
 from tests.integration.cluster.operator_process import FAST, OperatorProcess
 from tests.integration.cluster.polling import stays, wait_for
-from tests.integration.cluster.proxy import Answer, ApiProxy, Hold, Hooks, Pass, ProxiedCall
+from tests.integration.cluster.proxy import Answer, ApiProxy, Hold, Hooks, Pass, ProxiedCall, refusal
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
 
 SUCCEEDED = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS)
@@ -57,6 +57,9 @@ class Replica:
     def works(self) -> bool:
         return "working: " in self.process.log
 
+    def until_ready(self) -> None:
+        wait_for(f"{self.name} is ready", lambda: self.process.probe("/readyz") == (200, "ok"))
+
     def until_working(self, seconds: float) -> None:
         wait_for(f"{self.name} works", lambda: self.works, seconds=seconds)
 
@@ -66,12 +69,15 @@ class Replica:
 
 
 @contextmanager
-def replica(plane: ControlPlane, name: str, *flags: str) -> Iterator[Replica]:
+def replica(plane: ControlPlane, name: str, lease: str, hooks: Hooks, *flags: str) -> Iterator[Replica]:
+    """Started, and not waited for."""
     with ApiProxy(plane.server) as proxy:
+        proxy.hooks = hooks
         kubeconfig = plane.kubeconfig(server=proxy.server)
-        process = OperatorProcess(kubeconfig, *FAST, "--identity", name, "--request-seconds", "60", *flags)
+        own = ("--identity", name, "--lease-name", lease, "--request-seconds", "60")
+        process = OperatorProcess(kubeconfig, *FAST, *own, *flags)
         try:
-            process.start()
+            process.spawn()
             yield Replica(name, proxy, process)
         finally:
             if process.pid:
@@ -79,17 +85,39 @@ def replica(plane: ControlPlane, name: str, *flags: str) -> Iterator[Replica]:
             process.close()
 
 
+NO_LEASE_YET = Hooks(before=lambda call: refusal(503, "ServiceUnavailable") if "/leases" in call.path else Pass())
+
+
 @pytest.fixture
-def pair(plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[tuple[Replica, Replica]]:
-    """The first leads, the second stands by. Leases of 12 s, or shorter ones where a test waits for their end."""
-    flags = ("--lease-name", f"lease-{next(_numbers)}", *getattr(request, "param", ()))
-    with replica(plane, "first", *flags) as first:
-        first.until_working(10)
-        with replica(plane, "second", *flags) as second:
-            yield first, second
+def lease() -> str:
+    return f"lease-{next(_numbers)}"
+
+
+@pytest.fixture
+def pair(plane: ControlPlane, lease: str, request: pytest.FixtureRequest) -> Iterator[tuple[Replica, Replica]]:
+    """The first leads, the second stands by. Leases of 12 s, or shorter ones where a test waits for their end.
+
+    Both start at once; the second may look at the lease when the first has it.
+    """
+    flags = getattr(request, "param", ())
+    with (
+        replica(plane, "first", lease, Hooks(), *flags) as first,
+        replica(plane, "second", lease, NO_LEASE_YET, *flags) as second,
+    ):
+        first.until_working(60)
+        first.until_ready()
+        second.until_ready()
+        second.proxy.hooks = Hooks()
+        yield first, second
 
 
 SHORT_LEASE = ("--lease-seconds", "6")
+
+
+def give_back(plane: ControlPlane, lease: str) -> None:
+    """The lease of a leader that is gone for good, before it has run out."""
+    nobodys = {"spec": {"holderIdentity": None, "leaseDurationSeconds": 1}}
+    plane.admin.patch(f"/apis/coordination.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/leases/{lease}", nobodys)
 
 
 def one_pod_per_attempt(runs: RunsNamespace, attempts: int) -> None:
@@ -197,7 +225,7 @@ class Pause:
         self._held[name] = Held(method, part)
 
     def until_held(self, name: str) -> None:
-        assert self._held[name].hold.reached.wait(20), f"no {self._held[name]} came"
+        assert self._held[name].hold.reached.wait(60), f"no {self._held[name]} came"
 
     def release(self) -> Mapping[str, int]:
         """Let all of them go on to the API server; gives its answers."""
@@ -309,7 +337,7 @@ def test_a_leader_that_stood_still_before_its_writes_harms_nothing(
     first, second = pair
     pause = pause_at_every_write(first, runs)
     first.signal(signal.SIGSTOP)
-    second.until_working(20)
+    second.until_working(60)
     finish_all(runs)
     before = everything(runs)
 
@@ -322,15 +350,15 @@ def test_a_leader_that_stood_still_before_its_writes_harms_nothing(
     one_pod_per_attempt(runs, attempts=6)
 
 
-@pytest.mark.parametrize("pair", [SHORT_LEASE], indirect=True, ids=["6 s"])
 def test_calls_that_arrive_when_their_sender_is_long_gone_harm_nothing(
-    pair: tuple[Replica, Replica], runs: RunsNamespace, plane: ControlPlane
+    pair: tuple[Replica, Replica], runs: RunsNamespace, plane: ControlPlane, lease: str
 ) -> None:
     """The network may keep a call for as long as it likes: the sender's end does not take it back."""
     first, second = pair
     pause = pause_at_every_write(first, runs)
     first.process.kill()
-    second.until_working(20)
+    give_back(plane, lease)
+    second.until_working(60)
     finish_all(runs)
     before = everything(runs)
     answers = {name: replay(plane, call) for name, call in pause.calls().items()}
@@ -339,61 +367,63 @@ def test_calls_that_arrive_when_their_sender_is_long_gone_harm_nothing(
     one_pod_per_attempt(runs, attempts=6)
 
 
-def be_finished(runs: RunsNamespace, pod: str) -> None:
-    finish(runs, "late")
+def be_finished(runs: RunsNamespace, name: str, pod: str) -> None:
+    finish(runs, name)
 
 
-def be_stopped(runs: RunsNamespace, pod: str) -> None:
-    until_running(runs, "late")
-    runs.edit("late", suspend=True)
+def be_stopped(runs: RunsNamespace, name: str, pod: str) -> None:
+    until_running(runs, name)
+    runs.edit(name, suspend=True)
     wait_for("its pod is deleted", lambda: _deleting(runs, pod))
     runs.kubelet.end(pod, "Succeeded", trainer=End(0, STOPPED))
-    runs.until_phase("Stopped", "late")
+    runs.until_phase("Stopped", name)
     runs.until_released(pod)
 
 
-def be_further(runs: RunsNamespace, pod: str) -> None:
+def be_further(runs: RunsNamespace, name: str, pod: str) -> None:
     """In its second attempt."""
     runs.kubelet.start(pod)
     runs.kubelet.end(pod, "Failed", trainer=End(1, result("running", steps=1, total=TOTAL_STEPS)))
-    second = runs.until_pod(attempt=2, name="late")
+    second = runs.until_pod(attempt=2, name=name)
     runs.until_released(pod)
     runs.kubelet.start(second)
     runs.kubelet.work(second)
-    runs.until_phase("Running", "late")
+    runs.until_phase("Running", name)
+
+
+COMES_TO = {"finished": be_finished, "stopped": be_stopped, "further": be_further}
+"""What becomes of a run, by its name, while the call that creates its first pod is on its way."""
 
 
 def told(runs: RunsNamespace) -> dict[str, Any]:
-    """What the status says of attempts and pods; words and figures of a run that works may change."""
-    status = runs.status("late")
-    return {name: status.get(name) for name in ("phase", "attempt", "attempts", "podName", "checkpoint", "failure")}
+    """What the statuses say of attempts and pods; words and figures of a run that works may change."""
+    said = ("phase", "attempt", "attempts", "podName", "checkpoint", "failure")
+    return {name: {field: runs.status(name).get(field) for field in said} for name in COMES_TO}
 
 
-@pytest.mark.parametrize("pair", [SHORT_LEASE], indirect=True, ids=["6 s"])
-@pytest.mark.parametrize("come_to", [be_finished, be_stopped, be_further], ids=["finished", "stopped", "attempt 2"])
 def test_a_pod_that_is_created_when_its_attempt_is_long_over_is_deleted(
-    pair: tuple[Replica, Replica],
-    runs: RunsNamespace,
-    plane: ControlPlane,
-    come_to: Callable[[RunsNamespace, str], None],
+    pair: tuple[Replica, Replica], runs: RunsNamespace, plane: ControlPlane, lease: str
 ) -> None:
     """The one call that names cannot stop: by then a person has deleted the pod of that name."""
     first, second = pair
     pause = Pause(first.proxy)
-    pause.arm("pod", "POST", "/pods ")
-    runs.apply("late")
-    pause.until_held("pod")
+    for name in COMES_TO:
+        pause.arm(name, "POST", "/pods ")
+        runs.apply(name)
+        pause.until_held(name)
     first.process.kill()
-    second.until_working(20)
-    pod = runs.until_pod(name="late")
-    come_to(runs, pod)
-    if runs.kubelet.pod(pod):
-        runs.kubelet.remove(pod)
+    give_back(plane, lease)
+    second.until_working(60)
+    pods = {name: runs.until_pod(name=name) for name in COMES_TO}
+    for name, pod in pods.items():
+        COMES_TO[name](runs, name, pod)
+        if runs.kubelet.pod(pod):
+            runs.kubelet.remove(pod)
     before = told(runs)
 
-    assert replay(plane, pause.calls()["pod"]) == 200
-    wait_for("the late pod is gone", lambda: runs.kubelet.pod(pod) is None)
-    stays("the status says what it said", lambda: told(runs) == before)
+    assert {replay(plane, pause.calls()[name]) for name in COMES_TO} == {200}
+    wait_for("the late pods are gone", lambda: not any(runs.kubelet.pod(pod) for pod in pods.values()))
+    stays("the statuses say what they said", lambda: told(runs) == before)
 
 
 def test_without_the_right_to_leases_it_says_which_right(plane: ControlPlane) -> None:
