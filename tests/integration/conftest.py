@@ -16,7 +16,8 @@ from tests.integration.cluster.control_plane import (
 from tests.integration.cluster.node import LogNode
 from tests.integration.cluster.operator_process import FAST, OperatorProcess
 from tests.integration.cluster.policies import install_policies
-from tests.integration.cluster.runs import RunsNamespace, install_runtime
+from tests.integration.cluster.polling import wait_for
+from tests.integration.cluster.runs import ALL_RUNS, RunsNamespace, install_runtime, sweep
 
 _numbers = itertools.count(1)
 
@@ -32,7 +33,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 @pytest.fixture(scope="session")
-def control_plane() -> Iterator[ControlPlane]:
+def control_plane(apiserver: None) -> Iterator[ControlPlane]:
     """Without policies: all refusals are the operator's."""
     with running_control_plane(API_SERVER) as plane:
         install_runtime(plane.admin, "tiny")
@@ -40,16 +41,26 @@ def control_plane() -> Iterator[ControlPlane]:
         yield plane
 
 
-@pytest.fixture(scope="module")
-def lonely_plane() -> Iterator[ControlPlane]:
-    """As `control_plane`, without the operator that other tests share: it would do what the one looked at is to do."""
+@pytest.fixture(scope="session")
+def _lonely_plane(apiserver: None) -> Iterator[ControlPlane]:
     with running_control_plane(API_SERVER) as plane:
         install_runtime(plane.admin, "tiny")
         yield plane
 
 
+@pytest.fixture(scope="module")
+def lonely_plane(_lonely_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """As `control_plane`, without the operator that other tests share: it would do what the one looked at is to do.
+
+    One for all test files, which end their operators and find no runs and pods of those before.
+    """
+    yield _lonely_plane
+    wait_for("runs are served, perhaps again", lambda: _lonely_plane.serves(ALL_RUNS))
+    sweep(_lonely_plane.admin)
+
+
 @pytest.fixture(scope="session", params=[API_SERVER, OLDEST_API_SERVER])
-def guarded_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+def guarded_plane(apiserver: None, request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
     """With policies and without an operator, of the newest and of the oldest version that is supported."""
     with running_control_plane(request.param) as plane:
         install_policies(plane.admin)

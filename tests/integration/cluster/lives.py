@@ -16,14 +16,12 @@ from typing import Any
 
 from tests.integration.cluster.admin import AdminClient
 from tests.integration.cluster.kubelet import End, result
-from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
+from tests.integration.cluster.runs import ALL_PODS, ALL_RUNS, TOTAL_STEPS, RunsNamespace
 from tests.integration.cluster.test_environments import GOOD, OwnEnvironments
 from tests.integration.cluster.trainer import trainer_status
 
 from rl_operator.api.names import MANAGED_BY_LABEL
 
-ALL_RUNS = "/apis/rl-operator.dev/v1alpha1/rltrainingruns"
-ALL_PODS = "/api/v1/pods"
 TICK_SECONDS = 0.05
 
 FIGURES = {"phase": "training", "step": 2, "totalSteps": TOTAL_STEPS, "metrics": {"rewardMean": 0.5}}

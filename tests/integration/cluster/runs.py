@@ -13,6 +13,9 @@ from rl_operator.api.names import MANAGED_BY_LABEL
 
 TOTAL_STEPS = 4
 
+ALL_RUNS = "/apis/rl-operator.dev/v1alpha1/rltrainingruns"
+ALL_PODS = "/api/v1/pods"
+
 
 def install_runtime(admin: AdminClient, like: str, name: str | None = None, **spec: Any) -> None:
     """A runtime that ships, perhaps under another name and with some of its spec replaced."""
@@ -20,6 +23,18 @@ def install_runtime(admin: AdminClient, like: str, name: str | None = None, **sp
     document["metadata"]["name"] = name or like
     document["spec"] |= spec
     admin.post(RUNTIMES, document)
+
+
+def sweep(admin: AdminClient) -> None:
+    """Leave no run and no pod, whoever holds it."""
+    for run in admin.items(ALL_RUNS):
+        admin.delete(f"{RUNS.format(namespace=run['metadata']['namespace'])}/{run['metadata']['name']}")
+    for pod in admin.items(ALL_PODS):
+        path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
+        if pod["metadata"].get("finalizers"):
+            admin.patch(path, {"metadata": {"finalizers": None}})
+        if admin.find(path):
+            admin.delete(path, {"gracePeriodSeconds": 0})
 
 
 class RunsNamespace:

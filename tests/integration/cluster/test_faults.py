@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pytest
-from tests.integration.cluster.control_plane import API_SERVER, OPERATOR_TOKEN, ControlPlane
+from tests.integration.cluster.control_plane import OPERATOR_TOKEN, ControlPlane
 from tests.integration.cluster.faults import (
     after,
     before,
@@ -29,7 +29,6 @@ from tests.integration.cluster.operator_process import FAST, OperatorProcess
 from tests.integration.cluster.polling import stays, wait_for
 from tests.integration.cluster.proxy import ApiProxy, Cut, Delay, Hold, Hooks, refusal
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace, install_runtime
-from tests.integration.conftest import running_control_plane
 
 REQUEST_SECONDS = 3
 """How long the operator waits for an answer here."""
@@ -45,7 +44,7 @@ _numbers = itertools.count(1)
 
 @dataclass
 class Stage:
-    """A control plane of its own, and an operator that reaches it through a proxy."""
+    """An operator that reaches its API server through a proxy."""
 
     plane: ControlPlane
     proxy: ApiProxy
@@ -63,14 +62,15 @@ class Stage:
 
 
 @pytest.fixture(scope="module")
-def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def stage(
+    request: pytest.FixtureRequest, lonely_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stage]:
     clock = JumpingClock(tmp_path_factory.mktemp("clock"))
-    with running_control_plane(API_SERVER) as plane, ApiProxy(plane.server) as proxy:
-        install_runtime(plane.admin, "tiny")
-        kubeconfig = plane.kubeconfig(OPERATOR_TOKEN, proxy.server)
+    with ApiProxy(lonely_plane.server) as proxy:
+        kubeconfig = lonely_plane.kubeconfig(OPERATOR_TOKEN, proxy.server)
         flags = (*FAST, "--request-seconds", str(REQUEST_SECONDS))
         operator = OperatorProcess(kubeconfig, *flags, env_vars=clock.env_vars)
-        staged = Stage(plane, proxy, operator, clock)
+        staged = Stage(lonely_plane, proxy, operator, clock)
         try:
             operator.start()
             yield staged

@@ -11,14 +11,14 @@ kind of call. `RL_KILL_POINTS=all` plays all of them, as `make chaos` does.
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pytest
 from tests.integration.cluster.kill_points import Moment, Point, Stab, Traps, in_groups, objects, sample, stabs
 from tests.integration.cluster.lives import SAMPLED_SCRIPTS, Life, play, sweep_away
 from tests.integration.cluster.proxy import Hooks
-from tests.integration.cluster.theatre import Theatre, Undisturbed, open_theatre
+from tests.integration.cluster.theatre import Theatre, Undisturbed
 from tests.seeds import seed_text
 
 SHARE = 1.0 if os.environ.get("RL_KILL_POINTS") == "all" else 1 / 3
@@ -38,17 +38,6 @@ class Killed:
     met: bool
     seconds: float
     """From the SIGKILL to the end of the life: the start of the operator and the rest of the life."""
-
-
-@pytest.fixture(scope="module")
-def theatre() -> Iterator[Theatre]:
-    with open_theatre() as theatre:
-        yield theatre
-
-
-@pytest.fixture(scope="module")
-def undisturbed(theatre: Theatre) -> Mapping[str, Undisturbed]:
-    return theatre.undisturbed()
 
 
 @pytest.fixture(scope="module")

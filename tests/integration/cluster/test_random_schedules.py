@@ -10,7 +10,7 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -29,7 +29,7 @@ from tests.integration.cluster.proxy import (
     error_event,
     refusal,
 )
-from tests.integration.cluster.theatre import Theatre, Undisturbed, open_theatre
+from tests.integration.cluster.theatre import Theatre, Undisturbed
 from tests.seeds import first_seed
 
 Said = TypeVar("Said")
@@ -44,17 +44,6 @@ FAULTY = 0.08
 """The share of calls about runs that go wrong before the API server hears of them, and again after it has answered."""
 FAULTY_EVENTS = 0.03
 CONVERGED_SECONDS = 120.0
-
-
-@pytest.fixture(scope="module")
-def theatre() -> Iterator[Theatre]:
-    with open_theatre() as theatre:
-        yield theatre
-
-
-@pytest.fixture(scope="module")
-def undisturbed(theatre: Theatre) -> Mapping[str, Undisturbed]:
-    return theatre.undisturbed()
 
 
 @dataclass

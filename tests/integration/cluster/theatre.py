@@ -5,16 +5,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tests.integration.cluster.control_plane import API_SERVER, OPERATOR_TOKEN, ControlPlane
+from tests.integration.cluster.control_plane import OPERATOR_TOKEN, ControlPlane
 from tests.integration.cluster.kill_points import Point, points_of
 from tests.integration.cluster.lives import ALL_SCRIPTS, Life, Outcome, play, sweep_away
 from tests.integration.cluster.operator_process import FAST, OperatorProcess
 from tests.integration.cluster.proxy import ApiProxy
-from tests.integration.cluster.runs import RunsNamespace, install_runtime
-from tests.integration.conftest import running_control_plane
+from tests.integration.cluster.runs import RunsNamespace
 
 WORKERS = 20
 """A call that is held holds a worker."""
+
+_numbers = itertools.count(1)
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Undisturbed:
 
 
 class Theatre:
-    """The API server is its own: no other operator may help out."""
+    """No other operator may serve that API server: it would help out."""
 
     def __init__(self, plane: ControlPlane, proxy: ApiProxy) -> None:
         self.admin = plane.admin
@@ -34,10 +35,9 @@ class Theatre:
         kubeconfig = plane.kubeconfig(OPERATOR_TOKEN, proxy.server)
         self.operator = OperatorProcess(kubeconfig, *FAST, "--workers", str(WORKERS))
         self._plane = plane
-        self._numbers = itertools.count(1)
 
     def namespace(self) -> RunsNamespace:
-        name = f"life-{next(self._numbers)}"
+        name = f"life-{next(_numbers)}"
         self.admin.post("/api/v1/namespaces", {"metadata": {"name": name}})
         return RunsNamespace(self._plane, name)
 
@@ -56,9 +56,8 @@ class Theatre:
 
 
 @contextmanager
-def open_theatre() -> Iterator[Theatre]:
-    with running_control_plane(API_SERVER) as plane, ApiProxy(plane.server) as proxy:
-        install_runtime(plane.admin, "tiny")
+def open_theatre(plane: ControlPlane) -> Iterator[Theatre]:
+    with ApiProxy(plane.server) as proxy:
         theatre = Theatre(plane, proxy)
         try:
             theatre.operator.start()
