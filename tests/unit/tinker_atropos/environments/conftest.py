@@ -23,6 +23,8 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from tests import forking
+from tests.forking import ForkedProcess
 from tokenizers import Tokenizer
 
 from tinker_atropos.bundled import bundled_model_folder
@@ -148,10 +150,10 @@ class Run:
         name_or_path: str | Path,
         *options: str,
         config: Path | None = None,
-        wrapper: Sequence[str] = (),
+        wrapper: Sequence[str] | None = None,
         **variables: str,
     ) -> "Process":
-        """`wrapper` is a command that runs the command behind it."""
+        """Forked. With a `wrapper`, a command that runs the command behind it, the console script is really started."""
         if config is None:
             config = self.folder / "config.yaml"
             if not config.exists():
@@ -239,7 +241,7 @@ class Run:
 class Process:
     """A command of `tinker-atropos`, with its output in a file."""
 
-    handle: asyncio.subprocess.Process
+    handle: asyncio.subprocess.Process | ForkedProcess
     log: Path
     ops_url: str
 
@@ -250,12 +252,16 @@ class Process:
         env_vars: dict[str, str],
         log: Path,
         ops_port: int,
-        wrapper: Sequence[str] = (),
+        wrapper: Sequence[str] | None = None,
     ) -> "Process":
-        with log.open("wb") as output:
-            handle = await asyncio.create_subprocess_exec(
-                *wrapper, *CLI, *arguments, env=env_vars, stdout=output, stderr=asyncio.subprocess.STDOUT
-            )
+        handle: asyncio.subprocess.Process | ForkedProcess
+        if wrapper is None:
+            handle = forking.start(arguments, env_vars, log)
+        else:
+            with log.open("wb") as output:
+                handle = await asyncio.create_subprocess_exec(
+                    *wrapper, *CLI, *arguments, env=env_vars, stdout=output, stderr=asyncio.subprocess.STDOUT
+                )
         return cls(handle, log, f"http://127.0.0.1:{ops_port}")
 
     async def ends(self, seconds: float = 80.0) -> int:

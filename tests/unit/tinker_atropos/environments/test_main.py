@@ -44,6 +44,14 @@ async def test_bundled_environment_serves_a_run_and_is_evaluated_before_and_afte
     assert (await run.beat())["peer"] == {"state": "done", "reason": None}
 
 
+async def test_real_start_of_the_console_script_serves_a_run(run):
+    """The other tests fork (tests/forking.py). This one pays for the start: script, interpreter and imports."""
+    environment = await run.start_environment("sort_digits", wrapper=())
+    await asyncio.wait_for(run.train(), TRAIN_SECONDS)
+    assert await environment.ends() == 0, environment.output
+    assert "Traceback" not in environment.output
+
+
 async def test_unmodified_atroposlib_file_serves_a_run(run):
     environment = await run.start_environment(DATA / "plain_digits.py")
     await asyncio.wait_for(run.train(), TRAIN_SECONDS)

@@ -1,14 +1,14 @@
 """Can this file be served? With the same answer as the runner's, from the text alone."""
 
+import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import forking
 from tests.unit.tinker_atropos.environments.runner.test_loading import SERVED, TWO
 
 from tinker_atropos.environments.discovery import Discovery, discover_entry
@@ -24,6 +24,8 @@ GAME = HEAD + "class Game(BaseEnv): ...\n"
 LOAD = """
 import sys
 from pathlib import Path
+from tinker_atropos.environments.runner import wandb_relay
+wandb_relay.install(wandb_relay.MetricsQueue())  # first, as the runner has it
 from tinker_atropos.environments.runner.loading import load_environment
 from tinker_atropos.environments.runner.locating import LocatedEnvironment
 load_environment(LocatedEnvironment(Path(sys.argv[1])))
@@ -161,7 +163,7 @@ def test_imports_are_judged_as_the_runner_makes_them(
     tmp_path: Path, files: dict[str, str], file: str | None, line: int | None, message: str
 ) -> None:
     problem = judged(tmp_path, **files).problem
-    ran = subprocess.run([sys.executable, "-c", LOAD, tmp_path / "env.py"], capture_output=True, text=True, check=False)
+    ran = forking.run([tmp_path / "env.py"], os.environ, code=LOAD)
     assert (ran.returncode == 0) == (problem is None) == (file is None), ran.stderr
     if problem is not None and file is not None:
         assert (problem.reason, problem.file, problem.line) == ("NotImportable", file, line)
