@@ -178,10 +178,7 @@ class ForkedProcess(_Forked):
 
 
 class ForkedPopen(_Forked):
-    """With subprocess's ways to wait."""
-
-    def poll(self) -> int | None:
-        return self.returncode
+    """With subprocess's way to wait."""
 
     def wait(self, timeout: float | None = None) -> int:
         code = self._returncode_within(timeout)
@@ -196,8 +193,7 @@ def start(
 ) -> ForkedProcess:
     """Start `tinker-atropos` with all its output in a file."""
     with log.open("wb") as output, Path(os.devnull).open("rb") as nothing:
-        streams = (nothing.fileno(), output.fileno(), output.fileno())
-        return ForkedProcess(arguments, env_vars, streams, folder)
+        return ForkedProcess(arguments, env_vars, (nothing.fileno(), output.fileno(), output.fileno()), folder)
 
 
 def run(

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests import forking
 from tests.unit.tinker_atropos.environments.trial.provider import KEY, ScriptedProvider
 
 pytestmark = pytest.mark.process
@@ -52,7 +53,7 @@ def trial_command(provider: ScriptedProvider, tmp_path: Path) -> Callable[..., C
         config.write_text(yaml.safe_dump({"env": ENV | env}))
         surroundings = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
         provided = {"RL_INFERENCE_URL": provider.url, "RL_INFERENCE_API_KEY": KEY}
-        words = [PROGRAM, "environment", str(environment), "process", "--config", config, *options]
+        words = ["environment", str(environment), "process", "--config", config, *options]
         return words, surroundings | provided
 
     return command
@@ -62,7 +63,7 @@ def trial_command(provider: ScriptedProvider, tmp_path: Path) -> Callable[..., C
 def run_trial(trial_command: Callable[..., Command]) -> Callable[..., Ended]:
     def run(environment: str | Path, *options: str, **env: Any) -> Ended:
         words, env_vars = trial_command(environment, *options, **env)
-        ended = subprocess.run(words, env=env_vars, capture_output=True, text=True, check=False)
+        ended = forking.run(words, env_vars)
         assert KEY not in ended.stdout + ended.stderr
         return Ended(ended.returncode, [json.loads(line) for line in ended.stdout.splitlines()], ended.stderr)
 
@@ -166,7 +167,9 @@ def test_the_limit_ends_a_process_whose_interpreter_is_held() -> None:
     assert "Timeout" in ended.stderr
 
 
-def test_a_process_that_is_killed_leaves_the_steps_that_it_had_done(trial_command: Any, tmp_path: Path) -> None:
+def test_real_start_of_a_process_that_is_killed_leaves_the_steps_that_it_had_done(
+    trial_command: Any, tmp_path: Path
+) -> None:
     file = write(
         tmp_path,
         """
@@ -177,9 +180,9 @@ def test_a_process_that_is_killed_leaves_the_steps_that_it_had_done(trial_comman
             return await super().get_next_item()
         """,
     )
-    command, env_vars = trial_command(file, "--model", "right")
+    words, env_vars = trial_command(file, "--model", "right")
     with subprocess.Popen(
-        command, env=env_vars, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [PROGRAM, *words], env=env_vars, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
         assert process.stdout is not None
         lines = [json.loads(process.stdout.readline()) for _ in range(2)]
