@@ -113,6 +113,12 @@ def _server() -> fork_server.ForkServer:
     return server
 
 
+def server_pid() -> int:
+    server: Any = _server()
+    pid: int = server._forkserver_pid
+    return pid
+
+
 class _Forked:
     """A child of the fork server: what subprocess.Popen and asyncio's Process have in common."""
 
