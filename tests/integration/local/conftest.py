@@ -19,6 +19,9 @@ from rl_operator.local.locks import holder
 from rl_operator.local.store import Store
 
 RLCTL = Path(sys.executable).with_name("rlctl")
+KEPT = ("PATH", "LANG", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
+"""What rlctl sees of the tests' own environment variables: no key, and no cluster."""
+
 DEADLINE_SECONDS = 280.0
 """Two workers that train at once on two cores are slow; pytest ends a test after 300 s."""
 
@@ -53,7 +56,7 @@ class Rlctl:
 
     @property
     def env_vars(self) -> dict[str, str]:
-        kept = {key: os.environ[key] for key in ("PATH", "LANG", "PYTHONDONTWRITEBYTECODE") if key in os.environ}
+        kept = {key: os.environ[key] for key in KEPT if key in os.environ}
         return {**kept, "HOME": str(self.root), "RL_STATE_DIR": str(self.root)}
 
     def status(self, name: str) -> dict[str, Any]:

@@ -115,6 +115,7 @@ def test_a_file_trains_and_one_that_dies_is_replaced(shared_rlctl: Rlctl, write_
     assert (status["attempt"], status["environments"]["failures"]) == (1, 1)
     newest = rlctl("logs", "own-file", "-c", "environment", "--local")
     assert "the run is over" in newest.stdout, newest
+    assert "evaluation at step 5" in newest.stdout, newest
     logs = sorted(path.name for path in (rlctl.root / "pods" / "default").glob("own-file-*-env-*"))
     assert [name.rpartition("-env-")[2] for name in logs] == ["0-0", "0-1"]
     assert "own-file" in rlctl("delete", "own-file", "--local").stdout

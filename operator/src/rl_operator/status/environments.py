@@ -26,6 +26,9 @@ KEPT_FAILURES = 5
 ENVIRONMENTS_FAILED = "EnvironmentsFailed"
 """The reason while an attempt is ended because of its environments."""
 
+EVALUATOR = 0
+"""The slot whose environment evaluates."""
+
 IN_ORDER_SECONDS = 60.0
 """Until then the trainer, which is asked every half minute, has said whether all steps are trained."""
 
@@ -84,7 +87,7 @@ def plan_environments(view: View) -> Plan:
         return Plan(delete=tuple(p for p in view.environments if not p.over and not p.deleting))
     if not view.training:
         return Plan()
-    missing = () if _trained(view) else tuple(_missing(view))
+    missing = tuple(_missing(view))
     return Plan(
         create=tuple(place for place, due in missing if due <= view.now and view.pod and view.pod.address),
         delete=tuple(p for p in _needless(view) if not p.deleting),
@@ -167,13 +170,18 @@ def _missing(view: View) -> Iterator[tuple[Place, datetime]]:
     mine = _mine(view)
     living = {pod.slot for pod in live_environments(view)}
     for slot in _wanted(view):
-        if slot in living:
-            continue
         former = [pod for pod in mine if pod.slot == slot]
+        if slot in living or (_trained(view) and not _evaluates_yet(slot, former)):
+            continue
         ended = [pod for pod in former if pod.over]
         pause = timedelta(seconds=pause_seconds(view.backoff_seconds, len(ended)))
         due = max((max(_ended(pod) + pause, _believed(pod)) for pod in ended), default=view.now)
         yield Place(slot, max((pod.incarnation for pod in former), default=-1) + 1), due
+
+
+def _evaluates_yet(slot: int, former: list[PodObservation]) -> bool:
+    """All steps are trained: only the final weights are still to be evaluated, unless somebody ended in order."""
+    return slot == EVALUATOR and not any(_exit_code(pod) == 0 for pod in former)
 
 
 def _needless(view: View) -> Iterator[PodObservation]:
@@ -217,7 +225,7 @@ def _ready(view: View) -> tuple[PodObservation, ...]:
 
 
 def _trained(view: View) -> bool:
-    """All steps are trained: environments end in order, and nobody needs another."""
+    """All steps are trained: environments end in order, and only the one that evaluates may be needed once more."""
     step = view.trainer or view.run.status.progress
     return step is not None and 0 < step.total_steps <= step.step
 

@@ -89,6 +89,22 @@ PLANS: dict[str, tuple[View, list[tuple[int, int]], list[str]]] = {
         [],
         [],
     ),
+    "but one that failed is: the final weights are to be evaluated": (
+        apart(failed(0, 0), trainer=TRAINED),
+        [(0, 1)],
+        [],
+    ),
+    "after a pause": (apart(failed(0, 0, seconds_ago=5), trainer=TRAINED), [], []),
+    "and not after one that evaluated": (
+        apart(failed(0, 0), failed(0, 1, code=0, seconds_ago=IN_ORDER_SECONDS), trainer=TRAINED),
+        [],
+        [],
+    ),
+    "nor any other: only the first one evaluates": (
+        apart(works(0), failed(1, 0), desired=2, trainer=TRAINED),
+        [],
+        [],
+    ),
     "an evicted one is replaced": (apart(gone("Evicted")), [(0, 1)], []),
     "and deleted when it was": (apart(gone("Evicted"), works(0, 1)), [], ["1-env-0-0"]),
     "a preempted one": (apart(gone("PreemptionByScheduler")), [(0, 1)], []),

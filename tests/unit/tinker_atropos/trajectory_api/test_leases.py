@@ -99,7 +99,12 @@ OVER = {
     "the evaluator works": ([(0, "working", 1), (1, "done", 1)], 100, "working"),
     "the others have a moment": ([(0, "done", 1), (1, "working", 1)], 9, "working"),
     "and no more": ([(0, "done", 1), (1, "working", 1)], 11, "done"),
-    "nobody is replaced any more": ([(0, "failed", 1), (1, "done", 1)], 1, "failed"),
+    "the evaluator's replacement is waited for": ([(0, "failed", 1), (1, "done", 1)], 1, "away"),
+    "also when it fell silent before": ([(0, "working", 99)], 1, "away"),
+    "and not for ever": ([(0, "failed", 1), (1, "done", 1)], 300, "failed"),
+    "it is there": ([(0, "failed", 99), (0, "starting", 1)], 301, "starting"),
+    "nobody else is replaced any more": ([(0, "done", 1), (1, "failed", 1)], 1, "done"),
+    "nor who evaluates, once that is done": ([(0, "working", 20), (0, "done", 9)], 11, "done"),
     "no evaluator has ever come": ([(1, "working", 1)], 100, "working"),
 }
 
@@ -108,6 +113,12 @@ OVER = {
 def test_when_the_run_is_over_the_evaluator_decides(leases, over_for, state) -> None:
     seen = environments_view([lease(*each) for each in leases], NOW, grace_seconds=300, over_for=over_for)
     assert seen.state == state
+
+
+def test_when_the_run_is_over_nobody_comes_in_the_place_of_the_run_pods_evaluator() -> None:
+    leases = [in_the_run_pod("failed", 1, "boom"), lease(1, "done", 1)]
+    assert environments_view(leases, NOW, grace_seconds=300, over_for=1) == LeaseView("failed", "boom")
+    assert environments_view([lease(0, "failed", 1, "boom")], NOW, over_for=1) == LeaseView("failed", "boom")
 
 
 INSIDE = {

@@ -51,7 +51,10 @@ class Ending:
         self.weights.status.phase = "done"
         await self._report_done(totals)
         logger.info("training is done; the environment evaluates the final weights")
-        await unless_stopped(self.lease.environment_finished(EVALUATION_SECONDS, ABSENT_SECONDS), self.stop)
+        peer = await unless_stopped(self.lease.environment_finished(EVALUATION_SECONDS, ABSENT_SECONDS), self.stop)
+        if peer is not None and peer.state in ("away", "failed", "lost"):
+            why = f"the environment is {peer.state}" + (f": {peer.reason}" if peer.reason else "")
+            logger.warning("the final weights may not have been evaluated: %s", why)
         await unless_stopped(self.relay.collect(), self.stop)
         await self._report_done(totals)
 

@@ -6,8 +6,9 @@ one side: it is live while any of them is, and how it ended is what the last fai
 
 Where environments run in other pods, somebody replaces those that die. So a side without a live environment is `away`
 for a grace period, and only then gone. Nobody replaces the environment of the run's own pod: when it has ended the side
-is gone, though others live, because nothing would be evaluated any more. When the run is over nobody is replaced, and
-nobody but the evaluating environment (index 0) is waited for longer than OTHERS_SECONDS.
+is gone, though others live, because nothing would be evaluated any more. When the run is over nobody but the
+evaluating environment (index 0) is waited for longer than OTHERS_SECONDS, and nobody else is replaced: it has to
+evaluate the final weights.
 """
 
 from collections.abc import Iterable, Mapping
@@ -86,9 +87,14 @@ def environments_view(
     live = [lease for lease, seen in views.items() if seen.live]
     if live:
         return views[min(live, key=lambda lease: (lease.state != "working", lease.index, -lease.renewed_at))]
+    evaluators = {lease: seen for lease, seen in views.items() if lease.index == EVALUATOR}
+    if over_for is not None and any(seen.state == "done" for seen in evaluators.values()):
+        return LeaseView("done")  # whatever became of those before it, and of others
     last = _last(views)
     without_one = now - max(lease.ended_at for lease in considered)
-    if over_for is None and without_one < grace_seconds:
+    waited = without_one if over_for is None else over_for
+    comes = over_for is None or (bool(evaluators) and all(lease.replaced for lease in evaluators))
+    if comes and waited < grace_seconds:
         return _away(views[last], without_one, grace_seconds)
     return views[last]
 

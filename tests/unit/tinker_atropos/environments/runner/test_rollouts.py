@@ -1,9 +1,17 @@
+import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from tinker_atropos.environments.runner.rollouts import respect_room
+from tinker_atropos.environments.evaluation import Evaluation
+from tinker_atropos.environments.runner.attendant import LeaseAnswer
+from tinker_atropos.environments.runner.board import Board
+from tinker_atropos.environments.runner.rollouts import Deadlines, Rollouts, respect_room
+from tinker_atropos.environments.runner.stopping import Ending
 
+TOTAL_STEPS = 5
 ROOMS = {
     "as upstream: no room is named": ({}, 8),
     "unlimited": ({"room": None}, 8),
@@ -19,3 +27,61 @@ def test_no_more_groups_are_begun_than_the_run_still_wants(status, workers):
     env = SimpleNamespace(status_dict=status, max_num_workers=8, config=SimpleNamespace(group_size=4))
     respect_room(env)
     assert env.max_num_workers == workers
+
+
+class Starting:
+    """An environment that is still setting up when it is told that the run is over."""
+
+    def __init__(self, *, index: int, answer: LeaseAnswer) -> None:
+        self.index, self.answer = index, answer
+        self.board = Board(total_steps=TOTAL_STEPS)
+        self.config = SimpleNamespace(steps_per_eval=1)
+        self.workers: set[Any] = set()
+        self.eval_runner = None
+        self.curr_step = 0
+        self.status_dict: dict[str, Any] = {}
+        self.ending = Ending()
+
+    async def setup(self) -> None:
+        self.ending.settle()
+        for _ in range(20):  # turns of the event loop, in which the end is heard of
+            await asyncio.sleep(0)
+
+    async def register(self, _env: Any, _deadline: float) -> None:
+        self.curr_step = TOTAL_STEPS + 1
+
+    async def get_server_info(self) -> None:
+        pass
+
+    async def get_status(self) -> None:
+        self.status_dict = {"current_step": TOTAL_STEPS + 1}
+
+    async def evaluate(self) -> Evaluation:
+        return Evaluation(correct=3, n=4)
+
+    async def tell(self) -> None:
+        pass
+
+    async def live(self) -> list[int]:
+        """The steps at which it evaluates."""
+        itself: Any = self
+        rollouts = Rollouts(self.board, itself, self.ending, itself, Deadlines(), registering=itself)
+        await rollouts.serve(self)
+        assert rollouts.finished
+        return [record.step for record in self.board.metrics.records if record.source == "evaluation"]
+
+    source = None
+
+
+DONE = LeaseAnswer(run_over=True, trainer_state="working", reason=None, evaluated_step=0)
+LATE = {
+    "the final weights wait for it": (0, DONE, [TOTAL_STEPS]),
+    "the one before it evaluated them": (0, replace(DONE, evaluated_step=TOTAL_STEPS), []),
+    "the trainer failed": (0, replace(DONE, trainer_state="failed"), []),
+    "it is not the one that evaluates": (1, DONE, []),
+}
+
+
+@pytest.mark.parametrize(("index", "answer", "evaluated"), LATE.values(), ids=LATE)
+async def test_one_that_starts_when_training_is_done_evaluates_the_final_weights(index, answer, evaluated) -> None:
+    assert await asyncio.wait_for(Starting(index=index, answer=answer).live(), 60) == evaluated

@@ -7,7 +7,8 @@ It calls the same methods in the same order. What differs, and why:
 * rollouts in flight are left to finish when the queue is full: they are paid for;
 * it ends when the run is over and not when enough groups are queued, and evaluates the final weights then;
 * evaluations are the runner's: at step 0, each `steps_per_eval` steps, and at the end. Of several environments only one
-  evaluates, and a process that replaces it does not repeat the first evaluation.
+  evaluates, and a process that replaces it does not repeat the first evaluation, and makes the last one also when
+  training was done before it could start.
 """
 
 import asyncio
@@ -80,13 +81,15 @@ class Rollouts:
         """
         life = asyncio.create_task(self._live(env), name="rollouts")
         await asyncio.wait({life, self._ending}, return_when=asyncio.FIRST_COMPLETED)
+        if self._board.lease_state == "starting" and self._final_evaluation_due:
+            await asyncio.wait({life}, timeout=self._deadlines.evaluation)  # it gets ready, and makes no rollouts
         await _let_go({life, *env.workers} | ({env.eval_runner} if env.eval_runner else set()))
         for ended in (life, self._ending):
             if ended.done() and not ended.cancelled():
                 ended.result()  # raises what went wrong
         answer = self._attendant.answer
         logger.info("the run is over: %s", answer.why if answer else "the trajectory API is silent")
-        if self._evaluates and self._board.lease_state == "working" and answer is not None and answer.training_done:
+        if self._board.lease_state == "working" and self._final_evaluation_due:
             await self._evaluate(env, self._board.total_steps)
         self.finished = True
 
@@ -97,7 +100,7 @@ class Rollouts:
             self._board.phase = "waiting for the trainer to start"
             await self._registering.register(env, self._deadlines.trainer)
             await env.get_server_info()
-            self._board.lease_state, self._board.step = "working", env.curr_step
+            self._board.lease_state, self._board.step = "working", min(env.curr_step, self._board.total_steps)
             self._evaluated_at = env.curr_step
             if env.curr_step == 0 and not self._baseline_known:
                 await (self._evaluate(env, 0) if self._evaluates else self._await_baseline(env))
@@ -113,6 +116,12 @@ class Rollouts:
         """An environment before this one has evaluated, and told."""
         answer = self._attendant.answer
         return answer is not None and answer.evaluated_step is not None
+
+    @property
+    def _final_evaluation_due(self) -> bool:
+        """Training is done, and nobody before this one has evaluated what came of it."""
+        answer, total = self._attendant.answer, self._board.total_steps
+        return self._evaluates and answer is not None and answer.training_done and answer.evaluated_step != total
 
     async def _await_baseline(self, env: Any) -> None:
         """The first evaluation is of the untrained policy, and groups of this environment would train it meanwhile. Who
