@@ -1,0 +1,107 @@
+"""Calls that come to nothing: the exit code, one line on stderr, and nothing is created. In this process."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.unit.rl_operator.backends.fakes import run_manifest
+
+from rl_operator.cli import main
+from rl_operator.local.layout import Layout
+from rl_operator.local.store import Store
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty state folder, and no key."""
+    monkeypatch.delenv("TINKER_API_KEY", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("RL_STATE_DIR", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def call(state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Rlctl with these arguments: its exit code, what it wrote to stdout, and to stderr."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["rlctl", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, *capsys.readouterr()
+
+    return call
+
+
+def write_run(folder: Path, name: str, **spec: str) -> str:
+    path = folder / "run.yaml"
+    document = run_manifest(name, spec=spec)
+    path.write_text(yaml.safe_dump({**document, "metadata": {"name": name}, "status": {}}))
+    return str(path)
+
+
+@pytest.mark.parametrize("verb", ["run", "validate", "render"])
+@pytest.mark.parametrize(
+    ("text", "said"), [("a: [", "this is not readable YAML"), ("kind: ConfigMap", "exactly one RLTrainingRun")]
+)
+def test_a_file_without_a_run(call: Call, tmp_path: Path, verb: str, text: str, said: str) -> None:
+    """What else may be in such a file: tests/unit/rl_operator/api/test_loading.py."""
+    file = tmp_path / "file.yaml"
+    file.write_text(text)
+    code, _, errors = call(verb, str(file), "--local")
+    assert (code, said in errors) == (2, True), errors
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "said"),
+    [("x" * 53, {}, "metadata.name"), ("Upper", {}, "metadata.name"), ("typo", {"environmnt": "x"}, "environmnt")],
+)
+def test_names_and_fields_are_checked_before_anything_is_created(
+    call: Call, tmp_path: Path, name: str, spec: dict[str, str], said: str
+) -> None:
+    code, _, errors = call("run", write_run(tmp_path, name, **spec), "--local")
+    assert (code, said in errors) == (2, True), errors
+    assert call("list", "--local")[1].startswith("No runs")
+
+
+def test_a_missing_file_is_named(call: Call) -> None:
+    assert call("run", "no/such.yaml", "--local") == (
+        2,
+        "",
+        "error: cannot read no/such.yaml: No such file or directory\n",
+    )
+
+
+@pytest.mark.parametrize("verb", ["get", "watch", "wait", "logs", "stop", "delete", "results"])
+def test_an_unknown_run_is_refused_with_those_that_there_are(call: Call, state: Path, verb: str) -> None:
+    Store(Layout(state)).create(run_manifest("over", phase="Succeeded"))
+    code, _, errors = call(verb, "nobody", "--local")
+    assert code == 2
+    assert "there is no run 'nobody'" in errors
+    assert "there are: over" in errors
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run",),
+        ("no-such-verb",),
+        ("list", "-o", "xml"),
+        ("wait", "x", "--until", "soon"),
+        ("logs", "x", "-c", "sidecar"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_is_exit_code_2(call: Call, arguments: tuple[str, ...]) -> None:
+    assert call(*arguments)[0] == 2
+
+
+def test_a_state_folder_that_cannot_be_written(call: Call, state: Path, tmp_path: Path) -> None:
+    state.write_text("in the way")
+    code, _, errors = call("run", write_run(tmp_path, "nowhere", runtime="tiny"), "--local")
+    assert (code, "Not a directory" in errors) == (3, True), errors
