@@ -38,6 +38,9 @@ OFFLINE = "import huggingface_hub.constants\nhuggingface_hub.constants.HF_HUB_OF
 environment one of the Hub's.)
 """
 
+STARTED = "tests.forking"
+"""The audit event of a start."""
+
 READ_AT_IMPORT = (
     "AIOHTTP_", "HF_", "HUGGINGFACE_", "OMP_", "OPENAI_", "OPENBLAS_", "PYDANTIC_", "PYTHON", "TINKER_LOG",
     "TOKENIZERS_", "TRANSFORMERS_", "USE_",
@@ -131,6 +134,7 @@ class _Forked:
         code: str = PROGRAM,
     ) -> None:
         """`streams` are the descriptors of stdin, stdout and stderr."""
+        sys.audit(STARTED, arguments)  # as Popen does: the start may be undeclared (tests/plugins/programs.py)
         _refuse_what_is_read_at_import(env_vars)
         argv = ("tinker-atropos", *map(str, arguments))
         start = OFFLINE if argv[1] == "environment" else ""

@@ -10,12 +10,15 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+from tests import forking
 
 RERUNS = 1
 """A test that waits for a process or a cluster may be run a second time; tests/plugins/summary.py names those."""
 
-STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"})
-"""Audit events (https://docs.python.org/3/library/audit_events.html) of programs that are started."""
+STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", forking.STARTED})
+"""Audit events (https://docs.python.org/3/library/audit_events.html) of programs that are started. Those that
+multiprocessing starts have none.
+"""
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,6 @@ GROUPS = {
     "tinker_service": "tinker service",
     "shared_rlctl": "local runs",
     "lonely_plane": "lonely api server",
-    "theatre": "theatre",
     "guarded_plane": "guarded api servers",
     "empty_plane": "empty api server",
     "apiserver": "api server",

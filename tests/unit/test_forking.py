@@ -11,6 +11,8 @@ import pytest
 from tests import forking
 from tests.forking import ForkedProcess
 
+pytestmark = pytest.mark.process
+
 SHOW = """
 import json, multiprocessing, os, random, signal, sys
 import numpy

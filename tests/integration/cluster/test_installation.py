@@ -18,7 +18,7 @@ WIRED = Row(code="", spec={"config": {"api_key": "x"}})
 
 
 @pytest.fixture(params=[API_SERVER, OLDEST_API_SERVER])
-def admin(request: pytest.FixtureRequest) -> Iterator[AdminClient]:
+def admin(apiserver: None, request: pytest.FixtureRequest) -> Iterator[AdminClient]:
     """A control plane of its own: CRDs come and go."""
     with running_control_plane(request.param) as plane:
         yield plane.admin

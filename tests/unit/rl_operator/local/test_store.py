@@ -124,6 +124,7 @@ def test_the_version_changes_with_every_write(store: Store) -> None:
     assert len(seen) == 5
 
 
+@pytest.mark.process
 def test_two_processes_lose_no_update(store: Store) -> None:
     store.create(an_object())
     root = store.layout.root
