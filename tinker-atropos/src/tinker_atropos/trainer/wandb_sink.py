@@ -84,10 +84,19 @@ class WandbSink:
     then is sent again.
     """
 
-    def __init__(self, settings: WandbSettings | None, close_seconds: float) -> None:
-        """None: disabled, every call is a no-op."""
+    def __init__(
+        self,
+        settings: WandbSettings | None,
+        close_seconds: float,
+        *,
+        connect_share: float = CONNECT_SHARE,
+        finish_share: float = FINISH_SHARE,
+    ) -> None:
+        """None: disabled, every call is a no-op. The shares are of `close_seconds`."""
         self._settings = settings
         self._close_seconds = close_seconds
+        self._connect_seconds = connect_share * close_seconds
+        self._finish_seconds = finish_share * close_seconds
         self._process: asyncio.subprocess.Process | None = None
         self._life: asyncio.Task[None] | None = None
         self._unopened = bytearray()
@@ -117,7 +126,7 @@ class WandbSink:
         self._send({"summary": summary, "exit_code": int(result["outcome"] not in SUCCESSES)})
         self._closing = True
         self._close_input()
-        connecting = asyncio.get_running_loop().call_later(CONNECT_SHARE * self._close_seconds, self._stop_connecting)
+        connecting = asyncio.get_running_loop().call_later(self._connect_seconds, self._stop_connecting)
         await asyncio.wait({self._life}, timeout=self._close_seconds)
         connecting.cancel()
         if not self._life.done():
@@ -147,7 +156,7 @@ class WandbSink:
 
     async def _follow_process(self, settings: WandbSettings, mode: str, reason: str | None) -> str | None:
         """Start a process and listen to it until its end; returns why it could not go on."""
-        arguments = asdict(settings) | {"mode": mode, "finish_seconds": FINISH_SHARE * self._close_seconds}
+        arguments = asdict(settings) | {"mode": mode, "finish_seconds": self._finish_seconds}
         quiet = {"WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false"}
         self._connecting = mode == "online"
         self._process = process = await asyncio.create_subprocess_exec(
