@@ -81,9 +81,9 @@ class Rlctl:
 
     def until_unsupervised(self, name: str) -> None:
         """A supervisor ends when there is nothing left to do."""
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while pid := self.supervisor(name):
-            assert time.monotonic() < deadline, f"supervisor {pid} of {name} did not end within 20 s"
+            assert time.monotonic() < deadline, f"supervisor {pid} of {name} did not end within 120 s"
             time.sleep(0.05)
 
 
@@ -93,9 +93,9 @@ def end_everything(root: Path) -> None:
     for lock in locks:
         if pid := holder(lock):
             os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while any(holder(lock) for lock in locks):
-        assert time.monotonic() < deadline, f"still alive after 30 s: {[lock for lock in locks if holder(lock)]}"
+        assert time.monotonic() < deadline, f"still alive after 120 s: {[lock for lock in locks if holder(lock)]}"
         time.sleep(0.05)
 
 

@@ -15,7 +15,8 @@ from tests.integration.local.scripted import start_scripted
 
 from rl_operator.local.locks import holder, is_held
 
-STEPS = 20
+STEPS, HELD = 8, 3
+"""A trainer makes no more than HELD of them before it may finish: nothing ends before a test has done its worst."""
 
 LEDGER = """
 import fcntl
@@ -60,7 +61,7 @@ while done < STEPS:
         stand("failed", error={"class": "environment", "message": "the environment is gone"})
         sys.exit(1)
     seen = seen or held("serving")
-    if seen:
+    if seen and (done < HELD or os.path.exists(f"{LEDGER}/finish")):
         done += 1
         note("steps", done)
         stand("running")
@@ -99,11 +100,13 @@ class Scene:
 
     def put(self) -> None:
         """The run is there, and nobody looks after it yet."""
-        words = f"LEDGER, STEPS = {str(self._ledger)!r}, {STEPS}\n{LEDGER}"
+        words = f"LEDGER, STEPS, HELD = {str(self._ledger)!r}, {STEPS}, {HELD}\n{LEDGER}"
         start_scripted(self.rlctl.store, "run", trainer=words + TRAINER, environment=words + ENVIRONMENT)
 
     def allow(self, *what: str) -> None:
-        """go: the environment may serve; save: a trainer may save and end; leave: the environment may end."""
+        """go: the environment may serve; finish: a trainer may make its last steps; save: one that is asked to stop may
+        save and end; leave: the environment may end.
+        """
         for each in what:
             (self._ledger / each).touch()
 
@@ -115,10 +118,13 @@ class Scene:
         path = self._ledger / file
         return path.read_text().splitlines() if path.exists() else []
 
+    def until_held(self) -> None:
+        self.until(lambda: len(self.noted("steps")) == HELD, f"{HELD} steps")
+
     def until(self, holds: Callable[[], object], awaited: str) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not holds():
-            assert time.monotonic() < deadline, f"waited 60 s for {awaited}"
+            assert time.monotonic() < deadline, f"waited 120 s for {awaited}"
             time.sleep(0.02)
 
     def until_phase(self, phase: str) -> dict[str, Any]:

@@ -48,10 +48,10 @@ spec: {environment: sort_digits}
 NONE_APART = json.dumps({"pod": {}, "network": []})
 """The run's only environment is in its own pod."""
 
-WORKS_ON = "serve(); print('working', flush=True); time.sleep(60)"
+WORKS_ON = "serve(); print('working', flush=True); time.sleep(600)"
 SUCCEEDS = "serve(); print('trained', flush=True); result('succeeded')"
 LEAVES = "serve(); print('left', flush=True)"
-SILENT = "print('silent', flush=True); time.sleep(60)"
+SILENT = "print('silent', flush=True); time.sleep(600)"
 
 
 def start_scripted(store: Store, name: str, *, trainer: str, environment: str = WORKS_ON, **spec: Any) -> None:
@@ -104,7 +104,7 @@ def _template(name: str, uid: str, owner: dict[str, Any], trainer: str, environm
             "ownerReferences": [owner],
         },
         "spec": {
-            "terminationGracePeriodSeconds": 5,
+            "terminationGracePeriodSeconds": 60,  # a bound: who is asked to end does so at once
             "initContainers": [_container("api", 8003, WORKS_ON) | {"restartPolicy": "Always"}],
             "containers": [_container("trainer", 8002, trainer), _container("environment", 8004, environment)],
         },

@@ -51,7 +51,7 @@ def test_a_run_that_trains_reaches_its_end(scene: Scene, small_disk: Path) -> No
     scene.until(lambda: len(scene.noted("pids")) == 2, "both containers to start")
     scene.until(lambda: scene.noted("stood"), "the trainer's result file")
     with filled(small_disk):
-        scene.allow("go", "save", "leave")
+        scene.allow("go", "save", "leave", "finish")
         scene.until(lambda: len(scene.noted("steps")) == STEPS, "all steps")
         listed = scene.rlctl("list", "--local")
         assert listed.returncode == 0
@@ -62,7 +62,7 @@ def test_a_run_that_trains_reaches_its_end(scene: Scene, small_disk: Path) -> No
 
 
 def test_a_run_that_cannot_start_waits_for_room(scene: Scene, small_disk: Path) -> None:
-    scene.allow("go", "save", "leave")
+    scene.allow("go", "save", "leave", "finish")
     scene.put()
     with filled(small_disk):
         listed = scene.rlctl("list", "--local")
@@ -91,7 +91,7 @@ def test_nothing_new_is_begun_on_a_full_disk(small_disk: Path, tmp_path: Path) -
 def test_runs_can_be_deleted_to_make_room(scene: Scene, small_disk: Path) -> None:
     scene.allow("go", "save", "leave")
     scene.start()
-    scene.until(lambda: len(scene.noted("steps")) >= 3, "three steps")
+    scene.until_held()
     with filled(small_disk):
         deleted = scene.rlctl("delete", "run", "--local")
         assert deleted.returncode == 0, deleted

@@ -27,7 +27,7 @@ def test_while_it_starts(scene: Scene, victims: tuple[str, ...]) -> None:
     scene.start()
     scene.until(lambda: len(scene.noted("pids")) == 2, "both containers to start")
     scene.kill(*victims)
-    scene.allow("go", "save", "leave")
+    scene.allow("go", "save", "leave", "finish")
     scene.look()
     status = scene.until_phase("Succeeded")
     assert status["attempts"][0]["reason"] == "SupervisorLost"
@@ -50,8 +50,9 @@ def test_while_it_starts(scene: Scene, victims: tuple[str, ...]) -> None:
 def test_while_it_runs(scene: Scene, victims: tuple[str, ...], reasons: list[str]) -> None:
     scene.allow("go", "save", "leave")
     scene.start()
-    scene.until(lambda: len(scene.noted("steps")) >= 3, "three steps")
+    scene.until_held()
     scene.kill(*victims)
+    scene.allow("finish")
     scene.look()
     status = scene.until_phase("Succeeded")
     assert [attempt["reason"] for attempt in status["attempts"]] == reasons
@@ -65,7 +66,7 @@ def test_while_it_runs(scene: Scene, victims: tuple[str, ...], reasons: list[str
 def test_while_it_stops(scene: Scene, victims: tuple[str, ...]) -> None:
     scene.allow("go", "leave")
     scene.start()
-    scene.until(lambda: len(scene.noted("steps")) >= 3, "three steps")
+    scene.until_held()
     scene.rlctl("stop", "run", "--local", "--timeout", "1")
     scene.until_phase("Stopping")
     scene.kill(*victims)
@@ -80,7 +81,7 @@ def test_while_it_stops(scene: Scene, victims: tuple[str, ...]) -> None:
 )
 def test_just_at_the_end(scene: Scene, victims: tuple[str, ...]) -> None:
     """The trainer is done, its pod is not: what it trained counts."""
-    scene.allow("go", "save")
+    scene.allow("go", "save", "finish")
     scene.start()
     scene.rlctl.wait_for("run", trainer_is_over, "the trainer's end")
     scene.kill(*victims)
@@ -95,9 +96,10 @@ def test_who_follows_may_die(scene: Scene) -> None:
     scene.allow("go", "save", "leave")
     scene.start()
     follower = scene.rlctl.start("watch", "run", "--local")
-    scene.until(lambda: len(scene.noted("steps")) >= 3, "three steps")
+    scene.until_held()
     follower.kill()
-    follower.communicate(timeout=20)
+    follower.communicate(timeout=60)
+    scene.allow("finish")
     assert [attempt["reason"] for attempt in scene.until_phase("Succeeded")["attempts"]] == ["Succeeded"]
     scene.check()
 
@@ -106,12 +108,12 @@ def test_while_it_is_deleted(scene: Scene) -> None:
     """Who lists runs afterwards has the rest of it cleared away."""
     scene.allow("go", "leave")
     scene.start()
-    scene.until(lambda: len(scene.noted("steps")) >= 3, "three steps")
+    scene.until_held()
     deleting = scene.rlctl.start("delete", "run", "--local")
     scene.until(lambda: scene.rlctl.store.get("RLTrainingRun", "default", "run") is None, "the run to be gone")
     pod = scene.rlctl.store.list_all("Pod")[0]["metadata"]["name"]
     deleting.kill()
-    deleting.communicate(timeout=20)
+    deleting.communicate(timeout=60)
     scene.kill("supervisor", "reaper")
     scene.look()
     scene.until(lambda: not scene.rlctl.store.list_all("Pod"), f"pod {pod} to be gone")

@@ -37,8 +37,9 @@ def power_off(scene: Scene) -> None:
 def test_a_run_goes_on_and_nobody_else_is_touched(scene: Scene, bystander: subprocess.Popen[bytes]) -> None:
     scene.allow("go", "save", "leave")
     scene.start()
-    scene.until(lambda: len(scene.noted("steps")) >= 3, "three steps")
+    scene.until_held()
     power_off(scene)
+    scene.allow("finish")
     for lock in scene.rlctl.root.rglob("*.lock"):
         lock.write_text(f"{bystander.pid}\n")
     draft = next(scene.rlctl.layout.objects.rglob("run.json")).with_suffix(".tmp")
@@ -55,8 +56,9 @@ def test_a_clock_that_was_set_back_holds_up_nothing(scene: Scene) -> None:
     """What was written before the reboot lies two hours ahead of the time after it."""
     scene.allow("go", "save", "leave")
     scene.start()
-    scene.until(lambda: len(scene.noted("steps")) >= 3, "three steps")
+    scene.until_held()
     power_off(scene)
+    scene.allow("finish")
     for path in scene.rlctl.layout.objects.rglob("*.json"):
         path.write_text(json.dumps(ahead(json.loads(path.read_text()))))
     began = time.monotonic()
@@ -68,7 +70,7 @@ def test_a_clock_that_was_set_back_holds_up_nothing(scene: Scene) -> None:
 
 
 def test_a_pause_that_seems_to_end_in_two_hours_is_over(scene: Scene) -> None:
-    scene.allow("go", "save", "leave")
+    scene.allow("go", "save", "leave", "finish")
     scene.put()
     ended = {"attempt": 1, "pod": "run-1", "reason": "SupervisorLost", "steps": 0, "ended": moment(timedelta(hours=2))}
     scene.rlctl.store.update("RLTrainingRun", "default", "run", lambda run: run["status"].update(attempts=[ended]))
