@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.forking import ForkedPopen
 
 pytest_plugins = ("tests.plugins.programs", "tests.plugins.scheduling", "tests.plugins.summary")
 
@@ -31,7 +32,7 @@ class TinkerServiceProcess:
 
     url: str
     key: str
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | ForkedPopen
     log: Path
 
     @property
@@ -41,18 +42,19 @@ class TinkerServiceProcess:
 
 
 @contextmanager
-def running_tinker_service(folder: Path, *options: str) -> Iterator[TinkerServiceProcess]:
+def running_tinker_service(folder: Path, *options: str, real_start: bool = False) -> Iterator[TinkerServiceProcess]:
     """Run `tinker-atropos tinker-service` with the bundled model; its checkpoints stay in the folder."""
     port_file, log = folder / "port", folder / "log"
     port_file.unlink(missing_ok=True)
-    command = [str(Path(sys.executable).with_name("tinker-atropos")), "tinker-service", "--data", str(folder / "data")]
+    arguments = ["tinker-service", "--data", str(folder / "data"), "--port", "0", "--port-file", str(port_file)]
+    env_vars = {**os.environ, "TINKER_API_KEY": TINKER_KEY}
+    process: subprocess.Popen[bytes] | ForkedPopen
     with log.open("ab") as output:
-        process = subprocess.Popen(
-            [*command, "--port", "0", "--port-file", str(port_file), *options],
-            env={**os.environ, "TINKER_API_KEY": TINKER_KEY},
-            stdout=output,
-            stderr=output,
-        )
+        if real_start:
+            program = Path(sys.executable).with_name("tinker-atropos")
+            process = subprocess.Popen([program, *arguments, *options], env=env_vars, stdout=output, stderr=output)
+        else:
+            process = ForkedPopen([*arguments, *options], env_vars, (0, output.fileno(), output.fileno()))
     try:
         deadline = time.monotonic() + START_SECONDS
         while not port_file.exists():
@@ -73,6 +75,6 @@ def start_tinker_service(process: None) -> Callable[..., AbstractContextManager[
 
 @pytest.fixture(scope="session")
 def tinker_service(process: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinkerServiceProcess]:
-    """One Tinker service for the whole session."""
-    with running_tinker_service(tmp_path_factory.mktemp("tinker-service")) as service:
+    """One Tinker service for the whole session, really started."""
+    with running_tinker_service(tmp_path_factory.mktemp("tinker-service"), real_start=True) as service:
         yield service

@@ -1,7 +1,8 @@
 """Processes of `tinker-atropos` without the seconds of CPU that its imports cost each start.
 
 A process of its own has imported them already (`tests/preloaded.py`) and forks for each start: the standard library's
-fork server, one per pytest process, started when it is first needed. A child gets what a new process would get
+fork server, one per pytest process (and one with torch, for Tinker services), started when it is first needed. A child
+gets what a new process would get
 (arguments, variables, folder, standard streams, signal handlers, random numbers, a `__main__`), runs the program and
 ends as the interpreter does, and dies with pytest, however that dies.
 
@@ -47,6 +48,7 @@ READ_AT_IMPORT = (
 )  # fmt: skip
 """Beginnings of variables that count when the interpreter starts or a library is imported."""
 
+PRELOADED, PRELOADED_TORCH = "tests.preloaded", "tests.preloaded_torch"
 SERVER_ENV_VARS = {
     "PYTHONPATH": str(ROOT),
     "OPENBLAS_NUM_THREADS": "1",  # no thread may run beside the one that forks
@@ -81,6 +83,7 @@ class Program:
         os.environ.clear()
         os.environ.update(self.env_vars)
         os.chdir(self.folder)
+        sys.dont_write_bytecode = bool(self.env_vars.get("PYTHONDONTWRITEBYTECODE"))
         sys.argv = list(self.argv)
         sys.path[:] = [entry for entry in sys.path if entry not in ("", str(ROOT))]
         sys.modules["__main__"] = ModuleType("__main__")
@@ -107,17 +110,17 @@ def _forget_the_server() -> None:
 
 
 @cache
-def _server() -> fork_server.ForkServer:
+def _server(preloaded: str) -> fork_server.ForkServer:
     """Started with the variables that its imports need; its children get their own."""
     server = fork_server.ForkServer()
-    server.set_forkserver_preload(["tests.forking", "tests.preloaded"])
+    server.set_forkserver_preload(["tests.forking", preloaded])
     with patch.dict(os.environ, SERVER_ENV_VARS):
         server.ensure_running()
     return server
 
 
-def server_pid() -> int:
-    server: Any = _server()
+def server_pid(preloaded: str = PRELOADED) -> int:
+    server: Any = _server(preloaded)
     pid: int = server._forkserver_pid
     return pid
 
@@ -138,7 +141,8 @@ class _Forked:
         _refuse_what_is_read_at_import(env_vars)
         argv = ("tinker-atropos", *map(str, arguments))
         start = OFFLINE if argv[1] == "environment" else ""
-        self._ended, request = _server().connect_to_new_process(streams)
+        server = _server(PRELOADED_TORCH if argv[1] == "tinker-service" else PRELOADED)
+        self._ended, request = server.connect_to_new_process(streams)
         with open(request, "wb") as child:  # noqa: PTH123 -- a descriptor
             pickle.dump({}, child)  # nothing of pytest's is the child's
             pickle.dump(Program(start + code, argv, dict(env_vars), str(folder or Path.cwd())), child)
@@ -188,7 +192,10 @@ class ForkedProcess(_Forked):
 
 
 class ForkedPopen(_Forked):
-    """With subprocess's way to wait."""
+    """With subprocess's ways to wait."""
+
+    def poll(self) -> int | None:
+        return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
         code = self._returncode_within(timeout)

@@ -23,7 +23,7 @@ print(json.dumps({
     "handlers": [str(signal.getsignal(number)) for number in signal.valid_signals()],
     "blocked": [number for number in signal.pthread_sigmask(signal.SIG_BLOCK, ())],
     "umask": os.umask(0), "group": os.getpgid(0), "niceness": os.nice(0), "buffered": sys.stdout.line_buffering,
-    "threads": len(os.listdir("/proc/self/task")),
+    "writes bytecode": not sys.dont_write_bytecode, "threads": len(os.listdir("/proc/self/task")),
     "absent": [name for name in ("atroposlib", "torch", "wandb") if name in sys.modules],
 }))
 """
@@ -85,10 +85,13 @@ async def test_a_signal_reaches_the_process_itself_and_is_its_return_code(tmp_pa
     process.kill()  # as subprocess has it: nobody else gets the signal
 
 
-def test_the_server_has_one_thread() -> None:
+@pytest.mark.parametrize(
+    ("argument", "preloaded"), [("x", forking.PRELOADED), ("tinker-service", forking.PRELOADED_TORCH)]
+)
+def test_a_server_has_one_thread(argument: str, preloaded: str) -> None:
     """A lock that another thread held would stay locked in every child."""
-    forking.run(["x"], VARIABLES, code="")
-    assert len(list(Path(f"/proc/{forking.server_pid()}/task").iterdir())) == 1
+    forking.run([argument], VARIABLES, code="import transformers, sys; assert len(sys.modules) > 1000")
+    assert len(list(Path(f"/proc/{forking.server_pid(preloaded)}/task").iterdir())) == 1
 
 
 def test_a_variable_that_a_library_reads_when_it_is_imported_is_refused() -> None:
