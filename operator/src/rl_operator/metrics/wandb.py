@@ -4,6 +4,7 @@ The key is the operator's own, from its WANDB_API_KEY. It goes to no server but 
 """
 
 import asyncio
+import base64
 import logging
 import time
 from collections import defaultdict
@@ -53,7 +54,7 @@ class WandbPoller:
     ) -> None:
         self._runs = runs
         self._changed = changed
-        self._auth = aiohttp.BasicAuth("api", key)
+        self._headers = {"Authorization": f"Basic {base64.b64encode(f'api:{key}'.encode()).decode()}"}
         self._interval = interval_seconds
         self._latest: dict[str, WandbRun] = {}
         self._outages: dict[str, Outage] = {}
@@ -66,7 +67,7 @@ class WandbPoller:
     async def run(self) -> None:
         """Ask for ever; ends only by cancellation."""
         timeout, jar = aiohttp.ClientTimeout(total=ANSWER_SECONDS), aiohttp.DummyCookieJar()
-        async with aiohttp.ClientSession(timeout=timeout, auth=self._auth, cookie_jar=jar) as session:
+        async with aiohttp.ClientSession(timeout=timeout, headers=self._headers, cookie_jar=jar) as session:
             while True:
                 begun = time.monotonic()
                 await self._round(session)
