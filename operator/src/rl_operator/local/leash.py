@@ -51,6 +51,8 @@ class Leash:
         try:
             self._send(line)
         except BrokenPipeError:  # somebody killed the reaper: start another one and tell it everything
+            with contextlib.suppress(BrokenPipeError):
+                self._pipe.close()
             self._reaper.wait(timeout=10)
             self._start()
             self._send("".join(f"+{group}\n" for group in sorted(self._groups)))

@@ -27,12 +27,11 @@ def sleeper() -> subprocess.Popen[bytes]:
 
 
 def test_held_groups_die_with_a_holder_that_is_killed() -> None:
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True)
-    assert holder.stdout is not None
-    child = int(holder.stdout.readline())
-    assert _is_running(child)
-    holder.kill()
-    holder.wait()
+    with subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        child = int(holder.stdout.readline())
+        assert _is_running(child)
+        holder.kill()
     deadline = time.monotonic() + 10
     while _is_running(child):
         assert time.monotonic() < deadline, "the child outlived its holder by 10 s"
