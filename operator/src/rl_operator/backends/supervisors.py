@@ -7,6 +7,7 @@ from typing import Final
 
 from rl_operator.api.names import RUN_KIND
 from rl_operator.errors import BackEndUnreachableError, GoneError, WaitTimeoutError
+from rl_operator.local.detached import detach
 from rl_operator.local.locks import is_held
 from rl_operator.local.store import Manifest, Store
 
@@ -55,7 +56,7 @@ class Supervisors:
         except OSError as error:
             raise BackEndUnreachableError(f"cannot write {log}: {error.strerror}; free some space") from error
         with output:
-            subprocess.Popen(  # noqa: S603 -- our own module
+            process = subprocess.Popen(  # noqa: S603 -- our own module
                 [sys.executable, "-m", "rl_operator.backends.supervise", str(self._layout.root), namespace, name],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -63,6 +64,7 @@ class Supervisors:
                 cwd=self._layout.root,
                 start_new_session=True,
             )
+        detach(process)
 
 
 def is_at_rest(run: Manifest) -> bool:

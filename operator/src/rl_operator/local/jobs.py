@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_operator.errors import ConflictError, RefusedError
+from rl_operator.local.detached import detach
 from rl_operator.local.launch import Launch, NotLaunchableError, Surroundings, make_room, plan_launch
 from rl_operator.local.layout import Layout, PodFolder
 from rl_operator.local.locks import FileLock, is_held
@@ -98,5 +99,6 @@ def _start(launch: Launch) -> None:
             start_new_session=True,
             pass_fds=(lock.descriptor,),
         )
+    detach(process)
     lock.sign(process.pid)
     lock.give_back()

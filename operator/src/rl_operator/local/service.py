@@ -13,6 +13,7 @@ from pathlib import Path
 import aiohttp
 
 from rl_operator.errors import BackEndUnreachableError
+from rl_operator.local.detached import detach
 from rl_operator.local.launch import NotLaunchableError, find_program, passed_on
 from rl_operator.local.locks import FileLock, is_held
 
@@ -107,6 +108,7 @@ class TinkerService:
                 start_new_session=True,
                 pass_fds=(lock.descriptor,),
             )
+        detach(process)
         lock.sign(process.pid)
         lock.give_back()  # our copy; the process keeps its own
 
