@@ -1,9 +1,9 @@
 """Desks per token: whose rights, for how long, and what becomes of those that are no longer needed."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, serving, write_kubeconfig
@@ -39,11 +39,22 @@ async def api() -> AsyncIterator[FakeApi]:
 
 
 @pytest.fixture
-def back_end(api: FakeApi, tmp_path: Path) -> ClusterBackEnd:
+def back_end(api: FakeApi, tmp_path: Path) -> Iterator[ClusterBackEnd]:
     """With credentials of its own, which no caller's request may carry."""
+    opened: list[ClusterBackEnd] = []
+
+    class Counted(ClusterBackEnd):
+        def acting_as(self, token: str) -> Self:
+            acting = super().acting_as(token)
+            opened.append(acting)
+            return acting
+
     loop = LoopThread()
     client = loop.wait(ClusterClient.connect(str(write_kubeconfig(tmp_path, api.url, "of-the-gateway"))))
-    return ClusterBackEnd(loop, client, label="cluster:test", flags="", namespace="default", note=print)
+    opened.append(Counted(loop, client, label="cluster:test", flags="", namespace="default", note=print))
+    yield opened[0]
+    for each in reversed(opened):
+        each.close()
 
 
 def desk_at(acting: Any) -> Desk:
