@@ -17,7 +17,9 @@ from typing import Any, Self
 import httpx
 import pytest
 import yaml
+from tests import forking
 from tests.conftest import TinkerServiceProcess
+from tests.forking import ForkedProcess
 
 from tinker_atropos.digits import prompt, split
 
@@ -59,7 +61,7 @@ async def eventually(what: str, condition: Callable[[], Awaitable[Any]], seconds
 class Container:
     """One process of the training half, its log and its ops port."""
 
-    process: asyncio.subprocess.Process
+    process: ForkedProcess | asyncio.subprocess.Process
     log_file: Path
     ops_url: str
 
@@ -85,6 +87,8 @@ class TrainingHalf:
     client: httpx.AsyncClient
     env_vars: dict[str, str]
     started: list[Container] = field(default_factory=list)
+    real_starts: bool = False
+    """Start the console script, and do not fork what has imported its libraries (tests/forking.py)."""
 
     @property
     def result_file(self) -> Path:
@@ -105,11 +109,15 @@ class TrainingHalf:
     async def start(self, *arguments: str, **env_vars: str) -> Container:
         log_file = self.folder / f"{arguments[0]}-{len(self.started)}.log"
         ops_port = free_port()
-        with log_file.open("wb") as log:
-            process = await asyncio.create_subprocess_exec(
-                CLI, *arguments, stdout=log, stderr=log, cwd=self.folder,
-                env={**os.environ, **self.env_vars, "RL_OPS_PORT": str(ops_port), **env_vars},
-            )  # fmt: skip
+        everything = {**os.environ, **self.env_vars, "RL_OPS_PORT": str(ops_port), **env_vars}
+        process: ForkedProcess | asyncio.subprocess.Process
+        if self.real_starts:
+            with log_file.open("wb") as log:
+                process = await asyncio.create_subprocess_exec(
+                    CLI, *arguments, stdout=log, stderr=log, cwd=self.folder, env=everything
+                )
+        else:
+            process = forking.start(arguments, everything, log_file, self.folder)
         container = Container(process, log_file, f"http://127.0.0.1:{ops_port}")
         self.started.append(container)
         return container

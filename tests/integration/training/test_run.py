@@ -1,10 +1,11 @@
-"""The training half, started by hand: every process real."""
+"""The training half, started by hand: every process real, and in the first test started as a container starts it."""
 
 import httpx
 
 
-async def test_four_processes_train_and_end_by_themselves(half, tinker_service) -> None:
+async def test_real_starts_of_four_programs_train_and_end_by_themselves(half, tinker_service) -> None:
     """`api`, `trainer` and `environment` against the Tinker service, from nothing to evaluated weights."""
+    half.real_starts = True
     config = half.write_config(env={"group_size": 8, "batch_size": 16})
     api = await half.start_api()
     trainer = await half.start_trainer(config)
