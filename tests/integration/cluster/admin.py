@@ -67,6 +67,9 @@ class AdminClient:
     def delete(self, path: str, body: dict[str, Any] | None = None) -> Any:
         return self._call("DELETE", path, body or {}, "application/json")
 
+    def close(self) -> None:
+        self._connection.close()
+
     def _call(self, method: str, path: str, body: Any = None, content_type: str = "") -> Any:
         headers = {**self._headers, "Content-Type": content_type} if content_type else self._headers
         self._leave_idle_connection()

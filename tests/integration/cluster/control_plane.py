@@ -175,6 +175,7 @@ class ControlPlane:
             wait_for(f"{plural} are served", partial(self.serves, path))
 
     def stop(self) -> None:
+        self.admin.close()
         for process in reversed(self._processes.values()):
             process.send_signal(signal.SIGKILL)  # nothing in it is worth a graceful end
             process.wait(10)

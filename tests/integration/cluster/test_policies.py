@@ -98,7 +98,7 @@ def test_any_value_is_shown_as_the_operator_shows_it(admin: AdminClient, value: 
         assert said == locked_sentence("value", "v", stored, LOCK)
 
 
-@pytest.mark.parametrize(("number", "lock"), enumerate(LOCKED_VALUES))
+@pytest.mark.parametrize(("number", "lock"), list(enumerate(LOCKED_VALUES)))
 def test_any_lock_is_shown_as_the_operator_shows_it_and_its_equal_passes(
     admin: AdminClient, number: int, lock: Any
 ) -> None:

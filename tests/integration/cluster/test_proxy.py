@@ -127,20 +127,19 @@ def test_a_hook_sees_and_replaces_an_answer(lonely_plane: ControlPlane, proxy: A
 def test_cut_and_kill_before_and_after_the_api_server_hears(
     lonely_plane: ControlPlane, proxy: ApiProxy, made: bool, kills: bool
 ) -> None:
-    victim = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    action = Kill(victim.pid) if kills else Cut()
-    proxy.hooks = Hooks(after=lambda _, __: action) if made else Hooks(before=lambda _: action)
-    try:
-        with pytest.raises(ConnectionError):
-            ask(proxy, "POST", MAPS, {"metadata": {"name": "proxy-cut"}})
-        assert (lonely_plane.admin.find(f"{MAPS}/proxy-cut") is not None) == made
-        if kills:
-            assert victim.wait(10) == -9
-    finally:
-        victim.kill()
-        victim.wait(10)
-        if made:
-            lonely_plane.admin.delete(f"{MAPS}/proxy-cut")
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as victim:
+        action = Kill(victim.pid) if kills else Cut()
+        proxy.hooks = Hooks(after=lambda _, __: action) if made else Hooks(before=lambda _: action)
+        try:
+            with pytest.raises(ConnectionError):
+                ask(proxy, "POST", MAPS, {"metadata": {"name": "proxy-cut"}})
+            assert (lonely_plane.admin.find(f"{MAPS}/proxy-cut") is not None) == made
+            if kills:
+                assert victim.wait(10) == -9
+        finally:
+            victim.kill()
+            if made:
+                lonely_plane.admin.delete(f"{MAPS}/proxy-cut")
 
 
 def test_a_hooks_mistake_fails_the_test(lonely_plane: ControlPlane) -> None:

@@ -5,9 +5,9 @@ import os
 import pty
 import re
 import select
-import signal
 import struct
 import subprocess
+import sys
 import termios
 import time
 from collections.abc import Iterator
@@ -20,10 +20,15 @@ from tests.integration.local.scripted import RUN_FILE, WORKS_ON, start_scripted
 CTRL_C = b"\x03"
 
 
-def _take_the_terminal() -> None:
-    """So that Ctrl-C reaches the process, also when these tests run in the background of a shell, which ignores it."""
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+ON_THE_TERMINAL = """
+import fcntl, os, signal, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+"""Takes the terminal, so that Ctrl-C reaches the program, also when these tests run in the background of a shell, which
+ignores it. A program and no `preexec_fn`: Python 3.12 and later warn of code between fork and exec beside threads.
+"""
 
 
 class Terminal:
@@ -33,13 +38,12 @@ class Terminal:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
         self.process = subprocess.Popen(
-            [RLCTL, *arguments],
+            [sys.executable, "-c", ON_THE_TERMINAL, str(RLCTL), *arguments],
             env={**rlctl.env_vars, "TERM": "xterm"},
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
             start_new_session=True,
-            preexec_fn=_take_the_terminal,  # noqa: PLW1509 -- one thread here
         )
         os.close(theirs)
         self._seen = ""

@@ -91,7 +91,10 @@ class _Api:
         return Response(self._service.metrics.render(), media_type="text/plain; version=0.0.4")
 
     async def client_config(self, _request: Request) -> Response:
-        return json_response(CLIENT_CONFIG)
+        """The SDK asks on a connection of its own, and then neither uses nor closes it: we do."""
+        answer = json_response(CLIENT_CONFIG)
+        answer.headers["Connection"] = "close"
+        return answer
 
     async def dynamic_config(self, _request: Request) -> Response:
         return json_response(DYNAMIC_CONFIG)

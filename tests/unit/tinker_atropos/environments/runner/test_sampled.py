@@ -62,7 +62,8 @@ async def recorder() -> AsyncIterator[tuple[Recorder, ServerManager]]:
         )
         servers = ServerManager([config])
         watch(servers.servers[0])
-        yield recorder, servers
+        async with servers.servers[0].openai:
+            yield recorder, servers
 
 
 async def ask(servers: ServerManager) -> None:

@@ -29,12 +29,18 @@ class ScriptedApi:
     paths: list[str] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     bodies: list[Any] = field(default_factory=list)
+    connections: list[asyncio.Task[None] | None] = field(default_factory=list)
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections.append(asyncio.current_task())
         with contextlib.suppress(asyncio.IncompleteReadError):  # the client is gone
             while True:
                 await self._answer_one(reader, writer)
         writer.close()
+        await writer.wait_closed()
+
+    async def until_all_have_left(self) -> None:
+        await asyncio.gather(*filter(None, self.connections))
 
     async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
@@ -56,7 +62,10 @@ async def sender_to(*script: tuple[int, dict[str, Any]]) -> AsyncIterator[tuple[
     api, tally, given_up = ScriptedApi(list(script)), Tally(), list[EnvironmentLostError]()
     async with await asyncio.start_server(api.answer, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        yield api, GroupSender(f"http://127.0.0.1:{port}", tally, given_up.append), tally, given_up
+        sender = GroupSender(f"http://127.0.0.1:{port}", tally, given_up.append)
+        async with contextlib.aclosing(sender._client):
+            yield api, sender, tally, given_up
+        await api.until_all_have_left()
 
 
 async def test_a_group_is_sent_with_its_environment_and_a_key_of_its_own() -> None:

@@ -112,6 +112,8 @@ class Attendant:
     async def close(self) -> None:
         self._loop.call_soon_threadsafe(self._closing.set)
         await asyncio.to_thread(self._thread.join, 5)
+        if not self._thread.is_alive():
+            self._loop.close()
 
     def _run(self, listener: socket.socket) -> None:
         asyncio.set_event_loop(self._loop)
