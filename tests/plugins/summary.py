@@ -102,5 +102,6 @@ def _reason(report: pytest.TestReport) -> str:
 
 
 def left_out_sentence(count: int, expression: str) -> str:
-    why = f"not {expression!r}" if expression else "deselected"
-    return f"{count} tests ({why}) start programs, an API server or need a cluster. All of them: make test-all"
+    """What `make test` leaves out starts programs or API servers, or needs a cluster."""
+    selected = f" (-m {expression!r})" if expression else ""
+    return f"{count} tests were not selected{selected}. All tests: make test-all"

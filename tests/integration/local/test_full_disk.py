@@ -12,7 +12,7 @@ from tests.integration.local.scripted import RUN_FILE
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def small_disk(process: None, tmp_path: Path) -> Iterator[Path]:
     """A file system of 4 MiB."""
     folder = tmp_path / "disk"
     folder.mkdir()

@@ -12,7 +12,7 @@ from rl_operator.backends.local import LocalBackEnd
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rlctl]:
+def trained(process: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rlctl]:
     """A state folder with the finished run `sorting` (one step) and its weights, and the run `early` that has none."""
     rlctl = Rlctl(tmp_path_factory.mktemp("state"))
     env_vars = LocalBackEnd.open(rlctl.root, print, asked=True).tinker_env_vars("tiny")

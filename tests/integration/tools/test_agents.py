@@ -87,7 +87,7 @@ def drafted_by_trial_and_error(agent: Agent) -> str:
 
 # --- this machine ----------------------------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def root(process: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A state folder that the agents' servers share."""
     root = tmp_path_factory.mktemp("state")
     yield root
@@ -128,6 +128,7 @@ def test_every_tool_refuses_on_this_machine_with_what_to_do(root: Path) -> None:
         everything_refused(agent)
 
 
+@pytest.mark.process
 def test_every_tool_says_that_the_cluster_is_away(tmp_path: Path) -> None:
     """And that the same call may be made again."""
     user, cluster = {"name": "u", "user": {"token": "t"}}, {"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}

@@ -50,6 +50,7 @@ async def test_a_config_map_that_is_missing_is_looked_for_again_soon(api: FakeAp
     assert "ConfigMap team-a/maze does not exist" in conditions["Stalled"]["message"]
 
 
+@pytest.mark.process
 async def test_what_was_found_is_written_once(api: FakeApi, world: KindsWorld) -> None:
     api.answers("GET", CONFIG_MAP, Answer({"data": {"maze.py": GOOD}}))
     writes_back(api, 2, {})

@@ -19,10 +19,11 @@ from tinker_atropos.config import parse_config
 from tinker_atropos.settings import Parent, Settings
 from tinker_atropos.trainer.wandb_sink import WandbSink, enabled, wandb_settings
 
-pytestmark = pytest.mark.process
-
 RUN_ID = "0c1f2e3d-0000-4000-8000-000000000001"
-pytestmark = pytest.mark.timeout(600)  # several processes, each with a start of seconds on a busy machine
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.timeout(600),
+]  # several processes, each with a start of seconds on a busy machine
 
 DEADLINE_SECONDS = 240.0
 CLOSE_SECONDS = 240.0
