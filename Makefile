@@ -22,13 +22,13 @@ $(VENV)/runtime: operator/pyproject.toml tinker-atropos/pyproject.toml tinker-at
 	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	@$(BIN)/python tinker-atropos/install_torch.py
 	@$(BIN)/python -m pip install --quiet --editable 'operator[tools]' --editable 'tinker-atropos[tinker-service]'
-	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib operator/src tinker-atropos/src || true
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib operator/src tinker-atropos/src || true
 	@touch $@
 
 $(VENV)/dev: $(VENV)/runtime pyproject.toml
 	@$(BIN)/python -m pip install --quiet --group dev
 	@$(BIN)/python -m pip install --quiet --no-deps tinker-cookbook==0.6.1
-	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib || true
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $@
 
 setup: $(VENV)/dev ## Set up .venv with everything for development

@@ -64,7 +64,7 @@ def running_tinker_service(folder: Path, *options: str, real_start: bool = False
         yield TinkerServiceProcess(f"http://127.0.0.1:{port_file.read_text().strip()}", TINKER_KEY, process, log)
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 @pytest.fixture(scope="session")

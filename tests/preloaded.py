@@ -14,9 +14,10 @@ import os
 import sys
 
 MODULES = (
-    "aiohttp", "h2", "httpx", "jinja2", "jsonlines", "markdown", "numpy", "openai", "orjson", "PIL", "pydantic_cli",
-    "pygments.lexers", "rich", "tenacity", "tinker", "tqdm.asyncio", "transformers", "typer", "uvicorn", "yaml",
-    "tinker_atropos.cli", "tinker_atropos.environments.main", "tinker_atropos.environments.trial.main",
+    "aiohttp", "h2", "httpx", "jinja2", "jsonlines", "markdown", "numpy.random", "openai", "orjson", "PIL",
+    "pydantic_cli", "pygments.lexers", "rich", "tenacity", "tinker", "tqdm.asyncio", "transformers", "typer",
+    "uvicorn", "yaml", "tinker_atropos.cli", "tinker_atropos.environments.main",
+    "tinker_atropos.environments.trial.main",
     "tinker_atropos.trainer.inference", "tinker_atropos.trainer.main", "tinker_atropos.trainer.opening",
     "tinker_atropos.trainer.prometheus", "tinker_atropos.trainer.run", "tinker_atropos.trainer.tokenizer",
     "tinker_atropos.trajectory_api.main", "tinker_atropos.weights.exporting", "tinker_atropos.weights.sampling",

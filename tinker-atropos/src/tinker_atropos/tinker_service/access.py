@@ -44,8 +44,10 @@ class Gate:
             return
         observed = self._observed(scope, send)
         if not self._may_pass(scope):
-            refusal = "wrong or missing API key: set TINKER_API_KEY to the key this Tinker service was started with"
-            await json_response({"detail": refusal}, 401)(scope, receive, observed)
+            message = "wrong or missing API key: set TINKER_API_KEY to the key this Tinker service was started with"
+            refusal = json_response({"detail": message}, 401)
+            refusal.headers["Connection"] = "close"  # without the key there is nothing more to say
+            await refusal(scope, receive, observed)
             return
         self._under_way += 1
         try:
