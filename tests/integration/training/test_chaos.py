@@ -1,7 +1,7 @@
 """Runs under random faults: all of them succeed, with exactly their steps, and books that balance.
 
-`RL_CHAOS_RUNS` and `RL_CHAOS_SEED` choose how many and from which seed on: `.ci/run` makes 12, `make chaos` 200. The
-first seed is another one with each commit, unless it is given (tests/seeds.py).
+`RL_CHAOS_RUNS` and `RL_CHAOS_SEED` choose how many and from which seed on: four by default, as in CI, and 200 in
+`make chaos`. The first seed is another one with each commit, unless it is given (tests/seeds.py).
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from tests.seeds import first_seed
 
 pytestmark = pytest.mark.timeout(900)
 
-RUNS = int(os.environ.get("RL_CHAOS_RUNS", "3"))
+RUNS = int(os.environ.get("RL_CHAOS_RUNS", "4"))
 FIRST_SEED = first_seed()
 
 
