@@ -7,6 +7,8 @@ once, whatever the number of workers. The groups that take longest go out first.
 
 from collections.abc import Generator, Sequence
 from itertools import groupby
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from xdist.remote import Producer
@@ -47,21 +49,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_finish(session: pytest.Session) -> Generator[None, None, None]:
-    """A worker tells its controller the names of its tests and nothing else: the group travels in the name."""
+    """A worker tells its controller the names of its tests and nothing else: the group travels behind the name."""
     if not hasattr(session.config, "workerinput"):
         yield
         return
-    names = [item.nodeid for item in session.items]
-    for _, group in groupby(session.items, lambda item: item.path):
+    items, named = session.items, list[Any]()
+    for path, group in groupby(items, lambda item: item.path):
         file = list(group)
-        scope = group_of(file) or str(file[0].path)
-        for item in file:
-            item._nodeid = f"{item.nodeid}@{scope}"  # type: ignore[attr-defined]  # as xdist does for its own groups
+        scope = group_of(file) or str(path)
+        named += [SimpleNamespace(nodeid=f"{item.nodeid}@{scope}") for item in file]
+    session.items = named
     try:
         yield
     finally:
-        for item, name in zip(session.items, names, strict=True):
-            item._nodeid = name  # type: ignore[attr-defined]
+        session.items = items
 
 
 class SharedProgramsScheduling(LoadScopeScheduling):
@@ -71,6 +72,6 @@ class SharedProgramsScheduling(LoadScopeScheduling):
         return nodeid.rpartition("@")[2]
 
 
-@pytest.hookimpl(optionalhook=True)
+@pytest.hookimpl(optionalhook=True, tryfirst=True)  # before xdist's own, which answers each --dist
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> SharedProgramsScheduling:
     return SharedProgramsScheduling(config, log)

@@ -84,11 +84,15 @@ def coverage_table() -> Sequence[str]:
     for file in measured.get_data().measured_files():
         _, statements, _, missed, _ = measured.analysis2(file)
         package = ".".join(Path(file).parts[Path(file).parts.index("src") + 1 : -1][:2])
-        for name in (package, "all of it"):
-            lines[name] += len(statements)
-            missing[name] += len(missed)
-    share = {name: 1 - missing[name] / lines[name] for name in lines if lines[name]}
-    return [f"{share[name]:8.1%} of {lines[name]:6} lines  {name}" for name in sorted(share, key=share.__getitem__)]
+        lines[package] += len(statements)
+        missing[package] += len(missed)
+    packages = sorted(filter(lines.get, lines), key=lambda package: -missing[package] / lines[package])
+    rows = [_coverage_row(lines[package], missing[package], package) for package in packages]
+    return [*rows, _coverage_row(lines.total(), missing.total(), "all of it")] if rows else []
+
+
+def _coverage_row(lines: int, missing: int, name: str) -> str:
+    return f"{1 - missing / lines:8.1%} of {lines:6} lines  {name}"
 
 
 def skip_table(reports: Iterable[pytest.TestReport]) -> Sequence[str]:
