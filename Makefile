@@ -11,7 +11,7 @@ BUNDLED := operator/src/rl_operator/api/bundled
 .PHONY: help setup demo test test-programs test-all chaos lint format verify generate e2e bench lock images image-sizes clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # --- the virtual environment -------------------------------------------------------------------------------------
 # Bytecode is compiled once: with PYTHONDONTWRITEBYTECODE set, every start would compile torch and transformers again.
@@ -46,7 +46,7 @@ test-programs: $(VENV)/dev ## Run what `make test` leaves out: what starts progr
 
 test-all: test test-programs ## Run all tests; what an API server or a cluster is missing for is skipped, and said
 
-chaos: $(VENV)/dev ## Train and operate under random faults, and kill the operator at every call (RL_CHAOS_RUNS, RL_CHAOS_SCHEDULES, RL_CHAOS_SEED)
+chaos: $(VENV)/dev ## Random faults and kills at every call (RL_CHAOS_RUNS, RL_CHAOS_SCHEDULES, RL_CHAOS_SEED)
 	@RL_CHAOS_RUNS=$${RL_CHAOS_RUNS:-200} $(PYTEST) tests/integration/training/test_chaos.py
 	@RL_CHAOS_SCHEDULES=$${RL_CHAOS_SCHEDULES:-30} $(PYTEST) tests/integration/cluster/test_random_schedules.py
 	@RL_KILL_POINTS=all $(PYTEST) tests/integration/cluster/test_kill_every_call.py
