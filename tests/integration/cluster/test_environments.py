@@ -179,6 +179,10 @@ def test_a_namespaces_labels_let_its_runs_start(runs: RunsNamespace) -> None:
     runtime = f"labelled-{runs.namespace}"
     install_runtime(runs.admin, "tiny", name=runtime, namespaceSelector={"matchLabels": {"rl": "yes"}})
     runs.apply(runtime=runtime)
-    assert runs.until_phase("Pending")["refusals"][0]["code"] == "NamespaceNotAllowed"
+
+    def codes() -> list[str]:  # for a moment the operator may not know the runtime yet
+        return [refusal["code"] for refusal in runs.status().get("refusals", [])]
+
+    wait_for("it is refused for its namespace", lambda: codes() == ["NamespaceNotAllowed"])
     runs.admin.patch(f"/api/v1/namespaces/{runs.namespace}", {"metadata": {"labels": {"rl": "yes"}}})
     runs.succeed(runs.until_pod())
