@@ -39,7 +39,7 @@ demo: $(VENV)/runtime ## Train a small model for real, on this machine, and watc
 
 # Which tests start programs, how they are spread over workers, and what is said at the end: tests/plugins/.
 test: $(VENV)/dev ## Run the fast tests, one real training run, and one run's life on an API server
-	@$(PYTEST) --numprocesses 2 --dist loadscope --no-loadscope-reorder -m "not process or smoke" --cov --cov-report=
+	@$(PYTEST) --numprocesses auto --maxprocesses 4 --dist loadscope --no-loadscope-reorder -m "not process or smoke" --cov --cov-report=
 
 test-programs: $(VENV)/dev ## Run what `make test` leaves out: what starts programs, API servers, or needs a cluster
 	@$(PYTEST) --numprocesses $(or $(TEST_WORKERS),4) --dist loadscope --no-loadscope-reorder -m "process and not smoke"

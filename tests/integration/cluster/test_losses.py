@@ -1,5 +1,6 @@
 """Pods that nobody hears of again: a node that is lost and comes back, and a pod that somebody removed by force."""
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,9 @@ def test_a_pod_that_is_removed_by_force_is_an_attempt_lost(runs: RunsNamespace) 
     runs.succeed(second, attempt=2)
 
 
+_numbers = itertools.count(1)
+
+
 @dataclass(frozen=True)
 class Timed:
     """An operator whose clock the test may move, and the namespace that it serves."""
@@ -47,7 +51,7 @@ class Timed:
 
 @pytest.fixture
 def timed(lonely_plane: ControlPlane, tmp_path: Path) -> Iterator[Timed]:
-    namespace, clock = "losses", JumpingClock(tmp_path)
+    namespace, clock = f"losses-{next(_numbers)}", JumpingClock(tmp_path)  # another one when it is run again
     lonely_plane.admin.post("/api/v1/namespaces", {"metadata": {"name": namespace}})
     flags = (*FAST, "--namespace", namespace)
     operator = OperatorProcess(lonely_plane.kubeconfig(), *flags, env_vars=clock.env_vars)

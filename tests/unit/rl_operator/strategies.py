@@ -21,7 +21,7 @@ SECRET = "tml-0123456789abcdefghij"
 """Looks like a key of Tinker. No answer may repeat it."""
 
 EXAMPLES = int(os.environ.get("RL_EXAMPLES", "150"))
-"""How many examples each property draws; .ci/run asks for so many that all of them together are over 10,000."""
+"""How many examples each property draws; .ci/run asks for more, and for other ones each time."""
 
 Json = Any
 Documents = st.SearchStrategy[dict[str, Json]]
