@@ -42,7 +42,8 @@ def pytest_testnodedown(node: object) -> None:
 # --- the sections ----------------------------------------------------------------------------------------------------
 def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.Config) -> None:
     stats = terminalreporter.stats
-    reports = [r for kind in ("passed", "failed", "error", "rerun") for r in stats.get(kind, ())]
+    # Those without a word are setups and teardowns: where programs are started and ended.
+    reports = [r for kind in ("", "passed", "failed", "error", "rerun") for r in stats.get(kind, ())]
     _section(terminalreporter, "time per group, in seconds of one worker", time_table(reports))
     if config.getoption("cov_source", None) and Path(".coverage").exists():
         _section(terminalreporter, "lines covered, by package", coverage_table())
