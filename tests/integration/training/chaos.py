@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import httpx
 from tests.integration.training.conftest import Container, TrainingHalf, eventually
 from tests.integration.training.faults import Fault, FaultProxy, Kind
 
@@ -176,8 +177,8 @@ class Chaos:
             finally:
                 killing.cancel()
                 await asyncio.gather(killing, return_exceptions=True)
-            books = (await self.half.client.get(f"{self.half.env_vars['RL_API_URL']}/rl/books")).json()
-            records = (await self.half.client.get(f"{self.half.env_vars['RL_API_URL']}/rl/metrics?after=0")).json()
+            books = await self._ask_api("/rl/books")
+            records = await self._ask_api("/rl/metrics?after=0")
         logs = "\n".join(f"--- {part.log_file.name}\n{part.log}" for part in (trainer, environment))
         runner = {name: value for record in records["records"] for name, value in record["metrics"].items()}
         result = self.half.result if self.half.result_file.exists() else {"outcome": "none"}
@@ -192,6 +193,13 @@ class Chaos:
             attempts=attempt,
             logs=logs,
         )
+
+    async def _ask_api(self, path: str) -> dict[str, Any]:
+        """It may have been killed a moment ago."""
+        url = f"{self.half.env_vars['RL_API_URL']}{path}"
+        answer: httpx.Response = await eventually("the api answers", lambda: self.half.client.get(url))
+        body: dict[str, Any] = answer.raise_for_status().json()
+        return body
 
     async def _end(self, environment: Container) -> None:
         """It sees by itself that the trainer is gone, unless that died before its first heartbeat: the operator then

@@ -32,8 +32,8 @@ def test_no_more_groups_are_begun_than_the_run_still_wants(status, workers):
 class Starting:
     """An environment that is still setting up when it is told that the run is over."""
 
-    def __init__(self, *, index: int, answer: LeaseAnswer) -> None:
-        self.index, self.answer = index, answer
+    def __init__(self, *, index: int, answer: LeaseAnswer, counted: int) -> None:
+        self.index, self.answer, self.counted = index, answer, counted
         self.board = Board(total_steps=TOTAL_STEPS)
         self.config = SimpleNamespace(steps_per_eval=1)
         self.workers: set[Any] = set()
@@ -48,13 +48,13 @@ class Starting:
             await asyncio.sleep(0)
 
     async def register(self, _env: Any, _deadline: float) -> None:
-        self.curr_step = TOTAL_STEPS + 1
+        self.curr_step = self.counted
 
     async def get_server_info(self) -> None:
         pass
 
     async def get_status(self) -> None:
-        self.status_dict = {"current_step": TOTAL_STEPS + 1}
+        self.status_dict = {"current_step": self.counted}
 
     async def evaluate(self) -> Evaluation:
         return Evaluation(correct=3, n=4)
@@ -74,14 +74,19 @@ class Starting:
 
 
 DONE = LeaseAnswer(run_over=True, trainer_state="working", reason=None, evaluated_step=0)
+UNSEEN = replace(DONE, evaluated_step=None)
+AFTER_THE_LAST = TOTAL_STEPS + 1
 LATE = {
-    "the final weights wait for it": (0, DONE, [TOTAL_STEPS]),
-    "the one before it evaluated them": (0, replace(DONE, evaluated_step=TOTAL_STEPS), []),
-    "the trainer failed": (0, replace(DONE, trainer_state="failed"), []),
-    "it is not the one that evaluates": (1, DONE, []),
+    "the final weights wait for it": (0, DONE, AFTER_THE_LAST, [TOTAL_STEPS]),
+    "the attempt began with all steps trained": (0, UNSEEN, TOTAL_STEPS, [TOTAL_STEPS]),
+    "nobody evaluated the untrained weights, and it is too late": (0, UNSEEN, 0, [TOTAL_STEPS]),
+    "the one before it evaluated them": (0, replace(DONE, evaluated_step=TOTAL_STEPS), AFTER_THE_LAST, []),
+    "the trainer failed": (0, replace(DONE, trainer_state="failed"), AFTER_THE_LAST, []),
+    "it is not the one that evaluates": (1, DONE, AFTER_THE_LAST, []),
 }
 
 
-@pytest.mark.parametrize(("index", "answer", "evaluated"), LATE.values(), ids=LATE)
-async def test_one_that_starts_when_training_is_done_evaluates_the_final_weights(index, answer, evaluated) -> None:
-    assert await asyncio.wait_for(Starting(index=index, answer=answer).live(), 60) == evaluated
+@pytest.mark.parametrize(("index", "answer", "counted", "evaluated"), LATE.values(), ids=LATE)
+async def test_one_that_starts_when_training_is_done_evaluates_the_final_weights(index, answer, counted, evaluated):
+    starting = Starting(index=index, answer=answer, counted=counted)
+    assert await asyncio.wait_for(starting.live(), 60) == evaluated

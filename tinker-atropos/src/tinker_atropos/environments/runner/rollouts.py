@@ -101,6 +101,8 @@ class Rollouts:
             await self._registering.register(env, self._deadlines.trainer)
             await env.get_server_info()
             self._board.lease_state, self._board.step = "working", min(env.curr_step, self._board.total_steps)
+            if self._ending.done():
+                return  # ready for the final evaluation, which is all that is left
             self._evaluated_at = env.curr_step
             if env.curr_step == 0 and not self._baseline_known:
                 await (self._evaluate(env, 0) if self._evaluates else self._await_baseline(env))
