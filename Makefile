@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 BUNDLED := operator/src/rl_operator/api/bundled
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-programs test-all chaos lint format verify generate e2e bench lock images image-sizes clean
+.PHONY: help setup demo test test-programs test-all chaos lint format verify generate dist e2e bench lock images image-sizes clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,11 +51,12 @@ chaos: $(VENV)/dev ## Random faults and kills at every call (RL_CHAOS_RUNS, RL_C
 	@RL_CHAOS_SCHEDULES=$${RL_CHAOS_SCHEDULES:-30} $(PYTEST) tests/integration/cluster/test_random_schedules.py
 	@RL_KILL_POINTS=all $(PYTEST) tests/integration/cluster/test_kill_every_call.py
 
-lint: $(VENV)/dev ## Format check, ruff, mypy, layers
+lint: $(VENV)/dev ## Format check, ruff, mypy, layers, declared imports
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@for name in operator tinker-atropos; do (cd $$name && ../$(BIN)/deptry src) || exit 1; done
 
 format: $(VENV)/dev ## Format the code
 	@$(BIN)/ruff format .
@@ -65,6 +66,7 @@ generate: $(VENV)/dev ## Write the generated files anew: CRDs, catalogue, exampl
 	@$(BIN)/python -m rl_operator.api.crd crds
 	@$(BIN)/tinker-atropos environments -o json > $(BUNDLED)/catalogue.json
 	@for name in default tiny; do cp $(BUNDLED)/$$name.yaml examples/runtime-$$name.yaml; done
+	@for folder in operator tinker-atropos; do cp LICENSE $$folder/; done
 	@cp crds/*.yaml charts/rl-operator/files/crds/
 	@cp $(BUNDLED)/default.yaml $(BUNDLED)/tiny.yaml charts/rl-runtimes/files/
 	@$(BIN)/python -m rl_operator.api.kind_pages docs/reference
@@ -75,11 +77,20 @@ verify: $(VENV)/dev ## Check that the generated files are up to date
 	@$(BIN)/python -m rl_operator.api.crd crds --check
 	@$(BIN)/tinker-atropos environments -o json | diff $(BUNDLED)/catalogue.json - || (echo "stale: run 'make generate'"; exit 1)
 	@for name in default tiny; do diff $(BUNDLED)/$$name.yaml examples/runtime-$$name.yaml || exit 1; done
+	@for folder in operator tinker-atropos; do diff LICENSE $$folder/LICENSE || exit 1; done
 	@diff -r crds charts/rl-operator/files/crds || (echo "stale: run 'make generate'"; exit 1)
 	@for name in default tiny; do diff $(BUNDLED)/$$name.yaml charts/rl-runtimes/files/$$name.yaml || exit 1; done
 	@$(BIN)/python -m rl_operator.api.kind_pages docs/reference --check
 	@$(BIN)/python -m rl_operator.status.page | diff docs/reference/status.md - || (echo "stale: run 'make generate'"; exit 1)
 	@$(BIN)/python -m tinker_atropos.trainer.metric_page | diff docs/metrics.md - || (echo "stale: run 'make generate'"; exit 1)
+
+dist: $(VENV)/dev ## Build both distributions into dist/, check them, and use their wheels in a fresh virtual environment
+	@rm -rf dist
+	@for name in operator tinker-atropos; do $(BIN)/python -m build --quiet --no-isolation --outdir dist $$name || exit 1; done
+	@$(BIN)/twine check --strict dist/*
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && $(PYTHON) -m venv "$$folder" && \
+	  "$$folder/bin/pip" install --quiet --disable-pip-version-check --no-compile dist/*.whl && \
+	  "$$folder/bin/tinker-atropos" environments && "$$folder/bin/rlctl" validate examples/sorting.yaml --local
 
 e2e: $(VENV)/dev ## Run the tests on a real cluster (KUBECONFIG, images loaded)
 	@$(PYTEST) -m cluster
