@@ -62,9 +62,9 @@ format: $(VENV)/dev ## Format the code
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-generate: $(VENV)/dev ## Write the generated files anew: CRDs, catalogue, example runtimes, charts' files, reference pages
+generate: $(VENV)/dev ## Write the generated files anew: CRDs, catalog, example runtimes, charts' files, reference pages
 	@$(BIN)/python -m rl_operator.api.crd crds
-	@$(BIN)/tinker-atropos environments -o json > $(BUNDLED)/catalogue.json
+	@$(BIN)/tinker-atropos environments -o json > $(BUNDLED)/catalog.json
 	@for name in default tiny; do cp $(BUNDLED)/$$name.yaml examples/runtime-$$name.yaml; done
 	@for folder in operator tinker-atropos; do cp LICENSE $$folder/; done
 	@cp crds/*.yaml charts/rl-operator/files/crds/
@@ -75,7 +75,7 @@ generate: $(VENV)/dev ## Write the generated files anew: CRDs, catalogue, exampl
 
 verify: $(VENV)/dev ## Check that the generated files are up to date
 	@$(BIN)/python -m rl_operator.api.crd crds --check
-	@$(BIN)/tinker-atropos environments -o json | diff $(BUNDLED)/catalogue.json - || (echo "stale: run 'make generate'"; exit 1)
+	@$(BIN)/tinker-atropos environments -o json | diff $(BUNDLED)/catalog.json - || (echo "stale: run 'make generate'"; exit 1)
 	@for name in default tiny; do diff $(BUNDLED)/$$name.yaml examples/runtime-$$name.yaml || exit 1; done
 	@for folder in operator tinker-atropos; do diff LICENSE $$folder/LICENSE || exit 1; done
 	@diff -r crds charts/rl-operator/files/crds || (echo "stale: run 'make generate'"; exit 1)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from tests.unit.rl_operator.samples import (
     SOURCE_FILES,
-    catalogue_of,
+    catalog_of,
     make_run,
     make_runtime,
     own_environment,
@@ -50,7 +50,7 @@ def with_many_locks() -> tuple[TrainingRun, Premises]:
     locked = {name: number % 9 + 1 for number, name in enumerate(names)}
     runtime = make_runtime(locked={"env": locked}, bounds={"env": {name: {"min": 1, "max": 9} for name in names}})
     run = make_run(environment="toy", config=locked)
-    return run, premises_of(run, runtime, catalogue_of(*fields))
+    return run, premises_of(run, runtime, catalog_of(*fields))
 
 
 def main() -> None:

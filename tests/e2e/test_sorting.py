@@ -43,9 +43,9 @@ def test_sorting_learns(installed: Kubectl, namespace: str) -> None:
 
     # The held-out figure rose, and the intervals are apart.
     metrics = status["metrics"]
-    assert metrics["baselinePercentCorrect"] < 0.65
-    assert metrics["evalPercentCorrect"] >= 0.85
-    assert metrics["evalPercentCorrectLow"] > metrics["baselinePercentCorrectHigh"]
+    assert metrics["baselineAccuracy"] < 0.65
+    assert metrics["evalAccuracy"] >= 0.85
+    assert metrics["evalAccuracyLow"] > metrics["baselineAccuracyHigh"]
     assert status["weights"]["samplerPath"].startswith("tinker://")
     assert status["attempt"] == 1
 

@@ -18,7 +18,7 @@ class OperatorSettings:
     context: Annotated[str, "context of the kubeconfig; empty: its current one"] = ""
     namespace: Annotated[str, "the one namespace to serve; empty: all of them"] = ""
     operator_namespace: Annotated[
-        str, "namespace of catalogues and of the pods that read images; empty: the service account's, else default"
+        str, "namespace of catalogs and of the pods that read images; empty: the service account's, else default"
     ] = ""
     lease_name: Annotated[
         str, "Lease in the operator's namespace that one of several operators holds; empty: this is the only one"
@@ -28,7 +28,7 @@ class OperatorSettings:
         str, "this process's own name in the Lease; empty: the pod's hostname, elsewhere the hostname and a random part"
     ] = ""
     bundled_image: Annotated[
-        str, "image whose catalogue came with the operator; empty: that of the runtimes that ship"
+        str, "image whose catalog came with the operator; empty: that of the runtimes that ship"
     ] = ""
     workers: Annotated[int, "runs that are reconciled at once"] = 10
     connect_seconds: Annotated[float, "how long to wait for the API server at the start"] = 300.0

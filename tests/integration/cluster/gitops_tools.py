@@ -74,8 +74,8 @@ class Flux:
             patch = [{"op": "replace", "path": "/metadata/managedFields", "value": entries}]
             if entries != live["metadata"]["managedFields"]:
                 self._admin.patch(run_path(run), patch, JSON_PATCH)
-        labelled = {**run, "metadata": {**run["metadata"], "labels": FLUX_OWNER}}
-        server_side_apply(self._admin, run_path(run), labelled, FLUX_MANAGER)
+        labeled = {**run, "metadata": {**run["metadata"], "labels": FLUX_OWNER}}
+        server_side_apply(self._admin, run_path(run), labeled, FLUX_MANAGER)
 
 
 def tracked_by_argo(run: Manifest) -> Manifest:

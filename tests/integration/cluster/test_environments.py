@@ -176,7 +176,7 @@ def test_resources_that_no_pod_can_have_are_named_and_mended(runs: RunsNamespace
 
 
 def test_a_namespaces_labels_let_its_runs_start(runs: RunsNamespace) -> None:
-    runtime = f"labelled-{runs.namespace}"
+    runtime = f"labeled-{runs.namespace}"
     install_runtime(runs.admin, "tiny", name=runtime, namespaceSelector={"matchLabels": {"rl": "yes"}})
     runs.apply(runtime=runtime)
 

@@ -39,7 +39,7 @@ FINAL = {
     ),
 }  # fmt: skip
 
-PROGRAMME = {
+APPLICATION = {
     "trainer": Case(
         {"trainer": End(1, failed("internal", "loss is nan"))}, "TrainerFailed", "trainer", "loss is nan", 1
     ),
@@ -81,7 +81,7 @@ def fail(runs: RunsNamespace, case: Case) -> dict[str, Any]:
     return status
 
 
-@pytest.mark.parametrize("case", [*FINAL.values(), *PROGRAMME.values()], ids=[*FINAL, *PROGRAMME])
+@pytest.mark.parametrize("case", [*FINAL.values(), *APPLICATION.values()], ids=[*FINAL, *APPLICATION])
 def test_failure_of_a_container_fails_the_run(runs: RunsNamespace, case: Case) -> None:
     status = fail(runs, case)
     failure = status["failure"]
@@ -106,7 +106,7 @@ def test_what_trying_again_cannot_mend_is_not_tried_again(runs: RunsNamespace, c
     assert runs.until_phase("Failed")["attempt"] == 1
 
 
-def test_a_programme_failure_is_tried_again_from_the_checkpoint(runs: RunsNamespace) -> None:
+def test_a_application_failure_is_tried_again_from_the_checkpoint(runs: RunsNamespace) -> None:
     runs.apply(backoffLimit=1)
     first = runs.until_pod()
     runs.kubelet.start(first)

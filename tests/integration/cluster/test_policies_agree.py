@@ -8,7 +8,7 @@ from tests.integration.cluster.admin import RUNTIMES, AdminClient
 from tests.integration.cluster.control_plane import ControlPlane
 from tests.integration.cluster.policies import door
 from tests.integration.cluster.polling import wait_for
-from tests.unit.rl_operator.samples import CATALOGUE
+from tests.unit.rl_operator.samples import CATALOG
 from tests.unit.rl_operator.strategies import JSON, KEYS, draw
 
 from rl_operator.api.loading import parse_run, parse_runtime
@@ -19,7 +19,7 @@ from rl_operator.check import check_run
 NAMESPACE = "agree"
 SAMPLE = 200
 AT_THE_DOOR = {"LockedField", "WiredField", "NamespaceNotAllowed"}
-"""Wherever the operator refuses by these, the door does. Of OutOfBounds it does not know what the catalogue says."""
+"""Wherever the operator refuses by these, the door does. Of OutOfBounds it does not know what the catalog says."""
 
 LOCKED = {
     "env": {"group_size": 8, "use_wandb": False, "eval_limit_ratio": 0.5, "tokenizer_name": None, "é\n": [1, {"a": 1}]},
@@ -77,7 +77,7 @@ def refusals_of(spec: dict[str, Any]) -> tuple[Refusal, ...]:
     """What the operator says."""
     run, runtime = parse_run(run_document(spec)), parse_runtime(runtime_document(spec["runtime"]))
     labels = {"kubernetes.io/metadata.name": NAMESPACE}
-    environment = choose_environment("sort_digits", runtime, CATALOGUE, None)
+    environment = choose_environment("sort_digits", runtime, CATALOG, None)
     return check_run(run, Premises(runtime, environment, labels))
 
 

@@ -69,7 +69,7 @@ def stopped(runs: RunsNamespace) -> None:
     runs.until_phase("Stopped")
 
 
-def catalogue_unread(runs: RunsNamespace) -> None:
+def catalog_unread(runs: RunsNamespace) -> None:
     name = f"unread-{runs.namespace}"
     install_runtime(runs.admin, "tiny", name, image="registry.test/unread:1")
     runs.apply(runtime=name)
@@ -110,7 +110,7 @@ LIVES: Mapping[str, Callable[[RunsNamespace], object]] = {
     "running": training,
     "stopping": stopping,
     "stopped": stopped,
-    "catalogue-unread": catalogue_unread,
+    "catalog-unread": catalog_unread,
     "queued": queued,
     "succeeded": succeeded,
     "failed": failed,

@@ -111,7 +111,7 @@ def test_stop_leaves_a_resumable_run(rlctl: Call, runs: RunsNamespace, write_run
 
 
 def test_what_starts_nothing_asks_the_cluster(rlctl: Call, write_run: Callable[..., str]) -> None:
-    wait_for("the catalogue is there", lambda: "bundled" in rlctl("environments", *TINY).stdout)
+    wait_for("the catalog is there", lambda: "bundled" in rlctl("environments", *TINY).stdout)
     for arguments in (
         ["validate", write_run()],
         ["environments", "sort_digits", *TINY],

@@ -31,8 +31,8 @@ def test_from_a_file_to_weights(shared_rlctl: Rlctl, write_run: WriteRun) -> Non
     assert results["progress"]["step"] == 2
     assert results["weights"]["samplerPath"].startswith("tinker://")
     metrics = results["metrics"]
-    assert 0.4 < metrics["baselinePercentCorrectLow"] < metrics["baselinePercentCorrect"] < 0.65
-    assert metrics["evalPercentCorrectN"] == 500
+    assert 0.4 < metrics["baselineAccuracyLow"] < metrics["baselineAccuracy"] < 0.65
+    assert metrics["evalAccuracyN"] == 500
     listed = rlctl("list", "--local").stdout
     assert "Succeeded" in listed
     assert "2/2" in listed

@@ -31,7 +31,7 @@ _numbers = itertools.count(1)
 def cluster_back_end(control_plane: ControlPlane, operator_process: OperatorProcess) -> Iterator[ClusterBackEnd]:
     """With an administrator's rights; the operator has published which environments there are."""
     with back_end_of(control_plane) as back_end:
-        wait_for("the catalogue is there", lambda: back_end.catalogue(back_end.runtimes()["tiny"]))
+        wait_for("the catalog is there", lambda: back_end.catalog(back_end.runtimes()["tiny"]))
         yield back_end
 
 

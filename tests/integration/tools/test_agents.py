@@ -156,7 +156,7 @@ PROVIDER = {
 @pytest.fixture(scope="module")
 def with_provider(control_plane: ControlPlane, cluster_back_end: ClusterBackEnd) -> Iterator[str]:
     install_runtime(control_plane.admin, "tiny", ASKED, inference=PROVIDER)
-    wait_for("its catalogue", lambda: cluster_back_end.catalogue(cluster_back_end.runtimes()[ASKED]))
+    wait_for("its catalog", lambda: cluster_back_end.catalog(cluster_back_end.runtimes()[ASKED]))
     yield ASKED
     control_plane.admin.delete(f"/apis/rl-operator.dev/v1alpha1/rlruntimes/{ASKED}")
 

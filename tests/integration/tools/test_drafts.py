@@ -71,8 +71,8 @@ def test_refusals_teach_and_write_nothing(desk: Desk, call: Call) -> None:
     run_id = drafted(call)
     locked = call("rl_edit_config", values={"group_size": 4, "tokenizer_name": "gpt2"})
     assert (locked.answer["locked_value"], locked.answer["refusals"][0]["code"]) == ("bundled", "LockedField")
-    misspelt = call("rl_edit_config", field="group_sise", value=4)
-    assert misspelt.answer["available_fields"][0] == "group_size"
+    misspelled = call("rl_edit_config", field="group_sise", value=4)
+    assert misspelled.answer["available_fields"][0] == "group_size"
     assert settings(desk, run_id) == {}
     lost = call("rl_get_current_config", run_id="0a1b2c3d")
     assert "there is no run '0a1b2c3d'" in lost.answer["error"]

@@ -11,9 +11,9 @@ from tests.integration.cluster.polling import wait_for
 from tests.integration.cluster.runs import install_runtime
 from tests.integration.tools.conftest import back_end_of
 
-from rl_operator.api.bundled import bundled_catalogue
+from rl_operator.api.bundled import bundled_catalog
 from rl_operator.api.loading import parse_runtime
-from rl_operator.render.catalogue import ImageCatalogue, catalogue_config_map
+from rl_operator.render.catalog import ImageCatalog, catalog_config_map
 from rl_operator.tools.desk import Desk
 from rl_operator.tools.dispatch import Outcome, dispatch
 from rl_operator.tools.runs import named_run
@@ -30,7 +30,7 @@ def runtime(guarded_plane: ControlPlane) -> str:
     admin, name = guarded_plane.admin, f"drafts-{next(_numbers)}"
     install_runtime(admin, "tiny", name=name)
     document = admin.get(f"{RUNTIMES}/{name}")
-    config_map = catalogue_config_map(parse_runtime(document), "default", ImageCatalogue(bundled_catalogue()))
+    config_map = catalog_config_map(parse_runtime(document), "default", ImageCatalog(bundled_catalog()))
     admin.post("/api/v1/namespaces/default/configmaps", config_map)
     reference = {"name": config_map["metadata"]["name"], "namespace": "default"}
     status = {"observedGeneration": 1, "conditions": [], "fieldsRef": reference}

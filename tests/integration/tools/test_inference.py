@@ -195,7 +195,7 @@ RUNTIME = "tried"
 @pytest.fixture(scope="module")
 def runtime_with_provider(control_plane: ControlPlane, cluster_back_end: ClusterBackEnd) -> str:
     install_runtime(control_plane.admin, "tiny", RUNTIME, inference=PROVIDER)
-    wait_for("its catalogue", lambda: cluster_back_end.catalogue(cluster_back_end.runtimes()[RUNTIME]))
+    wait_for("its catalog", lambda: cluster_back_end.catalog(cluster_back_end.runtimes()[RUNTIME]))
     return RUNTIME
 
 

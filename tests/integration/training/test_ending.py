@@ -279,4 +279,4 @@ async def test_the_final_evaluation_counts_also_when_the_environment_leaves_at_o
             await environment.report(step=1, eval__percent_correct=0.75)
             environment.lease = {**environment.lease, "state": "done"}
             assert await trainer.exit_code(30) == 0, trainer.log
-    assert half.result["metrics"]["evalPercentCorrect"] == 0.75
+    assert half.result["metrics"]["evalAccuracy"] == 0.75

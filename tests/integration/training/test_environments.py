@@ -35,9 +35,9 @@ async def test_environment_is_trained_on_what_was_sampled(half, name, evaluated)
     assert await environment.exit_code(30) == 0, environment.log
 
     assert half.result["stepsTrained"] == 3
-    assert half.result["metrics"]["baselinePercentCorrectN"] == evaluated
-    assert half.result["metrics"]["evalPercentCorrectN"] == evaluated
-    assert "evalPercentCorrectLow" in half.result["metrics"]
+    assert half.result["metrics"]["baselineAccuracyN"] == evaluated
+    assert half.result["metrics"]["evalAccuracyN"] == evaluated
+    assert "evalAccuracyLow" in half.result["metrics"]
     for point in points:
         assert point["batch/trained_tokens"] == point["batch/received_tokens"] > 0, point
         assert point["batch/recomputed_logprobs"] == point["staleness/unknown"] == 0, point

@@ -25,7 +25,7 @@ async def test_losses_leave_no_trace_in_the_weights(half, tape, tinker_service) 
         env={"total_steps": STEPS}, tinker={"save_checkpoint_interval": INTERVAL, "keep_checkpoints": 1}
     )
     straight = saved_tensors(data, await trained_straight(half, tape, config))
-    assert all(tensor.any() for name, tensor in straight.items() if "lora_B" in name), "what was zero has learnt"
+    assert all(tensor.any() for name, tensor in straight.items() if "lora_B" in name), "what was zero has learned"
     for trained in (killed_and_resumed, killed_over_the_same_journal, lost_and_opened_again):
         tensors = saved_tensors(data, await trained(half, tape, config, tinker_service))
         assert tensors.keys() == straight.keys()

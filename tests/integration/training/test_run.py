@@ -24,9 +24,9 @@ async def test_real_starts_of_four_programs_train_and_end_by_themselves(half, ti
     assert result["stepsTrained"] == result["totalSteps"] == 3
     assert result["samplerPath"].startswith("tinker://")
     metrics = result["metrics"]
-    assert 0.3 < metrics["baselinePercentCorrect"] < 0.7
-    assert metrics["evalPercentCorrectLow"] < metrics["evalPercentCorrect"] < metrics["evalPercentCorrectHigh"]
-    assert metrics["evalPercentCorrectN"] == metrics["baselinePercentCorrectN"] > 100
+    assert 0.3 < metrics["baselineAccuracy"] < 0.7
+    assert metrics["evalAccuracyLow"] < metrics["evalAccuracy"] < metrics["evalAccuracyHigh"]
+    assert metrics["evalAccuracyN"] == metrics["baselineAccuracyN"] > 100
     assert await checkpoints(tinker_service, result["trainingRunId"]) == {result["statePath"], result["samplerPath"]}
     lines = [line for line in trainer.log.splitlines() if " step " in line]
     assert len(lines) == 1 + 3, trainer.log  # "ready … step 0", and one line per step

@@ -15,7 +15,7 @@ import yaml
 from tests.integration.cluster.control_plane import find_program
 from tests.unit.rl_operator.status.gitops import HEALTH_SCRIPT, health_by
 
-from rl_operator.api.bundled import bundled_catalogue, bundled_runtime_text
+from rl_operator.api.bundled import bundled_catalog, bundled_runtime_text
 from rl_operator.api.crd import custom_resource_definitions
 from rl_operator.api.loading import load_documents, parse_run, parse_runtime
 from rl_operator.api.premises import Premises, choose_environment
@@ -58,7 +58,7 @@ def test_a_run_is_a_file_that_both_tools_can_apply_for_ever(file: Path) -> None:
 def test_a_run_is_accepted(file: Path) -> None:
     run = parse_run(load_documents(file.read_text())[0])
     runtime = parse_runtime(load_documents(bundled_runtime_text("tiny"))[0])
-    environment = choose_environment(run.spec.environment, runtime, bundled_catalogue(), None)
+    environment = choose_environment(run.spec.environment, runtime, bundled_catalog(), None)
     assert check_run(run, Premises(runtime=runtime, environment=environment)) == ()
 
 

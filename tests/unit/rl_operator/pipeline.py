@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rl_operator.api.bundled import bundled_catalogue, bundled_runtimes
-from rl_operator.api.catalogue import Catalogue
+from rl_operator.api.bundled import bundled_catalog, bundled_runtimes
+from rl_operator.api.catalog import Catalog
 from rl_operator.api.loading import DocumentError, parse_environment, parse_run, parse_runtime
 from rl_operator.api.premises import ParentRun, Premises, choose_environment
 from rl_operator.api.refusal import Refusal
@@ -56,10 +56,10 @@ def outcome_of(case: Mapping[str, Any]) -> Outcome:
 def premises_in(case: Mapping[str, Any]) -> Premises:
     runtime = _runtime(case["runtime"])
     own = parse_environment(case["own"]) if case["own"] is not None else None
-    catalogue = _catalogue(case["catalogue"])
+    catalog = _catalog(case["catalog"])
     name = case["run"]["spec"]["environment"]
     named = own if name == f"own/{own.metadata.name if own else ''}" else None
-    environment = choose_environment(name, runtime, catalogue, named)
+    environment = choose_environment(name, runtime, catalog, named)
     start_from = parse_run(case["run"]).spec.start_from
     parent = _parent(case["parent"], start_from.run) if start_from and start_from.run else None
     return Premises(runtime, environment, case["labels"], parent)
@@ -70,11 +70,11 @@ def _runtime(named: str | Mapping[str, Any]) -> Runtime:
     return bundled_runtimes()[named] if isinstance(named, str) else parse_runtime(named)
 
 
-def _catalogue(wire: str | Mapping[str, Any] | None) -> Catalogue | None:
-    """The catalogue that ships is written as a word; None: not read yet."""
+def _catalog(wire: str | Mapping[str, Any] | None) -> Catalog | None:
+    """The catalog that ships is written as a word; None: not read yet."""
     if isinstance(wire, str):
-        return bundled_catalogue()
-    return None if wire is None else Catalogue.model_validate(wire)
+        return bundled_catalog()
+    return None if wire is None else Catalog.model_validate(wire)
 
 
 def _parent(wire: Mapping[str, Any] | None, name: str) -> ParentRun:

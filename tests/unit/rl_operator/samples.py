@@ -1,9 +1,9 @@
-"""A run, a runtime and a catalogue to start from, in their wire form."""
+"""A run, a runtime and a catalog to start from, in their wire form."""
 
 from typing import Any
 
-from rl_operator.api.bundled import bundled_catalogue, bundled_runtimes
-from rl_operator.api.catalogue import Catalogue
+from rl_operator.api.bundled import bundled_catalog, bundled_runtimes
+from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import Environment
 from rl_operator.api.loading import parse_run, parse_runtime
 from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND, RUN_KIND, RUNTIME_KIND
@@ -13,7 +13,7 @@ from rl_operator.api.runtime import Runtime
 from rl_operator.api.source_files import source_hash
 
 UID = "0a1b2c3d-1111-4222-8333-444455556666"
-CATALOGUE = bundled_catalogue()
+CATALOG = bundled_catalog()
 TINY = bundled_runtimes()["tiny"]
 DEFAULT = bundled_runtimes()["default"]
 
@@ -43,9 +43,9 @@ def make_runtime(**spec: Any) -> Runtime:
     return parse_runtime(document)
 
 
-def premises_of(run: TrainingRun, runtime: Runtime = TINY, catalogue: Catalogue = CATALOGUE) -> Premises:
-    """A run's premises where it names an environment of the catalogue."""
-    return Premises(runtime, choose_environment(run.spec.environment, runtime, catalogue, None))
+def premises_of(run: TrainingRun, runtime: Runtime = TINY, catalog: Catalog = CATALOG) -> Premises:
+    """A run's premises where it names an environment of the catalog."""
+    return Premises(runtime, choose_environment(run.spec.environment, runtime, catalog, None))
 
 
 SOURCE_FILES = {"digits.py": "class Digits(BaseEnv): ...\n", "tools.py": "ANSWER = 42\n"}
@@ -53,7 +53,7 @@ SOURCE_FILES = {"digits.py": "class Digits(BaseEnv): ...\n", "tools.py": "ANSWER
 
 def own_environment(**spec: Any) -> Environment:
     """An RLEnvironment `digits` whose files SOURCE_FILES were read; `spec` in camelCase replaces its source."""
-    fields = [field.to_wire() for field in CATALOGUE.by_name["sort_digits"].fields]
+    fields = [field.to_wire() for field in CATALOG.by_name["sort_digits"].fields]
     ready = {"type": "Ready", "status": "True", "reason": "Discovered", "lastTransitionTime": "2026-05-01T12:00:00Z"}
     document = {
         "apiVersion": API_VERSION,
@@ -75,10 +75,10 @@ def own_environment(**spec: Any) -> Environment:
 def own_premises(run: TrainingRun, runtime: Runtime = TINY, own: Environment | None = None) -> Premises:
     """A run's premises where it names an RLEnvironment."""
     environment = own or own_environment()
-    return Premises(runtime, choose_environment(run.spec.environment, runtime, CATALOGUE, environment))
+    return Premises(runtime, choose_environment(run.spec.environment, runtime, CATALOG, environment))
 
 
-def catalogue_of(*fields: dict[str, Any]) -> Catalogue:
+def catalog_of(*fields: dict[str, Any]) -> Catalog:
     """One environment `toy` with these fields and the shared ones."""
     shared: list[dict[str, Any]] = [
         {"name": "total_steps", "type": "int", "default": 10},
@@ -89,4 +89,4 @@ def catalogue_of(*fields: dict[str, Any]) -> Catalogue:
     ]
     replaced = {field["name"] for field in fields}
     kept = [field for field in shared if field["name"] not in replaced]
-    return Catalogue.model_validate({"environments": [{"name": "toy", "fields": [*kept, *fields]}]})
+    return Catalog.model_validate({"environments": [{"name": "toy", "fields": [*kept, *fields]}]})

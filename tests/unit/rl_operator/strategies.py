@@ -1,4 +1,4 @@
-"""Random documents: runs, runtimes, environments and catalogues, sound ones and broken ones.
+"""Random documents: runs, runtimes, environments and catalogs, sound ones and broken ones.
 
 A sound document is built from every field of its kind; a broken one is a sound one with a few places changed at
 random. So most of what is drawn gets far, and every field is broken sooner or later.
@@ -11,9 +11,9 @@ from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
-from tests.unit.rl_operator.samples import CATALOGUE, DEFAULT, TINY, UID
+from tests.unit.rl_operator.samples import CATALOG, DEFAULT, TINY, UID
 
-from rl_operator.api.catalogue import EnvironmentField
+from rl_operator.api.catalog import EnvironmentField
 from rl_operator.api.fields import SHARED_FIELDS, TINKER_FIELDS, WIRED_FIELDS
 from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND, RUN_KIND, RUNTIME_KIND
 
@@ -147,7 +147,7 @@ def values_of(fields: Mapping[str, EnvironmentField], section: str) -> Documents
     )
 
 
-SORT_DIGITS = CATALOGUE.by_name["sort_digits"]
+SORT_DIGITS = CATALOG.by_name["sort_digits"]
 ENV_VALUES = SOUND_CONFIGS | SOUND_CONFIGS | values_of(SORT_DIGITS.fields_by_name, "env")
 TINKER_VALUES = SOUND_TINKER | SOUND_TINKER | values_of(TINKER_FIELDS, "tinker")
 
@@ -333,7 +333,7 @@ ANNOTATIONS = (
     )
     | st.text(max_size=10)
 )
-CATALOGUES = st.builds(
+CATALOGS = st.builds(
     lambda fields: {"environments": [{"name": "sort_digits", "fields": [*FIELDS, *fields]}]},
     st.lists(
         st.fixed_dictionaries(
@@ -417,15 +417,15 @@ def cases(
     runs: Documents,
     runtimes: st.SearchStrategy[Json],
     environments: Documents,
-    catalogues: st.SearchStrategy[Json],
+    catalogs: st.SearchStrategy[Json],
 ) -> Documents:
-    """A runtime or a catalogue is a document, or the name of a bundled one."""
+    """A runtime or a catalog is a document, or the name of a bundled one."""
     return st.fixed_dictionaries(
         {
             "run": runs,
             "runtime": runtimes,
             "own": st.none() | environments,
-            "catalogue": catalogues,
+            "catalog": catalogs,
             "labels": NAMESPACE_LABELS,
             "parent": PARENTS,
         }
@@ -436,7 +436,7 @@ ANY_CASES = cases(
     mutated(SOUND_RUNS),
     st.sampled_from(["tiny", "default"]) | mutated(SOUND_RUNTIMES, most=1) | mutated(SHIPPED_RUNTIMES),
     mutated(SOUND_ENVIRONMENTS, most=1),
-    st.sampled_from(["bundled", None]) | CATALOGUES,
+    st.sampled_from(["bundled", None]) | CATALOGS,
 )
 GOOD_CASES = cases(PLAIN_RUNS, st.just("tiny"), READY_ENVIRONMENTS, st.just("bundled"))
 ACCEPTABLE_CASES = cases(PLAIN_RUNS, st.just("tiny") | SOUND_RUNTIMES, READY_ENVIRONMENTS, st.just("bundled"))

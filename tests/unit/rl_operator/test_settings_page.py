@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 from tests.refusals import ROWS, Row, runtimes
-from tests.unit.rl_operator.samples import CATALOGUE, TINY, make_run
+from tests.unit.rl_operator.samples import CATALOG, TINY, make_run
 from tests.unit.rl_operator.strategies import READY_STATUS, STALLED_STATUS
 
 from rl_operator.api.hints import FROZEN
@@ -41,7 +41,7 @@ def said_of(row: Row) -> Iterator[Refusal]:
         yield runtime_not_found(run, [*named, "tiny"])
         return
     runtime = named[run.spec.runtime]
-    environment = choose_environment(run.spec.environment, runtime, CATALOGUE, None)
+    environment = choose_environment(run.spec.environment, runtime, CATALOG, None)
     start_from = run.spec.start_from
     parent = ParentRun(start_from.run, exists=False) if start_from and start_from.run else None
     yield from check_run(run, Premises(runtime, environment, {}, parent))
@@ -54,7 +54,7 @@ def said_of_own(status: dict[str, Any], **spec: Any) -> Iterator[Refusal]:
     source = {"source": {"configMap": {"name": "mine"}}}
     own = {**kinds, "kind": "RLEnvironment", "metadata": metadata, "spec": {**source, **spec}, "status": status}
     run = make_run(environment="own/mine")
-    environment = choose_environment("own/mine", TINY, CATALOGUE, parse_environment(own))
+    environment = choose_environment("own/mine", TINY, CATALOG, parse_environment(own))
     yield from check_run(run, Premises(TINY, environment))
 
 

@@ -37,7 +37,7 @@ class TinkerSection(BaseModel):
 
     lora_rank: int = Field(default=32, gt=0)
     learning_rate: float = Field(default=4e-5, gt=0)
-    advantage: Literal["group_centred", "leave_one_out", "group_normalised"] = "group_centred"
+    advantage: Literal["group_centered", "leave_one_out", "group_normalized"] = "group_centered"
     loss: Literal["importance_sampling", "ppo", "cispo"] = "importance_sampling"
     clip_low_threshold: float = Field(default=0.8, ge=0, le=1, description="lowest ratio that ppo and cispo use")
     clip_high_threshold: float = Field(default=1.2, ge=1, description="highest ratio that ppo and cispo use")
@@ -52,7 +52,7 @@ class TinkerSection(BaseModel):
     keep_checkpoint_every: int = Field(default=0, ge=0, description="steps whose checkpoints are kept, too; 0: none")
     checkpoint_ttl_days: int = Field(default=30, ge=30, description="after which the backend may delete a checkpoint")
     checkpoint_dir: str = "./temp/"
-    seed: int = Field(default=0, ge=0, description="seed of the LoRA initialisation")
+    seed: int = Field(default=0, ge=0, description="seed of the LoRA initialization")
     backend_deadline_seconds: float = Field(default=300, gt=0, description="longest wait for one backend call")
     wandb_project: str | None = None
     wandb_group: str | None = None
@@ -107,7 +107,7 @@ def parse_config(document: Mapping[str, Any]) -> RunConfig:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt name: `; did you mean 'lora_rank'?`, or nothing."""
+    """A hint for a misspelled name: `; did you mean 'lora_rank'?`, or nothing."""
     matches = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {matches[0]!r}?" if matches else ""
 

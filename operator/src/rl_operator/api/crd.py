@@ -71,7 +71,7 @@ _RUN_RULES: Final[tuple[Schema, ...]] = (
 
 _LABEL_NAME: Final[Schema] = {
     "rule": "self.metadata.name.size() <= 63",
-    "message": "the name may have at most 63 characters: it becomes a label of the catalogue",
+    "message": "the name may have at most 63 characters: it becomes a label of the catalog",
 }
 
 
@@ -121,7 +121,7 @@ _KINDS: Final = (
             _Column("Step", ".status.progress.step", "Optimizer steps trained.", type="integer"),
             _Column("Total", ".status.progress.totalSteps", "Optimizer steps of the whole run.", type="integer"),
             _Column("Reward", ".status.metrics.rewardMean", "Mean reward.", type="number"),
-            _Column("Eval", ".status.metrics.evalPercentCorrect", "Held-out share correct.", type="number"),
+            _Column("Accuracy", ".status.metrics.evalAccuracy", "Accuracy on held-out items, 0 to 1.", type="number"),
             _Column("Environment", ".spec.environment", "What is trained.", wide=True),
             _Column("Runtime", ".spec.runtime", "The platform's side.", wide=True),
             _Column("Message", ".status.message", "What happens now, and what to do.", wide=True),

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
-from rl_operator.api.catalogue import EnvironmentField
+from rl_operator.api.catalog import EnvironmentField
 from rl_operator.api.model import ApiModel, ObjectMeta, ObservedModel, keyed_by, validated
 from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND, OWN_PREFIX
 from rl_operator.api.run import Condition

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from rl_operator.api.catalogue import EnvironmentField
+from rl_operator.api.catalog import EnvironmentField
 
 Section = Literal["env", "openai", "tinker"]
 
@@ -24,8 +24,8 @@ TINKER_FIELDS: Final = {
         _field("learning_rate", "float", 4e-5, "Adam's learning rate"),
         _field(
             "advantage",
-            "Literal['group_centred', 'leave_one_out', 'group_normalised']",
-            "group_centred",
+            "Literal['group_centered', 'leave_one_out', 'group_normalized']",
+            "group_centered",
             "baseline of a rollout's score: the group's mean, the mean of the others, or the mean and the deviation",
         ),
         _field("loss", "Literal['importance_sampling', 'ppo', 'cispo']", "importance_sampling", "policy loss"),
@@ -47,7 +47,7 @@ TINKER_FIELDS: Final = {
         _field("keep_checkpoint_every", "int", 0, "steps whose checkpoints are kept besides; 0: none"),
         _field("checkpoint_ttl_days", "int", 30, "days after which the backend may delete a checkpoint"),
         _field("wandb_samples_interval", "int", 20, "steps between tables of sample rollouts in W&B; 0: none"),
-        _field("seed", "int", 0, "seed of the LoRA initialisation"),
+        _field("seed", "int", 0, "seed of the LoRA initialization"),
         _field("backend_deadline_seconds", "float", 300, "longest wait for one backend call"),
     )
 }

@@ -47,7 +47,7 @@ _DEADLINES = _run(
     """\
   environment: sort_digits
   runtime: tiny
-  backoffLimit: 1               # one more attempt after a programme failure
+  backoffLimit: 1               # one more attempt after an application failure
   startDeadlineSeconds: 600     # per attempt, until the first group was accepted
   progressDeadlineSeconds: null # no limit
   activeDeadlineSeconds: 86400  # a day in all

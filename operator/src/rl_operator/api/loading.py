@@ -177,7 +177,7 @@ def _step(part: str | int) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt name: `; did you mean 'group_size', 'batch_size' or 'eval_size'?`, or nothing."""
+    """A hint for a misspelled name: `; did you mean 'group_size', 'batch_size' or 'eval_size'?`, or nothing."""
     matches = [repr(match) for match in difflib.get_close_matches(name[:MAX_SHOWN], list(known), n=3)]
     if not matches:
         return ""

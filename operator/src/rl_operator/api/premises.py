@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rl_operator.api.catalogue import Catalogue, CatalogueEnvironment
+from rl_operator.api.catalog import Catalog, CatalogEnvironment
 from rl_operator.api.environment import Environment
 from rl_operator.api.names import OWN_PREFIX
 from rl_operator.api.run import Condition, Phase, StartedFrom
@@ -34,7 +34,7 @@ class ParentRun:
 class ChosenEnvironment:
     """What `spec.environment` means. Without `known` there is no such environment, or not yet (`pending`)."""
 
-    known: CatalogueEnvironment | None = None
+    known: CatalogEnvironment | None = None
     own: Environment | None = None
     """The RLEnvironment (in local mode also a file) behind it: it runs in pods of its own."""
 
@@ -55,17 +55,17 @@ class Premises:
 
 
 def choose_environment(
-    name: str, runtime: Runtime, catalogue: Catalogue | None, own: Environment | None
+    name: str, runtime: Runtime, catalog: Catalog | None, own: Environment | None
 ) -> ChosenEnvironment:
-    """From a name to the environment. `catalogue` None: not read yet; `own`: the object that the name means."""
+    """From a name to the environment. `catalog` None: not read yet; `own`: the object that the name means."""
     if own is not None:
         return _own(name, own)
     if name.startswith(OWN_PREFIX) or name.endswith(".py"):
-        return ChosenEnvironment(available=tuple(sorted(catalogue.by_name)) if catalogue else ())
-    if catalogue is None:
-        what = f"the catalogue of runtime {runtime.metadata.name!r}"
+        return ChosenEnvironment(available=tuple(sorted(catalog.by_name)) if catalog else ())
+    if catalog is None:
+        what = f"the catalog of runtime {runtime.metadata.name!r}"
         return ChosenEnvironment(pending=("CatalogPending", _waiting(what, runtime.status.condition("Reconciling"))))
-    return ChosenEnvironment(known=catalogue.by_name.get(name), available=tuple(sorted(catalogue.by_name)))
+    return ChosenEnvironment(known=catalog.by_name.get(name), available=tuple(sorted(catalog.by_name)))
 
 
 def _own(name: str, own: Environment) -> ChosenEnvironment:
@@ -77,7 +77,7 @@ def _own(name: str, own: Environment) -> ChosenEnvironment:
         return ChosenEnvironment(own=own, pending=("EnvironmentPending", sentence))
     if ready is None or ready.status != "True":
         return ChosenEnvironment(own=own)
-    found = CatalogueEnvironment(
+    found = CatalogEnvironment(
         name=name,
         class_name=status.class_name or "",
         file_path=status.entry or "",

@@ -67,7 +67,7 @@ class RunSpec(ApiModel):
     )
     wandb: WandbSettings = Field(default_factory=WandbSettings, description="Where metrics go on Weights & Biases.")
     start_from: StartFrom | None = Field(default=None, description="Weights that this new run starts from, at step 0.")
-    backoff_limit: int = Field(default=3, ge=0, le=1000, description="Programme failures that are tried again.")
+    backoff_limit: int = Field(default=3, ge=0, le=1000, description="Application failures that are tried again.")
     start_deadline_seconds: int | None = Field(
         default=1800,
         ge=1,
@@ -130,15 +130,15 @@ class RunMetrics(ObservedModel):
     """The latest figures; fractions 0 to 1, rounded to 4 digits. Advisory: the phase never follows from them."""
 
     reward_mean: float | None = Field(default=None, description="Mean reward over all groups, also filtered ones.")
-    percent_correct: float | None = Field(default=None, description="The environment's share of correct rollouts.")
-    eval_percent_correct: float | None = Field(default=None, description="Latest held-out evaluation.")
-    eval_percent_correct_low: float | None = Field(default=None, description="Lower end of its 95 % interval.")
-    eval_percent_correct_high: float | None = Field(default=None, description="Upper end of its 95 % interval.")
-    eval_percent_correct_n: int | None = Field(default=None, description="Samples behind it.")
-    baseline_percent_correct: float | None = Field(default=None, description="Held-out evaluation before training.")
-    baseline_percent_correct_low: float | None = Field(default=None, description="Lower end of its 95 % interval.")
-    baseline_percent_correct_high: float | None = Field(default=None, description="Upper end of its 95 % interval.")
-    baseline_percent_correct_n: int | None = Field(default=None, description="Samples behind it.")
+    train_accuracy: float | None = Field(default=None, description="Fraction of rollouts that were correct.")
+    eval_accuracy: float | None = Field(default=None, description="Latest held-out evaluation.")
+    eval_accuracy_low: float | None = Field(default=None, description="Lower end of its 95 % interval.")
+    eval_accuracy_high: float | None = Field(default=None, description="Upper end of its 95 % interval.")
+    eval_accuracy_n: int | None = Field(default=None, description="Samples behind it.")
+    baseline_accuracy: float | None = Field(default=None, description="Held-out evaluation before training.")
+    baseline_accuracy_low: float | None = Field(default=None, description="Lower end of its 95 % interval.")
+    baseline_accuracy_high: float | None = Field(default=None, description="Upper end of its 95 % interval.")
+    baseline_accuracy_n: int | None = Field(default=None, description="Samples behind it.")
     loss: float | None = Field(default=None, description="Mean loss per trained token.")
     logprob_gap: float | None = Field(
         default=None, description="Mean absolute gap between sampling and training logprobs, staleness 0."
@@ -262,7 +262,7 @@ class RunStatus(ObservedModel):
         default=(), description="The last five attempts that ended.", json_schema_extra=keyed_by("attempt")
     )
     failed_attempts: int | None = Field(
-        default=None, description="Programme failures so far, compared with backoffLimit."
+        default=None, description="Application failures so far, compared with backoffLimit."
     )
     pod_name: str | None = Field(default=None, description="Pod of the current attempt.")
     config_map_name: str | None = Field(default=None, description="ConfigMap with the rendered config and pod.")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rl_operator.api.catalogue import CatalogueEnvironment
+from rl_operator.api.catalog import CatalogEnvironment
 from rl_operator.api.fields import SHARED_FIELDS, TINKER_FIELDS, WIRED_FIELDS, Section
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
@@ -19,7 +19,7 @@ class Sections:
     tinker: dict[str, Any]
 
 
-def effective_sections(run: TrainingRun, runtime: Runtime, environment: CatalogueEnvironment) -> Sections:
+def effective_sections(run: TrainingRun, runtime: Runtime, environment: CatalogEnvironment) -> Sections:
     """Merge in the order of precedence; keys in alphabetical order, so that equal settings give equal text.
 
     A runtime serves many environments: its values for fields that this one does not have are left out.

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from rl_operator.api.catalogue import CatalogueProblem
+from rl_operator.api.catalog import CatalogProblem
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][-._A-Za-z0-9]{0,252}")
 """A ConfigMap's keys, without those that begin with a dot or a dash."""
@@ -22,7 +22,7 @@ def source_hash(files: Mapping[str, str]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
 
-def source_problem(files: Mapping[str, str], entry: str | None) -> CatalogueProblem | None:
+def source_problem(files: Mapping[str, str], entry: str | None) -> CatalogProblem | None:
     """Why these files cannot even be looked at: a name that is none, no entry, or several that might be it."""
     for name in files:
         if not _NAME.fullmatch(name):
@@ -42,7 +42,7 @@ def chosen_entry(files: Mapping[str, str], entry: str | None) -> str:
     return entry or next(name for name in files if name.endswith(".py"))
 
 
-def _no_entry(python: list[str], files: Mapping[str, str]) -> CatalogueProblem | None:
+def _no_entry(python: list[str], files: Mapping[str, str]) -> CatalogProblem | None:
     if not python:
         return _problem("NoEnvironment", "", f"there is no Python file ({_listed(files)}): add one that ends with .py")
     if len(python) > 1:
@@ -57,5 +57,5 @@ def _listed(names: Iterable[str]) -> str:
     return f"files: {', '.join(every[:_MAX_LISTED])}{more}" if every else "there are no files at all"
 
 
-def _problem(reason: str, file: str, message: str) -> CatalogueProblem:
-    return CatalogueProblem(reason=reason, file=ascii(file)[1:-1][:_MAX_SHOWN], message=message)
+def _problem(reason: str, file: str, message: str) -> CatalogProblem:
+    return CatalogProblem(reason=reason, file=ascii(file)[1:-1][:_MAX_SHOWN], message=message)

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:  # reading the kinds costs start-up time that not every command needs
-    from rl_operator.api.catalogue import Catalogue
+    from rl_operator.api.catalog import Catalog
     from rl_operator.api.environment import Environment
     from rl_operator.api.runtime import InferenceProvider, Runtime, SecretKey
     from rl_operator.backends.jobs import JobPod
@@ -116,7 +116,7 @@ class BackEnd(Protocol):
 
     def runtimes(self) -> "dict[str, Runtime]": ...
 
-    def catalogue(self, runtime: "Runtime") -> "Catalogue | None":
+    def catalog(self, runtime: "Runtime") -> "Catalog | None":
         """The environments of the runtime's image; None: they are not read yet."""
         ...
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rl_operator.api.catalogue import CatalogueEnvironment
+from rl_operator.api.catalog import CatalogEnvironment
 from rl_operator.api.loading import nearest
 from rl_operator.api.premises import ChosenEnvironment
 from rl_operator.api.runtime import Runtime
@@ -27,7 +27,7 @@ def choose_runtime(backend: BackEnd, name: str) -> Runtime:
     return runtimes[wanted]
 
 
-def known_environment(backend: BackEnd, name: str, runtime: Runtime, namespace: str) -> CatalogueEnvironment:
+def known_environment(backend: BackEnd, name: str, runtime: Runtime, namespace: str) -> CatalogEnvironment:
     """What `spec.environment: NAME` would mean there. Raises RefusedError saying why it means nothing."""
     run = with_file(plain_run(name, runtime.metadata.name, namespace), Path.cwd(), backend)
     premises = premises_of(run, FileFirst(backend))

@@ -28,7 +28,7 @@ from rl_operator.cluster.resources import (
 from rl_operator.errors import BackEndUnreachableError, ForbiddenError, GoneError, OperatorError
 
 if TYPE_CHECKING:
-    from rl_operator.api.catalogue import Catalogue
+    from rl_operator.api.catalog import Catalog
     from rl_operator.api.environment import Environment
     from rl_operator.api.runtime import InferenceProvider, Runtime, SecretKey
 
@@ -158,9 +158,9 @@ class ClusterBackEnd:
 
         return {item["metadata"]["name"]: Runtime.model_validate(item) for item in self._list(RUNTIMES.path(), {})}
 
-    def catalogue(self, runtime: "Runtime") -> "Catalogue | None":
-        from rl_operator.api.bundled import bundled_catalogue
-        from rl_operator.render.catalogue import stored_catalogue
+    def catalog(self, runtime: "Runtime") -> "Catalog | None":
+        from rl_operator.api.bundled import bundled_catalog
+        from rl_operator.render.catalog import stored_catalog
 
         reference = runtime.status.fields_ref
         if reference is None:
@@ -168,10 +168,10 @@ class ClusterBackEnd:
         try:
             config_map = self.read("ConfigMap", reference.namespace, reference.name)
         except ForbiddenError as error:
-            self.note(f"the catalogue that ships with rlctl is taken, because {error}")
-            return bundled_catalogue()
-        stored = stored_catalogue(config_map) if config_map else None
-        return stored.found.catalogue if stored else None
+            self.note(f"the catalog that ships with rlctl is taken, because {error}")
+            return bundled_catalog()
+        stored = stored_catalog(config_map) if config_map else None
+        return stored.found.catalog if stored else None
 
     def environments(self, namespace: str) -> "list[Environment]":
         from rl_operator.api.loading import parse_environment

@@ -32,7 +32,7 @@ from rl_operator.local.sweep import abandoned, remove_expired, remove_orphaned_t
 from rl_operator.programs import INSTALL_HINT, ProgramMissingError, find_program
 
 if TYPE_CHECKING:
-    from rl_operator.api.catalogue import Catalogue
+    from rl_operator.api.catalog import Catalog
     from rl_operator.api.environment import Environment
     from rl_operator.api.runtime import InferenceProvider, Runtime, SecretKey
 
@@ -143,10 +143,10 @@ class LocalBackEnd:
 
         return bundled_runtimes()
 
-    def catalogue(self, runtime: "Runtime") -> "Catalogue | None":  # noqa: ARG002 -- all run what is installed here
-        from rl_operator.api.bundled import bundled_catalogue
+    def catalog(self, runtime: "Runtime") -> "Catalog | None":  # noqa: ARG002 -- all run what is installed here
+        from rl_operator.api.bundled import bundled_catalog
 
-        return bundled_catalogue()
+        return bundled_catalog()
 
     def environments(self, namespace: str) -> "list[Environment]":
         from rl_operator.discovery import discover_files_blocking

@@ -55,7 +55,7 @@ def _looked_for(backend: BackEnd, namespace: str, runtime: str, key: _Key) -> Mi
 
 
 def _pending(premises: Premises) -> Iterator[Missing]:
-    """An environment, or the image's catalogue of them, that has not been read yet."""
+    """An environment, or the image's catalog of them, that has not been read yet."""
     if premises.environment.pending is not None:
         reason, sentence = premises.environment.pending
         advice = REASONS[reason].advice if reason in REASONS else "wait for it"

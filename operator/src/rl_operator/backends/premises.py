@@ -4,7 +4,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from rl_operator.api.catalogue import Catalogue
+from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import Environment
 from rl_operator.api.loading import DocumentError, parse_environment, parse_run, parse_runtime
 from rl_operator.api.names import ENVIRONMENT_KIND, NAMESPACE_NAME_LABEL, OWN_PREFIX, RUNTIME_KIND
@@ -49,8 +49,8 @@ class FileFirst:
         own = {name for kind, _, name in self._beside if kind == RUNTIME_KIND}
         return tuple(sorted(own | set(self.backend.runtimes())))
 
-    def catalogue(self, runtime: Runtime) -> Catalogue | None:
-        return self.backend.catalogue(runtime)
+    def catalog(self, runtime: Runtime) -> Catalog | None:
+        return self.backend.catalog(runtime)
 
     def environment(self, run: TrainingRun) -> Environment | None:
         """Read here where the code is at hand; on a cluster what the operator has read of it."""

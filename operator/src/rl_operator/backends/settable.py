@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rl_operator.api.catalogue import CatalogueEnvironment, EnvironmentField
+from rl_operator.api.catalog import CatalogEnvironment, EnvironmentField
 from rl_operator.api.fields import SMALLEST, TINKER_FIELDS, WIRED_FIELDS, Section
 from rl_operator.api.model import ObjectMeta
 from rl_operator.api.run import RunSpec, TrainingRun
@@ -58,7 +58,7 @@ class SettableField:
         }
 
 
-def fields_of(environment: CatalogueEnvironment, runtime: Runtime) -> tuple[SettableField, ...]:
+def fields_of(environment: CatalogEnvironment, runtime: Runtime) -> tuple[SettableField, ...]:
     """The fields of `spec.config`, then of `spec.tinker`: settable ones first. Wired ones are nobody's to set."""
     found = (
         *_section("config", environment.fields_by_name, environment, runtime),
@@ -75,7 +75,7 @@ def plain_run(environment: str, runtime: str, namespace: str = "default") -> Tra
 
 
 def _section(
-    name: str, known: Mapping[str, EnvironmentField], environment: CatalogueEnvironment, runtime: Runtime
+    name: str, known: Mapping[str, EnvironmentField], environment: CatalogEnvironment, runtime: Runtime
 ) -> Iterator[SettableField]:
     section = SPEC_SECTIONS[name]
     effective = getattr(

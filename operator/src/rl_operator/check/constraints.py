@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_schema
 
-from rl_operator.api.catalogue import EnvironmentField
+from rl_operator.api.catalog import EnvironmentField
 from rl_operator.check.types import is_number
 
 _COMPARISONS: Final[tuple[tuple[str, str, Callable[[Any, Any], bool]], ...]] = (

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from rl_operator.api.catalogue import CatalogueEnvironment, EnvironmentField
+from rl_operator.api.catalog import CatalogEnvironment, EnvironmentField
 from rl_operator.api.fields import TINKER_FIELDS, Section
 from rl_operator.api.loading import field_path
 from rl_operator.api.premises import Premises
@@ -52,9 +52,9 @@ class Subject:
         return self.premises.environment.known is not None
 
     @cached_property
-    def environment(self) -> CatalogueEnvironment:
+    def environment(self) -> CatalogEnvironment:
         """Without fields when it is not known."""
-        return self.premises.environment.known or CatalogueEnvironment(name=self.run.spec.environment)
+        return self.premises.environment.known or CatalogEnvironment(name=self.run.spec.environment)
 
     @cached_property
     def sections(self) -> Sections:

@@ -11,7 +11,7 @@ from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFor
 from rl_operator.cli.printing import columns, cut_columns, print_object, program
 
 if TYPE_CHECKING:
-    from rl_operator.api.catalogue import CatalogueEnvironment
+    from rl_operator.api.catalog import CatalogEnvironment
     from rl_operator.api.environment import Environment
     from rl_operator.api.runtime import Runtime
     from rl_operator.backends.settable import SettableField
@@ -42,11 +42,11 @@ def environments(
 
 
 def _show_all(runtime: "Runtime", backend: BackEnd, namespace: str, output: Output) -> None:
-    catalogue, own = backend.catalogue(runtime), backend.environments(namespace)
-    bundled = catalogue.environments if catalogue else ()
+    catalog, own = backend.catalog(runtime), backend.environments(namespace)
+    bundled = catalog.environments if catalog else ()
     if output in (Output.JSON, Output.YAML):
         head = {"backEnd": backend.label, "runtime": runtime.metadata.name, "namespace": namespace}
-        warnings = list(catalogue.warnings) if catalogue else []
+        warnings = list(catalog.warnings) if catalog else []
         found = {"environments": [each.to_wire() for each in bundled], "own": [each.to_wire() for each in own]}
         print_object({**head, **found, "warnings": warnings}, output)
         return
@@ -54,9 +54,9 @@ def _show_all(runtime: "Runtime", backend: BackEnd, namespace: str, output: Outp
     rows += [[f"own/{each.metadata.name}", *_state_of(each)] for each in own]
     table = columns if output is Output.WIDE else cut_columns
     typer.echo(table(["NAME", "STATE", "DESCRIPTION"], rows))
-    if catalogue is None:
-        typer.echo(f"The catalogue of runtime {runtime.metadata.name} is not there yet: its image is being read.")
-    for warning in catalogue.warnings if catalogue else ():
+    if catalog is None:
+        typer.echo(f"The catalog of runtime {runtime.metadata.name} is not there yet: its image is being read.")
+    for warning in catalog.warnings if catalog else ():
         typer.echo(f"warning: {warning}", err=True)
     hint = f"{program()} environments NAME{backend.flags}"
     typer.echo(f"\n{len(rows)} for runtime {runtime.metadata.name} in {backend.label}; what you may set: {hint}")
@@ -68,7 +68,7 @@ def _state_of(environment: "Environment") -> tuple[str, str]:
     return status.fault or ("Ready", status.description or "")
 
 
-def _show_one(environment: "CatalogueEnvironment", runtime: "Runtime", backend: BackEnd, output: Output) -> None:
+def _show_one(environment: "CatalogEnvironment", runtime: "Runtime", backend: BackEnd, output: Output) -> None:
     from rl_operator.backends.settable import fields_of
 
     fields = fields_of(environment, runtime)

@@ -74,9 +74,9 @@ def _figures(status: "RunStatus") -> Iterator[str]:
         yield f"  step        {progress.step} of {progress.total_steps} ({progress.percent} %){eta}"
     if metrics and metrics.reward_mean is not None:
         yield f"  reward      {metrics.reward_mean:.3f}  {sparkline([h.reward_mean for h in status.history])}"
-    if metrics and metrics.eval_percent_correct is not None:
-        low, high = metrics.eval_percent_correct_low, metrics.eval_percent_correct_high
-        yield f"  held-out    {interval(metrics.eval_percent_correct, low, high)}"
+    if metrics and metrics.eval_accuracy is not None:
+        low, high = metrics.eval_accuracy_low, metrics.eval_accuracy_high
+        yield f"  held-out    {interval(metrics.eval_accuracy, low, high)}"
 
 
 def _containers(status: "RunStatus") -> Iterator[str]:

@@ -11,7 +11,7 @@ from rl_operator.cli.options import Context, Local, Namespace, RuntimeName, Stat
 from rl_operator.errors import RefusedError
 
 if TYPE_CHECKING:
-    from rl_operator.api.catalogue import CatalogueEnvironment
+    from rl_operator.api.catalog import CatalogEnvironment
     from rl_operator.api.runtime import Runtime
     from rl_operator.cli.template import Accepts
 
@@ -50,7 +50,7 @@ def init(
     typer.echo(head + run_template(run_name, known, chosen, accepts_of(known, chosen)), nl=False)
 
 
-def _own(source: Path, name: str, runtime: "Runtime") -> "tuple[str, CatalogueEnvironment]":
+def _own(source: Path, name: str, runtime: "Runtime") -> "tuple[str, CatalogEnvironment]":
     """The objects that bring the file, and the environment that they make. Raises RefusedError."""
     from rl_operator.api.names import OWN_PREFIX
     from rl_operator.api.premises import choose_environment
@@ -67,7 +67,7 @@ def _own(source: Path, name: str, runtime: "Runtime") -> "tuple[str, CatalogueEn
     return own_environment_template(name, own.files(found) or {}, source.name), known
 
 
-def accepts_of(environment: "CatalogueEnvironment", runtime: "Runtime") -> "Accepts":
+def accepts_of(environment: "CatalogEnvironment", runtime: "Runtime") -> "Accepts":
     """Asks the check itself: whether some settings bring a refusal that a run without any would not have."""
     from rl_operator.api.loading import parse_run
     from rl_operator.api.premises import ChosenEnvironment, Premises

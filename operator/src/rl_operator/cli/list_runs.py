@@ -65,7 +65,7 @@ _CELLS: dict[str, Cell] = {
     "PHASE": _phase,
     "STEP": _step,
     "REWARD": lambda run: _metric(run, "rewardMean"),
-    "HELD-OUT": lambda run: _metric(run, "evalPercentCorrect"),
+    "ACCURACY": lambda run: _metric(run, "evalAccuracy"),
     "AGE": lambda run: age(run["metadata"].get("creationTimestamp")),
 }
 _WIDE_CELLS: dict[str, Cell] = {

@@ -34,6 +34,6 @@ def panel(run: "TrainingRun", curve: Curve, label: str) -> RenderableType:
         rows.add_row("step", f"{progress.step}/{progress.total_steps}", bar, pace, left)
     if status.metrics and status.metrics.reward_mean is not None:
         rows.add_row("reward", f"{status.metrics.reward_mean:.3f}", Text(curve.line(), style="green"))
-    if status.metrics and status.metrics.eval_percent_correct is not None:
+    if status.metrics and status.metrics.eval_accuracy is not None:
         rows.add_row("held-out", "", f"{baseline(run)}  now {held_out(run)}")
     return Group(head, rows, Text(status.message or "", style="dim"))

@@ -39,7 +39,7 @@ def plain_line(run: "TrainingRun") -> str:
     parts = [f"{'Running':<9} step {status.progress.step}/{status.progress.total_steps}"]
     if status.metrics and status.metrics.reward_mean is not None:
         parts.append(f"reward {status.metrics.reward_mean:.3f}")
-    if status.metrics and status.metrics.eval_percent_correct is not None:
+    if status.metrics and status.metrics.eval_accuracy is not None:
         parts.append(f"held-out {held_out(run)}")
     if status.progress.eta_seconds:
         parts.append(f"{duration(status.progress.eta_seconds)} left")
@@ -49,15 +49,15 @@ def plain_line(run: "TrainingRun") -> str:
 def held_out(run: "TrainingRun") -> str:
     """The newest held-out figure with its interval."""
     metrics = run.status.metrics
-    if metrics is None or metrics.eval_percent_correct is None:
+    if metrics is None or metrics.eval_accuracy is None:
         return "-"
-    return interval(metrics.eval_percent_correct, metrics.eval_percent_correct_low, metrics.eval_percent_correct_high)
+    return interval(metrics.eval_accuracy, metrics.eval_accuracy_low, metrics.eval_accuracy_high)
 
 
 def baseline(run: "TrainingRun") -> str:
     """The held-out figure before training, with its interval."""
     metrics = run.status.metrics
-    if metrics is None or metrics.baseline_percent_correct is None:
+    if metrics is None or metrics.baseline_accuracy is None:
         return "-"
-    low, high = metrics.baseline_percent_correct_low, metrics.baseline_percent_correct_high
-    return interval(metrics.baseline_percent_correct, low, high)
+    low, high = metrics.baseline_accuracy_low, metrics.baseline_accuracy_high
+    return interval(metrics.baseline_accuracy, low, high)

@@ -23,8 +23,8 @@ def _success(run: "TrainingRun", backend: BackEnd) -> Iterator[str]:
     steps = status.progress.total_steps if status.progress else 0
     took = age(status.start_time, status.completion_time)
     yield f"{name}: trained {run.spec.environment} for {steps} steps in {took} ({backend.label}, {run.spec.runtime})"
-    if status.metrics and status.metrics.eval_percent_correct is not None:
-        samples = status.metrics.eval_percent_correct_n
+    if status.metrics and status.metrics.eval_accuracy is not None:
+        samples = status.metrics.eval_accuracy_n
         after = f" over {samples} samples" if samples else ""
         yield f"  held-out   before {baseline(run)}   after {held_out(run)}   (95 % intervals{after})"
     yield from reward_line(run, backend)

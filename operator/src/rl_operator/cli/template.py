@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from rl_operator.api.catalogue import CatalogueEnvironment
+from rl_operator.api.catalog import CatalogEnvironment
 from rl_operator.api.names import API_VERSION, RUN_KIND
 from rl_operator.api.run import RunSpec
 from rl_operator.api.runtime import Bound, Runtime
@@ -53,7 +53,7 @@ class Line:
         return cut(f"    {setting:<{width}}  # {said}", WIDTH) if said else f"    {setting}"
 
 
-def run_template(name: str, environment: CatalogueEnvironment, runtime: Runtime, accepts: Accepts) -> str:
+def run_template(name: str, environment: CatalogEnvironment, runtime: Runtime, accepts: Accepts) -> str:
     """The whole file."""
     fields = fields_of(environment, runtime)
     sections = {
@@ -82,7 +82,7 @@ def run_template(name: str, environment: CatalogueEnvironment, runtime: Runtime,
     )
 
 
-def _head(environment: CatalogueEnvironment, runtime: Runtime) -> Iterator[str]:
+def _head(environment: CatalogEnvironment, runtime: Runtime) -> Iterator[str]:
     yield from _prose(f"{environment.name}: {environment.description}")
     yield from _prose(
         f"Made by `rlctl init` for runtime {runtime.metadata.name}. Lines that begin with #name: are settings with the "

@@ -15,13 +15,13 @@ from rl_operator.api.names import RUN_LABEL, RUNTIME_KIND
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import TERMINAL_PHASES, Phase, RunSpec, RunStatus, TrainingRun
 from rl_operator.api.runtime import Runtime, RuntimeStatus
-from rl_operator.cluster.catalogues import Catalogues
+from rl_operator.cluster.catalogs import Catalogs
 from rl_operator.cluster.client import METADATA_ONLY, ClusterClient
 from rl_operator.cluster.places import Places
 from rl_operator.cluster.resources import CONFIG_MAPS, ENVIRONMENTS, NAMESPACES, RUNS, RUNTIMES
 from rl_operator.cluster.store import Document, Key, Store, key_of
 from rl_operator.cluster.unstarted import Unstarted
-from rl_operator.render.catalogue import CATALOGUE_SELECTOR, stored_catalogue
+from rl_operator.render.catalog import CATALOG_SELECTOR, stored_catalog
 from rl_operator.status.observation import PodObservation, observe_pod
 
 
@@ -142,7 +142,7 @@ def _existence() -> Store[None]:
 class Caches:
     """`namespaces` tells of each by its own key; the other stores without runs tell of nothing."""
 
-    catalogues: Catalogues = field(default_factory=Catalogues)
+    catalogs: Catalogs = field(default_factory=Catalogs)
     runs: Store[TrainingRun] = field(default_factory=lambda: Store(project_run, key_of))
     runtimes: Store[Runtime | UnreadableRuntime] = field(default_factory=lambda: Store(project_runtime, _nothing))
     environments: Store[Environment] = field(default_factory=lambda: Store(parse_environment, _nothing))
@@ -220,15 +220,15 @@ async def list_own_kinds(client: ClusterClient, caches: Caches, namespace: str |
     return changes
 
 
-async def list_catalogues(client: ClusterClient, catalogues: Catalogues, namespace: str) -> None:
+async def list_catalogs(client: ClusterClient, catalogs: Catalogs, namespace: str) -> None:
     """Take up what an earlier process read of images and left in ConfigMaps."""
 
     def take(document: Document) -> None:
-        stored = stored_catalogue(document)
+        stored = stored_catalog(document)
         if stored is not None:
-            catalogues.hold(stored.image, stored.found)
+            catalogs.hold(stored.image, stored.found)
 
-    await client.each(CONFIG_MAPS.path(namespace), {"labelSelector": CATALOGUE_SELECTOR}, take)
+    await client.each(CONFIG_MAPS.path(namespace), {"labelSelector": CATALOG_SELECTOR}, take)
 
 
 async def _list(client: ClusterClient, path: str, store: Store[Any]) -> frozenset[Key]:

@@ -217,7 +217,7 @@ class ClusterClient:
     ) -> aiohttp.ClientResponse:
         """Send a request; the answer's head is there and good. The caller reads and closes it.
 
-        This is the one place that honours `Retry-After`: an API server that names a pause has done nothing yet, so the
+        This is the one place that honors `Retry-After`: an API server that names a pause has done nothing yet, so the
         same request goes out again after it, as often as fits into the deadline of ordinary calls.
         """
         url = self.server + path + (f"?{urlencode({k: v for k, v in params.items() if v != ''})}" if params else "")

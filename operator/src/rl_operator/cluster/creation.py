@@ -34,10 +34,10 @@ async def _ours_already(client: ClusterClient, manifest: Mapping[str, Any], owne
         raise NameTakenError(f"{what} is still being deleted: its name is free when that is done")
     if controller_uid(live) != controller_uid(manifest):
         raise NameTakenError(f"{what} exists and is not this {owner}'s: delete or rename it, or rename the {owner}")
-    return await _labelled(client, live, metadata["labels"]) if kind == "Pod" else live
+    return await _labeled(client, live, metadata["labels"]) if kind == "Pod" else live
 
 
-async def _labelled(client: ClusterClient, live: dict[str, Any], labels: Mapping[str, str]) -> dict[str, Any]:
+async def _labeled(client: ClusterClient, live: dict[str, Any], labels: Mapping[str, str]) -> dict[str, Any]:
     """Put back labels that somebody took off a pod: without them no watch tells how it goes on."""
     metadata = live["metadata"]
     if labels.items() <= metadata.get("labels", {}).items():

@@ -13,7 +13,7 @@ from rl_operator.cluster.merge_patch import merge_patch
 from rl_operator.cluster.resources import CONFIG_MAPS, ENVIRONMENTS, PODS, RUNTIMES
 from rl_operator.cluster.store import Key
 from rl_operator.errors import ConflictError, GoneError, NameTakenError
-from rl_operator.render.catalogue import ImageCatalogue
+from rl_operator.render.catalog import ImageCatalog
 from rl_operator.render.discovery import CONTAINER, DISCOVERY_SELECTOR
 from rl_operator.status.image_reading import MAX_OUTPUT_BYTES, ReadingPod, observe_reading_pod
 
@@ -26,12 +26,12 @@ class KindsWorld:
         client: ClusterClient,
         caches: Caches,
         recorder: EventRecorder,
-        catalogue_changed: Callable[[str], None],
+        catalog_changed: Callable[[str], None],
     ) -> None:
         self._client = client
         self._caches = caches
         self._recorder = recorder
-        self._catalogue_changed = catalogue_changed
+        self._catalog_changed = catalog_changed
 
     # --- reads --------------------------------------------------------------------------------------------------
     def environment(self, key: Key) -> Environment | None:
@@ -41,10 +41,10 @@ class KindsWorld:
         return self._caches.runtimes.get(("", name))
 
     def is_bundled(self, image: str) -> bool:
-        return self._caches.catalogues.is_bundled(image)
+        return self._caches.catalogs.is_bundled(image)
 
-    def catalogue(self, image: str) -> ImageCatalogue | None:
-        return self._caches.catalogues.of(image)
+    def catalog(self, image: str) -> ImageCatalog | None:
+        return self._caches.catalogs.of(image)
 
     async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         try:
@@ -68,9 +68,9 @@ class KindsWorld:
         return await self._client.text(path, {"container": CONTAINER, "limitBytes": MAX_OUTPUT_BYTES})
 
     # --- writes -------------------------------------------------------------------------------------------------
-    def hold_catalogue(self, image: str, found: ImageCatalogue) -> None:
-        self._caches.catalogues.hold(image, found)
-        self._catalogue_changed(image)
+    def hold_catalog(self, image: str, found: ImageCatalog) -> None:
+        self._caches.catalogs.hold(image, found)
+        self._catalog_changed(image)
 
     async def create_child(self, manifest: Mapping[str, Any]) -> None:
         await create_ours(self._client, manifest, owner="object")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Literal
 
-from rl_operator.api.catalogue import Catalogue
+from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import Environment
 from rl_operator.api.loading import parse_stored_run
 from rl_operator.api.names import NAMESPACE_NAME_LABEL, OWN_PREFIX, POD_FINALIZER, STARTED_AS_ANNOTATION
@@ -58,9 +58,9 @@ class ClusterWorld:
     def runtime_names(self) -> tuple[str, ...]:
         return self._caches.runtimes.names()
 
-    def catalogue(self, runtime: Runtime) -> Catalogue | None:
-        found = self._caches.catalogues.of(runtime.spec.image)
-        return found.catalogue if found else None
+    def catalog(self, runtime: Runtime) -> Catalog | None:
+        found = self._caches.catalogs.of(runtime.spec.image)
+        return found.catalog if found else None
 
     def environment(self, run: TrainingRun) -> Environment | None:
         name = run.spec.environment

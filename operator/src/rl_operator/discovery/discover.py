@@ -1,4 +1,4 @@
-"""Files -> the catalogue of the one environment that they define, or the problem with them."""
+"""Files -> the catalog of the one environment that they define, or the problem with them."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from rl_operator.api.catalogue import Catalogue, CatalogueProblem
+from rl_operator.api.catalog import Catalog, CatalogProblem
 from rl_operator.api.source_files import chosen_entry, source_problem
 from rl_operator.discovery.child import Ended, run_limited, run_limited_blocking
 from rl_operator.errors import OperatorError
@@ -19,28 +19,28 @@ PROGRAM: Final = "tinker-atropos"
 _USAGE: Final = 2
 
 
-async def discover_files(files: Mapping[str, str], entry: str | None, *, program: str | None = None) -> Catalogue:
+async def discover_files(files: Mapping[str, str], entry: str | None, *, program: str | None = None) -> Catalog:
     """What the entry (the only .py file where none is named) defines. Nothing of the files is run.
 
-    Files that cannot be served give a catalogue with a `problem`. Raises ProgramMissingError, or OperatorError when
+    Files that cannot be served give a catalog with a `problem`. Raises ProgramMissingError, or OperatorError when
     the program is one that cannot be asked this.
     """
     if problem := source_problem(files, entry):
-        return Catalogue(problem=problem)
+        return Catalog(problem=problem)
     name, program = chosen_entry(files, entry), program or find_program(PROGRAM, os.environ.get("PATH"))
     with _workplace(files) as folder:
         ended = await run_limited(_arguments(program, folder, name), folder, os.environ)
-    return _catalogue(ended, name)
+    return _catalog(ended, name)
 
 
-def discover_files_blocking(files: Mapping[str, str], entry: str | None, *, program: str | None = None) -> Catalogue:
+def discover_files_blocking(files: Mapping[str, str], entry: str | None, *, program: str | None = None) -> Catalog:
     """The same where no event loop runs."""
     if problem := source_problem(files, entry):
-        return Catalogue(problem=problem)
+        return Catalog(problem=problem)
     name, program = chosen_entry(files, entry), program or find_program(PROGRAM, os.environ.get("PATH"))
     with _workplace(files) as folder:
         ended = run_limited_blocking(_arguments(program, folder, name), folder, os.environ)
-    return _catalogue(ended, name)
+    return _catalog(ended, name)
 
 
 @contextlib.contextmanager
@@ -58,12 +58,12 @@ def _arguments(program: str, folder: Path, entry: str) -> list[str]:
     return [program, "environments", "--path", str(folder / "source"), "--entry", entry, "--output", "json"]
 
 
-def _catalogue(ended: Ended, entry: str) -> Catalogue:
+def _catalog(ended: Ended, entry: str) -> Catalog:
     if ended.code == _USAGE:
         raise OperatorError(f"{PROGRAM} cannot be asked for one file's environment ({ended.last_words}): upgrade it")
     if ended.code == 0:
         with contextlib.suppress(ValidationError):
-            return Catalogue.model_validate_json(ended.output)
-    reason = ended.reason if ended.code != 0 else "the reader's answer is no catalogue"
+            return Catalog.model_validate_json(ended.output)
+    reason = ended.reason if ended.code != 0 else "the reader's answer is no catalog"
     message = f"it cannot be read: {reason}; make the file smaller and simpler"
-    return Catalogue(problem=CatalogueProblem(reason="Unreadable", file=entry, message=message))
+    return Catalog(problem=CatalogProblem(reason="Unreadable", file=entry, message=message))

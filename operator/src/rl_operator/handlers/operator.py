@@ -11,8 +11,8 @@ from typing import Any
 
 from rl_operator.api.bundled import bundled_runtimes
 from rl_operator.api.names import ENVIRONMENT_PLURAL, MANAGED_BY_LABEL, MANAGER, RUN_LABEL, RUN_PLURAL, RUNTIME_PLURAL
-from rl_operator.cluster.caches import Caches, Changes, list_catalogues, list_own_kinds
-from rl_operator.cluster.catalogues import Catalogues
+from rl_operator.cluster.caches import Caches, Changes, list_catalogs, list_own_kinds
+from rl_operator.cluster.catalogs import Catalogs
 from rl_operator.cluster.client import JSON, METADATA_ONLY, ClusterClient
 from rl_operator.cluster.context import own_namespace
 from rl_operator.cluster.events import EventRecorder
@@ -63,7 +63,7 @@ class Operator:
         self._stop_asked = False
         self._kopf: asyncio.Task[None] | None = None
         self._ages = ages
-        self.caches = Caches(Catalogues(_bundled_images(settings)))
+        self.caches = Caches(Catalogs(_bundled_images(settings)))
         self._recorder = EventRecorder(client)
         self._gaps = Gaps(self._close_gap)
         self._figures = polled_figures(self.caches, settings, self._figures_changed, os.environ)
@@ -80,7 +80,7 @@ class Operator:
         """A queue per kind. One runtime at a time: those of one image share its reading."""
         clock = self._client.clock.now
         world = ClusterWorld(self._client, self.caches, self._recorder, self._figures)
-        kinds = KindsWorld(self._client, self.caches, self._recorder, self._catalogue_changed)
+        kinds = KindsWorld(self._client, self.caches, self._recorder, self._catalog_changed)
         pace = Pace(self._settings.backoff_seconds, self._settings.progress_seconds)
         queue = partial(WorkQueue, standing_by=True)
         namespace = self._own_namespace
@@ -203,7 +203,7 @@ class Operator:
 
     async def _list_at_start(self) -> None:
         await self._list_own_kinds()
-        await list_catalogues(self._client, self.caches.catalogues, self._own_namespace)
+        await list_catalogs(self._client, self.caches.catalogs, self._own_namespace)
 
     async def _close_gap(self) -> None:
         self.routes.listed(await self._list_own_kinds())
@@ -215,8 +215,8 @@ class Operator:
     def _figures_changed(self, pod: PodObservation) -> None:
         self.routes.figures_changed(pod)
 
-    def _catalogue_changed(self, image: str) -> None:
-        self.routes.catalogue_changed(image)
+    def _catalog_changed(self, image: str) -> None:
+        self.routes.catalog_changed(image)
 
     def _namespace_changed(self, key: Key) -> None:
         """Each of them looks through all runs: at the start, when all namespaces are new, that would be for nothing."""
@@ -228,7 +228,7 @@ class Operator:
 
 
 def _bundled_images(settings: OperatorSettings) -> frozenset[str]:
-    """Images whose catalogue came with this package."""
+    """Images whose catalog came with this package."""
     if settings.bundled_image:
         return frozenset({settings.bundled_image})
     return frozenset(runtime.spec.image for runtime in bundled_runtimes().values())

@@ -88,7 +88,7 @@ class Routes:
         """Its labels decide which runtimes it may use."""
         self._wake(run for run in self._caches.unstarted if run.metadata.namespace == key[1])
 
-    def catalogue_changed(self, image: str) -> None:
+    def catalog_changed(self, image: str) -> None:
         """Every runtime of that image writes it down; the change of its status brings its runs."""
         for runtime in self._caches.runtimes:
             if isinstance(runtime, Runtime) and runtime.spec.image == image:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from rl_operator.api.catalogue import Catalogue
+from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import ConfigMapSource, Environment, EnvironmentSource, EnvironmentSpec
 from rl_operator.api.loading import parse_environment
 from rl_operator.api.model import ObjectMeta
@@ -26,7 +26,7 @@ Read = Callable[[str, str, str], Manifest | None]
 """An object by kind, namespace and name."""
 
 Files = Mapping[str, str]
-Discover = Callable[[Files, str | None], Catalogue]
+Discover = Callable[[Files, str | None], Catalog]
 """From Python files and the name of the entry file (None: the only one) to what they define."""
 
 
@@ -36,7 +36,7 @@ class OwnEnvironments:
     def __init__(self, read: Read, discover: Discover) -> None:
         self._read = read
         self._discover = discover
-        self._found: dict[tuple[str | None, str], Catalogue] = {}
+        self._found: dict[tuple[str | None, str], Catalog] = {}
 
     def of_run(self, run: TrainingRun) -> Environment | None:
         """What `spec.environment` names; None: no own environment, or one that is not there."""
@@ -65,7 +65,7 @@ class OwnEnvironments:
         """
         if path := _file_of(environment):
             files = _python_files(path.parent)
-            return {name: files[name] for name in self._catalogue(files, path.name).modules}
+            return {name: files[name] for name in self._catalog(files, path.name).modules}
         source = environment.spec.source
         config_map = self._config_map(environment, source.config_map) if source else None
         return dict(config_map.get("data", {})) if config_map else None
@@ -87,7 +87,7 @@ class OwnEnvironments:
         files = files_in(where, self._config_map(environment, source.config_map))
         if isinstance(files, Look):
             return files
-        return look_at_source(where, files, entry, self._catalogue(files, entry))
+        return look_at_source(where, files, entry, self._catalog(files, entry))
 
     def _look_at_file(self, path: Path) -> Look:
         if not path.is_file():
@@ -95,15 +95,15 @@ class OwnEnvironments:
         files = _python_files(path.parent)
         if path.name not in files:
             return _stalled("Unreadable", f"{path} is no text in UTF-8.")
-        catalogue = self._catalogue(files, path.name)
+        catalog = self._catalog(files, path.name)
         # The hash is of what the pods get: a run waits while it is of something else.
-        given = {name: files[name] for name in catalogue.modules} or files
-        return look_at_source(str(path.parent), given, path.name, catalogue)
+        given = {name: files[name] for name in catalog.modules} or files
+        return look_at_source(str(path.parent), given, path.name, catalog)
 
     def _config_map(self, environment: Environment, source: ConfigMapSource) -> Manifest | None:
         return self._read("ConfigMap", environment.metadata.namespace, source.name)
 
-    def _catalogue(self, files: Files, entry: str | None) -> Catalogue:
+    def _catalog(self, files: Files, entry: str | None) -> Catalog:
         content = entry, source_hash(files)
         if content not in self._found:
             self._found[content] = self._discover(files, entry)

@@ -6,8 +6,8 @@ from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from rl_operator.api.bundled import bundled_catalogue, bundled_runtimes
-from rl_operator.api.catalogue import Catalogue
+from rl_operator.api.bundled import bundled_catalog, bundled_runtimes
+from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import Environment
 from rl_operator.api.names import (
     NAMESPACE_NAME_LABEL,
@@ -53,7 +53,7 @@ class LocalWorld:
         self._environments = environments
         self._figures = figures
         self._runtimes = bundled_runtimes()
-        self._catalogue = bundled_catalogue()
+        self._catalog = bundled_catalog()
 
     # --- reads --------------------------------------------------------------------------------------------------
     def run(self, key: Key) -> TrainingRun | None:
@@ -69,8 +69,8 @@ class LocalWorld:
     def unreadable_runtime(self, name: str) -> Refusal | None:  # noqa: ARG002 -- those that ship can be read
         return None
 
-    def catalogue(self, runtime: Runtime) -> Catalogue | None:  # noqa: ARG002 -- on a cluster it depends on the image
-        return self._catalogue
+    def catalog(self, runtime: Runtime) -> Catalog | None:  # noqa: ARG002 -- on a cluster it depends on the image
+        return self._catalog
 
     def environment(self, run: TrainingRun) -> Environment | None:
         return self._environments.of_run(run)

@@ -12,7 +12,7 @@ from rl_operator.discovery import discover_files
 from rl_operator.errors import ForbiddenError, InvalidError, NameTakenError, OperatorError
 from rl_operator.reconcile.image_reading import read_image, tidy
 from rl_operator.reconcile.world import Key
-from rl_operator.render.catalogue import ImageCatalogue
+from rl_operator.render.catalog import ImageCatalog
 from rl_operator.render.discovery import ImageReading, environment_reading
 from rl_operator.status.environment_kind import (
     Look,
@@ -66,10 +66,10 @@ async def _look_at_config_map(environment: Environment, source: ConfigMapSource,
     if still_true(environment, source_hash(files)):
         return None
     try:
-        catalogue = await discover_files(files, source.entry)
+        catalog = await discover_files(files, source.entry)
     except OperatorError as error:  # the reader itself is missing or unfit: not the author's fault
         return Look(Verdict(Standing.RECONCILING, "DiscoveryFailed", str(error)))
-    return look_at_source(where, files, source.entry, catalogue)
+    return look_at_source(where, files, source.entry, catalog)
 
 
 async def _follow_image(environment: Environment, world: KindsWorld, now: datetime) -> float | None:
@@ -85,12 +85,12 @@ async def _follow_image(environment: Environment, world: KindsWorld, now: dateti
     if isinstance(read, Wait):
         await _report(environment, Look(Verdict(Standing.RECONCILING, read.reason, read.message)), world, now)
         return read.seconds
-    await _report(environment, look_at_image(read.catalogue, image.entry, reading.key, read.image_id), world, now)
+    await _report(environment, look_at_image(read.catalog, image.entry, reading.key, read.image_id), world, now)
     await tidy(reading, world)
     return None
 
 
-async def _read(reading: ImageReading, world: KindsWorld, now: datetime) -> ImageCatalogue | Wait:
+async def _read(reading: ImageReading, world: KindsWorld, now: datetime) -> ImageCatalog | Wait:
     try:
         return await read_image(reading, world, now)
     except (ForbiddenError, InvalidError, NameTakenError) as error:  # a quota, an admission policy, a stranger's pod

@@ -3,21 +3,21 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from rl_operator.api.catalogue import Catalogue
+from rl_operator.api.catalog import Catalog
 from rl_operator.cluster.kinds_world import KindsWorld
-from rl_operator.render.catalogue import ImageCatalogue
+from rl_operator.render.catalog import ImageCatalog
 from rl_operator.render.discovery import ImageReading, discovery_pod, discovery_policy
 from rl_operator.status.image_reading import POLL_SECONDS, Begin, ReadingPod, TakeOutput, Wait, next_step, parse_output
 
 
-async def read_image(reading: ImageReading, world: KindsWorld, now: datetime) -> ImageCatalogue | Wait:
+async def read_image(reading: ImageReading, world: KindsWorld, now: datetime) -> ImageCatalog | Wait:
     """One step: begin, wait, or take what a pod has printed. Its pods stay until `tidy` (or the next attempt)."""
     pods = [pod for pod in await world.reading_pods(reading.namespace) if pod.key == reading.key]
     step = next_step(reading.image, pods, now)
     if isinstance(step, TakeOutput):
         read = parse_output(await world.read_log(step.pod))
-        if isinstance(read, Catalogue):
-            return ImageCatalogue(read, step.pod.image_id)
+        if isinstance(read, Catalog):
+            return ImageCatalog(read, step.pod.image_id)
         step = next_step(reading.image, pods, now, unreadable=read)
     if isinstance(step, Begin):
         return await _begin(reading, step.attempt, pods, world)

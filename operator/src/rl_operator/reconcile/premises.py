@@ -14,10 +14,10 @@ async def gather_premises(run: TrainingRun, world: PremisesSource, now: datetime
     if runtime is None:
         return None
     own = world.environment(run)
-    catalogue = world.catalogue(runtime)
+    catalog = world.catalog(runtime)
     return Premises(
         runtime=runtime,
-        environment=choose_environment(run.spec.environment, runtime, catalogue, own),
+        environment=choose_environment(run.spec.environment, runtime, catalog, own),
         namespace_labels=world.namespace_labels(run.metadata.namespace),
         parent=await gather_parent(run, world, now),
     )

@@ -12,7 +12,7 @@ from rl_operator.cluster.kinds_world import KindsWorld
 from rl_operator.errors import ForbiddenError, GoneError, InvalidError, NameTakenError
 from rl_operator.reconcile.image_reading import read_image, tidy
 from rl_operator.reconcile.world import Key
-from rl_operator.render.catalogue import ImageCatalogue, catalogue_config_map, catalogue_name, stored_catalogue
+from rl_operator.render.catalog import ImageCatalog, catalog_config_map, catalog_name, stored_catalog
 from rl_operator.render.discovery import runtime_reading
 from rl_operator.status.image_reading import Wait
 from rl_operator.status.runtime_kind import faults_verdict, ready_verdict, runtime_status
@@ -27,13 +27,13 @@ class Look:
     """What was seen. `seconds`: when to look again; None: on events only."""
 
     verdict: Verdict
-    found: ImageCatalogue | None = None
+    found: ImageCatalog | None = None
     stored: bool = False
     seconds: float | None = None
 
 
 async def reconcile_runtime(key: Key, world: KindsWorld, clock: Callable[[], datetime], namespace: str) -> float | None:
-    """`namespace`: the operator's own, where catalogues and the pods that read images are."""
+    """`namespace`: the operator's own, where catalogs and the pods that read images are."""
     runtime = world.runtime(key[1])
     if runtime is None or runtime.metadata.deletion_timestamp is not None:
         return None
@@ -54,37 +54,37 @@ async def _look(runtime: Runtime | UnreadableRuntime, world: KindsWorld, now: da
     except (ForbiddenError, GoneError, InvalidError, NameTakenError) as error:
         # What is known of the image serves runs all the same: it is only not written down.
         verdict = Verdict(Standing.RECONCILING, "CatalogNotWritten", str(error))
-        return Look(verdict, world.catalogue(runtime.spec.image), seconds=TROUBLE_SECONDS)
+        return Look(verdict, world.catalog(runtime.spec.image), seconds=TROUBLE_SECONDS)
 
 
 async def _look_at_image(runtime: Runtime, world: KindsWorld, now: datetime, namespace: str) -> Look:
     """Read the image unless somebody did; then write down what it holds."""
     image = runtime.spec.image
-    live = await world.read_config_map(namespace, catalogue_name(runtime.metadata.name))
+    live = await world.read_config_map(namespace, catalog_name(runtime.metadata.name))
     reading = runtime_reading(runtime, namespace)
-    stored = stored_catalogue(live) if live else None
+    stored = stored_catalog(live) if live else None
     current = stored is not None and stored.image == image
     wanted_anew = stored is not None and current and stored.rediscover != reading.rediscover
-    found = world.catalogue(image)
+    found = world.catalog(image)
     if found is None or (wanted_anew and not world.is_bundled(image)):
         read = await read_image(reading, world, now)
         if isinstance(read, Wait):
             return Look(Verdict(Standing.RECONCILING, read.reason, read.message), found, current, read.seconds)
         found = read
-        world.hold_catalogue(image, found)
-    await world.save_config_map(catalogue_config_map(runtime, namespace, found), live)
+        world.hold_catalog(image, found)
+    await world.save_config_map(catalog_config_map(runtime, namespace, found), live)
     await tidy(reading, world)
-    return Look(ready_verdict(found.catalogue), found, stored=True)
+    return Look(ready_verdict(found.catalog), found, stored=True)
 
 
 def _status(runtime: Runtime | UnreadableRuntime, look: Look, now: datetime, namespace: str) -> RuntimeStatus:
-    reference = FieldsReference(namespace=namespace, name=catalogue_name(runtime.metadata.name))
+    reference = FieldsReference(namespace=namespace, name=catalog_name(runtime.metadata.name))
     return runtime_status(
         runtime.status,
         look.verdict,
         generation=runtime.metadata.generation,
         now=now,
-        catalogue=look.found.catalogue if look.found else None,
+        catalog=look.found.catalog if look.found else None,
         image_id=look.found.image_id if look.found else None,
         fields_ref=reference if look.stored else None,
     )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol
 
-from rl_operator.api.catalogue import Catalogue
+from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import Environment
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import RunStatus, TrainingRun
@@ -24,7 +24,7 @@ class PremisesSource(Protocol):
 
     def runtime(self, name: str) -> Runtime | None: ...
 
-    def catalogue(self, runtime: Runtime) -> Catalogue | None:
+    def catalog(self, runtime: Runtime) -> Catalog | None:
         """The environments of the runtime's image; None while they are not read yet."""
         ...
 

@@ -68,7 +68,7 @@ def no_further(view: View, ending: Ending) -> str | None:
     status, limit = view.run.status, view.run.spec.backoff_limit
     if ending.fate is Fate.FINAL:
         return "" if ending.reason in DEADLINES else "Trying again cannot help."
-    if ending.fate is Fate.PROGRAMME and (status.failed_attempts or 0) >= limit:
+    if ending.fate is Fate.APPLICATION and (status.failed_attempts or 0) >= limit:
         return f"spec.backoffLimit is {limit}: no further attempt."
     if fruitless((*status.attempts, _record(view, ending))) >= FRUITLESS_ATTEMPTS:
         return f"{FRUITLESS_ATTEMPTS} attempts in a row trained no new step."

@@ -165,13 +165,13 @@ def _containers(pod: PodObservation | None) -> tuple[ContainerStatus, ...]:
 
 
 def _with_ending(status: RunStatus, view: View, finding: Finding, ending: Ending) -> RunStatus:
-    programme = ending.fate is Fate.PROGRAMME
+    application = ending.fate is Fate.APPLICATION
     over = finding.situation in (Situation.SUCCEEDED, Situation.FAILED)
     result = view.pod.result if view.pod else None
     return status.with_changes(
         attempt=status.attempt or 1,
         attempts=with_attempt(view, ending),
-        failed_attempts=(status.failed_attempts or 0) + 1 if programme else status.failed_attempts,
+        failed_attempts=(status.failed_attempts or 0) + 1 if application else status.failed_attempts,
         failure=_failure(ending),
         wandb=at_the_end(status.wandb) if status.wandb else None,
         weights=_weights(result) if result and ending.fate is Fate.SUCCEEDED else None,

@@ -23,8 +23,8 @@ class Fate(Enum):
 
     SUCCEEDED = "the weights exist"
     STOPPED = "stopped as asked: resumable"
-    INFRASTRUCTURE = "not the programme's fault: tried again, not counted"
-    PROGRAMME = "the programme's fault: tried again up to backoffLimit"
+    INFRASTRUCTURE = "not the application's fault: tried again, not counted"
+    APPLICATION = "the application's fault: tried again up to backoffLimit"
     FINAL = "trying again cannot help"
 
 
@@ -95,7 +95,7 @@ def environment_ending(pod: PodObservation) -> Ending:
     """How the environment of a pod of its own failed."""
     container = pod.container(ENVIRONMENT_CONTAINER)
     if container is None or container.exit_code is None:
-        return Ending(Fate.PROGRAMME, CONTAINER_FAILED[ENVIRONMENT_CONTAINER], ENVIRONMENT_CONTAINER)
+        return Ending(Fate.APPLICATION, CONTAINER_FAILED[ENVIRONMENT_CONTAINER], ENVIRONMENT_CONTAINER)
     ending = _environment_ending(container, "it ended before the run was over" if container.exit_code == 0 else "")
     return replace(ending, message=f"{ending.message} (pod {pod.name})".strip())
 
@@ -169,18 +169,20 @@ def _blame_environment(pod: PodObservation, lost: Ending | None, said_by_trainer
 def _environment_ending(environment: ContainerObservation, said_by_trainer: str) -> Ending:
     if environment.exit_code:
         return _failure_of(environment, environment.message or said_by_trainer)
-    return Ending(Fate.PROGRAMME, "EnvironmentLeftEarly", ENVIRONMENT_CONTAINER, environment.exit_code, said_by_trainer)
+    return Ending(
+        Fate.APPLICATION, "EnvironmentLeftEarly", ENVIRONMENT_CONTAINER, environment.exit_code, said_by_trainer
+    )
 
 
 def _failure_of(container: ContainerObservation, said: str) -> Ending:
     """What a container's exit code means, with its own words, or with what can be said without them."""
     code = container.exit_code or 0
     if container.reason == OUT_OF_MEMORY:
-        return Ending(Fate.PROGRAMME, OUT_OF_MEMORY, container.name, code, _out_of_memory(container))
+        return Ending(Fate.APPLICATION, OUT_OF_MEMORY, container.name, code, _out_of_memory(container))
     if container.reason in FORGOTTEN:
         words = clean(said) or "The node lost track of it: it was restarted, or its container runtime was."
         return Ending(Fate.INFRASTRUCTURE, "ContainerLost", container.name, code, words)
-    fate, reason = EXIT_CODES.get(code, (Fate.PROGRAMME, CONTAINER_FAILED[container.name]))
+    fate, reason = EXIT_CODES.get(code, (Fate.APPLICATION, CONTAINER_FAILED[container.name]))
     return Ending(fate, reason, container.name, code, clean(said) or _signalled(code))
 
 

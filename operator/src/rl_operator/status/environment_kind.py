@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from rl_operator.api.catalogue import Catalogue, CatalogueEnvironment, EnvironmentField
+from rl_operator.api.catalog import Catalog, CatalogEnvironment, EnvironmentField
 from rl_operator.api.environment import Environment, EnvironmentStatus
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.source_files import chosen_entry, source_hash
@@ -25,7 +25,7 @@ class Look:
 
     verdict: Verdict
     content: str | None = None
-    found: CatalogueEnvironment | None = None
+    found: CatalogEnvironment | None = None
     entry: str | None = None
     image_id: str | None = None
 
@@ -92,23 +92,23 @@ def files_in(where: str, config_map: Mapping[str, Any] | None) -> Mapping[str, s
     return files
 
 
-def look_at_source(where: str, files: Mapping[str, str], named: str | None, catalogue: Catalogue) -> Look:
+def look_at_source(where: str, files: Mapping[str, str], named: str | None, catalog: Catalog) -> Look:
     """What the discovery of files means. `named`: the entry that the spec names, if it does."""
-    content, problem = source_hash(files), catalogue.problem
+    content, problem = source_hash(files), catalog.problem
     if problem is not None:
         sentence = problem.sentence if problem.file else f"{where}: {problem.message}"
         return Look(_stalled(problem.reason, sentence), content)
-    (found,) = catalogue.environments  # an entry file defines one, or there is a problem
+    (found,) = catalog.environments  # an entry file defines one, or there is a problem
     return Look(_ready(found), content, found, chosen_entry(files, named))
 
 
 # --- an image ---------------------------------------------------------------------------------------------------
-def look_at_image(catalogue: Catalogue, entry: str, content: str, image_id: str | None) -> Look:
+def look_at_image(catalog: Catalog, entry: str, content: str, image_id: str | None) -> Look:
     """The environment that the entry means among those of the image. A path was read as an entry file."""
-    if catalogue.problem is not None:
-        verdict = _stalled(catalogue.problem.reason, catalogue.problem.sentence)
+    if catalog.problem is not None:
+        verdict = _stalled(catalog.problem.reason, catalog.problem.sentence)
         return Look(verdict, content, entry=entry, image_id=image_id)
-    by_name = catalogue.by_name
+    by_name = catalog.by_name
     found = next(iter(by_name.values()), None) if entry.startswith("/") else by_name.get(entry)
     if found is None:
         sentence = f"spec.image.entry is {entry!r}: the image has no such environment ({_names(by_name)})."
@@ -131,7 +131,7 @@ def _size(fields: tuple[EnvironmentField, ...]) -> int:
     return len(json.dumps([field.to_wire() for field in fields]))
 
 
-def _ready(found: CatalogueEnvironment) -> Verdict:
+def _ready(found: CatalogEnvironment) -> Verdict:
     return Verdict(Standing.READY, "EnvironmentFound", f"Class {found.class_name}, {len(found.fields)} fields.")
 
 

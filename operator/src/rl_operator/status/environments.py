@@ -110,7 +110,7 @@ def verdict(view: View) -> Ending | None:
     final = next((ending for ending in endings if ending.fate is Fate.FINAL), None)
     if final is None and not recorded and (len(endings) <= MAX_FAILURES or any_ready(view)):
         return None
-    return final or (endings[-1] if endings else Ending(Fate.PROGRAMME, ENVIRONMENTS_FAILED))
+    return final or (endings[-1] if endings else Ending(Fate.APPLICATION, ENVIRONMENTS_FAILED))
 
 
 def given_up(view: View) -> bool:

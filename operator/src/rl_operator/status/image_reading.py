@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from rl_operator.api.catalogue import Catalogue
+from rl_operator.api.catalog import Catalog
 from rl_operator.api.names import DISCOVERY_ATTEMPT_LABEL, DISCOVERY_LABEL
 from rl_operator.status.observation import format_time, parse_time
 
@@ -53,7 +53,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class TakeOutput:
-    """The pod ended in order: its log is the catalogue."""
+    """The pod ended in order: its log is the catalog."""
 
     pod: ReadingPod
 
@@ -105,7 +105,7 @@ def _obstacle(status: Mapping[str, Any], container: Mapping[str, Any]) -> str | 
 def next_step(
     image: str, pods: Sequence[ReadingPod], now: datetime, unreadable: str | None = None
 ) -> Begin | Wait | TakeOutput:
-    """What to do next about an image. `unreadable`: why the output of the last attempt is no catalogue."""
+    """What to do next about an image. `unreadable`: why the output of the last attempt is no catalog."""
     last = max(pods, key=lambda pod: pod.attempt, default=None)
     if last is None:
         return Begin(1)
@@ -124,15 +124,15 @@ def next_step(
     return Wait("DiscoveryFailed", message, (due - now).total_seconds())
 
 
-def parse_output(log: str) -> Catalogue | str:
-    """The catalogue in a log, or why there is none. What a program says around the JSON is passed over."""
+def parse_output(log: str) -> Catalog | str:
+    """The catalog in a log, or why there is none. What a program says around the JSON is passed over."""
     start = 0 if log.startswith("{") else log.find("\n{") + 1
     try:
         document, _ = json.JSONDecoder().raw_decode(log, start)
-        return Catalogue.model_validate(document)
+        return Catalog.model_validate(document)
     except (ValueError, ValidationError, RecursionError) as error:
         cut = f", and it is longer than {MAX_OUTPUT_BYTES} bytes" if len(log.encode()) >= MAX_OUTPUT_BYTES else ""
-        return _short(f"`tinker-atropos environments -o json` printed no catalogue: {error}{cut}")
+        return _short(f"`tinker-atropos environments -o json` printed no catalog: {error}{cut}")
 
 
 def _pause(attempt: int) -> float:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from rl_operator.api.catalogue import Catalogue
+from rl_operator.api.catalog import Catalog
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.runtime import FieldsReference, RuntimeEnvironment, RuntimeStatus
 from rl_operator.status.verdict import Standing, Verdict, conditions_of
@@ -18,8 +18,8 @@ def faults_verdict(faults: Sequence[Refusal]) -> Verdict:
     return Verdict(Standing.STALLED, "RuntimeInvalid", "\n".join(fault.sentence for fault in faults))
 
 
-def ready_verdict(catalogue: Catalogue) -> Verdict:
-    count = len(catalogue.environments)
+def ready_verdict(catalog: Catalog) -> Verdict:
+    count = len(catalog.environments)
     return Verdict(Standing.READY, "CatalogRead", f"{count} environment{'' if count == 1 else 's'} in the image.")
 
 
@@ -29,12 +29,12 @@ def runtime_status(
     *,
     generation: int,
     now: datetime,
-    catalogue: Catalogue | None = None,
+    catalog: Catalog | None = None,
     image_id: str | None = None,
     fields_ref: FieldsReference | None = None,
 ) -> RuntimeStatus:
-    """`catalogue` None: nothing is known of the spec's image."""
-    environments = catalogue.by_name.values() if catalogue else ()
+    """`catalog` None: nothing is known of the spec's image."""
+    environments = catalog.by_name.values() if catalog else ()
     return RuntimeStatus(
         observed_generation=generation,
         conditions=conditions_of(verdict, previous.conditions, generation, now),
@@ -43,7 +43,7 @@ def runtime_status(
         ),
         fields_ref=fields_ref,
         image_id=image_id,
-        warnings=_few(catalogue.warnings) if catalogue else (),
+        warnings=_few(catalog.warnings) if catalog else (),
     )
 
 
@@ -55,4 +55,4 @@ def _few(warnings: Sequence[str]) -> tuple[str, ...]:
     if len(warnings) <= MAX_WARNINGS:
         return tuple(warnings)
     kept = MAX_WARNINGS - 1
-    return (*warnings[:kept], f"and {len(warnings) - kept} more: the catalogue's ConfigMap has all of them")
+    return (*warnings[:kept], f"and {len(warnings) - kept} more: the catalog's ConfigMap has all of them")

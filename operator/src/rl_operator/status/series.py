@@ -13,7 +13,7 @@ from rl_operator.status.observation import TrainerResult
 
 MAX_POINTS: Final = 500
 
-FIGURES: Final = ("rewardMean", "percentCorrect", "evalPercentCorrect", "loss", "logprobGap", "staleness")
+FIGURES: Final = ("rewardMean", "trainAccuracy", "evalAccuracy", "loss", "logprobGap", "staleness")
 """What a point holds besides its step: a ConfigMap has room for 1 MiB, a trainer's own point has a hundred figures."""
 
 Point = Mapping[str, float]

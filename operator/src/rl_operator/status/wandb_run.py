@@ -25,16 +25,16 @@ OF_THE_TRAINER: Final[Mapping[str, str]] = {
 
 OF_ENVIRONMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "reward_mean": ("env/reward_mean", "env_*/reward_mean"),
-    "percent_correct": ("*train/percent_correct",),
+    "train_accuracy": ("*train/percent_correct",),
 }
 """From figure to patterns: of several environments the mean is taken, as the trainer does."""
 
 EVALUATION: Final = "*eval/percent_correct"
 OF_AN_EVALUATION: Final[Mapping[str, str]] = {
-    "eval_percent_correct": "eval/percent_correct",
-    "eval_percent_correct_low": "eval/percent_correct_low",
-    "eval_percent_correct_high": "eval/percent_correct_high",
-    "eval_percent_correct_n": "eval/n",
+    "eval_accuracy": "eval/percent_correct",
+    "eval_accuracy_low": "eval/percent_correct_low",
+    "eval_accuracy_high": "eval/percent_correct_high",
+    "eval_accuracy_n": "eval/n",
 }
 """From figure to the end of a metric's name; what comes before it is the same in all four."""
 
@@ -106,7 +106,7 @@ def _evaluation(numbers: Mapping[str, float]) -> dict[str, float | None]:
         return {}
     prefix = names[0].removesuffix(EVALUATION.removeprefix("*"))
     found = {figure: numbers.get(prefix + end) for figure, end in OF_AN_EVALUATION.items()}
-    return found | {"eval_percent_correct_n": _count(numbers, prefix + OF_AN_EVALUATION["eval_percent_correct_n"])}
+    return found | {"eval_accuracy_n": _count(numbers, prefix + OF_AN_EVALUATION["eval_accuracy_n"])}
 
 
 def _count(numbers: Mapping[str, float], name: str) -> int | None:

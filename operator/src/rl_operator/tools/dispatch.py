@@ -91,7 +91,7 @@ def failed(code: ErrorCode, sentence: str, details: Mapping[str, Any] = MappingP
 
 
 def _sentence_of(error: ValidationError, tool: Tool) -> str:
-    """One fault: the parameter, the value and what is allowed. Of a misspelt name we say which there are."""
+    """One fault: the parameter, the value and what is allowed. Of a misspelled name we say which there are."""
     faults = error.errors(include_url=False)
     fault = next((each for each in faults if each["type"] == "extra_forbidden"), faults[0])
     name = ".".join(map(str, fault["loc"])) or "arguments"

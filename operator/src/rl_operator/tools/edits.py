@@ -145,9 +145,9 @@ def _taken(value: Any, field: RunField) -> tuple[Any, str]:
     if not isinstance(value, str) or type_problem(value, field.annotation, field.choices) is None:
         return value, ""
     try:
-        spelt = json_value(json.loads(_PYTHON_WORDS.get(value, value)))
+        spelled = json_value(json.loads(_PYTHON_WORDS.get(value, value)))
     except (ValueError, RecursionError):
         return value, ""
-    if type_problem(spelt, field.annotation, field.choices) is not None:
+    if type_problem(spelled, field.annotation, field.choices) is not None:
         return value, ""
-    return spelt, f"; the text {text_of(shown(value))} was taken as {text_of(shown(spelt))}"
+    return spelled, f"; the text {text_of(shown(value))} was taken as {text_of(shown(spelled))}"

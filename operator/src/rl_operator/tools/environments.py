@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from rl_operator.api.catalogue import Catalogue, CatalogueEnvironment
+from rl_operator.api.catalog import Catalog, CatalogEnvironment
 from rl_operator.api.environment import Environment
 from rl_operator.api.names import OWN_PREFIX
 from rl_operator.api.runtime import Runtime
@@ -34,12 +34,12 @@ class ListEnvironments(Arguments):
 
 def list_environments(desk: Desk, arguments: ListEnvironments) -> Answer:
     runtime = runtime_for(desk, arguments.runtime)
-    catalogue = desk.backend.catalogue(runtime)
+    catalog = desk.backend.catalog(runtime)
     own, unseen = _own(desk)
-    bundled = [_bundled(each) for each in catalogue.environments] if catalogue else []
+    bundled = [_bundled(each) for each in catalog.environments] if catalog else []
     found = [each for each in (*bundled, *map(_of_own, own)) if _matches(each, arguments.query)]
     left_out = {"left_out": len(found) - MOST_LISTED} if len(found) > MOST_LISTED else {}
-    warnings = [*_warnings(runtime, catalogue), *unseen]
+    warnings = [*_warnings(runtime, catalog), *unseen]
     return {
         "environments": found[:MOST_LISTED],
         "count": len(found),
@@ -59,7 +59,7 @@ def _own(desk: Desk) -> tuple[list[Environment], list[str]]:
         return [], [cut(f"own environments are not listed: {error}", LONGEST_TEXT)]
 
 
-def _bundled(environment: CatalogueEnvironment) -> dict[str, Any]:
+def _bundled(environment: CatalogEnvironment) -> dict[str, Any]:
     return {
         "name": environment.name,
         "class_name": environment.class_name,
@@ -92,11 +92,11 @@ def _matches(environment: dict[str, Any], query: str) -> bool:
     return query.casefold() in f"{environment['name']} {environment['description']}".casefold()
 
 
-def _warnings(runtime: Runtime, catalogue: Catalogue | None) -> list[str]:
+def _warnings(runtime: Runtime, catalog: Catalog | None) -> list[str]:
     """What keeps environments out of the list: files that do not parse, an image that is not read yet."""
-    if catalogue is None:
+    if catalog is None:
         return [f"the image of runtime {runtime.metadata.name} is being read: ask again in a few seconds"]
-    return [_words(warning) for warning in catalogue.warnings[:MOST_WARNINGS]]
+    return [_words(warning) for warning in catalog.warnings[:MOST_WARNINGS]]
 
 
 TOOLS: tuple[Tool, ...] = (

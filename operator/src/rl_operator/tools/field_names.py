@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pydantic.fields import FieldInfo
 
-from rl_operator.api.catalogue import CatalogueEnvironment
+from rl_operator.api.catalog import CatalogEnvironment
 from rl_operator.api.fields import WIRED_FIELDS, WiredField
 from rl_operator.api.loading import nearest
 from rl_operator.api.refusal import shown
@@ -119,7 +119,7 @@ class RunFields:
         )
 
 
-def run_fields(environment: CatalogueEnvironment, runtime: Runtime) -> RunFields:
+def run_fields(environment: CatalogEnvironment, runtime: Runtime) -> RunFields:
     """In the order in which a reader wants them."""
     settable = (_from_settable(field) for field in fields_of(environment, runtime))
     return RunFields((*settable, *_wandb(runtime), *_own()))

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
-from rl_operator.api.catalogue import CatalogueEnvironment
+from rl_operator.api.catalog import CatalogEnvironment
 from rl_operator.api.names import OWN_PREFIX
 from rl_operator.api.premises import Premises
 from rl_operator.api.refusal import Refusal
@@ -38,7 +38,7 @@ def premises_for(desk: Desk, run: TrainingRun) -> Premises:
     return premises
 
 
-def known_environment(desk: Desk, run: TrainingRun, premises: Premises) -> CatalogueEnvironment:
+def known_environment(desk: Desk, run: TrainingRun, premises: Premises) -> CatalogEnvironment:
     """What `spec.environment` means. Raises ToolRefusedError: it means nothing, or nothing yet."""
     chosen = premises.environment
     if chosen.known is not None:

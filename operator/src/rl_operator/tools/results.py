@@ -69,11 +69,11 @@ def _intervals(run: TrainingRun) -> Answer:
     if metrics is None:
         return {}
     bounds = {
-        "eval_interval": [metrics.eval_percent_correct_low, metrics.eval_percent_correct_high],
-        "baseline_interval": [metrics.baseline_percent_correct_low, metrics.baseline_percent_correct_high],
+        "eval_interval": [metrics.eval_accuracy_low, metrics.eval_accuracy_high],
+        "baseline_interval": [metrics.baseline_accuracy_low, metrics.baseline_accuracy_high],
     }
     known = {name: pair for name, pair in bounds.items() if None not in pair}
-    return said({**known, "eval_samples": metrics.eval_percent_correct_n})
+    return said({**known, "eval_samples": metrics.eval_accuracy_n})
 
 
 TOOLS: Final = (

@@ -97,13 +97,15 @@ def _message(run: TrainingRun) -> str:
 def metrics_of(run: TrainingRun) -> Answer:
     """The latest figures, by the names that agents know."""
     metrics, progress, wandb = run.status.metrics, run.status.progress, run.status.wandb
-    figures = plain(metrics, "reward_mean", "percent_correct", "eval_percent_correct", "loss")
     return said(
         {
             "step": progress.step if progress else None,
             "state": _wandb_word(wandb.state) if wandb and wandb.state else None,
-            **figures,
-            "baseline": metrics.baseline_percent_correct if metrics else None,
+            "reward_mean": metrics.reward_mean if metrics else None,
+            "percent_correct": metrics.train_accuracy if metrics else None,
+            "eval_percent_correct": metrics.eval_accuracy if metrics else None,
+            "loss": metrics.loss if metrics else None,
+            "baseline": metrics.baseline_accuracy if metrics else None,
         }
     )
 

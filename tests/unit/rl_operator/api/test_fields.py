@@ -16,7 +16,7 @@ def test_defaults_are_the_trainers() -> None:
 
 
 def test_types_take_what_the_trainer_takes() -> None:
-    values = [1, 2.5, True, None, "ppo", "cispo", "group_centred", "recompute", "other", [1]]
+    values = [1, 2.5, True, None, "ppo", "cispo", "group_centered", "recompute", "other", [1]]
     for name, field in TINKER_FIELDS.items():
         annotation = str(TinkerSection.model_fields[name].annotation)
         annotation = annotation.removeprefix("<class '").removesuffix("'>").replace("typing.", "")

@@ -34,16 +34,16 @@ def own(*each: dict[str, str], generation: int = 1, observed: int = 1) -> Enviro
     return parse_environment(document).with_changes(status=status)
 
 
-def test_without_a_catalogue_a_run_waits_and_hears_what_the_runtime_says_of_its_image() -> None:
+def test_without_a_catalog_a_run_waits_and_hears_what_the_runtime_says_of_its_image() -> None:
     runtime = samples.make_runtime(image="theirs:1")
     assert choose_environment("maze", runtime, None, None).pending == (
         "CatalogPending",
-        "Waiting for the catalogue of runtime 'lab': it is going to be read.",
+        "Waiting for the catalog of runtime 'lab': it is going to be read.",
     )
     runtime = runtime.with_changes(status=RuntimeStatus(conditions=conditions(READING)))
     assert choose_environment("maze", runtime, None, None).pending == (
         "CatalogPending",
-        "Waiting for the catalogue of runtime 'lab': Image i cannot be read.",
+        "Waiting for the catalog of runtime 'lab': Image i cannot be read.",
     )
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rl_operator.api.bundled import bundled_catalogue, bundled_runtimes
-from rl_operator.api.catalogue import Catalogue
+from rl_operator.api.bundled import bundled_catalog, bundled_runtimes
+from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import Environment
 from rl_operator.api.loading import parse_environment, parse_run
 from rl_operator.api.run import TrainingRun
@@ -32,7 +32,7 @@ class MemoryBackEnd:
         self.notes: list[str] = []
         self.reads = 0
         self.keys: dict[str, bool | None] = {}
-        self.catalogue_is_read = True
+        self.catalog_is_read = True
         self.runs_files = runs_files
 
     def note(self, sentence: str) -> None:
@@ -93,9 +93,9 @@ class MemoryBackEnd:
     def runtimes(self) -> dict[str, Runtime]:
         return bundled_runtimes()
 
-    def catalogue(self, runtime: Runtime) -> Catalogue | None:
+    def catalog(self, runtime: Runtime) -> Catalog | None:
         assert runtime.metadata.name
-        return bundled_catalogue() if self.catalogue_is_read else None
+        return bundled_catalog() if self.catalog_is_read else None
 
     def environments(self, namespace: str) -> list[Environment]:
         return [

@@ -45,10 +45,10 @@ def test_one_that_is_not_there(name: str, runs_files: bool, said: str) -> None:
         known_environment(MemoryBackEnd(runs_files=runs_files), name, TINY, "default")
 
 
-def test_a_catalogue_that_is_not_there_yet() -> None:
+def test_a_catalog_that_is_not_there_yet() -> None:
     backend = MemoryBackEnd()
-    backend.catalogue_is_read = False
-    with pytest.raises(RefusedError, match="Waiting for the catalogue"):
+    backend.catalog_is_read = False
+    with pytest.raises(RefusedError, match="Waiting for the catalog"):
         known_environment(backend, "sort_digits", TINY, "default")
 
 

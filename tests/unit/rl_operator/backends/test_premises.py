@@ -73,9 +73,9 @@ def test_on_a_cluster_a_live_environment_is_what_the_operator_says_of_it() -> No
         render_file(RunFile(own_run()), backend)
 
 
-def test_a_catalogue_that_is_not_there_yet_is_waited_for() -> None:
+def test_a_catalog_that_is_not_there_yet_is_waited_for() -> None:
     backend = MemoryBackEnd(runs_files=False)
-    backend.catalogue_is_read = False
+    backend.catalog_is_read = False
     refusals, pending = judge(RunFile(parsed(run_manifest())), backend)
     assert (refusals, pending and pending[0]) == ((), "CatalogPending")
 

@@ -3,18 +3,18 @@
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.samples import CATALOGUE, DEFAULT, TINY, catalogue_of, make_runtime
+from tests.unit.rl_operator.samples import CATALOG, DEFAULT, TINY, catalog_of, make_runtime
 
 from rl_operator.backends.settable import SettableField, fields_of
 
 
 def fields_in(runtime: Any, **field: Any) -> dict[str, SettableField]:
-    toy = catalogue_of({"name": "knob", "type": "int", "default": 3, **field}).by_name["toy"]
+    toy = catalog_of({"name": "knob", "type": "int", "default": 3, **field}).by_name["toy"]
     return {f"{found.section}.{found.name}": found for found in fields_of(toy, runtime)}
 
 
 def test_settable_ones_come_first_and_wired_ones_do_not_come() -> None:
-    fields = fields_of(CATALOGUE.by_name["sort_digits"], DEFAULT)
+    fields = fields_of(CATALOG.by_name["sort_digits"], DEFAULT)
     locks = [field.locked for field in fields]
     assert locks == sorted(locks)
     assert {"config.rollout_server_url", "tinker.wandb_project"}.isdisjoint(f"{f.section}.{f.name}" for f in fields)
@@ -23,7 +23,7 @@ def test_settable_ones_come_first_and_wired_ones_do_not_come() -> None:
 
 
 def test_the_default_is_what_is_in_force() -> None:
-    fields = {field.name: field for field in fields_of(CATALOGUE.by_name["sort_digits"], TINY)}
+    fields = {field.name: field for field in fields_of(CATALOG.by_name["sort_digits"], TINY)}
     assert fields["max_token_length"].default == 64  # the runtime's; the environment says 32
     assert fields["eval_items"].default == 250  # the environment's own
 

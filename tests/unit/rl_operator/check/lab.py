@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from tests.unit.rl_operator.samples import catalogue_of, make_run, make_runtime, premises_of
+from tests.unit.rl_operator.samples import catalog_of, make_run, make_runtime, premises_of
 
-from rl_operator.api.catalogue import Catalogue
+from rl_operator.api.catalog import Catalog
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.runtime import Runtime
 from rl_operator.check import check_run
@@ -14,12 +14,12 @@ LAB = make_runtime(
     bounds={"env": {"total_steps": {"min": 1, "max": 100}}, "tinker": {"learning_rate": {"max": 0.01}}},
     limits={"activeDeadlineSeconds": 600},
 )
-TOY = catalogue_of(
+TOY = catalog_of(
     {"name": "colour", "type": "Literal['red', 'blue']", "default": "red"},
     {"name": "max_batches_offpolicy", "type": "int", "default": 3},
 )
 
 
-def check(spec: dict[str, Any], runtime: Runtime = LAB, catalogue: Catalogue = TOY) -> tuple[Refusal, ...]:
+def check(spec: dict[str, Any], runtime: Runtime = LAB, catalog: Catalog = TOY) -> tuple[Refusal, ...]:
     run = make_run(**{"environment": "toy", **spec})
-    return check_run(run, premises_of(run, runtime, catalogue))
+    return check_run(run, premises_of(run, runtime, catalog))

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.rl_operator.samples import CATALOGUE, make_run, make_runtime
+from tests.unit.rl_operator.samples import CATALOG, make_run, make_runtime
 
 from rl_operator.api.environment import Environment
 from rl_operator.api.loading import parse_environment
@@ -76,7 +76,7 @@ def test_an_operator_and_its_opposite_never_agree(selector: LabelSelector, label
 def test_a_namespace_that_is_not_selected_is_refused() -> None:
     run, selector = make_run(runtime="lab"), {"matchLabels": {"team": "ml"}}
     runtime = make_runtime(namespaceSelector=selector)
-    environment = choose_environment("sort_digits", runtime, CATALOGUE, None)
+    environment = choose_environment("sort_digits", runtime, CATALOG, None)
     assert "NamespaceNotAllowed" not in {r.code for r in check_run(run, Premises(runtime, environment, LABELS))}
     [refusal] = [
         r for r in check_run(run, Premises(runtime, environment, {"team": "web"})) if r.code == "NamespaceNotAllowed"

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 from tests.unit.rl_operator.check.lab import check
-from tests.unit.rl_operator.samples import catalogue_of, make_runtime
+from tests.unit.rl_operator.samples import catalog_of, make_runtime
 
 
 @pytest.mark.parametrize(
@@ -33,14 +33,14 @@ def test_bounds_hold_for_the_trainers_own_defaults() -> None:
 
 
 def test_bounds_hold_for_values_that_the_run_does_not_set() -> None:
-    catalogue = catalogue_of({"name": "total_steps", "type": "int", "default": 5000})
-    [refusal] = check({}, catalogue=catalogue)
+    catalog = catalog_of({"name": "total_steps", "type": "int", "default": 5000})
+    [refusal] = check({}, catalog=catalog)
     assert (refusal.code, refusal.field, refusal.given) == ("OutOfBounds", "spec.config.total_steps", 5000)
 
 
 @pytest.mark.parametrize("name", ["total_steps", "batch_size", "group_size", "max_token_length"])
 def test_a_number_that_both_sides_need_must_come_from_somewhere(name: str) -> None:
-    catalogue = catalogue_of({"name": name, "type": "int", "default": -1})
-    [refusal] = check({}, make_runtime(), catalogue)
+    catalog = catalog_of({"name": name, "type": "int", "default": -1})
+    [refusal] = check({}, make_runtime(), catalog)
     assert (refusal.code, refusal.field) == ("Inconsistent", f"spec.config.{name}")
     assert "neither the environment nor the runtime says one" in refusal.hint

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.rl_operator.check.lab import check
-from tests.unit.rl_operator.samples import CATALOGUE, catalogue_of
+from tests.unit.rl_operator.samples import CATALOG, catalog_of
 
-from rl_operator.api.catalogue import EnvironmentField
+from rl_operator.api.catalog import EnvironmentField
 from rl_operator.check.constraints import constraint_problem
 from rl_operator.check.types import type_problem
 from tinker_atropos.environments.runner.configuring import overlay
@@ -67,8 +67,8 @@ def test_a_pattern_that_explodes_elsewhere_takes_no_time() -> None:
 
 
 def test_a_refusal_says_what_is_allowed() -> None:
-    catalogue = catalogue_of({"name": "share", "type": "float", "minimum": 0, "maximum": 1})
-    [refusal] = check({"config": {"share": 2}}, catalogue=catalogue)
+    catalog = catalog_of({"name": "share", "type": "float", "minimum": 0, "maximum": 1})
+    [refusal] = check({"config": {"share": 2}}, catalog=catalog)
     assert (refusal.code, refusal.field, refusal.allowed) == (
         "OutOfBounds",
         "spec.config.share",
@@ -77,7 +77,7 @@ def test_a_refusal_says_what_is_allowed() -> None:
     assert refusal.hint == "it must be at least 0 and at most 1"
 
 
-FIELDS = CATALOGUE.by_name["sort_digits"].fields
+FIELDS = CATALOG.by_name["sort_digits"].fields
 numbers = (
     st.integers()
     | st.integers(-2, 40_000)

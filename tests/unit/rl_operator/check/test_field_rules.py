@@ -5,7 +5,7 @@ import pytest
 from tests.unit.rl_operator.check.lab import check
 from tests.unit.rl_operator.samples import DEFAULT, make_run, make_runtime, premises_of
 
-from rl_operator.api.catalogue import Catalogue
+from rl_operator.api.catalog import Catalog
 from rl_operator.check import check_run
 
 
@@ -28,7 +28,7 @@ from rl_operator.check import check_run
         ({"config": {"group_size": None}}, "WrongType", "spec.config.group_size", "it must be a whole number"),
         ({"config": {"colour": "green"}}, "WrongType", "spec.config.colour", "one of red, blue"),
         ({"tinker": {"learning_rate": "4e-5"}}, "WrongType", "spec.tinker.learning_rate", "it must be a number"),
-        ({"tinker": {"advantage": "std"}}, "WrongType", "spec.tinker.advantage", "one of group_centred"),
+        ({"tinker": {"advantage": "std"}}, "WrongType", "spec.tinker.advantage", "one of group_centered"),
         ({"config": {"total_steps": 101}}, "OutOfBounds", "spec.config.total_steps", "at least 1 and at most 100"),
         ({"tinker": {"learning_rate": 0.1}}, "OutOfBounds", "spec.tinker.learning_rate", "at most 0.01"),
         ({"tinker": {"learning_rate": 0}}, "OutOfBounds", "spec.tinker.learning_rate", "above 0"),
@@ -49,9 +49,9 @@ def test_a_locked_refusal_names_both_values() -> None:
 
 
 def test_an_environment_whose_fields_are_not_known_takes_any_field() -> None:
-    catalogue = Catalogue.model_validate({"environments": [{"name": "toy"}]})
+    catalog = Catalog.model_validate({"environments": [{"name": "toy"}]})
     numbers = {"total_steps": 1, "group_size": 1, "batch_size": 1, "max_token_length": 1, "tokenizer_name": "t"}
-    assert check({"config": {**numbers, "colour": 3}}, make_runtime(), catalogue) == ()
+    assert check({"config": {**numbers, "colour": 3}}, make_runtime(), catalog) == ()
 
 
 def test_the_default_runtime_refuses_what_the_platform_always_locked() -> None:

@@ -11,7 +11,7 @@ def test_the_panel_shows_phase_steps_reward_and_time_left() -> None:
             phase="Running",
             message="Training: step 10 of 40.",
             progress={"step": 10, "totalSteps": 40, "percent": 25, "secondsPerStep": 0.6, "etaSeconds": 18},
-            metrics={"rewardMean": 0.75, "evalPercentCorrect": 0.6},
+            metrics={"rewardMean": 0.75, "evalAccuracy": 0.6},
             history=[{"step": 1, "rewardMean": 0.5}],
         )
     )

@@ -6,13 +6,13 @@ from rl_operator.cli.summary import summary
 
 FIGURES = {
     "rewardMean": 0.75,
-    "evalPercentCorrect": 0.9,
-    "evalPercentCorrectLow": 0.88,
-    "evalPercentCorrectHigh": 0.92,
-    "evalPercentCorrectN": 500,
-    "baselinePercentCorrect": 0.5,
-    "baselinePercentCorrectLow": 0.46,
-    "baselinePercentCorrectHigh": 0.54,
+    "evalAccuracy": 0.9,
+    "evalAccuracyLow": 0.88,
+    "evalAccuracyHigh": 0.92,
+    "evalAccuracyN": 500,
+    "baselineAccuracy": 0.5,
+    "baselineAccuracyLow": 0.46,
+    "baselineAccuracyHigh": 0.54,
 }
 
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.samples import CATALOGUE, DEFAULT, TINY, catalogue_of, make_runtime
+from tests.unit.rl_operator.samples import CATALOG, DEFAULT, TINY, catalog_of, make_runtime
 
-from rl_operator.api.catalogue import CatalogueEnvironment
+from rl_operator.api.catalog import CatalogEnvironment
 from rl_operator.api.loading import load_run
 from rl_operator.api.premises import ChosenEnvironment, Premises
 from rl_operator.api.runtime import Bound, Runtime
@@ -16,20 +16,20 @@ from rl_operator.cli.init import accepts_of
 from rl_operator.cli.template import run_template, within
 
 SETTING = re.compile(r"^( *)#(\w+:.*)$", re.MULTILINE)
-SORT_DIGITS = CATALOGUE.by_name["sort_digits"]
+SORT_DIGITS = CATALOG.by_name["sort_digits"]
 
 
-def template(environment: CatalogueEnvironment, runtime: Runtime) -> str:
+def template(environment: CatalogEnvironment, runtime: Runtime) -> str:
     return run_template("first", environment, runtime, accepts_of(environment, runtime))
 
 
-def refusals(text: str, environment: CatalogueEnvironment, runtime: Runtime) -> list[str]:
+def refusals(text: str, environment: CatalogEnvironment, runtime: Runtime) -> list[str]:
     premises = Premises(runtime, ChosenEnvironment(known=environment))
     return [refusal.sentence for refusal in check_run(load_run(text), premises)]
 
 
-def toy(**field: Any) -> CatalogueEnvironment:
-    return catalogue_of({"name": "knob", "type": "int", "default": 3, **field}).by_name["toy"]
+def toy(**field: Any) -> CatalogEnvironment:
+    return catalog_of({"name": "knob", "type": "int", "default": 3, **field}).by_name["toy"]
 
 
 CASES = [
@@ -44,7 +44,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("environment", "runtime"), CASES)
-def test_it_is_accepted_as_it_stands(environment: CatalogueEnvironment, runtime: Runtime) -> None:
+def test_it_is_accepted_as_it_stands(environment: CatalogEnvironment, runtime: Runtime) -> None:
     text = template(environment, runtime)
     assert refusals(text, environment, runtime) == []
     assert max(map(len, text.splitlines())) < 100
@@ -57,7 +57,7 @@ def test_a_priority_is_offered_where_runs_wait_for_each_other() -> None:
 
 
 @pytest.mark.parametrize(("environment", "runtime"), CASES)
-def test_every_setting_in_it_is_accepted(environment: CatalogueEnvironment, runtime: Runtime) -> None:
+def test_every_setting_in_it_is_accepted(environment: CatalogEnvironment, runtime: Runtime) -> None:
     text = template(environment, runtime)
     settings = list(SETTING.finditer(text))
     assert len(settings) > 5

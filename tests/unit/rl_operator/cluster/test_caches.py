@@ -6,10 +6,10 @@ from tests.unit.rl_operator.cluster.documents import pod_document, run_document,
 from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi
 
 from rl_operator.api.names import POD_FINALIZER
-from rl_operator.cluster.caches import Caches, UnreadableRuntime, list_catalogues
-from rl_operator.cluster.catalogues import Catalogues
+from rl_operator.cluster.caches import Caches, UnreadableRuntime, list_catalogs
+from rl_operator.cluster.catalogs import Catalogs
 from rl_operator.cluster.client import ClusterClient
-from rl_operator.render.catalogue import ImageCatalogue, catalogue_config_map
+from rl_operator.render.catalog import ImageCatalog, catalog_config_map
 from rl_operator.status.expiry import expires_at
 from rl_operator.status.view import Line
 
@@ -97,15 +97,15 @@ def test_a_runtime_that_cannot_be_typed_is_held_with_its_faults() -> None:
 
 async def test_what_an_earlier_process_read_of_images_is_taken_up(api: FakeApi, client: ClusterClient) -> None:
     runtime = samples.make_runtime(image="registry.test/envs:1")
-    found = ImageCatalogue(samples.CATALOGUE, "sha256:1")
-    config_map = catalogue_config_map(runtime, "ops", found)
-    damaged = {"metadata": {"name": "rl-catalogue-x"}, "data": {"catalogue.json": "{"}}
+    found = ImageCatalog(samples.CATALOG, "sha256:1")
+    config_map = catalog_config_map(runtime, "ops", found)
+    damaged = {"metadata": {"name": "rl-catalog-x"}, "data": {"catalog.json": "{"}}
     listed = {"metadata": {"resourceVersion": "9"}, "items": [damaged, config_map]}
     api.answers("GET", "/api/v1/namespaces/ops/configmaps", Answer(listed))
-    catalogues = Catalogues()
-    await list_catalogues(client, catalogues, "ops")
-    assert catalogues.of("registry.test/envs:1") == found
-    assert "component=catalogue" in api.requests[0].query["labelSelector"]
+    catalogs = Catalogs()
+    await list_catalogs(client, catalogs, "ops")
+    assert catalogs.of("registry.test/envs:1") == found
+    assert "component=catalog" in api.requests[0].query["labelSelector"]
 
 
 def test_a_finished_run_that_expires_keeps_when() -> None:

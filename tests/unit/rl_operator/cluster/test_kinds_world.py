@@ -12,12 +12,12 @@ from rl_operator.cluster.client import ClusterClient
 from rl_operator.cluster.events import EventRecorder
 from rl_operator.cluster.kinds_world import KindsWorld
 from rl_operator.errors import NameTakenError
-from rl_operator.render.catalogue import ImageCatalogue, catalogue_config_map
+from rl_operator.render.catalog import ImageCatalog, catalog_config_map
 
 CONFIG_MAPS = "/api/v1/namespaces/ops/configmaps"
-CONFIG_MAP = f"{CONFIG_MAPS}/rl-catalogue-lab"
+CONFIG_MAP = f"{CONFIG_MAPS}/rl-catalog-lab"
 RUNTIME = samples.make_runtime().with_changes(metadata=samples.make_runtime().metadata.with_changes(uid="u1"))
-MANIFEST = catalogue_config_map(RUNTIME, "ops", ImageCatalogue(samples.catalogue_of()))
+MANIFEST = catalog_config_map(RUNTIME, "ops", ImageCatalog(samples.catalog_of()))
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def world(client: ClusterClient, caches: Caches, told: list[str]) -> KindsWorld:
 
 
 def live(data: dict[str, str], owner: str = "u1") -> dict[str, Any]:
-    metadata = {"name": "rl-catalogue-lab", "namespace": "ops", "uid": "c1", "resourceVersion": "7"}
+    metadata = {"name": "rl-catalog-lab", "namespace": "ops", "uid": "c1", "resourceVersion": "7"}
     return {"metadata": metadata | {"ownerReferences": [{"uid": owner, "controller": True}]}, "data": data}
 
 
@@ -56,7 +56,7 @@ async def test_a_config_map_is_created_once_and_then_changed_only_where_it_diffe
 
 
 async def test_somebody_elses_config_map_is_left_alone(api: FakeApi, world: KindsWorld) -> None:
-    with pytest.raises(NameTakenError, match=r"ConfigMap ops/rl-catalogue-lab exists and is not this runtime's"):
+    with pytest.raises(NameTakenError, match=r"ConfigMap ops/rl-catalog-lab exists and is not this runtime's"):
         await world.save_config_map(MANIFEST, live({}, owner="u2"))
     api.answers("POST", CONFIG_MAPS, Answer({"message": "exists"}, 409))
     api.answers("GET", CONFIG_MAP, Answer(live({}, owner="u2")))
@@ -93,8 +93,8 @@ async def test_the_status_of_a_runtime_that_nobody_can_read_is_written_all_the_s
     assert api.requests[0].body["status"] == {"observedGeneration": 1}
 
 
-async def test_a_new_catalogue_is_told(world: KindsWorld, told: list[str]) -> None:
-    found = ImageCatalogue(samples.catalogue_of())
-    world.hold_catalogue("theirs:1", found)
+async def test_a_new_catalog_is_told(world: KindsWorld, told: list[str]) -> None:
+    found = ImageCatalog(samples.catalog_of())
+    world.hold_catalog("theirs:1", found)
     assert told == ["theirs:1"]
-    assert world.catalogue("theirs:1") == found
+    assert world.catalog("theirs:1") == found

@@ -35,7 +35,7 @@ def written(body: Any) -> list[Point]:
     return points
 
 
-async def test_the_first_attempt_creates_it_owned_and_labelled(api: FakeApi, client: ClusterClient) -> None:
+async def test_the_first_attempt_creates_it_owned_and_labeled(api: FakeApi, client: ClusterClient) -> None:
     api.answers("POST", FOLDER, Answer(config_map(*POINTS), 201))
     await write_series(client, ENDED, POINTS, None)
     body = api.asked("POST", FOLDER)[0].body

@@ -21,7 +21,7 @@ from rl_operator.cluster.events import EventRecorder
 from rl_operator.cluster.world import ClusterWorld
 from rl_operator.errors import ConflictError, GoneError, NameTakenError
 from rl_operator.reconcile.world import World
-from rl_operator.render.catalogue import ImageCatalogue
+from rl_operator.render.catalog import ImageCatalog
 from rl_operator.status.observation import PodObservation
 from rl_operator.status.view import Line
 
@@ -78,9 +78,9 @@ async def test_a_runs_premises_come_from_the_caches(api: FakeApi, world: World, 
     assert own.key == ("team-a", "maze")
     assert world.environment(samples.make_run(environment="maze")) is None
     assert world.namespace_labels("team-a") == {"team": "a"}
-    assert world.catalogue(samples.TINY) is None
-    caches.catalogues.hold(samples.TINY.spec.image, ImageCatalogue(samples.CATALOGUE))
-    assert world.catalogue(samples.TINY) == samples.CATALOGUE
+    assert world.catalog(samples.TINY) is None
+    caches.catalogs.hold(samples.TINY.spec.image, ImageCatalog(samples.CATALOG))
+    assert world.catalog(samples.TINY) == samples.CATALOG
     assert api.requests == []
 
 

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 from tests.unit.rl_operator.discovery.processes import gone
 
-from rl_operator.api.catalogue import Catalogue
+from rl_operator.api.catalog import Catalog
 from rl_operator.discovery import discover_files, discover_files_blocking
 from rl_operator.errors import OperatorError
 
 pytestmark = pytest.mark.process
 
 PLAIN = Path("tests/data/environments/plain_tools.py").read_text(encoding="utf-8")
-Discover = Callable[..., Catalogue]
+Discover = Callable[..., Catalog]
 
 
-def in_a_loop(files: Mapping[str, str], entry: str | None, *, program: str | None = None) -> Catalogue:
+def in_a_loop(files: Mapping[str, str], entry: str | None, *, program: str | None = None) -> Catalog:
     return asyncio.run(discover_files(files, entry, program=program))
 
 
@@ -41,9 +41,9 @@ def program(tmp_path: Path) -> Callable[[str], str]:
 
 
 def test_an_environment_and_its_fields(discover: Discover) -> None:
-    catalogue = discover({"env.py": f"from lib import x\n{PLAIN}", "lib.py": "x = 1", "words.txt": "é"}, "env.py")
-    assert (catalogue.problem, catalogue.warnings, catalogue.modules) == (None, (), ("env.py", "lib.py"))
-    [environment] = catalogue.environments
+    catalog = discover({"env.py": f"from lib import x\n{PLAIN}", "lib.py": "x = 1", "words.txt": "é"}, "env.py")
+    assert (catalog.problem, catalog.warnings, catalog.modules) == (None, (), ("env.py", "lib.py"))
+    [environment] = catalog.environments
     assert (environment.class_name, environment.file_path) == ("PlainTools", "env.py")
     fields = environment.fields_by_name
     assert fields["max_token_length"].default == 16384
@@ -69,9 +69,9 @@ def test_no_code_of_the_files_runs(discover: Discover, tmp_path: Path) -> None:
     """
     marks = f"open({str(tmp_path / 'ran')!r}, 'w')\n"
     files = dict.fromkeys(("typer.py", "ast.py", "json.py", "sitecustomize.py", "tinker_atropos.py"), marks)
-    catalogue = discover({**files, "env.py": marks + PLAIN}, "env.py")
-    assert catalogue.problem is not None
-    assert catalogue.problem.reason == "NotImportable"
+    catalog = discover({**files, "env.py": marks + PLAIN}, "env.py")
+    assert catalog.problem is not None
+    assert catalog.problem.reason == "NotImportable"
     assert not (tmp_path / "ran").exists()
 
 
@@ -85,10 +85,10 @@ def test_keys_and_folders_of_the_caller_do_not_reach_the_program(
 
 
 def test_the_files_are_gone_afterwards(discover: Discover, program: Callable[[str], str]) -> None:
-    catalogue = discover(
+    catalog = discover(
         {"env.py": "", "b.py": ""}, "b.py", program=program("""printf '{"modules": ["%s", "%s"]}' "$3" "$5" """)
     )
-    folder, entry = catalogue.modules
+    folder, entry = catalog.modules
     assert entry == "b.py"
     assert not Path(folder).exists()
 
@@ -97,8 +97,8 @@ MISBEHAVING = {
     "it crashes": ("kill -SEGV $$", "the reader ended with signal 11"),
     "it fails": ("echo one >&2; echo two >&2; exit 1", "the reader ended with code 1: two"),
     "it is no program": ("exec /nowhere/at/all", "the reader ended with code 127"),
-    "it says nothing": ("exit 0", "the reader's answer is no catalogue"),
-    "it says something else": ("echo hello", "the reader's answer is no catalogue"),
+    "it says nothing": ("exit 0", "the reader's answer is no catalog"),
+    "it says something else": ("echo hello", "the reader's answer is no catalog"),
     "it says too much": ("exec head -c 9000000 /dev/zero", "the reader ended with signal 25"),
     "it wants too much memory": (
         "exec python3 -c 'x = bytearray(3 * 2**30)'",

@@ -12,7 +12,7 @@ from tests.unit.rl_operator.cluster.documents import (
 )
 
 from rl_operator.cluster.caches import Caches, Changes
-from rl_operator.cluster.catalogues import Catalogues
+from rl_operator.cluster.catalogs import Catalogs
 from rl_operator.cluster.queue import WorkQueue
 from rl_operator.handlers.routes import Queues, Routes
 
@@ -26,7 +26,7 @@ async def no_work(_: tuple[str, str]) -> None:
 
 @pytest.fixture
 def caches() -> Caches:
-    return Caches(Catalogues(frozenset({samples.TINY.spec.image})))
+    return Caches(Catalogs(frozenset({samples.TINY.spec.image})))
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ async def test_what_an_image_holds_brings_all_runtimes_of_that_image(
     caches.runtimes.put(runtime_document(2, "two", image="i"))
     caches.runtimes.put(runtime_document(3, "three", image="j"))
     caches.runtimes.put(runtime_document(4, "unreadable", image="i", nonsense=1))
-    routes.catalogue_changed("i")
+    routes.catalog_changed("i")
     assert waiting(queues.runtimes) == {("", "one"), ("", "two")}
 
 

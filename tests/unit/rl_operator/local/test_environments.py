@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rl_operator.api.catalogue import Catalogue
+from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import Environment
 from rl_operator.api.loading import parse_run
 from rl_operator.api.run import TrainingRun
@@ -35,7 +35,7 @@ class CountedReader:
     def __init__(self) -> None:
         self.calls = 0
 
-    def __call__(self, files: Mapping[str, str], entry: str | None) -> Catalogue:
+    def __call__(self, files: Mapping[str, str], entry: str | None) -> Catalog:
         self.calls += 1
         return discover_files_blocking(files, entry)
 

@@ -33,7 +33,7 @@ def records(api: ContainerState, trainer: ContainerState, *, ready: bool = False
     ("api", "trainer", "over", "phase"),
     [
         pytest.param(WAITING, WAITING, False, "Pending", id="new"),
-        pytest.param(RUNNING, WAITING, False, "Pending", id="initialising"),
+        pytest.param(RUNNING, WAITING, False, "Pending", id="initializing"),
         pytest.param(RUNNING, RUNNING, False, "Running", id="running"),
         pytest.param(RUNNING, ended(0), False, "Running", id="the sidecar is on its way out"),
         pytest.param(ended(0), ended(0), False, "Running", id="ended, but not yet over"),

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.rl_operator.local.pods import container, pod
 from tests.unit.rl_operator.told_figures import ToldFigures
 
-from rl_operator.api.catalogue import Catalogue
+from rl_operator.api.catalog import Catalog
 from rl_operator.api.run import TrainingRun
 from rl_operator.errors import ConflictError, GoneError, NameTakenError
 from rl_operator.local.environments import OwnEnvironments
@@ -21,7 +21,7 @@ KEY = ("default", "run")
 
 @pytest.fixture
 def world(store: Store) -> LocalWorld:
-    environments = OwnEnvironments(store.get, lambda _files, _entry: Catalogue())
+    environments = OwnEnvironments(store.get, lambda _files, _entry: Catalog())
     return LocalWorld(store, environments, ToldFigures({"run-00000-1": TrainerStatus(step=7)}))
 
 
@@ -49,13 +49,13 @@ def owned_pod(uid: str) -> dict[str, Any]:
     return manifest
 
 
-def test_runtimes_and_catalogue_are_those_that_ship(world: LocalWorld) -> None:
+def test_runtimes_and_catalog_are_those_that_ship(world: LocalWorld) -> None:
     assert world.runtime_names() == ("default", "tiny")
     tiny = world.runtime("tiny")
     assert tiny is not None
-    catalogue = world.catalogue(tiny)
-    assert catalogue is not None
-    assert "sort_digits" in catalogue.by_name
+    catalog = world.catalog(tiny)
+    assert catalog is not None
+    assert "sort_digits" in catalog.by_name
     assert world.runtime("other") is None
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.rl_operator.status.builders import failed_result, ready, terminated
 from tests.unit.rl_operator.told_figures import ToldFigures
 
-from rl_operator.api.catalogue import Catalogue
+from rl_operator.api.catalog import Catalog
 from rl_operator.api.names import API_VERSION, RUN_KIND
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.local.environments import OwnEnvironments
@@ -47,8 +47,8 @@ class CountingWorld(LocalWorld):
         await super().create_child(manifest)
 
 
-def nothing_found(_files: Mapping[str, str], _entry: str | None) -> Catalogue:
-    return Catalogue()
+def nothing_found(_files: Mapping[str, str], _entry: str | None) -> Catalog:
+    return Catalog()
 
 
 @dataclass

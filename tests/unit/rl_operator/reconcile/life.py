@@ -11,8 +11,8 @@ import pytest
 from tests.unit.rl_operator.status.builders import failed_result, ready, terminated
 from tests.unit.rl_operator.told_figures import ToldFigures
 
-from rl_operator.api.bundled import bundled_catalogue
-from rl_operator.api.catalogue import Catalogue
+from rl_operator.api.bundled import bundled_catalog
+from rl_operator.api.catalog import Catalog
 from rl_operator.api.names import (
     API_VERSION,
     COMPONENT_LABEL,
@@ -233,10 +233,10 @@ def _component(pod: Manifest) -> str:
     return str(pod["metadata"]["labels"][COMPONENT_LABEL])
 
 
-def read_as_sort_digits(files: Mapping[str, str], entry: str | None) -> Catalogue:
+def read_as_sort_digits(files: Mapping[str, str], entry: str | None) -> Catalog:
     """Discovery is not tested here: whatever the files say, they are the bundled environment's equal."""
-    found = bundled_catalogue().by_name["sort_digits"].with_changes(file_path=entry or min(files))
-    return Catalogue(environments=(found,), modules=tuple(sorted(files)))
+    found = bundled_catalog().by_name["sort_digits"].with_changes(file_path=entry or min(files))
+    return Catalog(environments=(found,), modules=tuple(sorted(files)))
 
 
 def make_life(folder: Path, world: type[MortalWorld] = MortalWorld) -> Life:

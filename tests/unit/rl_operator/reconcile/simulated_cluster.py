@@ -23,7 +23,7 @@ from rl_operator.api.names import (
     TRAINING_COMPONENT,
 )
 from rl_operator.cluster.caches import Caches, list_own_kinds
-from rl_operator.cluster.catalogues import Catalogues
+from rl_operator.cluster.catalogs import Catalogs
 from rl_operator.cluster.client import JSON, JSON_PATCH, MERGE_PATCH, ClusterClient, Params, PatchType
 from rl_operator.cluster.events import EventRecorder
 from rl_operator.cluster.resources import CONFIG_MAPS, NETWORK_POLICIES, PODS, RUNS, SERVICES, Resource
@@ -282,7 +282,7 @@ class SimulatedCluster:
         self.api.dead = False
         self.api.news.clear()
         self.due = {}
-        self.caches = Caches(Catalogues(frozenset(r.spec.image for r in bundled_runtimes().values())))
+        self.caches = Caches(Catalogs(frozenset(r.spec.image for r in bundled_runtimes().values())))
         self._loop.run_until_complete(list_own_kinds(self.api, self.caches, None))
         for plural, store in self._stores.items():
             for document in self.api.all(plural):

@@ -15,7 +15,7 @@ from rl_operator.cluster.caches import Caches
 from rl_operator.cluster.events import EventRecorder
 from rl_operator.cluster.kinds_world import KindsWorld
 from rl_operator.reconcile.image_reading import read_image, tidy
-from rl_operator.render.catalogue import ImageCatalogue
+from rl_operator.render.catalog import ImageCatalog
 from rl_operator.render.discovery import discovery_pod, runtime_reading
 from rl_operator.status.image_reading import FIRST_PAUSE_SECONDS, Wait
 
@@ -59,15 +59,15 @@ async def test_without_a_pod_one_is_created(api: FakeApi, world: KindsWorld) -> 
     assert api.asked("POST", PODS)[0].body["metadata"]["name"] == f"rl-discovery-{READING.key}-1"
 
 
-async def test_what_a_good_pod_printed_is_the_catalogue(api: FakeApi, world: KindsWorld) -> None:
+async def test_what_a_good_pod_printed_is_the_catalog(api: FakeApi, world: KindsWorld) -> None:
     api.answers("GET", PODS, listed(pod(1, "Succeeded")))
     name = f"{PODS}/rl-discovery-{READING.key}-1"
     api.answers("GET", f"{name}/log", Answer(text=json.dumps({"environments": [{"name": "maze"}]})))
     found = await read_image(READING, world, NOW)
-    assert isinstance(found, ImageCatalogue)
-    assert (list(found.catalogue.by_name), found.image_id) == (["maze"], "sha256:1")
+    assert isinstance(found, ImageCatalog)
+    assert (list(found.catalog.by_name), found.image_id) == (["maze"], "sha256:1")
     assert api.asked("GET", f"{name}/log")[0].query["limitBytes"] == str(4 * 2**20)
-    assert not api.asked("DELETE", name), "it stays until the catalogue is written down"
+    assert not api.asked("DELETE", name), "it stays until the catalog is written down"
 
 
 async def test_a_failure_is_begun_again_in_its_time_and_the_old_pod_goes(api: FakeApi, world: KindsWorld) -> None:

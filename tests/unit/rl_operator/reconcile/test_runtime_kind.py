@@ -11,7 +11,7 @@ from tests.unit.rl_operator.cluster.documents import runtime_document
 from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect, serving
 
 from rl_operator.cluster.caches import Caches
-from rl_operator.cluster.catalogues import Catalogues
+from rl_operator.cluster.catalogs import Catalogs
 from rl_operator.cluster.events import EventRecorder
 from rl_operator.cluster.kinds_world import KindsWorld
 from rl_operator.reconcile.runtime_kind import TROUBLE_SECONDS, reconcile_runtime
@@ -34,7 +34,7 @@ async def api() -> AsyncIterator[FakeApi]:
 @pytest.fixture
 async def world(api: FakeApi, tmp_path: Path) -> AsyncIterator[KindsWorld]:
     async with await connect(api, tmp_path) as client:
-        caches = Caches(Catalogues(frozenset({samples.TINY.spec.image})))
+        caches = Caches(Catalogs(frozenset({samples.TINY.spec.image})))
         yield KindsWorld(client, caches, EventRecorder(client), print)
 
 
@@ -51,15 +51,15 @@ def written(api: FakeApi) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 async def test_what_came_with_the_operator_is_written_down(api: FakeApi, world: KindsWorld) -> None:
-    metadata = {"namespace": "ops", "name": "rl-catalogue-tiny", "uid": "c", "resourceVersion": "1"}
+    metadata = {"namespace": "ops", "name": "rl-catalog-tiny", "uid": "c", "resourceVersion": "1"}
     created = {"metadata": metadata | {"ownerReferences": [{"uid": "tiny", "controller": True}]}}
     api.answers("POST", CONFIG_MAPS, Answer(created, 201))
-    api.answers("PATCH", f"{CONFIG_MAPS}/rl-catalogue-tiny", Answer({}))
+    api.answers("PATCH", f"{CONFIG_MAPS}/rl-catalog-tiny", Answer({}))
     assert await look(world) is None
     status, reasons = written(api)
     assert reasons == {"Ready": "CatalogRead"}
-    assert status["fieldsRef"] == {"namespace": "ops", "name": "rl-catalogue-tiny"}
-    assert [environment["name"] for environment in status["environments"]] == sorted(samples.CATALOGUE.by_name)
+    assert status["fieldsRef"] == {"namespace": "ops", "name": "rl-catalog-tiny"}
+    assert [environment["name"] for environment in status["environments"]] == sorted(samples.CATALOG.by_name)
 
 
 @pytest.mark.parametrize(
@@ -71,15 +71,15 @@ async def test_two_operators_do_not_overwrite_each_other(
     api: FakeApi, world: KindsWorld, code: int, generation: int, ours: bool
 ) -> None:
     """The other one has written its own place down."""
-    metadata = {"namespace": "ops", "name": "rl-catalogue-tiny", "uid": "c", "resourceVersion": "1"}
+    metadata = {"namespace": "ops", "name": "rl-catalog-tiny", "uid": "c", "resourceVersion": "1"}
     created = {"metadata": metadata | {"ownerReferences": [{"uid": "tiny", "controller": True}]}}
     api.answers("POST", CONFIG_MAPS, Answer(created, 201))
-    api.answers("PATCH", f"{CONFIG_MAPS}/rl-catalogue-tiny", Answer({}))
-    theirs = "/api/v1/namespaces/theirs/configmaps/rl-catalogue-tiny"
+    api.answers("PATCH", f"{CONFIG_MAPS}/rl-catalog-tiny", Answer({}))
+    theirs = "/api/v1/namespaces/theirs/configmaps/rl-catalog-tiny"
     api.answers("GET", theirs, Answer({"metadata": metadata, "message": "no"}, code))
     document = runtime_document(1)
     document["metadata"]["generation"] = generation
-    document["status"] = {"observedGeneration": 1, "fieldsRef": {"namespace": "theirs", "name": "rl-catalogue-tiny"}}
+    document["status"] = {"observedGeneration": 1, "fieldsRef": {"namespace": "theirs", "name": "rl-catalog-tiny"}}
     world._caches.runtimes.put(document)
     await reconcile_runtime(KEY, world, lambda: datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "ops")
     assert bool(api.asked("PATCH", STATUS)) is ours

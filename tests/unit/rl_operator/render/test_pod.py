@@ -136,9 +136,9 @@ def test_the_default_runtime_leaves_time_to_save() -> None:
 
 def test_kueues_label_is_copied_from_the_run_to_its_pod_unless_the_runtime_has_its_own() -> None:
     run = make_run()
-    labelled = run.with_changes(metadata=run.metadata.with_changes(labels={QUEUE_NAME_LABEL: "team", "mine": "x"}))
-    labels = template_of(labelled, TINY)["metadata"]["labels"]
+    labeled = run.with_changes(metadata=run.metadata.with_changes(labels={QUEUE_NAME_LABEL: "team", "mine": "x"}))
+    labels = template_of(labeled, TINY)["metadata"]["labels"]
     assert (labels[QUEUE_NAME_LABEL], "mine" in labels) == ("team", False)
     assert QUEUE_NAME_LABEL not in template_of(run, TINY)["metadata"]["labels"]
     decided = make_runtime(podLabels={QUEUE_NAME_LABEL: "rl"})
-    assert template_of(labelled, decided)["metadata"]["labels"][QUEUE_NAME_LABEL] == "rl"
+    assert template_of(labeled, decided)["metadata"]["labels"][QUEUE_NAME_LABEL] == "rl"

@@ -94,7 +94,7 @@ def test_it_goes_with_its_run_and_the_operator_takes_it_for_no_child() -> None:
     assert RUN_LABEL not in labels
 
 
-def test_the_pod_is_labelled_and_placed_as_its_runtime_says() -> None:
+def test_the_pod_is_labeled_and_placed_as_its_runtime_says() -> None:
     runtime = make_runtime(podLabels={"team": "rl"}, podAnnotations={"mesh": "off"}, nodeSelector={"pool": "cpu"})
     template = rendered(make_run(runtime="lab"), runtime)["spec"]["template"]
     assert template["metadata"]["labels"]["team"] == "rl"

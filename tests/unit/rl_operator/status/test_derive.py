@@ -89,7 +89,7 @@ def test_success_carries_the_weights() -> None:
     assert status.completion_time is not None
 
 
-def test_only_programme_failures_count_against_the_limit() -> None:
+def test_only_application_failures_count_against_the_limit() -> None:
     assert status_of(ROWS["first failure"][0]).failed_attempts == 1
     assert status_of(ROWS["five attempts without a new step"][0]).failed_attempts is None
 

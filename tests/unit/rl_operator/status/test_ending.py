@@ -41,12 +41,12 @@ ENDINGS = {
             deleting=True,
             spec={"containers": [{"name": "trainer", "resources": {"limits": {"memory": "40Mi"}}}]},
         ),
-        "PROGRAMME",
+        "APPLICATION",
         "OOMKilled",
     ),
     "killed before its pod was taken away": (
         make_pod(ready(), terminated(139), terminated(0), phase="Failed", deleting=True, delete_by=LATER, grace=60),
-        "PROGRAMME",
+        "APPLICATION",
         "TrainerFailed",
     ),
     "killed when its pod was taken away": (
@@ -78,12 +78,12 @@ ENDINGS = {
     ),
     "trainer crashed without a word": (
         make_pod(ready(), terminated(1, "Traceback"), terminated(0), phase="Failed"),
-        "PROGRAMME",
+        "APPLICATION",
         "TrainerFailed",
     ),
     "trainer out of memory": (
         make_pod(ready(), terminated(137, result(outcome="running"), "OOMKilled"), terminated(0), phase="Failed"),
-        "PROGRAMME",
+        "APPLICATION",
         "OOMKilled",
     ),
     "environment raised": (
@@ -93,7 +93,7 @@ ENDINGS = {
             terminated(1, "error: boom"),
             phase="Failed",
         ),
-        "PROGRAMME",
+        "APPLICATION",
         "EnvironmentFailed",
     ),
     "environment out of memory": (
@@ -103,12 +103,12 @@ ENDINGS = {
             terminated(137, reason="OOMKilled"),
             phase="Failed",
         ),
-        "PROGRAMME",
+        "APPLICATION",
         "OOMKilled",
     ),
     "environment left early": (
         make_pod(ready(), terminated(1, failed_result("environment", "it left")), terminated(0), phase="Failed"),
-        "PROGRAMME",
+        "APPLICATION",
         "EnvironmentLeftEarly",
     ),
     "environment with a bad config": (
@@ -123,7 +123,7 @@ ENDINGS = {
     ),
     "api failed before the others started": (
         make_pod(terminated(1, "error: no space"), waiting(), waiting(), phase="Failed"),
-        "PROGRAMME",
+        "APPLICATION",
         "ApiFailed",
     ),
     "evicted, although the pod says Succeeded": (
@@ -214,7 +214,7 @@ ENDINGS = {
         make_pod(
             ready(), terminated(1, failed_result("internal", "bug")), terminated(137), phase="Failed", deleting=True
         ),
-        "PROGRAMME",
+        "APPLICATION",
         "TrainerFailed",
     ),
 }
@@ -266,7 +266,7 @@ STOPS = {
     ),
     "failed before it was asked": (
         make_pod(ready(), terminated(1, failed_result("internal", "bug")), terminated(0), phase="Failed"),
-        Fate.PROGRAMME,
+        Fate.APPLICATION,
     ),
     "refused for good before it was asked": (
         make_pod(ready(), terminated(3, failed_result("credentials", "401")), terminated(0), phase="Failed"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rl_operator.api.catalogue import Catalogue, EnvironmentField
+from rl_operator.api.catalog import Catalog, EnvironmentField
 from rl_operator.api.environment import Environment
 from rl_operator.api.loading import parse_environment
 from rl_operator.api.source_files import source_hash
@@ -61,7 +61,7 @@ def test_all_files_of_a_config_map_are_taken() -> None:
 
 def test_a_problem_is_said_with_its_place_and_remembered_by_its_content() -> None:
     problem = {"reason": "SyntaxError", "file": "maze.py", "line": 3, "message": "invalid syntax"}
-    look = look_at_source(WHERE, FILES, None, Catalogue.model_validate({"problem": problem}))
+    look = look_at_source(WHERE, FILES, None, Catalog.model_validate({"problem": problem}))
     assert look.verdict.message == "maze.py, line 3: invalid syntax"
     broken = environment()
     broken = broken.with_changes(status=environment_status(broken, look, NOW))
@@ -72,13 +72,13 @@ def test_a_problem_is_said_with_its_place_and_remembered_by_its_content() -> Non
 
 def test_a_problem_without_a_file_is_the_config_maps() -> None:
     problem = {"reason": "NoEnvironment", "file": "", "message": "there is no Python file"}
-    look = look_at_source(WHERE, {}, None, Catalogue.model_validate({"problem": problem}))
+    look = look_at_source(WHERE, {}, None, Catalog.model_validate({"problem": problem}))
     assert look.verdict.message == f"{WHERE}: there is no Python file"
     assert look.content == source_hash({})
 
 
 def test_what_was_found_is_in_the_status() -> None:
-    look = look_at_source(WHERE, FILES, None, Catalogue.model_validate({"environments": [FOUND]}))
+    look = look_at_source(WHERE, FILES, None, Catalog.model_validate({"environments": [FOUND]}))
     status = environment_status(environment(5), look, NOW)
     assert (status.class_name, status.description, status.entry) == ("Maze", "Find out.", "maze.py")
     assert (status.observed_generation, status.source_hash) == (5, source_hash(FILES))
@@ -91,7 +91,7 @@ ENTRIES = {"by name": ("maze", "Maze"), "by path": ("/app/maze.py", "Maze"), "an
 
 @pytest.mark.parametrize(("entry", "class_name"), ENTRIES.values(), ids=ENTRIES)
 def test_an_images_entry_is_a_name_or_a_file(entry: str, class_name: str | None) -> None:
-    look = look_at_image(Catalogue.model_validate({"environments": [FOUND]}), entry, "hash", "sha256:1")
+    look = look_at_image(Catalog.model_validate({"environments": [FOUND]}), entry, "hash", "sha256:1")
     assert (look.found.class_name if look.found else None) == class_name
     assert (look.content, look.image_id, look.entry) == ("hash", "sha256:1", entry)
     if class_name is None:
@@ -119,5 +119,5 @@ def test_descriptions_go_first_when_there_is_no_room() -> None:
 
 def test_a_status_stays_small_whatever_the_code_says() -> None:
     found = FOUND | {"fields": [field.to_wire() for field in fields(700, "d" * 500)], "description": "long " * 50_000}
-    look = look_at_source(WHERE, FILES, None, Catalogue.model_validate({"environments": [found]}))
+    look = look_at_source(WHERE, FILES, None, Catalog.model_validate({"environments": [found]}))
     assert len(json.dumps(environment_status(environment(), look, NOW).to_wire())) < 100_000

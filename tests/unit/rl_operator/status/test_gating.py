@@ -27,8 +27,8 @@ def admitted(**more: Any) -> PodObservation:
 
 def test_a_gated_pod_is_waited_for_by_its_own_reason() -> None:
     run = make_run(STARTED)
-    labelled = run.with_changes(metadata=run.metadata.with_changes(labels={QUEUE_NAME_LABEL: "not asked"}))
-    finding = find(View(labelled, NOW, 10.0, gated(labels={QUEUE_NAME_LABEL: "team"})))
+    labeled = run.with_changes(metadata=run.metadata.with_changes(labels={QUEUE_NAME_LABEL: "not asked"}))
+    finding = find(View(labeled, NOW, 10.0, gated(labels={QUEUE_NAME_LABEL: "team"})))
     assert (finding.situation.name, finding.reason) == ("STARTING", "Gated")
     assert "Kueue admits it when queue 'team' has room" in finding.message
     assert "whoever gated it lets it go" in find(make_view(STARTED, pod=gated())).message

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_operator.api.catalogue import Catalogue
+from rl_operator.api.catalog import Catalog
 from rl_operator.api.names import DISCOVERY_ATTEMPT_LABEL, DISCOVERY_LABEL
 from rl_operator.status.image_reading import (
     FIRST_PAUSE_SECONDS,
@@ -97,7 +97,7 @@ def test_a_failure_is_tried_again_later_and_later(attempt: int, pause: float) ->
     assert pause <= MAX_PAUSE_SECONDS
 
 
-def test_an_output_that_is_no_catalogue_is_a_failure() -> None:
+def test_an_output_that_is_no_catalog_is_a_failure() -> None:
     seen = pod(phase="Succeeded", state=ended(0))
     step = next_step("i", [seen], NOW, unreadable="it printed a poem")
     assert isinstance(step, Wait)
@@ -110,7 +110,7 @@ def test_the_json_is_found_among_what_else_is_printed() -> None:
     text = json.dumps({"environments": [{"name": "maze"}]}, indent=2)
     for log in (text, f"hello {{}}\n{text}\nbye\n"):
         read = parse_output(log)
-        assert isinstance(read, Catalogue)
+        assert isinstance(read, Catalog)
         assert list(read.by_name) == ["maze"]
 
 
@@ -118,17 +118,17 @@ POEMS = ["", "a poem", '{"environments": 3}', '{"environments": [', "[1]", "{" *
 
 
 @pytest.mark.parametrize("log", POEMS, ids=range(len(POEMS)))
-def test_what_is_no_catalogue_is_said_in_short(log: str) -> None:
+def test_what_is_no_catalog_is_said_in_short(log: str) -> None:
     said = parse_output(log)
     assert isinstance(said, str)
-    assert "printed no catalogue" in said
+    assert "printed no catalog" in said
     assert len(said) <= 400
     assert "\n" not in said
 
 
 @given(st.text())
 def test_no_output_raises(log: str) -> None:
-    assert isinstance(parse_output(log), Catalogue | str)
+    assert isinstance(parse_output(log), Catalog | str)
 
 
 @pytest.mark.parametrize("label", ["", "x", "-1", "9" * 63])

@@ -57,7 +57,7 @@ def refused(code: Any) -> View:
 
 
 OTHERS: dict[str, View] = {
-    "catalogue": make_view(pending=("CatalogPending", "Waiting for the catalogue of runtime 'tiny': it is read.")),
+    "catalog": make_view(pending=("CatalogPending", "Waiting for the catalog of runtime 'tiny': it is read.")),
     "own code": make_view(
         pending=("EnvironmentPending", "Waiting for RLEnvironment 'digits': it is going to be read.")
     ),

@@ -43,7 +43,7 @@ def test_nonsense_has_no_points(document: Any) -> None:
 
 
 def test_a_figure_that_is_no_number_is_left_out() -> None:
-    odd = {"step": 1, "rewardMean": "NaN", "loss": None, "staleness": 10**400, "percentCorrect": True}
+    odd = {"step": 1, "rewardMean": "NaN", "loss": None, "staleness": 10**400, "trainAccuracy": True}
     assert read_points({"points": [odd]}) == ({"step": 1},)
 
 

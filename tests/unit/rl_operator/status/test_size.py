@@ -30,18 +30,18 @@ from rl_operator.status.view import View
 
 METRICS = {
     "rewardMean": 0.7123,
-    "percentCorrect": 0.8123,
+    "trainAccuracy": 0.8123,
     "loss": -0.01234,
     "logprobGap": 2.123e-06,
     "staleness": 0.5123,
-    "evalPercentCorrect": 0.8123,
-    "evalPercentCorrectLow": 0.7123,
-    "evalPercentCorrectHigh": 0.9123,
-    "baselinePercentCorrect": 0.1123,
-    "baselinePercentCorrectLow": 0.0812,
-    "baselinePercentCorrectHigh": 0.1923,
-    "evalPercentCorrectN": 256,
-    "baselinePercentCorrectN": 256,
+    "evalAccuracy": 0.8123,
+    "evalAccuracyLow": 0.7123,
+    "evalAccuracyHigh": 0.9123,
+    "baselineAccuracy": 0.1123,
+    "baselineAccuracyLow": 0.0812,
+    "baselineAccuracyHigh": 0.1923,
+    "evalAccuracyN": 256,
+    "baselineAccuracyN": 256,
 }
 TRAINER = TrainerStatus.model_validate(
     {

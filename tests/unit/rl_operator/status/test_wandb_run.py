@@ -57,7 +57,7 @@ ODD = {"train/loss": "NaN", "logprobs/gap": math.nan, "staleness/mean": None, "t
 
 def test_what_is_no_finite_number_is_left_out() -> None:
     found = read_wandb_run("running", ODD)
-    assert (found.step, found.metrics) == (None, RunMetrics(eval_percent_correct=0.5))
+    assert (found.step, found.metrics) == (None, RunMetrics(eval_accuracy=0.5))
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[1]", "3", '"x"'])
@@ -104,4 +104,4 @@ def test_nothing_runs_once_the_attempt_is_over(known: str | None, shown: str | N
 def test_of_several_evaluations_the_shortest_name_counts_with_its_own_interval() -> None:
     summary = {"b_eval/percent_correct": 0.2, "b_eval/n": 8, "long_eval/percent_correct": 0.9, "long_eval/n": 9}
     metrics = read_wandb_run("running", summary).metrics
-    assert (metrics.eval_percent_correct, metrics.eval_percent_correct_n) == (0.2, 8)
+    assert (metrics.eval_accuracy, metrics.eval_accuracy_n) == (0.2, 8)

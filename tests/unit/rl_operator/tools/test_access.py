@@ -51,7 +51,7 @@ def test_only_names_that_no_stranger_can_have(host: str, *, rightly: bool) -> No
         ("", None),
     ],
 )
-def test_a_token_is_spelt_as_the_standard_says(header: str, token: str | None) -> None:
+def test_a_token_is_spelled_as_the_standard_says(header: str, token: str | None) -> None:
     assert bearer_token(header) == token
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.rl_operator.samples import CATALOGUE, TINY, make_runtime
+from tests.unit.rl_operator.samples import CATALOG, TINY, make_runtime
 from tests.unit.rl_operator.strategies import JSON, PRINTABLE, SECRET, SOUND_CONFIGS, SOUND_TINKER, drawn
 from tests.unit.rl_operator.tools.desks import Unattended, call_at, drafted, spec_of, write_status
 
@@ -24,7 +24,7 @@ from rl_operator.tools.sizes import tokens
 
 Call = Callable[..., Outcome]
 
-FIELDS = run_fields(CATALOGUE.by_name["sort_digits"], TINY)
+FIELDS = run_fields(CATALOG.by_name["sort_digits"], TINY)
 
 
 def test_one_field(desk: Desk, call: Call) -> None:

@@ -4,20 +4,20 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from tests.unit.rl_operator.samples import CATALOGUE, DEFAULT, TINY, catalogue_of, make_runtime
+from tests.unit.rl_operator.samples import CATALOG, DEFAULT, TINY, catalog_of, make_runtime
 from tests.unit.rl_operator.strategies import JSON, SECRET
 
 from rl_operator.tools.edits import changes_of, edits_of, settings_of, with_edits
 from rl_operator.tools.field_names import run_fields
 from rl_operator.tools.tool import ToolRefusedError
 
-FIELDS = run_fields(CATALOGUE.by_name["sort_digits"], TINY)
+FIELDS = run_fields(CATALOG.by_name["sort_digits"], TINY)
 SPEC: dict[str, Any] = {"environment": "sort_digits", "config": {"group_size": 4}, "tinker": {}, "wandb": {"tags": []}}
 
 
 def sent(value: Any, type_: str, **field: Any) -> tuple[Any, str]:
     """What becomes of a value for a field of that type."""
-    toy = catalogue_of({"name": "knob", "type": type_, **field}).by_name["toy"]
+    toy = catalog_of({"name": "knob", "type": type_, **field}).by_name["toy"]
     [edit] = edits_of(run_fields(toy, make_runtime()), {"knob": value})
     return edit.value, edit.note
 
@@ -92,7 +92,7 @@ def test_a_mapping_replaces_what_was_there() -> None:
 
 @given(JSON)
 def test_a_value_stands_where_it_belongs_and_null_takes_it_away(value: Any) -> None:
-    edits = edits_of(run_fields(catalogue_of({"name": "knob", "type": "Any"}).by_name["toy"], TINY), {"knob": value})
+    edits = edits_of(run_fields(catalog_of({"name": "knob", "type": "Any"}).by_name["toy"], TINY), {"knob": value})
     edited = with_edits(SPEC, edits)
     assert edited["config"].get("knob") == value
     assert ("knob" in edited["config"]) == (value is not None)
@@ -128,7 +128,7 @@ def test_what_a_run_sets() -> None:
 
 
 def test_a_lock_holds_whatever_the_run_says() -> None:
-    fields = run_fields(CATALOGUE.by_name["sort_digits"], DEFAULT)
+    fields = run_fields(CATALOG.by_name["sort_digits"], DEFAULT)
     edits = edits_of(fields, {"total_steps": None})
     spec = {**SPEC, "config": {"total_steps": 5}}
     [change] = changes_of(fields, edits, spec, with_edits(spec, edits))

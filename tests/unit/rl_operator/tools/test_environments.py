@@ -6,8 +6,8 @@ import pytest
 from tests.unit.rl_operator.samples import make_runtime
 from tests.unit.rl_operator.tools.desks import OWN_CODE, Unattended, add_own, call_at
 
-from rl_operator.api.bundled import bundled_catalogue
-from rl_operator.api.catalogue import Catalogue, CatalogueEnvironment
+from rl_operator.api.bundled import bundled_catalog
+from rl_operator.api.catalog import Catalog, CatalogEnvironment
 from rl_operator.api.environment import Environment
 from rl_operator.api.runtime import Runtime
 from rl_operator.errors import ForbiddenError
@@ -22,7 +22,7 @@ Call = Callable[..., Outcome]
 def test_the_bundled_ones_with_the_seeds_keys(call: Call) -> None:
     answer = call("rl_list_environments").answer
     found = {each["name"]: each for each in answer["environments"]}
-    assert found.keys() == bundled_catalogue().by_name.keys()
+    assert found.keys() == bundled_catalog().by_name.keys()
     assert found["sort_digits"]["class_name"] == "SortDigits"
     assert found["sort_digits"]["file_path"] == "environments/sort_digits.py"
     assert found["sort_digits"]["description"].startswith("Sort four digits")
@@ -67,7 +67,7 @@ def test_an_unknown_runtime_is_refused_with_those_there_are(call: Call) -> None:
 class Unread(Unattended):
     """Its image is being read, and own environments are not the caller's to see."""
 
-    def catalogue(self, runtime: Runtime) -> Catalogue | None:  # noqa: ARG002 -- whatever the runtime
+    def catalog(self, runtime: Runtime) -> Catalog | None:  # noqa: ARG002 -- whatever the runtime
         return None
 
     def environments(self, namespace: str) -> list[Environment]:
@@ -88,9 +88,9 @@ def test_what_cannot_be_listed_is_said(tmp_path) -> None:
 
 
 class Crowded(Unattended):
-    def catalogue(self, runtime: Runtime) -> Catalogue | None:  # noqa: ARG002 -- whatever the runtime
-        many = tuple(CatalogueEnvironment(name=f"env_{i:03}", description="x" * 1000) for i in range(250))
-        return Catalogue(environments=many, warnings=tuple("w" * 1000 for _ in range(50)))
+    def catalog(self, runtime: Runtime) -> Catalog | None:  # noqa: ARG002 -- whatever the runtime
+        many = tuple(CatalogEnvironment(name=f"env_{i:03}", description="x" * 1000) for i in range(250))
+        return Catalog(environments=many, warnings=tuple("w" * 1000 for _ in range(50)))
 
 
 def test_a_long_list_is_cut_and_says_so(tmp_path) -> None:

@@ -3,18 +3,18 @@
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tests.unit.rl_operator.samples import CATALOGUE, DEFAULT, TINY, catalogue_of, make_runtime
+from tests.unit.rl_operator.samples import CATALOG, DEFAULT, TINY, catalog_of, make_runtime
 
 from rl_operator.check.listing import MOST_NAMES
 from rl_operator.tools.field_names import RunFields, run_fields
 from rl_operator.tools.tool import ToolRefusedError
 
-FIELDS = run_fields(CATALOGUE.by_name["sort_digits"], DEFAULT)
+FIELDS = run_fields(CATALOG.by_name["sort_digits"], DEFAULT)
 
 
 def toy(*names: str) -> RunFields:
     fields = [{"name": name, "type": "int", "default": 3} for name in names]
-    return run_fields(catalogue_of(*fields).by_name["toy"], make_runtime())
+    return run_fields(catalog_of(*fields).by_name["toy"], make_runtime())
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_field_and_all_that_it_is_called(name: str, place: tuple[str, ...]) ->
 
 @pytest.mark.parametrize("runtime", [TINY, DEFAULT], ids=["tiny", "default"])
 def test_every_listed_name_and_path_is_found_again(runtime) -> None:
-    fields = run_fields(CATALOGUE.by_name["sort_digits"], runtime)
+    fields = run_fields(CATALOG.by_name["sort_digits"], runtime)
     for field in fields.all:
         assert fields.named(fields.called(field)) is field
         assert fields.named(field.path) is field

@@ -125,7 +125,7 @@ def mcp(method: str, params: dict[str, Any]) -> tuple[str, str, bytes, dict[str,
         pytest.param({}, id="none"),
         pytest.param({"Authorization": "Bearer "}, id="empty"),
         pytest.param({"Authorization": "Basic dXNlcjpwYXNz"}, id="another scheme"),
-        pytest.param({"Authorization": "Bearer wrong-but-well-spelt"}, id="wrong"),
+        pytest.param({"Authorization": "Bearer wrong-but-well-spelled"}, id="wrong"),
         pytest.param({"Authorization": "Bearer a b"}, id="two words"),
     ],
 )

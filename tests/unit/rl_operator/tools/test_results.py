@@ -18,11 +18,11 @@ Call = Callable[..., Outcome]
 STARTED = "2026-11-22T00:30:00Z"
 METRICS = {
     "rewardMean": 0.9,
-    "evalPercentCorrect": 0.8,
-    "evalPercentCorrectLow": 0.7,
-    "evalPercentCorrectHigh": 0.9,
-    "evalPercentCorrectN": 64,
-    "baselinePercentCorrect": 0.1,
+    "evalAccuracy": 0.8,
+    "evalAccuracyLow": 0.7,
+    "evalAccuracyHigh": 0.9,
+    "evalAccuracyN": 64,
+    "baselineAccuracy": 0.1,
 }
 
 

@@ -27,9 +27,9 @@ FULL: dict[str, Any] = {
     "progress": {"step": 1250, "totalSteps": 2500, "percent": 50, "secondsPerStep": 61.25, "etaSeconds": 76563},
     "metrics": {
         "rewardMean": 0.1234,
-        "percentCorrect": 0.4321,
-        "evalPercentCorrect": 0.5678,
-        "baselinePercentCorrect": 0.0123,
+        "trainAccuracy": 0.4321,
+        "evalAccuracy": 0.5678,
+        "baselineAccuracy": 0.0123,
         "loss": -0.0123,
     },
     "containers": [{"name": name, "state": "Ready"} for name in ("api", "trainer", "environment")],

@@ -228,7 +228,7 @@ def test_a_run_at_rest_ends_every_wait(
 
 
 def test_steps_and_figures_are_no_change(desk: Desk, call: Call, backend: Counting, run_id: str) -> None:
-    metrics = [{"rewardMean": 0.1}, {"rewardMean": 0.2}, {"rewardMean": 0.2, "evalPercentCorrect": 0.5}]
+    metrics = [{"rewardMean": 0.1}, {"rewardMean": 0.2}, {"rewardMean": 0.2, "evalAccuracy": 0.5}]
     backend.reads = 0
     backend.meanwhile = lambda reads: at_step(
         desk, run_id, reads + 1, metrics=metrics[min(reads, 2)], message=f"Training: step {reads}."

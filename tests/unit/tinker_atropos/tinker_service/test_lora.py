@@ -1,4 +1,4 @@
-"""Adapters over model families other than the bundled one: tiny, randomly initialised."""
+"""Adapters over model families other than the bundled one: tiny, randomly initialized."""
 
 from typing import Any
 

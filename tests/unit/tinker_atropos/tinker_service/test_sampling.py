@@ -90,7 +90,7 @@ def test_logprobs_at_temperature_1_are_the_models(engine: Engine, prompts: Promp
     [{"temperature": 0.3}, {"temperature": 2.0}, {"top_k": 3}, {"top_p": 0.5}, {"temperature": 1.5, "top_k": 9}],
 )
 def test_logprobs_are_of_the_distribution_sampled_from(engine: Engine, changes: dict[str, float]) -> None:
-    """Step by step against the definition, worked out in numpy: scale, keep the best, renormalise."""
+    """Step by step against the definition, worked out in numpy: scale, keep the best, renormalize."""
     mine = request((5, 6, 7), num_samples=2, seed=1, **changes)
     for row in sample(engine, mine)[0]:
         for step, (token, logprob) in enumerate(zip(row.tokens, row.logprobs, strict=True)):

@@ -12,15 +12,15 @@ ROOT2, ROOT3 = np.sqrt(2), np.sqrt(3)
 @pytest.mark.parametrize(
     ("strategy", "scores", "expected"),
     [
-        ("group_centred", [1.0, 0.0], [0.5, -0.5]),
-        ("group_centred", [3.0, 0.0, 0.0], [2.0, -1.0, -1.0]),
-        ("group_centred", [-1.0, 1.0, 0.0, 0.0], [-1.0, 1.0, 0.0, 0.0]),
+        ("group_centered", [1.0, 0.0], [0.5, -0.5]),
+        ("group_centered", [3.0, 0.0, 0.0], [2.0, -1.0, -1.0]),
+        ("group_centered", [-1.0, 1.0, 0.0, 0.0], [-1.0, 1.0, 0.0, 0.0]),
         ("leave_one_out", [1.0, 0.0], [1.0, -1.0]),
         ("leave_one_out", [3.0, 0.0, 0.0], [3.0, -1.5, -1.5]),
         ("leave_one_out", [4.0, 1.0, 1.0, 2.0], [4 - 4 / 3, 1 - 7 / 3, 1 - 7 / 3, 2 - 2]),
-        ("group_normalised", [1.0, 0.0], [1.0, -1.0]),
-        ("group_normalised", [3.0, 0.0, 0.0], [ROOT2, -ROOT2 / 2, -ROOT2 / 2]),  # deviation sqrt((4 + 1 + 1) / 3)
-        ("group_normalised", [1.0, 2.0, 3.0], [-ROOT3 / ROOT2, 0.0, ROOT3 / ROOT2]),  # deviation sqrt(2 / 3)
+        ("group_normalized", [1.0, 0.0], [1.0, -1.0]),
+        ("group_normalized", [3.0, 0.0, 0.0], [ROOT2, -ROOT2 / 2, -ROOT2 / 2]),  # deviation sqrt((4 + 1 + 1) / 3)
+        ("group_normalized", [1.0, 2.0, 3.0], [-ROOT3 / ROOT2, 0.0, ROOT3 / ROOT2]),  # deviation sqrt(2 / 3)
     ],
 )
 def test_a_rollout_is_compared_with_its_group(strategy: str, scores: list[float], expected: list[float]) -> None:

@@ -11,7 +11,7 @@ from tinker_atropos.trainer.deliveries import read_group
 from tinker_atropos.trainer.ledger import Ledger, Sampled
 from tinker_atropos.trainer.rollouts import UNKNOWN_STEP, Group
 
-CENTRED = TinkerSection()
+CENTERED = TinkerSection()
 
 PAIR = {
     "tokens": [[11, 12, 13, 14], [11, 12, 15]],
@@ -54,7 +54,7 @@ def test_a_group_by_hand() -> None:
     ("case", "settings", "fields", "expected"),
     [
         ("leave one out", {"advantage": "leave_one_out"}, {}, [[0, 1, 1], [0, -1]]),
-        ("normalised", {"advantage": "group_normalised"}, {"scores": [3.0, 1.0]}, [[0, 1, 1], [0, -1]]),
+        ("normalized", {"advantage": "group_normalized"}, {"scores": [3.0, 1.0]}, [[0, 1, 1], [0, -1]]),
         (
             "two turns: only what is masked as generated",
             {},
@@ -130,7 +130,7 @@ def test_a_sequence_with_nothing_generated_is_not_trained() -> None:
 
 
 def test_only_the_losses_that_clip_get_thresholds() -> None:
-    assert loss_config(CENTRED) is None
+    assert loss_config(CENTERED) is None
     for loss in ("ppo", "cispo"):
         clips = {"clip_low_threshold": 0.7, "clip_high_threshold": 1.3}
         assert loss_config(TinkerSection(loss=loss, **clips)) == clips
@@ -164,7 +164,7 @@ def test_every_generated_token_is_trained_once_with_its_own_logprob_and_no_promp
     fields, truth, ledger = drawn
     read = read_group(fields)
     attributed = [ledger.attribute(sequence).sequence for sequence in read.sequences_S]
-    batch = build_batch([Group(tuple(attributed), read.rollout_of_S)], CENTRED)
+    batch = build_batch([Group(tuple(attributed), read.rollout_of_S)], CENTERED)
     mean = float(np.mean(fields["scores"]))
     rows = list(zip(fields["tokens"], fields["masks"], fields["scores"], truth, strict=True))
     trained = [row for row in rows if any(mark != -100 for mark in row[1])]

@@ -32,24 +32,24 @@ def test_the_first_evaluation_is_the_baseline_and_stays_it() -> None:
     interval = {"eval/percent_correct_low": 0.4, "eval/percent_correct_high": 0.6, "eval/n": 400}
     status.relayed(evaluation(0, 0.5, **interval))
     status.relayed(evaluation(40, 0.9))
-    assert status.metrics["baselinePercentCorrect"] == 0.5
-    assert status.metrics["baselinePercentCorrectLow"] == 0.4
-    assert status.metrics["baselinePercentCorrectHigh"] == 0.6
-    assert status.metrics["baselinePercentCorrectN"] == 400
-    assert status.metrics["evalPercentCorrect"] == 0.9
+    assert status.metrics["baselineAccuracy"] == 0.5
+    assert status.metrics["baselineAccuracyLow"] == 0.4
+    assert status.metrics["baselineAccuracyHigh"] == 0.6
+    assert status.metrics["baselineAccuracyN"] == 400
+    assert status.metrics["evalAccuracy"] == 0.9
 
 
 def test_an_attempt_that_resumed_has_no_baseline_of_its_own() -> None:
     status = RunStatus(total_steps=40)
     status.relayed(evaluation(25, 0.8))
-    assert "baselinePercentCorrect" not in status.metrics
+    assert "baselineAccuracy" not in status.metrics
 
 
-def test_metrics_of_an_unmodified_environment_are_recognised_by_their_ends() -> None:
+def test_metrics_of_an_unmodified_environment_are_recognized_by_their_ends() -> None:
     status = RunStatus(total_steps=40)
     relayed = {"gsm8k_0_train/percent_correct": 0.25, "gsm8k_0_eval/percent_correct": 0.5, "env/reward_mean": 0.3}
     status.relayed(MetricsRecord(step=3, source="wandb_log", metrics=relayed))
-    assert status.metrics == {"percentCorrect": 0.25, "evalPercentCorrect": 0.5, "rewardMean": 0.3}
+    assert status.metrics == {"trainAccuracy": 0.25, "evalAccuracy": 0.5, "rewardMean": 0.3}
 
 
 def runner_report(environment: int | None, mean: float, kept: float, equal: float) -> MetricsRecord:

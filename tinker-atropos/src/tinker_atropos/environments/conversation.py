@@ -94,7 +94,7 @@ def extended_prompt(
     """`tokens` (the prompt of `asked`, and the output) and what the template adds for `messages`; None when its
     rendering of `messages` does not begin with them.
 
-    Policies also sample tokens that the tokenizer would never make of the same text. Such an answer is recognised by
+    Policies also sample tokens that the tokenizer would never make of the same text. Such an answer is recognized by
     its text, end-of-turn token included, and stays as it was sampled.
     """
     rendered = render(tokenizer, messages)

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 EVAL_METRIC = "eval/percent_correct"
-"""The metric that becomes `evalPercentCorrect`; an environment class may name another one in `eval_metric`."""
+"""The metric that becomes `evalAccuracy`; an environment class may name another one in `eval_metric`."""
 
 Z_95 = 1.96
 """Two-sided 95 % quantile of the standard normal distribution."""
@@ -42,6 +42,6 @@ def wilson_interval(correct: float, n: int) -> tuple[float, float]:
     if n <= 0:
         raise ValueError("an interval needs at least one sample")
     share, z2 = correct / n, Z_95**2
-    centre = (share + z2 / (2 * n)) / (1 + z2 / n)
+    center = (share + z2 / (2 * n)) / (1 + z2 / n)
     half_width = Z_95 / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
-    return max(0.0, centre - half_width), min(1.0, centre + half_width)
+    return max(0.0, center - half_width), min(1.0, center + half_width)

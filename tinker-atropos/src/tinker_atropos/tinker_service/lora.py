@@ -24,7 +24,7 @@ LayerKind = Literal["attn", "mlp", "unembed"]
 
 @dataclass(frozen=True, slots=True)
 class LoraSpec:
-    """An adapter's shape. `seed` None: a random initialisation."""
+    """An adapter's shape. `seed` None: a random initialization."""
 
     rank: int
     seed: int | None = None

@@ -115,15 +115,15 @@ class ChosenLogprobs(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits_BTV: torch.Tensor, chosen_BTK: torch.Tensor) -> torch.Tensor:
-        normaliser_BT1 = logits_BTV.logsumexp(-1, keepdim=True)
-        ctx.save_for_backward(logits_BTV, normaliser_BT1, chosen_BTK)
-        return logits_BTV.gather(-1, chosen_BTK) - normaliser_BT1
+        normalizer_BT1 = logits_BTV.logsumexp(-1, keepdim=True)
+        ctx.save_for_backward(logits_BTV, normalizer_BT1, chosen_BTK)
+        return logits_BTV.gather(-1, chosen_BTK) - normalizer_BT1
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
-        logits_BTV, normaliser_BT1, chosen_BTK = ctx.saved_tensors
+        logits_BTV, normalizer_BT1, chosen_BTK = ctx.saved_tensors
         (gradient_BTK,) = gradients
-        gradient_BTV = (logits_BTV - normaliser_BT1).exp_().mul_(-gradient_BTK.sum(-1, keepdim=True))
+        gradient_BTV = (logits_BTV - normalizer_BT1).exp_().mul_(-gradient_BTK.sum(-1, keepdim=True))
         return gradient_BTV.scatter_add_(-1, chosen_BTK, gradient_BTK), None
 
 

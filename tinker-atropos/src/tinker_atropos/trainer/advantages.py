@@ -13,10 +13,10 @@ from tinker_atropos.trainer.rollouts import Floats
 Strategy = Callable[[Floats], Floats]
 
 
-def group_centred(scores_R: Floats) -> Floats:
+def group_centered(scores_R: Floats) -> Floats:
     """Score minus the group's mean: GRPO without the division by the deviation (Dr. GRPO, arXiv:2503.20783)."""
-    centred_R: Floats = scores_R - scores_R.mean()
-    return centred_R
+    centered_R: Floats = scores_R - scores_R.mean()
+    return centered_R
 
 
 def leave_one_out(scores_R: Floats) -> Floats:
@@ -25,14 +25,14 @@ def leave_one_out(scores_R: Floats) -> Floats:
     return scores_R - others_R
 
 
-def group_normalised(scores_R: Floats) -> Floats:
+def group_normalized(scores_R: Floats) -> Floats:
     """Score minus mean, over the group's (population) standard deviation (GRPO, arXiv:2402.03300)."""
-    normalised_R: Floats = group_centred(scores_R) / scores_R.std()
-    return normalised_R
+    normalized_R: Floats = group_centered(scores_R) / scores_R.std()
+    return normalized_R
 
 
 ADVANTAGES: Mapping[str, Strategy] = MappingProxyType(
-    {"group_centred": group_centred, "leave_one_out": leave_one_out, "group_normalised": group_normalised}
+    {"group_centered": group_centered, "leave_one_out": leave_one_out, "group_normalized": group_normalized}
 )
 """The strategies that `tinker.advantage` may name."""
 

@@ -17,7 +17,7 @@ from tinker_atropos import wire
 from tinker_atropos.trainer.rollouts import UNKNOWN_STEP, Floats, Group, Ints, TokenSequence
 
 MUTE = "set_advantage_to_zero"
-"""The one key of `overrides` that Atropos' trainers honour."""
+"""The one key of `overrides` that Atropos' trainers honor."""
 
 Scalar = TypeVar("Scalar", np.int64, np.float64)
 

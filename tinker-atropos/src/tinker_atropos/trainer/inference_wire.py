@@ -1,6 +1,6 @@
 """Requests of the inference server: sglang's `/generate`, and OpenAI's completions and chat.
 
-Nothing that a request asks for is ignored in silence. A field is honoured, or says what happens anyway (`NEUTRAL`), or
+Nothing that a request asks for is ignored in silence. A field is honored, or says what happens anyway (`NEUTRAL`), or
 cannot matter to what is sampled (`HARMLESS`); everything else is refused by name. A null is as good as no field.
 """
 
@@ -65,7 +65,7 @@ HARMLESS = frozenset(
 
 
 class UnsupportedFieldError(ValueError):
-    """A field that the server does not know, or whose value it cannot honour."""
+    """A field that the server does not know, or whose value it cannot honor."""
 
 
 class _Request(BaseModel):
@@ -73,7 +73,7 @@ class _Request(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _only_what_is_honoured(cls, body: Any) -> Any:
+    def _only_what_is_honored(cls, body: Any) -> Any:
         if not isinstance(body, dict):
             return body
         given = {name: value for name, value in body.items() if value is not None}
@@ -96,7 +96,7 @@ def _check_foreign(name: str, value: Any) -> None:
     if name in NEUTRAL:
         allowed = " or ".join(orjson.dumps(each).decode() for each in NEUTRAL[name]) or "null"
         raise UnsupportedFieldError(f"{name} is not supported: leave it out, or send {allowed}")
-    raise UnsupportedFieldError(f"{name} is not a field that this server honours: leave it out")
+    raise UnsupportedFieldError(f"{name} is not a field that this server honors: leave it out")
 
 
 class SamplingRequest(_Request):

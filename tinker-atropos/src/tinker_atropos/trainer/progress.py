@@ -1,4 +1,4 @@
-"""Where a run stands: what the weights at the backend have learnt, what was counted, what is saved."""
+"""Where a run stands: what the weights at the backend have learned, what was counted, what is saved."""
 
 from dataclasses import dataclass
 

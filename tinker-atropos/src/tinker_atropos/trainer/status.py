@@ -24,10 +24,10 @@ _FROM_TRAINING = {"train/loss": "loss", "logprobs/gap": "logprobGap", "staleness
 _GROUPS_MADE = {"env/groups_kept": "kept", "env/groups_filtered_equal": "equal"}
 _EVALUATION = "eval/percent_correct"
 _FROM_EVALUATION = {
-    "eval/percent_correct": "PercentCorrect",
-    "eval/percent_correct_low": "PercentCorrectLow",
-    "eval/percent_correct_high": "PercentCorrectHigh",
-    "eval/n": "PercentCorrectN",
+    "eval/percent_correct": "Accuracy",
+    "eval/percent_correct_low": "AccuracyLow",
+    "eval/percent_correct_high": "AccuracyHigh",
+    "eval/n": "AccuracyN",
 }
 
 
@@ -105,7 +105,7 @@ class RunStatus:
             if name == "env/reward_mean":
                 self._mean("rewardMean", environment, value)
             elif name == "env/percent_correct" or name.endswith("train/percent_correct"):
-                self._mean("percentCorrect", environment, value)
+                self._mean("trainAccuracy", environment, value)
             elif name.endswith(_EVALUATION):
                 self._evaluated(record, name.removesuffix(_EVALUATION))
 

@@ -305,8 +305,8 @@ def test_deep_chains_of_classes_are_a_problem_and_no_crash(tmp_path: Path) -> No
 
 
 def test_the_test_environments_are_judged_as_they_are_served(tmp_path: Path) -> None:
-    judgements = {name: discover_entry(ENVIRONMENTS, name).problem for name in FILES}
-    assert {name for name, problem in judgements.items() if problem} == {"syntax_error.py"}
+    judgments = {name: discover_entry(ENVIRONMENTS, name).problem for name in FILES}
+    assert {name for name, problem in judgments.items() if problem} == {"syntax_error.py"}
     sources = Sources(ENVIRONMENTS)
     module = sources.module_of_file("plain_tools.py")
     assert module is not None

@@ -1,4 +1,4 @@
-"""How long the catalogue takes: `python tests/benchmarks/catalogue_bench.py`. Prints a table; asserts nothing.
+"""How long the catalog takes: `python tests/benchmarks/catalog_bench.py`. Prints a table; asserts nothing.
 
 The files are made here, as people write them: a config with a dozen fields, limits and an enum, a `config_init`, and
 the methods of an environment, about 150 lines each; every tenth derives from a base in another file.
@@ -146,8 +146,8 @@ def main() -> None:
         assert (len(found.environments), found.warnings) == (FILES, [])
         print(f"{FILES} files, {lines} lines, {sum(len(each.fields) for each in found.environments)} fields\n")
         print(f"{'what':<52} {'goal':>8} {'median':>8} {'worst':>8}")
-        row(f"catalogue of {FILES} files, tinker-atropos", "<= 1", seconds(program("--path", folder)))
-        row(f"catalogue of {FILES} files, in the process", "", seconds(lambda: discover(Path(folder))))
+        row(f"catalog of {FILES} files, tinker-atropos", "<= 1", seconds(program("--path", folder)))
+        row(f"catalog of {FILES} files, in the process", "", seconds(lambda: discover(Path(folder))))
         row("one file, tinker-atropos --entry", "", seconds(program("--path", folder, "--entry", "task_0.py")))
         files = {"lib.py": BASE, "env.py": source(1)}
         row("one file, as the operator reads it", "", seconds(lambda: discover_files_blocking(files, "env.py")))

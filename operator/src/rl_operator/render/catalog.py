@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from rl_operator.api.catalogue import Catalogue, CatalogueEnvironment, EnvironmentField
+from rl_operator.api.catalog import Catalog, CatalogEnvironment, EnvironmentField
 from rl_operator.api.names import (
     API_VERSION,
     COMPONENT_LABEL,
@@ -19,51 +19,51 @@ from rl_operator.api.names import (
 from rl_operator.api.runtime import Runtime
 from rl_operator.errors import InvalidError
 
-CATALOGUE_COMPONENT: Final = "catalogue"
-CATALOGUE_SELECTOR: Final = f"{MANAGED_BY_LABEL}={MANAGER},{COMPONENT_LABEL}={CATALOGUE_COMPONENT}"
+CATALOG_COMPONENT: Final = "catalog"
+CATALOG_SELECTOR: Final = f"{MANAGED_BY_LABEL}={MANAGER},{COMPONENT_LABEL}={CATALOG_COMPONENT}"
 MAX_BYTES: Final = 900_000
 """A ConfigMap holds 1 MiB in all."""
 
-CATALOGUE_KEY: Final = "catalogue.json"
+CATALOG_KEY: Final = "catalog.json"
 _IMAGE_KEY: Final = "image"
 _IMAGE_ID_KEY: Final = "imageID"
 _REDISCOVER_KEY: Final = "rediscover"
 
 
 @dataclass(frozen=True, slots=True)
-class ImageCatalogue:
+class ImageCatalog:
     """What was read of an image. `image_id`: its digest, as the kubelet named it."""
 
-    catalogue: Catalogue
+    catalog: Catalog
     image_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class StoredCatalogue:
-    """What a catalogue's ConfigMap says. `rediscover`: the annotation's value that it answers."""
+class StoredCatalog:
+    """What a catalog's ConfigMap says. `rediscover`: the annotation's value that it answers."""
 
     image: str
     rediscover: str
-    found: ImageCatalogue
+    found: ImageCatalog
 
 
-def catalogue_name(runtime: str) -> str:
-    return f"rl-catalogue-{runtime}"
+def catalog_name(runtime: str) -> str:
+    return f"rl-catalog-{runtime}"
 
 
-def catalogue_config_map(runtime: Runtime, namespace: str, found: ImageCatalogue) -> dict[str, Any]:
+def catalog_config_map(runtime: Runtime, namespace: str, found: ImageCatalog) -> dict[str, Any]:
     """Raises InvalidError when it would not fit into a ConfigMap."""
     metadata = runtime.metadata
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
-            "name": catalogue_name(metadata.name),
+            "name": catalog_name(metadata.name),
             "namespace": namespace,
             "labels": {
-                "app.kubernetes.io/name": "rl-catalogue",
+                "app.kubernetes.io/name": "rl-catalog",
                 "app.kubernetes.io/instance": metadata.name,
-                COMPONENT_LABEL: CATALOGUE_COMPONENT,
+                COMPONENT_LABEL: CATALOG_COMPONENT,
                 "app.kubernetes.io/part-of": "rl-operator",
                 MANAGED_BY_LABEL: MANAGER,
             },
@@ -79,7 +79,7 @@ def catalogue_config_map(runtime: Runtime, namespace: str, found: ImageCatalogue
             ],
         },
         "data": {
-            CATALOGUE_KEY: _catalogue_text(runtime, found.catalogue),
+            CATALOG_KEY: _catalog_text(runtime, found.catalog),
             _IMAGE_KEY: runtime.spec.image,
             _IMAGE_ID_KEY: found.image_id or "",
             _REDISCOVER_KEY: metadata.annotations.get(REDISCOVER_ANNOTATION, ""),
@@ -87,36 +87,36 @@ def catalogue_config_map(runtime: Runtime, namespace: str, found: ImageCatalogue
     }
 
 
-def stored_catalogue(config_map: Mapping[str, Any]) -> StoredCatalogue | None:
-    """Read a catalogue's ConfigMap; None when it is none of ours or damaged: then the image is read again."""
+def stored_catalog(config_map: Mapping[str, Any]) -> StoredCatalog | None:
+    """Read a catalog's ConfigMap; None when it is none of ours or damaged: then the image is read again."""
     data = config_map.get("data", {})
     try:
-        catalogue = Catalogue.model_validate_json(data.get(CATALOGUE_KEY, ""))
+        catalog = Catalog.model_validate_json(data.get(CATALOG_KEY, ""))
     except ValidationError:
         return None
-    found = ImageCatalogue(catalogue, data.get(_IMAGE_ID_KEY) or None)
-    return StoredCatalogue(data.get(_IMAGE_KEY, ""), data.get(_REDISCOVER_KEY, ""), found)
+    found = ImageCatalog(catalog, data.get(_IMAGE_ID_KEY) or None)
+    return StoredCatalog(data.get(_IMAGE_KEY, ""), data.get(_REDISCOVER_KEY, ""), found)
 
 
-def _catalogue_text(runtime: Runtime, catalogue: Catalogue) -> str:
-    """The catalogue as `tinker-atropos environments -o json` prints it, with each field's lock and bounds.
+def _catalog_text(runtime: Runtime, catalog: Catalog) -> str:
+    """The catalog as `tinker-atropos environments -o json` prints it, with each field's lock and bounds.
 
     Descriptions of fields are left out where there is no room for them.
     """
     for described in (True, False):
-        environments = [_environment(environment, runtime, described) for environment in catalogue.environments]
-        content = {"environments": environments, "warnings": list(catalogue.warnings)}
+        environments = [_environment(environment, runtime, described) for environment in catalog.environments]
+        content = {"environments": environments, "warnings": list(catalog.warnings)}
         text = json.dumps(content, separators=(",", ":"), ensure_ascii=False)
         size = len(text.encode())
         if size <= MAX_BYTES:
             return text
     raise InvalidError(
-        f"the fields of the {len(catalogue.environments)} environments in image {runtime.spec.image} take "
+        f"the fields of the {len(catalog.environments)} environments in image {runtime.spec.image} take "
         f"{size / 1000:.0f} kB and a ConfigMap has room for {MAX_BYTES / 1000:.0f} kB: split the image"
     )
 
 
-def _environment(environment: CatalogueEnvironment, runtime: Runtime, described: bool) -> dict[str, Any]:
+def _environment(environment: CatalogEnvironment, runtime: Runtime, described: bool) -> dict[str, Any]:
     head = environment.model_dump(mode="json", by_alias=False, exclude={"fields"})
     return {**head, "fields": [_field(field, runtime, described) for field in environment.fields]}
 

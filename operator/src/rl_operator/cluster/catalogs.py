@@ -2,23 +2,23 @@
 
 from collections.abc import Set as AbstractSet
 
-from rl_operator.api.bundled import bundled_catalogue
-from rl_operator.render.catalogue import ImageCatalogue
+from rl_operator.api.bundled import bundled_catalog
+from rl_operator.render.catalog import ImageCatalog
 
 
-class Catalogues:
+class Catalogs:
     """By image reference: runtimes of the same image share one."""
 
     def __init__(self, bundled_images: AbstractSet[str] = frozenset()) -> None:
         self._bundled = bundled_images
-        self._read: dict[str, ImageCatalogue] = {}
+        self._read: dict[str, ImageCatalog] = {}
 
     def is_bundled(self, image: str) -> bool:
         return image in self._bundled
 
-    def of(self, image: str) -> ImageCatalogue | None:
+    def of(self, image: str) -> ImageCatalog | None:
         """None: nobody has read the image yet."""
-        return ImageCatalogue(bundled_catalogue()) if image in self._bundled else self._read.get(image)
+        return ImageCatalog(bundled_catalog()) if image in self._bundled else self._read.get(image)
 
-    def hold(self, image: str, found: ImageCatalogue) -> None:
+    def hold(self, image: str, found: ImageCatalog) -> None:
         self._read[image] = found

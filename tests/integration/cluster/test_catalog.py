@@ -39,10 +39,10 @@ def until(admin: AdminClient, runtime: str, type_: str, reason: str, word: str =
     return wait_for(f"runtime {runtime} is {type_} because of {reason} ({word!r})", look)
 
 
-def catalogue_of(admin: AdminClient, runtime: str) -> dict[str, Any]:
-    config_map = admin.get(f"{CONFIG_MAPS}/rl-catalogue-{runtime}")
-    catalogue: dict[str, Any] = json.loads(config_map["data"]["catalogue.json"])
-    return catalogue
+def catalog_of(admin: AdminClient, runtime: str) -> dict[str, Any]:
+    config_map = admin.get(f"{CONFIG_MAPS}/rl-catalog-{runtime}")
+    catalog: dict[str, Any] = json.loads(config_map["data"]["catalog.json"])
+    return catalog
 
 
 def discoveries(plane: ControlPlane) -> list[str]:
@@ -59,9 +59,9 @@ def test_the_image_that_came_with_the_operator_is_known_at_once(
     install_runtime(runs.admin, "tiny", name=runtime, bounds={"env": {"group_size": {"min": 2, "max": 64}}})
     status = until(runs.admin, runtime, "Ready", "CatalogRead")
     assert "sort_digits" in {environment["name"] for environment in status["environments"]}
-    assert status["fieldsRef"] == {"namespace": OPERATOR_NAMESPACE, "name": f"rl-catalogue-{runtime}"}
+    assert status["fieldsRef"] == {"namespace": OPERATOR_NAMESPACE, "name": f"rl-catalog-{runtime}"}
     anybody = AdminClient("127.0.0.1", control_plane.port, POWERLESS_TOKEN)
-    environment = catalogue_of(anybody, runtime)["environments"][0]
+    environment = catalog_of(anybody, runtime)["environments"][0]
     fields = {field["name"]: field for field in environment["fields"]}
     assert fields["tokenizer_name"]["locked"] == "bundled"
     assert fields["group_size"]["bounds"] == {"min": 2, "max": 64}
@@ -97,7 +97,7 @@ def test_another_image_is_read_once_by_a_pod_and_runs_wait_for_it(
     runs.admin.patch(f"{RUNTIMES}/{runtime}", {"metadata": {"annotations": {"rl-operator.dev/rediscover": "2"}}})
     readers.end(readers.until_there(image)["metadata"]["name"], printed("maze", "labyrinth"))
     for name in (runtime, f"{runtime}-2"):
-        wait_for(f"{name} knows", lambda name=name: len(catalogue_of(runs.admin, name)["environments"]) == 2)
+        wait_for(f"{name} knows", lambda name=name: len(catalog_of(runs.admin, name)["environments"]) == 2)
     readers.until_gone(image)
     assert len(discoveries(control_plane)) == before + 2
 
@@ -120,7 +120,7 @@ def test_a_program_that_prints_something_else_is_said(runs: RunsNamespace, reade
     image, runtime = f"registry.test/{runs.namespace}:odd", f"odd-{runs.namespace}"
     install_runtime(runs.admin, "tiny", name=runtime, image=image)
     readers.end(readers.until_there(image)["metadata"]["name"], "hello\n")
-    until(runs.admin, runtime, "Reconciling", "DiscoveryFailed", "printed no catalogue")
+    until(runs.admin, runtime, "Reconciling", "DiscoveryFailed", "printed no catalog")
 
 
 def test_a_runtime_that_is_nonsense_is_named_and_mended(runs: RunsNamespace) -> None:
@@ -139,21 +139,21 @@ def test_a_runtime_that_is_nonsense_is_named_and_mended(runs: RunsNamespace) -> 
 
 def test_somebody_elses_config_map_stays_as_it_is_and_runs_start_all_the_same(runs: RunsNamespace) -> None:
     runtime = f"taken-{runs.namespace}"
-    theirs = {"metadata": {"name": f"rl-catalogue-{runtime}"}, "data": {"mine": "1"}}
+    theirs = {"metadata": {"name": f"rl-catalog-{runtime}"}, "data": {"mine": "1"}}
     runs.admin.post(CONFIG_MAPS, theirs)
     install_runtime(runs.admin, "tiny", name=runtime)
     until(runs.admin, runtime, "Reconciling", "CatalogNotWritten", "is not this runtime's")
     runs.apply(runtime=runtime)
     runs.succeed(runs.until_pod())
-    assert runs.admin.get(f"{CONFIG_MAPS}/rl-catalogue-{runtime}")["data"] == {"mine": "1"}
+    assert runs.admin.get(f"{CONFIG_MAPS}/rl-catalog-{runtime}")["data"] == {"mine": "1"}
 
 
-def test_a_catalogue_that_somebody_changed_is_put_right(runs: RunsNamespace, control_plane: ControlPlane) -> None:
+def test_a_catalog_that_somebody_changed_is_put_right(runs: RunsNamespace, control_plane: ControlPlane) -> None:
     runtime = f"edited-{runs.namespace}"
     install_runtime(runs.admin, "tiny", name=runtime)
     until(runs.admin, runtime, "Ready", "CatalogRead")
-    runs.admin.patch(f"{CONFIG_MAPS}/rl-catalogue-{runtime}", {"data": {"catalogue.json": "{}", "more": "1"}})
+    runs.admin.patch(f"{CONFIG_MAPS}/rl-catalog-{runtime}", {"data": {"catalog.json": "{}", "more": "1"}})
     runs.admin.patch(f"{RUNTIMES}/{runtime}", {"metadata": {"labels": {"looked": "at"}}})
-    wait_for("it is whole again", lambda: "environments" in catalogue_of(runs.admin, runtime))
+    wait_for("it is whole again", lambda: "environments" in catalog_of(runs.admin, runtime))
     quiet = len(control_plane.operator_writes(OPERATOR_NAMESPACE))
     stays("nothing more is written", lambda: len(control_plane.operator_writes(OPERATOR_NAMESPACE)) == quiet)

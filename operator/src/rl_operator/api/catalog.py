@@ -1,4 +1,4 @@
-"""The catalogue: which environments there are and which fields each has, as found by static reading."""
+"""The catalog: which environments there are and which fields each has, as found by static reading."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -27,7 +27,7 @@ class EnvironmentField(ObservedModel):
     choices: tuple[Any, ...] | None = Field(default=None, description="Values of the enum in the type.")
 
 
-class CatalogueEnvironment(ObservedModel):
+class CatalogEnvironment(ObservedModel):
     name: str
     class_name: str = ""
     file_path: str = ""
@@ -39,7 +39,7 @@ class CatalogueEnvironment(ObservedModel):
         return {field.name: field for field in self.fields}
 
 
-class CatalogueProblem(ObservedModel):
+class CatalogProblem(ObservedModel):
     """Why the files of an own environment cannot be served. `line` counts from 1; `file` is empty where none is to
     blame.
 
@@ -58,14 +58,14 @@ class CatalogueProblem(ObservedModel):
         return f"{place}: {self.message}" if place else self.message
 
 
-class Catalogue(ObservedModel):
+class Catalog(ObservedModel):
     """`problem` and `modules` belong to one entry file: its fault, and the files that it imports, itself first."""
 
-    environments: tuple[CatalogueEnvironment, ...] = ()
+    environments: tuple[CatalogEnvironment, ...] = ()
     warnings: tuple[str, ...] = ()
-    problem: CatalogueProblem | None = None
+    problem: CatalogProblem | None = None
     modules: tuple[str, ...] = ()
 
     @property
-    def by_name(self) -> Mapping[str, CatalogueEnvironment]:
+    def by_name(self) -> Mapping[str, CatalogEnvironment]:
         return {environment.name: environment for environment in self.environments}
