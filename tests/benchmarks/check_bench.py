@@ -9,15 +9,15 @@ from collections.abc import Callable, Mapping
 from tests.unit.rl_operator.samples import (
     SOURCE_FILES,
     catalog_of,
+    inputs_of,
     make_run,
     make_runtime,
     own_environment,
-    own_premises,
-    premises_of,
+    own_inputs,
 )
 
-from rl_operator.api.premises import Premises
 from rl_operator.api.run import TrainingRun
+from rl_operator.api.run_inputs import RunInputs
 from rl_operator.check import check_run
 from rl_operator.render import render_run
 
@@ -38,32 +38,32 @@ def milliseconds(work: Callable[[], object]) -> float:
     return best * 1000 / REPEATS
 
 
-def check_and_render(run: TrainingRun, premises: Premises, files: Mapping[str, str] | None = None) -> None:
-    assert check_run(run, premises) == ()
-    render_run(run, premises, files)
+def check_and_render(run: TrainingRun, inputs: RunInputs, files: Mapping[str, str] | None = None) -> None:
+    assert check_run(run, inputs) == ()
+    render_run(run, inputs, files)
 
 
-def with_many_locks() -> tuple[TrainingRun, Premises]:
+def with_many_locks() -> tuple[TrainingRun, RunInputs]:
     """A hundred locked fields, bounds for each of them, and a run that repeats all of them: the worst there is."""
     names = [f"field_{number}" for number in range(LOCKS)]
     fields = [{"name": name, "type": "int | Literal['a', 'b'] | None", "default": None} for name in names]
     locked = {name: number % 9 + 1 for number, name in enumerate(names)}
     runtime = make_runtime(locked={"env": locked}, bounds={"env": {name: {"min": 1, "max": 9} for name in names}})
     run = make_run(environment="toy", config=locked)
-    return run, premises_of(run, runtime, catalog_of(*fields))
+    return run, inputs_of(run, runtime, catalog_of(*fields))
 
 
 def main() -> None:
     bundled = make_run(config={"total_steps": 40, "group_size": 8}, wandb={"tags": ["a", "b"]})
     own = make_run(environment="own/digits", environmentReplicas=2)
     files = {**SOURCE_FILES, "large.py": "x = 1  # a comment\n" * (SOURCE_CHARACTERS // 19)}
-    locked, premises = with_many_locks()
+    locked, inputs = with_many_locks()
     cases: dict[str, Callable[[], object]] = {
-        "bundled environment": lambda: check_and_render(bundled, premises_of(bundled)),
+        "bundled environment": lambda: check_and_render(bundled, inputs_of(bundled)),
         f"own environment, {SOURCE_CHARACTERS // 1000} kB of source": lambda: check_and_render(
-            own, own_premises(own, own=own_environment()), files
+            own, own_inputs(own, own=own_environment()), files
         ),
-        f"runtime with {LOCKS} locked and bounded fields": lambda: check_and_render(locked, premises),
+        f"runtime with {LOCKS} locked and bounded fields": lambda: check_and_render(locked, inputs),
     }
     print("| check and render of one run | measured | goal |\n|---|---|---|")
     for what, work in cases.items():

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_operator.local.layout import Layout
-from rl_operator.local.store import Store
+from rl_operator.local.state_store import StateStore
 
 RLCTL = Path(sys.executable).with_name("rlctl")
 TIMES = 9
@@ -52,7 +52,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as empty, tempfile.TemporaryDirectory() as full:
         row("rlctl --help", "<= 0.4", seconds(rlctl("--help", state=empty)))
         row("rlctl list --local, no run", "<= 0.6", seconds(rlctl("list", "--local", state=empty)))
-        store = Store(Layout(Path(full)))
+        store = StateStore(Layout(Path(full)))
         for number in range(RUNS):
             store.create(finished_run(number))
         row(f"rlctl list --local, {RUNS} runs", "<= 0.6", seconds(rlctl("list", "--local", state=full)))

@@ -17,7 +17,7 @@ class GoneError(OperatorError):
     """The object is not there any more (404)."""
 
 
-class BackEndUnreachableError(OperatorError):
+class TargetUnreachableError(OperatorError):
     """The API server (or the state folder) does not answer: try again later."""
 
 

@@ -15,7 +15,7 @@ from tests.refusals import ROWS, Row, runtimes
 from rl_operator.api import hints
 from rl_operator.api.loading import field_path, parse_runtime
 from rl_operator.api.policies import MAX_MESSAGE
-from rl_operator.api.refusal import Refusal, looks_like_a_key, shown
+from rl_operator.api.refusal import Refusal, looks_like_a_key, redacted
 from rl_operator.api.value_text import text_of
 from rl_operator.api.yaml_text import json_value
 from rl_operator.check.access import selects
@@ -81,9 +81,9 @@ JSON = st.recursive(
 
 
 def locked_sentence(runtime: str, name: str, value: Any, lock: Any) -> str:
-    hint = hints.LOCKED % (runtime, text_of(shown(lock)))
+    hint = hints.LOCKED % (runtime, text_of(redacted(lock)))
     path = field_path(("spec", "config", name))
-    return Refusal(code="LockedField", field=path, given=shown(value, name), hint=hint).sentence
+    return Refusal(code="LockedField", field=path, given=redacted(value, name), hint=hint).sentence
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

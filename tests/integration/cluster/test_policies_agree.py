@@ -12,8 +12,8 @@ from tests.unit.rl_operator.samples import CATALOG
 from tests.unit.rl_operator.strategies import JSON, KEYS, draw
 
 from rl_operator.api.loading import parse_run, parse_runtime
-from rl_operator.api.premises import Premises, choose_environment
 from rl_operator.api.refusal import Refusal
+from rl_operator.api.run_inputs import RunInputs, choose_environment
 from rl_operator.check import check_run
 
 NAMESPACE = "agree"
@@ -78,7 +78,7 @@ def refusals_of(spec: dict[str, Any]) -> tuple[Refusal, ...]:
     run, runtime = parse_run(run_document(spec)), parse_runtime(runtime_document(spec["runtime"]))
     labels = {"kubernetes.io/metadata.name": NAMESPACE}
     environment = choose_environment("sort_digits", runtime, CATALOG, None)
-    return check_run(run, Premises(runtime, environment, labels))
+    return check_run(run, RunInputs(runtime, environment, labels))
 
 
 def test_the_door_refuses_nothing_that_the_operator_takes(admin: AdminClient) -> None:

@@ -198,7 +198,7 @@ def _swapped() -> Callable[[ProxiedCall, Event], Sequence[Event]]:
 
 Way = Callable[[ProxiedCall, Event], Sequence[Event | Action]]
 
-WAYS: dict[str, tuple[Way, list[str]]] = {
+ROUTES: dict[str, tuple[Way, list[str]]] = {
     "pass": (lambda _, event: (event,), ["a", "b", "c"]),
     "drop": (lambda _, event: () if _in_short(event) == "b" else (event,), ["a", "c"]),
     "repeat": (lambda _, event: (event, event), ["a", "a", "b", "b", "c", "c"]),
@@ -209,7 +209,7 @@ WAYS: dict[str, tuple[Way, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize(("way", "heard"), WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize(("way", "heard"), ROUTES.values(), ids=ROUTES)
 def test_a_watch_goes_event_by_event(proxy: ApiProxy, version: str, way: Way, heard: list[str]) -> None:
     proxy.hooks = Hooks(event=way)
     assert watch(proxy, version) == heard

@@ -16,7 +16,7 @@ import yaml
 
 from rl_operator.local.layout import Layout
 from rl_operator.local.locks import holder
-from rl_operator.local.store import Store
+from rl_operator.local.state_store import StateStore
 
 RLCTL = Path(sys.executable).with_name("rlctl")
 KEPT = ("PATH", "LANG", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
@@ -37,8 +37,8 @@ class Rlctl:
         return Layout(self.root)
 
     @property
-    def store(self) -> Store:
-        return Store(self.layout)
+    def store(self) -> StateStore:
+        return StateStore(self.layout)
 
     def __call__(self, *arguments: str, **env_vars: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -7,7 +7,7 @@ import json
 import sys
 from typing import Any
 
-from rl_operator.local.store import Store
+from rl_operator.local.state_store import StateStore
 from rl_operator.status.observation import format_time, parse_time
 
 OPS = """
@@ -54,7 +54,7 @@ LEAVES = "serve(); print('left', flush=True)"
 SILENT = "print('silent', flush=True); time.sleep(600)"
 
 
-def start_scripted(store: Store, name: str, *, trainer: str, environment: str = WORKS_ON, **spec: Any) -> None:
+def start_scripted(store: StateStore, name: str, *, trainer: str, environment: str = WORKS_ON, **spec: Any) -> None:
     """Put a started run into the store; whoever looks at it next starts its supervisor."""
     run = store.create(
         {

@@ -8,14 +8,14 @@ import pytest
 import tinker
 from tests.integration.local.conftest import Rlctl, end_everything
 
-from rl_operator.backends.local import LocalBackEnd
+from rl_operator.targets.local_target import LocalTarget
 
 
 @pytest.fixture(scope="module")
 def trained(process: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rlctl]:
     """A state folder with the finished run `sorting` (one step) and its weights, and the run `early` that has none."""
     rlctl = Rlctl(tmp_path_factory.mktemp("state"))
-    env_vars = LocalBackEnd.open(rlctl.root, print, asked=True).tinker_env_vars("tiny")
+    env_vars = LocalTarget.open(rlctl.root, print, asked=True).tinker_env_vars("tiny")
     assert env_vars is not None
     service = tinker.ServiceClient(base_url=env_vars["TINKER_BASE_URL"], api_key=env_vars["TINKER_API_KEY"])
     client = service.create_lora_training_client("bundled", rank=4).result()

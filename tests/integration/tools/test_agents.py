@@ -19,7 +19,7 @@ from tests.integration.local.conftest import end_everything
 from tests.integration.tools.agents import Agent, agent_over_http, agent_over_stdio, answer_of, tools_server
 from tests.unit.tinker_atropos.environments.trial.provider import KEY, ScriptedProvider
 
-from rl_operator.backends.cluster import ClusterBackEnd
+from rl_operator.targets.cluster_target import ClusterTarget
 from rl_operator.tools.toolset import BY_NAME
 
 on_cluster = pytest.mark.apiserver
@@ -154,15 +154,15 @@ PROVIDER = {
 
 
 @pytest.fixture(scope="module")
-def with_provider(control_plane: ControlPlane, cluster_back_end: ClusterBackEnd) -> Iterator[str]:
+def with_provider(control_plane: ControlPlane, cluster_target: ClusterTarget) -> Iterator[str]:
     install_runtime(control_plane.admin, "tiny", ASKED, inference=PROVIDER)
-    wait_for("its catalog", lambda: cluster_back_end.catalog(cluster_back_end.runtimes()[ASKED]))
+    wait_for("its catalog", lambda: cluster_target.catalog(cluster_target.runtimes()[ASKED]))
     yield ASKED
     control_plane.admin.delete(f"/apis/rl-operator.dev/v1alpha1/rlruntimes/{ASKED}")
 
 
 @pytest.fixture(scope="module")
-def kubeconfig(control_plane: ControlPlane, cluster_back_end: ClusterBackEnd) -> dict[str, str]:
+def kubeconfig(control_plane: ControlPlane, cluster_target: ClusterTarget) -> dict[str, str]:
     """Of the server, which does nothing with rights of its own."""
     return {"KUBECONFIG": str(control_plane.kubeconfig())}
 

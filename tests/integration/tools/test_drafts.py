@@ -12,15 +12,15 @@ from tests.integration.cluster.runs import RunsNamespace
 from tests.integration.tools.conftest import Call
 
 from rl_operator.api.names import STARTED_AS_ANNOTATION
-from rl_operator.backends.cluster import ClusterBackEnd
-from rl_operator.tools.desk import Desk
+from rl_operator.targets.cluster_target import ClusterTarget
 from rl_operator.tools.dispatch import Outcome, dispatch
 from rl_operator.tools.runs import latest_drafted, named_run
+from rl_operator.tools.tool_context import ToolContext
 from rl_operator.tools.toolset import BY_NAME
 
 
-def call_at(desk: Desk, tool: str, **arguments: Any) -> Outcome:
-    return dispatch(BY_NAME[tool], desk, arguments)
+def call_at(context: ToolContext, tool: str, **arguments: Any) -> Outcome:
+    return dispatch(BY_NAME[tool], context, arguments)
 
 
 def drafted(call: Call, **arguments: Any) -> str:
@@ -30,22 +30,22 @@ def drafted(call: Call, **arguments: Any) -> str:
     return run_id
 
 
-def settings(desk: Desk, run_id: str) -> dict[str, Any]:
-    spec = named_run(desk, run_id).spec
+def settings(context: ToolContext, run_id: str) -> dict[str, Any]:
+    spec = named_run(context, run_id).spec
     return {**spec.config, **spec.tinker}
 
 
-def until_looked_at(desk: Desk, run_id: str) -> dict[str, Any]:
+def until_looked_at(context: ToolContext, run_id: str) -> dict[str, Any]:
     """The status that somebody wrote of the draft as it is."""
 
     def look() -> dict[str, Any] | None:
-        run = named_run(desk, run_id)
+        run = named_run(context, run_id)
         return run.status.to_wire() if run.is_looked_at else None
 
     return wait_for(f"draft {run_id} is looked at", look)
 
 
-def test_list_select_edit_and_look(desk: Desk, call: Call) -> None:
+def test_list_select_edit_and_look(context: ToolContext, call: Call) -> None:
     listed = call("rl_list_environments", runtime="tiny", query="digits").answer
     assert [each["name"] for each in listed["environments"]] == ["sort_digits"]
     run_id = drafted(call)
@@ -54,16 +54,16 @@ def test_list_select_edit_and_look(desk: Desk, call: Call) -> None:
     values = {each["name"]: each["current_value"] for each in config["configurable_fields"]}
     assert (values["group_size"], values["learning_rate"], values["wandb_name"]) == (4, 2e-3, "mine")
     assert config["state"] == "draft"
-    status = until_looked_at(desk, run_id)
+    status = until_looked_at(context, run_id)
     assert (status["phase"], status.get("refusals", [])) == ("Stopped", [])
     assert status["configHash"]
     unset = call("rl_edit_config", values={"group_size": None, "wandb_name": None}).answer
     assert unset["config"] == {"learning_rate": 2e-3}
-    assert settings(desk, run_id) == {"learning_rate": 2e-3}
-    assert until_looked_at(desk, run_id)["configHash"] != status["configHash"]
+    assert settings(context, run_id) == {"learning_rate": 2e-3}
+    assert until_looked_at(context, run_id)["configHash"] != status["configHash"]
 
 
-def test_refusals_teach_and_write_nothing(desk: Desk, call: Call) -> None:
+def test_refusals_teach_and_write_nothing(context: ToolContext, call: Call) -> None:
     nobody = call("rl_get_current_config")
     assert "rl_select_environment" in nobody.answer["error"]
     unknown = call("rl_select_environment", name="sort_digit", runtime="tiny")
@@ -73,7 +73,7 @@ def test_refusals_teach_and_write_nothing(desk: Desk, call: Call) -> None:
     assert (locked.answer["locked_value"], locked.answer["refusals"][0]["code"]) == ("bundled", "LockedField")
     misspelled = call("rl_edit_config", field="group_sise", value=4)
     assert misspelled.answer["available_fields"][0] == "group_size"
-    assert settings(desk, run_id) == {}
+    assert settings(context, run_id) == {}
     lost = call("rl_get_current_config", run_id="0a1b2c3d")
     assert "there is no run '0a1b2c3d'" in lost.answer["error"]
 
@@ -98,13 +98,13 @@ class Shout(Environment[str]):
 """
 
 
-def test_an_own_environment_is_drafted_once_it_has_been_read(desk: Desk, call: Call) -> None:
-    metadata = {"name": "shout", "namespace": desk.namespace}
+def test_an_own_environment_is_drafted_once_it_has_been_read(context: ToolContext, call: Call) -> None:
+    metadata = {"name": "shout", "namespace": context.namespace}
     code = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"shout.py": OWN_CODE}}
     spec = {"source": {"configMap": {"name": "shout"}}}
     own = {"apiVersion": "rl-operator.dev/v1alpha1", "kind": "RLEnvironment", "metadata": metadata, "spec": spec}
-    desk.backend.apply(code)
-    desk.backend.apply(own)
+    context.target.apply(code)
+    context.target.apply(own)
 
     def select() -> dict[str, Any] | None:
         outcome = call("rl_select_environment", name="own/shout", runtime="tiny")
@@ -118,43 +118,43 @@ def test_an_own_environment_is_drafted_once_it_has_been_read(desk: Desk, call: C
     assert [(each["name"], "state" in each) for each in listed] == [("own/shout", False)]
 
 
-def test_two_agents_of_a_user_edit_their_own_drafts(desk: Desk, call: Call) -> None:
-    second = replace(desk, agent="second")
+def test_two_agents_of_a_user_edit_their_own_drafts(context: ToolContext, call: Call) -> None:
+    second = replace(context, agent="second")
     first_run = drafted(call)
     second_run = drafted(lambda tool, **arguments: call_at(second, tool, **arguments))
     call("rl_edit_config", field="group_size", value=4)
     call_at(second, "rl_edit_config", field="group_size", value=2)
-    assert [settings(desk, run)["group_size"] for run in (first_run, second_run)] == [4, 2]
-    assert latest_drafted(desk).metadata.name == first_run
+    assert [settings(context, run)["group_size"] for run in (first_run, second_run)] == [4, 2]
+    assert latest_drafted(context).metadata.name == first_run
     again = drafted(call)
-    assert latest_drafted(desk).metadata.name == again  # within the same second of the API server's clock, too
+    assert latest_drafted(context).metadata.name == again  # within the same second of the API server's clock, too
     assert call("rl_edit_config", run_id=first_run[-8:], field="group_size", value=8).answer["run_id"] == first_run
 
 
-def test_edits_of_many_at_once_lose_nothing(desk: Desk, call: Call) -> None:
+def test_edits_of_many_at_once_lose_nothing(context: ToolContext, call: Call) -> None:
     """Each is judged with what is there, also while whoever looks after the draft writes its status."""
     run_id = drafted(call)
     values = {"total_steps": 7, "wandb_project": "p", "seed": 3}
     with ThreadPoolExecutor(len(values)) as threads:
         outcomes = list(threads.map(lambda pair: call("rl_edit_config", field=pair[0], value=pair[1]), values.items()))
     assert [outcome.code for outcome in outcomes] == [None] * len(values), outcomes
-    assert settings(desk, run_id) == {"total_steps": 7, "seed": 3}
-    assert named_run(desk, run_id).spec.wandb.project == "p"
+    assert settings(context, run_id) == {"total_steps": 7, "seed": 3}
+    assert named_run(context, run_id).spec.wandb.project == "p"
 
 
 # --- on a cluster ----------------------------------------------------------------------------------------------------
 @pytest.mark.apiserver
 def test_users_have_drafts_of_their_own_and_only_their_own_rights(
-    cluster_desk: Desk, runs: RunsNamespace, cluster_back_end: ClusterBackEnd
+    cluster_context: ToolContext, runs: RunsNamespace, cluster_target: ClusterTarget
 ) -> None:
-    powerless = cluster_back_end.acting_as(POWERLESS_TOKEN)
-    also_admin = cluster_back_end.acting_as(ADMIN_TOKEN)
+    powerless = cluster_target.acting_as(POWERLESS_TOKEN)
+    also_admin = cluster_target.acting_as(ADMIN_TOKEN)
     try:
-        nobody = replace(cluster_desk, backend=powerless)
+        nobody = replace(cluster_context, target=powerless)
         refused = call_at(nobody, "rl_select_environment", name="sort_digits", runtime="tiny")
         assert (refused.code, "403" in refused.answer["error"]) == ("forbidden", True)
-        assert nobody.caller != cluster_desk.caller
-        assert replace(cluster_desk, backend=also_admin).caller == cluster_desk.caller
+        assert nobody.caller != cluster_context.caller
+        assert replace(cluster_context, target=also_admin).caller == cluster_context.caller
         assert runs.admin.items(RUNS.format(namespace=runs.namespace)) == []
     finally:
         powerless.close()
@@ -162,20 +162,20 @@ def test_users_have_drafts_of_their_own_and_only_their_own_rights(
 
 
 @pytest.mark.apiserver
-def test_a_run_that_has_started_keeps_its_settings(cluster_desk: Desk, runs: RunsNamespace) -> None:
-    select = call_at(cluster_desk, "rl_select_environment", name="sort_digits", runtime="tiny")
+def test_a_run_that_has_started_keeps_its_settings(cluster_context: ToolContext, runs: RunsNamespace) -> None:
+    select = call_at(cluster_context, "rl_select_environment", name="sort_digits", runtime="tiny")
     name = select.answer["run_id"]
     runs.edit(name, suspend=False)
     runs.until_pod(name=name)
-    refused = call_at(cluster_desk, "rl_edit_config", values={"group_size": 4, "wandb_project": "p", "priority": 1})
+    refused = call_at(cluster_context, "rl_edit_config", values={"group_size": 4, "wandb_project": "p", "priority": 1})
     assert {refusal["code"] for refusal in refused.answer["refusals"]} == {"FrozenField"}
-    assert call_at(cluster_desk, "rl_edit_config", field="priority", value=1).code is None
+    assert call_at(cluster_context, "rl_edit_config", field="priority", value=1).code is None
     assert runs.find(name)["spec"]["priority"] == 1
 
 
 @pytest.mark.apiserver
 def test_a_run_of_a_backup_waits_and_may_be_edited_before_it_trains_again(
-    cluster_desk: Desk, runs: RunsNamespace
+    cluster_context: ToolContext, runs: RunsNamespace
 ) -> None:
     """It came back without its status, under a uid that is not the one it was started with."""
     body = {
@@ -186,19 +186,19 @@ def test_a_run_of_a_backup_waits_and_may_be_edited_before_it_trains_again(
     }
     runs.create(body)
     runs.until_phase("Stopped", "restored")
-    edited = call_at(cluster_desk, "rl_edit_config", run_id="restored", field="group_size", value=4)
+    edited = call_at(cluster_context, "rl_edit_config", run_id="restored", field="group_size", value=4)
     assert (edited.code, edited.answer["state"]) == (None, "stopped")
     assert runs.kubelet.pod("restored") is None
 
 
 @pytest.mark.apiserver
 def test_a_draft_that_people_made_and_gitops_keeps_is_edited_with_a_warning(
-    cluster_desk: Desk, runs: RunsNamespace
+    cluster_context: ToolContext, runs: RunsNamespace
 ) -> None:
     runs.apply("kept", suspend=True, config={"total_steps": 4, "group_sise": 8})
     path = f"{RUNS.format(namespace=runs.namespace)}/kept"
     runs.admin.patch(path, {"metadata": {"labels": {"kustomize.toolkit.fluxcd.io/name": "team"}}})
-    edited = call_at(cluster_desk, "rl_edit_config", run_id="kept", field="group_size", value=4).answer
+    edited = call_at(cluster_context, "rl_edit_config", run_id="kept", field="group_size", value=4).answer
     assert edited["warning"].startswith(f"Flux Kustomization '{runs.namespace}/team' keeps this run")
     assert [refusal["field"] for refusal in edited["refusals"]] == ["spec.config.group_sise"]
-    assert call_at(cluster_desk, "rl_get_current_config").code == "refused"  # nobody's latest draft is a person's
+    assert call_at(cluster_context, "rl_get_current_config").code == "refused"  # nobody's latest draft is a person's

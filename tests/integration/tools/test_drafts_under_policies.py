@@ -9,14 +9,14 @@ from tests.integration.cluster.control_plane import API_SERVER, ControlPlane
 from tests.integration.cluster.policies import door
 from tests.integration.cluster.polling import wait_for
 from tests.integration.cluster.runs import install_runtime
-from tests.integration.tools.conftest import back_end_of
+from tests.integration.tools.conftest import target_of
 
 from rl_operator.api.bundled import bundled_catalog
 from rl_operator.api.loading import parse_runtime
 from rl_operator.render.catalog import ImageCatalog, catalog_config_map
-from rl_operator.tools.desk import Desk
 from rl_operator.tools.dispatch import Outcome, dispatch
 from rl_operator.tools.runs import named_run
+from rl_operator.tools.tool_context import ToolContext
 from rl_operator.tools.toolset import BY_NAME
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.parametrize("guarded_plane", [API_SERVER], indirect=True)]
@@ -39,34 +39,36 @@ def runtime(guarded_plane: ControlPlane) -> str:
 
 
 @pytest.fixture
-def desk(guarded_plane: ControlPlane) -> Iterator[Desk]:
-    with back_end_of(guarded_plane) as back_end:
-        yield Desk(back_end, "default")
+def context(guarded_plane: ControlPlane) -> Iterator[ToolContext]:
+    with target_of(guarded_plane) as target:
+        yield ToolContext(target, "default")
 
 
-def call(desk: Desk, tool: str, **arguments: object) -> Outcome:
-    return dispatch(BY_NAME[tool], desk, arguments)
+def call(context: ToolContext, tool: str, **arguments: object) -> Outcome:
+    return dispatch(BY_NAME[tool], context, arguments)
 
 
-def test_what_the_judge_takes_the_api_server_takes(desk: Desk, runtime: str) -> None:
-    assert call(desk, "rl_select_environment", name="sort_digits", runtime=runtime).code is None
+def test_what_the_judge_takes_the_api_server_takes(context: ToolContext, runtime: str) -> None:
+    assert call(context, "rl_select_environment", name="sort_digits", runtime=runtime).code is None
     values = {"group_size": 4, "loss": "ppo", "wandb_tags": ["a"], "wandb_name": "n", "backoff_limit": 0}
-    assert call(desk, "rl_edit_config", values=values).code is None
-    assert call(desk, "rl_edit_config", values=dict.fromkeys(values)).answer["config"] == {}
+    assert call(context, "rl_edit_config", values=values).code is None
+    assert call(context, "rl_edit_config", values=dict.fromkeys(values)).answer["config"] == {}
 
 
-def test_a_lock_that_came_later_is_mended_with_the_edit(desk: Desk, runtime: str, guarded_plane: ControlPlane) -> None:
+def test_a_lock_that_came_later_is_mended_with_the_edit(
+    context: ToolContext, runtime: str, guarded_plane: ControlPlane
+) -> None:
     """The policies judge the whole run at every write: what a draft set before the lock stands in every edit's way."""
     admin = guarded_plane.admin
-    run_id = call(desk, "rl_select_environment", name="sort_digits", runtime=runtime).answer["run_id"]
-    assert call(desk, "rl_edit_config", field="total_steps", value=4).code is None
+    run_id = call(context, "rl_select_environment", name="sort_digits", runtime=runtime).answer["run_id"]
+    assert call(context, "rl_edit_config", field="total_steps", value=4).code is None
     admin.patch(f"{RUNTIMES}/{runtime}", {"spec": {"locked": {"env": {"total_steps": 9}}}})
-    probe = named_run(desk, run_id).to_wire()
+    probe = named_run(context, run_id).to_wire()
     fresh = {"metadata": {"name": "probe"}, **{part: probe[part] for part in ("apiVersion", "kind", "spec")}}
     wait_for("the lock is known to the policy", lambda: door(admin, "default", fresh))
-    refused = call(desk, "rl_edit_config", field="group_size", value=4)
+    refused = call(context, "rl_edit_config", field="group_size", value=4)
     assert refused.code == "refused"
     assert refused.answer["error"].startswith("the API server does not take the run so: spec.config.total_steps is 4")
     assert refused.answer["refusals"][0]["locked"] == 9
-    assert call(desk, "rl_edit_config", values={"group_size": 4, "total_steps": None}).code is None
-    assert named_run(desk, run_id).spec.config == {"group_size": 4}
+    assert call(context, "rl_edit_config", values={"group_size": 4, "total_steps": None}).code is None
+    assert named_run(context, run_id).spec.config == {"group_size": 4}

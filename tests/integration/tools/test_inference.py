@@ -14,12 +14,12 @@ from tests.integration.cluster.polling import wait_for
 from tests.integration.cluster.runs import RunsNamespace, install_runtime
 from tests.unit.tinker_atropos.environments.trial.provider import KEY, ScriptedProvider
 
-from rl_operator.backends.cluster import ClusterBackEnd
-from rl_operator.backends.local import LocalBackEnd
 from rl_operator.local.layout import PodFolder
 from rl_operator.local.locks import is_held
-from rl_operator.tools.desk import Desk
+from rl_operator.targets.cluster_target import ClusterTarget
+from rl_operator.targets.local_target import LocalTarget
 from rl_operator.tools.dispatch import Outcome, dispatch
+from rl_operator.tools.tool_context import ToolContext
 from rl_operator.tools.toolset import BY_NAME
 
 LONG = 200
@@ -53,12 +53,12 @@ class Shout(Environment[str]):
 """
 
 
-def call(desk: Desk, tool: str, **arguments: Any) -> Outcome:
-    return dispatch(BY_NAME[tool], desk, arguments)
+def call(context: ToolContext, tool: str, **arguments: Any) -> Outcome:
+    return dispatch(BY_NAME[tool], context, arguments)
 
 
-def answer(desk: Desk, tool: str, **arguments: Any) -> dict[str, Any]:
-    outcome = call(desk, tool, **arguments)
+def answer(context: ToolContext, tool: str, **arguments: Any) -> dict[str, Any]:
+    outcome = call(context, tool, **arguments)
     assert outcome.code is None, outcome.answer
     return outcome.answer
 
@@ -72,20 +72,20 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedProvider]:
         yield provider
 
 
-def folder_of(desk: Desk, test_id: str) -> PodFolder:
-    assert isinstance(desk.backend, LocalBackEnd)
-    return desk.backend._layout.pod(desk.namespace, test_id)
+def folder_of(context: ToolContext, test_id: str) -> PodFolder:
+    assert isinstance(context.target, LocalTarget)
+    return context.target._layout.pod(context.namespace, test_id)
 
 
 def written(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
-def test_models_try_a_draft_with_its_edited_config(local_desk: Desk, provider: ScriptedProvider) -> None:
-    answer(local_desk, "rl_select_environment", name="sort_digits")
-    answer(local_desk, "rl_edit_config", field="max_token_length", value=31)
+def test_models_try_a_draft_with_its_edited_config(local_context: ToolContext, provider: ScriptedProvider) -> None:
+    answer(local_context, "rl_select_environment", name="sort_digits")
+    answer(local_context, "rl_edit_config", field="max_token_length", value=31)
     tested = answer(
-        local_desk,
+        local_context,
         "rl_test_inference",
         models=["qwen/qwen3-8b", "right", "404"],
         num_steps=2,
@@ -119,20 +119,20 @@ def test_models_try_a_draft_with_its_edited_config(local_desk: Desk, provider: S
     assert {request["max_tokens"] for request in provider.requests} == {31 - 1 - 17}  # 17: the prompt's tokens
     assert provider.keys == {KEY}
     assert KEY not in json.dumps(tested)
-    assert KEY.encode() not in written(folder_of(local_desk, tested["test_id"]).root)
+    assert KEY.encode() not in written(folder_of(local_context, tested["test_id"]).root)
 
 
-def test_an_own_environment_is_tried_with_prompts(local_desk: Desk, provider: ScriptedProvider) -> None:
+def test_an_own_environment_is_tried_with_prompts(local_context: ToolContext, provider: ScriptedProvider) -> None:
     code = {"shout.py": OWN_CODE, "helper.py": 'LETTERS = "a b c"\n'}
-    metadata = {"name": "shout", "namespace": local_desk.namespace}
-    local_desk.backend.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": code})
+    metadata = {"name": "shout", "namespace": local_context.namespace}
+    local_context.target.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": code})
     spec = {"source": {"configMap": {"name": "shout", "entry": "shout.py"}}}
     kind = {"apiVersion": "rl-operator.dev/v1alpha1", "kind": "RLEnvironment"}
-    local_desk.backend.apply({**kind, "metadata": metadata, "spec": spec})
+    local_context.target.apply({**kind, "metadata": metadata, "spec": spec})
 
-    answer(local_desk, "rl_select_environment", name="own/shout")
+    answer(local_context, "rl_select_environment", name="own/shout")
     prompts = ["a b c", "unknown"]
-    tested = answer(local_desk, "rl_test_inference", models=["wrong"], prompts=prompts, wait_seconds=LONG)
+    tested = answer(local_context, "rl_test_inference", models=["wrong"], prompts=prompts, wait_seconds=LONG)
     [model] = tested["models"]
     known, unknown = model["steps"]
     assert known["responses"] == [{"text": "I like digits", "score": 1.0}]
@@ -142,24 +142,24 @@ def test_an_own_environment_is_tried_with_prompts(local_desk: Desk, provider: Sc
 
 
 def test_a_test_outlives_its_call_is_found_again_and_goes_with_its_run(
-    local_desk: Desk, provider: ScriptedProvider
+    local_context: ToolContext, provider: ScriptedProvider
 ) -> None:
-    run_id = answer(local_desk, "rl_select_environment", name="sort_digits")["run_id"]
-    tested = answer(local_desk, "rl_test_inference", models=["hangs"], group_size=1)
+    run_id = answer(local_context, "rl_select_environment", name="sort_digits")["run_id"]
+    tested = answer(local_context, "rl_test_inference", models=["hangs"], group_size=1)
     assert tested["status"] == "running"
     assert tested["next_check_in_seconds"] > 0
-    again = answer(local_desk, "rl_test_inference", models=["right"])
+    again = answer(local_context, "rl_test_inference", models=["right"])
     assert again["test_id"] == tested["test_id"]
     assert "no other was started" in again["message"]
     wait_for("the model is asked", lambda: provider.requests)
-    assert answer(local_desk, "rl_test_inference", test_id=tested["test_id"])["models"][0]["state"] == "running"
+    assert answer(local_context, "rl_test_inference", test_id=tested["test_id"])["models"][0]["state"] == "running"
 
-    [lock] = folder_of(local_desk, tested["test_id"]).locks
+    [lock] = folder_of(local_context, tested["test_id"]).locks
     assert is_held(lock)
-    local_desk.backend.delete(local_desk.namespace, run_id)
+    local_context.target.delete(local_context.namespace, run_id)
     assert not is_held(lock)
-    assert not folder_of(local_desk, tested["test_id"]).root.exists()
-    assert call(local_desk, "rl_test_inference", test_id=tested["test_id"]).code == "refused"
+    assert not folder_of(local_context, tested["test_id"]).root.exists()
+    assert call(local_context, "rl_test_inference", test_id=tested["test_id"]).code == "refused"
 
 
 REFUSED = {
@@ -172,13 +172,17 @@ REFUSED = {
 
 @pytest.mark.parametrize(("env_vars", "arguments", "said"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_tested_is_refused_with_what_to_do(
-    local_desk: Desk, monkeypatch: pytest.MonkeyPatch, env_vars: dict[str, str], arguments: dict[str, Any], said: str
+    local_context: ToolContext,
+    monkeypatch: pytest.MonkeyPatch,
+    env_vars: dict[str, str],
+    arguments: dict[str, Any],
+    said: str,
 ) -> None:
     monkeypatch.delenv("RL_INFERENCE_URL", raising=False)
     for name, value in env_vars.items():
         monkeypatch.setenv(name, value)
-    answer(local_desk, "rl_select_environment", name="sort_digits")
-    outcome = call(local_desk, "rl_test_inference", **arguments)
+    answer(local_context, "rl_select_environment", name="sort_digits")
+    outcome = call(local_context, "rl_test_inference", **arguments)
     assert outcome.code == "refused"
     assert said in outcome.answer["error"]
 
@@ -193,28 +197,28 @@ RUNTIME = "tried"
 
 
 @pytest.fixture(scope="module")
-def runtime_with_provider(control_plane: ControlPlane, cluster_back_end: ClusterBackEnd) -> str:
+def runtime_with_provider(control_plane: ControlPlane, cluster_target: ClusterTarget) -> str:
     install_runtime(control_plane.admin, "tiny", RUNTIME, inference=PROVIDER)
-    wait_for("its catalog", lambda: cluster_back_end.catalog(cluster_back_end.runtimes()[RUNTIME]))
+    wait_for("its catalog", lambda: cluster_target.catalog(cluster_target.runtimes()[RUNTIME]))
     return RUNTIME
 
 
 @pytest.fixture
-def tried(cluster_desk: Desk, control_plane: ControlPlane, runtime_with_provider: str) -> Desk:
+def tried(cluster_context: ToolContext, control_plane: ControlPlane, runtime_with_provider: str) -> ToolContext:
     """A namespace that takes only restricted pods, with a provider's Secret, and a draft."""
-    admin, namespace = control_plane.admin, f"/api/v1/namespaces/{cluster_desk.namespace}"
+    admin, namespace = control_plane.admin, f"/api/v1/namespaces/{cluster_context.namespace}"
     admin.patch(namespace, {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}})
     admin.post(f"{namespace}/secrets", {"metadata": {"name": "provider"}, "stringData": {"api-key": KEY}})
-    answer(cluster_desk, "rl_select_environment", name="sort_digits", runtime=runtime_with_provider)
-    return cluster_desk
+    answer(cluster_context, "rl_select_environment", name="sort_digits", runtime=runtime_with_provider)
+    return cluster_context
 
 
-def job_paths(desk: Desk) -> tuple[str, str]:
-    return f"/apis/batch/v1/namespaces/{desk.namespace}/jobs", f"/api/v1/namespaces/{desk.namespace}/pods"
+def job_paths(context: ToolContext) -> tuple[str, str]:
+    return f"/apis/batch/v1/namespaces/{context.namespace}/jobs", f"/api/v1/namespaces/{context.namespace}/pods"
 
 
 @pytest.fixture
-def make_pod(tried: Desk, runs: RunsNamespace) -> Callable[[str], str]:
+def make_pod(tried: ToolContext, runs: RunsNamespace) -> Callable[[str], str]:
     """What the Job controller does: a pod of the Job's template, which the API server must take."""
 
     def make(test_id: str) -> str:
@@ -234,13 +238,13 @@ def step(number: int, scores: list[float]) -> str:
 
 @pytest.mark.apiserver
 def test_a_job_of_the_callers_tries_the_models_of_the_runtime(
-    tried: Desk, runs: RunsNamespace, node: LogNode, make_pod: Callable[[str], str]
+    tried: ToolContext, runs: RunsNamespace, node: LogNode, make_pod: Callable[[str], str]
 ) -> None:
     tested = answer(tried, "rl_test_inference", num_steps=2, group_size=2)
     test_id = tested["test_id"]
     assert [model["state"] for model in tested["models"]] == ["waiting"] * 2
     job = runs.admin.get(f"{job_paths(tried)[0]}/{test_id}")
-    [held] = [each for each in tried.backend.jobs(tried.namespace, "") if each["metadata"]["name"] == test_id]
+    [held] = [each for each in tried.target.jobs(tried.namespace, "") if each["metadata"]["name"] == test_id]
     assert held["metadata"]["uid"] == job["metadata"]["uid"]
     config_map = runs.admin.get(f"/api/v1/namespaces/{tried.namespace}/configmaps/{test_id}")
     assert config_map["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
@@ -310,19 +314,19 @@ RIGHTS = {
 @pytest.mark.apiserver
 @pytest.mark.parametrize(("rules", "said"), RIGHTS.values(), ids=RIGHTS)
 def test_a_caller_without_the_rights_is_told_which_and_leaves_nothing_behind(
-    tried: Desk, runs: RunsNamespace, rules: tuple[dict[str, Any], ...], said: str
+    tried: ToolContext, runs: RunsNamespace, rules: tuple[dict[str, Any], ...], said: str
 ) -> None:
-    assert isinstance(tried.backend, ClusterBackEnd)
+    assert isinstance(tried.target, ClusterTarget)
     allow(runs.admin, tried.namespace, *rules)
-    [run] = tried.backend.runs(tried.namespace, "")
-    back_end = tried.backend.acting_as(GUEST_TOKEN)
+    [run] = tried.target.runs(tried.namespace, "")
+    target = tried.target.acting_as(GUEST_TOKEN)
     try:
-        desk = Desk(back_end, tried.namespace)
+        context = ToolContext(target, tried.namespace)
         # Rights are granted at once, and known to the authorizer a moment later.
-        wait_for("the rights hold", lambda: call(desk, "rl_test_inference", test_id="x").code == "refused")
-        outcome = call(desk, "rl_test_inference", run_id=run["metadata"]["name"])
+        wait_for("the rights hold", lambda: call(context, "rl_test_inference", test_id="x").code == "refused")
+        outcome = call(context, "rl_test_inference", run_id=run["metadata"]["name"])
     finally:
-        back_end.close()
+        target.close()
     assert outcome.code == "forbidden", outcome.answer
     assert f"a test is a Job and a ConfigMap in namespace {tried.namespace}" in outcome.answer["error"]
     assert said in outcome.answer["error"]

@@ -18,10 +18,10 @@ from tests.integration.cluster.runs import RunsNamespace
 from tests.integration.local.scripted import LEAVES, SUCCEEDS, WORKS_ON, start_scripted
 from tests.integration.tools.conftest import Call
 
-from rl_operator.backends.cluster import ClusterBackEnd
-from rl_operator.backends.local import LocalBackEnd
-from rl_operator.tools.desk import Desk
+from rl_operator.targets.cluster_target import ClusterTarget
+from rl_operator.targets.local_target import LocalTarget
 from rl_operator.tools.dispatch import Outcome, dispatch
+from rl_operator.tools.tool_context import ToolContext
 from rl_operator.tools.toolset import BY_NAME
 
 NOT_HANGING = 60.0
@@ -39,9 +39,9 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True)
 class Caller:
-    """Calls tools at a desk; `later` while the test plays what the call waits for."""
+    """Calls tools at a context; `later` while the test plays what the call waits for."""
 
-    desk: Desk
+    context: ToolContext
     threads: ThreadPoolExecutor
 
     def __call__(self, tool: str, **arguments: Any) -> dict[str, Any]:
@@ -50,7 +50,7 @@ class Caller:
         return outcome.answer
 
     def outcome(self, tool: str, **arguments: Any) -> Outcome:
-        return dispatch(BY_NAME[tool], self.desk, arguments)
+        return dispatch(BY_NAME[tool], self.context, arguments)
 
     def later(self, tool: str, **arguments: Any) -> "Future[Outcome]":
         return self.threads.submit(partial(self.outcome, tool, **arguments))
@@ -64,8 +64,8 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 
 # --- on a cluster -------------------------------------------------------------------------------------------------
 @pytest.fixture
-def caller(cluster_desk: Desk, threads: ThreadPoolExecutor) -> Caller:
-    return Caller(cluster_desk, threads)
+def caller(cluster_context: ToolContext, threads: ThreadPoolExecutor) -> Caller:
+    return Caller(cluster_context, threads)
 
 
 @pytest.fixture
@@ -126,16 +126,16 @@ def test_a_run_without_the_backends_key_is_not_started(caller: Caller, runs: Run
 
 @on_cluster
 def test_who_may_not_look_at_secrets_may_start(
-    cluster_back_end: ClusterBackEnd, runs: RunsNamespace, threads: ThreadPoolExecutor
+    cluster_target: ClusterTarget, runs: RunsNamespace, threads: ThreadPoolExecutor
 ) -> None:
     _may_use_runs(runs.admin, runs.namespace)
-    back_end = cluster_back_end.acting_as(GUEST_TOKEN)
-    caller = Caller(Desk(back_end, runs.namespace), threads)
+    target = cluster_target.acting_as(GUEST_TOKEN)
+    caller = Caller(ToolContext(target, runs.namespace), threads)
     caller("rl_select_environment", name="sort_digits", runtime="tiny")
     [missing] = caller("rl_start_training")["missing"]
     assert (missing["name"], missing["needed"]) == ("tinker-service", False)
     assert "it may be there" in missing["why"]
-    back_end.close()
+    target.close()
 
 
 def _may_use_runs(admin: AdminClient, namespace: str) -> None:
@@ -227,14 +227,14 @@ def test_health_of_a_cluster(caller: Caller, runs: RunsNamespace) -> None:
 
 # --- on this machine ----------------------------------------------------------------------------------------------
 @pytest.fixture
-def here(local_back_end: LocalBackEnd, threads: ThreadPoolExecutor) -> Caller:
-    return Caller(Desk(local_back_end, "default"), threads)
+def here(local_target: LocalTarget, threads: ThreadPoolExecutor) -> Caller:
+    return Caller(ToolContext(local_target, "default"), threads)
 
 
 def scripted(here: Caller, trainer: str, environment: str) -> str:
-    assert isinstance(here.desk.backend, LocalBackEnd)
+    assert isinstance(here.context.target, LocalTarget)
     name = f"scripted-{next(_numbers)}"
-    start_scripted(here.desk.backend._store, name, trainer=trainer, environment=environment)
+    start_scripted(here.context.target._store, name, trainer=trainer, environment=environment)
     return name
 
 
@@ -258,7 +258,7 @@ def test_a_run_of_this_machine_is_stopped_and_deleted(here: Caller, monkeypatch:
     assert (stopped["status"], stopped["checkpoint_step"]) == ("stopped", 3)
     assert "goes on from step 3" in here("rl_start_training", run_id=name)["message"]
     waiting = here.later("rl_check_status", run_id=name, wait_seconds=240, until="finished")
-    here.desk.backend.delete("default", name)
+    here.context.target.delete("default", name)
     assert waiting.result(NOT_HANGING).code == "not_found"
 
 

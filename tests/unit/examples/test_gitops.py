@@ -18,7 +18,7 @@ from tests.unit.rl_operator.status.gitops import HEALTH_SCRIPT, health_by
 from rl_operator.api.bundled import bundled_catalog, bundled_runtime_text
 from rl_operator.api.crd import custom_resource_definitions
 from rl_operator.api.loading import load_documents, parse_run, parse_runtime
-from rl_operator.api.premises import Premises, choose_environment
+from rl_operator.api.run_inputs import RunInputs, choose_environment
 from rl_operator.check import check_run
 
 ROOT: Final = Path("examples/gitops")
@@ -59,7 +59,7 @@ def test_a_run_is_accepted(file: Path) -> None:
     run = parse_run(load_documents(file.read_text())[0])
     runtime = parse_runtime(load_documents(bundled_runtime_text("tiny"))[0])
     environment = choose_environment(run.spec.environment, runtime, bundled_catalog(), None)
-    assert check_run(run, Premises(runtime=runtime, environment=environment)) == ()
+    assert check_run(run, RunInputs(runtime=runtime, environment=environment)) == ()
 
 
 def test_neither_tool_deletes_the_namespace() -> None:

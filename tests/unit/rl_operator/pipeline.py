@@ -13,9 +13,9 @@ from typing import Any
 from rl_operator.api.bundled import bundled_catalog, bundled_runtimes
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.loading import DocumentError, parse_environment, parse_run, parse_runtime
-from rl_operator.api.premises import ParentRun, Premises, choose_environment
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import StartedFrom
+from rl_operator.api.run_inputs import ParentRun, RunInputs, choose_environment
 from rl_operator.api.runtime import Runtime
 from rl_operator.check import check_run
 from rl_operator.render import Rendered, environment_pod, pod_of_attempt, render_run
@@ -43,17 +43,17 @@ class Outcome:
 def outcome_of(case: Mapping[str, Any]) -> Outcome:
     """What becomes of a case of tests/unit/rl_operator/strategies.py."""
     try:
-        run, premises = parse_run(case["run"]), premises_in(case)
+        run, inputs = parse_run(case["run"]), inputs_in(case)
     except DocumentError as error:
         return Outcome(error.refusals)
-    refusals = check_run(run, premises)
-    if refusals or premises.environment.known is None:
+    refusals = check_run(run, inputs)
+    if refusals or inputs.environment.known is None:
         return Outcome(refusals)
-    own = premises.environment.own
-    return Outcome(rendered=render_run(run, premises, FILES if own and own.spec.source else None))
+    own = inputs.environment.own
+    return Outcome(rendered=render_run(run, inputs, FILES if own and own.spec.source else None))
 
 
-def premises_in(case: Mapping[str, Any]) -> Premises:
+def inputs_in(case: Mapping[str, Any]) -> RunInputs:
     runtime = _runtime(case["runtime"])
     own = parse_environment(case["own"]) if case["own"] is not None else None
     catalog = _catalog(case["catalog"])
@@ -62,7 +62,7 @@ def premises_in(case: Mapping[str, Any]) -> Premises:
     environment = choose_environment(name, runtime, catalog, named)
     start_from = parse_run(case["run"]).spec.start_from
     parent = _parent(case["parent"], start_from.run) if start_from and start_from.run else None
-    return Premises(runtime, environment, case["labels"], parent)
+    return RunInputs(runtime, environment, case["labels"], parent)
 
 
 def _runtime(named: str | Mapping[str, Any]) -> Runtime:

@@ -7,8 +7,8 @@ from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import Environment
 from rl_operator.api.loading import parse_run, parse_runtime
 from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND, RUN_KIND, RUNTIME_KIND
-from rl_operator.api.premises import Premises, choose_environment
 from rl_operator.api.run import TrainingRun
+from rl_operator.api.run_inputs import RunInputs, choose_environment
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.source_files import source_hash
 
@@ -43,9 +43,9 @@ def make_runtime(**spec: Any) -> Runtime:
     return parse_runtime(document)
 
 
-def premises_of(run: TrainingRun, runtime: Runtime = TINY, catalog: Catalog = CATALOG) -> Premises:
-    """A run's premises where it names an environment of the catalog."""
-    return Premises(runtime, choose_environment(run.spec.environment, runtime, catalog, None))
+def inputs_of(run: TrainingRun, runtime: Runtime = TINY, catalog: Catalog = CATALOG) -> RunInputs:
+    """A run's inputs where it names an environment of the catalog."""
+    return RunInputs(runtime, choose_environment(run.spec.environment, runtime, catalog, None))
 
 
 SOURCE_FILES = {"digits.py": "class Digits(BaseEnv): ...\n", "tools.py": "ANSWER = 42\n"}
@@ -72,10 +72,10 @@ def own_environment(**spec: Any) -> Environment:
     return Environment.model_validate(document)
 
 
-def own_premises(run: TrainingRun, runtime: Runtime = TINY, own: Environment | None = None) -> Premises:
-    """A run's premises where it names an RLEnvironment."""
+def own_inputs(run: TrainingRun, runtime: Runtime = TINY, own: Environment | None = None) -> RunInputs:
+    """A run's inputs where it names an RLEnvironment."""
     environment = own or own_environment()
-    return Premises(runtime, choose_environment(run.spec.environment, runtime, CATALOG, environment))
+    return RunInputs(runtime, choose_environment(run.spec.environment, runtime, CATALOG, environment))
 
 
 def catalog_of(*fields: dict[str, Any]) -> Catalog:

@@ -12,8 +12,8 @@ from tests.unit.rl_operator.strategies import READY_STATUS, STALLED_STATUS
 
 from rl_operator.api.hints import FROZEN
 from rl_operator.api.loading import DocumentError, load_run, parse_environment, parse_runtime
-from rl_operator.api.premises import ParentRun, Premises, choose_environment
 from rl_operator.api.refusal import Refusal, RefusalCode
+from rl_operator.api.run_inputs import ParentRun, RunInputs, choose_environment
 from rl_operator.api.yaml_text import write_yaml
 from rl_operator.check import check_run, runtime_not_found
 
@@ -44,7 +44,7 @@ def said_of(row: Row) -> Iterator[Refusal]:
     environment = choose_environment(run.spec.environment, runtime, CATALOG, None)
     start_from = run.spec.start_from
     parent = ParentRun(start_from.run, exists=False) if start_from and start_from.run else None
-    yield from check_run(run, Premises(runtime, environment, {}, parent))
+    yield from check_run(run, RunInputs(runtime, environment, {}, parent))
 
 
 def said_of_own(status: dict[str, Any], **spec: Any) -> Iterator[Refusal]:
@@ -55,7 +55,7 @@ def said_of_own(status: dict[str, Any], **spec: Any) -> Iterator[Refusal]:
     own = {**kinds, "kind": "RLEnvironment", "metadata": metadata, "spec": {**source, **spec}, "status": status}
     run = make_run(environment="own/mine")
     environment = choose_environment("own/mine", TINY, CATALOG, parse_environment(own))
-    yield from check_run(run, Premises(TINY, environment))
+    yield from check_run(run, RunInputs(TINY, environment))
 
 
 SAID = {

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.samples import premises_of
+from tests.unit.rl_operator.samples import inputs_of
 from tests.unit.rl_operator.status.builders import NOW
 
 from rl_operator.api.loading import parse_run, parse_runtime
 from rl_operator.check import check_run
 from rl_operator.render import render_run
 from rl_operator.status.derive import derive
-from rl_operator.status.lifecycle import decide, find
+from rl_operator.status.lifecycle import assess, decide
 from rl_operator.status.view import View
 
 STORED = Path("tests/data/stored")
@@ -59,22 +59,22 @@ def test_a_stored_run_is_read_whole_and_gets_a_status(document: dict[str, Any]) 
     assert not missing, "nothing that was said is lost"
     view = View(run, NOW, 10.0)
     decide(view)
-    assert derive(view, find(view)).phase
+    assert derive(view, assess(view)).phase
 
 
 @pytest.mark.parametrize("document", RUNS[:3], ids=RUN_IDS[:3])
 def test_a_stored_run_is_checked_and_rendered(document: dict[str, Any]) -> None:
     run = parse_run(document)
-    premises = premises_of(run)
-    assert check_run(run, premises) == ()
-    assert render_run(run, premises).config["env"]["total_steps"] == 40
+    inputs = inputs_of(run)
+    assert check_run(run, inputs) == ()
+    assert render_run(run, inputs).config["env"]["total_steps"] == 40
 
 
 @pytest.mark.parametrize("document", RUNTIMES, ids=lambda document: document["metadata"]["name"])
 def test_a_stored_runtime_serves_runs(document: dict[str, Any]) -> None:
     runtime = parse_runtime(document)
     run = parse_run(RUNS[0] | {"spec": {"environment": "sort_digits", "runtime": runtime.metadata.name}})
-    assert check_run(run, premises_of(run, runtime)) == ()
+    assert check_run(run, inputs_of(run, runtime)) == ()
 
 
 @pytest.mark.parametrize("document", RUNS, ids=RUN_IDS)

@@ -20,7 +20,7 @@ from rl_operator.api.names import (
     RUN_NAME_PATTERN,
     RUNTIME_KIND,
 )
-from rl_operator.api.refusal import MAX_PLAIN_NAME, MAX_SHOWN, PLAIN_NAME, Refusal, looks_like_a_key, shown
+from rl_operator.api.refusal import MAX_PLAIN_NAME, MAX_SHOWN, PLAIN_NAME, Refusal, looks_like_a_key, redacted
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.value_text import text_of
@@ -79,7 +79,7 @@ def load_run(text: str) -> TrainingRun:
 
 
 def _kind_of(document: Mapping[str, Any]) -> str:
-    kind = shown(document.get("kind"))
+    kind = redacted(document.get("kind"))
     return kind if isinstance(kind, str) and re.fullmatch(PLAIN_NAME, kind) else text_of(kind)
 
 
@@ -91,7 +91,7 @@ def parse_run(document: Mapping[str, Any]) -> TrainingRun:
         allowed = f"at most {MAX_RUN_NAME_LENGTH} of a-z, 0-9 and '-', a letter first, no '-' at the end"
         hint = f"the name (here {len(name)} characters) becomes part of pod names: use {allowed}"
         raise DocumentError(
-            Refusal(code="InvalidName", field="metadata.name", given=shown(name), allowed=allowed, hint=hint)
+            Refusal(code="InvalidName", field="metadata.name", given=redacted(name), allowed=allowed, hint=hint)
         )
     return run
 
@@ -153,14 +153,14 @@ def _explain(model: type[BaseModel], detail: ErrorDetails) -> Refusal:
         case "extra_forbidden":
             known = _fields_at(model, location[:-1])
             hint = f"there is no such field{nearest(str(location[-1]), known)}"
-            given = shown(detail["input"], str(location[-1]))
+            given = redacted(detail["input"], str(location[-1]))
             return Refusal(code="UnknownField", field=field, given=given, allowed=known, hint=hint)
         case "missing":
             return Refusal(code="MissingField", field=field, hint="the field is required")
         case _:
             allowed = re.sub(r"^\w+ should (be )?", "", detail["msg"])
             hint = re.sub(r"^\w+ should", "it must", detail["msg"])
-            given = shown(detail["input"], str(location[-1]) if location else "")
+            given = redacted(detail["input"], str(location[-1]) if location else "")
             return Refusal(code="WrongType", field=field, given=given, allowed=allowed, hint=hint)
 
 
@@ -173,7 +173,7 @@ def _step(part: str | int) -> str:
     if isinstance(part, int):
         return f"[{part}]"
     plain = len(part) <= MAX_PLAIN_NAME and re.fullmatch(PLAIN_NAME, part) and not looks_like_a_key(part)
-    return f".{part}" if plain else f"[{text_of(shown(part))}]"
+    return f".{part}" if plain else f"[{text_of(redacted(part))}]"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -204,4 +204,4 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def _invalid(field: str, given: Any, allowed: Any, hint: str) -> Refusal:
-    return Refusal(code="InvalidDocument", field=field, given=shown(given), allowed=allowed, hint=hint)
+    return Refusal(code="InvalidDocument", field=field, given=redacted(given), allowed=allowed, hint=hint)

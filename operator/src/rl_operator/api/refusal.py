@@ -70,7 +70,7 @@ def looks_like_a_key(value: Any) -> bool:
     return isinstance(value, dict | list | tuple) and re.search(KEY_INSIDE, formatted(value)) is not None
 
 
-def shown(value: Any, field: str = "") -> Any:
+def redacted(value: Any, field: str = "") -> Any:
     """A given value as a refusal may repeat it: status and logs show no secrets and nothing long."""
     if value is not None and (re.search(SECRET_NAME, field) or looks_like_a_key(value)):
         return NOT_SHOWN

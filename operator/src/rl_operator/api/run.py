@@ -221,7 +221,7 @@ class EnvironmentPods(ObservedModel):
     failures: int = Field(default=0, description="Pods that failed in the current attempt.")
 
 
-class QueuePlace(ObservedModel):
+class QueueStatus(ObservedModel):
     """Where a run stands that waits for a place at its runtime."""
 
     place: int = Field(description="From 1; beyond 10 rounded to one significant digit.")
@@ -278,7 +278,7 @@ class RunStatus(ObservedModel):
         default=(), description="Containers of the current attempt.", json_schema_extra=keyed_by("name")
     )
     environments: EnvironmentPods | None = Field(default=None, description="Environments in pods of their own.")
-    queue: QueuePlace | None = Field(default=None, description="Its place, while it waits for one at its runtime.")
+    queue: QueueStatus | None = Field(default=None, description="Its place, while it waits for one at its runtime.")
     admitted_time: str | None = Field(
         default=None, description="When the current attempt's pod was no longer gated; its start deadline begins then."
     )

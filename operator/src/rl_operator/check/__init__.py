@@ -1,4 +1,4 @@
-"""Run + premises (runtime, environment, …) -> refusals. Pure; the same for cluster, local mode and `rlctl validate`."""
+"""Run + inputs (runtime, environment, …) -> refusals. Pure; the same for cluster, local mode and `rlctl validate`."""
 
 from rl_operator.check.run import MAX_REPORTED, check_run, runtime_invalid, runtime_not_found
 

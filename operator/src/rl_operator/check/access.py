@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
 from rl_operator.api.hints import NAMESPACE_NOT_ALLOWED
-from rl_operator.api.refusal import Refusal, shown
+from rl_operator.api.refusal import Refusal, redacted
 from rl_operator.api.runtime import LabelSelector, SecretKey
 from rl_operator.check.subject import Subject
 
@@ -27,11 +27,11 @@ def selects(selector: LabelSelector, labels: Labels) -> bool:
 
 def namespace_refusals(subject: Subject) -> Iterator[Refusal]:
     selector = subject.runtime.spec.namespace_selector
-    if selector is not None and not selects(selector, subject.premises.namespace_labels):
+    if selector is not None and not selects(selector, subject.inputs.namespace_labels):
         yield Refusal(
             code="NamespaceNotAllowed",
             field="spec.runtime",
-            given=shown(subject.run.spec.runtime),
+            given=redacted(subject.run.spec.runtime),
             allowed=selector.to_wire(),
             hint=NAMESPACE_NOT_ALLOWED,
         )
@@ -39,7 +39,7 @@ def namespace_refusals(subject: Subject) -> Iterator[Refusal]:
 
 def secret_refusals(subject: Subject) -> Iterator[Refusal]:
     """An environment of somebody's own gets the keys that it asks for, and only those that the runtime lists."""
-    own, listed = subject.premises.environment.own, subject.runtime.spec.secret_environment
+    own, listed = subject.inputs.environment.own, subject.runtime.spec.secret_environment
     unlisted = [secret for secret in own.spec.secret_environment if secret not in listed] if own else []
     if unlisted:
         runtime = subject.runtime.metadata.name
@@ -50,7 +50,7 @@ def secret_refusals(subject: Subject) -> Iterator[Refusal]:
         yield Refusal(
             code="SecretNotAllowed",
             field="spec.environment",
-            given=shown(subject.run.spec.environment),
+            given=redacted(subject.run.spec.environment),
             allowed=[secret.to_wire() for secret in listed],
             hint=hint,
         )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rl_operator.api.fields import SHARED_NUMBERS
-from rl_operator.api.refusal import Refusal, shown
+from rl_operator.api.refusal import Refusal, redacted
 from rl_operator.check.field_rules import field_refusals, refuse_outside
 from rl_operator.check.subject import Subject
 
@@ -62,4 +62,4 @@ def _is_positive(value: Any) -> bool:
 
 
 def _inconsistent(field: str, given: Any, hint: str) -> Refusal:
-    return Refusal(code="Inconsistent", field=field, given=shown(given), hint=hint)
+    return Refusal(code="Inconsistent", field=field, given=redacted(given), hint=hint)

@@ -7,7 +7,7 @@ from typing import Any, Final
 from rl_operator.api import hints
 from rl_operator.api.fields import SMALLEST, WIRED_FIELDS, Section
 from rl_operator.api.loading import nearest
-from rl_operator.api.refusal import Refusal, RefusalCode, looks_like_a_key, shown
+from rl_operator.api.refusal import Refusal, RefusalCode, looks_like_a_key, redacted
 from rl_operator.api.runtime import Bound
 from rl_operator.api.sections import same_value
 from rl_operator.api.value_text import text_of
@@ -25,7 +25,7 @@ class GivenField:
     value: Any
 
     def refuse(self, code: RefusalCode, hint: str, **more: Any) -> Refusal:
-        given = shown(self.value, self.name)
+        given = redacted(self.value, self.name)
         return Refusal(code=code, field=self.of.path(self.name), given=given, hint=hint, **more)
 
 
@@ -52,7 +52,7 @@ def _locked(field: GivenField) -> Refusal | None:
     locked = field.of.locked
     if field.name not in locked or same_value(field.value, locked[field.name]):
         return None
-    value = shown(locked[field.name])
+    value = redacted(locked[field.name])
     hint = hints.LOCKED % (field.of.runtime, text_of(value))
     return field.refuse("LockedField", hint, allowed=value, locked=value)
 

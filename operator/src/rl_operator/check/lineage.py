@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rl_operator.api.fields import TINKER_FIELDS
-from rl_operator.api.premises import ParentRun
-from rl_operator.api.refusal import Refusal, shown
+from rl_operator.api.refusal import Refusal, redacted
 from rl_operator.api.run import TERMINAL_PHASES, StartedFrom, TrainingRun
+from rl_operator.api.run_inputs import ParentRun
 from rl_operator.api.sections import same_value
 from rl_operator.api.value_text import text_of
 from rl_operator.check.subject import Subject
@@ -44,7 +44,7 @@ def describe_parent(run: TrainingRun, adapter: Adapter | None, now: datetime) ->
 
 
 def lineage_refusals(subject: Subject) -> Iterator[Refusal]:
-    start_from, parent = subject.run.spec.start_from, subject.premises.parent
+    start_from, parent = subject.run.spec.start_from, subject.inputs.parent
     if start_from is None:
         return
     if (start_from.run is None) == (start_from.state_path is None):
@@ -55,7 +55,7 @@ def lineage_refusals(subject: Subject) -> Iterator[Refusal]:
             yield Refusal(
                 code="StartFromRefused",
                 field="spec.startFrom.run",
-                given=shown(start_from.run),
+                given=redacted(start_from.run),
                 allowed=allowed,
                 hint=hint,
             )
@@ -71,19 +71,19 @@ def _objections(subject: Subject, parent: ParentRun) -> Iterator[tuple[str, Any]
         model = _text(parent.base_model)
         given = f"it trained the model {model}, and this run trains {_text(own.base_model)}"
         hint = f"{given}: choose a runtime that trains {model}, or start from another run"
-        yield hint, {"baseModel": shown(parent.base_model)}
+        yield hint, {"baseModel": redacted(parent.base_model)}
     if not same_value(own.lora_rank, parent.lora_rank):
         rank, locked = _text(parent.lora_rank), "lora_rank" in subject.tinker.locked
         given = f"it trained with a LoRA rank of {rank}, and this run has {_text(own.lora_rank)}"
         advice = (
             "choose a runtime that does not lock it to another" if locked else f"set spec.tinker.lora_rank to {rank}"
         )
-        yield f"{given}: {advice}, or start from another run", {"loraRank": shown(parent.lora_rank)}
+        yield f"{given}: {advice}, or start from another run", {"loraRank": redacted(parent.lora_rank)}
 
 
 def _text(value: Any) -> str:
     """A setting as a hint may repeat it: no key, and nothing long."""
-    return text_of(shown(value))
+    return text_of(redacted(value))
 
 
 def _unusable(run: TrainingRun, parent: ParentRun) -> str | None:
@@ -91,7 +91,7 @@ def _unusable(run: TrainingRun, parent: ParentRun) -> str | None:
     if parent.name == run.metadata.name:
         return "a run cannot start from itself: name another one"
     if not parent.exists:
-        return f"there is no such run in namespace {shown(run.metadata.namespace)}: name one that is over"
+        return f"there is no such run in namespace {redacted(run.metadata.namespace)}: name one that is over"
     if parent.phase not in TERMINAL_PHASES:
         return _unfinished(parent)
     if parent.state is None:

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Final
 
 from rl_operator.api.loading import field_path
-from rl_operator.api.refusal import Refusal, shown
+from rl_operator.api.refusal import Refusal, redacted
 from rl_operator.api.runtime import ResourceRequirements
 
 _QUANTITY: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)([numkMGTPE]|[KMGTPE]i|[eE][-+]?\d{1,2})?", re.ASCII)
@@ -54,4 +54,4 @@ def _problem(part: str, name: str, amount: Decimal | None) -> tuple[str, str] | 
 
 
 def _refuse(code: str, path: tuple[str, ...], given: str | int, hint: str) -> Refusal:
-    return Refusal.model_validate({"code": code, "field": field_path(path), "given": shown(given), "hint": hint})
+    return Refusal.model_validate({"code": code, "field": field_path(path), "given": redacted(given), "hint": hint})

@@ -1,12 +1,12 @@
-"""One run against its premises."""
+"""One run against its inputs."""
 
 from collections.abc import Callable, Iterable
 from typing import Final
 
 from rl_operator.api.loading import nearest
-from rl_operator.api.premises import Premises
-from rl_operator.api.refusal import Refusal, shown
+from rl_operator.api.refusal import Refusal, redacted
 from rl_operator.api.run import TrainingRun
+from rl_operator.api.run_inputs import RunInputs
 from rl_operator.check.access import namespace_refusals, secret_refusals
 from rl_operator.check.consistency import inherited_bound_refusals, shared_field_refusals
 from rl_operator.check.field_rules import field_refusals
@@ -32,18 +32,18 @@ _RULES: Final[tuple[Callable[[Subject], Iterable[Refusal]], ...]] = (
 )
 
 
-def check_run(run: TrainingRun, premises: Premises) -> tuple[Refusal, ...]:
+def check_run(run: TrainingRun, inputs: RunInputs) -> tuple[Refusal, ...]:
     """Every reason why the run must not start, in a stable order; empty means accepted."""
-    if faults := check_runtime(premises.runtime):
+    if faults := check_runtime(inputs.runtime):
         return (runtime_invalid(run, faults[0]),)
-    subject = Subject(run, premises)
+    subject = Subject(run, inputs)
     return tuple(refusal for rule in _RULES for refusal in rule(subject))
 
 
 def runtime_invalid(run: TrainingRun, fault: Refusal) -> Refusal:
     """The refusal of a run whose runtime is nonsense; `fault` is the first that was found in it."""
     hint = f"this RLRuntime cannot be used until an administrator mends it: {fault.sentence}"
-    return Refusal(code="RuntimeInvalid", field="spec.runtime", given=shown(run.spec.runtime), hint=hint)
+    return Refusal(code="RuntimeInvalid", field="spec.runtime", given=redacted(run.spec.runtime), hint=hint)
 
 
 def runtime_not_found(run: TrainingRun, names: Iterable[str]) -> Refusal:
@@ -53,7 +53,7 @@ def runtime_not_found(run: TrainingRun, names: Iterable[str]) -> Refusal:
     return Refusal(
         code="RuntimeNotFound",
         field="spec.runtime",
-        given=shown(run.spec.runtime),
+        given=redacted(run.spec.runtime),
         allowed=available[:MOST_NAMES],
         hint=f"there is no such RLRuntime{nearest(run.spec.runtime, available)} ({listing})",
     )

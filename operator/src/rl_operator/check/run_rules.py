@@ -6,7 +6,7 @@ from typing import Final
 
 from rl_operator.api.loading import nearest
 from rl_operator.api.names import OWN_PREFIX
-from rl_operator.api.refusal import Refusal, shown
+from rl_operator.api.refusal import Refusal, redacted
 from rl_operator.api.runtime import Bound
 from rl_operator.check.field_rules import refuse_outside
 from rl_operator.check.listing import MOST_NAMES, listed
@@ -17,7 +17,7 @@ MAX_SETTINGS_BYTES: Final = 200_000
 
 
 def environment_refusals(subject: Subject) -> Iterator[Refusal]:
-    chosen = subject.premises.environment
+    chosen = subject.inputs.environment
     if chosen.known is not None or chosen.pending is not None:
         return
     name, available = subject.run.spec.environment, list(chosen.available)
@@ -38,7 +38,7 @@ def environment_refusals(subject: Subject) -> Iterator[Refusal]:
         {
             "code": code,
             "field": "spec.environment",
-            "given": shown(name),
+            "given": redacted(name),
             "allowed": available[:MOST_NAMES],
             "hint": hint,
         }

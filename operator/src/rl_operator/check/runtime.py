@@ -9,7 +9,7 @@ from typing import Any, Final
 from rl_operator.api import hints
 from rl_operator.api.fields import TINKER_FIELDS, WIRED_FIELDS, Section
 from rl_operator.api.loading import field_path, nearest
-from rl_operator.api.refusal import Refusal, RefusalCode, looks_like_a_key, shown
+from rl_operator.api.refusal import Refusal, RefusalCode, looks_like_a_key, redacted
 from rl_operator.api.runtime import RESERVED_VARIABLES, TRAINER_KEYS, Bound, Runtime
 from rl_operator.api.value_text import text_of
 from rl_operator.check.field_rules import is_outside, refuse_outside, smallest_problem
@@ -39,7 +39,7 @@ class _SetValue:
         return field_path(("spec", self.part, self.section, self.name))
 
     def refuse(self, code: RefusalCode, hint: str) -> Refusal:
-        return Refusal(code=code, field=self.path, given=shown(self.value, self.name), hint=hint)
+        return Refusal(code=code, field=self.path, given=redacted(self.value, self.name), hint=hint)
 
 
 def check_runtime(runtime: Runtime) -> tuple[Refusal, ...]:
@@ -159,7 +159,7 @@ def _egress(runtime: Runtime) -> Iterator[Refusal]:
             ip_network(rule.cidr, strict=False)
         except ValueError:
             field, hint = f"spec.environmentEgress[{number}].cidr", "it must be a range like 203.0.113.0/24"
-            yield Refusal(code="WrongType", field=field, given=shown(rule.cidr), hint=hint)
+            yield Refusal(code="WrongType", field=field, given=redacted(rule.cidr), hint=hint)
 
 
 def _resources(runtime: Runtime) -> Iterator[Refusal]:

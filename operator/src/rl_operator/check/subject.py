@@ -1,4 +1,4 @@
-"""What the rules look at: a run and its premises, prepared once."""
+"""What the rules look at: a run and its inputs, prepared once."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from typing import Any, Final
 from rl_operator.api.catalog import CatalogEnvironment, EnvironmentField
 from rl_operator.api.fields import TINKER_FIELDS, Section
 from rl_operator.api.loading import field_path
-from rl_operator.api.premises import Premises
 from rl_operator.api.run import TrainingRun
+from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import Bound, Runtime
 from rl_operator.api.sections import Sections, effective_sections
 
@@ -41,20 +41,20 @@ class SectionSubject:
 @dataclass(frozen=True)
 class Subject:
     run: TrainingRun
-    premises: Premises
+    inputs: RunInputs
 
     @property
     def runtime(self) -> Runtime:
-        return self.premises.runtime
+        return self.inputs.runtime
 
     @property
     def environment_exists(self) -> bool:
-        return self.premises.environment.known is not None
+        return self.inputs.environment.known is not None
 
     @cached_property
     def environment(self) -> CatalogEnvironment:
         """Without fields when it is not known."""
-        return self.premises.environment.known or CatalogEnvironment(name=self.run.spec.environment)
+        return self.inputs.environment.known or CatalogEnvironment(name=self.run.spec.environment)
 
     @cached_property
     def sections(self) -> Sections:

@@ -2,9 +2,9 @@
 
 import typer
 
-from rl_operator.backends.choice import choose_backend
-from rl_operator.backends.targets import existing_run
 from rl_operator.cli.options import Context, Local, Namespace, RunName, StateDir
+from rl_operator.targets.choice import choose_target
+from rl_operator.targets.run_names import existing_run
 
 
 def delete(
@@ -16,8 +16,8 @@ def delete(
     namespace: Namespace = "",
 ) -> None:
     """Delete a run; if it is running, it is stopped first. Its weights stay."""
-    backend = choose_backend(local=local, context=context, state_dir=state_dir)
-    place = namespace or backend.namespace
-    existing_run(backend, place, name)
-    backend.delete(place, name)
-    typer.echo(f"{name} is deleted ({backend.label})")
+    target = choose_target(local=local, context=context, state_dir=state_dir)
+    place = namespace or target.namespace
+    existing_run(target, place, name)
+    target.delete(place, name)
+    typer.echo(f"{name} is deleted ({target.label})")

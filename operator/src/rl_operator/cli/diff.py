@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from rl_operator.backends.backend import BackEnd, Manifest
-from rl_operator.backends.choice import choose_backend
 from rl_operator.cli.exits import ExitCode
 from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, RunPath, StateDir
 from rl_operator.cli.printing import print_object
+from rl_operator.targets.choice import choose_target
+from rl_operator.targets.target import Manifest, Target
 
 if TYPE_CHECKING:
     from rl_operator.api.refusal import Refusal
-    from rl_operator.backends.run_file import RunFile
     from rl_operator.cli.changes import FieldChange
+    from rl_operator.targets.run_file import RunFile
 
 
 @dataclass(frozen=True)
@@ -47,33 +47,33 @@ def diff(
 
     Exit code 0: no difference; 1: applying the file would change something; 2: it would be refused.
     """
-    from rl_operator.backends.run_file import read_run_file
+    from rl_operator.targets.run_file import read_run_file
 
-    backend = choose_backend(local=local, context=context, state_dir=state_dir)
-    given = read_run_file(file, backend, namespace)
-    found = compare(given, backend)
+    target = choose_target(local=local, context=context, state_dir=state_dir)
+    given = read_run_file(file, target, namespace)
+    found = compare(given, target)
     if output in (Output.JSON, Output.YAML):
-        print_object(_to_wire(given, found, backend), output)
+        print_object(_to_wire(given, found, target), output)
     else:
-        _print(given, found, backend)
+        _print(given, found, target)
     raise typer.Exit(found.exit_code)
 
 
-def compare(given: "RunFile", backend: BackEnd) -> Difference:
+def compare(given: "RunFile", target: Target) -> Difference:
     """What the file says against what is there."""
     from rl_operator.api.loading import parse_run
-    from rl_operator.backends.premises import judge
     from rl_operator.cli.changes import spec_changes
+    from rl_operator.targets.file_inputs import check_file
 
-    live, beside = backend.run(*given.run.key), tuple(_beside(given, backend))
+    live, beside = target.run(*given.run.key), tuple(_beside(given, target))
     if live is None:
-        return Difference(new=True, fields=(), texts=beside, refusals=judge(given, backend)[0])
+        return Difference(new=True, fields=(), texts=beside, refusals=check_file(given, target)[0])
     fields = spec_changes(parse_run(live).to_wire()["spec"], given.run.to_wire()["spec"])
     if "startTime" in live.get("status", {}):  # what it was checked against matters no more
         refusals = tuple(_frozen(change) for change in fields if change.frozen)
     else:
-        refusals = judge(given, backend)[0]
-    config = () if refusals else _config(given, live, backend)
+        refusals = check_file(given, target)[0]
+    config = () if refusals else _config(given, live, target)
     return Difference(new=False, fields=fields, texts=(*config, *beside), refusals=refusals)
 
 
@@ -84,21 +84,21 @@ def _frozen(change: "FieldChange") -> "Refusal":
     return Refusal(code="FrozenField", field=change.field, hint=FROZEN)
 
 
-def _config(given: "RunFile", live: Manifest, backend: BackEnd) -> Iterator[str]:
+def _config(given: "RunFile", live: Manifest, target: Target) -> Iterator[str]:
     """The config file that would be rendered now against the one that the run was started with."""
-    from rl_operator.backends.premises import render_file
-    from rl_operator.backends.run_file import with_uid
     from rl_operator.cli.changes import text_changes
     from rl_operator.render.container import CONFIG_KEY
+    from rl_operator.targets.file_inputs import render_file
+    from rl_operator.targets.run_file import with_uid
 
     name = live.get("status", {}).get("configMapName")
-    config_map = backend.read("ConfigMap", given.run.metadata.namespace, name) if name else None
+    config_map = target.read("ConfigMap", given.run.metadata.namespace, name) if name else None
     if config_map is not None:
-        rendered = render_file(with_uid(given, live["metadata"]["uid"]), backend)
+        rendered = render_file(with_uid(given, live["metadata"]["uid"]), target)
         yield from text_changes(CONFIG_KEY, config_map["data"][CONFIG_KEY], rendered.config_map["data"][CONFIG_KEY])
 
 
-def _beside(given: "RunFile", backend: BackEnd) -> Iterator[str]:
+def _beside(given: "RunFile", target: Target) -> Iterator[str]:
     """ConfigMaps file by file, RLEnvironments as YAML; runtimes are not a run's to change."""
     from rl_operator.api.names import RUNTIME_KIND
     from rl_operator.cli.changes import text_changes
@@ -107,7 +107,7 @@ def _beside(given: "RunFile", backend: BackEnd) -> Iterator[str]:
         kind, metadata = document["kind"], document["metadata"]
         if kind == RUNTIME_KIND:
             continue
-        live = backend.read(kind, metadata["namespace"], metadata["name"])
+        live = target.read(kind, metadata["namespace"], metadata["name"])
         before, after = _texts(live), _texts(document)
         for name in sorted(before.keys() | after.keys()):
             yield from text_changes(f"{kind} {metadata['name']}: {name}", before.get(name, ""), after.get(name, ""))
@@ -124,24 +124,24 @@ def _texts(document: Manifest | None) -> dict[str, str]:
     return {"spec": write_yaml(parse_environment(document).to_wire()["spec"])}
 
 
-def _to_wire(given: "RunFile", found: Difference, backend: BackEnd) -> dict[str, Any]:
+def _to_wire(given: "RunFile", found: Difference, target: Target) -> dict[str, Any]:
     changes = [
         {"field": change.field, "before": change.before, "after": change.after, "frozen": change.frozen}
         for change in found.fields
     ]
     refusals = [{**refusal.to_wire(), "sentence": refusal.sentence} for refusal in found.refusals]
-    head = {"backEnd": backend.label, "run": given.run.metadata.name, "new": found.new}
+    head = {"backEnd": target.label, "run": given.run.metadata.name, "new": found.new}
     return {**head, "changes": changes, "texts": list(found.texts), "refusals": refusals}
 
 
-def _print(given: "RunFile", found: Difference, backend: BackEnd) -> None:
+def _print(given: "RunFile", found: Difference, target: Target) -> None:
     name = given.run.metadata.name
     if found.new:
-        typer.echo(f"{name} would be created ({backend.label})")
+        typer.echo(f"{name} would be created ({target.label})")
     elif found.exit_code is ExitCode.OK:
-        typer.echo(f"{name} is as the file says ({backend.label})")
+        typer.echo(f"{name} is as the file says ({target.label})")
     else:
-        typer.echo(f"{name} in {backend.label}:")
+        typer.echo(f"{name} in {target.label}:")
     for change in found.fields:
         typer.echo(f"  {change.field}: {change.before} -> {change.after}")
     for line in found.texts:

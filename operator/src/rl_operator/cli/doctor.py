@@ -10,10 +10,10 @@ from pathlib import Path
 
 import typer
 
-from rl_operator.backends.choice import choose_backend, cluster_is_configured
 from rl_operator.cli.exits import ExitCode
 from rl_operator.cli.options import Context, StateDir
 from rl_operator.errors import OperatorError
+from rl_operator.targets.choice import choose_target, cluster_is_configured
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,10 @@ def _local_checks(state_dir: Path | None) -> Iterator[Check]:
     yield Check("torch", torch, "for the runtime tiny", "pip install 'tinker-atropos[tinker-service]'", needed=False)
     for key, what in (("TINKER_API_KEY", "for the runtime default"), ("WANDB_API_KEY", "for its curves on W&B")):
         yield Check(key, key in os.environ, what, f"export {key}=…", needed=False)
-    backend = choose_backend(local=True, context="", state_dir=state_dir)
+    target = choose_target(local=True, context="", state_dir=state_dir)
     try:
-        count = len(backend.runs(None, ""))
-        yield Check("state folder", True, f"{backend.label}, {count} runs")
+        count = len(target.runs(None, ""))
+        yield Check("state folder", True, f"{target.label}, {count} runs")
     except OperatorError as error:
         yield Check("state folder", False, str(error), "choose another one with RL_STATE_DIR")
 
@@ -61,8 +61,8 @@ def _cluster_checks(context: str) -> Iterator[Check]:
         yield Check("cluster", False, "no kubeconfig: rlctl works on this machine", hint, needed=False)
         return
     try:
-        backend = choose_backend(local=False, context=context, state_dir=None)
-        runtimes = ", ".join(sorted(backend.runtimes())) or "none yet"
-        yield Check("cluster", True, f"{backend.label}, runtimes: {runtimes}")
+        target = choose_target(local=False, context=context, state_dir=None)
+        runtimes = ", ".join(sorted(target.runtimes())) or "none yet"
+        yield Check("cluster", True, f"{target.label}, runtimes: {runtimes}")
     except OperatorError as error:
         yield Check("cluster", False, str(error), "check the kubeconfig, and apply crds/")

@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rl_operator.backends.backend import BackEnd
-from rl_operator.backends.choice import choose_backend
 from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, RuntimeName, StateDir
 from rl_operator.cli.printing import columns, cut_columns, print_object, program
+from rl_operator.targets.choice import choose_target
+from rl_operator.targets.target import Target
 
 if TYPE_CHECKING:
     from rl_operator.api.catalog import CatalogEnvironment
     from rl_operator.api.environment import Environment
     from rl_operator.api.runtime import Runtime
-    from rl_operator.backends.settable import SettableField
+    from rl_operator.targets.parameters import SettableField
 
 
 def environments(
@@ -31,21 +31,21 @@ def environments(
 
     NAME is a bundled one, own/NAME, or with --local a file. -o wide says what each field means, -o json everything.
     """
-    from rl_operator.backends.chosen import choose_runtime, known_environment
+    from rl_operator.targets.chosen import choose_runtime, known_environment
 
-    backend = choose_backend(local=local, context=context, state_dir=state_dir)
-    chosen, place = choose_runtime(backend, runtime), namespace or backend.namespace
+    target = choose_target(local=local, context=context, state_dir=state_dir)
+    chosen, place = choose_runtime(target, runtime), namespace or target.namespace
     if name:
-        _show_one(known_environment(backend, name, chosen, place), chosen, backend, output)
+        _show_one(known_environment(target, name, chosen, place), chosen, target, output)
     else:
-        _show_all(chosen, backend, place, output)
+        _show_all(chosen, target, place, output)
 
 
-def _show_all(runtime: "Runtime", backend: BackEnd, namespace: str, output: Output) -> None:
-    catalog, own = backend.catalog(runtime), backend.environments(namespace)
+def _show_all(runtime: "Runtime", target: Target, namespace: str, output: Output) -> None:
+    catalog, own = target.catalog(runtime), target.environments(namespace)
     bundled = catalog.environments if catalog else ()
     if output in (Output.JSON, Output.YAML):
-        head = {"backEnd": backend.label, "runtime": runtime.metadata.name, "namespace": namespace}
+        head = {"backEnd": target.label, "runtime": runtime.metadata.name, "namespace": namespace}
         warnings = list(catalog.warnings) if catalog else []
         found = {"environments": [each.to_wire() for each in bundled], "own": [each.to_wire() for each in own]}
         print_object({**head, **found, "warnings": warnings}, output)
@@ -58,8 +58,8 @@ def _show_all(runtime: "Runtime", backend: BackEnd, namespace: str, output: Outp
         typer.echo(f"The catalog of runtime {runtime.metadata.name} is not there yet: its image is being read.")
     for warning in catalog.warnings if catalog else ():
         typer.echo(f"warning: {warning}", err=True)
-    hint = f"{program()} environments NAME{backend.flags}"
-    typer.echo(f"\n{len(rows)} for runtime {runtime.metadata.name} in {backend.label}; what you may set: {hint}")
+    hint = f"{program()} environments NAME{target.flags}"
+    typer.echo(f"\n{len(rows)} for runtime {runtime.metadata.name} in {target.label}; what you may set: {hint}")
 
 
 def _state_of(environment: "Environment") -> tuple[str, str]:
@@ -68,20 +68,20 @@ def _state_of(environment: "Environment") -> tuple[str, str]:
     return status.fault or ("Ready", status.description or "")
 
 
-def _show_one(environment: "CatalogEnvironment", runtime: "Runtime", backend: BackEnd, output: Output) -> None:
-    from rl_operator.backends.settable import fields_of
+def _show_one(environment: "CatalogEnvironment", runtime: "Runtime", target: Target, output: Output) -> None:
+    from rl_operator.targets.parameters import fields_of
 
     fields = fields_of(environment, runtime)
     if output in (Output.JSON, Output.YAML):
         head = environment.model_dump(mode="json", by_alias=True, exclude={"fields"})
-        where = {"backEnd": backend.label, "runtime": runtime.metadata.name}
+        where = {"backEnd": target.label, "runtime": runtime.metadata.name}
         print_object({**where, **head, "fields": [field.to_wire() for field in fields]}, output)
         return
     typer.echo(f"{environment.name}: {environment.description}")
-    typer.echo(f"What a run may set with runtime {runtime.metadata.name} of {backend.label}:\n")
+    typer.echo(f"What a run may set with runtime {runtime.metadata.name} of {target.label}:\n")
     for section in ("config", "tinker"):
         typer.echo(_table(section, [field for field in fields if field.section == section], output) + "\n")
-    flags = f"{environment.name} --runtime {runtime.metadata.name}{backend.flags}"
+    flags = f"{environment.name} --runtime {runtime.metadata.name}{target.flags}"
     typer.echo(f"What each means: {program()} environments {flags} -o wide")
     typer.echo(f"A file to start from: {program()} init {flags} > run.yaml")
 

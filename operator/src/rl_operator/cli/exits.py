@@ -2,7 +2,7 @@
 
 from enum import IntEnum
 
-from rl_operator.errors import BackEndUnreachableError, ForbiddenError, OperatorError, WaitTimeoutError
+from rl_operator.errors import ForbiddenError, OperatorError, TargetUnreachableError, WaitTimeoutError
 
 
 class ExitCode(IntEnum):
@@ -15,7 +15,7 @@ class ExitCode(IntEnum):
 
 
 def exit_code_of(error: OperatorError) -> ExitCode:
-    """Every error that is not about the back end is about what was asked."""
-    if isinstance(error, BackEndUnreachableError | ForbiddenError):
+    """Every error that is not about the target is about what was asked."""
+    if isinstance(error, TargetUnreachableError | ForbiddenError):
         return ExitCode.UNREACHABLE
     return ExitCode.TIMEOUT if isinstance(error, WaitTimeoutError) else ExitCode.REFUSED

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from rl_operator.backends.choice import choose_backend
-from rl_operator.backends.targets import existing_run
 from rl_operator.cli.options import Context, Local, Namespace, RunName, StateDir
 from rl_operator.cli.trained import call_tinker_atropos, weights_path
+from rl_operator.targets.choice import choose_target
+from rl_operator.targets.run_names import existing_run
 
 
 def export(
@@ -28,8 +28,8 @@ def export(
     """
     from rl_operator.api.run import TrainingRun
 
-    backend = choose_backend(local=local, context=context, state_dir=state_dir)
-    run = TrainingRun.model_validate(existing_run(backend, namespace or backend.namespace, name))
+    target = choose_target(local=local, context=context, state_dir=state_dir)
+    run = TrainingRun.model_validate(existing_run(target, namespace or target.namespace, name))
     weights = run.status.weights
-    path = weights_path(run, backend, weights.state_path if weights else None)
-    call_tinker_atropos(run, backend, ["export", "--model-path", path, "--to", str(to)])
+    path = weights_path(run, target, weights.state_path if weights else None)
+    call_tinker_atropos(run, target, ["export", "--model-path", path, "--to", str(to)])

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rl_operator.backends.backend import BackEnd
 from rl_operator.cli.exits import ExitCode
 from rl_operator.cli.progress import Curve, plain_line
 from rl_operator.errors import RefusedError, WaitTimeoutError
+from rl_operator.targets.target import Target
 
 if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun
@@ -24,14 +24,14 @@ Until = Callable[["TrainingRun"], bool]
 
 
 def follow(
-    backend: BackEnd, namespace: str, name: str, until: Until, show: Show, *, timeout: float | None = None
+    target: Target, namespace: str, name: str, until: Until, show: Show, *, timeout: float | None = None
 ) -> "TrainingRun":
     """Show the run whenever it changed; returns it once `until` holds.
 
     Raises RefusedError when the run is deleted, WaitTimeoutError after `timeout` seconds.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
-    for run in _changes(backend, namespace, name, deadline):
+    for run in _changes(target, namespace, name, deadline):
         show(run)
         if until(run):
             return run
@@ -82,21 +82,21 @@ def _print_changes() -> Show:
     return show
 
 
-def _changes(backend: BackEnd, namespace: str, name: str, deadline: float | None) -> Iterator["TrainingRun"]:
+def _changes(target: Target, namespace: str, name: str, deadline: float | None) -> Iterator["TrainingRun"]:
     from rl_operator.api.run import TrainingRun
 
     version, cared = "", time.monotonic()
     while True:
-        manifest = backend.run(namespace, name)
+        manifest = target.run(namespace, name)
         if manifest is None:
-            raise RefusedError(f"run {name} was deleted from namespace {namespace} of {backend.label}")
+            raise RefusedError(f"run {name} was deleted from namespace {namespace} of {target.label}")
         if manifest["metadata"]["resourceVersion"] != version:
             version = manifest["metadata"]["resourceVersion"]
             yield TrainingRun.model_validate(manifest)
         if deadline is not None and time.monotonic() > deadline:
             message = manifest.get("status", {}).get("message", "not looked at yet")
-            raise WaitTimeoutError(f"timed out waiting for run {name} of {backend.label}; now: {message}")
+            raise WaitTimeoutError(f"timed out waiting for run {name} of {target.label}; now: {message}")
         if time.monotonic() - cared > CARE_SECONDS:
             cared = time.monotonic()
-            backend.look_after(namespace, name)
-        time.sleep(backend.poll_seconds)
+            target.look_after(namespace, name)
+        time.sleep(target.poll_seconds)

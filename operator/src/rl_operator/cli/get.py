@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rl_operator.backends.backend import BackEnd, Manifest
-from rl_operator.backends.choice import choose_backend
-from rl_operator.backends.targets import existing_run
 from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, RunName, StateDir
 from rl_operator.cli.printing import age, columns, duration, interval, print_object, sparkline
+from rl_operator.targets.choice import choose_target
+from rl_operator.targets.run_names import existing_run
+from rl_operator.targets.target import Manifest, Target
 
 if TYPE_CHECKING:
     from rl_operator.api.run import RunStatus
@@ -27,23 +27,23 @@ def get(
     output: OutputFormat = Output.TEXT,
 ) -> None:
     """Show one run."""
-    backend = choose_backend(local=local, context=context, state_dir=state_dir)
-    place = namespace or backend.namespace
-    run = existing_run(backend, place, name)
-    backend.look_after(place, name)
+    target = choose_target(local=local, context=context, state_dir=state_dir)
+    place = namespace or target.namespace
+    run = existing_run(target, place, name)
+    target.look_after(place, name)
     if output in (Output.JSON, Output.YAML):
         print_object(run, output)
         return
-    typer.echo("\n".join(describe(run, backend, wide=output is Output.WIDE)))
+    typer.echo("\n".join(describe(run, target, wide=output is Output.WIDE)))
 
 
-def describe(run: Manifest, backend: BackEnd, *, wide: bool) -> Iterator[str]:
+def describe(run: Manifest, target: Target, *, wide: bool) -> Iterator[str]:
     """The run as lines of text."""
     from rl_operator.api.run import TrainingRun
 
     parsed = TrainingRun.model_validate(run)
     spec, status = parsed.spec, parsed.status
-    yield f"{parsed.metadata.namespace}/{parsed.metadata.name}   {status.phase or 'Pending'}   ({backend.label})"
+    yield f"{parsed.metadata.namespace}/{parsed.metadata.name}   {status.phase or 'Pending'}   ({target.label})"
     yield f"  {status.message or 'Not looked at yet.'}"
     yield from (f"  {refusal.code}: {refusal.sentence}" for refusal in status.refusals)
     yield f"  environment {spec.environment}, runtime {spec.runtime}, attempt {status.attempt or '-'}"
@@ -62,7 +62,7 @@ def describe(run: Manifest, backend: BackEnd, *, wide: bool) -> Iterator[str]:
     if wide and status.attempts:
         rows = [[str(a.attempt), a.pod, a.reason or "-", str(a.steps)] for a in status.attempts]
         yield columns(["  ATTEMPT", "POD", "ENDED", "STEPS"], [[f"  {row[0]}", *row[1:]] for row in rows])
-    events = backend.events(parsed.metadata.namespace, parsed.metadata.name)
+    events = target.events(parsed.metadata.namespace, parsed.metadata.name)
     yield from (f"  {event}" for event in (events if wide else events[-SHOWN_EVENTS:]))
 
 

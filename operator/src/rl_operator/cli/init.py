@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rl_operator.backends.choice import choose_backend
 from rl_operator.cli.options import Context, Local, Namespace, RuntimeName, StateDir
 from rl_operator.errors import RefusedError
+from rl_operator.targets.choice import choose_target
 
 if TYPE_CHECKING:
     from rl_operator.api.catalog import CatalogEnvironment
@@ -34,26 +34,26 @@ def init(
     rlctl init ./my_env.py --local writes a run of a file, for this machine; with --from ./my_env.py the file holds the
     ConfigMap, the RLEnvironment and the run, for a cluster and for this machine.
     """
-    from rl_operator.backends.chosen import choose_runtime, known_environment
     from rl_operator.cli.own_template import object_name
     from rl_operator.cli.template import run_template
+    from rl_operator.targets.chosen import choose_runtime, known_environment
 
     if bool(environment) == bool(source):
         raise RefusedError("give either an environment, like rlctl init sort_digits, or --from FILE.py")
-    backend = choose_backend(local=local, context=context, state_dir=state_dir)
-    chosen = choose_runtime(backend, runtime)
+    target = choose_target(local=local, context=context, state_dir=state_dir)
+    chosen = choose_runtime(target, runtime)
     run_name = name or object_name(source.name if source else environment.rpartition("/")[2])
     if source is not None:
         head, known = _own(source, run_name, chosen)
     else:
-        head, known = "", known_environment(backend, environment, chosen, namespace or backend.namespace)
+        head, known = "", known_environment(target, environment, chosen, namespace or target.namespace)
     typer.echo(head + run_template(run_name, known, chosen, accepts_of(known, chosen)), nl=False)
 
 
 def _own(source: Path, name: str, runtime: "Runtime") -> "tuple[str, CatalogEnvironment]":
     """The objects that bring the file, and the environment that they make. Raises RefusedError."""
     from rl_operator.api.names import OWN_PREFIX
-    from rl_operator.api.premises import choose_environment
+    from rl_operator.api.run_inputs import choose_environment
     from rl_operator.cli.own_template import own_environment_template
     from rl_operator.discovery import discover_files_blocking
     from rl_operator.local.environments import OwnEnvironments
@@ -70,16 +70,16 @@ def _own(source: Path, name: str, runtime: "Runtime") -> "tuple[str, CatalogEnvi
 def accepts_of(environment: "CatalogEnvironment", runtime: "Runtime") -> "Accepts":
     """Asks the check itself: whether some settings bring a refusal that a run without any would not have."""
     from rl_operator.api.loading import parse_run
-    from rl_operator.api.premises import ChosenEnvironment, Premises
-    from rl_operator.backends.settable import plain_run
+    from rl_operator.api.run_inputs import ChosenEnvironment, RunInputs
     from rl_operator.check import check_run
+    from rl_operator.targets.parameters import plain_run
 
-    premises = Premises(runtime, ChosenEnvironment(known=environment))
+    inputs = RunInputs(runtime, ChosenEnvironment(known=environment))
     plain = plain_run(environment.name, runtime.metadata.name).to_wire()
 
     def sentences(settings: Mapping[str, Any]) -> set[str]:
         run = parse_run({**plain, "spec": {**plain["spec"], **settings}})
-        return {refusal.sentence for refusal in check_run(run, premises)}
+        return {refusal.sentence for refusal in check_run(run, inputs)}
 
     usual = sentences({})
     return lambda settings: sentences(settings) <= usual

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import typer
 
-from rl_operator.backends.backend import Manifest
-from rl_operator.backends.choice import choose_backend
 from rl_operator.cli.options import AllNamespaces, Context, Local, Namespace, Output, OutputFormat, Selector, StateDir
 from rl_operator.cli.printing import age, columns, print_object
+from rl_operator.targets.choice import choose_target
+from rl_operator.targets.target import Manifest
 
 Cell = Callable[[Manifest], str]
 
@@ -23,23 +23,23 @@ def list_runs(
     output: OutputFormat = Output.TEXT,
 ) -> None:
     """List runs."""
-    backend = choose_backend(local=local, context=context, state_dir=state_dir)
-    place = None if all_namespaces else namespace or backend.namespace
-    runs = backend.runs(place, selector)
+    target = choose_target(local=local, context=context, state_dir=state_dir)
+    place = None if all_namespaces else namespace or target.namespace
+    runs = target.runs(place, selector)
     if output in (Output.JSON, Output.YAML):
-        print_object({"backEnd": backend.label, "items": runs}, output)
+        print_object({"backEnd": target.label, "items": runs}, output)
         return
     where = f"namespace {place}" if place else "all namespaces"
     if not runs:
-        typer.echo(f"No runs in {where} of {backend.label}.")
+        typer.echo(f"No runs in {where} of {target.label}.")
         return
     for run in runs:
-        backend.look_after(run["metadata"]["namespace"], run["metadata"]["name"])
+        target.look_after(run["metadata"]["namespace"], run["metadata"]["name"])
     cells = {**_CELLS, **(_WIDE_CELLS if output is Output.WIDE else {})}
     if all_namespaces:
         cells = {"NAMESPACE": lambda run: str(run["metadata"]["namespace"]), **cells}
     typer.echo(columns(list(cells), [[cell(run) for cell in cells.values()] for run in runs]))
-    typer.echo(f"\n{len(runs)} in {where} of {backend.label}", err=True)
+    typer.echo(f"\n{len(runs)} in {where} of {target.label}", err=True)
 
 
 def _phase(run: Manifest) -> str:

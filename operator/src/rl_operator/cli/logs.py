@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from rl_operator.backends.choice import choose_backend
-from rl_operator.backends.containers import container_named
 from rl_operator.cli.options import Context, Local, Namespace, RunName, StateDir
+from rl_operator.targets.choice import choose_target
+from rl_operator.targets.containers import container_named
 
 
 def logs(
@@ -28,10 +28,10 @@ def logs(
 
     environment is the first environment, environment-1 the second: also where they run in pods of their own.
     """
-    backend = choose_backend(local=local, context=context, state_dir=state_dir)
-    place = namespace or backend.namespace
-    pod, chosen = container_named(backend, place, name, container)
+    target = choose_target(local=local, context=context, state_dir=state_dir)
+    place = namespace or target.namespace
+    pod, chosen = container_named(target, place, name, container)
     with contextlib.suppress(KeyboardInterrupt):
-        for line in backend.log_lines(place, pod, chosen, tail=tail, follow=follow):
+        for line in target.log_lines(place, pod, chosen, tail=tail, follow=follow):
             sys.stdout.write(line)
             sys.stdout.flush()

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rl_operator.backends.backend import Manifest
-from rl_operator.backends.choice import choose_backend
 from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, RunPath, StateDir
 from rl_operator.cli.printing import print_object
+from rl_operator.targets.choice import choose_target
+from rl_operator.targets.target import Manifest
 
 if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun
@@ -29,18 +29,18 @@ def render(
 
     The uid comes with the object. Here it is 00000, also in the names and hashes that follow from it.
     """
-    from rl_operator.backends.premises import render_file
-    from rl_operator.backends.run_file import read_run_file, with_uid
+    from rl_operator.targets.file_inputs import render_file
+    from rl_operator.targets.run_file import read_run_file, with_uid
 
-    backend = choose_backend(local=local, context=context, state_dir=state_dir)
-    given = read_run_file(file, backend, namespace)
+    target = choose_target(local=local, context=context, state_dir=state_dir)
+    given = read_run_file(file, target, namespace)
     named = with_uid(given, UID_PLACEHOLDER)
-    objects = objects_of(named.run, render_file(named, backend))
+    objects = objects_of(named.run, render_file(named, target))
     if output is Output.JSON:
         print_object({"apiVersion": "v1", "kind": "List", "items": objects}, output)
         return
     if output is not Output.YAML:
-        typer.echo(f"# {len(objects)} objects of run {given.run.metadata.name} in {backend.label}")
+        typer.echo(f"# {len(objects)} objects of run {given.run.metadata.name} in {target.label}")
     for manifest in objects:
         typer.echo("---")
         if manifest["kind"] == "ConfigMap" and output is not Output.YAML:

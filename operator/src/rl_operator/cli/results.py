@@ -2,12 +2,12 @@
 
 import typer
 
-from rl_operator.backends.choice import choose_backend
-from rl_operator.backends.targets import existing_run
 from rl_operator.cli.follow import exit_code
 from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, RunName, StateDir
 from rl_operator.cli.printing import print_object
 from rl_operator.cli.summary import summary
+from rl_operator.targets.choice import choose_target
+from rl_operator.targets.run_names import existing_run
 
 PARTS = (
     "phase",
@@ -35,15 +35,15 @@ def results(
     """Show what a run has reached: figures before and after, weights, checkpoint."""
     from rl_operator.api.run import TrainingRun
 
-    backend = choose_backend(local=local, context=context, state_dir=state_dir)
-    place = namespace or backend.namespace
-    manifest = existing_run(backend, place, name)
-    backend.look_after(place, name)
+    target = choose_target(local=local, context=context, state_dir=state_dir)
+    place = namespace or target.namespace
+    manifest = existing_run(target, place, name)
+    target.look_after(place, name)
     if output in (Output.JSON, Output.YAML):
         status = manifest.get("status", {})
         parts = {part: status[part] for part in PARTS if part in status}
-        print_object({"name": name, "namespace": place, "backEnd": backend.label, **parts}, output)
+        print_object({"name": name, "namespace": place, "backEnd": target.label, **parts}, output)
         return
     run = TrainingRun.model_validate(manifest)
-    typer.echo(summary(run, backend).lstrip("\n"))
+    typer.echo(summary(run, target).lstrip("\n"))
     raise typer.Exit(exit_code(run))

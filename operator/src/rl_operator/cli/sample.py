@@ -4,11 +4,11 @@ from typing import Annotated
 
 import typer
 
-from rl_operator.backends.choice import choose_backend
-from rl_operator.backends.targets import existing_run
 from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, RunName, StateDir
 from rl_operator.cli.trained import call_tinker_atropos, tokenizer_of, weights_path
 from rl_operator.errors import RefusedError
+from rl_operator.targets.choice import choose_target
+from rl_operator.targets.run_names import existing_run
 
 
 def sample(
@@ -38,11 +38,11 @@ def sample(
 
     if output not in (Output.TEXT, Output.JSON):
         raise RefusedError(f"--output is {output.value}; completions are printed as text or json")
-    backend = choose_backend(local=local, context=context, state_dir=state_dir)
-    run = TrainingRun.model_validate(existing_run(backend, namespace or backend.namespace, name))
+    target = choose_target(local=local, context=context, state_dir=state_dir)
+    run = TrainingRun.model_validate(existing_run(target, namespace or target.namespace, name))
     weights = run.status.weights
-    path = weights_path(run, backend, weights.sampler_path if weights else None)
+    path = weights_path(run, target, weights.sampler_path if weights else None)
     sampling = ["-n", str(count), "--max-tokens", str(max_tokens), "--temperature", str(temperature)]
     chosen = [*([] if seed is None else ["--seed", str(seed)]), *(["--raw"] if raw else []), "-o", output.value]
-    where = ["--model-path", path, *tokenizer_of(run, backend)]
-    call_tinker_atropos(run, backend, ["sample", *where, *sampling, *chosen, "--", prompt])
+    where = ["--model-path", path, *tokenizer_of(run, target)]
+    call_tinker_atropos(run, target, ["sample", *where, *sampling, *chosen, "--", prompt])

@@ -4,12 +4,12 @@ from typing import Annotated
 
 import typer
 
-from rl_operator.backends.choice import choose_backend
-from rl_operator.backends.gitops import suspend_warning
-from rl_operator.backends.targets import existing_run
 from rl_operator.cli.follow import at_rest, follow
 from rl_operator.cli.options import Context, Local, Namespace, RunName, StateDir
 from rl_operator.errors import RefusedError
+from rl_operator.targets.choice import choose_target
+from rl_operator.targets.gitops import suspend_warning
+from rl_operator.targets.run_names import existing_run
 
 
 def stop(
@@ -22,17 +22,17 @@ def stop(
     namespace: Namespace = "",
 ) -> None:
     """Stop a run: the trainer saves a checkpoint, from which the run can go on."""
-    backend = choose_backend(local=local, context=context, state_dir=state_dir)
-    place = namespace or backend.namespace
-    run = existing_run(backend, place, name)
+    target = choose_target(local=local, context=context, state_dir=state_dir)
+    place = namespace or target.namespace
+    run = existing_run(target, place, name)
     phase = run.get("status", {}).get("phase")
     if phase in ("Succeeded", "Failed"):
-        raise RefusedError(f"run {name} of {backend.label} is over ({phase}); there is nothing to stop")
+        raise RefusedError(f"run {name} of {target.label} is over ({phase}); there is nothing to stop")
     if warning := suspend_warning(run, suspend=True):
         typer.echo(warning, err=True)
-    backend.change_spec(place, name, {"suspend": True})
+    target.change_spec(place, name, {"suspend": True})
     if not timeout:
-        typer.echo(f"{name} is asked to stop ({backend.label})")
+        typer.echo(f"{name} is asked to stop ({target.label})")
         return
-    rested = follow(backend, place, name, at_rest, lambda _: None, timeout=timeout)
-    typer.echo(f"{name}: {rested.status.phase}: {rested.status.message} ({backend.label})")
+    rested = follow(target, place, name, at_rest, lambda _: None, timeout=timeout)
+    typer.echo(f"{name}: {rested.status.phase}: {rested.status.message} ({target.label})")

@@ -3,61 +3,61 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rl_operator.backends.backend import BackEnd
 from rl_operator.cli.curve import reward_line
 from rl_operator.cli.printing import age, program
 from rl_operator.cli.progress import baseline, held_out
+from rl_operator.targets.target import Target
 
 if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun
 
 
-def summary(run: "TrainingRun", backend: BackEnd) -> str:
+def summary(run: "TrainingRun", target: Target) -> str:
     """What was trained, before and after, where the weights are, and what to do next."""
-    lines = _success(run, backend) if run.status.phase == "Succeeded" else _no_success(run, backend)
+    lines = _success(run, target) if run.status.phase == "Succeeded" else _no_success(run, target)
     return "\n".join(["", *lines])
 
 
-def _success(run: "TrainingRun", backend: BackEnd) -> Iterator[str]:
+def _success(run: "TrainingRun", target: Target) -> Iterator[str]:
     status, name = run.status, run.metadata.name
     steps = status.progress.total_steps if status.progress else 0
     took = age(status.start_time, status.completion_time)
-    yield f"{name}: trained {run.spec.environment} for {steps} steps in {took} ({backend.label}, {run.spec.runtime})"
+    yield f"{name}: trained {run.spec.environment} for {steps} steps in {took} ({target.label}, {run.spec.runtime})"
     if status.metrics and status.metrics.eval_accuracy is not None:
         samples = status.metrics.eval_accuracy_n
         after = f" over {samples} samples" if samples else ""
         yield f"  held-out   before {baseline(run)}   after {held_out(run)}   (95 % intervals{after})"
-    yield from reward_line(run, backend)
+    yield from reward_line(run, target)
     if status.weights:
         yield f"  weights    {status.weights.sampler_path}   (to sample from)"
         yield f"             {status.weights.state_path}   (to train on from)"
     yield from _curves(run)
     yield "Next:"
     commands = {
-        f"{program()} results {name}{backend.flags}": "these figures and paths again; -o json for programs",
-        f'{program()} sample {name} "PROMPT"{backend.flags}': "talk to the trained weights",
-        f"{program()} export {name} --to DIR{backend.flags}": "take them out, as a PEFT folder",
-        f"{program()} logs {name} -c environment{backend.flags}": "what the environment said",
-        f"{program()} environments{backend.flags}": "what else can be trained",
+        f"{program()} results {name}{target.flags}": "these figures and paths again; -o json for programs",
+        f'{program()} sample {name} "PROMPT"{target.flags}': "talk to the trained weights",
+        f"{program()} export {name} --to DIR{target.flags}": "take them out, as a PEFT folder",
+        f"{program()} logs {name} -c environment{target.flags}": "what the environment said",
+        f"{program()} environments{target.flags}": "what else can be trained",
     }
     width = max(map(len, commands))
     yield from (f"  {command:<{width}}   {purpose}" for command, purpose in commands.items())
 
 
-def _no_success(run: "TrainingRun", backend: BackEnd) -> Iterator[str]:
+def _no_success(run: "TrainingRun", target: Target) -> Iterator[str]:
     status, name = run.status, run.metadata.name
-    yield f"{name}: {status.phase}: {status.message} ({backend.label})"
+    yield f"{name}: {status.phase}: {status.message} ({target.label})"
     for refusal in status.refusals:
         yield f"  {refusal.code}: {refusal.sentence}"
     if status.checkpoint:
         yield f"  checkpoint  step {status.checkpoint.step}   {status.checkpoint.state_path}"
-    yield from reward_line(run, backend)
+    yield from reward_line(run, target)
     yield from _curves(run)
     if status.phase == "Stopped":
-        yield f"Next: {program()} resume {name}{backend.flags}"
+        yield f"Next: {program()} resume {name}{target.flags}"
     if status.failure and status.pod_name:
         container = status.failure.container or "trainer"
-        yield f"Next: {program()} logs {name} -c {container} --tail 50{backend.flags}"
+        yield f"Next: {program()} logs {name} -c {container} --tail 50{target.flags}"
 
 
 def _curves(run: "TrainingRun") -> Iterator[str]:

@@ -14,8 +14,8 @@ from rl_operator.api.run import RunSpec
 from rl_operator.api.runtime import Bound, Runtime
 from rl_operator.api.yaml_lines import flow
 from rl_operator.api.yaml_text import json_value
-from rl_operator.backends.settable import SettableField, fields_of
 from rl_operator.status.sentences import cut
+from rl_operator.targets.parameters import SettableField, fields_of
 
 USUAL: Final = ("total_steps", "group_size", "batch_size", "max_token_length", "learning_rate")
 """Fields that people set: they stand uncommented where they are not locked."""
@@ -39,7 +39,7 @@ Accepts = Callable[[Mapping[str, Any]], bool]
 
 
 @dataclass(frozen=True)
-class Line:
+class TemplateLine:
     """A setting of one section. `given`: it is in force as the file stands."""
 
     field: SettableField
@@ -90,13 +90,13 @@ def _head(environment: CatalogEnvironment, runtime: Runtime) -> Iterator[str]:
     )
 
 
-def _lines(fields: Iterable[SettableField], accepts: Accepts) -> list[Line]:
+def _lines(fields: Iterable[SettableField], accepts: Accepts) -> list[TemplateLine]:
     """The settings of one section that a run may make as they stand; those that people set come first.
 
     A section in which nothing is in force would be null: then its first setting is, with the value it has anyway.
     """
     lines = [
-        Line(field, value, given=field.name in USUAL or value != field.default)
+        TemplateLine(field, value, given=field.name in USUAL or value != field.default)
         for field in sorted(fields, key=_place)
         if not field.locked and accepts({field.section: {field.name: (value := within(field.default, field.bound))}})
     ]
@@ -116,7 +116,7 @@ def within(value: Any, bound: Bound | None) -> Any:
     return json_value(bound.max) if bound.max is not None and value > bound.max else value
 
 
-def _section(name: str, lines: Sequence[Line]) -> Iterator[str]:
+def _section(name: str, lines: Sequence[TemplateLine]) -> Iterator[str]:
     if not lines:
         return
     width = min(40, max(len(f"#{line.field.name}: {flow(line.value)}") for line in lines))

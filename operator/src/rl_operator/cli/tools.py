@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rl_operator.backends.backend import BackEnd
-from rl_operator.backends.choice import choose_backend
 from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, StateDir
 from rl_operator.cli.printing import cut_columns, print_object
 from rl_operator.errors import RefusedError
 from rl_operator.local.layout import Layout, default_state_folder
+from rl_operator.targets.choice import choose_target
+from rl_operator.targets.target import Target
 
 if TYPE_CHECKING:
-    from rl_operator.tools.callers import Callers
+    from rl_operator.tools.sessions import Sessions
     from rl_operator.tools.tool import Tool
 
 app = typer.Typer(
@@ -63,12 +63,12 @@ def serve_mcp(
 ) -> None:
     """Serve the tools over MCP to the program that started this one, on stdin and stdout."""
     _require_extra()
-    from rl_operator.tools.desk import Desk
     from rl_operator.tools.mcp_server import serve_stdio
+    from rl_operator.tools.tool_context import ToolContext
 
-    backend = choose_backend(local=local, context=context, state_dir=state_dir)
-    desk = Desk(backend, namespace or backend.namespace, agent=agent)
-    serve_stdio(_offered(read_only=read_only), desk)
+    target = choose_target(local=local, context=context, state_dir=state_dir)
+    tool_context = ToolContext(target, namespace or target.namespace, agent=agent)
+    serve_stdio(_offered(read_only=read_only), tool_context)
 
 
 @app.command("serve")
@@ -109,29 +109,29 @@ def serve_http(
     from rl_operator.tools.gateway import build_app
     from rl_operator.tools.serving import address_of, listen, serve
 
-    backend = choose_backend(local=local, context=context, state_dir=state_dir)
-    callers, calls = _callers(backend, namespace, token_file, state_dir), Calls()
-    app = build_app(_offered(read_only=read_only), callers, calls, hosts=allow_host or (), pinned=bool(namespace))
+    target = choose_target(local=local, context=context, state_dir=state_dir)
+    sessions, calls = _sessions(target, namespace, token_file, state_dir), Calls()
+    app = build_app(_offered(read_only=read_only), sessions, calls, hosts=allow_host or (), pinned=bool(namespace))
     listener = listen(host, port)
-    typer.echo(f"Serving tools of {backend.label} at {address_of(listener)}, MCP at {address_of(listener)}/mcp")
+    typer.echo(f"Serving tools of {target.label} at {address_of(listener)}, MCP at {address_of(listener)}/mcp")
     serve(app, listener, calls)
 
 
-def _callers(backend: BackEnd, namespace: str, token_file: Path | None, state_dir: Path | None) -> "Callers":
-    from rl_operator.backends.cluster import ClusterBackEnd
+def _sessions(target: Target, namespace: str, token_file: Path | None, state_dir: Path | None) -> "Sessions":
+    from rl_operator.targets.cluster_target import ClusterTarget
     from rl_operator.tools.access import make_token, read_tokens
-    from rl_operator.tools.callers import ClusterCallers, LocalCallers
-    from rl_operator.tools.desk import Desk
+    from rl_operator.tools.sessions import ClusterSessions, LocalSessions
+    from rl_operator.tools.tool_context import ToolContext
 
-    if isinstance(backend, ClusterBackEnd):
+    if isinstance(target, ClusterTarget):
         if token_file:
             raise RefusedError("--token-file is for --local: in front of a cluster callers bring Kubernetes tokens")
-        return ClusterCallers(backend, lambda acting: Desk(acting, namespace or acting.namespace))
+        return ClusterSessions(target, lambda acting: ToolContext(acting, namespace or acting.namespace))
     if token_file is None:
         token_file = Layout(state_dir.expanduser().absolute() if state_dir else default_state_folder()).tools_token
         make_token(token_file)
         typer.echo(f"The token is in {token_file}")
-    return LocalCallers(Desk(backend, namespace or backend.namespace), read_tokens(token_file, backend.note))
+    return LocalSessions(ToolContext(target, namespace or target.namespace), read_tokens(token_file, target.note))
 
 
 def _offered(*, read_only: bool) -> "list[Tool]":

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rl_operator.backends.backend import BackEnd
 from rl_operator.cli.exits import ExitCode
 from rl_operator.cli.follow import at_rest
 from rl_operator.cli.printing import program
 from rl_operator.errors import RefusedError
+from rl_operator.targets.target import Target
 
 if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun
@@ -24,7 +24,7 @@ BACK_END_AWAY = 4
 """tinker-atropos' exit code for a backend that does not answer."""
 
 
-def weights_path(run: "TrainingRun", backend: BackEnd, final: str | None) -> str:
+def weights_path(run: "TrainingRun", target: Target, final: str | None) -> str:
     """`final` where the run has it, else its newest checkpoint, which is said. Raises RefusedError when it has none."""
     if final is not None:
         return final
@@ -33,25 +33,25 @@ def weights_path(run: "TrainingRun", backend: BackEnd, final: str | None) -> str
         typer.echo(f"{name} is {status.phase}: these are its weights after step {status.checkpoint.step}", err=True)
         return status.checkpoint.state_path
     if at_rest(run):
-        hint = f"it is {status.phase} and has no checkpoint; why: {program()} get {name}{backend.flags}"
+        hint = f"it is {status.phase} and has no checkpoint; why: {program()} get {name}{target.flags}"
     else:
-        hint = f"it has trained no checkpoint yet; wait for it: {program()} wait {name}{backend.flags}"
-    raise RefusedError(f"there are no weights of run {name} in {backend.label}: {hint}")
+        hint = f"it has trained no checkpoint yet; wait for it: {program()} wait {name}{target.flags}"
+    raise RefusedError(f"there are no weights of run {name} in {target.label}: {hint}")
 
 
-def tokenizer_of(run: "TrainingRun", backend: BackEnd) -> tuple[str, ...]:
+def tokenizer_of(run: "TrainingRun", target: Target) -> tuple[str, ...]:
     """The option that names the run's tokenizer; nothing where the runtime or environment is gone since."""
     from rl_operator.api.sections import effective_sections
-    from rl_operator.backends.premises import FileFirst, premises_of
+    from rl_operator.targets.file_inputs import FileInputs, inputs_of
 
-    premises = premises_of(run, FileFirst(backend))
-    if premises is None or premises.environment.known is None:
+    inputs = inputs_of(run, FileInputs(target))
+    if inputs is None or inputs.environment.known is None:
         return ()
-    name = effective_sections(run, premises.runtime, premises.environment.known).env.get("tokenizer_name")
+    name = effective_sections(run, inputs.runtime, inputs.environment.known).env.get("tokenizer_name")
     return ("--tokenizer", str(name)) if name else ()
 
 
-def call_tinker_atropos(run: "TrainingRun", backend: BackEnd, arguments: Sequence[str]) -> None:
+def call_tinker_atropos(run: "TrainingRun", target: Target, arguments: Sequence[str]) -> None:
     """Run `tinker-atropos` with the backend of the run's runtime. Leaves with the contract's code when it fails."""
     from rl_operator.local.launch import NotLaunchableError, find_program
 
@@ -59,27 +59,27 @@ def call_tinker_atropos(run: "TrainingRun", backend: BackEnd, arguments: Sequenc
         found = find_program("tinker-atropos", os.environ)
     except NotLaunchableError as error:
         raise RefusedError(str(error)) from None
-    env_vars = {**os.environ, **_backend_env_vars(run, backend)}
+    env_vars = {**os.environ, **_backend_env_vars(run, target)}
     code = subprocess.run([found, *arguments], env=env_vars, check=False).returncode  # noqa: S603 -- our own program
     if code:
         raise typer.Exit(ExitCode.UNREACHABLE if code == BACK_END_AWAY else ExitCode.REFUSED)
 
 
-def _backend_env_vars(run: "TrainingRun", backend: BackEnd) -> Mapping[str, str]:
-    """Where the weights are: what this back end runs itself, else the caller's variables, else the runtime's URL."""
-    if (own := backend.tinker_env_vars(run.spec.runtime)) is not None:
+def _backend_env_vars(run: "TrainingRun", target: Target) -> Mapping[str, str]:
+    """Where the weights are: what this target runs itself, else the caller's variables, else the runtime's URL."""
+    if (own := target.tinker_env_vars(run.spec.runtime)) is not None:
         return own
-    runtime = backend.runtimes().get(run.spec.runtime)
+    runtime = target.runtimes().get(run.spec.runtime)
     if not os.environ.get("TINKER_API_KEY"):
-        raise RefusedError(_missing_key(run, runtime, backend))
+        raise RefusedError(_missing_key(run, runtime, target))
     url = os.environ.get("TINKER_BASE_URL") or (runtime.spec.backend.url if runtime else None)
     return {"TINKER_BASE_URL": url} if url else {}
 
 
-def _missing_key(run: "TrainingRun", runtime: "Runtime | None", backend: BackEnd) -> str:
+def _missing_key(run: "TrainingRun", runtime: "Runtime | None", target: Target) -> str:
     secret = runtime.spec.backend.key_secret if runtime else None
     where = f"; on the cluster it is in the Secret {secret.name!r}, key {secret.key!r}" if secret else ""
     return (
-        f"TINKER_API_KEY is not set, and the weights of {run.metadata.name} ({backend.label}) are at the backend of "
+        f"TINKER_API_KEY is not set, and the weights of {run.metadata.name} ({target.label}) are at the backend of "
         f"runtime {run.spec.runtime!r}: export it{where}"
     )

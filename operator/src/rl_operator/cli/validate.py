@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rl_operator.backends.choice import choose_backend
 from rl_operator.cli.exits import ExitCode
 from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, RunPath, StateDir
 from rl_operator.cli.printing import print_object
+from rl_operator.targets.choice import choose_target
 
 if TYPE_CHECKING:
     from rl_operator.api.refusal import Refusal
@@ -27,17 +27,17 @@ def validate(
     A ConfigMap, an RLEnvironment or an RLRuntime beside the run in the file counts as if it were applied.
     """
     from rl_operator.api.loading import DocumentError
-    from rl_operator.backends.premises import judge
-    from rl_operator.backends.run_file import read_run_file
+    from rl_operator.targets.file_inputs import check_file
+    from rl_operator.targets.run_file import read_run_file
 
-    backend = choose_backend(local=local, context=context, state_dir=state_dir)
+    target = choose_target(local=local, context=context, state_dir=state_dir)
     pending: tuple[str, str] | None = None
     refusals: tuple[Refusal, ...]
     try:
-        given = read_run_file(file, backend, namespace)
-        refusals, pending = judge(given, backend)
+        given = read_run_file(file, target, namespace)
+        refusals, pending = check_file(given, target)
         run = given.run
-        accepted = f"{file}: run {run.metadata.name} is accepted by runtime {run.spec.runtime} of {backend.label}"
+        accepted = f"{file}: run {run.metadata.name} is accepted by runtime {run.spec.runtime} of {target.label}"
     except DocumentError as error:
         refusals, accepted = error.refusals, ""
     if output in (Output.JSON, Output.YAML):

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rl_operator.backends.choice import choose_backend
-from rl_operator.backends.targets import existing_run
 from rl_operator.cli.follow import at_rest, exit_code, follow
 from rl_operator.cli.options import Context, Local, Namespace, RunName, StateDir
 from rl_operator.cli.printing import program
 from rl_operator.errors import RefusedError
+from rl_operator.targets.choice import choose_target
+from rl_operator.targets.run_names import existing_run
 
 if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun
@@ -29,12 +29,12 @@ def wait(
 ) -> None:
     """Wait until a run is finished or has trained N steps; a run that stops or is refused ends the wait, too."""
     reached = parse_until(until)
-    backend = choose_backend(local=local, context=context, state_dir=state_dir)
-    place = namespace or backend.namespace
-    existing_run(backend, place, name)
-    backend.look_after(place, name)
-    run = follow(backend, place, name, lambda run: reached(run) or at_rest(run), lambda _: None, timeout=timeout)
-    typer.echo(f"{name}: {run.status.phase}: {run.status.message} ({backend.label})")
+    target = choose_target(local=local, context=context, state_dir=state_dir)
+    place = namespace or target.namespace
+    existing_run(target, place, name)
+    target.look_after(place, name)
+    run = follow(target, place, name, lambda run: reached(run) or at_rest(run), lambda _: None, timeout=timeout)
+    typer.echo(f"{name}: {run.status.phase}: {run.status.message} ({target.label})")
     if not reached(run) and run.status.phase == "Stopped":
         raise RefusedError(f"run {name} is stopped, so it does not get there; go on with: {program()} resume {name}")
     raise typer.Exit(0 if until != "finished" and reached(run) else exit_code(run))

@@ -4,11 +4,11 @@ import contextlib
 
 import typer
 
-from rl_operator.backends.choice import choose_backend
-from rl_operator.backends.targets import existing_run
 from rl_operator.cli.follow import at_rest, exit_code, follow, shown
 from rl_operator.cli.options import Context, Local, Namespace, RunName, StateDir
 from rl_operator.cli.summary import summary
+from rl_operator.targets.choice import choose_target
+from rl_operator.targets.run_names import existing_run
 
 
 def watch(
@@ -20,12 +20,12 @@ def watch(
     namespace: Namespace = "",
 ) -> None:
     """Follow a run until it is over; Ctrl-C ends only the watching."""
-    backend = choose_backend(local=local, context=context, state_dir=state_dir)
-    place = namespace or backend.namespace
-    existing_run(backend, place, name)
-    backend.look_after(place, name)
+    target = choose_target(local=local, context=context, state_dir=state_dir)
+    place = namespace or target.namespace
+    existing_run(target, place, name)
+    target.look_after(place, name)
     with contextlib.suppress(KeyboardInterrupt):
-        with shown(backend.label) as show:
-            run = follow(backend, place, name, at_rest, show)
-        typer.echo(summary(run, backend))
+        with shown(target.label) as show:
+            run = follow(target, place, name, at_rest, show)
+        typer.echo(summary(run, target))
         raise typer.Exit(exit_code(run))

@@ -17,9 +17,9 @@ from rl_operator.api.run import TERMINAL_PHASES, Phase, RunSpec, RunStatus, Trai
 from rl_operator.api.runtime import Runtime, RuntimeStatus
 from rl_operator.cluster.catalogs import Catalogs
 from rl_operator.cluster.client import METADATA_ONLY, ClusterClient
-from rl_operator.cluster.places import Places
+from rl_operator.cluster.resource_cache import Document, Key, ResourceCache, key_of
 from rl_operator.cluster.resources import CONFIG_MAPS, ENVIRONMENTS, NAMESPACES, RUNS, RUNTIMES
-from rl_operator.cluster.store import Document, Key, Store, key_of
+from rl_operator.cluster.runtime_queues import RuntimeQueues
 from rl_operator.cluster.unstarted import Unstarted
 from rl_operator.render.catalog import CATALOG_SELECTOR, stored_catalog
 from rl_operator.status.observation import PodObservation, observe_pod
@@ -134,8 +134,8 @@ def _nothing(_: Document) -> None:
     return None
 
 
-def _existence() -> Store[None]:
-    return Store(_nothing, run_of_child)
+def _existence() -> ResourceCache[None]:
+    return ResourceCache(_nothing, run_of_child)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,23 +143,25 @@ class Caches:
     """`namespaces` tells of each by its own key; the other stores without runs tell of nothing."""
 
     catalogs: Catalogs = field(default_factory=Catalogs)
-    runs: Store[TrainingRun] = field(default_factory=lambda: Store(project_run, key_of))
-    runtimes: Store[Runtime | UnreadableRuntime] = field(default_factory=lambda: Store(project_runtime, _nothing))
-    environments: Store[Environment] = field(default_factory=lambda: Store(parse_environment, _nothing))
-    namespaces: Store[Mapping[str, str]] = field(default_factory=lambda: Store(_labels, key_of))
-    pods: Store[HeldPod] = field(init=False)
-    config_maps: Store[None] = field(default_factory=_existence)
-    services: Store[None] = field(default_factory=_existence)
-    network_policies: Store[None] = field(default_factory=_existence)
+    runs: ResourceCache[TrainingRun] = field(default_factory=lambda: ResourceCache(project_run, key_of))
+    runtimes: ResourceCache[Runtime | UnreadableRuntime] = field(
+        default_factory=lambda: ResourceCache(project_runtime, _nothing)
+    )
+    environments: ResourceCache[Environment] = field(default_factory=lambda: ResourceCache(parse_environment, _nothing))
+    namespaces: ResourceCache[Mapping[str, str]] = field(default_factory=lambda: ResourceCache(_labels, key_of))
+    pods: ResourceCache[HeldPod] = field(init=False)
+    config_maps: ResourceCache[None] = field(default_factory=_existence)
+    services: ResourceCache[None] = field(default_factory=_existence)
+    network_policies: ResourceCache[None] = field(default_factory=_existence)
     live_pods: dict[Key, PodObservation] = field(default_factory=dict)
     """Pods that work or that nobody has read yet: few among thousands, and looked through every second."""
 
     unstarted: Unstarted = field(default_factory=Unstarted)
-    places: Places = field(init=False)
+    places: RuntimeQueues = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "pods", Store(self._project_pod, run_of_child))
-        object.__setattr__(self, "places", Places(self.active_limit))
+        object.__setattr__(self, "pods", ResourceCache(self._project_pod, run_of_child))
+        object.__setattr__(self, "places", RuntimeQueues(self.active_limit))
         self.runs.tell(self._run_changed)
         self.pods.tell(self._pod_changed)
 
@@ -185,7 +187,7 @@ class Caches:
         return held.spec.limits.max_active_runs if isinstance(held, Runtime) else None
 
     @property
-    def children(self) -> Mapping[str, Store[Any]]:
+    def children(self) -> Mapping[str, ResourceCache[Any]]:
         """The stores of what runs own, by kind."""
         return {
             "Pod": self.pods,
@@ -231,7 +233,7 @@ async def list_catalogs(client: ClusterClient, catalogs: Catalogs, namespace: st
     await client.each(CONFIG_MAPS.path(namespace), {"labelSelector": CATALOG_SELECTOR}, take)
 
 
-async def _list(client: ClusterClient, path: str, store: Store[Any]) -> frozenset[Key]:
+async def _list(client: ClusterClient, path: str, store: ResourceCache[Any]) -> frozenset[Key]:
     """The keys of what is news."""
     listed: set[Key] = set()
     changed: set[Key] = set()

@@ -20,7 +20,7 @@ from rl_operator.cluster.connection import (
     without_credentials,
 )
 from rl_operator.cluster.failures import failure, pause_asked
-from rl_operator.errors import BackEndUnreachableError
+from rl_operator.errors import TargetUnreachableError
 from rl_operator.log_lines import LineCutter
 
 PAGE_SIZE = 100
@@ -142,7 +142,7 @@ class ClusterClient:
     async def watch(self, path: str, params: Params, accept: str = JSON) -> AsyncIterator[dict[str, Any]]:
         """Events from `params["resourceVersion"]` on, until the server ends the stream.
 
-        Raises ExpiredError when the version is too old, BackEndUnreachableError when the stream breaks.
+        Raises ExpiredError when the version is too old, TargetUnreachableError when the stream breaks.
         """
         what = f"watch {path}"
         query = {**params, "watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": WATCH_SECONDS}
@@ -237,9 +237,9 @@ class ClusterClient:
                 raise failure(f"{method} {path}", status)
             await asyncio.sleep(pause)
 
-    def _unreachable(self, what: str, error: BaseException) -> BackEndUnreachableError:
+    def _unreachable(self, what: str, error: BaseException) -> TargetUnreachableError:
         reason = str(error) or type(error).__name__
-        return BackEndUnreachableError(f"{what}: the API server {self.server} does not answer: {reason}")
+        return TargetUnreachableError(f"{what}: the API server {self.server} does not answer: {reason}")
 
 
 def _telling_of_lists(listed: Callable[[], None]) -> aiohttp.ClientMiddlewareType:

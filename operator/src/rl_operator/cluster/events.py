@@ -30,7 +30,7 @@ MAX_NOTE = 1024
 Kind = Literal["Normal", "Warning"]
 
 
-class Subject(Protocol):
+class EventSubject(Protocol):
     """An object of ours. Cluster-scoped ones have the namespace `default`: their Events live there."""
 
     @property
@@ -65,7 +65,7 @@ class EventRecorder:
         self._counts: OrderedDict[Occurrence, int] = OrderedDict()
         self._instance = socket.gethostname()[:128] or MANAGER
 
-    def record(self, subject: Subject, kind: Kind, reason: str, message: str) -> None:
+    def record(self, subject: EventSubject, kind: Kind, reason: str, message: str) -> None:
         """Never fails, never waits."""
         about = subject.metadata
         identity = (subject.kind, about.namespace, about.name, about.uid)

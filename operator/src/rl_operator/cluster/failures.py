@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from rl_operator.errors import (
-    BackEndUnreachableError,
     ConflictError,
     ForbiddenError,
     GoneError,
     InvalidError,
     OperatorError,
+    TargetUnreachableError,
 )
 
 
@@ -37,7 +37,7 @@ def failure(what: str, status: Mapping[str, Any]) -> OperatorError:
     Codes that are not listed (429, 5xx) mean that trying again later may help.
     """
     code = int(status.get("code") or 0)
-    kind = _BY_CODE.get(code, BackEndUnreachableError)
+    kind = _BY_CODE.get(code, TargetUnreachableError)
     reason = status.get("message") or status.get("reason") or "no reason given"
     return kind(f"{what}: the API server answered {code}: {reason}")
 

@@ -11,8 +11,8 @@ from typing import Any, Generic, TypeVar
 
 from rl_operator.cluster.client import ClusterClient
 from rl_operator.cluster.failures import ExpiredError
+from rl_operator.cluster.resource_cache import Key, ResourceCache, key_of
 from rl_operator.cluster.resources import Resource
-from rl_operator.cluster.store import Key, Store, key_of
 from rl_operator.errors import OperatorError
 from rl_operator.telemetry import WATCH_RESTARTS
 
@@ -31,7 +31,7 @@ class Informer(Generic[Value]):
         self,
         client: ClusterClient,
         resource: Resource,
-        store: Store[Value],
+        store: ResourceCache[Value],
         changed: Callable[[Key], None],
         *,
         namespace: str | None = None,

@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 
-from rl_operator.cluster.store import Key
+from rl_operator.cluster.resource_cache import Key
 from rl_operator.errors import ConflictError, GoneError, OperatorError
 from rl_operator.telemetry import RECONCILE_SECONDS, RECONCILES
 

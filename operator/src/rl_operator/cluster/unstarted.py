@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from rl_operator.api.run import TrainingRun
-from rl_operator.cluster.store import Key
+from rl_operator.cluster.resource_cache import Key
 
 
 class Unstarted:

@@ -17,7 +17,7 @@ from rl_operator.telemetry import (
 )
 
 
-class Health:
+class ProcessHealth:
     """Liveness is about what a restart mends. An API server that is away is not, nor is waiting for the lease."""
 
     def __init__(self, caches: Caches, queues: Queues, ages: WatchAges, *, stuck_seconds: float) -> None:

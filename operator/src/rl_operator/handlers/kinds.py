@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from rl_operator.api.names import API_VERSION, ENVIRONMENT_PLURAL, GROUP, RUN_PLURAL, RUNTIME_PLURAL
 from rl_operator.cluster.client import ClusterClient
-from rl_operator.errors import BackEndUnreachableError, GoneError, OperatorError
+from rl_operator.errors import GoneError, OperatorError, TargetUnreachableError
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ class KindsMissingError(OperatorError):
 
 
 async def require_kinds(client: ClusterClient) -> None:
-    """Raises KindsMissingError, ForbiddenError or BackEndUnreachableError."""
+    """Raises KindsMissingError, ForbiddenError or TargetUnreachableError."""
     try:
         discovered = await client.get(f"/apis/{API_VERSION}")
     except GoneError:
@@ -43,9 +43,9 @@ async def with_patience(call: Callable[[], Awaitable[None]], seconds: float) -> 
     while True:
         try:
             return await call()
-        except BackEndUnreachableError as error:
+        except TargetUnreachableError as error:
             if loop.time() + RETRY_SECONDS > deadline:
-                raise BackEndUnreachableError(f"{error} (tried for {seconds:.0f} s)") from error
+                raise TargetUnreachableError(f"{error} (tried for {seconds:.0f} s)") from error
             if not said:
                 log.warning("waiting up to %.0f s for the API server: %s", seconds, error)
             said = True

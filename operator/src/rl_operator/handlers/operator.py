@@ -14,22 +14,22 @@ from rl_operator.api.names import ENVIRONMENT_PLURAL, MANAGED_BY_LABEL, MANAGER,
 from rl_operator.cluster.caches import Caches, Changes, list_catalogs, list_own_kinds
 from rl_operator.cluster.catalogs import Catalogs
 from rl_operator.cluster.client import JSON, METADATA_ONLY, ClusterClient
+from rl_operator.cluster.cluster_run_client import ClusterRunClient
 from rl_operator.cluster.context import own_namespace
 from rl_operator.cluster.events import EventRecorder
 from rl_operator.cluster.gaps import Gaps
 from rl_operator.cluster.informer import Informer
-from rl_operator.cluster.kinds_world import KindsWorld
+from rl_operator.cluster.kinds_client import KindsClient
 from rl_operator.cluster.lease import LeaderElector
 from rl_operator.cluster.queue import WorkQueue
+from rl_operator.cluster.resource_cache import Key
 from rl_operator.cluster.resources import CHILDREN, NAMESPACES
-from rl_operator.cluster.store import Key
 from rl_operator.cluster.watch_ages import WatchAges
-from rl_operator.cluster.world import ClusterWorld
-from rl_operator.errors import BackEndUnreachableError, OperatorError
-from rl_operator.handlers.figures import polled_figures
-from rl_operator.handlers.health import Health
+from rl_operator.errors import OperatorError, TargetUnreachableError
+from rl_operator.handlers.health import ProcessHealth
 from rl_operator.handlers.kinds import require_kinds, with_patience
 from rl_operator.handlers.leading import lead
+from rl_operator.handlers.pollers import polled_figures
 from rl_operator.handlers.routes import Queues, Routes
 from rl_operator.handlers.shell import build_registry, serve_kopf
 from rl_operator.reconcile.environment_kind import reconcile_environment
@@ -69,7 +69,7 @@ class Operator:
         self._figures = polled_figures(self.caches, settings, self._figures_changed, os.environ)
         self.queues = self._queues()
         self.routes = Routes(self.caches, self.queues, place_seconds=settings.progress_seconds)
-        self.health = Health(self.caches, self.queues, ages, stuck_seconds=settings.stuck_seconds)
+        self.health = ProcessHealth(self.caches, self.queues, ages, stuck_seconds=settings.stuck_seconds)
         self._informers = tuple(self._children_informers())
         if self._namespace is None:
             self._informers += (
@@ -79,15 +79,15 @@ class Operator:
     def _queues(self) -> Queues:
         """A queue per kind. One runtime at a time: those of one image share its reading."""
         clock = self._client.clock.now
-        world = ClusterWorld(self._client, self.caches, self._recorder, self._figures)
-        kinds = KindsWorld(self._client, self.caches, self._recorder, self._catalog_changed)
+        run_client = ClusterRunClient(self._client, self.caches, self._recorder, self._figures)
+        kinds = KindsClient(self._client, self.caches, self._recorder, self._catalog_changed)
         pace = Pace(self._settings.backoff_seconds, self._settings.progress_seconds)
         queue = partial(WorkQueue, standing_by=True)
         namespace = self._own_namespace
         return Queues(
-            runs=queue(partial(reconcile, world=world, clock=clock, pace=pace), kind="run"),
-            environments=queue(partial(reconcile_environment, world=kinds, clock=clock), kind="environment"),
-            runtimes=queue(partial(reconcile_runtime, world=kinds, clock=clock, namespace=namespace), kind="runtime"),
+            runs=queue(partial(reconcile, client=run_client, clock=clock, pace=pace), kind="run"),
+            environments=queue(partial(reconcile_environment, client=kinds, clock=clock), kind="environment"),
+            runtimes=queue(partial(reconcile_runtime, client=kinds, clock=clock, namespace=namespace), kind="runtime"),
         )
 
     def _children_informers(self) -> Iterator[Informer[Any]]:
@@ -129,7 +129,7 @@ class Operator:
             async with asyncio.timeout(SYNC_SECONDS):
                 await informer.wait_synced()
         except TimeoutError as error:
-            raise BackEndUnreachableError(f"{informer.what} could not be listed within {SYNC_SECONDS:.0f} s") from error
+            raise TargetUnreachableError(f"{informer.what} could not be listed within {SYNC_SECONDS:.0f} s") from error
         return task
 
     def _parts(self) -> Iterator[Coroutine[Any, Any, None]]:

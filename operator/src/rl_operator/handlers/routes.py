@@ -10,10 +10,10 @@ from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
 from rl_operator.cluster.caches import Caches, Changes
 from rl_operator.cluster.queue import WorkQueue
-from rl_operator.cluster.store import Key, Store, key_of
-from rl_operator.status.expiry import expires_at
+from rl_operator.cluster.resource_cache import Key, ResourceCache, key_of
 from rl_operator.status.observation import PodObservation
 from rl_operator.status.queueing import order_of
+from rl_operator.status.retention import expires_at
 
 RawEvent = Mapping[str, Any]
 
@@ -121,7 +121,7 @@ class Routes:
             self._queues.runs.add(run.key)
 
 
-def _take(store: Store[Any], event: RawEvent) -> bool:
+def _take(store: ResourceCache[Any], event: RawEvent) -> bool:
     document: dict[str, Any] = event["object"]
     changed = store.remove(document) if event["type"] == "DELETED" else store.put(document)
     store.watched(int(document["metadata"]["resourceVersion"]))

@@ -1,1 +1,1 @@
-"""The local back end: the same manifests as on a cluster, kept in a folder and run as processes."""
+"""The local target: the same manifests as on a cluster, kept in a folder and run as processes."""

@@ -15,9 +15,9 @@ from rl_operator.api.model import ObjectMeta
 from rl_operator.api.names import ENVIRONMENT_KIND, GROUP, OWN_PREFIX
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.source_files import source_hash
-from rl_operator.local.store import Manifest
-from rl_operator.status.environment_kind import Look, environment_status, files_in, look_at_source
-from rl_operator.status.verdict import Standing, Verdict
+from rl_operator.local.state_store import Manifest
+from rl_operator.status.environment_kind import EnvironmentReading, environment_status, files_in, look_at_source
+from rl_operator.status.verdict import Readiness, Verdict
 
 FILE_ANNOTATION: Final = f"{GROUP}/environment-file"
 """On a run of `environment: ./my_env.py`: the file's absolute path, as rlctl found it beside the run's file."""
@@ -77,7 +77,7 @@ class OwnEnvironments:
             look = _stalled("Unreadable", f"{error.filename}: {error.strerror}")
         return environment.with_changes(status=environment_status(environment, look, datetime.now(UTC)))
 
-    def _look(self, environment: Environment) -> Look:
+    def _look(self, environment: Environment) -> EnvironmentReading:
         source = environment.spec.source
         if source is None:
             return _stalled("NeedsCluster", "Local mode runs no images: give the code with spec.source.")
@@ -85,11 +85,11 @@ class OwnEnvironments:
             return self._look_at_file(path)
         where, entry = f"ConfigMap {environment.metadata.namespace}/{source.config_map.name}", source.config_map.entry
         files = files_in(where, self._config_map(environment, source.config_map))
-        if isinstance(files, Look):
+        if isinstance(files, EnvironmentReading):
             return files
         return look_at_source(where, files, entry, self._catalog(files, entry))
 
-    def _look_at_file(self, path: Path) -> Look:
+    def _look_at_file(self, path: Path) -> EnvironmentReading:
         if not path.is_file():
             return _stalled("SourceNotFound", f"There is no file {path}: its path begins at the run's file.")
         files = _python_files(path.parent)
@@ -128,5 +128,5 @@ def _text_of(path: Path) -> str | None:
         return None
 
 
-def _stalled(reason: str, message: str) -> Look:
-    return Look(Verdict(Standing.STALLED, reason, message))
+def _stalled(reason: str, message: str) -> EnvironmentReading:
+    return EnvironmentReading(Verdict(Readiness.STALLED, reason, message))

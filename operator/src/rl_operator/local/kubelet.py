@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 
 from rl_operator.api.names import ATTEMPT_LABEL, COMPONENT_LABEL, ENVIRONMENT_COMPONENT
-from rl_operator.errors import BackEndUnreachableError, GoneError
+from rl_operator.errors import GoneError, TargetUnreachableError
 from rl_operator.local.launch import Surroundings
 from rl_operator.local.layout import PodFolder
 from rl_operator.local.leash import Leash
@@ -19,12 +19,12 @@ from rl_operator.local.lost import SUPERVISOR_LOST, lost_pod_status
 from rl_operator.local.pod_status import PodEnd
 from rl_operator.local.pod_worker import PodWorker
 from rl_operator.local.ports import PodPorts, choose_ports
-from rl_operator.local.store import Manifest, Store
+from rl_operator.local.state_store import Manifest, StateStore
 
 KUBELET_FINALIZER = "rl-operator.dev/kubelet"
 """Keeps a pod's object until its processes are gone; on a cluster the API server waits for the kubelet likewise."""
 
-Backend = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, str]]]
+BackendVariables = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, str]]]
 """For a pod: the variables that point its trainer at the backend, once that answers."""
 
 TROUBLE_SECONDS = 5.0
@@ -38,10 +38,10 @@ class Kubelet:
 
     def __init__(
         self,
-        store: Store,
+        store: StateStore,
         *,
         caller: Mapping[str, str],
-        backend: Backend,
+        backend: BackendVariables,
         leash: Leash,
         session: aiohttp.ClientSession,
         changed: Callable[[], None],
@@ -177,7 +177,7 @@ class Kubelet:
             self._store.update("Pod", metadata["namespace"], metadata["name"], change, uid=metadata["uid"])
         except GoneError:
             pass
-        except BackEndUnreachableError as error:
+        except TargetUnreachableError as error:
             logger.warning("%s", error)
             asyncio.get_running_loop().call_later(TROUBLE_SECONDS, self._changed)
             return

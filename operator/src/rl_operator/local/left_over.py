@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from rl_operator.errors import BackEndUnreachableError
+from rl_operator.errors import TargetUnreachableError
 from rl_operator.local.locks import is_held
 
 DEADLINE_SECONDS: Final = 5.0
 
 
 def end_left_over(lock: Path) -> None:
-    """Kill the process groups of whoever holds the lock. Raises BackEndUnreachableError when one does not end."""
+    """Kill the process groups of whoever holds the lock. Raises TargetUnreachableError when one does not end."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while is_held(lock):
         holders = tuple(_holders(lock))
@@ -30,7 +30,7 @@ def end_left_over(lock: Path) -> None:
                 os.killpg(os.getpgid(pid), signal.SIGKILL)
         if time.monotonic() > deadline:
             who = ", ".join(map(str, holders)) or "of another user"
-            raise BackEndUnreachableError(
+            raise TargetUnreachableError(
                 f"a process that an earlier supervisor started does not end, and holds {lock}: end process {who}"
             )
         time.sleep(0.02)

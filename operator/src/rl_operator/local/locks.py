@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from rl_operator.errors import BackEndUnreachableError
+from rl_operator.errors import TargetUnreachableError
 from rl_operator.local.layout import STATE_DIR_VARIABLE
 
 LOCK_DEADLINE_SECONDS = 15.0
@@ -51,12 +51,12 @@ class FileLock:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock for a few file operations. Raises BackEndUnreachableError when another process keeps it."""
+    """Hold the lock for a few file operations. Raises TargetUnreachableError when another process keeps it."""
     lock = FileLock(path)
     deadline = time.monotonic() + LOCK_DEADLINE_SECONDS
     while not lock.take():
         if time.monotonic() > deadline:
-            raise BackEndUnreachableError(
+            raise TargetUnreachableError(
                 f"another process has kept {path} locked for {LOCK_DEADLINE_SECONDS:.0f} s; end it and try again"
             )
         time.sleep(0.005)
@@ -88,6 +88,6 @@ def _open(path: Path) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise BackEndUnreachableError(
+        raise TargetUnreachableError(
             f"cannot write in the state folder: {path}: {error.strerror}; set {STATE_DIR_VARIABLE} to another folder"
         ) from error

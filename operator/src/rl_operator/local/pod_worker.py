@@ -29,7 +29,7 @@ Manifest = Mapping[str, Any]
 Prepare = Callable[[], Surroundings]
 """Makes the pod's folders. May raise OSError and OperatorError."""
 
-Backend = Callable[[], Awaitable[Mapping[str, str]]]
+BackendVariables = Callable[[], Awaitable[Mapping[str, str]]]
 """The variables that point a trainer at its backend, once that answers. May raise OperatorError."""
 
 
@@ -40,7 +40,7 @@ class PodWorker:
         self,
         pod: Manifest,
         prepare: Prepare,
-        backend: Backend,
+        backend: BackendVariables,
         *,
         leash: Leash,
         session: aiohttp.ClientSession,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import aiohttp
 
-from rl_operator.errors import BackEndUnreachableError
+from rl_operator.errors import TargetUnreachableError
 from rl_operator.local.detached import detach
 from rl_operator.local.launch import NotLaunchableError, find_program, passed_on
 from rl_operator.local.locks import FileLock, is_held
@@ -49,7 +49,7 @@ class TinkerService:
         self._session = session
 
     async def ensure(self) -> ServiceAddress:
-        """The address of a service that answers; starts one if there is none. Raises BackEndUnreachableError."""
+        """The address of a service that answers; starts one if there is none. Raises TargetUnreachableError."""
         deadline = time.monotonic() + START_DEADLINE_SECONDS
         starting = FileLock(self._folder / "starting.lock")
         while not starting.take():
@@ -69,13 +69,13 @@ class TinkerService:
             if wanted() and not is_held(self._lock):
                 try:
                     await self.ensure()
-                except (OSError, BackEndUnreachableError) as error:
+                except (OSError, TargetUnreachableError) as error:
                     logger.warning("%s", error)
 
     async def _answering(self, deadline: float) -> ServiceAddress:
         while (address := self._address()) is None or not await self._answers(address):
             if not is_held(self._lock):
-                raise BackEndUnreachableError(f"the Tinker service ended while starting: {_last_line(self._log)}")
+                raise TargetUnreachableError(f"the Tinker service ended while starting: {_last_line(self._log)}")
             _check_deadline(deadline, "the Tinker service to answer", self._log)
             await asyncio.sleep(0.1)
         return address
@@ -84,7 +84,7 @@ class TinkerService:
         try:
             program = find_program("tinker-atropos", self._caller)
         except NotLaunchableError as error:
-            raise BackEndUnreachableError(str(error)) from None
+            raise TargetUnreachableError(str(error)) from None
         self._folder.mkdir(parents=True, exist_ok=True)
         before = self._address()
         if before is None:
@@ -159,7 +159,7 @@ def _port_again(before: ServiceAddress) -> int:
 
 def _check_deadline(deadline: float, awaited: str, log: Path) -> None:
     if time.monotonic() > deadline:
-        raise BackEndUnreachableError(f"waited {START_DEADLINE_SECONDS:.0f} s for {awaited}; see {log}")
+        raise TargetUnreachableError(f"waited {START_DEADLINE_SECONDS:.0f} s for {awaited}; see {log}")
 
 
 def _last_line(log: Path) -> str:

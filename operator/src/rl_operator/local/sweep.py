@@ -13,12 +13,12 @@ from rl_operator.api.names import RUN_KIND
 from rl_operator.errors import ConflictError, GoneError
 from rl_operator.local.layout import Layout, PodFolder
 from rl_operator.local.left_over import end_left_over
-from rl_operator.local.store import Manifest, Store
+from rl_operator.local.state_store import Manifest, StateStore
 
 Key = tuple[str, str]
 
 
-def remove_expired(store: Store, now: datetime) -> None:
+def remove_expired(store: StateStore, now: datetime) -> None:
     """Delete finished runs whose `ttlSecondsAfterFinished` is over, with what they left on disk."""
     for run in store.list_all(RUN_KIND):
         metadata = run["metadata"]
@@ -30,7 +30,7 @@ def remove_expired(store: Store, now: datetime) -> None:
             remove_traces(store.layout, *place, metadata["uid"])
 
 
-def abandoned(store: Store) -> Iterator[Key]:
+def abandoned(store: StateStore) -> Iterator[Key]:
     """The runs that are gone and whose pods are still there: who deleted them was killed over it."""
     for pod in store.list_all("Pod"):
         for owner in pod["metadata"].get("ownerReferences", []):
@@ -40,7 +40,7 @@ def abandoned(store: Store) -> Iterator[Key]:
                 yield key
 
 
-def remove_orphaned_traces(store: Store) -> None:
+def remove_orphaned_traces(store: StateStore) -> None:
     """Remove the events, logs and working folders of runs that are gone with their pods: a deletion was cut short."""
     folders, events = store.layout.all_pod_folders, store.layout.all_events  # before the runs: what is new has a run
     owners = _owners(store)
@@ -58,7 +58,7 @@ def remove_orphaned_traces(store: Store) -> None:
                 log.unlink(missing_ok=True)
 
 
-def _owners(store: Store) -> set[tuple[str, str, str]]:
+def _owners(store: StateStore) -> set[tuple[str, str, str]]:
     """Namespace, name and uid of every run that is there, or of which a pod is there."""
     runs = {(m["namespace"], m["name"], m["uid"]) for m in (run["metadata"] for run in store.list_all(RUN_KIND))}
     pods = [pod["metadata"] for pod in store.list_all("Pod")]
@@ -86,7 +86,7 @@ def _may_expire(run: dict[str, Any]) -> bool:
 
 def _is_expired(run: Manifest, now: datetime) -> bool:
     from rl_operator.api.run import TrainingRun
-    from rl_operator.status.expiry import expires_at
+    from rl_operator.status.retention import expires_at
 
     moment = expires_at(TrainingRun.model_validate(run))
     return moment is not None and moment <= now

@@ -7,7 +7,7 @@ from typing import Final
 
 import aiohttp
 
-from rl_operator.metrics.wandb_query import RefusedError
+from rl_operator.metrics.wandb_query import WandbRefusedError
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ def check_status(response: aiohttp.ClientResponse) -> None:
     if code >= GONE_WRONG:
         raise OutageError("silent", f"HTTP {code}", retry_after(response.headers.get("Retry-After")))
     if code != 200:
-        raise RefusedError(f"HTTP {code}")
+        raise WandbRefusedError(f"HTTP {code}")
 
 
 def retry_after(value: str | None, now: datetime | None = None) -> float | None:

@@ -10,9 +10,9 @@ from pydantic import ValidationError
 
 from rl_operator.api.names import TRAINER_CONTAINER, TRAINING_COMPONENT
 from rl_operator.metrics.answers import UnreadableAnswerError, read_json
-from rl_operator.metrics.series import KeptSeries
+from rl_operator.metrics.polled_history import KeptSeries
+from rl_operator.status.history import HISTORY_METRICS, Point, read_points
 from rl_operator.status.observation import PodObservation, TrainerStatus
-from rl_operator.status.series import FIGURES, Point, read_points
 from rl_operator.telemetry import TRAINER_POLLS
 
 TRAINER_OPS_PORT = 8002
@@ -133,7 +133,7 @@ class TrainerPoller:
                 return
             self._heard(pod, known, status)
             if known.series.due(status):
-                await self._read_series(session, f"{url}/history?figures={','.join(FIGURES)}", known, status)
+                await self._read_series(session, f"{url}/history?figures={','.join(HISTORY_METRICS)}", known, status)
         finally:
             known.asking = False
 

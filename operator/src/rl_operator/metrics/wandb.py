@@ -18,8 +18,8 @@ from pydantic import ValidationError
 from rl_operator.api.run import TrainingRun
 from rl_operator.metrics.answers import UnreadableAnswerError, read_json
 from rl_operator.metrics.outage import Outage, OutageError, check_status
-from rl_operator.metrics.wandb_place import Place
-from rl_operator.metrics.wandb_query import MOST_RUNS, RefusedError, question, read_answer
+from rl_operator.metrics.wandb_project import WandbProject
+from rl_operator.metrics.wandb_query import MOST_RUNS, WandbRefusedError, question, read_answer
 from rl_operator.status.observation import PodObservation
 from rl_operator.status.wandb_run import WandbRun
 from rl_operator.telemetry import WANDB_CALLS
@@ -37,7 +37,7 @@ class AskedRun:
 
     pod: PodObservation
     uid: str
-    place: Place
+    place: WandbProject
     figures_wanted: bool
 
 
@@ -58,7 +58,7 @@ class WandbPoller:
         self._interval = interval_seconds
         self._latest: dict[str, WandbRun] = {}
         self._outages: dict[str, Outage] = {}
-        self._refused: set[Place] = set()
+        self._refused: set[WandbProject] = set()
 
     def run_of(self, run: TrainingRun) -> WandbRun | None:
         """What W&B said last."""
@@ -75,7 +75,7 @@ class WandbPoller:
 
     async def _round(self, session: aiohttp.ClientSession) -> None:
         """Servers side by side: a slow one holds up no other."""
-        by_server: dict[str, dict[Place, list[AskedRun]]] = defaultdict(lambda: defaultdict(list))
+        by_server: dict[str, dict[WandbProject, list[AskedRun]]] = defaultdict(lambda: defaultdict(list))
         alive = set()
         for asked in self._runs():
             alive.add(asked.uid)
@@ -88,7 +88,7 @@ class WandbPoller:
                     group.create_task(self._ask_server(session, places, outage))
 
     async def _ask_server(
-        self, session: aiohttp.ClientSession, places: Mapping[Place, Sequence[AskedRun]], outage: Outage
+        self, session: aiohttp.ClientSession, places: Mapping[WandbProject, Sequence[AskedRun]], outage: Outage
     ) -> None:
         """One query after the other; the first that fails is the last of this round."""
         for place, asked in places.items():
@@ -101,14 +101,14 @@ class WandbPoller:
                     return
         outage.answered()
 
-    async def _ask(self, session: aiohttp.ClientSession, place: Place, asked: Sequence[AskedRun]) -> None:
+    async def _ask(self, session: aiohttp.ClientSession, place: WandbProject, asked: Sequence[AskedRun]) -> None:
         ids = [each.uid for each in asked]
         body = question(place.entity, place.project, ids)
         try:
             async with session.post(f"{place.base_url}/graphql", json=body, allow_redirects=False) as response:
                 check_status(response)
                 found = read_answer(await read_json(response, ANSWER_BYTES), ids)
-        except RefusedError as error:
+        except WandbRefusedError as error:
             self._note_refusal(place, str(error))
             return
         except (UnreadableAnswerError, ValidationError) as error:
@@ -120,7 +120,7 @@ class WandbPoller:
         for each in asked:
             self._take(each, found.get(each.uid))
 
-    def _note_refusal(self, place: Place, why: str) -> None:
+    def _note_refusal(self, place: WandbProject, why: str) -> None:
         """Of one project, e.g. one that the key may not see: others are asked for all the same."""
         WANDB_CALLS.labels("refused").inc()
         if place not in self._refused:

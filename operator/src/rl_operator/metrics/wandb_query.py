@@ -31,7 +31,7 @@ query Runs($project: String!, $entity: String!, $perPage: Int = 50, $filters: JS
 """
 
 
-class RefusedError(Exception):
+class WandbRefusedError(Exception):
     """W&B took the question and says why it does not answer it."""
 
 
@@ -84,7 +84,7 @@ def read_answer(document: Any, run_ids: Sequence[str]) -> Mapping[str, WandbRun]
     """
     answer = _Answer.model_validate(document)
     if answer.errors:
-        raise RefusedError(answer.errors[0].message)
+        raise WandbRefusedError(answer.errors[0].message)
     project = answer.data.project if answer.data else None
     nodes = [edge.node for edge in project.runs.edges] if project else []
     asked = set(run_ids)

@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
-from rl_operator.api.premises import Premises
 from rl_operator.api.run import TrainingRun
+from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.source_files import source_hash
 from rl_operator.cluster.creation import controller_uid
 from rl_operator.errors import GoneError, InvalidError, NameTakenError, OperatorError
+from rl_operator.reconcile.inputs import gather_inputs
 from rl_operator.reconcile.network import create_network
-from rl_operator.reconcile.premises import gather_premises
-from rl_operator.reconcile.world import World
+from rl_operator.reconcile.run_client import RunClient
 from rl_operator.render import (
     Rendered,
     Templates,
@@ -31,26 +31,26 @@ class EnvironmentUnreadError(OperatorError):
     """The files of an own environment are not those that its status speaks of: wait until they are read."""
 
 
-async def start(view: View, premises: Premises | None, world: World) -> View:
+async def start(view: View, inputs: RunInputs | None, client: RunClient) -> View:
     """Freeze the run and begin its next attempt. The first write is the lock: whoever loses it starts nothing."""
-    view = replace(view, line=world.line(view.run))  # others may have started since the run was looked at
+    view = replace(view, line=client.line(view.run))  # others may have started since the run was looked at
     if must_wait(view):
         return view
-    with world.place_claimed(view.run):
-        frozen, rendered = await _freeze(view, premises, world)
+    with client.place_claimed(view.run):
+        frozen, rendered = await _freeze(view, inputs, client)
     attempt, pod = frozen.status.attempt, frozen.status.pod_name
-    world.record_event(frozen, "Normal", "Starting", f"Attempt {attempt} starts in pod {pod}.")
+    client.record_event(frozen, "Normal", "Starting", f"Attempt {attempt} starts in pod {pod}.")
     view = replace(view, run=frozen, pod=None)
-    return await (_create_children(view, rendered, world) if rendered else create_missing(view, world))
+    return await (_create_children(view, rendered, client) if rendered else create_missing(view, client))
 
 
-async def _freeze(view: View, premises: Premises | None, world: World) -> tuple[TrainingRun, Rendered | None]:
+async def _freeze(view: View, inputs: RunInputs | None, client: RunClient) -> tuple[TrainingRun, Rendered | None]:
     """Write down what the next attempt is. What an earlier attempt was made of is not rendered again."""
     run, rendered = view.run, None
     attempt = (run.status.attempt or 0) + 1
     name, content = run.status.config_map_name, run.status.config_hash or ""
     if name is None:
-        rendered = await render(view, premises, world)
+        rendered = await render(view, inputs, client)
         name, content = config_map_name(run, rendered.config_hash), rendered.config_hash
     status = started(
         view,
@@ -58,22 +58,22 @@ async def _freeze(view: View, premises: Premises | None, world: World) -> tuple[
         pod_name=pod_name(run, attempt),
         config_map_name=name,
         config_hash=content,
-        started_from=premises.parent.state if premises and premises.parent else None,
+        started_from=inputs.parent.state if inputs and inputs.parent else None,
     )
-    return await world.write_status(run, status), rendered
+    return await client.write_status(run, status), rendered
 
 
-async def create_missing(view: View, world: World) -> View:
+async def create_missing(view: View, client: RunClient) -> View:
     """Create what an interrupted start left out. What was frozen is what runs, whatever was edited since."""
     run = view.run
     _require_own_status(run)
-    if templates := await frozen_templates(run, world):
-        await create_network(run, templates, world)
-        return await _create_pod(view, await world.mark_started(run), templates, world)
-    rendered = await render(view, None, world)
+    if templates := await frozen_templates(run, client):
+        await create_network(run, templates, client)
+        return await _create_pod(view, await client.mark_started(run), templates, client)
+    rendered = await render(view, None, client)
     if rendered.config_hash != run.status.config_hash:
-        view = replace(view, run=await _freeze_again(run, rendered, world))
-    return await _create_children(view, rendered, world)
+        view = replace(view, run=await _freeze_again(run, rendered, client))
+    return await _create_children(view, rendered, client)
 
 
 def _require_own_status(run: TrainingRun) -> None:
@@ -86,74 +86,74 @@ def _require_own_status(run: TrainingRun) -> None:
         )
 
 
-async def require_alive(run: TrainingRun, world: World) -> None:
+async def require_alive(run: TrainingRun, client: RunClient) -> None:
     """Children that vanish may be the first sign that their run did, in a gap of its watch. Raises GoneError."""
-    live = await world.read_run(run.key)
+    live = await client.read_run(run.key)
     if live is None or live.metadata.uid != run.metadata.uid:
         raise GoneError(f"run {run.metadata.namespace}/{run.metadata.name} is gone")
 
 
-async def frozen_templates(run: TrainingRun, world: World) -> Templates | None:
+async def frozen_templates(run: TrainingRun, client: RunClient) -> Templates | None:
     """What the run's own ConfigMap holds; None: it is gone. Raises NameTakenError when it is somebody else's."""
     namespace, name = run.metadata.namespace, run.status.config_map_name or ""
-    config_map = await world.read_config_map(namespace, name)
+    config_map = await client.read_config_map(namespace, name)
     if config_map is not None and controller_uid(config_map) != run.metadata.uid:
         raise NameTakenError(f"ConfigMap {namespace}/{name} exists and is not this run's: delete or rename it")
     return templates_of(config_map) if config_map else None
 
 
-async def render(view: View, premises: Premises | None, world: World) -> Rendered:
+async def render(view: View, inputs: RunInputs | None, client: RunClient) -> Rendered:
     """Render from what the run was checked against, or, after an interrupted start, from what is there now."""
     run = view.run
-    premises = premises or await gather_premises(run, world, view.now)
-    if premises is None:
+    inputs = inputs or await gather_inputs(run, client, view.now)
+    if inputs is None:
         raise InvalidError(f"the runtime {run.spec.runtime!r} is gone: create it again, or delete the run")
-    if premises.environment.pending:
-        raise EnvironmentUnreadError(premises.environment.pending[1])
-    if premises.environment.known is None:
+    if inputs.environment.pending:
+        raise EnvironmentUnreadError(inputs.environment.pending[1])
+    if inputs.environment.known is None:
         raise InvalidError(f"the environment {run.spec.environment!r} is gone or broken: mend it, or delete the run")
-    return render_run(run, premises, await _read_files(premises, world))
+    return render_run(run, inputs, await _read_files(inputs, client))
 
 
-async def _read_files(premises: Premises, world: World) -> Mapping[str, str] | None:
+async def _read_files(inputs: RunInputs, client: RunClient) -> Mapping[str, str] | None:
     """The files of an own environment: just those that were read, so that nothing unread ever starts."""
-    own = premises.environment.own
+    own = inputs.environment.own
     if own is None or own.spec.source is None:
         return None
-    files = await world.read_files(own)
+    files = await client.read_files(own)
     if files is None or source_hash(files) != own.status.source_hash:
         raise EnvironmentUnreadError(f"Waiting for RLEnvironment {own.metadata.name!r}: its files are being read.")
     return files
 
 
-async def _create_children(view: View, rendered: Rendered, world: World) -> View:
+async def _create_children(view: View, rendered: Rendered, client: RunClient) -> View:
     # The last look at the run does not wait for children that cost nothing.
-    _, live = await asyncio.gather(_create_surroundings(view.run, rendered, world), world.mark_started(view.run))
-    return await _create_pod(view, live, rendered.templates, world)
+    _, live = await asyncio.gather(_create_surroundings(view.run, rendered, client), client.mark_started(view.run))
+    return await _create_pod(view, live, rendered.templates, client)
 
 
-async def _create_surroundings(run: TrainingRun, rendered: Rendered, world: World) -> None:
+async def _create_surroundings(run: TrainingRun, rendered: Rendered, client: RunClient) -> None:
     for config_map in rendered.config_maps:
-        await world.create_child(config_map)
-    await create_network(run, rendered.templates, world)
+        await client.create_child(config_map)
+    await create_network(run, rendered.templates, client)
 
 
-async def _create_pod(view: View, live: TrainingRun | None, templates: Templates, world: World) -> View:
+async def _create_pod(view: View, live: TrainingRun | None, templates: Templates, client: RunClient) -> View:
     """Create the current attempt's pod unless the last look forbids it: from here on it costs money."""
     if live is None or not _may_start(live, view.run):
         return view
     exposed = live.status.environments is not None
-    await world.create_child(pod_of_attempt(templates.pod, live.status.attempt or 1, exposed=exposed))
+    await client.create_child(pod_of_attempt(templates.pod, live.status.attempt or 1, exposed=exposed))
     return replace(view, run=live)
 
 
-async def _freeze_again(run: TrainingRun, rendered: Rendered, world: World) -> TrainingRun:
+async def _freeze_again(run: TrainingRun, rendered: Rendered, client: RunClient) -> TrainingRun:
     """The runtime changed after the freeze and before anything was created: freeze what will really run."""
     name = config_map_name(run, rendered.config_hash)
     status = run.status.with_changes(
         config_map_name=name, config_hash=rendered.config_hash, frozen=frozen_settings(run.spec)
     )
-    return await world.write_status(run, status)
+    return await client.write_status(run, status)
 
 
 def _may_start(live: TrainingRun, run: TrainingRun) -> bool:

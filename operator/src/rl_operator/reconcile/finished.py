@@ -3,24 +3,24 @@
 from datetime import datetime
 
 from rl_operator.api.run import TrainingRun
-from rl_operator.reconcile.world import World
-from rl_operator.status.expiry import expires_at, surplus_pods
-from rl_operator.status.late import late_pods
+from rl_operator.reconcile.run_client import RunClient
+from rl_operator.status.retention import expires_at, surplus_pods
+from rl_operator.status.stray_pods import late_pods
 
 
-async def acknowledge(run: TrainingRun, world: World) -> TrainingRun:
+async def acknowledge(run: TrainingRun, client: RunClient) -> TrainingRun:
     """Say that an edit of a finished run was seen, as of its time to live: who waits for that (kstatus, so Flux too)
     would wait for ever. A cache may keep little of a finished run's status, and no generation that is the object's own.
     """
     if run.status.observed_generation in (None, run.metadata.generation):
         return run
-    live = await world.read_run(run.key)
+    live = await client.read_run(run.key)
     if live is None or live.metadata.uid != run.metadata.uid or not live.status.finished:
         return run
-    return await world.write_status(live, live.status.with_changes(observed_generation=live.metadata.generation))
+    return await client.write_status(live, live.status.with_changes(observed_generation=live.metadata.generation))
 
 
-async def expire(run: TrainingRun, world: World, now: datetime) -> float | None:
+async def expire(run: TrainingRun, client: RunClient, now: datetime) -> float | None:
     """Delete a finished run whose time has come, with all that it owns; else say in how many seconds it comes.
 
     Just this version of it is deleted: a run whose `ttlSecondsAfterFinished` was edited a moment ago, or that somebody
@@ -31,16 +31,16 @@ async def expire(run: TrainingRun, world: World, now: datetime) -> float | None:
         return None
     if now < at:
         return (at - now).total_seconds()
-    await world.delete_run(run)
+    await client.delete_run(run)
     ttl = run.spec.ttl_seconds_after_finished
-    world.record_event(run, "Normal", "Expired", f"Deleted: spec.ttlSecondsAfterFinished ({ttl}) has passed.")
+    client.record_event(run, "Normal", "Expired", f"Deleted: spec.ttlSecondsAfterFinished ({ttl}) has passed.")
     return None
 
 
-async def drop_old_pods(run: TrainingRun, world: World) -> None:
+async def drop_old_pods(run: TrainingRun, client: RunClient) -> None:
     """Delete the pods of attempts that ended long ago: their logs are kept to a bound. Late pods have nothing to do."""
     attempts = run.status.attempts
     ended = run.status.finished or (attempts and attempts[-1].attempt == run.status.attempt)
-    own = [pod for pod in world.pods(run.key) if pod.run_uid == run.metadata.uid]
+    own = [pod for pod in client.pods(run.key) if pod.run_uid == run.metadata.uid]
     for pod in (*late_pods(own, run.status), *surplus_pods(own, None if ended else run.status.attempt)):
-        await world.delete_pod(pod)
+        await client.delete_pod(pod)

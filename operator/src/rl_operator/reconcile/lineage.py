@@ -5,11 +5,11 @@ from datetime import datetime
 from typing import Any
 
 from rl_operator.api.model import ObservedModel
-from rl_operator.api.premises import ParentRun
 from rl_operator.api.run import TrainingRun
+from rl_operator.api.run_inputs import ParentRun
 from rl_operator.api.yaml_text import read_yaml
 from rl_operator.check.lineage import Adapter, adapter_of, describe_parent
-from rl_operator.reconcile.world import PremisesSource
+from rl_operator.reconcile.run_client import InputSource
 from rl_operator.render.container import CONFIG_KEY
 
 
@@ -21,7 +21,7 @@ class _Sections(ObservedModel):
     tinker: dict[str, Any]
 
 
-async def gather_parent(run: TrainingRun, source: PremisesSource, now: datetime) -> ParentRun | None:
+async def gather_parent(run: TrainingRun, source: InputSource, now: datetime) -> ParentRun | None:
     """What `spec.startFrom.run` names; None when it names nothing. A start is frozen: it holds whatever came after.
 
     Two live reads when that run is over: the caches keep next to nothing of those.
@@ -40,7 +40,7 @@ async def gather_parent(run: TrainingRun, source: PremisesSource, now: datetime)
     return describe_parent(parent, await _trained(parent, source), now)
 
 
-async def _trained(parent: TrainingRun, source: PremisesSource) -> Adapter | None:
+async def _trained(parent: TrainingRun, source: InputSource) -> Adapter | None:
     """What a run that is over trained, by the config that was frozen at its start."""
     name = parent.status.config_map_name
     if not parent.status.finished or name is None:

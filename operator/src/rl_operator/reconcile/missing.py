@@ -1,4 +1,4 @@
-"""What other hands took from a run that has started: look for it, and put it back (`status.other_hands`)."""
+"""What other hands took from a run that has started: look for it, and put it back (`status.drift`)."""
 
 from dataclasses import replace
 
@@ -6,38 +6,38 @@ from rl_operator.api.names import ATTEMPT_LABEL, TRAINING_COMPONENT
 from rl_operator.api.run import TrainingRun
 from rl_operator.errors import ForbiddenError, InvalidError, NameTakenError
 from rl_operator.reconcile.attempt import EnvironmentUnreadError, render, require_alive
-from rl_operator.reconcile.world import World
+from rl_operator.reconcile.run_client import RunClient
 from rl_operator.render.labels import pod_labels
 from rl_operator.status.attempt_end import vanished
-from rl_operator.status.lost import with_loss
-from rl_operator.status.mended import mended
+from rl_operator.status.lost_nodes import with_loss
+from rl_operator.status.repaired_status import mended
 from rl_operator.status.restored import is_restored
 from rl_operator.status.view import View
 
 
-async def put_right(run: TrainingRun, world: World) -> TrainingRun:
+async def put_right(run: TrainingRun, client: RunClient) -> TrainingRun:
     """Write back what the pods know better than a status that somebody edited."""
-    status = mended(run.status, (pod for pod in world.pods(run.key) if pod.run_uid == run.metadata.uid))
-    return run if status is run.status else await world.write_status(run, status)
+    status = mended(run.status, (pod for pod in client.pods(run.key) if pod.run_uid == run.metadata.uid))
+    return run if status is run.status else await client.write_status(run, status)
 
 
-async def look_for_pod(view: View, world: World) -> View:
+async def look_for_pod(view: View, client: RunClient) -> View:
     """Before a working pod is taken to be gone: the cache may lag behind, or somebody took its labels or its owner."""
     run, name = view.run, view.run.status.pod_name
     if name is None or not vanished(view):
         return view
-    pod = await world.read_pod(run.metadata.namespace, name)
+    pod = await client.read_pod(run.metadata.namespace, name)
     if pod is None:
         return view
     if pod.run_uid != run.metadata.uid:
         sentence = f"Pod {pod.namespace}/{name} is there and is not this run's any more: delete it, and the run goes on"
         return replace(view, trouble=("NameTaken", sentence))
     labels = pod_labels(run, TRAINING_COMPONENT) | {ATTEMPT_LABEL: str(run.status.attempt or 1)}
-    await world.label_pod(pod, labels)
+    await client.label_pod(pod, labels)
     return replace(view, pod=with_loss(replace(pod, attempt=run.status.attempt or 1), view.now))
 
 
-async def restore_config(view: View, world: World) -> View:
+async def restore_config(view: View, client: RunClient) -> View:
     """Put back the ConfigMaps of a run whose first pod was created. Says in the view when they cannot be rendered.
 
     Raises GoneError when they are gone because the run is.
@@ -49,17 +49,17 @@ async def restore_config(view: View, world: World) -> View:
         or not view.started
         or is_restored(run)
         or being_created
-        or ("ConfigMap", name) in world.children(run.key)
+        or ("ConfigMap", name) in client.children(run.key)
     ):
         return view
-    await require_alive(run, world)
+    await require_alive(run, client)
     lost = f"ConfigMap {run.metadata.namespace}/{name} was deleted"
     try:
-        rendered = await render(view, None, world)
+        rendered = await render(view, None, client)
         if rendered.config_hash != run.status.config_hash:
             return replace(view, config_lost=f"{lost}, and runtime or environment are not what they were")
         for config_map in rendered.config_maps:
-            await world.create_child(config_map)
+            await client.create_child(config_map)
     except (InvalidError, EnvironmentUnreadError) as error:
         return replace(view, config_lost=f"{lost}, and cannot be rendered again: {error}")
     except NameTakenError as error:

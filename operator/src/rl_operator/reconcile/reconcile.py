@@ -11,27 +11,27 @@ from datetime import datetime
 from typing import Literal
 
 from rl_operator.api.names import ENVIRONMENT_COMPONENT
-from rl_operator.api.premises import Premises
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import RunStatus, TrainingRun
+from rl_operator.api.run_inputs import RunInputs
 from rl_operator.check import check_run, runtime_invalid, runtime_not_found
 from rl_operator.errors import ForbiddenError, InvalidError, NameTakenError
 from rl_operator.reconcile.attempt import EnvironmentUnreadError, create_missing, render, start
-from rl_operator.reconcile.environments import tend_environments
+from rl_operator.reconcile.environments import reconcile_environment_pods
 from rl_operator.reconcile.finished import acknowledge, drop_old_pods, expire
+from rl_operator.reconcile.inputs import gather_inputs
+from rl_operator.reconcile.keep_history import keep_series
 from rl_operator.reconcile.missing import look_for_pod, put_right, restore_config
-from rl_operator.reconcile.premises import gather_premises
-from rl_operator.reconcile.series import keep_series
-from rl_operator.reconcile.world import Key, World
+from rl_operator.reconcile.run_client import Key, RunClient
+from rl_operator.status.attempt_metrics import AttemptMetrics
 from rl_operator.status.derive import derive, worth_writing
 from rl_operator.status.environments import in_force, replacement_sentence
-from rl_operator.status.figure_source import Figures
 from rl_operator.status.frozen import frozen_refusals
-from rl_operator.status.lifecycle import Verb, decide, find, next_look
-from rl_operator.status.lost import with_loss
+from rl_operator.status.lifecycle import Action, assess, decide, requeue_after
+from rl_operator.status.lost_nodes import with_loss
 from rl_operator.status.observation import PodObservation
 from rl_operator.status.table import Situation
-from rl_operator.status.view import Finding, View
+from rl_operator.status.view import Assessment, View
 
 TROUBLE_SECONDS = 5.0
 """How soon a refused write (name taken, quota, admission) is tried again."""
@@ -39,47 +39,47 @@ TROUBLE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How patient a back end is: seconds before the second attempt, and between two writes of mere progress."""
+    """How patient a target is: seconds before the second attempt, and between two writes of mere progress."""
 
     backoff_seconds: float
     progress_seconds: float
 
 
-async def reconcile(key: Key, world: World, clock: Callable[[], datetime], pace: Pace) -> float | None:
+async def reconcile(key: Key, client: RunClient, clock: Callable[[], datetime], pace: Pace) -> float | None:
     """Bring one run a step closer to its end. Returns in how many seconds to look again; None: on events only."""
-    run = world.run(key)
-    await _release_foreign_pods(key, run, world)
+    run = client.run(key)
+    await _release_foreign_pods(key, run, client)
     if run is None or run.metadata.deletion_timestamp is not None:
         return None
     if run.status.finished:
-        await _let_go_of_pods(run, world)
-        await drop_old_pods(run, world)
-        return await expire(await acknowledge(run, world), world, clock())
+        await _let_go_of_pods(run, client)
+        await drop_old_pods(run, client)
+        return await expire(await acknowledge(run, client), client, clock())
 
-    run = await put_right(run, world)
-    premises = None if run.status.attempt else await gather_premises(run, world, clock())
-    view = await look_for_pod(_observe(run, premises, world, clock, pace), world)
-    view = await _act(await restore_config(view, world), premises, world)
-    finding = find(view)
-    unwritten = await _report(view, finding, world, pace)
-    await _let_go_of_recorded(view, finding, world)
-    await drop_old_pods(view.run, world)
+    run = await put_right(run, client)
+    inputs = None if run.status.attempt else await gather_inputs(run, client, clock())
+    view = await look_for_pod(_observe(run, inputs, client, clock, pace), client)
+    view = await _act(await restore_config(view, client), inputs, client)
+    finding = assess(view)
+    unwritten = await _report(view, finding, client, pace)
+    await _let_go_of_recorded(view, finding, client)
+    await drop_old_pods(view.run, client)
     return _soonest(
-        next_look(view, finding),
+        requeue_after(view, finding),
         pace.progress_seconds if unwritten else None,
         TROUBLE_SECONDS if view.trouble else None,
     )
 
 
 def _observe(
-    run: TrainingRun, premises: Premises | None, world: World, clock: Callable[[], datetime], pace: Pace
+    run: TrainingRun, inputs: RunInputs | None, client: RunClient, clock: Callable[[], datetime], pace: Pace
 ) -> View:
-    """Gather what the caches know of a run. After the start its premises do not matter any more."""
+    """Gather what the caches know of a run. After the start its inputs do not matter any more."""
     now = clock()
-    held = world.pods(run.key)
+    held = client.pods(run.key)
     pods = tuple(with_loss(pod, now) for pod in held if _owns(run, pod))
     pod = next((pod for pod in pods if pod.name == run.status.pod_name), None)
-    figures = world.figures(run, pod) if pod else Figures()
+    figures = client.figures(run, pod) if pod else AttemptMetrics()
     view = View(
         run,
         now,
@@ -91,34 +91,34 @@ def _observe(
         series=figures.series,
         environments=tuple(pod for pod in pods if pod.component == ENVIRONMENT_COMPONENT),
         left_over=tuple(pod.name for pod in held if not _owns(run, pod) and not pod.over and not pod.deleting),
-        replica_limit=_replica_limit(run, world),
-        line=world.line(run),
+        replica_limit=_replica_limit(run, client),
+        line=client.line(run),
     )
     if view.started:
         return replace(view, refusals=frozen_refusals(run))
     if run.faults:
         return replace(view, refusals=run.faults)
-    if premises is None:
-        return replace(view, refusals=(_no_runtime(run, world),))
-    return replace(view, refusals=check_run(run, premises), pending=premises.environment.pending)
+    if inputs is None:
+        return replace(view, refusals=(_no_runtime(run, client),))
+    return replace(view, refusals=check_run(run, inputs), pending=inputs.environment.pending)
 
 
-def _replica_limit(run: TrainingRun, world: World) -> int | None:
+def _replica_limit(run: TrainingRun, client: RunClient) -> int | None:
     """Of environment processes; without its runtime a run gets no more than it has."""
-    runtime = world.runtime(run.spec.runtime)
+    runtime = client.runtime(run.spec.runtime)
     return runtime.spec.limits.environment_replicas if runtime else in_force(run)
 
 
-def _no_runtime(run: TrainingRun, world: World) -> Refusal:
-    fault = world.unreadable_runtime(run.spec.runtime)
-    return runtime_invalid(run, fault) if fault else runtime_not_found(run, world.runtime_names())
+def _no_runtime(run: TrainingRun, client: RunClient) -> Refusal:
+    fault = client.unreadable_runtime(run.spec.runtime)
+    return runtime_invalid(run, fault) if fault else runtime_not_found(run, client.runtime_names())
 
 
-async def _act(view: View, premises: Premises | None, world: World) -> View:
+async def _act(view: View, inputs: RunInputs | None, client: RunClient) -> View:
     """Do what is to be done now. Gives back the view as it is afterwards."""
     try:
-        view = await _apply(view, decide(view), premises, world)
-        await tend_environments(view, world)
+        view = await _apply(view, decide(view), inputs, client)
+        await reconcile_environment_pods(view, client)
     except NameTakenError as error:
         trouble = ("NameTaken", str(error))
     except EnvironmentUnreadError as error:
@@ -128,92 +128,92 @@ async def _act(view: View, premises: Premises | None, world: World) -> View:
     else:
         return view
     # The status may have been written before the child was refused: go on from there.
-    return replace(view, run=world.run(view.run.key) or view.run, trouble=trouble)
+    return replace(view, run=client.run(view.run.key) or view.run, trouble=trouble)
 
 
-async def _apply(view: View, verb: Verb, premises: Premises | None, world: World) -> View:
+async def _apply(view: View, verb: Action, inputs: RunInputs | None, client: RunClient) -> View:
     """Do what `decide` said about the run itself."""
     match verb:
-        case Verb.RENDER:
-            return replace(view, config_hash=(await render(view, premises, world)).config_hash)
-        case Verb.START:
-            return await start(view, premises, world)
-        case Verb.CREATE:
-            return await create_missing(view, world)
-        case Verb.RELEASE if view.pod is not None:
-            await world.release_pod(view.pod)
-        case Verb.STOP if view.pod is not None:
-            await world.delete_pod(view.pod)
+        case Action.RENDER:
+            return replace(view, config_hash=(await render(view, inputs, client)).config_hash)
+        case Action.START:
+            return await start(view, inputs, client)
+        case Action.CREATE:
+            return await create_missing(view, client)
+        case Action.RELEASE if view.pod is not None:
+            await client.release_pod(view.pod)
+        case Action.STOP if view.pod is not None:
+            await client.delete_pod(view.pod)
     return view
 
 
-async def _report(view: View, finding: Finding, world: World, pace: Pace) -> bool:
+async def _report(view: View, finding: Assessment, client: RunClient, pace: Pace) -> bool:
     """Write the status when it says something new. Returns whether news of mere progress was left for later."""
     previous, status = view.run.status, derive(view, finding)
     worth = worth_writing(previous, status, view.now, pace.progress_seconds)
     if worth:
-        await world.write_status(view.run, status)
-        _tell(view, status, finding, world)
+        await client.write_status(view.run, status)
+        _tell(view, status, finding, client)
     if finding.ending:
-        await keep_series(view, status, world)
+        await keep_series(view, status, client)
     return status != previous and not worth
 
 
-def _tell(view: View, status: RunStatus, finding: Finding, world: World) -> None:
+def _tell(view: View, status: RunStatus, finding: Assessment, client: RunClient) -> None:
     """One event per change of a condition's reason, per environment pod that failed, per edit without effect."""
     run = view.run
     if view.started and status.refusals and status.refusals != run.status.refusals:
-        world.record_event(run, "Warning", "FrozenField", " ".join(refusal.sentence for refusal in status.refusals))
+        client.record_event(run, "Warning", "FrozenField", " ".join(refusal.sentence for refusal in status.refusals))
     if _failures(status) > _failures(run.status):
-        world.record_event(run, "Warning", "EnvironmentFailed", replacement_sentence(view))
+        client.record_event(run, "Warning", "EnvironmentFailed", replacement_sentence(view))
     before = {(c.type, c.reason) for c in run.status.conditions}
     if all((c.type, c.reason) in before for c in status.conditions):
         return
     bad = finding.situation in (Situation.REFUSED, Situation.FAILED) or status.failure != run.status.failure
-    world.record_event(run, "Warning" if bad else "Normal", finding.reason, finding.message)
+    client.record_event(run, "Warning" if bad else "Normal", finding.reason, finding.message)
 
 
 def _failures(status: RunStatus) -> int:
     return status.environments.failures if status.environments else 0
 
 
-async def _let_go_of_recorded(view: View, finding: Finding, world: World) -> None:
+async def _let_go_of_recorded(view: View, finding: Assessment, client: RunClient) -> None:
     """Let go of pods of attempts whose end is in the status: also of one that a crash, or a lost node, left held."""
     current = view.run.status.attempt or 1
     over = current if finding.ending or view.last_attempt else current - 1
-    for pod in world.pods(view.run.key):
+    for pod in client.pods(view.run.key):
         if pod.held and _owns(view.run, pod) and pod.attempt <= over:
-            await world.release_pod(pod)
+            await client.release_pod(pod)
 
 
-async def _let_go_of_pods(run: TrainingRun, world: World) -> None:
+async def _let_go_of_pods(run: TrainingRun, client: RunClient) -> None:
     """What a crash between the last status and its consequences left behind."""
-    own = [pod for pod in world.pods(run.key) if _owns(run, pod)]
+    own = [pod for pod in client.pods(run.key) if _owns(run, pod)]
     if any(pod.held for pod in own):
-        _tell_end(await world.read_run(run.key), world)  # of what is finished, caches keep less than is told
+        _tell_end(await client.read_run(run.key), client)  # of what is finished, caches keep less than is told
     for pod in own:
         if not pod.over and not pod.deleting:  # also the run's own, where somebody else wrote that the run is over
-            await world.delete_pod(pod)
+            await client.delete_pod(pod)
         if pod.held:
-            await world.release_pod(pod)
+            await client.release_pod(pod)
 
 
-def _tell_end(run: TrainingRun | None, world: World) -> None:
+def _tell_end(run: TrainingRun | None, client: RunClient) -> None:
     """Once more, for whoever wrote the end may have died before telling it. The same Event twice is one Event."""
     finished = run.status.condition("Finished") if run else None
     if run and finished:
         kind: Literal["Normal", "Warning"] = "Warning" if run.status.phase == "Failed" else "Normal"
-        world.record_event(run, kind, finished.reason, run.status.message or "")
+        client.record_event(run, kind, finished.reason, run.status.message or "")
 
 
-async def _release_foreign_pods(key: Key, run: TrainingRun | None, world: World) -> None:
+async def _release_foreign_pods(key: Key, run: TrainingRun | None, client: RunClient) -> None:
     """Let go of pods whose run is gone: nobody will ever read their result."""
-    held = [pod for pod in world.pods(key) if pod.held and not _owns(run, pod)]
+    held = [pod for pod in client.pods(key) if pod.held and not _owns(run, pod)]
     if held and run is None:
-        run = await world.read_run(key)  # the cache may lag behind a run that was applied again
+        run = await client.read_run(key)  # the cache may lag behind a run that was applied again
     for pod in held:
         if not _owns(run, pod):
-            await world.release_pod(pod)
+            await client.release_pod(pod)
 
 
 def _owns(run: TrainingRun | None, pod: PodObservation) -> bool:

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from rl_operator.api.premises import Premises
 from rl_operator.api.run import TrainingRun
+from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.sections import effective_sections
 
 
-def render_config(run: TrainingRun, premises: Premises) -> dict[str, Any]:
+def render_config(run: TrainingRun, inputs: RunInputs) -> dict[str, Any]:
     """The sections of `config.yaml` (contract: Config file). `openai` is a list of one: there is one server."""
-    runtime, environment = premises.runtime, premises.environment.known
+    runtime, environment = inputs.runtime, inputs.environment.known
     assert environment is not None, "an accepted run has a known environment"
     sections = effective_sections(run, runtime, environment)
     wandb = run.spec.wandb

@@ -2,8 +2,8 @@
 
 from typing import Any, Final
 
-from rl_operator.api.premises import ParentRun, Premises
 from rl_operator.api.run import TrainingRun
+from rl_operator.api.run_inputs import ParentRun, RunInputs
 from rl_operator.api.runtime import Runtime, SecretKey
 
 OPS_PORTS: Final = {"api": 8003, "trainer": 8002, "environment": 8004}
@@ -21,14 +21,14 @@ def api_env_vars(run: TrainingRun) -> list[EnvVar]:
     return _shared(run, "api")
 
 
-def trainer_env_vars(run: TrainingRun, premises: Premises) -> list[EnvVar]:
+def trainer_env_vars(run: TrainingRun, inputs: RunInputs) -> list[EnvVar]:
     """The only container that sees the backend's and W&B's keys."""
-    runtime = premises.runtime
+    runtime = inputs.runtime
     backend, wandb = runtime.spec.backend, runtime.spec.wandb
     plain = {
         "RL_INFERENCE_URL": INFERENCE_URL,
         "RL_RESULT_FILE": RESULT_FILE,
-        **_start_from(run, premises.parent),
+        **_start_from(run, inputs.parent),
         "RL_WANDB_RUN_ID": run.metadata.uid,
         "TINKER_BASE_URL": backend.url,
         **_wandb_settings(run, runtime),
@@ -48,11 +48,11 @@ def environment_env_vars(run: TrainingRun, runtime: Runtime) -> list[EnvVar]:
     return [*_shared(run, "environment"), *inference, *_listed_keys(runtime, runtime.spec.secret_environment)]
 
 
-def remote_environment_env_vars(run: TrainingRun, premises: Premises, host: str) -> list[EnvVar]:
+def remote_environment_env_vars(run: TrainingRun, inputs: RunInputs, host: str) -> list[EnvVar]:
     """Of an environment in a pod of its own: the run's pod answers at `host`. An RLEnvironment gets the keys that it
     asks for, if the runtime lists them; a bundled one all that are listed.
     """
-    runtime, own = premises.runtime, premises.environment.own
+    runtime, own = inputs.runtime, inputs.environment.own
     asked = own.spec.secret_environment if own else runtime.spec.secret_environment
     inference = _literals({"RL_INFERENCE_URL": f"http://{host}:{INFERENCE_PORT}"})
     api_url = f"http://{host}:{API_PORT}"
@@ -107,7 +107,7 @@ def _start_from(run: TrainingRun, parent: ParentRun | None) -> dict[str, str | N
     optimizer = {"RL_START_FROM_OPTIMIZER": "1" if start_from.with_optimizer else None}
     if start_from.run is None:
         return {"RL_START_FROM": start_from.state_path, **optimizer}
-    assert parent is not None, "what spec.startFrom.run names is among the premises"
+    assert parent is not None, "what spec.startFrom.run names is among the inputs"
     assert parent.state is not None, "an accepted run's parent has a state"
     return {
         "RL_START_FROM": parent.state.state_path,

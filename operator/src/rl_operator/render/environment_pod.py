@@ -16,8 +16,8 @@ from rl_operator.api.names import (
     INCARNATION_LABEL,
     SLOT_LABEL,
 )
-from rl_operator.api.premises import Premises
 from rl_operator.api.run import TrainingRun
+from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import ResourceRequirements
 from rl_operator.render.container import (
     CONFIG_FILE,
@@ -52,10 +52,10 @@ ANNOTATIONS: Final = {
 
 
 def environment_template(
-    run: TrainingRun, premises: Premises, config_map: str, source: Mapping[str, Any] | None
+    run: TrainingRun, inputs: RunInputs, config_map: str, source: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """The pod without attempt, slot and incarnation. `source`: the ConfigMap with the frozen files of an own one."""
-    runtime = premises.runtime
+    runtime = inputs.runtime
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -66,7 +66,7 @@ def environment_template(
             "annotations": runtime.spec.pod_annotations | ANNOTATIONS,
             "ownerReferences": [owner_reference(run)],
         },
-        "spec": _pod_spec(run, premises, config_map, source["metadata"]["name"] if source else None),
+        "spec": _pod_spec(run, inputs, config_map, source["metadata"]["name"] if source else None),
     }
 
 
@@ -80,16 +80,16 @@ def environment_pod(template: Mapping[str, Any], attempt: int, slot: int, incarn
     return pod
 
 
-def _pod_spec(run: TrainingRun, premises: Premises, config_map: str, source: str | None) -> dict[str, Any]:
-    resources = environment_resources(premises)
+def _pod_spec(run: TrainingRun, inputs: RunInputs, config_map: str, source: str | None) -> dict[str, Any]:
+    resources = environment_resources(inputs)
     scratch = {"sizeLimit": resources["limits"]["ephemeral-storage"]}
     volumes = [config_volume(config_map), {"name": scratch_volume(ENVIRONMENT_CONTAINER), "emptyDir": scratch}]
     mounts = [config_mount()]
     if source:
         volumes.append({"name": "source", "configMap": {"name": source}})
         mounts.append({"name": "source", "mountPath": SOURCE_FOLDER, "readOnly": True})
-    command = ["tinker-atropos", "environment", environment_entry(run, premises), "serve", "--config", CONFIG_FILE]
-    image, env_vars = environment_image(premises), remote_environment_env_vars(run, premises, service_host(run))
+    command = ["tinker-atropos", "environment", environment_entry(run, inputs), "serve", "--config", CONFIG_FILE]
+    image, env_vars = environment_image(inputs), remote_environment_env_vars(run, inputs, service_host(run))
     return {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
@@ -98,13 +98,13 @@ def _pod_spec(run: TrainingRun, premises: Premises, config_map: str, source: str
         "securityContext": pod_security(ENVIRONMENT_ID),
         "containers": [container(ENVIRONMENT_CONTAINER, image, command, env_vars, resources=resources, mounts=mounts)],
         "volumes": volumes,
-        **environment_pull_secrets(premises),
-        **placement(premises.runtime),
+        **environment_pull_secrets(inputs),
+        **placement(inputs.runtime),
     }
 
 
-def environment_entry(run: TrainingRun, premises: Premises) -> str:
-    own, known = premises.environment.own, premises.environment.known
+def environment_entry(run: TrainingRun, inputs: RunInputs) -> str:
+    own, known = inputs.environment.own, inputs.environment.known
     if own is None:
         return run.spec.environment
     if own.spec.image:
@@ -113,21 +113,21 @@ def environment_entry(run: TrainingRun, premises: Premises) -> str:
     return f"{SOURCE_FOLDER}/{known.file_path}"
 
 
-def environment_image(premises: Premises) -> Image:
-    own = premises.environment.own
+def environment_image(inputs: RunInputs) -> Image:
+    own = inputs.environment.own
     image = own.spec.image if own else None
-    return Image(image.reference, image.pull_policy) if image else runtime_image(premises.runtime)
+    return Image(image.reference, image.pull_policy) if image else runtime_image(inputs.runtime)
 
 
-def environment_pull_secrets(premises: Premises) -> dict[str, Any]:
-    own = premises.environment.own
-    references = own.spec.image.pull_secrets if own and own.spec.image else premises.runtime.spec.image_pull_secrets
+def environment_pull_secrets(inputs: RunInputs) -> dict[str, Any]:
+    own = inputs.environment.own
+    references = own.spec.image.pull_secrets if own and own.spec.image else inputs.runtime.spec.image_pull_secrets
     return pull_secrets([reference.to_wire() for reference in references])
 
 
-def environment_resources(premises: Premises) -> dict[str, Any]:
+def environment_resources(inputs: RunInputs) -> dict[str, Any]:
     """What the environment asks for, else the runtime, else the defaults; never without a bound on what it may fill."""
-    chosen = _asked(premises.environment.own) or runtime_resources(premises.runtime, ENVIRONMENT_CONTAINER)
+    chosen = _asked(inputs.environment.own) or runtime_resources(inputs.runtime, ENVIRONMENT_CONTAINER)
     requests, limits = dict(chosen.get("requests", {})), dict(chosen.get("limits", {}))
     for name, default in DEFAULT_LIMITS.items():
         limits.setdefault(name, requests.get(name, default))

@@ -16,8 +16,8 @@ from rl_operator.api.names import (
     TRAINER_CONTAINER,
     TRAINING_COMPONENT,
 )
-from rl_operator.api.premises import Premises
 from rl_operator.api.run import TrainingRun
+from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import Runtime
 from rl_operator.render.container import (
     CONFIG_FILE,
@@ -55,9 +55,9 @@ ANNOTATIONS: Final = {
 }
 
 
-def pod_template(run: TrainingRun, premises: Premises, config_map: str) -> dict[str, Any]:
+def pod_template(run: TrainingRun, inputs: RunInputs, config_map: str) -> dict[str, Any]:
     """The pod without an attempt: `generateName` holds what the attempts' names begin with."""
-    runtime = premises.runtime
+    runtime = inputs.runtime
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -69,7 +69,7 @@ def pod_template(run: TrainingRun, premises: Premises, config_map: str) -> dict[
             "finalizers": [POD_FINALIZER],
             "ownerReferences": [owner_reference(run)],
         },
-        "spec": _pod_spec(run, premises, config_map),
+        "spec": _pod_spec(run, inputs, config_map),
     }
 
 
@@ -110,9 +110,9 @@ def pull_secrets(references: list[dict[str, str]]) -> dict[str, Any]:
     return {"imagePullSecrets": references} if references else {}
 
 
-def _pod_spec(run: TrainingRun, premises: Premises, config_map: str) -> dict[str, Any]:
-    runtime = premises.runtime
-    containers = [_trainer_container(run, premises)]
+def _pod_spec(run: TrainingRun, inputs: RunInputs, config_map: str) -> dict[str, Any]:
+    runtime = inputs.runtime
+    containers = [_trainer_container(run, inputs)]
     if not is_own(run.spec.environment):
         containers.append(_environment_container(run, runtime))
     names = [API_CONTAINER, *(each["name"] for each in containers)]
@@ -152,8 +152,8 @@ def _api_container(run: TrainingRun, runtime: Runtime) -> dict[str, Any]:
     }
 
 
-def _trainer_container(run: TrainingRun, premises: Premises) -> dict[str, Any]:
-    runtime, env_vars = premises.runtime, trainer_env_vars(run, premises)
+def _trainer_container(run: TrainingRun, inputs: RunInputs) -> dict[str, Any]:
+    runtime, env_vars = inputs.runtime, trainer_env_vars(run, inputs)
     command = ["tinker-atropos", "trainer", "--config", CONFIG_FILE]
     image, resources = runtime_image(runtime), runtime_resources(runtime, TRAINER_CONTAINER)
     return container(TRAINER_CONTAINER, image, command, env_vars, resources=resources, mounts=[config_mount()])

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rl_operator.api.premises import Premises
 from rl_operator.api.run import TrainingRun
+from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.source_files import source_hash
 from rl_operator.api.yaml_text import write_yaml
 from rl_operator.errors import InvalidError
@@ -50,17 +50,17 @@ class Rendered:
         return (self.source, self.config_map) if self.source else (self.config_map,)
 
 
-def render_run(run: TrainingRun, premises: Premises, files: Mapping[str, str] | None = None) -> Rendered:
+def render_run(run: TrainingRun, inputs: RunInputs, files: Mapping[str, str] | None = None) -> Rendered:
     """Render an accepted run. Equal inputs give equal results, on every machine and in every release of Python.
 
     `files` are the Python files of an own environment.
     """
-    config = render_config(run, premises)
+    config = render_config(run, inputs)
     source = _source(run, files) if files else None
-    nameless = _templates(run, premises, "", source)
+    nameless = _templates(run, inputs, "", source)
     config_hash = _hash([config, nameless.pod, nameless.environment, nameless.network])
     name = config_map_name(run, config_hash)
-    templates = _templates(run, premises, name, source)
+    templates = _templates(run, inputs, name, source)
     return Rendered(config, config_hash, _config_map(run, name, config, templates), source, templates)
 
 
@@ -82,11 +82,11 @@ def templates_of(config_map: Mapping[str, Any]) -> Templates:
     return Templates(json.loads(held[POD_KEY]), apart["pod"], tuple(apart["network"]))
 
 
-def _templates(run: TrainingRun, premises: Premises, config_map: str, source: Mapping[str, Any] | None) -> Templates:
+def _templates(run: TrainingRun, inputs: RunInputs, config_map: str, source: Mapping[str, Any] | None) -> Templates:
     return Templates(
-        pod=pod_template(run, premises, config_map),
-        environment=environment_template(run, premises, config_map, source),
-        network=tuple(network_children(run, premises.runtime)),
+        pod=pod_template(run, inputs, config_map),
+        environment=environment_template(run, inputs, config_map, source),
+        network=tuple(network_children(run, inputs.runtime)),
     )
 
 

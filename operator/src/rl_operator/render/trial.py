@@ -18,8 +18,8 @@ from rl_operator.api.names import (
     TRIAL_ANNOTATION,
     TRIAL_LABEL,
 )
-from rl_operator.api.premises import Premises
 from rl_operator.api.run import TrainingRun
+from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import InferenceProvider
 from rl_operator.api.yaml_text import write_yaml
 from rl_operator.render.config import render_config
@@ -69,7 +69,7 @@ def trial_name(run: TrainingRun, suffix: str) -> str:
 
 def trial_job(
     run: TrainingRun,
-    premises: Premises,
+    inputs: RunInputs,
     provider: InferenceProvider,
     trial: Trial,
     *,
@@ -85,7 +85,7 @@ def trial_job(
             "name": name,
             "namespace": run.metadata.namespace,
             "labels": labels,
-            "annotations": {TRIAL_ANNOTATION: json.dumps(_told(run, premises, provider, trial), sort_keys=True)},
+            "annotations": {TRIAL_ANNOTATION: json.dumps(_told(run, inputs, provider, trial), sort_keys=True)},
             "ownerReferences": [_owner(run)],
         },
         "spec": {
@@ -94,17 +94,17 @@ def trial_job(
             "ttlSecondsAfterFinished": TTL_SECONDS,
             "template": {
                 "metadata": {
-                    "labels": premises.runtime.spec.pod_labels | labels,
-                    "annotations": premises.runtime.spec.pod_annotations,
+                    "labels": inputs.runtime.spec.pod_labels | labels,
+                    "annotations": inputs.runtime.spec.pod_annotations,
                 },
-                "spec": _pod_spec(run, premises, provider, trial, _volume(name, trial, files)),
+                "spec": _pod_spec(run, inputs, provider, trial, _volume(name, trial, files)),
             },
         },
     }
 
 
 def trial_config_map(
-    run: TrainingRun, premises: Premises, trial: Trial, *, name: str, files: Mapping[str, str]
+    run: TrainingRun, inputs: RunInputs, trial: Trial, *, name: str, files: Mapping[str, str]
 ) -> dict[str, Any]:
     """Without an owner: whoever creates the Job knows its uid."""
     prompts = {PROMPTS_KEY: json.dumps(trial.prompts, ensure_ascii=False)} if trial.prompts else {}
@@ -113,7 +113,7 @@ def trial_config_map(
         "kind": "ConfigMap",
         "metadata": {"name": name, "namespace": run.metadata.namespace, "labels": _labels(run)},
         "immutable": True,
-        "data": {CONFIG_KEY: write_yaml(render_config(run, premises)), **prompts, **files},
+        "data": {CONFIG_KEY: write_yaml(render_config(run, inputs)), **prompts, **files},
     }
 
 
@@ -122,15 +122,15 @@ def model_container(index: int) -> str:
 
 
 def _pod_spec(
-    run: TrainingRun, premises: Premises, provider: InferenceProvider, trial: Trial, volume: dict[str, Any]
+    run: TrainingRun, inputs: RunInputs, provider: InferenceProvider, trial: Trial, volume: dict[str, Any]
 ) -> dict[str, Any]:
-    resources = environment_resources(premises)
+    resources = environment_resources(inputs)
     scratch = {"sizeLimit": resources["limits"]["ephemeral-storage"]}
     names = [model_container(index) for index in range(len(trial.models))]
-    shared = _every_container(premises, provider, resources)
+    shared = _every_container(inputs, provider, resources)
     return {
-        **placement(premises.runtime),
-        **environment_pull_secrets(premises),
+        **placement(inputs.runtime),
+        **environment_pull_secrets(inputs),
         "restartPolicy": "Never",
         "activeDeadlineSeconds": LIMIT_SECONDS + START_SECONDS,
         "automountServiceAccountToken": False,
@@ -140,7 +140,7 @@ def _pod_spec(
         "containers": [
             {
                 "name": name,
-                "command": literal(_command(run, premises, trial, model)),
+                "command": literal(_command(run, inputs, trial, model)),
                 "volumeMounts": [{"name": f"{name}-tmp", "mountPath": SCRATCH}, config_mount()],
                 **shared,
             }
@@ -150,8 +150,8 @@ def _pod_spec(
     }
 
 
-def _every_container(premises: Premises, provider: InferenceProvider, resources: dict[str, Any]) -> dict[str, Any]:
-    image = environment_image(premises)
+def _every_container(inputs: RunInputs, provider: InferenceProvider, resources: dict[str, Any]) -> dict[str, Any]:
+    image = environment_image(inputs)
     policy = {"imagePullPolicy": image.pull_policy} if image.pull_policy else {}
     return policy | {
         "image": image.reference,
@@ -176,8 +176,8 @@ def _items(trial: Trial, files: Sequence[str]) -> list[dict[str, str]]:
     return [{"key": key, "path": key} for key in keys] + [{"key": name, "path": f"{below}/{name}"} for name in files]
 
 
-def _command(run: TrainingRun, premises: Premises, trial: Trial, model: str) -> list[str]:
-    entry = environment_entry(run, premises)
+def _command(run: TrainingRun, inputs: RunInputs, trial: Trial, model: str) -> list[str]:
+    entry = environment_entry(run, inputs)
     chosen = {"--config": CONFIG_FILE, "--model": model, "--steps": trial.steps, "--group-size": trial.group_size}
     asked = {
         "--prompts": f"{CONFIG_FOLDER}/{PROMPTS_KEY}",
@@ -194,9 +194,9 @@ def _env_vars(provider: InferenceProvider) -> list[dict[str, Any]]:
     return [*({"name": name, "value": value} for name, value in plain.items()), *keys]
 
 
-def _told(run: TrainingRun, premises: Premises, provider: InferenceProvider, trial: Trial) -> dict[str, Any]:
+def _told(run: TrainingRun, inputs: RunInputs, provider: InferenceProvider, trial: Trial) -> dict[str, Any]:
     """What a later caller is told of the trial, who knows nothing but its name."""
-    known = premises.environment.known
+    known = inputs.environment.known
     return {
         "environment": run.spec.environment,
         "environment_file": known.file_path if known else "",

@@ -12,7 +12,7 @@ from rl_operator.status.observation import format_time
 from rl_operator.status.queueing import must_wait, queued_finding
 from rl_operator.status.sentences import joined
 from rl_operator.status.table import Situation
-from rl_operator.status.view import Finding, View
+from rl_operator.status.view import Assessment, View
 
 CONFIG_LOST: Final = "ConfigLost"
 
@@ -31,41 +31,43 @@ def stop_asked(view: View) -> bool:
     return view.run.spec.suspend or (before is not None and before.reason == "Suspended" and not view.last_attempt)
 
 
-def after_attempt(view: View) -> Finding:
+def after_attempt(view: View) -> Assessment:
     """The one moment in which an attempt's end is seen."""
     ending = _ending(view)
     if ending.fate is Fate.SUCCEEDED:
         steps = view.pod.result.total_steps if view.pod and view.pod.result else 0
-        return Finding(
+        return Assessment(
             Situation.SUCCEEDED, "Succeeded", f"All {steps} steps are trained and the weights are saved.", ending
         )
     why = no_further(view, ending)
     if why is not None:
         sentence = blame_sentence(ending, joined(why, _how_to_go_on(view)))
-        return Finding(Situation.FAILED, ending.reason, sentence, ending)
+        return Assessment(Situation.FAILED, ending.reason, sentence, ending)
     status = view.run.status.with_changes(attempts=with_attempt(view, ending))
     after = replace(view, run=view.run.with_changes(status=status))
     return between_attempts(after, status.attempts[-1], ending)
 
 
-def between_attempts(view: View, last: Attempt, ending: Ending | None = None) -> Finding:
+def between_attempts(view: View, last: Attempt, ending: Ending | None = None) -> Assessment:
     """A run whose current attempt is recorded. `ending` is set when that is to be done by this finding."""
     if view.run.spec.suspend:
         return stopped(view, ending)
     late = overdue(view)
     if late and ending is None:
         final = Ending(Fate.FINAL, late.reason, message=joined(late.message, f"Last seen: {_seen_between(view, last)}"))
-        return Finding(Situation.FAILED, late.reason, blame_sentence(final, _how_to_go_on(view)), final)
+        return Assessment(Situation.FAILED, late.reason, blame_sentence(final, _how_to_go_on(view)), final)
     if view.config_lost and ending is None:
         final = Ending(Fate.FINAL, CONFIG_LOST, message=view.config_lost)
-        return Finding(Situation.FAILED, CONFIG_LOST, blame_sentence(final, _how_to_go_on(view)), final)
+        return Assessment(Situation.FAILED, CONFIG_LOST, blame_sentence(final, _how_to_go_on(view)), final)
     if view.line and must_wait(view):
         return queued_finding(view.run, view.line)
     if last.reason == "Stopped":
-        return Finding(Situation.WAITING, "Resuming", f"Resumed: the next attempt starts {_from_where(view)}.", ending)
+        return Assessment(
+            Situation.WAITING, "Resuming", f"Resumed: the next attempt starts {_from_where(view)}.", ending
+        )
     due = format_time(next_attempt_due(view))
     follows = f"Attempt {last.attempt + 1} starts at {due} {_from_where(view)}."
-    return Finding(Situation.WAITING, "BackOff", blame_sentence(ending or _recorded(view, last), follows), ending)
+    return Assessment(Situation.WAITING, "BackOff", blame_sentence(ending or _recorded(view, last), follows), ending)
 
 
 def _seen_between(view: View, last: Attempt) -> str:
@@ -76,7 +78,7 @@ def _seen_between(view: View, last: Attempt) -> str:
     return f"attempt {last.attempt} ended ({failure.reason if failure else last.reason})"
 
 
-def stopped(view: View, ending: Ending | None) -> Finding:
+def stopped(view: View, ending: Ending | None) -> Assessment:
     """Suspended, and nothing runs. What made it end before it was asked, if anything did, is said."""
     failure = ending if ending and ending.fate is not Fate.STOPPED else None
     step = _checkpoint_step(view)
@@ -86,7 +88,7 @@ def stopped(view: View, ending: Ending | None) -> Finding:
     name = view.run.metadata.name
     sentence = f"{kept}; to go on, {raised}set spec.suspend to false (rlctl resume {name})."
     why = f"{blame_sentence(failure, '')}" if failure else ""
-    return Finding(Situation.STOPPED, "Stopped", joined(sentence, why), ending)
+    return Assessment(Situation.STOPPED, "Stopped", joined(sentence, why), ending)
 
 
 def blame_sentence(ending: Ending, consequence: str) -> str:

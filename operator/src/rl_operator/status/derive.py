@@ -14,17 +14,17 @@ from rl_operator.api.run import (
 from rl_operator.status.attempts import with_attempt
 from rl_operator.status.ending import Ending, Fate
 from rl_operator.status.environments import at_start, observed
-from rl_operator.status.figures import with_result, with_trainer, with_wandb
 from rl_operator.status.frozen import frozen_settings
 from rl_operator.status.gating import admitted_time
+from rl_operator.status.history import series_name
 from rl_operator.status.observation import PodObservation, TrainerResult, format_time, parse_time
 from rl_operator.status.queueing import QUEUED, queue_place
 from rl_operator.status.restored import is_restored, without_former_life
+from rl_operator.status.run_metrics import with_result, with_trainer, with_wandb
 from rl_operator.status.sentences import MAX_MESSAGE, shorten
-from rl_operator.status.series import series_name
 from rl_operator.status.size import fitted
 from rl_operator.status.table import TABLE, Situation
-from rl_operator.status.view import Finding, View
+from rl_operator.status.view import Assessment, View
 from rl_operator.status.wandb_run import at_the_end
 
 KEPT_REFUSALS = 3
@@ -33,7 +33,7 @@ SILENT = frozenset({"Finished"})
 """Conditions that only hold beside another one, which has the message."""
 
 
-def derive(view: View, finding: Finding) -> RunStatus:
+def derive(view: View, finding: Assessment) -> RunStatus:
     """The status that says what `find` found. Figures only ever move forward."""
     if is_restored(view.run):
         view = replace(view, run=without_former_life(view.run))
@@ -97,7 +97,7 @@ def started(
         refusals=view.refusals,
         replica_limit=view.replica_limit,
     )
-    return derive(fresh, Finding(Situation.STARTING, "PodStarting", f"Creating pod {pod_name}."))
+    return derive(fresh, Assessment(Situation.STARTING, "PodStarting", f"Creating pod {pod_name}."))
 
 
 def worth_writing(previous: RunStatus, status: RunStatus, now: datetime, progress_seconds: float) -> bool:
@@ -136,7 +136,7 @@ def _seconds_since_write(previous: RunStatus, now: datetime) -> float:
     return min((abs((now - parse_time(moment)).total_seconds()) for moment in moments), default=float("inf"))
 
 
-def _conditions(view: View, finding: Finding) -> tuple[Condition, ...]:
+def _conditions(view: View, finding: Assessment) -> tuple[Condition, ...]:
     now, generation = format_time(view.now), view.run.metadata.generation
     conditions = []
     for type_, value in TABLE[finding.situation].conditions.items():
@@ -164,7 +164,7 @@ def _containers(pod: PodObservation | None) -> tuple[ContainerStatus, ...]:
     )
 
 
-def _with_ending(status: RunStatus, view: View, finding: Finding, ending: Ending) -> RunStatus:
+def _with_ending(status: RunStatus, view: View, finding: Assessment, ending: Ending) -> RunStatus:
     application = ending.fate is Fate.APPLICATION
     over = finding.situation in (Situation.SUCCEEDED, Situation.FAILED)
     result = view.pod.result if view.pod else None

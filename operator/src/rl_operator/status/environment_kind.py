@@ -10,7 +10,7 @@ from rl_operator.api.catalog import Catalog, CatalogEnvironment, EnvironmentFiel
 from rl_operator.api.environment import Environment, EnvironmentStatus
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.source_files import chosen_entry, source_hash
-from rl_operator.status.verdict import Standing, Verdict, conditions_of
+from rl_operator.status.verdict import Readiness, Verdict, conditions_of
 
 MAX_SOURCE_BYTES: Final = 900_000
 """The run's frozen copy must fit into a ConfigMap, too."""
@@ -20,7 +20,7 @@ MAX_TEXT: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class EnvironmentReading:
     """What was seen. `content`: a hash of what was read; None: nothing could be read."""
 
     verdict: Verdict
@@ -30,7 +30,7 @@ class Look:
     image_id: str | None = None
 
 
-def environment_status(environment: Environment, look: Look, now: datetime) -> EnvironmentStatus:
+def environment_status(environment: Environment, look: EnvironmentReading, now: datetime) -> EnvironmentStatus:
     generation, found = environment.metadata.generation, look.found
     fields, left_out = fitting_fields(found.fields) if found else ((), "")
     verdict = Verdict(look.verdict.standing, look.verdict.reason, _cut(look.verdict.message + left_out))
@@ -54,10 +54,10 @@ def _cut(text: str) -> str:
 def still_true(environment: Environment, content: str) -> bool:
     """Whether the status already says what that content is, for the spec as it is now."""
     status = environment.status
-    return judged(environment, content) and status.observed_generation == environment.metadata.generation
+    return assessed(environment, content) and status.observed_generation == environment.metadata.generation
 
 
-def judged(environment: Environment, content: str) -> bool:
+def assessed(environment: Environment, content: str) -> bool:
     """Whether the status says what that content is, perhaps for an earlier spec."""
     return environment.status.condition("Ready") is not None and environment.status.source_hash == content
 
@@ -69,51 +69,51 @@ def carried_over(environment: Environment) -> EnvironmentStatus:
     return status.with_changes(observed_generation=generation, conditions=conditions)
 
 
-def look_at_resources(faults: Sequence[Refusal]) -> Look | None:
+def look_at_resources(faults: Sequence[Refusal]) -> EnvironmentReading | None:
     """What no pod could be created with, whatever the code is; None when there is no fault."""
-    return Look(_stalled("InvalidResources", faults[0].sentence)) if faults else None
+    return EnvironmentReading(_stalled("InvalidResources", faults[0].sentence)) if faults else None
 
 
 # --- a ConfigMap of the user's -----------------------------------------------------------------------------------
-def files_in(where: str, config_map: Mapping[str, Any] | None) -> Mapping[str, str] | Look:
+def files_in(where: str, config_map: Mapping[str, Any] | None) -> Mapping[str, str] | EnvironmentReading:
     """The files of a ConfigMap, or what is wrong before any of them is looked at. `where` names it."""
     if config_map is None:
         sentence = f"{where} does not exist: create it with the environment's Python files."
-        return Look(_stalled("SourceNotFound", sentence))
+        return EnvironmentReading(_stalled("SourceNotFound", sentence))
     files: Mapping[str, str] = config_map.get("data", {})
     binary = sorted(config_map.get("binaryData", {}))
     if binary:
         sentence = f"{where} holds binary data ({_names(binary)}): only text files can be used."
-        return Look(_stalled("SourceNotText", sentence))
+        return EnvironmentReading(_stalled("SourceNotText", sentence))
     size = sum(len(name.encode()) + len(text.encode()) for name, text in files.items())
     if size > MAX_SOURCE_BYTES:
         sentence = f"{where} holds {size / 1000:.0f} kB: at most {MAX_SOURCE_BYTES / 1000:.0f} kB can be used."
-        return Look(_stalled("SourceTooLarge", sentence))
+        return EnvironmentReading(_stalled("SourceTooLarge", sentence))
     return files
 
 
-def look_at_source(where: str, files: Mapping[str, str], named: str | None, catalog: Catalog) -> Look:
+def look_at_source(where: str, files: Mapping[str, str], named: str | None, catalog: Catalog) -> EnvironmentReading:
     """What the discovery of files means. `named`: the entry that the spec names, if it does."""
     content, problem = source_hash(files), catalog.problem
     if problem is not None:
         sentence = problem.sentence if problem.file else f"{where}: {problem.message}"
-        return Look(_stalled(problem.reason, sentence), content)
+        return EnvironmentReading(_stalled(problem.reason, sentence), content)
     (found,) = catalog.environments  # an entry file defines one, or there is a problem
-    return Look(_ready(found), content, found, chosen_entry(files, named))
+    return EnvironmentReading(_ready(found), content, found, chosen_entry(files, named))
 
 
 # --- an image ---------------------------------------------------------------------------------------------------
-def look_at_image(catalog: Catalog, entry: str, content: str, image_id: str | None) -> Look:
+def look_at_image(catalog: Catalog, entry: str, content: str, image_id: str | None) -> EnvironmentReading:
     """The environment that the entry means among those of the image. A path was read as an entry file."""
     if catalog.problem is not None:
         verdict = _stalled(catalog.problem.reason, catalog.problem.sentence)
-        return Look(verdict, content, entry=entry, image_id=image_id)
+        return EnvironmentReading(verdict, content, entry=entry, image_id=image_id)
     by_name = catalog.by_name
     found = next(iter(by_name.values()), None) if entry.startswith("/") else by_name.get(entry)
     if found is None:
         sentence = f"spec.image.entry is {entry!r}: the image has no such environment ({_names(by_name)})."
-        return Look(_stalled("NoEnvironment", sentence), content, entry=entry, image_id=image_id)
-    return Look(_ready(found), content, found, entry, image_id)
+        return EnvironmentReading(_stalled("NoEnvironment", sentence), content, entry=entry, image_id=image_id)
+    return EnvironmentReading(_ready(found), content, found, entry, image_id)
 
 
 def fitting_fields(fields: tuple[EnvironmentField, ...]) -> tuple[tuple[EnvironmentField, ...], str]:
@@ -132,11 +132,11 @@ def _size(fields: tuple[EnvironmentField, ...]) -> int:
 
 
 def _ready(found: CatalogEnvironment) -> Verdict:
-    return Verdict(Standing.READY, "EnvironmentFound", f"Class {found.class_name}, {len(found.fields)} fields.")
+    return Verdict(Readiness.READY, "EnvironmentFound", f"Class {found.class_name}, {len(found.fields)} fields.")
 
 
 def _stalled(reason: str, message: str) -> Verdict:
-    return Verdict(Standing.STALLED, reason, message)
+    return Verdict(Readiness.STALLED, reason, message)
 
 
 def _names(names: Collection[str]) -> str:

@@ -34,7 +34,7 @@ IN_ORDER_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Slot:
     """Where a pod is missing: its slot, and how many the slot has had."""
 
     slot: int
@@ -45,7 +45,7 @@ class Place:
 class Plan:
     """What to do about a run's environment pods. `due` are the moments at which replacements may be created."""
 
-    create: tuple[Place, ...] = ()
+    create: tuple[Slot, ...] = ()
     delete: tuple[PodObservation, ...] = ()
     due: tuple[datetime, ...] = ()
 
@@ -165,7 +165,7 @@ def replica_sentence(view: View) -> str:
     return ""
 
 
-def _missing(view: View) -> Iterator[tuple[Place, datetime]]:
+def _missing(view: View) -> Iterator[tuple[Slot, datetime]]:
     """Wanted slots in which nothing lives, and when each may be filled: what ended is replaced after a pause."""
     mine = _mine(view)
     living = {pod.slot for pod in live_environments(view)}
@@ -176,7 +176,7 @@ def _missing(view: View) -> Iterator[tuple[Place, datetime]]:
         ended = [pod for pod in former if pod.over]
         pause = timedelta(seconds=pause_seconds(view.backoff_seconds, len(ended)))
         due = max((max(_ended(pod) + pause, _believed(pod)) for pod in ended), default=view.now)
-        yield Place(slot, max((pod.incarnation for pod in former), default=-1) + 1), due
+        yield Slot(slot, max((pod.incarnation for pod in former), default=-1) + 1), due
 
 
 def _evaluates_yet(slot: int, former: list[PodObservation]) -> bool:

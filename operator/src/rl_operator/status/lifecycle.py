@@ -25,15 +25,15 @@ from rl_operator.status.environments import (
     verdict,
 )
 from rl_operator.status.gating import deleted_while_gated
-from rl_operator.status.lost import lost_at
+from rl_operator.status.lost_nodes import lost_at
 from rl_operator.status.observation import PodObservation, format_time
 from rl_operator.status.queueing import must_wait, queued_finding
 from rl_operator.status.restored import is_restored, restored_finding
 from rl_operator.status.sentences import joined, shorten
 from rl_operator.status.starting import environment_trouble, failed_sentence, prepared_by, starting_detail
 from rl_operator.status.table import Situation
-from rl_operator.status.unheard import unheard_sentence
-from rl_operator.status.view import Finding, View
+from rl_operator.status.unreachable_trainer import unheard_sentence
+from rl_operator.status.view import Assessment, View
 
 DRAFT_MESSAGE: Final = "A draft: checked and ready; set spec.suspend to false to start it."
 
@@ -52,7 +52,7 @@ MAX_SEEN: Final = 300
 """Bytes of what was seen last before a deadline passed."""
 
 
-class Verb(Enum):
+class Action(Enum):
     REST = "nothing to do"
     RENDER = "render a draft, to see what it would be"
     START = "freeze the run and start its next attempt"
@@ -61,30 +61,30 @@ class Verb(Enum):
     STOP = "delete the current attempt's pod, so that it saves and ends"
 
 
-def decide(view: View) -> Verb:
+def decide(view: View) -> Action:
     """What to do next for a run that is not finished."""
     run, pod = view.run, view.pod
     if is_restored(run):
-        return Verb.REST
+        return Action.REST
     if not view.started:
         if view.refusals or view.pending:
-            return Verb.REST
-        return Verb.RENDER if run.spec.suspend else _next_start(view)
+            return Action.REST
+        return Action.RENDER if run.spec.suspend else _next_start(view)
     if view.last_attempt or pod is None:
-        return Verb.REST if run.spec.suspend or overdue(view) or view.config_lost else _next_start(view)
+        return Action.REST if run.spec.suspend or overdue(view) or view.config_lost else _next_start(view)
     if pod.over or pod.deleting:
-        return Verb.RELEASE if _is_made_again(view) else Verb.REST
+        return Action.RELEASE if _is_made_again(view) else Action.REST
     ends = run.spec.suspend or recorded(view) or given_up(view) or _lingers(view)
-    return Verb.STOP if ends else Verb.REST
+    return Action.STOP if ends else Action.REST
 
 
-def _next_start(view: View) -> Verb:
+def _next_start(view: View) -> Action:
     if view.last_attempt or not view.started:
-        return Verb.REST if must_wait(view) or next_attempt_due(view) > view.now else Verb.START
-    return Verb.REST if vanished(view) else Verb.CREATE
+        return Action.REST if must_wait(view) or next_attempt_due(view) > view.now else Action.START
+    return Action.REST if vanished(view) else Action.CREATE
 
 
-def find(view: View) -> Finding:
+def assess(view: View) -> Assessment:
     """What is the case with a run that is not finished."""
     if is_restored(view.run):
         return restored_finding(view.run, view.left_over)
@@ -95,15 +95,15 @@ def find(view: View) -> Finding:
     pod = view.pod
     if pod is None:
         ended = vanished(view) or view.run.spec.suspend or overdue(view)
-        return after_attempt(view) if ended else Finding(Situation.STARTING, *starting_detail(view))
+        return after_attempt(view) if ended else Assessment(Situation.STARTING, *starting_detail(view))
     if _is_made_again(view):
-        return Finding(Situation.STARTING, *starting_detail(view))
+        return Assessment(Situation.STARTING, *starting_detail(view))
     if pod.over:
         return after_attempt(view)
     return _stopping(view, pod) or _stopped_late(view) or _at_work(view)
 
 
-def next_look(view: View, finding: Finding) -> float | None:
+def requeue_after(view: View, finding: Assessment) -> float | None:
     """Seconds until time alone changes something; None: only an event can."""
     if finding.situation in (Situation.STOPPED, Situation.SUCCEEDED, Situation.FAILED):
         return None
@@ -128,59 +128,59 @@ def _moments(view: View) -> Iterator[datetime]:
     yield from (moment for moment in (done, lost_at(pod), prepared_by(pod)) if moment)
 
 
-def _before_start(view: View) -> Finding:
+def _before_start(view: View) -> Assessment:
     if view.refusals:
         first, more = view.refusals[0], len(view.refusals) - 1
         suffix = f" (and {more} more)" if more else ""
-        return Finding(Situation.REFUSED, first.code, f"Refused: {first.sentence}{suffix}")
+        return Assessment(Situation.REFUSED, first.code, f"Refused: {first.sentence}{suffix}")
     if view.pending:
-        return Finding(Situation.WAITING, *view.pending)
+        return Assessment(Situation.WAITING, *view.pending)
     if view.run.spec.suspend and not view.trouble:
-        return Finding(Situation.DRAFT, "Draft", DRAFT_MESSAGE)
+        return Assessment(Situation.DRAFT, "Draft", DRAFT_MESSAGE)
     return _about_to_start(view)
 
 
-def _about_to_start(view: View) -> Finding:
+def _about_to_start(view: View) -> Assessment:
     if view.line and must_wait(view):
         return queued_finding(view.run, view.line)
-    return Finding(Situation.WAITING, *(view.trouble or ("Starting", "Accepted: about to start.")))
+    return Assessment(Situation.WAITING, *(view.trouble or ("Starting", "Accepted: about to start.")))
 
 
 def _is_made_again(view: View) -> bool:
     return deleted_while_gated(view) and not recorded(view) and not stop_asked(view)
 
 
-def _stopping(view: View, pod: PodObservation) -> Finding | None:
+def _stopping(view: View, pod: PodObservation) -> Assessment | None:
     """A pod that is being ended, for whatever reason. What was recorded first holds."""
     if late := recorded(view):
-        return Finding(Situation.STOPPING, late.reason, view.run.status.message or late.message)
+        return Assessment(Situation.STOPPING, late.reason, view.run.status.message or late.message)
     if view.run.spec.suspend:
-        return Finding(Situation.STOPPING, "Suspended", joined(_farewell(view), _overdue_sentence(view, pod)))
+        return Assessment(Situation.STOPPING, "Suspended", joined(_farewell(view), _overdue_sentence(view, pod)))
     if stop_asked(view) and pod.deleting:
         again = "spec.suspend is false again, so the next attempt starts then."
-        return Finding(Situation.STOPPING, "Suspended", joined(_farewell(view), again, _overdue_sentence(view, pod)))
+        return Assessment(Situation.STOPPING, "Suspended", joined(_farewell(view), again, _overdue_sentence(view, pod)))
     if ending := verdict(view):
-        return Finding(Situation.STOPPING, ENVIRONMENTS_FAILED, blame_sentence(ending, SAVING))
+        return Assessment(Situation.STOPPING, ENVIRONMENTS_FAILED, blame_sentence(ending, SAVING))
     if pod.deleting and not _done(pod):
         why = f" ({pod.disruption})" if pod.disruption else ""
         words = f"Pod {pod.name} is being deleted by somebody else{why}: the trainer saves, and another attempt follows"
-        return Finding(Situation.STOPPING, "PodDeleting", joined(words, _overdue_sentence(view, pod)))
+        return Assessment(Situation.STOPPING, "PodDeleting", joined(words, _overdue_sentence(view, pod)))
     return None
 
 
-def _stopped_late(view: View) -> Finding | None:
+def _stopped_late(view: View) -> Assessment | None:
     """A deadline has passed: this finding is its record, and the pod is deleted after it is written."""
     late = overdue(view)
     if late is None or (view.pod and view.pod.deleting):
         return None
     seen = shorten(_at_work(view).message, MAX_SEEN)
-    return Finding(Situation.STOPPING, late.reason, joined(late.message, f"Last seen: {seen}", _farewell(view)))
+    return Assessment(Situation.STOPPING, late.reason, joined(late.message, f"Last seen: {seen}", _farewell(view)))
 
 
-def _at_work(view: View) -> Finding:
+def _at_work(view: View) -> Assessment:
     if view.run.status.phase == "Running" or _working(view):
-        return Finding(Situation.RUNNING, "Training", _training_message(view))
-    return Finding(Situation.STARTING, *starting_detail(view))
+        return Assessment(Situation.RUNNING, "Training", _training_message(view))
+    return Assessment(Situation.STARTING, *starting_detail(view))
 
 
 def _farewell(view: View) -> str:

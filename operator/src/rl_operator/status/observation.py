@@ -120,7 +120,7 @@ class PodObservation:
     slot: int = 0
     incarnation: int = 0
     lost: bool = False
-    """It should have been gone long ago, and nobody says what became of it (`status/lost.py`)."""
+    """It should have been gone long ago, and nobody says what became of it (`status/lost_nodes.py`)."""
 
     unprepared_since: datetime | None = None
     """Its node has not mounted its volumes, or not given it a network, since then."""
@@ -151,7 +151,7 @@ class PodObservation:
 
 
 def observe_pod(pod: Mapping[str, Any]) -> PodObservation:
-    """Project a pod's manifest (as the API server or the local back end holds it) to what status needs."""
+    """Project a pod's manifest (as the API server or the local target holds it) to what status needs."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     labels: Mapping[str, str] = metadata.get("labels", {})
     owner: Mapping[str, Any] = next((o for o in metadata.get("ownerReferences", []) if o.get("controller")), {})

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from rl_operator.status.other_hands import OTHER_HANDS
+from rl_operator.status.drift import OTHER_HANDS
 from rl_operator.status.reasons import REASONS, Meaning
 from rl_operator.status.table import TABLE, Situation
 from rl_operator.status.transitions import CREATED, TRANSITIONS

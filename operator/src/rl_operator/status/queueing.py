@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import takewhile
 
-from rl_operator.api.run import QueuePlace, TrainingRun
+from rl_operator.api.run import QueueStatus, TrainingRun
 from rl_operator.status.table import Situation
-from rl_operator.status.view import Finding, Line, View
+from rl_operator.status.view import Assessment, QueuePosition, View
 
 QUEUED = "Queued"
 EXACT_PLACES = 10
@@ -41,7 +41,7 @@ def stands_in_line(run: TrainingRun) -> bool:
     return status.queue is not None and wanted and not status.finished
 
 
-def has_room(line: Line) -> bool:
+def has_room(line: QueuePosition) -> bool:
     return line.active + line.before < line.limit
 
 
@@ -50,18 +50,18 @@ def must_wait(view: View) -> bool:
     return view.line is not None and not holds_place(view.run) and not has_room(view.line)
 
 
-def queued_finding(run: TrainingRun, line: Line) -> Finding:
+def queued_finding(run: TrainingRun, line: QueuePosition) -> Assessment:
     runtime, place = run.spec.runtime, line.before + 1
     about = "about " if place > EXACT_PLACES else ""
     held = f"{line.active} of {line.limit} runs active"
     if line.limit == 0:
         held = "its limits.maxActiveRuns is 0: no run starts until an administrator raises it"
     sentence = f"Queued: place {about}{shown_place(place)} in line at runtime {runtime!r} ({held})."
-    return Finding(Situation.WAITING, QUEUED, sentence)
+    return Assessment(Situation.WAITING, QUEUED, sentence)
 
 
-def queue_place(line: Line) -> QueuePlace:
-    return QueuePlace(place=shown_place(line.before + 1), active=line.active, limit=line.limit)
+def queue_place(line: QueuePosition) -> QueueStatus:
+    return QueueStatus(place=shown_place(line.before + 1), active=line.active, limit=line.limit)
 
 
 def shown_place(place: int) -> int:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from rl_operator.api.names import STARTED_AS_ANNOTATION
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.status.table import Situation
-from rl_operator.status.view import Finding
+from rl_operator.status.view import Assessment
 
 RESTORED = "Restored"
 
@@ -35,7 +35,7 @@ def is_restored(run: TrainingRun) -> bool:
     return not run.status.finished and name == run.metadata.name and uid != run.metadata.uid
 
 
-def restored_finding(run: TrainingRun, left_over: Sequence[str]) -> Finding:
+def restored_finding(run: TrainingRun, left_over: Sequence[str]) -> Assessment:
     """What is the case with a restored run, and the two ways to go on. Pods that a backup brought back train again by
     themselves; whoever restored them decides about them.
     """
@@ -49,7 +49,7 @@ def restored_finding(run: TrainingRun, left_over: Sequence[str]) -> Finding:
     if checkpoint := run.status.checkpoint:
         path = checkpoint.state_path
         sentences.append(f"To go on from step {checkpoint.step}, create a new run with startFrom.statePath: {path}.")
-    return Finding(Situation.STOPPED, RESTORED, " ".join(sentences))
+    return Assessment(Situation.STOPPED, RESTORED, " ".join(sentences))
 
 
 def without_former_life(run: TrainingRun) -> TrainingRun:

@@ -7,7 +7,7 @@ from typing import Final
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.runtime import FieldsReference, RuntimeEnvironment, RuntimeStatus
-from rl_operator.status.verdict import Standing, Verdict, conditions_of
+from rl_operator.status.verdict import Readiness, Verdict, conditions_of
 
 MAX_DESCRIPTION: Final = 120
 MAX_WARNINGS: Final = 10
@@ -15,12 +15,12 @@ MAX_WARNINGS: Final = 10
 
 def faults_verdict(faults: Sequence[Refusal]) -> Verdict:
     """Nonsense in the spec: all of it is named."""
-    return Verdict(Standing.STALLED, "RuntimeInvalid", "\n".join(fault.sentence for fault in faults))
+    return Verdict(Readiness.STALLED, "RuntimeInvalid", "\n".join(fault.sentence for fault in faults))
 
 
 def ready_verdict(catalog: Catalog) -> Verdict:
     count = len(catalog.environments)
-    return Verdict(Standing.READY, "CatalogRead", f"{count} environment{'' if count == 1 else 's'} in the image.")
+    return Verdict(Readiness.READY, "CatalogRead", f"{count} environment{'' if count == 1 else 's'} in the image.")
 
 
 def runtime_status(

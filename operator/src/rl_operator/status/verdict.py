@@ -10,7 +10,7 @@ from rl_operator.api.run import Condition
 from rl_operator.status.observation import format_time
 
 
-class Standing(Enum):
+class Readiness(Enum):
     """What is the case with the object."""
 
     READY = "runs can use it"
@@ -18,16 +18,16 @@ class Standing(Enum):
     STALLED = "somebody must mend it"
 
 
-CONDITIONS: Final[Mapping[Standing, Mapping[str, Literal["True", "False"]]]] = {
-    Standing.READY: {"Ready": "True"},
-    Standing.RECONCILING: {"Reconciling": "True"},
-    Standing.STALLED: {"Ready": "False", "Stalled": "True"},
+CONDITIONS: Final[Mapping[Readiness, Mapping[str, Literal["True", "False"]]]] = {
+    Readiness.READY: {"Ready": "True"},
+    Readiness.RECONCILING: {"Reconciling": "True"},
+    Readiness.STALLED: {"Ready": "False", "Stalled": "True"},
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    standing: Standing
+    standing: Readiness
     reason: str
     message: str
 

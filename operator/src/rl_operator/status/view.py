@@ -13,7 +13,7 @@ from rl_operator.status.wandb_run import WandbRun
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class QueuePosition:
     """Where a run stands at a runtime that limits its active runs: how many of the others hold a place, and how many
     wait before it.
     """
@@ -52,7 +52,7 @@ class View:
     replica_limit: int | None = None
     """The runtime's limit of environment processes."""
 
-    line: Line | None = None
+    line: QueuePosition | None = None
     """None: the runtime does not limit its active runs."""
 
     unreachable: bool = False
@@ -84,7 +84,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Assessment:
     """What is the case. `ending` is set in the one moment when an attempt's end is seen."""
 
     situation: Situation

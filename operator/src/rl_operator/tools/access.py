@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from rl_operator.backends.backend import Note
 from rl_operator.errors import RefusedError
+from rl_operator.targets.target import Note
 
 MIN_TOKEN: Final = 16
 _SPELLING: Final = "[A-Za-z0-9._~+/-]+=*"

@@ -11,17 +11,17 @@ from typing import Any, TypeVar
 import anyio
 
 from rl_operator.errors import BusyError, OperatorError
-from rl_operator.tools.desk import Desk
 from rl_operator.tools.dispatch import Outcome, code_of, dispatch, failed
 from rl_operator.tools.tool import Tool
+from rl_operator.tools.tool_context import ToolContext
 
 Answer = TypeVar("Answer")
-DeskOf = Callable[[], contextlib.AbstractContextManager[Desk]]
-"""The caller's desk, which stays open for as long as the call. From the call's thread; raises OperatorErrors."""
+OpenContext = Callable[[], contextlib.AbstractContextManager[ToolContext]]
+"""The caller's context, which stays open for as long as the call. From the call's thread; raises OperatorErrors."""
 
 
 @dataclass(frozen=True)
-class Limits:
+class CallLimits:
     """How many calls at most are being answered, how many of those wait for a run, how many stand in line."""
 
     at_once: int = 48
@@ -32,21 +32,21 @@ class Limits:
 class Calls:
     """Of one event loop."""
 
-    def __init__(self, limits: Limits = Limits()) -> None:
+    def __init__(self, limits: CallLimits = CallLimits()) -> None:
         self._limits = limits
         self._places = anyio.CapacityLimiter(limits.at_once)
         self._open: set[threading.Event] = set()
         self._waiting = 0
         self._ending = False
 
-    async def call(self, tool: Tool, desk_of: DeskOf, arguments: Mapping[str, Any]) -> Outcome:
+    async def call(self, tool: Tool, open_context: OpenContext, arguments: Mapping[str, Any]) -> Outcome:
         """Whoever comes when enough callers wait for runs already is answered at once, with what there is."""
         with self._attended() as given_up, self._waiting_room(tool, arguments) as has_room:
 
             def served() -> Outcome:
-                with desk_of() as desk:
-                    longest_wait = desk.longest_wait if has_room else 0.0
-                    return dispatch(tool, replace(desk, given_up=given_up, longest_wait=longest_wait), arguments)
+                with open_context() as context:
+                    longest_wait = context.longest_wait if has_room else 0.0
+                    return dispatch(tool, replace(context, given_up=given_up, longest_wait=longest_wait), arguments)
 
             try:
                 return await self.in_thread(served)

@@ -3,11 +3,11 @@
 from pydantic import Field
 
 from rl_operator.tools.config_view import config_view, field_view
-from rl_operator.tools.desk import Desk
 from rl_operator.tools.field_names import run_fields
-from rl_operator.tools.judging import known_environment, premises_for
+from rl_operator.tools.judging import inputs_for, known_environment
 from rl_operator.tools.runs import chosen_run, is_draft, state_of
 from rl_operator.tools.tool import Answer, Arguments, Tool
+from rl_operator.tools.tool_context import ToolContext
 
 
 class GetCurrentConfig(Arguments):
@@ -17,10 +17,10 @@ class GetCurrentConfig(Arguments):
     field: str | None = Field(default=None, description="One field alone, with its description.")
 
 
-def get_current_config(desk: Desk, arguments: GetCurrentConfig) -> Answer:
-    run = chosen_run(desk, arguments.run_id)
-    premises = premises_for(desk, run)
-    fields = run_fields(known_environment(desk, run, premises), premises.runtime)
+def get_current_config(context: ToolContext, arguments: GetCurrentConfig) -> Answer:
+    run = chosen_run(context, arguments.run_id)
+    inputs = inputs_for(context, run)
+    fields = run_fields(known_environment(context, run, inputs), inputs.runtime)
     head = {
         "run_id": run.metadata.name,
         "environment": run.spec.environment,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rl_operator.api.refusal import shown
+from rl_operator.api.refusal import redacted
 from rl_operator.status.sentences import cut
 from rl_operator.tools.edits import Spec, value_in
 from rl_operator.tools.field_names import FREE_FORM, RunField, RunFields
@@ -72,7 +72,7 @@ class _View:
         }
 
     def _settable(self, field: RunField) -> dict[str, Any]:
-        current, default = value_in(self.spec, field), shown(field.default, field.name)
+        current, default = value_in(self.spec, field), redacted(field.default, field.name)
         found = {"name": self.fields.called(field), "type": field.type, "current_value": current}
         differs = {"default": default} if default != current else {}
         limits = {"allowed": cut(field.allowed, LONGEST_LIMIT)} if field.allowed else {}
@@ -91,14 +91,14 @@ def field_view(fields: RunFields, field: RunField, spec: Spec) -> dict[str, Any]
         "path": field.path,
         "type": field.annotation,
         "description": cut(field.description, LONGEST_TEXT),
-        "default": shown(field.default, field.name),
+        "default": redacted(field.default, field.name),
         **value,
         **({"allowed": cut(field.allowed, LONGEST_TEXT)} if field.allowed else {}),
     }
 
 
 def _rank(field: RunField, spec: Spec) -> int:
-    if not field.locked and value_in(spec, field) != shown(field.default, field.name):
+    if not field.locked and value_in(spec, field) != redacted(field.default, field.name):
         return 0
     if field.place[0] not in FREE_FORM:
         return 3

@@ -9,19 +9,19 @@ from typing import Any, Final, Literal
 from pydantic import ValidationError
 
 from rl_operator.api.loading import nearest
-from rl_operator.api.refusal import shown
+from rl_operator.api.refusal import redacted
 from rl_operator.errors import (
-    BackEndUnreachableError,
     BusyError,
     ConflictError,
     ForbiddenError,
     GoneError,
     OperatorError,
+    TargetUnreachableError,
     UnauthenticatedError,
     WaitTimeoutError,
 )
-from rl_operator.tools.desk import Desk
 from rl_operator.tools.tool import Answer, Arguments, NotFoundError, Tool, ToolRefusedError
+from rl_operator.tools.tool_context import ToolContext
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ _CODES: Final[Mapping[type[OperatorError], ErrorCode]] = {
     ForbiddenError: "forbidden",
     UnauthenticatedError: "unauthenticated",
     BusyError: "busy",
-    BackEndUnreachableError: "unreachable",
+    TargetUnreachableError: "unreachable",
     WaitTimeoutError: "timeout",
 }
 """All others are refusals: about what was asked."""
@@ -61,10 +61,10 @@ class Outcome:
     code: ErrorCode | None = None
 
 
-def dispatch(tool: Tool, desk: Desk, arguments: Mapping[str, Any]) -> Outcome:
-    """Never raises for what a caller did, or for a back end that is away."""
+def dispatch(tool: Tool, context: ToolContext, arguments: Mapping[str, Any]) -> Outcome:
+    """Never raises for what a caller did, or for a target that is away."""
     try:
-        return Outcome(tool.call(desk, _checked(tool, arguments)))
+        return Outcome(tool.call(context, _checked(tool, arguments)))
     except OperatorError as error:
         details = error.details if isinstance(error, ToolRefusedError) else {}
         return failed(code_of(error), str(error), details)
@@ -101,4 +101,4 @@ def _sentence_of(error: ValidationError, tool: Tool) -> str:
         return f"{tool.name} has no parameter {name}{nearest(name, known)}; {takes}"
     if fault["type"] == "missing":
         return f"{tool.name} needs the parameter {name}"
-    return f"{name} is {shown(fault['input'], name)!r}: {fault['msg']}"
+    return f"{name} is {redacted(fault['input'], name)!r}: {fault['msg']}"

@@ -17,25 +17,25 @@ from rl_operator.api.names import (
     OBJECT_NAME_PATTERN,
     OWN_PREFIX,
 )
-from rl_operator.api.refusal import Refusal, shown
+from rl_operator.api.refusal import Refusal, redacted
 from rl_operator.api.run import RunSpec, TrainingRun
-from rl_operator.backends.run_file import with_file
 from rl_operator.check import check_run
 from rl_operator.check.listing import most_alike
 from rl_operator.errors import ConflictError, InvalidError, NameTakenError
-from rl_operator.tools.desk import Desk
+from rl_operator.targets.run_file import with_file
 from rl_operator.tools.field_names import run_fields
 from rl_operator.tools.judging import (
+    inputs_for,
     known_environment,
     own_names,
-    premises_for,
     refused,
     refused_at_the_door,
     runtime_for,
     wire_refusals,
 )
-from rl_operator.tools.run_status import said
+from rl_operator.tools.run_status import without_empty
 from rl_operator.tools.tool import Answer, Arguments, Tool
+from rl_operator.tools.tool_context import ToolContext
 
 TRIES: Final = 3
 """Of one name in four thousand millions each."""
@@ -53,26 +53,26 @@ class SelectEnvironment(Arguments):
     )
 
 
-def select_environment(desk: Desk, arguments: SelectEnvironment) -> Answer:
-    wanted = _draft(desk, arguments)
-    premises = premises_for(desk, wanted)
-    environment = known_environment(desk, wanted, premises)
-    refusals = check_run(wanted, premises)
+def select_environment(context: ToolContext, arguments: SelectEnvironment) -> Answer:
+    wanted = _draft(context, arguments)
+    inputs = inputs_for(context, wanted)
+    environment = known_environment(context, wanted, inputs)
+    refusals = check_run(wanted, inputs)
     if basic := [refusal for refusal in refusals if refusal.field in BASIC]:
         raise refused(*basic)
-    run = _created(desk, wanted)
-    fields = run_fields(environment, premises.runtime)
+    run = _created(context, wanted)
+    fields = run_fields(environment, inputs.runtime)
     name = run.metadata.name
     return {
         "run_id": name,
         "message": f"{name} is drafted: nothing runs and nothing costs until rl_start_training",
         "environment": environment.name,
         "file_path": environment.file_path,
-        "runtime": premises.runtime.metadata.name,
-        **desk.where(),
+        "runtime": inputs.runtime.metadata.name,
+        **context.where(),
         "editable": [fields.called(field) for field in fields.all if not field.locked],
         "locked": [fields.called(field) for field in fields.all if field.locked],
-        **said({"refusals": wire_refusals(refusals)}),
+        **without_empty({"refusals": wire_refusals(refusals)}),
     }
 
 
@@ -84,34 +84,34 @@ def run_name(environment: str, digits: str) -> str:
     return f"{prefix[: MAX_RUN_NAME_LENGTH - len(digits) - 1].strip('-')}-{digits}"
 
 
-def _draft(desk: Desk, arguments: SelectEnvironment) -> TrainingRun:
+def _draft(context: ToolContext, arguments: SelectEnvironment) -> TrainingRun:
     """Not written anywhere yet."""
-    _refuse_nameless(desk, arguments.name)
-    runtime = runtime_for(desk, arguments.runtime)
+    _refuse_nameless(context, arguments.name)
+    runtime = runtime_for(context, arguments.runtime)
     metadata = ObjectMeta(
         name=run_name(arguments.name, secrets.token_hex(4)),
-        namespace=desk.namespace,
-        labels={DRAFTED_BY_LABEL: desk.caller},
-        annotations={DRAFTED_AT_ANNOTATION: desk.now().astimezone(UTC).isoformat(timespec="microseconds")},
+        namespace=context.namespace,
+        labels={DRAFTED_BY_LABEL: context.caller},
+        annotations={DRAFTED_AT_ANNOTATION: context.now().astimezone(UTC).isoformat(timespec="microseconds")},
     )
     spec = RunSpec(environment=arguments.name, runtime=runtime.metadata.name, suspend=True)
-    return with_file(TrainingRun(metadata=metadata, spec=spec), Path.cwd(), desk.backend)
+    return with_file(TrainingRun(metadata=metadata, spec=spec), Path.cwd(), context.target)
 
 
-def _refuse_nameless(desk: Desk, name: str) -> None:
+def _refuse_nameless(context: ToolContext, name: str) -> None:
     """What no object and no file can be called must not become part of a path."""
     own = name.removeprefix(OWN_PREFIX)
     if name.isprintable() and (own == name or re.fullmatch(OBJECT_NAME_PATTERN, own)):
         return
     hint = "no environment can be called so; rl_list_environments lists those there are"
-    refusal = Refusal(code="UnknownEnvironment", field="spec.environment", given=shown(name), hint=hint)
-    raise refused(refusal, available=most_alike(name, own_names(desk)))
+    refusal = Refusal(code="UnknownEnvironment", field="spec.environment", given=redacted(name), hint=hint)
+    raise refused(refusal, available=most_alike(name, own_names(context)))
 
 
-def _created(desk: Desk, wanted: TrainingRun) -> TrainingRun:
+def _created(context: ToolContext, wanted: TrainingRun) -> TrainingRun:
     for _ in range(TRIES):
         try:
-            return parse_run(desk.backend.create(_manifest(wanted)))
+            return parse_run(context.target.create(_manifest(wanted)))
         except InvalidError as error:
             raise refused_at_the_door(error) from None
         except (ConflictError, NameTakenError):
@@ -133,7 +133,7 @@ TOOLS: tuple[Tool, ...] = (
         name="rl_select_environment",
         title="Draft a run",
         description=(
-            "Draft a training run of an environment. The draft is kept by the back end under run_id: edit it with "
+            "Draft a training run of an environment. The draft is kept by the target under run_id: edit it with "
             "rl_edit_config, try it with rl_test_inference, start it with rl_start_training. Nothing runs yet."
         ),
         arguments=SelectEnvironment,

@@ -7,22 +7,22 @@ from pydantic import Field
 
 from rl_operator.api.hints import FROZEN
 from rl_operator.api.loading import DocumentError, parse_run
-from rl_operator.api.premises import Premises
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import FROZEN_FIELDS, TrainingRun
-from rl_operator.backends.gitops import gitops_owner
+from rl_operator.api.run_inputs import RunInputs
 from rl_operator.check import check_run
 from rl_operator.cluster.merge_patch import merge_patch
 from rl_operator.errors import ConflictError, InvalidError
-from rl_operator.tools.desk import Desk
+from rl_operator.targets.gitops import gitops_owner
 from rl_operator.tools.edits import Edit, changes_of, edits_of, settings_of, with_edits
 from rl_operator.tools.field_names import run_fields
-from rl_operator.tools.judging import known_environment, premises_for, refused, refused_at_the_door, wire_refusals
+from rl_operator.tools.judging import inputs_for, known_environment, refused, refused_at_the_door, wire_refusals
 from rl_operator.tools.polls import forget
-from rl_operator.tools.run_status import said
+from rl_operator.tools.run_status import without_empty
 from rl_operator.tools.runs import chosen_run, state_of
 from rl_operator.tools.sizes import fitted
 from rl_operator.tools.tool import Answer, Arguments, Tool, ToolRefusedError
+from rl_operator.tools.tool_context import ToolContext
 
 TRIES: Final = 8
 """Whoever writes in between (the operator writes a draft's status, too) has the edit judged anew."""
@@ -44,11 +44,11 @@ class EditConfig(Arguments):
     )
 
 
-def edit_config(desk: Desk, arguments: EditConfig) -> Answer:
+def edit_config(context: ToolContext, arguments: EditConfig) -> Answer:
     values = _values(arguments)
     for _ in range(TRIES):
         try:
-            return _edit(desk, chosen_run(desk, arguments.run_id), values)
+            return _edit(context, chosen_run(context, arguments.run_id), values)
         except ConflictError:
             continue
     raise ConflictError(f"somebody else wrote to the run at each of {TRIES} tries: nothing is changed; try again")
@@ -62,13 +62,13 @@ def _values(arguments: EditConfig) -> Mapping[str, Any]:
     raise ToolRefusedError("give field and value (null unsets the field), or values, a mapping of several; not both")
 
 
-def _edit(desk: Desk, run: TrainingRun, values: Mapping[str, Any]) -> Answer:
-    premises = premises_for(desk, run)
-    fields = run_fields(known_environment(desk, run, premises), premises.runtime)
+def _edit(context: ToolContext, run: TrainingRun, values: Mapping[str, Any]) -> Answer:
+    inputs = inputs_for(context, run)
+    fields = run_fields(known_environment(context, run, inputs), inputs.runtime)
     edits = edits_of(fields, values)
     _refuse_frozen(run, edits)
-    wanted, refusals = _judged(desk, run, premises, edits)
-    _write(desk, run, wanted, refusals)
+    wanted, refusals = _judged(context, run, inputs, edits)
+    _write(context, run, wanted, refusals)
     before, after = run.spec.to_wire(), wanted.spec.to_wire()
     changes = changes_of(fields, edits, before, after)
     single = {"field": changes[0].name, "value": changes[0].after} if len(changes) == 1 else {}
@@ -79,29 +79,29 @@ def _edit(desk: Desk, run: TrainingRun, values: Mapping[str, Any]) -> Answer:
         **single,
         "changed": [change.to_wire() for change in changes if not change.stays],
         "config": settings_of(fields, after),
-        **said({"refusals": wire_refusals(refusals), "warning": _warning(run)}),
+        **without_empty({"refusals": wire_refusals(refusals), "warning": _warning(run)}),
     }
     return fitted(answer, MOST_TOKENS)
 
 
-def _write(desk: Desk, run: TrainingRun, wanted: TrainingRun, refusals: Iterable[Refusal]) -> None:
+def _write(context: ToolContext, run: TrainingRun, wanted: TrainingRun, refusals: Iterable[Refusal]) -> None:
     """Raises ConflictError when somebody else wrote since the run was read."""
     patch = merge_patch(run.spec.to_wire(), wanted.spec.to_wire())
     if not patch:
         return
     try:
-        desk.backend.change_spec(*run.key, patch, version=run.metadata.resource_version)
+        context.target.change_spec(*run.key, patch, version=run.metadata.resource_version)
     except InvalidError as error:
         raise refused_at_the_door(error, refusals) from None
-    forget(desk, run.metadata.name)
+    forget(context, run.metadata.name)
 
 
 def _judged(
-    desk: Desk, run: TrainingRun, premises: Premises, edits: tuple[Edit, ...]
+    context: ToolContext, run: TrainingRun, inputs: RunInputs, edits: tuple[Edit, ...]
 ) -> tuple[TrainingRun, tuple[Refusal, ...]]:
     """The edited run and what was refused of it before and still is. Raises ToolRefusedError for anything new."""
-    wanted, known = _edited(run, edits), check_run(run, premises)
-    refusals = check_run(wanted, premises_for(desk, wanted))
+    wanted, known = _edited(run, edits), check_run(run, inputs)
+    refusals = check_run(wanted, inputs_for(context, wanted))
     if new := [refusal for refusal in refusals if refusal not in known]:
         raise refused(*new)
     return wanted, refusals

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rl_operator.api.hints import KEY_IN_RUN
-from rl_operator.api.refusal import looks_like_a_key, shown
+from rl_operator.api.refusal import looks_like_a_key, redacted
 from rl_operator.api.run import RunSpec
 from rl_operator.api.sections import same_value
 from rl_operator.api.value_text import text_of
@@ -89,7 +89,7 @@ def with_edits(spec: Spec, edits: Iterable[Edit]) -> dict[str, Any]:
 
 def value_in(spec: Spec, field: RunField) -> Any:
     """What is in force, as an answer may show it."""
-    return shown(_in_force(spec, field), field.name)
+    return redacted(_in_force(spec, field), field.name)
 
 
 def _in_force(spec: Spec, field: RunField) -> Any:
@@ -120,7 +120,7 @@ def settings_of(fields: RunFields, spec: Spec) -> dict[str, Any]:
     free = [(section, name) for section in FREE_FORM for name in spec.get(section, {})]
     own = [place for place in known if place[0] not in FREE_FORM]
     places = [*free, *(place for place in own if _given(spec, place) not in (_NOTHING, _given(plain, place)))]
-    return {known.get(place, ".".join(place)): shown(_given(spec, place), place[-1]) for place in places}
+    return {known.get(place, ".".join(place)): redacted(_given(spec, place), place[-1]) for place in places}
 
 
 def _given(spec: Spec, place: Sequence[str]) -> Any:
@@ -150,4 +150,4 @@ def _taken(value: Any, field: RunField) -> tuple[Any, str]:
         return value, ""
     if type_problem(spelled, field.annotation, field.choices) is not None:
         return value, ""
-    return spelled, f"; the text {text_of(shown(value))} was taken as {text_of(shown(spelled))}"
+    return spelled, f"; the text {text_of(redacted(value))} was taken as {text_of(redacted(spelled))}"

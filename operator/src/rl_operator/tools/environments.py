@@ -10,10 +10,10 @@ from rl_operator.api.names import OWN_PREFIX
 from rl_operator.api.runtime import Runtime
 from rl_operator.errors import ForbiddenError
 from rl_operator.status.sentences import cut
-from rl_operator.tools.desk import Desk
 from rl_operator.tools.judging import runtime_for
 from rl_operator.tools.plain_text import one_line
 from rl_operator.tools.tool import Answer, Arguments, Tool
+from rl_operator.tools.tool_context import ToolContext
 
 MOST_LISTED: Final = 100
 MOST_WARNINGS: Final = 5
@@ -32,10 +32,10 @@ class ListEnvironments(Arguments):
     )
 
 
-def list_environments(desk: Desk, arguments: ListEnvironments) -> Answer:
-    runtime = runtime_for(desk, arguments.runtime)
-    catalog = desk.backend.catalog(runtime)
-    own, unseen = _own(desk)
+def list_environments(context: ToolContext, arguments: ListEnvironments) -> Answer:
+    runtime = runtime_for(context, arguments.runtime)
+    catalog = context.target.catalog(runtime)
+    own, unseen = _own(context)
     bundled = [_bundled(each) for each in catalog.environments] if catalog else []
     found = [each for each in (*bundled, *map(_of_own, own)) if _matches(each, arguments.query)]
     left_out = {"left_out": len(found) - MOST_LISTED} if len(found) > MOST_LISTED else {}
@@ -44,17 +44,17 @@ def list_environments(desk: Desk, arguments: ListEnvironments) -> Answer:
         "environments": found[:MOST_LISTED],
         "count": len(found),
         **left_out,
-        **desk.where(),
+        **context.where(),
         "runtime": runtime.metadata.name,
         **({"warnings": warnings} if warnings else {}),
         "tips": list(TIPS),
     }
 
 
-def _own(desk: Desk) -> tuple[list[Environment], list[str]]:
+def _own(context: ToolContext) -> tuple[list[Environment], list[str]]:
     """The namespace's, and why they are not all that there are."""
     try:
-        return desk.backend.environments(desk.namespace), []
+        return context.target.environments(context.namespace), []
     except ForbiddenError as error:
         return [], [cut(f"own environments are not listed: {error}", LONGEST_TEXT)]
 

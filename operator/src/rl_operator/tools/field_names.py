@@ -11,12 +11,12 @@ from pydantic.fields import FieldInfo
 from rl_operator.api.catalog import CatalogEnvironment
 from rl_operator.api.fields import WIRED_FIELDS, WiredField
 from rl_operator.api.loading import nearest
-from rl_operator.api.refusal import shown
+from rl_operator.api.refusal import redacted
 from rl_operator.api.run import RunSpec, WandbSettings
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.value_text import text_of
-from rl_operator.backends.settable import SettableField, fields_of
 from rl_operator.check.listing import most_alike
+from rl_operator.targets.parameters import SettableField, fields_of
 from rl_operator.tools.tool import ToolRefusedError
 
 FREE_FORM: Final = ("config", "tinker")
@@ -112,7 +112,7 @@ class RunFields:
         if other := ELSEWHERE.get(name.removeprefix("spec.")):
             return ToolRefusedError(f"{name} is not edited: {other}")
         names = [self.called(field) for field in self.all]
-        written = text_of(shown(name))
+        written = text_of(redacted(name))
         return ToolRefusedError(
             f"there is no field {written}{nearest(name, names)}; rl_get_current_config lists what there is",
             available_fields=most_alike(name, names),

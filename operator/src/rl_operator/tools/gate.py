@@ -15,9 +15,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rl_operator.errors import OperatorError
 from rl_operator.tools.access import bearer_token, is_called_rightly
-from rl_operator.tools.callers import Callers
 from rl_operator.tools.calls import Calls
 from rl_operator.tools.dispatch import ErrorCode, Outcome, code_of, failed
+from rl_operator.tools.sessions import Sessions
 
 MAX_BODY: Final = 256 * 1024
 BODY_SECONDS: Final = 10.0
@@ -80,9 +80,9 @@ def _as_mcp(outcome: Outcome) -> Any:
 class Gate:
     """An ASGI application around another. Reads the whole body, so that what stands behind it waits for nothing."""
 
-    def __init__(self, app: ASGIApp, callers: Callers, calls: Calls, hosts: Collection[str]) -> None:
+    def __init__(self, app: ASGIApp, sessions: Sessions, calls: Calls, hosts: Collection[str]) -> None:
         self._app = app
-        self._callers = callers
+        self._sessions = sessions
         self._calls = calls
         self._hosts = frozenset(host.lower() for host in hosts)
 
@@ -109,8 +109,8 @@ class Gate:
         token = bearer_token(request.headers.get("authorization", ""))
         if token is None:
             raise TurnedAwayError("unauthenticated", "who calls? Send the header Authorization: Bearer TOKEN")
-        if not self._callers.knows(token):
-            await self._calls.in_thread(lambda: _introduce(self._callers, token))
+        if not self._sessions.knows(token):
+            await self._calls.in_thread(lambda: _introduce(self._sessions, token))
         namespace = request.headers.get(NAMESPACE_HEADER, "")
         if namespace and not _NAMESPACE.fullmatch(namespace):
             raise TurnedAwayError("refused", f"the header {NAMESPACE_HEADER} is no name of a namespace")
@@ -126,8 +126,8 @@ def _refuse_strange_address(headers: Headers, hosts: Collection[str]) -> None:
         raise TurnedAwayError("forbidden", "web pages may not call this server: send no Origin header")
 
 
-def _introduce(callers: Callers, token: str) -> None:
-    with callers.desk(token):
+def _introduce(sessions: Sessions, token: str) -> None:
+    with sessions.context(token):
         pass
 
 

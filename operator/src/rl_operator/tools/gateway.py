@@ -16,13 +16,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from rl_operator.errors import ForbiddenError
-from rl_operator.tools.callers import Callers
 from rl_operator.tools.calls import Calls
-from rl_operator.tools.desk import Desk
 from rl_operator.tools.dispatch import Outcome, failed
 from rl_operator.tools.gate import MAX_BODY, MCP_PATH, PROBE_PATH, Caller, Gate, json_response
 from rl_operator.tools.mcp_server import build_server
+from rl_operator.tools.sessions import Sessions
 from rl_operator.tools.tool import Answer, Tool
+from rl_operator.tools.tool_context import ToolContext
 
 LONGEST_WAIT_SECONDS: Final = 20.0
 ANSWER_SECONDS: Final = 28.0
@@ -30,7 +30,7 @@ ANSWER_SECONDS: Final = 28.0
 
 
 @dataclass(frozen=True)
-class Way:
+class ToolRoute:
     """A route, the tool behind it, and which part of its answer is given if not the whole."""
 
     method: str
@@ -42,25 +42,25 @@ class Way:
         return answer[self.part] if self.part else answer
 
 
-WAYS: Final = (
-    Way("GET", "/environments", "rl_list_environments", part="environments"),
-    Way("POST", "/environments/{name:path}/select", "rl_select_environment"),
-    Way("GET", "/config", "rl_get_current_config"),
-    Way("POST", "/config", "rl_edit_config"),
-    Way("POST", "/runs", "rl_start_training"),
-    Way("GET", "/runs", "rl_list_runs"),
-    Way("GET", "/runs/{run_id}", "rl_check_status"),
-    Way("POST", "/runs/{run_id}/stop", "rl_stop_training"),
-    Way("GET", "/runs/{run_id}/metrics", "rl_get_results"),
-    Way("GET", "/runs/{run_id}/logs", "rl_get_logs"),
-    Way("POST", "/test/inference", "rl_test_inference"),
-    Way("GET", "/health", "rl_health_check"),
+ROUTES: Final = (
+    ToolRoute("GET", "/environments", "rl_list_environments", part="environments"),
+    ToolRoute("POST", "/environments/{name:path}/select", "rl_select_environment"),
+    ToolRoute("GET", "/config", "rl_get_current_config"),
+    ToolRoute("POST", "/config", "rl_edit_config"),
+    ToolRoute("POST", "/runs", "rl_start_training"),
+    ToolRoute("GET", "/runs", "rl_list_runs"),
+    ToolRoute("GET", "/runs/{run_id}", "rl_check_status"),
+    ToolRoute("POST", "/runs/{run_id}/stop", "rl_stop_training"),
+    ToolRoute("GET", "/runs/{run_id}/metrics", "rl_get_results"),
+    ToolRoute("GET", "/runs/{run_id}/logs", "rl_get_logs"),
+    ToolRoute("POST", "/test/inference", "rl_test_inference"),
+    ToolRoute("GET", "/health", "rl_health_check"),
 )
 
 
 def build_app(
     tools: Iterable[Tool],
-    callers: Callers,
+    sessions: Sessions,
     calls: Calls,
     *,
     hosts: Collection[str] = (),
@@ -68,34 +68,36 @@ def build_app(
     answer_seconds: float = ANSWER_SECONDS,
 ) -> ASGIApp:
     """`hosts`: names by which it may be called, beside those that no stranger can have; `pinned`: callers may name no
-    other namespace than the desks'; `answer_seconds`: whatever happens, a call is answered by then.
+    other namespace than the context's; `answer_seconds`: whatever happens, a call is answered by then.
     """
     offered = {tool.name: tool for tool in tools}
 
     async def call(tool: Tool, arguments: Mapping[str, Any], request: Request) -> Outcome:
         caller: Caller = request.state.caller
         with anyio.move_on_after(answer_seconds):
-            return await calls.call(tool, lambda: _desk_of(callers, caller, pinned=pinned), arguments)
+            return await calls.call(tool, lambda: _context_of(sessions, caller, pinned=pinned), arguments)
         late = f"{tool.name} has not answered within {answer_seconds:g} s; look at what it did before you call it again"
         return failed("timeout", late)
 
-    sessions = StreamableHTTPSessionManager(
+    mcp_sessions = StreamableHTTPSessionManager(
         build_server(offered.values(), call), json_response=True, stateless=True, max_request_body_size=MAX_BODY
     )
-    routes = [Route(PROBE_PATH, _probed), Route(MCP_PATH, StreamableHTTPASGIApp(sessions), methods=["POST"])]
-    routes += [Route(way.path, _endpoint(way, offered.get(way.tool), call), methods=[way.method]) for way in WAYS]
-    app = Starlette(routes=routes, lifespan=_running(sessions), exception_handlers={HTTPException: _no_such_way})
+    routes = [Route(PROBE_PATH, _probed), Route(MCP_PATH, StreamableHTTPASGIApp(mcp_sessions), methods=["POST"])]
+    routes += [
+        Route(route.path, _endpoint(route, offered.get(route.tool), call), methods=[route.method]) for route in ROUTES
+    ]
+    app = Starlette(routes=routes, lifespan=_running(mcp_sessions), exception_handlers={HTTPException: _no_such_way})
     app.router.redirect_slashes = False  # only 200 is success
-    return Gate(app, callers, calls, hosts)
+    return Gate(app, sessions, calls, hosts)
 
 
 @contextmanager
-def _desk_of(callers: Callers, caller: Caller, *, pinned: bool) -> Iterator[Desk]:
-    with callers.desk(caller.token) as desk:
-        namespace = caller.namespace or desk.namespace
-        if pinned and namespace != desk.namespace:
-            raise ForbiddenError(f"this server serves the namespace {desk.namespace} alone, not {namespace}")
-        yield replace(desk, agent=caller.agent, namespace=namespace, longest_wait=LONGEST_WAIT_SECONDS)
+def _context_of(sessions: Sessions, caller: Caller, *, pinned: bool) -> Iterator[ToolContext]:
+    with sessions.context(caller.token) as context:
+        namespace = caller.namespace or context.namespace
+        if pinned and namespace != context.namespace:
+            raise ForbiddenError(f"this server serves the namespace {context.namespace} alone, not {namespace}")
+        yield replace(context, agent=caller.agent, namespace=namespace, longest_wait=LONGEST_WAIT_SECONDS)
 
 
 def _running(sessions: StreamableHTTPSessionManager) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
@@ -108,15 +110,15 @@ def _running(sessions: StreamableHTTPSessionManager) -> Callable[[Starlette], Ab
 
 
 def _endpoint(
-    way: Way, tool: Tool | None, call: Callable[[Tool, Mapping[str, Any], Request], Awaitable[Outcome]]
+    route: ToolRoute, tool: Tool | None, call: Callable[[Tool, Mapping[str, Any], Request], Awaitable[Outcome]]
 ) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         outcome = await answered(request)
-        return json_response(outcome.answer if outcome.code else way.shown(outcome.answer), outcome.code)
+        return json_response(outcome.answer if outcome.code else route.shown(outcome.answer), outcome.code)
 
     async def answered(request: Request) -> Outcome:
         if tool is None:
-            return failed("forbidden", f"this server does not offer {way.tool}: it changes nothing (--read-only)")
+            return failed("forbidden", f"this server does not offer {route.tool}: it changes nothing (--read-only)")
         try:
             arguments = _arguments(request, await request.body())
         except ValueError as error:
@@ -164,7 +166,7 @@ async def _probed(_: Request) -> Response:
 
 async def _no_such_way(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    paths = sorted({f"{way.method} {way.path}" for way in WAYS})
+    paths = sorted({f"{route.method} {route.path}" for route in ROUTES})
     outcome = failed("not_found", f"there is no {request.method} {request.url.path[:100]}", {"routes": paths})
     response = json_response(outcome.answer, outcome.code)
     response.status_code = error.status_code

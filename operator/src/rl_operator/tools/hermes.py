@@ -1,7 +1,7 @@
 """The tools as a plugin of hermes-agent: entry point `rl-operator` of its group `hermes_agent.plugins`.
 
 Its loader calls `register` with a PluginContext (hermes_cli/plugins.py of hermes-agent 0.19); handlers take the model's
-arguments and answer JSON text. Hermes has no options for us, so environment variables say which back end is meant.
+arguments and answer JSON text. Hermes has no options for us, so environment variables say which target is meant.
 """
 
 import importlib
@@ -14,15 +14,15 @@ from typing import Any, Final, Protocol
 
 from pydantic_core import to_json
 
-from rl_operator.backends.backend import BackEnd
-from rl_operator.backends.choice import choose_backend
 from rl_operator.errors import OperatorError
+from rl_operator.targets.choice import choose_target
+from rl_operator.targets.target import Target
 from rl_operator.tools.answers import RecentAnswers
-from rl_operator.tools.desk import Desk
 from rl_operator.tools.dispatch import Outcome, code_of, dispatch, failed
 from rl_operator.tools.schema import input_schema
 from rl_operator.tools.skill import SKILL_FILE, SKILL_NAME
 from rl_operator.tools.tool import Tool
+from rl_operator.tools.tool_context import ToolContext
 from rl_operator.tools.toolset import TOOLS
 
 log = logging.getLogger(__name__)
@@ -55,18 +55,18 @@ class PluginContext(Protocol):
 
 
 class Host:
-    """What is kept in the process of hermes: a back end, opened when it is first asked for. For several threads."""
+    """What is kept in the process of hermes: a target, opened when it is first asked for. For several threads."""
 
     def __init__(self) -> None:
-        self._backend: BackEnd | None = None
+        self._target: Target | None = None
         self._recent = RecentAnswers()
         self._lock = threading.Lock()
 
-    def desk(self, session: str) -> Desk:
+    def context(self, session: str) -> ToolContext:
         """Of one conversation: each finds its own drafts. Raises OperatorErrors."""
-        backend = self._opened()
-        namespace = os.environ.get(NAMESPACE_VARIABLE) or backend.namespace
-        return Desk(backend, namespace, agent=f"hermes {session}", recent=self._recent, given_up=Interruption())
+        target = self._opened()
+        namespace = os.environ.get(NAMESPACE_VARIABLE) or target.namespace
+        return ToolContext(target, namespace, agent=f"hermes {session}", recent=self._recent, given_up=Interruption())
 
     def is_usable(self) -> bool:
         """Whether hermes should offer the tools. Calls nobody: a cluster that is away says so in each answer."""
@@ -77,12 +77,12 @@ class Host:
             return False
         return True
 
-    def _opened(self) -> BackEnd:
+    def _opened(self) -> Target:
         with self._lock:
-            if self._backend is None:
+            if self._target is None:
                 local, context = os.environ.get(LOCAL_VARIABLE) == "1", os.environ.get(CONTEXT_VARIABLE, "")
-                self._backend = choose_backend(local=local, context=context, state_dir=None, note=log.info)
-            return self._backend
+                self._target = choose_target(local=local, context=context, state_dir=None, note=log.info)
+            return self._target
 
 
 class Interruption(threading.Event):
@@ -122,10 +122,10 @@ def _handler(tool: Tool, host: Host) -> Handler:
 
 def _answered(tool: Tool, host: Host, arguments: Mapping[str, Any], session: str) -> Outcome:
     try:
-        desk = host.desk(session)
+        context = host.context(session)
     except OperatorError as error:
         return failed(code_of(error), str(error))
-    return dispatch(tool, desk, arguments)
+    return dispatch(tool, context, arguments)
 
 
 def _is_interrupted() -> bool:

@@ -6,13 +6,13 @@ from pydantic import Field
 
 from rl_operator.api.names import TRIAL_LABEL
 from rl_operator.api.run import TrainingRun
-from rl_operator.backends.backend import Manifest
 from rl_operator.render.trial import MAX_MODELS, Trial
-from rl_operator.tools.desk import LONGEST_WAIT_SECONDS, Desk
+from rl_operator.targets.target import Manifest
 from rl_operator.tools.runs import chosen_run
 from rl_operator.tools.tool import Answer, Arguments, Tool, ToolRefusedError
-from rl_operator.tools.trial_looks import answer_of, look
-from rl_operator.tools.trial_starts import provider_of, start, tried_premises
+from rl_operator.tools.tool_context import LONGEST_WAIT_SECONDS, ToolContext
+from rl_operator.tools.trial_snapshot import answer_of, take_snapshot
+from rl_operator.tools.trial_starts import provider_of, start, tried_inputs
 from rl_operator.tools.waiting import awaited
 
 Model = Annotated[str, Field(min_length=1, max_length=253)]
@@ -39,46 +39,52 @@ class InferenceTest(Arguments):
     steps: bool = Field(default=False, description="Give every step with its scores.")
 
 
-def test_inference(desk: Desk, asked: InferenceTest) -> Answer:
-    job, message = _job(desk, asked)
-    seen = awaited(desk, look(desk, job), lambda: look(desk, job), lambda seen: not seen.is_going, asked.wait_seconds)
+def test_inference(context: ToolContext, asked: InferenceTest) -> Answer:
+    job, message = _job(context, asked)
+    seen = awaited(
+        context,
+        take_snapshot(context, job),
+        lambda: take_snapshot(context, job),
+        lambda seen: not seen.is_going,
+        asked.wait_seconds,
+    )
     return answer_of(job, seen, steps=asked.steps) | {"message": message}
 
 
-def _job(desk: Desk, asked: InferenceTest) -> tuple[Manifest, str]:
+def _job(context: ToolContext, asked: InferenceTest) -> tuple[Manifest, str]:
     """The test that is meant, and a sentence about it."""
     if asked.test_id:
-        return _named_job(desk, asked.test_id), "this is how far that test is"
-    run = chosen_run(desk, asked.run_id)
-    if going := _job_that_is_on(desk, run):
+        return _named_job(context, asked.test_id), "this is how far that test is"
+    run = chosen_run(context, asked.run_id)
+    if going := _job_that_is_on(context, run):
         return going, "this test of the run goes on already, and no other was started"
-    return _start(desk, run, asked), "started; ask again with test_id"
+    return _start(context, run, asked), "started; ask again with test_id"
 
 
-def _start(desk: Desk, run: TrainingRun, asked: InferenceTest) -> Manifest:
-    premises = tried_premises(desk, run)
-    provider = provider_of(desk, run, premises.runtime)
+def _start(context: ToolContext, run: TrainingRun, asked: InferenceTest) -> Manifest:
+    inputs = tried_inputs(context, run)
+    provider = provider_of(context, run, inputs.runtime)
     models = asked.models or provider.models
     if not models:
         raise ToolRefusedError(f"name the models to test in `models`, as {provider.url} calls them")
     size = asked.group_size if "group_size" in asked.model_fields_set or not asked.prompts else 1
     trial = Trial(models, asked.num_steps, size, asked.prompts or (), asked.max_tokens, asked.temperature)
-    return start(desk, run, premises, provider, trial)
+    return start(context, run, inputs, provider, trial)
 
 
-def _job_that_is_on(desk: Desk, run: TrainingRun) -> Manifest | None:
+def _job_that_is_on(context: ToolContext, run: TrainingRun) -> Manifest | None:
     """The run's newest test, if it goes on: asking twice starts nothing twice."""
-    jobs = desk.backend.jobs(run.metadata.namespace, f"{TRIAL_LABEL}={run.metadata.name}")
+    jobs = context.target.jobs(run.metadata.namespace, f"{TRIAL_LABEL}={run.metadata.name}")
     newest = max(jobs, key=lambda job: str(job["metadata"]["creationTimestamp"]), default=None)
-    return newest if newest is not None and look(desk, newest).is_going else None
+    return newest if newest is not None and take_snapshot(context, newest).is_going else None
 
 
-def _named_job(desk: Desk, test_id: str) -> Manifest:
-    jobs = {job["metadata"]["name"]: job for job in desk.backend.jobs(desk.namespace, TRIAL_LABEL)}
+def _named_job(context: ToolContext, test_id: str) -> Manifest:
+    jobs = {job["metadata"]["name"]: job for job in context.target.jobs(context.namespace, TRIAL_LABEL)}
     if test_id not in jobs:
         raise ToolRefusedError(
-            f"there is no test {test_id!r} in namespace {desk.namespace} of {desk.backend.label}; tests are kept for a "
-            f"day, or until their run is deleted",
+            f"there is no test {test_id!r} in namespace {context.namespace} of {context.target.label}; "
+            f"tests are kept for a day, or until their run is deleted",
             available=sorted(jobs)[-10:],
         )
     return jobs[test_id]

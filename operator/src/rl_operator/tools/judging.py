@@ -5,54 +5,56 @@ from typing import Any, Final
 
 from rl_operator.api.catalog import CatalogEnvironment
 from rl_operator.api.names import OWN_PREFIX
-from rl_operator.api.premises import Premises
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import TrainingRun
+from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import Runtime
-from rl_operator.backends.chosen import choose_runtime
-from rl_operator.backends.premises import FileFirst, premises_of
 from rl_operator.check import check_run, runtime_not_found
 from rl_operator.check.listing import most_alike
 from rl_operator.errors import ForbiddenError, InvalidError, RefusedError
-from rl_operator.tools.desk import Desk
+from rl_operator.targets.chosen import choose_runtime
+from rl_operator.targets.file_inputs import FileInputs, inputs_of
 from rl_operator.tools.run_status import refusal_of
 from rl_operator.tools.tool import Answer, ToolRefusedError
+from rl_operator.tools.tool_context import ToolContext
 
 MOST_SENTENCES: Final = 3
 
 
-def runtime_for(desk: Desk, name: str | None) -> Runtime:
+def runtime_for(context: ToolContext, name: str | None) -> Runtime:
     """The named one, else the usual one or the only one. Raises ToolRefusedError."""
     try:
-        return choose_runtime(desk.backend, name or "")
+        return choose_runtime(context.target, name or "")
     except RefusedError as error:
-        raise ToolRefusedError(str(error), available=most_alike(name or "", sorted(desk.backend.runtimes()))) from None
+        raise ToolRefusedError(
+            str(error), available=most_alike(name or "", sorted(context.target.runtimes()))
+        ) from None
 
 
-def premises_for(desk: Desk, run: TrainingRun) -> Premises:
+def inputs_for(context: ToolContext, run: TrainingRun) -> RunInputs:
     """Raises ToolRefusedError when the run's runtime does not exist."""
-    source = FileFirst(desk.backend)
-    premises = premises_of(run, source)
-    if premises is None:
+    source = FileInputs(context.target)
+    inputs = inputs_of(run, source)
+    if inputs is None:
         raise refused(runtime_not_found(run, source.runtime_names()))
-    return premises
+    return inputs
 
 
-def known_environment(desk: Desk, run: TrainingRun, premises: Premises) -> CatalogEnvironment:
+def known_environment(context: ToolContext, run: TrainingRun, inputs: RunInputs) -> CatalogEnvironment:
     """What `spec.environment` means. Raises ToolRefusedError: it means nothing, or nothing yet."""
-    chosen = premises.environment
+    chosen = inputs.environment
     if chosen.known is not None:
         return chosen.known
     if chosen.pending is not None:
         raise ToolRefusedError(f"{chosen.pending[1]} Ask again in a few seconds.", retryable=True)
-    available = most_alike(run.spec.environment, [*chosen.available, *own_names(desk)])
-    raise refused(*check_run(run, premises), available=available)
+    available = most_alike(run.spec.environment, [*chosen.available, *own_names(context)])
+    raise refused(*check_run(run, inputs), available=available)
 
 
-def own_names(desk: Desk) -> list[str]:
+def own_names(context: ToolContext) -> list[str]:
     """`own/NAME` of the namespace's RLEnvironments, as far as the caller may see them."""
     try:
-        return [f"{OWN_PREFIX}{each.metadata.name}" for each in desk.backend.environments(desk.namespace)]
+        return [f"{OWN_PREFIX}{each.metadata.name}" for each in context.target.environments(context.namespace)]
     except ForbiddenError:
         return []
 

@@ -7,11 +7,11 @@ from typing import Final, Literal
 from pydantic import Field
 
 from rl_operator.api.run import TrainingRun
-from rl_operator.tools.desk import Desk
 from rl_operator.tools.plain_text import one_line
-from rl_operator.tools.run_status import said, wandb_of
+from rl_operator.tools.run_status import wandb_of, without_empty
 from rl_operator.tools.runs import readable, state_of
 from rl_operator.tools.tool import Answer, Arguments, Tool, ToolRefusedError
+from rl_operator.tools.tool_context import ToolContext
 
 MOST: Final = 100
 _UNITS: Final = (("d", 86_400), ("h", 3_600), ("m", 60))
@@ -25,22 +25,24 @@ class ListRuns(Arguments):
     after: str | None = Field(default=None, max_length=63, description="`next` of the answer before.")
 
 
-def list_runs(desk: Desk, asked: ListRuns) -> Answer:
-    found, others = readable(desk.backend.runs(desk.namespace, ""))
+def list_runs(context: ToolContext, asked: ListRuns) -> Answer:
+    found, others = readable(context.target.runs(context.namespace, ""))
     runs = [run for run in found if asked.status in (None, state_of(run))]
     rest = _after(runs, asked.after) if asked.after else runs
     shown = rest[: asked.limit]
     following = shown[-1].metadata.name if len(rest) > len(shown) else None
-    lines = [line(run, desk.now()) for run in shown]
+    lines = [line(run, context.now()) for run in shown]
     return (
-        desk.where() | {"runs": lines, "count": len(runs)} | said({"next": following, "not_understood": others[:MOST]})
+        context.where()
+        | {"runs": lines, "count": len(runs)}
+        | without_empty({"next": following, "not_understood": others[:MOST]})
     )
 
 
 def line(run: TrainingRun, now: datetime) -> Answer:
     """Pure."""
     progress, metrics, created = run.status.progress, run.status.metrics, run.metadata.creation_timestamp
-    return said(
+    return without_empty(
         {
             "run_id": run.metadata.name,
             "environment": one_line(run.spec.environment),

@@ -5,13 +5,13 @@ from typing import Final
 from pydantic import Field
 
 from rl_operator.api.names import ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
-from rl_operator.backends.containers import container_named
-from rl_operator.tools.desk import Desk
+from rl_operator.targets.containers import container_named
 from rl_operator.tools.grep import search_for
 from rl_operator.tools.log_text import clean_line, newest, that_fit
-from rl_operator.tools.run_status import said
+from rl_operator.tools.run_status import without_empty
 from rl_operator.tools.runs import chosen_run
 from rl_operator.tools.tool import Answer, Arguments, Tool
+from rl_operator.tools.tool_context import ToolContext
 
 MOST_LINES: Final = 200
 SEARCHED_LINES: Final = 2_000
@@ -38,17 +38,17 @@ class GetLogs(Arguments):
     )
 
 
-def get_logs(desk: Desk, asked: GetLogs) -> Answer:
-    run = chosen_run(desk, asked.run_id)
+def get_logs(context: ToolContext, asked: GetLogs) -> Answer:
+    run = chosen_run(context, asked.run_id)
     named = ALIASES.get(asked.container, asked.container)
-    pod, container = container_named(desk.backend, desk.namespace, run.metadata.name, named)
+    pod, container = container_named(context.target, context.namespace, run.metadata.name, named)
     search = search_for(asked.grep) if asked.grep else None
     read = SEARCHED_LINES if search else asked.tail
-    printed = desk.backend.log_lines(desk.namespace, pod, container, tail=read, follow=False)
+    printed = context.target.log_lines(context.namespace, pod, container, tail=read, follow=False)
     lines = map(clean_line, printed)
     wanted = newest((line for line in lines if search is None or search.finds(line)), asked.tail)
     shown = that_fit(wanted)
-    return said(
+    return without_empty(
         {
             "run_id": run.metadata.name,
             "container": named,

@@ -17,11 +17,11 @@ from pydantic_core import to_json
 
 from rl_operator.api.loading import nearest
 from rl_operator.tools.calls import Calls
-from rl_operator.tools.desk import Desk
 from rl_operator.tools.dispatch import Outcome
 from rl_operator.tools.schema import input_schema
 from rl_operator.tools.skill import in_short
 from rl_operator.tools.tool import Answer, Tool
+from rl_operator.tools.tool_context import ToolContext
 
 Call = Callable[[Tool, dict[str, Any], Any], Awaitable[Outcome]]
 """Takes the tool, its arguments and the HTTP request (None over stdio)."""
@@ -43,11 +43,11 @@ def build_server(tools: Iterable[Tool], call: Call) -> Server[Any]:
     async def list_tools(_: ServerRequestContext, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return types.ListToolsResult(tools=described)
 
-    async def call_tool(context: ServerRequestContext, params: types.CallToolRequestParams) -> types.CallToolResult:
+    async def call_tool(request: ServerRequestContext, params: types.CallToolRequestParams) -> types.CallToolResult:
         tool = by_name.get(params.name)
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name!r}{nearest(params.name, by_name)}")
-        outcome = await call(tool, params.arguments or {}, context.request)
+        outcome = await call(tool, params.arguments or {}, request.request)
         return called(outcome.answer, is_error=outcome.code is not None)
 
     return Server(
@@ -83,15 +83,15 @@ def called(answer: Answer, *, is_error: bool) -> types.CallToolResult:
     return types.CallToolResult(content=[content], structured_content=json.loads(text), is_error=is_error)
 
 
-def serve_stdio(tools: Iterable[Tool], desk: Desk) -> None:
+def serve_stdio(tools: Iterable[Tool], context: ToolContext) -> None:
     """For the one client at the other end of stdin and stdout, until it closes them."""
     # The thread that waits for stdin hears of no KeyboardInterrupt: Ctrl-C ends the process the plain way.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    anyio.run(_serve_stdio, tuple(tools), desk)
+    anyio.run(_serve_stdio, tuple(tools), context)
 
 
-async def _serve_stdio(tools: tuple[Tool, ...], desk: Desk) -> None:
+async def _serve_stdio(tools: tuple[Tool, ...], context: ToolContext) -> None:
     calls = Calls()
-    server = build_server(tools, lambda tool, arguments, _: calls.call(tool, lambda: nullcontext(desk), arguments))
+    server = build_server(tools, lambda tool, arguments, _: calls.call(tool, lambda: nullcontext(context), arguments))
     async with stdio_server() as (read_stream, write_stream):
         await server.run(read_stream, write_stream, server.create_initialization_options())

@@ -6,40 +6,40 @@ from typing import Literal
 from rl_operator.api.run import TrainingRun
 from rl_operator.errors import GoneError
 from rl_operator.tools.answers import Given
-from rl_operator.tools.desk import Desk
 from rl_operator.tools.pacing import EARLY
 from rl_operator.tools.tool import Answer
+from rl_operator.tools.tool_context import ToolContext
 
 SHORT_ID_LENGTH = 8
 
 Until = Literal["change", "step", "finished"]
 
 
-def early_answer(desk: Desk, run_id: str) -> Answer | None:
+def early_answer(context: ToolContext, run_id: str) -> Answer | None:
     """The last answer, while the next look is not worth its while; it costs nobody a call."""
-    now = desk.now()
-    given = desk.recent.still_good(_key(desk, run_id), now)
+    now = context.now()
+    given = context.recent.still_good(_key(context, run_id), now)
     if given is None:
         return None
     return given.answer | {"rate_limited": True, "next_check_in_seconds": given.seconds_until_due(now)}
 
 
-def last_told(desk: Desk, run_id: str) -> Answer | None:
-    given = desk.recent.latest(_key(desk, run_id))
+def last_told(context: ToolContext, run_id: str) -> Answer | None:
+    given = context.recent.latest(_key(context, run_id))
     return given.answer if given else None
 
 
-def remember(desk: Desk, answer: Answer, asked: str) -> None:
+def remember(context: ToolContext, answer: Answer, asked: str) -> None:
     """Under the run's name and the one that was `asked` for: a short one might stand for another run by itself."""
-    due = desk.now() + min(timedelta(seconds=answer.get("next_check_in_seconds", 0)), EARLY)
+    due = context.now() + min(timedelta(seconds=answer.get("next_check_in_seconds", 0)), EARLY)
     for name in {answer["run_id"], asked}:
-        desk.recent.give(_key(desk, name), Given(answer, due))
+        context.recent.give(_key(context, name), Given(answer, due))
 
 
-def forget(desk: Desk, run: str) -> None:
+def forget(context: ToolContext, run: str) -> None:
     """Something was changed: the next look is worth its while at once."""
     for name in (run, run[-SHORT_ID_LENGTH:]):
-        desk.recent.forget(_key(desk, name))
+        context.recent.forget(_key(context, name))
 
 
 def is_news(before: Answer, now: Answer, until: Until) -> bool:
@@ -49,14 +49,14 @@ def is_news(before: Answer, now: Answer, until: Until) -> bool:
     return until == "change" and _gist(now) != _gist(before)
 
 
-def looked_at(desk: Desk, run: TrainingRun) -> TrainingRun:
+def looked_at(context: ToolContext, run: TrainingRun) -> TrainingRun:
     """The run as it is now: one read. Raises GoneError when it was deleted since."""
     namespace, name = run.key
-    manifest = desk.backend.run(namespace, name)
+    manifest = context.target.run(namespace, name)
     found = TrainingRun.model_validate(manifest) if manifest else None
     if found is None or found.metadata.uid != run.metadata.uid:
-        raise GoneError(f"run {name} was deleted meanwhile from namespace {namespace} of {desk.backend.label}")
-    desk.backend.look_after(namespace, name)
+        raise GoneError(f"run {name} was deleted meanwhile from namespace {namespace} of {context.target.label}")
+    context.target.look_after(namespace, name)
     return found
 
 
@@ -75,5 +75,5 @@ def _step(answer: Answer) -> object:
     return answer.get("progress", {}).get("step")
 
 
-def _key(desk: Desk, run_id: str) -> tuple[str, ...]:
-    return desk.caller, desk.namespace, run_id
+def _key(context: ToolContext, run_id: str) -> tuple[str, ...]:
+    return context.caller, context.namespace, run_id

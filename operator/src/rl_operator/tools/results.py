@@ -6,12 +6,12 @@ from typing import Final
 from pydantic import Field
 
 from rl_operator.api.run import TrainingRun
-from rl_operator.backends.series import kept_points
-from rl_operator.status.series import Point
-from rl_operator.tools.desk import Desk
-from rl_operator.tools.run_status import checkpoint_of, failure_of, headline, metrics_of, plain, said, wandb_of
+from rl_operator.status.history import Point
+from rl_operator.targets.kept_history import kept_points
+from rl_operator.tools.run_status import checkpoint_of, failure_of, headline, metrics_of, plain, wandb_of, without_empty
 from rl_operator.tools.runs import chosen_run
 from rl_operator.tools.tool import Answer, Arguments, Tool
+from rl_operator.tools.tool_context import ToolContext
 
 SAMPLES: Final = 10
 MOST_SAMPLES: Final = 100
@@ -24,20 +24,20 @@ class GetResults(Arguments):
     samples: int = Field(default=SAMPLES, ge=1, le=MOST_SAMPLES, description="Points of the reward curve.")
 
 
-def get_results(desk: Desk, asked: GetResults) -> Answer:
-    run = chosen_run(desk, asked.run_id)
-    desk.backend.look_after(*run.key)
-    return results_of(desk, run, asked.samples)
+def get_results(context: ToolContext, asked: GetResults) -> Answer:
+    run = chosen_run(context, asked.run_id)
+    context.target.look_after(*run.key)
+    return results_of(context, run, asked.samples)
 
 
-def results_of(desk: Desk, run: TrainingRun, samples: int = SAMPLES) -> Answer:
+def results_of(context: ToolContext, run: TrainingRun, samples: int = SAMPLES) -> Answer:
     """Of a run that goes on: what it has reached so far."""
     status = run.status
-    return said(
+    return without_empty(
         {
             **headline(run),
             "final_metrics": metrics_of(run) | _intervals(run),
-            "history": _history(run, kept_points(run, desk.backend), samples),
+            "history": _history(run, kept_points(run, context.target), samples),
             "weights": plain(status.weights, "sampler_path", "state_path", "expires_at"),
             "checkpoint": None if status.weights else checkpoint_of(run),
             **wandb_of(run),
@@ -73,7 +73,7 @@ def _intervals(run: TrainingRun) -> Answer:
         "baseline_interval": [metrics.baseline_accuracy_low, metrics.baseline_accuracy_high],
     }
     known = {name: pair for name, pair in bounds.items() if None not in pair}
-    return said({**known, "eval_samples": metrics.eval_accuracy_n})
+    return without_empty({**known, "eval_samples": metrics.eval_accuracy_n})
 
 
 TOOLS: Final = (

@@ -8,7 +8,7 @@ from typing import Any, Final
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import ContainerStatus, Failure, TrainingRun
 from rl_operator.api.value_text import text_of
-from rl_operator.metrics.wandb_place import entity_and_project
+from rl_operator.metrics.wandb_project import entity_and_project
 from rl_operator.status.ending import DISRUPTIONS
 from rl_operator.status.lifecycle import DRAFT_MESSAGE
 from rl_operator.status.observation import format_time
@@ -65,7 +65,7 @@ def status_of(run: TrainingRun, now: datetime) -> Answer:
         "observed_at": format_time(now),
         "next_check_in_seconds": next_look(run),
     }
-    return fitted(said(answer), MAX_TOKENS)
+    return fitted(without_empty(answer), MAX_TOKENS)
 
 
 def _refusals(run: TrainingRun) -> Answer:
@@ -97,7 +97,7 @@ def _message(run: TrainingRun) -> str:
 def metrics_of(run: TrainingRun) -> Answer:
     """The latest figures, by the names that agents know."""
     metrics, progress, wandb = run.status.metrics, run.status.progress, run.status.wandb
-    return said(
+    return without_empty(
         {
             "step": progress.step if progress else None,
             "state": _wandb_word(wandb.state) if wandb and wandb.state else None,
@@ -127,7 +127,7 @@ def wandb_of(run: TrainingRun) -> Answer:
 def failure_of(failure: Failure) -> Answer:
     """`message` is what a container said."""
     meaning = REASONS.get(failure.reason)
-    return said(
+    return without_empty(
         {
             "code": failure.reason,
             "hint": meaning.advice if meaning else "",
@@ -148,7 +148,7 @@ def checkpoint_of(run: TrainingRun) -> Answer:
     return plain(checkpoint, "step", "state_path", "expires_at")
 
 
-def said(answer: Answer) -> Answer:
+def without_empty(answer: Answer) -> Answer:
     """Without what is not there."""
     return {name: value for name, value in answer.items() if value not in (None, "", [], {})}
 
@@ -162,7 +162,7 @@ def _name(text: str | None) -> str | None:
 
 
 def plain(model: Any, *names: str) -> Answer:
-    return said({name: getattr(model, name) for name in names}) if model else {}
+    return without_empty({name: getattr(model, name) for name in names}) if model else {}
 
 
 def _minutes(run: TrainingRun, now: datetime) -> float | None:

@@ -9,9 +9,9 @@ from pydantic import ValidationError
 from rl_operator import __version__
 from rl_operator.api.names import DRAFTED_AT_ANNOTATION, DRAFTED_BY_LABEL
 from rl_operator.api.run import Phase, TrainingRun
-from rl_operator.backends.backend import Manifest
-from rl_operator.tools.desk import Desk
+from rl_operator.targets.target import Manifest
 from rl_operator.tools.tool import NotFoundError, ToolRefusedError
+from rl_operator.tools.tool_context import ToolContext
 
 STATES: Final[Mapping[Phase, str]] = {
     "Pending": "pending",
@@ -51,15 +51,15 @@ def _asked(run: TrainingRun, phase: Phase) -> Phase:
     return "Pending" if phase == "Stopped" else phase
 
 
-def named_run(desk: Desk, run_id: str) -> TrainingRun:
+def named_run(context: ToolContext, run_id: str) -> TrainingRun:
     """By the object's name, or its last eight characters where one run alone ends so.
 
     Raises NotFoundError with `active_runs`, ToolRefusedError where several end so.
     """
-    manifest = desk.backend.run(desk.namespace, run_id)
+    manifest = context.target.run(context.namespace, run_id)
     if manifest is not None:
         return _understood(manifest)
-    runs = all_runs(desk)
+    runs = all_runs(context)
     short = [run for run in runs if _SHORT_ID.fullmatch(run_id) and run.metadata.name.endswith(f"-{run_id}")]
     if len(short) == 1:
         return short[0]
@@ -69,7 +69,7 @@ def named_run(desk: Desk, run_id: str) -> TrainingRun:
     active = [run.metadata.name for run in runs if state_of(run) in ACTIVE]
     hint = "rl_list_runs lists all" if runs else "there is none yet; rl_select_environment drafts one"
     raise NotFoundError(
-        f"there is no run {run_id!r} in namespace {desk.namespace} of {desk.backend.label}; {hint}",
+        f"there is no run {run_id!r} in namespace {context.namespace} of {context.target.label}; {hint}",
         active_runs=active[:SHOWN_RUNS],
     )
 
@@ -86,9 +86,9 @@ def _understood(manifest: Manifest) -> TrainingRun:
         ) from None
 
 
-def latest_drafted(desk: Desk) -> TrainingRun:
+def latest_drafted(context: ToolContext) -> TrainingRun:
     """What the caller drafted last, whether or not it has started since. Raises ToolRefusedError."""
-    found = desk.backend.runs(desk.namespace, f"{DRAFTED_BY_LABEL}={desk.caller}")
+    found = context.target.runs(context.namespace, f"{DRAFTED_BY_LABEL}={context.caller}")
     drafted, _ = readable(found)
     if not drafted:
         raise ToolRefusedError(
@@ -97,14 +97,14 @@ def latest_drafted(desk: Desk) -> TrainingRun:
     return max(drafted, key=_drafted_at)
 
 
-def chosen_run(desk: Desk, run_id: str | None) -> TrainingRun:
+def chosen_run(context: ToolContext, run_id: str | None) -> TrainingRun:
     """The named one; without a name what the caller drafted last."""
-    return named_run(desk, run_id) if run_id else latest_drafted(desk)
+    return named_run(context, run_id) if run_id else latest_drafted(context)
 
 
-def all_runs(desk: Desk) -> list[TrainingRun]:
+def all_runs(context: ToolContext) -> list[TrainingRun]:
     """Newest first; without those that `readable` passes over."""
-    return readable(desk.backend.runs(desk.namespace, ""))[0]
+    return readable(context.target.runs(context.namespace, ""))[0]
 
 
 def readable(manifests: Iterable[Manifest]) -> tuple[list[TrainingRun], list[str]]:

@@ -5,14 +5,14 @@ from typing import Any, Final
 
 from rl_operator.api.fields import TINKER_FIELDS
 from rl_operator.api.names import API_CONTAINER, ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
-from rl_operator.api.premises import Premises
-from rl_operator.api.refusal import shown
+from rl_operator.api.refusal import redacted
 from rl_operator.api.run import TrainingRun
+from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.sections import effective_sections
-from rl_operator.backends.backend import Missing
+from rl_operator.targets.target import Missing
 from rl_operator.tools.pacing import next_look
 from rl_operator.tools.plain_text import one_line
-from rl_operator.tools.run_status import headline, said
+from rl_operator.tools.run_status import headline, without_empty
 from rl_operator.tools.tool import Answer
 
 MATTERS: Final = ("total_steps", "group_size", "batch_size", "max_token_length")
@@ -20,15 +20,15 @@ MATTERS: Final = ("total_steps", "group_size", "batch_size", "max_token_length")
 
 
 def start_answer(
-    run: TrainingRun, premises: Premises | None, config_map: str | None, missing: Sequence[Missing], message: str
+    run: TrainingRun, inputs: RunInputs | None, config_map: str | None, missing: Sequence[Missing], message: str
 ) -> Answer:
-    """`premises` None: the run's runtime is gone. `config_map`: name of the ConfigMap with the config, if known."""
-    wandb = _wandb(run, premises)
-    return said(
+    """`inputs` None: the run's runtime is gone. `config_map`: name of the ConfigMap with the config, if known."""
+    wandb = _wandb(run, inputs)
+    return without_empty(
         headline(run)
         | {
             "message": message,
-            "config": config_of(run, premises),
+            "config": config_of(run, inputs),
             "wandb": wandb,
             "wandb_project": wandb.get("project"),
             "wandb_run_name": wandb["run_name"],
@@ -39,17 +39,17 @@ def start_answer(
     ) | {"missing": [each.to_wire() for each in missing]}
 
 
-def config_of(run: TrainingRun, premises: Premises | None) -> Answer:
+def config_of(run: TrainingRun, inputs: RunInputs | None) -> Answer:
     """What the run sets, and the few values that matter; keys are not shown."""
     asked = {**run.spec.config, **run.spec.tinker}
-    values = asked if premises is None or premises.environment.known is None else _effective(run, premises) | asked
-    return {name: shown(value, name) for name, value in values.items()}
+    values = asked if inputs is None or inputs.environment.known is None else _effective(run, inputs) | asked
+    return {name: redacted(value, name) for name, value in values.items()}
 
 
-def _effective(run: TrainingRun, premises: Premises) -> dict[str, Any]:
+def _effective(run: TrainingRun, inputs: RunInputs) -> dict[str, Any]:
     """The values in force, whoever set them."""
-    assert premises.environment.known is not None, "the caller looked"
-    sections = effective_sections(run, premises.runtime, premises.environment.known)
+    assert inputs.environment.known is not None, "the caller looked"
+    sections = effective_sections(run, inputs.runtime, inputs.environment.known)
     rate = sections.tinker.get("learning_rate", TINKER_FIELDS["learning_rate"].default)
     return {
         "model": sections.openai.get("model_name") or sections.env.get("tokenizer_name"),
@@ -58,14 +58,14 @@ def _effective(run: TrainingRun, premises: Premises) -> dict[str, Any]:
     }
 
 
-def _wandb(run: TrainingRun, premises: Premises | None) -> Answer:
-    asked, usual = run.spec.wandb, premises.runtime.spec.wandb if premises else None
+def _wandb(run: TrainingRun, inputs: RunInputs | None) -> Answer:
+    asked, usual = run.spec.wandb, inputs.runtime.spec.wandb if inputs else None
     names = {
         "project": asked.project or (usual.project if usual else None),
         "entity": asked.entity or (usual.entity if usual else None),
         "run_name": asked.name or run.metadata.name,
     }
-    return said({name: one_line(value) for name, value in names.items() if value})
+    return without_empty({name: one_line(value) for name, value in names.items() if value})
 
 
 def _logs(run: TrainingRun) -> Answer:

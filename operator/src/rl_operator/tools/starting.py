@@ -6,24 +6,24 @@ from typing import Final
 from pydantic import Field
 
 from rl_operator.api.names import STARTED_AS_ANNOTATION
-from rl_operator.api.premises import Premises
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import TrainingRun
-from rl_operator.backends.backend import Missing
-from rl_operator.backends.gitops import suspend_warning
-from rl_operator.backends.missing import missing_for
-from rl_operator.backends.premises import FileFirst, premises_of
+from rl_operator.api.run_inputs import RunInputs
 from rl_operator.check import check_run, runtime_not_found
 from rl_operator.render import render_run
 from rl_operator.status.restored import is_restored
-from rl_operator.tools.desk import Desk
+from rl_operator.targets.file_inputs import FileInputs, inputs_of
+from rl_operator.targets.gitops import suspend_warning
+from rl_operator.targets.missing import missing_for
+from rl_operator.targets.target import Missing
 from rl_operator.tools.judging import refused, wire_refusals
 from rl_operator.tools.polls import forget
 from rl_operator.tools.results import results_of
-from rl_operator.tools.run_status import said
+from rl_operator.tools.run_status import without_empty
 from rl_operator.tools.runs import chosen_run, is_draft, state_of
 from rl_operator.tools.start_answer import start_answer
 from rl_operator.tools.tool import Answer, Arguments, Tool, ToolRefusedError
+from rl_operator.tools.tool_context import ToolContext
 
 
 class StartTraining(Arguments):
@@ -37,42 +37,42 @@ class StartTraining(Arguments):
 class Outlook:
     """What a run would meet. `config_map`: the name that its config has or would have."""
 
-    premises: Premises | None
+    inputs: RunInputs | None
     refusals: tuple[Refusal, ...]
     missing: tuple[Missing, ...]
     config_map: str | None
 
 
-def start_training(desk: Desk, asked: StartTraining) -> Answer:
-    run = chosen_run(desk, asked.run_id)
+def start_training(context: ToolContext, asked: StartTraining) -> Answer:
+    run = chosen_run(context, asked.run_id)
     if run.status.finished:
-        return results_of(desk, run) | {"message": _over(run)}
-    outlook = _outlook(desk, run)
+        return results_of(context, run) | {"message": _over(run)}
+    outlook = _outlook(context, run)
     warning = None
     waits = run.spec.suspend or is_restored(run)
     if waits and not asked.dry_run:
         _refuse(run, outlook)
         warning, message = suspend_warning(run.to_wire(), suspend=False), _begins(run)
-        run = _start(desk, run)
+        run = _start(context, run)
     else:
-        desk.backend.look_after(*run.key)
+        context.target.look_after(*run.key)
         message = _would(run) if waits else f"{run.metadata.name} is {state_of(run)} already: nothing was changed"
-    answer = start_answer(run, outlook.premises, outlook.config_map, outlook.missing, message)
-    return answer | said({"refusals": wire_refusals(outlook.refusals), "warning": warning})
+    answer = start_answer(run, outlook.inputs, outlook.config_map, outlook.missing, message)
+    return answer | without_empty({"refusals": wire_refusals(outlook.refusals), "warning": warning})
 
 
-def _outlook(desk: Desk, run: TrainingRun) -> Outlook:
+def _outlook(context: ToolContext, run: TrainingRun) -> Outlook:
     """A run that has started is judged no more: what it runs with is frozen."""
-    source = FileFirst(desk.backend)
-    premises = premises_of(run, source)
+    source = FileInputs(context.target)
+    inputs = inputs_of(run, source)
     begins, name = run.status.start_time is None or is_restored(run), run.status.config_map_name
-    if premises is None:
+    if inputs is None:
         return Outlook(None, (runtime_not_found(run, source.runtime_names()),) if begins else (), (), name)
-    refusals = check_run(run, premises) if begins else ()
-    if begins and not refusals and premises.environment.pending is None:
-        files = source.files(premises.environment.own) if premises.environment.own else None
-        name = render_run(run, premises, files).config_map["metadata"]["name"]
-    return Outlook(premises, refusals, missing_for(desk.backend, desk.namespace, premises), name)
+    refusals = check_run(run, inputs) if begins else ()
+    if begins and not refusals and inputs.environment.pending is None:
+        files = source.files(inputs.environment.own) if inputs.environment.own else None
+        name = render_run(run, inputs, files).config_map["metadata"]["name"]
+    return Outlook(inputs, refusals, missing_for(context.target, context.namespace, inputs), name)
 
 
 def _refuse(run: TrainingRun, outlook: Outlook) -> None:
@@ -87,10 +87,10 @@ def _refuse(run: TrainingRun, outlook: Outlook) -> None:
         )
 
 
-def _start(desk: Desk, run: TrainingRun) -> TrainingRun:
+def _start(context: ToolContext, run: TrainingRun) -> TrainingRun:
     mark = {STARTED_AS_ANNOTATION: None} if is_restored(run) else None
-    changed = desk.backend.change_spec(*run.key, {"suspend": False}, mark)
-    forget(desk, run.metadata.name)
+    changed = context.target.change_spec(*run.key, {"suspend": False}, mark)
+    forget(context, run.metadata.name)
     return TrainingRun.model_validate(changed)
 
 

@@ -5,12 +5,12 @@ from typing import Final
 from pydantic import Field
 
 from rl_operator.api.run import TrainingRun
-from rl_operator.tools.desk import LONGEST_WAIT_SECONDS, Desk
 from rl_operator.tools.pacing import rests
 from rl_operator.tools.polls import Until, early_answer, is_news, last_told, looked_at, remember
 from rl_operator.tools.run_status import status_of
 from rl_operator.tools.runs import named_run
 from rl_operator.tools.tool import Answer, Arguments, Tool
+from rl_operator.tools.tool_context import LONGEST_WAIT_SECONDS, ToolContext
 from rl_operator.tools.waiting import awaited
 
 
@@ -29,20 +29,20 @@ class CheckStatus(Arguments):
     )
 
 
-def check_status(desk: Desk, asked: CheckStatus) -> Answer:
-    if not asked.wait_seconds and (early := early_answer(desk, asked.run_id)):
+def check_status(context: ToolContext, asked: CheckStatus) -> Answer:
+    if not asked.wait_seconds and (early := early_answer(context, asked.run_id)):
         return early
-    run = named_run(desk, asked.run_id)
-    desk.backend.look_after(*run.key)
-    before = last_told(desk, run.metadata.name) or status_of(run, desk.now())
+    run = named_run(context, asked.run_id)
+    context.target.look_after(*run.key)
+    before = last_told(context, run.metadata.name) or status_of(run, context.now())
 
     def holds(run: TrainingRun) -> bool:
-        return rests(run) or is_news(before, status_of(run, desk.now()), asked.until)
+        return rests(run) or is_news(before, status_of(run, context.now()), asked.until)
 
     if asked.wait_seconds:
-        run = awaited(desk, run, lambda: looked_at(desk, run), holds, asked.wait_seconds)
-    answer = status_of(run, desk.now())
-    remember(desk, answer, asked.run_id)
+        run = awaited(context, run, lambda: looked_at(context, run), holds, asked.wait_seconds)
+    answer = status_of(run, context.now())
+    remember(context, answer, asked.run_id)
     return answer
 
 

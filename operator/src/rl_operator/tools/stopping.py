@@ -5,12 +5,12 @@ from typing import Final
 from pydantic import Field
 
 from rl_operator.api.run import TrainingRun
-from rl_operator.backends.gitops import suspend_warning
-from rl_operator.tools.desk import Desk
+from rl_operator.targets.gitops import suspend_warning
 from rl_operator.tools.polls import forget, looked_at
-from rl_operator.tools.run_status import checkpoint_of, headline, said
+from rl_operator.tools.run_status import checkpoint_of, headline, without_empty
 from rl_operator.tools.runs import ACTIVE, named_run, state_of
 from rl_operator.tools.tool import Answer, Arguments, Tool
+from rl_operator.tools.tool_context import ToolContext
 from rl_operator.tools.waiting import awaited
 
 PATIENCE_SECONDS: Final = 20.0
@@ -21,21 +21,21 @@ class StopTraining(Arguments):
     run_id: str = Field(min_length=1, max_length=63, description="The run's name, or its last eight characters.")
 
 
-def stop_training(desk: Desk, asked: StopTraining) -> Answer:
-    run = named_run(desk, asked.run_id)
+def stop_training(context: ToolContext, asked: StopTraining) -> Answer:
+    run = named_run(context, asked.run_id)
     if state_of(run) not in ACTIVE:
         return _answer(run, f"{run.metadata.name} is not running: it is {state_of(run)}, so there is nothing to stop")
     warning = suspend_warning(run.to_wire(), suspend=True)
     if not run.spec.suspend:
-        run = TrainingRun.model_validate(desk.backend.change_spec(*run.key, {"suspend": True}))
-        forget(desk, run.metadata.name)
-    run = awaited(desk, run, lambda: looked_at(desk, run), lambda run: run.at_rest, PATIENCE_SECONDS)
-    return said(_answer(run, _sentence(run)) | {"warning": warning})
+        run = TrainingRun.model_validate(context.target.change_spec(*run.key, {"suspend": True}))
+        forget(context, run.metadata.name)
+    run = awaited(context, run, lambda: looked_at(context, run), lambda run: run.at_rest, PATIENCE_SECONDS)
+    return without_empty(_answer(run, _sentence(run)) | {"warning": warning})
 
 
 def _answer(run: TrainingRun, message: str) -> Answer:
     name, resumes = run.metadata.name, run.spec.suspend and not run.status.finished
-    return said(
+    return without_empty(
         headline(run)
         | {
             "message": message,

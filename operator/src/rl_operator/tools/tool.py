@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict
 
 from rl_operator.errors import RefusedError
-from rl_operator.tools.desk import Desk
+from rl_operator.tools.tool_context import ToolContext
 
 Answer = dict[str, Any]
 
@@ -29,7 +29,7 @@ class Tool:
     title: str
     description: str
     arguments: type[Arguments]
-    call: Callable[[Desk, Any], Answer]
+    call: Callable[[ToolContext, Any], Answer]
     effect: Effect
 
     @property

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from tests.unit.rl_operator.samples import DEFAULT, TINY, make_run, premises_of
+from tests.unit.rl_operator.samples import DEFAULT, TINY, inputs_of, make_run
 
 from rl_operator.api.bundled import bundled_runtime_text, bundled_runtimes
 from rl_operator.check import check_run
@@ -22,7 +22,7 @@ def test_tiny_locks_only_the_model() -> None:
 @pytest.mark.parametrize("name", ["default", "tiny"])
 def test_a_run_that_sets_nothing_is_accepted(name: str) -> None:
     run = make_run(runtime=name)
-    assert check_run(run, premises_of(run, bundled_runtimes()[name])) == ()
+    assert check_run(run, inputs_of(run, bundled_runtimes()[name])) == ()
 
 
 @pytest.mark.parametrize("name", ["default", "tiny"])

@@ -2,7 +2,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.samples import own_environment, own_premises, premises_of
+from tests.unit.rl_operator.samples import inputs_of, own_environment, own_inputs
 
 from rl_operator.api.kind_examples import EXAMPLES, Example
 from rl_operator.api.kind_pages import kind_pages
@@ -28,7 +28,7 @@ def test_examples_are_objects_of_their_kind(kind: str, example: Example) -> None
 def test_example_runs_are_accepted(example: Example) -> None:
     run = parse_run(load_documents(example.text)[0])
     own = run.spec.environment.startswith("own/")
-    assert check_run(run, own_premises(run, own=own_environment()) if own else premises_of(run)) == ()
+    assert check_run(run, own_inputs(run, own=own_environment()) if own else inputs_of(run)) == ()
 
 
 @pytest.mark.parametrize(

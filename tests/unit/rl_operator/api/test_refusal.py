@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from rl_operator.api.refusal import MAX_SHOWN, Refusal, shown
+from rl_operator.api.refusal import MAX_SHOWN, Refusal, redacted
 
 
 @pytest.mark.parametrize(
@@ -22,17 +22,17 @@ from rl_operator.api.refusal import MAX_SHOWN, Refusal, shown
     ],
 )
 def test_secrets_are_not_shown(value: Any, field: str) -> None:
-    assert shown(value, field) == "(not shown)"
+    assert redacted(value, field) == "(not shown)"
 
 
 @pytest.mark.parametrize("value", [0, 1.5, None, True, "x", ["x"], {"a": 1}, {"max_tokens": 1}, ["my secret"]])
 def test_ordinary_values_are_shown_as_given(value: Any) -> None:
-    assert shown(value, "max_token_length") == value
+    assert redacted(value, "max_token_length") == value
 
 
 def test_long_values_are_cut() -> None:
-    assert len(shown("x" * 1000)) == MAX_SHOWN
-    assert len(shown(["x" * 1000])) == MAX_SHOWN
+    assert len(redacted("x" * 1000)) == MAX_SHOWN
+    assert len(redacted(["x" * 1000])) == MAX_SHOWN
 
 
 def test_the_sentence_names_field_and_value() -> None:
@@ -44,5 +44,7 @@ def test_the_sentence_names_field_and_value() -> None:
 
 
 def test_a_secret_is_left_out_of_the_sentence() -> None:
-    refusal = Refusal(code="WiredField", field="spec.config.api_key", given=shown("x", "api_key"), hint="leave it out")
+    refusal = Refusal(
+        code="WiredField", field="spec.config.api_key", given=redacted("x", "api_key"), hint="leave it out"
+    )
     assert refusal.sentence == "spec.config.api_key: leave it out"

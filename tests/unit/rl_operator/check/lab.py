@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.unit.rl_operator.samples import catalog_of, make_run, make_runtime, premises_of
+from tests.unit.rl_operator.samples import catalog_of, inputs_of, make_run, make_runtime
 
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.refusal import Refusal
@@ -22,4 +22,4 @@ TOY = catalog_of(
 
 def check(spec: dict[str, Any], runtime: Runtime = LAB, catalog: Catalog = TOY) -> tuple[Refusal, ...]:
     run = make_run(**{"environment": "toy", **spec})
-    return check_run(run, premises_of(run, runtime, catalog))
+    return check_run(run, inputs_of(run, runtime, catalog))

@@ -8,8 +8,8 @@ from tests.unit.rl_operator.samples import CATALOG, make_run, make_runtime
 from rl_operator.api.environment import Environment
 from rl_operator.api.loading import parse_environment
 from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND
-from rl_operator.api.premises import Premises, choose_environment
 from rl_operator.api.refusal import Refusal
+from rl_operator.api.run_inputs import RunInputs, choose_environment
 from rl_operator.api.runtime import LabelSelector
 from rl_operator.check import check_run
 from rl_operator.check.access import selects
@@ -77,9 +77,9 @@ def test_a_namespace_that_is_not_selected_is_refused() -> None:
     run, selector = make_run(runtime="lab"), {"matchLabels": {"team": "ml"}}
     runtime = make_runtime(namespaceSelector=selector)
     environment = choose_environment("sort_digits", runtime, CATALOG, None)
-    assert "NamespaceNotAllowed" not in {r.code for r in check_run(run, Premises(runtime, environment, LABELS))}
+    assert "NamespaceNotAllowed" not in {r.code for r in check_run(run, RunInputs(runtime, environment, LABELS))}
     [refusal] = [
-        r for r in check_run(run, Premises(runtime, environment, {"team": "web"})) if r.code == "NamespaceNotAllowed"
+        r for r in check_run(run, RunInputs(runtime, environment, {"team": "web"})) if r.code == "NamespaceNotAllowed"
     ]
     assert (refusal.field, refusal.given) == ("spec.runtime", "lab")
     assert refusal.allowed == {"matchLabels": {"team": "ml"}, "matchExpressions": []}
@@ -103,7 +103,7 @@ def own_environment(*secrets: tuple[str, str]) -> Environment:
 def refused_secrets(listed: list[dict[str, str]], *asked: tuple[str, str]) -> list[Refusal]:
     run, runtime = make_run(runtime="lab", environment="own/mine"), make_runtime(secretEnvironment=listed)
     environment = choose_environment("own/mine", runtime, None, own_environment(*asked))
-    return [r for r in check_run(run, Premises(runtime, environment)) if r.code == "SecretNotAllowed"]
+    return [r for r in check_run(run, RunInputs(runtime, environment)) if r.code == "SecretNotAllowed"]
 
 
 JUDGE = {"name": "judge", "key": "JUDGE_KEY"}

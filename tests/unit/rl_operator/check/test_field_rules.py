@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 from tests.unit.rl_operator.check.lab import check
-from tests.unit.rl_operator.samples import DEFAULT, make_run, make_runtime, premises_of
+from tests.unit.rl_operator.samples import DEFAULT, inputs_of, make_run, make_runtime
 
 from rl_operator.api.catalog import Catalog
 from rl_operator.check import check_run
@@ -56,7 +56,7 @@ def test_an_environment_whose_fields_are_not_known_takes_any_field() -> None:
 
 def test_the_default_runtime_refuses_what_the_platform_always_locked() -> None:
     run = make_run(config={"total_steps": 40}, tinker={"learning_rate": 1e-3})
-    assert [(r.field, r.locked) for r in check_run(run, premises_of(run, DEFAULT))] == [
+    assert [(r.field, r.locked) for r in check_run(run, inputs_of(run, DEFAULT))] == [
         ("spec.config.total_steps", 2500),
         ("spec.tinker.learning_rate", 4e-5),
     ]

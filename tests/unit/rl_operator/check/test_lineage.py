@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.rl_operator.samples import TINY, make_run, make_runtime, premises_of, run_document
+from tests.unit.rl_operator.samples import TINY, inputs_of, make_run, make_runtime, run_document
 
 from rl_operator.api.loading import parse_run
-from rl_operator.api.premises import ParentRun
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import RunStatus, StartedFrom, TrainingRun
+from rl_operator.api.run_inputs import ParentRun
 from rl_operator.check import check_run
 from rl_operator.check.lineage import Adapter, adapter_of, describe_parent
 from rl_operator.render.config import render_config
@@ -27,7 +27,7 @@ PARENT = ParentRun(
 
 def refusals(parent: ParentRun | None = PARENT, **spec: Any) -> list[Refusal]:
     run = make_run(**{"startFrom": {"run": "sorting-1"}, **spec})
-    found = check_run(run, replace(premises_of(run), parent=parent))
+    found = check_run(run, replace(inputs_of(run), parent=parent))
     assert all(r.field.startswith("spec.startFrom") for r in found)
     return list(found)
 
@@ -90,15 +90,15 @@ def test_another_model_and_another_rank_are_named_with_both_values() -> None:
 
 def test_a_rank_that_nobody_set_is_the_trainers_own() -> None:
     run = make_run(runtime="lab", startFrom={"run": "sorting-1"})
-    premises = replace(premises_of(run, make_runtime()), parent=PARENT)
-    [refusal] = [r for r in check_run(run, premises) if r.allowed == {"loraRank": 16}]
+    inputs = replace(inputs_of(run, make_runtime()), parent=PARENT)
+    [refusal] = [r for r in check_run(run, inputs) if r.allowed == {"loraRank": 16}]
     assert "this run has 32" in refusal.hint
 
 
 def test_a_rank_that_is_locked_is_the_runtimes_to_change() -> None:
     run = make_run(runtime="lab", startFrom={"run": "sorting-1"})
-    premises = replace(premises_of(run, make_runtime(locked={"tinker": {"lora_rank": 32}})), parent=PARENT)
-    [refusal] = [r for r in check_run(run, premises) if r.allowed == {"loraRank": 16}]
+    inputs = replace(inputs_of(run, make_runtime(locked={"tinker": {"lora_rank": 32}})), parent=PARENT)
+    [refusal] = [r for r in check_run(run, inputs) if r.allowed == {"loraRank": 16}]
     assert refusal.hint == (
         "it trained with a LoRA rank of 16, and this run has 32: choose a runtime that does not lock it to another, "
         "or start from another run"
@@ -110,8 +110,8 @@ def test_no_hint_repeats_a_key_or_a_long_value() -> None:
     run = make_run(
         runtime="lab", startFrom={"run": "sorting-1"}, config={"tokenizer_name": key}, tinker={"lora_rank": "9" * 999}
     )
-    premises = replace(premises_of(run, make_runtime()), parent=PARENT)
-    said = [r.sentence for r in check_run(run, premises) if r.code == "StartFromRefused"]
+    inputs = replace(inputs_of(run, make_runtime()), parent=PARENT)
+    said = [r.sentence for r in check_run(run, inputs) if r.code == "StartFromRefused"]
     assert len(said) == 2
     assert not any(key in sentence or len(sentence) > 500 for sentence in said)
 
@@ -178,7 +178,7 @@ def test_expiry(expires_at: str, expired: bool) -> None:
 
 @given(name=st.none() | st.text(max_size=3), rank=st.none() | st.integers(1, 64))
 def test_the_adapter_is_what_the_trainer_makes_of_the_config_file(name: str | None, rank: int | None) -> None:
-    config = render_config(make_run(), premises_of(make_run()))
+    config = render_config(make_run(), inputs_of(make_run()))
     openai = {**config["openai"][0], "model_name": name}
     tinker = {key: value for key, value in config["tinker"].items() if key != "lora_rank"}
     document = {**config, "openai": [openai], "tinker": tinker | ({"lora_rank": rank} if rank else {})}

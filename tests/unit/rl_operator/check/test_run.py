@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.rl_operator.check.lab import check
-from tests.unit.rl_operator.samples import make_run, make_runtime, premises_of
+from tests.unit.rl_operator.samples import inputs_of, make_run, make_runtime
 
 from rl_operator.check import check_run, runtime_not_found
 
@@ -57,7 +57,7 @@ def test_runtime_not_found(names: tuple[str, ...], hint: str) -> None:
 def test_a_runtime_that_is_nonsense_is_the_only_reason() -> None:
     """What is wrong with the run itself cannot be told while nobody knows what holds."""
     runtime = make_runtime(locked={"tinker": {"lerning_rate": 1}})
-    (refusal,) = check_run(make_run(config={"nonsense": 1}), premises_of(make_run(), runtime))
+    (refusal,) = check_run(make_run(config={"nonsense": 1}), inputs_of(make_run(), runtime))
     assert (refusal.code, refusal.field) == ("RuntimeInvalid", "spec.runtime")
     assert "spec.locked.tinker.lerning_rate" in refusal.hint
     assert "administrator" in refusal.hint
@@ -92,7 +92,7 @@ def test_tiny_lets_a_learner_turn_everything() -> None:
         config={"total_steps": 5, "group_size": 4, "batch_size": 16, "max_token_length": 32, "steps_per_eval": 2},
         tinker={"lora_rank": 4, "learning_rate": 1e-2, "loss": "cispo", "seed": 3, "save_checkpoint_interval": 1},
     )
-    assert check_run(run, premises_of(run)) == ()
+    assert check_run(run, inputs_of(run)) == ()
 
 
 def test_a_refusal_names_some_of_many_runtimes() -> None:

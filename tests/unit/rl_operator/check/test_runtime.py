@@ -1,7 +1,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.samples import DEFAULT, TINY, make_run, make_runtime, premises_of
+from tests.unit.rl_operator.samples import DEFAULT, TINY, inputs_of, make_run, make_runtime
 
 from rl_operator.check import check_run
 from rl_operator.check.runtime import check_runtime
@@ -96,6 +96,6 @@ def test_sense_passes(spec: dict[str, Any]) -> None:
 
 def test_a_run_is_refused_as_long_as_its_runtime_is_nonsense() -> None:
     run = make_run()
-    [refusal] = check_run(run, premises_of(run, make_runtime(locked={"tinker": {"lora_rnk": 8}})))
+    [refusal] = check_run(run, inputs_of(run, make_runtime(locked={"tinker": {"lora_rnk": 8}})))
     assert (refusal.code, refusal.field) == ("RuntimeInvalid", "spec.runtime")
     assert "spec.locked.tinker.lora_rnk is 8: the trainer has no such field" in refusal.hint

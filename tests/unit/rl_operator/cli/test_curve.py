@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.backends.fakes import MemoryBackEnd, parsed, run_manifest
+from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manifest
 
 from rl_operator.cli.curve import reward_line
 from rl_operator.cli.progress import CURVE_WIDTH
@@ -26,11 +26,11 @@ def config_map(points: Any, owner: str = "u1") -> dict[str, Any]:
     return {"kind": "ConfigMap", "metadata": metadata, "data": {"history.json": json.dumps({"points": points})}}
 
 
-def line(run: dict[str, Any], kept: dict[str, Any] | None, backend: MemoryBackEnd | None = None) -> str:
-    backend = backend or MemoryBackEnd()
+def line(run: dict[str, Any], kept: dict[str, Any] | None, target: MemoryTarget | None = None) -> str:
+    target = target or MemoryTarget()
     if kept:
-        backend.apply(kept)
-    (said,) = reward_line(parsed(run), backend)
+        target.apply(kept)
+    (said,) = reward_line(parsed(run), target)
     return said
 
 
@@ -60,7 +60,7 @@ def test_a_run_that_has_no_series_has_its_samples() -> None:
 
 
 def test_who_may_not_read_it_sees_the_samples() -> None:
-    class Guarded(MemoryBackEnd):
+    class Guarded(MemoryTarget):
         def read(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
             raise ForbiddenError(f"you may not read {kind} {namespace}/{name}")
 
@@ -69,4 +69,4 @@ def test_who_may_not_read_it_sees_the_samples() -> None:
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed", "Stopped"])
 def test_every_end_shows_how_far_it_came(phase: str) -> None:
-    assert SAMPLES in summary(parsed(manifest(phase)), MemoryBackEnd()).splitlines()
+    assert SAMPLES in summary(parsed(manifest(phase)), MemoryTarget()).splitlines()

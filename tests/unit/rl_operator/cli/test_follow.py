@@ -1,18 +1,18 @@
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.backends.fakes import MemoryBackEnd, parsed, run_manifest
+from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manifest
 
 from rl_operator.cli.exits import exit_code_of
 from rl_operator.cli.follow import at_rest, exit_code, follow
 from rl_operator.cli.wait import parse_until
 from rl_operator.errors import (
-    BackEndUnreachableError,
     ConflictError,
     ForbiddenError,
     InvalidError,
     OperatorError,
     RefusedError,
+    TargetUnreachableError,
     WaitTimeoutError,
 )
 
@@ -45,7 +45,7 @@ def test_when_nothing_more_happens_and_what_it_means(status: dict[str, Any], res
         (RefusedError(""), 2),
         (InvalidError(""), 2),
         (ConflictError(""), 2),
-        (BackEndUnreachableError(""), 3),
+        (TargetUnreachableError(""), 3),
         (ForbiddenError(""), 3),
         (WaitTimeoutError(""), 124),
     ],
@@ -55,28 +55,28 @@ def test_exit_codes_of_errors(error: OperatorError, code: int) -> None:
 
 
 def test_following_shows_each_version_once_and_ends_with_the_goal() -> None:
-    backend, seen = MemoryBackEnd(run_manifest(phase="Pending")), list[str | None]()
+    target, seen = MemoryTarget(run_manifest(phase="Pending")), list[str | None]()
     phases = iter(["Starting", "Running", "Succeeded"])
 
     def show(run: Any) -> None:
         seen.append(run.status.phase)
         if run.status.phase != "Succeeded":
-            backend.create(run_manifest(phase=next(phases)))
-            backend.objects["default", "sorting"]["metadata"]["resourceVersion"] = str(len(seen) + 1)
+            target.create(run_manifest(phase=next(phases)))
+            target.objects["default", "sorting"]["metadata"]["resourceVersion"] = str(len(seen) + 1)
 
-    assert follow(backend, "default", "sorting", at_rest, show).status.phase == "Succeeded"
+    assert follow(target, "default", "sorting", at_rest, show).status.phase == "Succeeded"
     assert seen == ["Pending", "Starting", "Running", "Succeeded"]
 
 
 def test_following_ends_when_the_run_is_deleted() -> None:
     with pytest.raises(RefusedError, match="was deleted"):
-        follow(MemoryBackEnd(), "default", "sorting", at_rest, lambda _: None)
+        follow(MemoryTarget(), "default", "sorting", at_rest, lambda _: None)
 
 
 def test_following_has_a_deadline() -> None:
-    backend = MemoryBackEnd(run_manifest(phase="Running", message="Training."))
+    target = MemoryTarget(run_manifest(phase="Running", message="Training."))
     with pytest.raises(WaitTimeoutError, match=r"now: Training\."):
-        follow(backend, "default", "sorting", at_rest, lambda _: None, timeout=0)
+        follow(target, "default", "sorting", at_rest, lambda _: None, timeout=0)
 
 
 def test_goals() -> None:

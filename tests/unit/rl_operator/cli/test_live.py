@@ -1,5 +1,5 @@
 from rich.console import Console
-from tests.unit.rl_operator.backends.fakes import parsed, run_manifest
+from tests.unit.rl_operator.targets.fakes import parsed, run_manifest
 
 from rl_operator.cli.live import panel
 from rl_operator.cli.progress import Curve

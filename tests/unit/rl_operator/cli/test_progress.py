@@ -1,5 +1,5 @@
 import pytest
-from tests.unit.rl_operator.backends.fakes import MemoryBackEnd, parsed, run_manifest
+from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manifest
 
 from rl_operator.cli.progress import CURVE_WIDTH, Curve, plain_line
 from rl_operator.cli.summary import summary
@@ -52,7 +52,7 @@ def test_the_summary_of_a_success() -> None:
             weights={"samplerPath": "tinker://s", "statePath": "tinker://w"},
         )
     )
-    said = summary(run, MemoryBackEnd())
+    said = summary(run, MemoryTarget())
     assert "sorting: trained sort_digits for 40 steps in 42s (memory, tiny)" in said
     assert "before 0.500 [0.460, 0.540]   after 0.900 [0.880, 0.920]   (95 % intervals over 500 samples)" in said
     assert "tinker://s " in said
@@ -62,7 +62,7 @@ def test_the_summary_of_a_success() -> None:
 def test_the_summary_of_a_failure_says_where_to_look() -> None:
     failure = {"reason": "EnvironmentFailed", "container": "environment", "exitCode": 1, "message": "no items"}
     run = parsed(run_manifest(phase="Failed", message="EnvironmentFailed: no items.", failure=failure, podName="p"))
-    said = summary(run, MemoryBackEnd())
+    said = summary(run, MemoryTarget())
     assert "Failed: EnvironmentFailed: no items." in said
     assert "Next: rlctl logs sorting -c environment --tail 50 --memory" in said
 
@@ -81,5 +81,5 @@ def test_the_summary_of_a_failure_says_where_to_look() -> None:
 @pytest.mark.parametrize("phase", ["Succeeded", "Stopped"])
 def test_the_summary_says_where_the_curves_are(phase: str, wandb: dict[str, str] | None, lines: list[str]) -> None:
     run = parsed(run_manifest(phase=phase, **({"wandb": wandb} if wandb else {})))
-    said = summary(run, MemoryBackEnd()).splitlines()
+    said = summary(run, MemoryTarget()).splitlines()
     assert [line for line in said if "W&B" in line] == [f"  W&B        {line}" for line in lines]

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.unit.rl_operator.backends.fakes import run_manifest
+from tests.unit.rl_operator.targets.fakes import run_manifest
 
 from rl_operator.cli import main
 from rl_operator.local.layout import Layout
-from rl_operator.local.store import Store
+from rl_operator.local.state_store import StateStore
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -79,7 +79,7 @@ def test_a_missing_file_is_named(call: Call) -> None:
 
 @pytest.mark.parametrize("verb", ["get", "watch", "wait", "logs", "stop", "delete", "results"])
 def test_an_unknown_run_is_refused_with_those_that_there_are(call: Call, state: Path, verb: str) -> None:
-    Store(Layout(state)).create(run_manifest("over", phase="Succeeded"))
+    StateStore(Layout(state)).create(run_manifest("over", phase="Succeeded"))
     code, _, errors = call(verb, "nobody", "--local")
     assert code == 2
     assert "there is no run 'nobody'" in errors

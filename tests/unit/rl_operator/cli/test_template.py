@@ -9,7 +9,7 @@ from tests.unit.rl_operator.samples import CATALOG, DEFAULT, TINY, catalog_of, m
 
 from rl_operator.api.catalog import CatalogEnvironment
 from rl_operator.api.loading import load_run
-from rl_operator.api.premises import ChosenEnvironment, Premises
+from rl_operator.api.run_inputs import ChosenEnvironment, RunInputs
 from rl_operator.api.runtime import Bound, Runtime
 from rl_operator.check import check_run
 from rl_operator.cli.init import accepts_of
@@ -24,8 +24,8 @@ def template(environment: CatalogEnvironment, runtime: Runtime) -> str:
 
 
 def refusals(text: str, environment: CatalogEnvironment, runtime: Runtime) -> list[str]:
-    premises = Premises(runtime, ChosenEnvironment(known=environment))
-    return [refusal.sentence for refusal in check_run(load_run(text), premises)]
+    inputs = RunInputs(runtime, ChosenEnvironment(known=environment))
+    return [refusal.sentence for refusal in check_run(load_run(text), inputs)]
 
 
 def toy(**field: Any) -> CatalogEnvironment:

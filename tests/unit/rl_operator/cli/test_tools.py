@@ -76,7 +76,7 @@ def test_on_this_machine_it_makes_a_token_and_says_where(tmp_path: Path) -> None
             token = (tmp_path / "tools-token").read_text(encoding="utf-8").strip()
             gateway = Gateway(served.split(" at ")[1].split(",")[0], token, process)
             assert place == f"The token is in {tmp_path / 'tools-token'}\n"
-            assert gateway.ask("GET", "/health").json["back_end"] == f"local:{tmp_path}"
+            assert gateway.ask("GET", "/health").json["target"] == f"local:{tmp_path}"
             assert gateway.ask("GET", "/health", known=False).status == 401
         finally:
             process.terminate()

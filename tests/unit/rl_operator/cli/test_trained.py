@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.backends.fakes import MemoryBackEnd, parsed, run_manifest
+from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manifest
 
 from rl_operator.cli.trained import call_tinker_atropos, tokenizer_of, weights_path
 from rl_operator.errors import RefusedError
@@ -13,14 +13,14 @@ CHECKPOINT = {"step": 20, "statePath": "tinker://r/weights/20"}
 
 def test_a_finished_run_has_its_weights(capsys: pytest.CaptureFixture[str]) -> None:
     run = parsed(run_manifest(phase="Succeeded", checkpoint=CHECKPOINT))
-    assert weights_path(run, MemoryBackEnd(), "tinker://r/sampler_weights/40") == "tinker://r/sampler_weights/40"
+    assert weights_path(run, MemoryTarget(), "tinker://r/sampler_weights/40") == "tinker://r/sampler_weights/40"
     assert not capsys.readouterr().err
 
 
 @pytest.mark.parametrize("phase", ["Running", "Stopped", "Failed"])
 def test_another_one_has_its_newest_checkpoint_and_it_is_said(phase: str, capsys: pytest.CaptureFixture[str]) -> None:
     run = parsed(run_manifest(phase=phase, checkpoint=CHECKPOINT))
-    assert weights_path(run, MemoryBackEnd(), None) == "tinker://r/weights/20"
+    assert weights_path(run, MemoryTarget(), None) == "tinker://r/weights/20"
     assert capsys.readouterr().err == f"sorting is {phase}: these are its weights after step 20\n"
 
 
@@ -33,7 +33,7 @@ def test_another_one_has_its_newest_checkpoint_and_it_is_said(phase: str, capsys
 )
 def test_one_without_any_says_what_to_do(status: dict[str, Any], hint: str) -> None:
     with pytest.raises(RefusedError) as refused:
-        weights_path(parsed(run_manifest(**status)), MemoryBackEnd(), None)
+        weights_path(parsed(run_manifest(**status)), MemoryTarget(), None)
     assert str(refused.value) == f"there are no weights of run sorting in memory: {hint}"
 
 
@@ -47,11 +47,11 @@ def test_one_without_any_says_what_to_do(status: dict[str, Any], hint: str) -> N
     ],
 )
 def test_the_runs_own_tokenizer(spec: dict[str, str], option: tuple[str, ...]) -> None:
-    assert tokenizer_of(parsed(run_manifest(spec=spec)), MemoryBackEnd()) == option
+    assert tokenizer_of(parsed(run_manifest(spec=spec)), MemoryTarget()) == option
 
 
 def test_a_missing_key_is_named_with_its_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TINKER_API_KEY", raising=False)
     run = parsed(run_manifest(spec={"runtime": "default"}))
     with pytest.raises(RefusedError, match=r"TINKER_API_KEY is not set.*Secret 'tinker', key 'TINKER_API_KEY'"):
-        call_tinker_atropos(run, MemoryBackEnd(), ["sample"])
+        call_tinker_atropos(run, MemoryTarget(), ["sample"])

@@ -10,8 +10,8 @@ from rl_operator.cluster.caches import Caches, UnreadableRuntime, list_catalogs
 from rl_operator.cluster.catalogs import Catalogs
 from rl_operator.cluster.client import ClusterClient
 from rl_operator.render.catalog import ImageCatalog, catalog_config_map
-from rl_operator.status.expiry import expires_at
-from rl_operator.status.view import Line
+from rl_operator.status.retention import expires_at
+from rl_operator.status.view import QueuePosition
 
 
 def test_a_finished_run_keeps_its_identity_and_phase_only() -> None:
@@ -127,8 +127,8 @@ def test_places_follow_the_cache_of_runs_and_the_runtimes_limit() -> None:
     caches.runs.put_answer(run_document(3, {"phase": "Starting", "startTime": "2026-01-01T00:00:00Z", "attempt": 1}))
     other = samples.make_run()
     other = other.with_changes(metadata=other.metadata.with_changes(name="other"))
-    assert caches.places.line(other) == Line(limit=1, active=1, before=0)
+    assert caches.places.line(other) == QueuePosition(limit=1, active=1, before=0)
     caches.runs.sweep(set(), 4)
-    assert caches.places.line(other) == Line(limit=1, active=0, before=0)
+    assert caches.places.line(other) == QueuePosition(limit=1, active=0, before=0)
     caches.runtimes.put(runtime_document(5))
     assert caches.places.line(other) is None

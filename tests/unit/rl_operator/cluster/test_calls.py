@@ -11,7 +11,7 @@ from yarl import URL
 from rl_operator.cluster.calls import NotLeadingError, counted, fenced, verb_of
 from rl_operator.cluster.client import ClusterClient, Middlewares
 from rl_operator.cluster.watch_ages import WatchAges
-from rl_operator.errors import BackEndUnreachableError, GoneError
+from rl_operator.errors import GoneError, TargetUnreachableError
 
 PODS = "/api/v1/namespaces/ns/pods"
 OURS = "/apis/rl-operator.dev/v1alpha1"
@@ -58,7 +58,7 @@ async def test_calls_are_counted_by_verb_and_code_and_kopfs_as_well(api: FakeApi
             assert response.status == 200
     api.url = "http://127.0.0.1:1"
     async with await connect(api, tmp_path, (counted(WatchAges(300)),)) as client:
-        with pytest.raises(BackEndUnreachableError):
+        with pytest.raises(TargetUnreachableError):
             await client.delete(f"{PODS}/p", "uid")
     assert {key: calls(*key) - count for key, count in before.items()} == {
         ("get", "200"): 2,

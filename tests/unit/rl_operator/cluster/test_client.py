@@ -8,7 +8,7 @@ from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect
 
 from rl_operator.cluster.client import JSON_PATCH, METADATA_ONLY, ClusterClient
 from rl_operator.cluster.failures import ExpiredError
-from rl_operator.errors import BackEndUnreachableError, ConflictError, GoneError, OperatorError
+from rl_operator.errors import ConflictError, GoneError, OperatorError, TargetUnreachableError
 from rl_operator.log_lines import CUT, LONGEST_LINE
 
 POD = "/api/v1/namespaces/ns/pods/p"
@@ -75,7 +75,7 @@ async def test_what_asks_for_no_pause_that_can_be_made_is_a_refusal(
 async def test_pauses_without_end_end_with_the_deadline_of_the_call(api: FakeApi, tmp_path: Path) -> None:
     api.answers("GET", POD, Answer({"message": "busy"}, 429, headers={"Retry-After": "1"}))
     async with await connect(api, tmp_path, request_seconds=1.5) as client:
-        with pytest.raises(BackEndUnreachableError, match="429: busy"):
+        with pytest.raises(TargetUnreachableError, match="429: busy"):
             await client.get(POD)
     assert len(api.requests) == 2
 
@@ -96,14 +96,14 @@ async def test_refusals_are_translated(api: FakeApi, client: ClusterClient) -> N
 
 async def test_a_gateway_that_answers_with_no_status_object(api: FakeApi, client: ClusterClient) -> None:
     api.answers("GET", POD, Answer("bad gateway", 502))
-    with pytest.raises(BackEndUnreachableError, match=r"502: .*bad gateway"):
+    with pytest.raises(TargetUnreachableError, match=r"502: .*bad gateway"):
         await client.get(POD)
 
 
 async def test_an_answer_that_does_not_come(api: FakeApi, tmp_path: Path) -> None:
     api.answers("GET", POD, Answer(hangs=True))
     async with await connect(api, tmp_path, request_seconds=0.2) as client:
-        with pytest.raises(BackEndUnreachableError, match=f"the API server {api.url} does not answer"):
+        with pytest.raises(TargetUnreachableError, match=f"the API server {api.url} does not answer"):
             await client.get(POD)
 
 
@@ -152,7 +152,7 @@ async def test_lines_that_stop_coming_end_with_the_deadline_of_a_call(api: FakeA
     async with await connect(api, tmp_path, request_seconds=0.3) as client:
         lines = client.lines(f"{POD}/log", {"tailLines": 7})
         assert await anext(lines) == b'{"line": 1}\n'
-        with pytest.raises(BackEndUnreachableError, match="does not answer"):
+        with pytest.raises(TargetUnreachableError, match="does not answer"):
             await anext(lines)
 
 
@@ -184,5 +184,5 @@ async def test_a_version_that_is_too_old_is_told_apart(api: FakeApi, client: Clu
 
 async def test_nobody_listens(tmp_path: Path) -> None:
     async with await connect(FakeApi(url="http://127.0.0.1:1"), tmp_path) as client:
-        with pytest.raises(BackEndUnreachableError, match="GET /x: the API server http://127"):
+        with pytest.raises(TargetUnreachableError, match="GET /x: the API server http://127"):
             await client.get("/x")

@@ -2,12 +2,12 @@ import pytest
 
 from rl_operator.cluster.failures import ExpiredError, failure
 from rl_operator.errors import (
-    BackEndUnreachableError,
     ConflictError,
     ForbiddenError,
     GoneError,
     InvalidError,
     OperatorError,
+    TargetUnreachableError,
 )
 
 BY_CODE = [
@@ -18,9 +18,9 @@ BY_CODE = [
     (409, ConflictError),
     (410, ExpiredError),
     (422, InvalidError),
-    (429, BackEndUnreachableError),
-    (500, BackEndUnreachableError),
-    (503, BackEndUnreachableError),
+    (429, TargetUnreachableError),
+    (500, TargetUnreachableError),
+    (503, TargetUnreachableError),
 ]
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 from rl_operator.cluster import gaps
 from rl_operator.cluster.gaps import Gaps
-from rl_operator.errors import BackEndUnreachableError
+from rl_operator.errors import TargetUnreachableError
 
 
 class Looks:
@@ -17,7 +17,7 @@ class Looks:
     async def __call__(self) -> None:
         self.count += 1
         if self.count <= self._failing:
-            raise BackEndUnreachableError("the API server is away")
+            raise TargetUnreachableError("the API server is away")
 
 
 async def until(looks: Looks, count: int) -> None:

@@ -9,8 +9,8 @@ from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi
 
 from rl_operator.cluster.client import ClusterClient
 from rl_operator.cluster.informer import Informer
+from rl_operator.cluster.resource_cache import Key, ResourceCache
 from rl_operator.cluster.resources import PODS
-from rl_operator.cluster.store import Key, Store
 
 PATH = "/api/v1/pods"
 GONE = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}}
@@ -34,7 +34,7 @@ class Watched:
 
     def __init__(self, client: ClusterClient) -> None:
         self.told: list[str] = []
-        self.store: Store[str] = Store(
+        self.store: ResourceCache[str] = ResourceCache(
             lambda found: found["metadata"]["resourceVersion"],
             lambda found: ("ns", found["metadata"]["labels"]["run"]),
         )

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from rl_operator.cluster.queue import Work, WorkQueue
-from rl_operator.errors import BackEndUnreachableError, ConflictError
+from rl_operator.errors import ConflictError, TargetUnreachableError
 
 A, B = ("ns", "a"), ("ns", "b")
 
@@ -109,7 +109,7 @@ async def test_a_wish_brings_the_next_look_and_the_earliest_wins() -> None:
 
 
 FAILURES = {
-    "error": (BackEndUnreachableError("no answer"), logging.WARNING, "no answer"),
+    "error": (TargetUnreachableError("no answer"), logging.WARNING, "no answer"),
     "conflict": (ConflictError("behind"), logging.DEBUG, "behind"),
     "defect": (KeyError("oops"), logging.ERROR, "failed unexpectedly"),
 }

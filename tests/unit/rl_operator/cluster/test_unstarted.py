@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from tests.unit.rl_operator.samples import make_run
 
 from rl_operator.api.run import RunStatus, TrainingRun
-from rl_operator.cluster.store import Key
+from rl_operator.cluster.resource_cache import Key
 from rl_operator.cluster.unstarted import Unstarted
 
 NEW = RunStatus()

@@ -8,7 +8,7 @@ from tests.unit.rl_operator.cluster.documents import run_document, runtime_docum
 from rl_operator.cluster.caches import Caches
 from rl_operator.cluster.queue import WorkQueue
 from rl_operator.cluster.watch_ages import WatchAges
-from rl_operator.handlers.health import Health
+from rl_operator.handlers.health import ProcessHealth
 from rl_operator.handlers.routes import Queues
 
 PATIENT, IMPATIENT = 600.0, 0.001
@@ -25,8 +25,8 @@ class Process:
         self.caches, self.ages = Caches(), WatchAges(PATIENT, lambda: self.now)
         self.health = self.seen_with(PATIENT)
 
-    def seen_with(self, stuck_seconds: float) -> Health:
-        return Health(self.caches, self.queues, self.ages, stuck_seconds=stuck_seconds)
+    def seen_with(self, stuck_seconds: float) -> ProcessHealth:
+        return ProcessHealth(self.caches, self.queues, self.ages, stuck_seconds=stuck_seconds)
 
     async def _work(self, _: tuple[str, str]) -> None:
         await self.go.wait()

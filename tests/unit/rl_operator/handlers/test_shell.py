@@ -10,7 +10,7 @@ import pytest
 from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect, serving
 
 from rl_operator.cluster.client import ClusterClient
-from rl_operator.errors import BackEndUnreachableError
+from rl_operator.errors import TargetUnreachableError
 from rl_operator.handlers.kinds import KindsMissingError, require_kinds, with_patience
 from rl_operator.handlers.shell import Backoffs, build_registry, configure
 
@@ -108,5 +108,5 @@ async def test_an_api_server_that_is_starting_is_waited_for(api: FakeApi, client
 
 async def test_patience_ends(api: FakeApi, client: ClusterClient) -> None:
     api.answers("GET", DISCOVERY, Answer({"message": "starting"}, 503))
-    with pytest.raises(BackEndUnreachableError, match=r"tried for 0 s"):
+    with pytest.raises(TargetUnreachableError, match=r"tried for 0 s"):
         await with_patience(lambda: require_kinds(client), 0.1)

@@ -12,16 +12,16 @@ from tests.unit.rl_operator.local.pods import Node
 from rl_operator.local.kubelet import Kubelet
 from rl_operator.local.layout import Layout
 from rl_operator.local.leash import Leash
-from rl_operator.local.store import Store
+from rl_operator.local.state_store import StateStore
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(Layout(tmp_path))
+def store(tmp_path: Path) -> StateStore:
+    return StateStore(Layout(tmp_path))
 
 
 @pytest.fixture
-async def make_node(process: None, store: Store) -> AsyncIterator[Callable[..., Node]]:
+async def make_node(process: None, store: StateStore) -> AsyncIterator[Callable[..., Node]]:
     """Makes kubelets: `make_node(caller={…}, backend=…)`. Their pods are stopped at the end of the test."""
     nodes: list[Node] = []
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from rl_operator.local.kubelet import KUBELET_FINALIZER, Kubelet
 from rl_operator.local.locks import FileLock
-from rl_operator.local.store import Store
+from rl_operator.local.state_store import StateStore
 
 DEADLINE_SECONDS = 20.0
 
@@ -65,7 +65,7 @@ def pod(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
 class Node:
     """A kubelet over a store, and what tests ask of it."""
 
-    def __init__(self, store: Store, kubelet: Kubelet, changed: asyncio.Event) -> None:
+    def __init__(self, store: StateStore, kubelet: Kubelet, changed: asyncio.Event) -> None:
         self.store = store
         self.kubelet = kubelet
         self._changed = changed

@@ -12,7 +12,7 @@ from rl_operator.api.loading import parse_run
 from rl_operator.api.run import TrainingRun
 from rl_operator.discovery import discover_files_blocking
 from rl_operator.local.environments import FILE_ANNOTATION, OwnEnvironments
-from rl_operator.local.store import Store
+from rl_operator.local.state_store import StateStore
 
 ENTRY = '''
 from tinker_atropos.environments.base import Environment, EnvironmentConfig
@@ -46,7 +46,7 @@ def reader() -> CountedReader:
 
 
 @pytest.fixture
-def own(store: Store, reader: CountedReader) -> OwnEnvironments:
+def own(store: StateStore, reader: CountedReader) -> OwnEnvironments:
     return OwnEnvironments(store.get, reader)
 
 
@@ -73,7 +73,7 @@ def run_of(environment: str, path: Path | None = None) -> TrainingRun:
     )
 
 
-def put(store: Store, data: dict[str, str] | None, **spec: Any) -> None:
+def put(store: StateStore, data: dict[str, str] | None, **spec: Any) -> None:
     source = {"source": {"configMap": {"name": "code", "entry": "shout.py"}}}
     metadata = {"namespace": "default", "name": "shout"}
     store.apply(
@@ -138,7 +138,7 @@ def test_files_that_are_none(own: OwnEnvironments, folder: Path, name: str, said
 
 
 @pytest.mark.process
-def test_an_object_of_the_state_folder_is_read_likewise(own: OwnEnvironments, store: Store) -> None:
+def test_an_object_of_the_state_folder_is_read_likewise(own: OwnEnvironments, store: StateStore) -> None:
     put(store, {"shout.py": ENTRY, "words.py": WORDS, "notes.txt": "hello"})
     found = own.of_run(run_of("own/shout"))
     assert found is not None
@@ -151,12 +151,12 @@ def test_an_object_that_is_not_there_is_none(own: OwnEnvironments) -> None:
     assert own.of_run(run_of("sort_digits")) is None
 
 
-def test_an_object_without_its_config_map(own: OwnEnvironments, store: Store) -> None:
+def test_an_object_without_its_config_map(own: OwnEnvironments, store: StateStore) -> None:
     put(store, None)
     assert fault(own.of_run(run_of("own/shout"))).startswith("SourceNotFound: ConfigMap default/code does not exist")
 
 
-def test_images_need_a_cluster(own: OwnEnvironments, store: Store) -> None:
+def test_images_need_a_cluster(own: OwnEnvironments, store: StateStore) -> None:
     put(store, None, image={"reference": "team/env:1", "entry": "shout"})
     found = own.of_run(run_of("own/shout"))
     assert fault(found).startswith("NeedsCluster: Local mode runs no images")

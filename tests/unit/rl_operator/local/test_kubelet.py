@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.local.pods import SERVE_OPS, Node, container, pod, probe, sidecar, start_holder, state_of
 
-from rl_operator.errors import BackEndUnreachableError
-from rl_operator.local.store import Store
+from rl_operator.errors import TargetUnreachableError
+from rl_operator.local.state_store import StateStore
 from rl_operator.status.ending import Fate, classify
 from rl_operator.status.observation import observe_pod
 
@@ -20,7 +20,7 @@ ENDS_ON_SIGTERM = "import signal, sys, time; signal.signal(signal.SIGTERM, lambd
 IGNORES_SIGTERM = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up'); time.sleep(60)"
 
 
-def log_of(store: Store, name: str) -> str:
+def log_of(store: StateStore, name: str) -> str:
     path = store.layout.pod("default", "run-00000-1").log(name)
     return path.read_text() if path.exists() else ""
 
@@ -180,7 +180,7 @@ async def test_a_missing_program_is_named_with_how_to_get_it(make_node: MakeNode
 
 async def test_a_backend_that_does_not_start_ends_the_attempt(make_node: MakeNode) -> None:
     async def broken(_pod: Any) -> dict[str, str]:
-        raise BackEndUnreachableError("the Tinker service ended while starting: no torch")
+        raise TargetUnreachableError("the Tinker service ended while starting: no torch")
 
     node = make_node(backend=broken)
     node.create(pod(sidecar(), container("trainer", "pass"), container("environment", ENDS_ON_SIGTERM)))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rl_operator.local.events import Event, append_event
-from rl_operator.local.store import Store
+from rl_operator.local.state_store import StateStore
 from rl_operator.local.sweep import abandoned, remove_expired, remove_orphaned_traces
 from rl_operator.status.observation import parse_time
 
@@ -15,7 +15,7 @@ COMPLETED = "2026-05-01T12:00:00Z"
 MOMENT = parse_time(COMPLETED)
 
 
-def finish(store: Store, ttl: int | None, phase: str = "Succeeded") -> dict[str, Any]:
+def finish(store: StateStore, ttl: int | None, phase: str = "Succeeded") -> dict[str, Any]:
     """A run that is over, with a ConfigMap, an event and a log."""
     spec = {"environment": "sort_digits", "runtime": "tiny"} | ({} if ttl is None else {"ttlSecondsAfterFinished": ttl})
     run = store.create(
@@ -39,7 +39,7 @@ def finish(store: Store, ttl: int | None, phase: str = "Succeeded") -> dict[str,
 
 
 @pytest.mark.parametrize(("seconds", "kept"), [(59, True), (60, False), (10**6, False)])
-def test_a_finished_run_goes_when_its_time_is_over(store: Store, seconds: int, kept: bool) -> None:
+def test_a_finished_run_goes_when_its_time_is_over(store: StateStore, seconds: int, kept: bool) -> None:
     finish(store, ttl=60)
     remove_expired(store, MOMENT + timedelta(seconds=seconds))
     files = [path for path in store.layout.root.rglob("*") if path.is_file() and path.name != "lock"]
@@ -47,19 +47,19 @@ def test_a_finished_run_goes_when_its_time_is_over(store: Store, seconds: int, k
     assert len(files) == (4 if kept else 0)
 
 
-def test_a_run_without_a_time_to_live_is_kept(store: Store) -> None:
+def test_a_run_without_a_time_to_live_is_kept(store: StateStore) -> None:
     finish(store, ttl=None)
     remove_expired(store, MOMENT + timedelta(days=1000))
     assert store.get("RLTrainingRun", "default", "run") is not None
 
 
-def test_a_run_that_is_not_over_is_kept(store: Store) -> None:
+def test_a_run_that_is_not_over_is_kept(store: StateStore) -> None:
     finish(store, ttl=0, phase="Running")
     remove_expired(store, MOMENT + timedelta(days=1))
     assert store.get("RLTrainingRun", "default", "run") is not None
 
 
-def test_what_a_killed_deletion_left_is_found(store: Store) -> None:
+def test_what_a_killed_deletion_left_is_found(store: StateStore) -> None:
     run = finish(store, ttl=None)
     owner = {"kind": "RLTrainingRun", "name": "run", "uid": run["metadata"]["uid"]}
     metadata = {"namespace": "default", "name": "run-1", "finalizers": ["keep"], "ownerReferences": [owner]}
@@ -70,7 +70,7 @@ def test_what_a_killed_deletion_left_is_found(store: Store) -> None:
 
 
 @pytest.mark.parametrize("deleted", [False, True], ids=["there", "deleted"])
-def test_what_is_on_disk_goes_with_its_run(store: Store, deleted: bool) -> None:
+def test_what_is_on_disk_goes_with_its_run(store: StateStore, deleted: bool) -> None:
     finish(store, ttl=None)
     if deleted:
         store.delete("RLTrainingRun", "default", "run")
@@ -78,7 +78,7 @@ def test_what_is_on_disk_goes_with_its_run(store: Store, deleted: bool) -> None:
     assert len(traces(store)) == (0 if deleted else 2)
 
 
-def test_what_is_on_disk_stays_while_a_pod_of_it_ends(store: Store) -> None:
+def test_what_is_on_disk_stays_while_a_pod_of_it_ends(store: StateStore) -> None:
     run = finish(store, ttl=None)
     owner = {"kind": "RLTrainingRun", "name": "run", "uid": run["metadata"]["uid"]}
     pod = {"namespace": "default", "name": "run-1", "finalizers": ["keep"], "ownerReferences": [owner]}
@@ -91,7 +91,7 @@ def test_what_is_on_disk_stays_while_a_pod_of_it_ends(store: Store) -> None:
     assert traces(store) == []
 
 
-def test_a_new_run_keeps_nothing_of_the_one_that_had_its_name(store: Store) -> None:
+def test_a_new_run_keeps_nothing_of_the_one_that_had_its_name(store: StateStore) -> None:
     finish(store, ttl=None)
     store.delete("RLTrainingRun", "default", "run")
     uid = finish(store, ttl=None)["metadata"]["uid"]
@@ -99,5 +99,5 @@ def test_a_new_run_keeps_nothing_of_the_one_that_had_its_name(store: Store) -> N
     assert [path.parent.parent.name for path in traces(store) if path.suffix == ".log"] == [f"run-{uid[:5]}-1"]
 
 
-def traces(store: Store) -> list[Path]:
+def traces(store: StateStore) -> list[Path]:
     return [path for folder in ("pods", "events") for path in (store.layout.root / folder).rglob("*.*")]

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 from tests.unit.tinker_atropos.trainer.wandb_server import WandbRun, running_wandb_server
 
-from rl_operator.metrics.wandb_query import QUERY, RefusedError, question, read_answer
+from rl_operator.metrics.wandb_query import QUERY, WandbRefusedError, question, read_answer
 
 SDK = """
 import json
@@ -57,7 +57,7 @@ def test_a_project_that_is_not_there_has_no_runs(answer: object) -> None:
 
 
 def test_an_error_is_said_in_wandbs_words() -> None:
-    with pytest.raises(RefusedError, match="permission denied"):
+    with pytest.raises(WandbRefusedError, match="permission denied"):
         read_answer({"data": None, "errors": [{"message": "permission denied"}]}, ["u-1"])
 
 

@@ -1,4 +1,4 @@
-"""Runs of one namespace over the local back end's objects: the test says how they went, and plays the kubelet."""
+"""Runs of one namespace over the local target's objects: the test says how they went, and plays the kubelet."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,8 +14,8 @@ from rl_operator.api.names import API_VERSION, RUN_KIND
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.local.environments import OwnEnvironments
 from rl_operator.local.events import Event, read_events
-from rl_operator.local.store import Manifest, Store
-from rl_operator.local.world import LocalWorld, pods_of
+from rl_operator.local.local_run_client import LocalRunClient, pods_of
+from rl_operator.local.state_store import Manifest, StateStore
 from rl_operator.reconcile import Pace, reconcile
 from rl_operator.status.observation import format_time
 
@@ -27,7 +27,7 @@ class KilledError(BaseException):
     """Stands for SIGKILL: nothing after it runs."""
 
 
-class CountingWorld(LocalWorld):
+class CountingWorld(LocalRunClient):
     """Counts live reads, which cost a cluster calls; kills the operator at a write on request."""
 
     live_reads = 0
@@ -55,14 +55,14 @@ def nothing_found(_files: Mapping[str, str], _entry: str | None) -> Catalog:
 class Family:
     """Runs of one namespace and the operator that looks after them."""
 
-    store: Store
+    store: StateStore
     now: datetime = NOW
     world_class: type[CountingWorld] = CountingWorld
-    world: CountingWorld = field(init=False)
+    client: CountingWorld = field(init=False)
 
     def __post_init__(self) -> None:
         own = OwnEnvironments(self.store.get, nothing_found)
-        self.world = self.world_class(self.store, own, ToldFigures())
+        self.client = self.world_class(self.store, own, ToldFigures())
 
     def apply(self, name: str, **spec: Any) -> None:
         metadata = {"name": name, "namespace": "default"}
@@ -73,7 +73,7 @@ class Family:
         self.store.update(RUN_KIND, "default", name, lambda run: run["spec"].update(spec))
 
     def run(self, name: str) -> TrainingRun:
-        found = self.world.run(("default", name))
+        found = self.client.run(("default", name))
         assert found is not None
         return found
 
@@ -100,7 +100,7 @@ class Family:
     async def settle(self, name: str) -> None:
         for _ in range(5):
             before = self.run(name).metadata.resource_version
-            await reconcile(("default", name), self.world, lambda: self.now, PACE)
+            await reconcile(("default", name), self.client, lambda: self.now, PACE)
             if self.run(name).metadata.resource_version == before:
                 return
         pytest.fail("the reconcile does not come to rest")

@@ -1,4 +1,4 @@
-"""One run with its operator and its kubelet, over the local back end's objects. The operator may die at any write."""
+"""One run with its operator and its kubelet, over the local target's objects. The operator may die at any write."""
 
 import re
 from collections.abc import Mapping
@@ -24,11 +24,11 @@ from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.errors import ConflictError
 from rl_operator.local.environments import OwnEnvironments
 from rl_operator.local.layout import Layout
-from rl_operator.local.store import Manifest, Store
-from rl_operator.local.world import LocalWorld, pods_of
+from rl_operator.local.local_run_client import LocalRunClient, pods_of
+from rl_operator.local.state_store import Manifest, StateStore
 from rl_operator.reconcile import Pace, reconcile
+from rl_operator.status.history import Point
 from rl_operator.status.observation import PodObservation, TrainerStatus, format_time
-from rl_operator.status.series import Point
 
 KEY = ("default", "sorting")
 PACE = Pace(backoff_seconds=10, progress_seconds=60)
@@ -38,7 +38,7 @@ class KilledError(BaseException):
     """Stands for SIGKILL: nothing after it runs."""
 
 
-class MortalWorld(LocalWorld):
+class MortalWorld(LocalRunClient):
     """Counts writes, and dies before or after the `dies_at`-th of them."""
 
     writes = 0
@@ -99,8 +99,8 @@ class MortalWorld(LocalWorld):
 class Life:
     """One run, its operator and its kubelet."""
 
-    store: Store
-    world: MortalWorld
+    store: StateStore
+    client: MortalWorld
     figures: dict[str, TrainerStatus]
     """What trainers answer, by pod."""
 
@@ -111,7 +111,7 @@ class Life:
 
     @property
     def status(self) -> RunStatus:
-        run = self.world.run(KEY)
+        run = self.client.run(KEY)
         assert run is not None
         return run.status
 
@@ -152,9 +152,9 @@ class Life:
         """One reconcile by an operator that is started again when it dies."""
         for _ in range(20):
             try:
-                return await reconcile(KEY, self.world, lambda: self.now, PACE)
+                return await reconcile(KEY, self.client, lambda: self.now, PACE)
             except KilledError:
-                self.world.dies_at = None
+                self.client.dies_at = None
             except ConflictError:
                 continue
         pytest.fail("the reconcile does not come to an end")
@@ -162,15 +162,15 @@ class Life:
     async def settle(self) -> None:
         """Reconcile until nothing is written any more."""
         for _ in range(10):
-            before = self.world.writes
+            before = self.client.writes
             await self.reconcile()
-            if self.world.writes == before:
+            if self.client.writes == before:
                 return
         pytest.fail("the reconcile does not come to rest")
 
     @property
     def own(self) -> bool:
-        run = self.world.run(KEY)
+        run = self.client.run(KEY)
         return run is not None and run.spec.environment.startswith("own/")
 
     @property
@@ -239,8 +239,8 @@ def read_as_sort_digits(files: Mapping[str, str], entry: str | None) -> Catalog:
     return Catalog(environments=(found,), modules=tuple(sorted(files)))
 
 
-def make_life(folder: Path, world: type[MortalWorld] = MortalWorld) -> Life:
-    store = Store(Layout(folder))
+def make_life(folder: Path, client: type[MortalWorld] = MortalWorld) -> Life:
+    store = StateStore(Layout(folder))
     figures = ToldFigures()
     own = OwnEnvironments(store.get, read_as_sort_digits)
-    return Life(store, world(store, own, figures), figures.trainers, figures.series)
+    return Life(store, client(store, own, figures), figures.trainers, figures.series)

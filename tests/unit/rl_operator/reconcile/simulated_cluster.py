@@ -25,17 +25,17 @@ from rl_operator.api.names import (
 from rl_operator.cluster.caches import Caches, list_own_kinds
 from rl_operator.cluster.catalogs import Catalogs
 from rl_operator.cluster.client import JSON, JSON_PATCH, MERGE_PATCH, ClusterClient, Params, PatchType
+from rl_operator.cluster.cluster_run_client import ClusterRunClient
 from rl_operator.cluster.events import EventRecorder
+from rl_operator.cluster.resource_cache import Key, ResourceCache, key_of
 from rl_operator.cluster.resources import CONFIG_MAPS, NETWORK_POLICIES, PODS, RUNS, SERVICES, Resource
-from rl_operator.cluster.store import Key, Store, key_of
-from rl_operator.cluster.world import ClusterWorld
 from rl_operator.errors import (
-    BackEndUnreachableError,
     ConflictError,
     ForbiddenError,
     GoneError,
     InvalidError,
     OperatorError,
+    TargetUnreachableError,
 )
 from rl_operator.reconcile import Pace, reconcile
 from rl_operator.status.observation import format_time
@@ -65,7 +65,7 @@ class Mishap:
 
 ERRORS: Mapping[str, type[BaseException]] = {
     "killed": KilledError,
-    "unreachable": BackEndUnreachableError,
+    "unreachable": TargetUnreachableError,
     "conflict": ConflictError,
     "forbidden": ForbiddenError,
 }
@@ -288,7 +288,7 @@ class SimulatedCluster:
             for document in self.api.all(plural):
                 store.put(document)
         recorder = EventRecorder(self.api)
-        self.world = ClusterWorld(self.api, self.caches, recorder, self.figures)
+        self.client = ClusterRunClient(self.api, self.caches, recorder, self.figures)
         self.caches.places.tell(start=self.look_at, moved=lambda key: self.look_at(key, PACE.progress_seconds))
         for run in self.caches.runs:
             self.look_at(run.key)
@@ -296,7 +296,7 @@ class SimulatedCluster:
             self.look_at(key)
 
     @property
-    def _stores(self) -> Mapping[str, Store[Any]]:
+    def _stores(self) -> Mapping[str, ResourceCache[Any]]:
         resources: Mapping[str, Resource] = {
             "Pod": PODS, "ConfigMap": CONFIG_MAPS, "Service": SERVICES, "NetworkPolicy": NETWORK_POLICIES
         }  # fmt: skip
@@ -311,7 +311,7 @@ class SimulatedCluster:
         waiting = self.api.news.get(plural, deque())
         for _ in range(min(count, len(waiting))):
             type_, document = waiting.popleft()
-            store: Store[Any] | None = self.caches.runs if plural == RUNS.plural else self._stores.get(plural)
+            store: ResourceCache[Any] | None = self.caches.runs if plural == RUNS.plural else self._stores.get(plural)
             if store is None:
                 continue
             news = store.remove(document) if type_ == "DELETED" else store.put(document)
@@ -341,7 +341,7 @@ class SimulatedCluster:
 
     async def _look(self, key: Key) -> None:
         try:
-            again = await reconcile(key, self.world, lambda: self.api.now, PACE)
+            again = await reconcile(key, self.client, lambda: self.api.now, PACE)
         except OperatorError:
             again = RETRY_SECONDS
         if again is not None:

@@ -10,7 +10,7 @@ from tests.unit.rl_operator.status.builders import ready, result, running, termi
 
 from rl_operator.api.names import POD_FINALIZER
 from rl_operator.local.kubelet import KUBELET_FINALIZER
-from rl_operator.status.lost import LOST_AFTER
+from rl_operator.status.lost_nodes import LOST_AFTER
 from rl_operator.status.observation import TrainerStatus, format_time
 
 
@@ -95,13 +95,13 @@ async def test_a_node_that_comes_back_with_its_pod_changes_nothing(life: Life) -
     await life.settle()
     play(life, 2, "Running", ready())
     await life.settle()
-    before, writes = life.status, life.world.writes
+    before, writes = life.status, life.client.writes
     life.figures[pod(life, 1)["metadata"]["name"]] = TrainerStatus(step=39, total_steps=40)
     for phase, trainer in (("Running", ready()), ("Running", running()), ("Succeeded", terminated(0, result()))):
         play(life, 1, phase, trainer)
         life.now += timedelta(seconds=61)
         await life.settle()
-    assert (life.status, life.world.writes) == (before, writes)
+    assert (life.status, life.client.writes) == (before, writes)
     assert not held(life)
     life.store.update(
         "Pod", KEY[0], pod(life, 1)["metadata"]["name"], lambda p: p["metadata"]["finalizers"].remove(KUBELET_FINALIZER)
@@ -201,7 +201,7 @@ async def test_a_deadline_is_recorded_before_the_pod_is_deleted(life: Life) -> N
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize("nth", range(1, 10))
 async def test_killed_at_any_write_a_deadline_ends_the_run_alike(life: Life, nth: int, before: bool) -> None:
-    life.world.dies_at, life.world.dies_before = nth, before
+    life.client.dies_at, life.client.dies_before = nth, before
     life.apply(startDeadlineSeconds=300)
     await life.settle()
     life.play("Pending", waiting(), waiting(), waiting())
@@ -212,7 +212,7 @@ async def test_killed_at_any_write_a_deadline_ends_the_run_alike(life: Life, nth
     reasons = [attempt.reason for attempt in life.status.attempts]
     assert (life.status.phase, reasons, len(life.pods)) == ("Failed", ["StartDeadlineExceeded"], 1)
     assert not held(life)
-    assert life.world.dies_at is None or life.world.writes < nth, "the kill did not happen"
+    assert life.client.dies_at is None or life.client.writes < nth, "the kill did not happen"
 
 
 async def test_backing_off_past_the_active_deadline_ends_the_run(life: Life) -> None:
@@ -308,15 +308,15 @@ async def test_a_start_in_order_is_one_write_until_it_runs(life: Life) -> None:
     """The pod is created, scheduled, its containers start one by one: within the pace nobody writes of that."""
     life.apply()
     await life.settle()
-    started = life.world.writes
+    started = life.client.writes
     for states in ((waiting(),) * 3, (running(), waiting(), waiting()), (ready(), running(), running())):
         life.play("Pending", *states)
         life.now += timedelta(seconds=5)
         await life.settle()
-    assert life.world.writes == started
+    assert life.client.writes == started
     life.play("Running", ready(), ready(), ready())
     await life.settle()
-    assert life.world.writes == started + 1
+    assert life.client.writes == started + 1
 
 
 async def test_a_slow_start_says_what_it_waits_for_within_the_pace(life: Life) -> None:

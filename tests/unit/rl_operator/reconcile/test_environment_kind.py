@@ -11,7 +11,7 @@ from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect, se
 
 from rl_operator.cluster.caches import Caches
 from rl_operator.cluster.events import EventRecorder
-from rl_operator.cluster.kinds_world import KindsWorld
+from rl_operator.cluster.kinds_client import KindsClient
 from rl_operator.reconcile.environment_kind import READY_SECONDS, WAITING_SECONDS, reconcile_environment
 
 KEY = ("team-a", "maze")
@@ -27,11 +27,11 @@ async def api() -> AsyncIterator[FakeApi]:
 
 
 @pytest.fixture
-async def world(api: FakeApi, tmp_path: Path) -> AsyncIterator[KindsWorld]:
+async def client(api: FakeApi, tmp_path: Path) -> AsyncIterator[KindsClient]:
     async with await connect(api, tmp_path) as client:
         caches = Caches()
         caches.environments.put(environment_document(1))
-        yield KindsWorld(client, caches, EventRecorder(client), print)
+        yield KindsClient(client, caches, EventRecorder(client), print)
 
 
 def clock() -> datetime:
@@ -42,31 +42,31 @@ def writes_back(api: FakeApi, version: int, status: dict[str, Any]) -> None:
     api.answers("PATCH", STATUS, Answer(environment_document(version) | {"status": status}))
 
 
-async def test_a_config_map_that_is_missing_is_looked_for_again_soon(api: FakeApi, world: KindsWorld) -> None:
+async def test_a_config_map_that_is_missing_is_looked_for_again_soon(api: FakeApi, client: KindsClient) -> None:
     writes_back(api, 2, {})
-    assert await reconcile_environment(KEY, world, clock) == WAITING_SECONDS
+    assert await reconcile_environment(KEY, client, clock) == WAITING_SECONDS
     conditions = {c["type"]: c for c in api.asked("PATCH", STATUS)[0].body["status"]["conditions"]}
     assert conditions["Stalled"]["reason"] == "SourceNotFound"
     assert "ConfigMap team-a/maze does not exist" in conditions["Stalled"]["message"]
 
 
 @pytest.mark.process
-async def test_what_was_found_is_written_once(api: FakeApi, world: KindsWorld) -> None:
+async def test_what_was_found_is_written_once(api: FakeApi, client: KindsClient) -> None:
     api.answers("GET", CONFIG_MAP, Answer({"data": {"maze.py": GOOD}}))
     writes_back(api, 2, {})
-    assert await reconcile_environment(KEY, world, clock) == READY_SECONDS
+    assert await reconcile_environment(KEY, client, clock) == READY_SECONDS
     (first,) = api.asked("PATCH", STATUS)
     assert (first.body["status"]["className"], first.body["status"]["entry"]) == ("Maze", "maze.py")
 
-    world._caches.environments.put(environment_document(3) | {"status": first.body["status"]})
-    assert await reconcile_environment(KEY, world, clock) == READY_SECONDS
+    client._caches.environments.put(environment_document(3) | {"status": first.body["status"]})
+    assert await reconcile_environment(KEY, client, clock) == READY_SECONDS
     assert len(api.asked("PATCH", STATUS)) == 1
 
 
-async def test_what_is_gone_or_going_is_not_looked_at(api: FakeApi, world: KindsWorld) -> None:
-    assert await reconcile_environment(("team-a", "other"), world, clock) is None
+async def test_what_is_gone_or_going_is_not_looked_at(api: FakeApi, client: KindsClient) -> None:
+    assert await reconcile_environment(("team-a", "other"), client, clock) is None
     going = environment_document(2)
     going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    world._caches.environments.put(going)
-    assert await reconcile_environment(KEY, world, clock) is None
+    client._caches.environments.put(going)
+    assert await reconcile_environment(KEY, client, clock) is None
     assert api.requests == []

@@ -75,7 +75,7 @@ async def test_an_own_environment_from_apply_to_weights(life: Life) -> None:
     await succeed(life)
     assert life.status.phase == "Succeeded"
     assert "deletionTimestamp" not in life.environments["1-env-0-0"]["metadata"], "what ended keeps its log"
-    assert life.world.writes == 12
+    assert life.client.writes == 12
 
 
 async def test_the_environment_pod_that_is_waited_for_is_named(life: Life) -> None:
@@ -89,19 +89,19 @@ async def test_the_environment_pod_that_is_waited_for_is_named(life: Life) -> No
 async def test_nothing_unread_starts(life: Life) -> None:
     """The files changed between the look at the environment and the start."""
     life.apply_own()
-    read = life.world.read_files
+    read = life.client.read_files
 
     async def other_files(environment: Any) -> Any:
         await read(environment)
         return {"digits.py": "import os"}
 
-    life.world.read_files = other_files
+    life.client.read_files = other_files
     assert await life.reconcile() is not None, "it is looked at again by itself"
     assert life.status.start_time is None
     condition = life.status.condition("Reconciling")
     assert condition is not None
     assert condition.reason == "EnvironmentPending"
-    life.world.read_files = read
+    life.client.read_files = read
     await life.settle()
     assert life.status.phase == "Starting"
 
@@ -243,7 +243,7 @@ async def test_more_replicas_of_a_run_that_began_with_one_wait_for_the_next_atte
 async def test_what_somebody_deleted_comes_back(life: Life) -> None:
     life.apply_own()
     await work(life, "1-env-0-0")
-    for kind, name in sorted(life.world.children(KEY)):
+    for kind, name in sorted(life.client.children(KEY)):
         if kind != "ConfigMap":
             life.store.delete(kind, KEY[0], name)
     await life.settle()
@@ -254,7 +254,7 @@ async def test_frozen_files_that_somebody_deleted_are_named(life: Life) -> None:
     """They are nowhere else: the pod would wait for ever."""
     life.apply_own()
     await start(life, "1-env-0-0")
-    [source] = [name for kind, name in life.world.children(KEY) if kind == "ConfigMap" and "-source-" in name]
+    [source] = [name for kind, name in life.client.children(KEY) if kind == "ConfigMap" and "-source-" in name]
     life.store.delete("ConfigMap", KEY[0], source)
     life.fail_environment("1-env-0-0")
     life.now += timedelta(seconds=11)
@@ -293,10 +293,10 @@ async def test_a_finished_run_leaves_none_running(life: Life) -> None:
     """Also when the operator died between the last status and what follows from it."""
     life.apply_own()
     await work(life, "1-env-0-0")
-    finished = life.world.run(KEY)
+    finished = life.client.run(KEY)
     assert finished is not None
-    await life.world.write_status(finished, finished.status.with_changes(phase="Succeeded"))
-    await reconcile(KEY, life.world, lambda: life.now, PACE)
+    await life.client.write_status(finished, finished.status.with_changes(phase="Succeeded"))
+    await reconcile(KEY, life.client, lambda: life.now, PACE)
     life.kubelet()
     assert life.environments == {}
     assert POD_FINALIZER not in life.pods[0]["metadata"]["finalizers"]
@@ -328,15 +328,15 @@ WRITES = 18
 
 async def test_this_is_how_many_writes_such_a_life_has(life: Life) -> None:
     assert await _live(life) == EXPECTED
-    assert life.world.writes == WRITES
+    assert life.client.writes == WRITES
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize("nth", range(1, WRITES + 1))
 async def test_killed_at_any_write_the_end_is_the_same(life: Life, nth: int, before: bool) -> None:
-    life.world.dies_at, life.world.dies_before = nth, before
+    life.client.dies_at, life.client.dies_before = nth, before
     assert await _live(life) == EXPECTED
-    assert life.world.dies_at is None, "the kill did not happen"
+    assert life.client.dies_at is None, "the kill did not happen"
 
 
 async def _fail(life: Life) -> tuple[Any, ...]:
@@ -355,15 +355,15 @@ FIRST_FAILURE, LAST_WRITE = 10, 19
 
 async def test_this_is_how_many_writes_a_failing_life_has(life: Life) -> None:
     await _fail(life)
-    assert life.world.writes == LAST_WRITE
+    assert life.client.writes == LAST_WRITE
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize("nth", range(FIRST_FAILURE, LAST_WRITE + 1))
 async def test_killed_while_its_environment_fails_the_end_is_the_same(life: Life, nth: int, before: bool) -> None:
-    life.world.dies_at, life.world.dies_before = nth, before
+    life.client.dies_at, life.client.dies_before = nth, before
     assert await _fail(life) == ("Failed", 1, "failure 3", 1)
-    assert life.world.dies_at is None, "the kill did not happen"
+    assert life.client.dies_at is None, "the kill did not happen"
 
 
 async def _resume(life: Life) -> tuple[Any, ...]:
@@ -393,7 +393,7 @@ SCALED_DOWN, RESUME_WRITES = 10, 23
 
 async def test_this_is_how_many_writes_a_resumed_life_has(life: Life) -> None:
     assert await _resume(life) == RESUMED
-    assert life.world.writes == RESUME_WRITES
+    assert life.client.writes == RESUME_WRITES
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
@@ -401,6 +401,6 @@ async def test_this_is_how_many_writes_a_resumed_life_has(life: Life) -> None:
 async def test_killed_while_it_is_scaled_stopped_or_resumed_the_end_is_the_same(
     life: Life, nth: int, before: bool
 ) -> None:
-    life.world.dies_at, life.world.dies_before = nth, before
+    life.client.dies_at, life.client.dies_before = nth, before
     assert await _resume(life) == RESUMED
-    assert life.world.dies_at is None, "the kill did not happen"
+    assert life.client.dies_at is None, "the kill did not happen"

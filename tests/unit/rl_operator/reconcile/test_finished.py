@@ -29,15 +29,15 @@ async def succeed(life: Life) -> None:
 async def test_a_finished_run_is_looked_at_once_more_when_its_time_has_come(life: Life) -> None:
     life.apply(ttlSecondsAfterFinished=100)
     await succeed(life)
-    writes, due = life.world.writes, await life.reconcile()
+    writes, due = life.client.writes, await life.reconcile()
     assert due is not None
     assert 98 <= due <= 100
-    assert life.world.writes == writes
+    assert life.client.writes == writes
     life.now += timedelta(seconds=101)
     assert await life.reconcile() is None
     assert life.store.get(RUN_KIND, *KEY) is None
     assert all(gone(pod) for pod in life.pods), "what it owned goes with it"
-    assert life.world.told[-1] == "Expired"
+    assert life.client.told[-1] == "Expired"
 
 
 async def test_a_run_without_a_time_to_live_stays(life: Life) -> None:
@@ -72,11 +72,11 @@ async def test_the_time_may_be_changed_after_the_end(life: Life) -> None:
 async def test_just_the_version_that_was_looked_at_is_deleted(life: Life) -> None:
     life.apply(ttlSecondsAfterFinished=0)
     await succeed_without_expiry(life)
-    seen = life.world.run(KEY)
+    seen = life.client.run(KEY)
     assert seen is not None
     life.edit(ttlSecondsAfterFinished=1000)
     with pytest.raises(ConflictError):
-        await life.world.delete_run(seen)
+        await life.client.delete_run(seen)
     assert life.status.finished
 
 
@@ -86,24 +86,24 @@ async def succeed_without_expiry(life: Life) -> None:
     life.play("Running", ready(), ready(), ready())
     await life.settle()
     life.play("Succeeded", terminated(0), terminated(0, result()), terminated(0))
-    await reconcile(KEY, life.world, lambda: life.now, PACE)
+    await reconcile(KEY, life.client, lambda: life.now, PACE)
 
 
 async def test_a_run_that_was_made_again_under_the_name_stays(life: Life) -> None:
     life.apply(ttlSecondsAfterFinished=0)
     await succeed_without_expiry(life)
-    seen = life.world.run(KEY)
+    seen = life.client.run(KEY)
     assert seen is not None
     life.store.delete(RUN_KIND, *KEY)
     life.apply()
-    await life.world.delete_run(seen)
+    await life.client.delete_run(seen)
     assert life.store.get(RUN_KIND, *KEY) is not None
 
 
 async def test_killed_before_the_deletion_it_is_deleted_by_the_next(life: Life) -> None:
     life.apply(ttlSecondsAfterFinished=0)
     await succeed_without_expiry(life)
-    life.world.dies_at = life.world.writes + 1
+    life.client.dies_at = life.client.writes + 1
     await life.reconcile()
     assert life.store.get(RUN_KIND, *KEY) is None
 

@@ -13,7 +13,7 @@ from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect, se
 
 from rl_operator.cluster.caches import Caches
 from rl_operator.cluster.events import EventRecorder
-from rl_operator.cluster.kinds_world import KindsWorld
+from rl_operator.cluster.kinds_client import KindsClient
 from rl_operator.reconcile.image_reading import read_image, tidy
 from rl_operator.render.catalog import ImageCatalog
 from rl_operator.render.discovery import discovery_pod, runtime_reading
@@ -45,48 +45,48 @@ async def api() -> AsyncIterator[FakeApi]:
 
 
 @pytest.fixture
-async def world(api: FakeApi, tmp_path: Path) -> AsyncIterator[KindsWorld]:
+async def client(api: FakeApi, tmp_path: Path) -> AsyncIterator[KindsClient]:
     async with await connect(api, tmp_path) as client:
-        yield KindsWorld(client, Caches(), EventRecorder(client), print)
+        yield KindsClient(client, Caches(), EventRecorder(client), print)
 
 
-async def test_without_a_pod_one_is_created(api: FakeApi, world: KindsWorld) -> None:
+async def test_without_a_pod_one_is_created(api: FakeApi, client: KindsClient) -> None:
     api.answers("GET", PODS, listed())
     api.answers("POST", PODS, Answer(pod(1, "Pending"), 201))
-    step = await read_image(READING, world, NOW)
+    step = await read_image(READING, client, NOW)
     assert isinstance(step, Wait)
     assert step.reason == "Discovering"
     assert api.asked("POST", PODS)[0].body["metadata"]["name"] == f"rl-discovery-{READING.key}-1"
 
 
-async def test_what_a_good_pod_printed_is_the_catalog(api: FakeApi, world: KindsWorld) -> None:
+async def test_what_a_good_pod_printed_is_the_catalog(api: FakeApi, client: KindsClient) -> None:
     api.answers("GET", PODS, listed(pod(1, "Succeeded")))
     name = f"{PODS}/rl-discovery-{READING.key}-1"
     api.answers("GET", f"{name}/log", Answer(text=json.dumps({"environments": [{"name": "maze"}]})))
-    found = await read_image(READING, world, NOW)
+    found = await read_image(READING, client, NOW)
     assert isinstance(found, ImageCatalog)
     assert (list(found.catalog.by_name), found.image_id) == (["maze"], "sha256:1")
     assert api.asked("GET", f"{name}/log")[0].query["limitBytes"] == str(4 * 2**20)
     assert not api.asked("DELETE", name), "it stays until the catalog is written down"
 
 
-async def test_a_failure_is_begun_again_in_its_time_and_the_old_pod_goes(api: FakeApi, world: KindsWorld) -> None:
+async def test_a_failure_is_begun_again_in_its_time_and_the_old_pod_goes(api: FakeApi, client: KindsClient) -> None:
     api.answers("GET", PODS, listed(pod(1, "Failed", 1)))
-    assert isinstance(await read_image(READING, world, NOW), Wait)
+    assert isinstance(await read_image(READING, client, NOW), Wait)
     assert not api.asked("POST", PODS)
     api.answers("POST", PODS, Answer(pod(2, "Pending"), 201))
     api.answers("DELETE", f"{PODS}/rl-discovery-{READING.key}-1", Answer({}))
-    await read_image(READING, world, NOW + timedelta(seconds=FIRST_PAUSE_SECONDS))
+    await read_image(READING, client, NOW + timedelta(seconds=FIRST_PAUSE_SECONDS))
     assert api.asked("POST", PODS)[0].body["metadata"]["name"].endswith("-2")
     (deleted,) = api.asked("DELETE", f"{PODS}/rl-discovery-{READING.key}-1")
     assert deleted.body["preconditions"]["uid"] == "u1"
 
 
-async def test_tidying_takes_what_was_read_and_what_its_owner_wanted_before(api: FakeApi, world: KindsWorld) -> None:
+async def test_tidying_takes_what_was_read_and_what_its_owner_wanted_before(api: FakeApi, client: KindsClient) -> None:
     before, others = pod(2, "Failed", 1, **{"rl-operator.dev/discovery": "before"}), pod(3, "Pending")
     others["metadata"]["labels"]["rl-operator.dev/discovery"] = "other"
     others["metadata"]["ownerReferences"][0]["uid"] = "somebody"
     api.answers("GET", PODS, listed(pod(1, "Succeeded"), before, others))
-    await tidy(READING, world)
+    await tidy(READING, client)
     deleted = [request.body["preconditions"]["uid"] for request in api.requests if request.method == "DELETE"]
     assert deleted == ["u1", "u2"]

@@ -9,7 +9,7 @@ from tests.unit.rl_operator.reconcile.family import NOW, Family, KilledError
 
 from rl_operator.api.names import RUN_KIND
 from rl_operator.local.layout import Layout
-from rl_operator.local.store import Store
+from rl_operator.local.state_store import StateStore
 from rl_operator.reconcile.lineage import gather_parent
 from rl_operator.status.observation import format_time
 
@@ -33,7 +33,7 @@ def refusal(family: Family, name: str = "child") -> str:
 
 @pytest.fixture
 def family(tmp_path: Path) -> Family:
-    return Family(Store(Layout(tmp_path)))
+    return Family(StateStore(Layout(tmp_path)))
 
 
 async def test_a_child_begins_with_its_parents_last_state(family: Family) -> None:
@@ -76,13 +76,13 @@ async def test_a_start_that_was_interrupted_goes_on_from_what_was_frozen(family:
     """The operator died before it created anything; the parent is gone when it comes back."""
     await family.parent(**SUCCEEDED)
     family.apply("child", startFrom={"run": "parent"})
-    family.world.dies_at_child = True
+    family.client.dies_at_child = True
     with pytest.raises(KilledError):
         await family.settle("child")
     began = family.status("child")
     assert (began.phase, family.pods("child")) == ("Starting", ())
     family.store.delete(RUN_KIND, "default", "parent")
-    family.world.dies_at_child = False
+    family.client.dies_at_child = False
     await family.settle("child")
     assert family.trainer("child")["RL_START_FROM"] == STATE
     assert family.status("child").config_hash == began.config_hash
@@ -95,7 +95,7 @@ async def test_a_parent_that_is_not_over_is_waited_for(family: Family) -> None:
     await family.parent(phase="Running")
     await family.settle("child")
     assert refusal(family) == "it is Running and not over: start from it once it is"
-    assert family.world.live_reads == 0, "what the caches know is not read"
+    assert family.client.live_reads == 0, "what the caches know is not read"
     family.set_status("parent", **SUCCEEDED)
     await family.settle("child")
     assert (family.status("child").phase, family.status("child").refusals) == ("Starting", ())
@@ -196,5 +196,5 @@ async def test_two_that_wait_for_each_other_are_told_so(family: Family) -> None:
 @pytest.mark.parametrize("start_from", [None, {"statePath": "tinker://a/weights/b"}])
 async def test_only_a_run_that_names_one_costs_a_look(family: Family, start_from: dict[str, Any] | None) -> None:
     family.apply("child", **({"startFrom": start_from} if start_from else {}))
-    assert await gather_parent(family.run("child"), family.world, NOW) is None
-    assert family.world.live_reads == 0
+    assert await gather_parent(family.run("child"), family.client, NOW) is None
+    assert family.client.live_reads == 0

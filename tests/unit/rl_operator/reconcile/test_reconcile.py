@@ -1,4 +1,4 @@
-"""A run's life through reconcile, over the local back end's objects; the test plays the kubelet.
+"""A run's life through reconcile, over the local target's objects; the test plays the kubelet.
 
 The last test ends the operator before and after each of its writes in turn: the end must always be the same.
 """
@@ -37,7 +37,7 @@ async def test_success(life: Life) -> None:
     assert life.status.phase == "Succeeded"
     assert life.status.weights is not None
     assert POD_FINALIZER not in life.pods[0]["metadata"]["finalizers"]
-    assert life.world.writes <= 8
+    assert life.client.writes <= 8
 
 
 async def test_a_draft_starts_nothing_until_it_is_released(life: Life) -> None:
@@ -103,7 +103,7 @@ async def test_stop_and_resume(life: Life) -> None:
 
 async def test_a_strangers_object_of_the_same_name_is_no_takeover(life: Life) -> None:
     life.apply()
-    run = life.world.run(KEY)
+    run = life.client.run(KEY)
     assert run is not None
     name = f"sorting-{run.metadata.uid[:5]}-1"
     life.store.create({"kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": {}})
@@ -120,7 +120,7 @@ async def test_a_strangers_object_of_the_same_name_is_no_takeover(life: Life) ->
 async def test_what_vanished_after_the_freeze_is_named(life: Life, gone: dict[str, str]) -> None:
     """The operator died between the freeze and the ConfigMap, and what it would render from is not there any more."""
     life.apply(**gone)
-    run = life.world.run(KEY)
+    run = life.client.run(KEY)
     assert run is not None
     frozen = {
         "startTime": "2026-05-01T12:00:00Z",
@@ -152,7 +152,7 @@ async def test_applied_again_at_once_gets_a_pod_of_its_own(life: Life) -> None:
     life.store.delete(RUN_KIND, *KEY)
     life.apply()
     await life.settle()
-    run = life.world.run(KEY)
+    run = life.client.run(KEY)
     assert run is not None
     own = [p for p in life.pods if p["metadata"]["ownerReferences"][0]["uid"] == run.metadata.uid]
     assert len(own) == 1
@@ -182,10 +182,10 @@ EXPECTED = ("Succeeded", 2, ["TrainerFailed", "Succeeded"], 1, 2, [False, False]
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize("nth", range(1, 12))
 async def test_killed_at_any_write_the_end_is_the_same(life: Life, nth: int, before: bool) -> None:
-    life.world.dies_at, life.world.dies_before = nth, before
+    life.client.dies_at, life.client.dies_before = nth, before
     assert await _live(life) == EXPECTED
-    assert "Succeeded" in life.world.told, "who wrote the end may die before telling it"
-    assert life.world.dies_at is None or life.world.writes < nth, "the kill did not happen"
+    assert "Succeeded" in life.client.told, "who wrote the end may die before telling it"
+    assert life.client.dies_at is None or life.client.writes < nth, "the kill did not happen"
 
 
 async def test_errors_of_the_back_end_are_the_queues_to_retry(tmp_path: Path) -> None:
@@ -196,5 +196,5 @@ async def test_errors_of_the_back_end_are_the_queues_to_retry(tmp_path: Path) ->
     life = make_life(tmp_path, BrokenWorld)
     life.apply()
     with pytest.raises(OperatorError, match="no answer"):
-        await reconcile(KEY, life.world, lambda: life.now, PACE)
+        await reconcile(KEY, life.client, lambda: life.now, PACE)
     assert life.pods == ()

@@ -45,7 +45,7 @@ async def finish(life: Life) -> None:
 
 async def test_the_mark_is_written_before_the_pod_and_names_the_run(life: Life) -> None:
     await train(life)
-    run = life.world.run(KEY)
+    run = life.client.run(KEY)
     assert run is not None
     assert run.metadata.annotations[STARTED_AS_ANNOTATION] == f"sorting.{run.metadata.uid}"
 
@@ -71,7 +71,7 @@ async def test_it_starts_from_the_beginning_once_its_mark_is_taken_away(life: Li
     await life.settle()
     life.store.update(RUN_KIND, *KEY, lambda run: run["metadata"]["annotations"].pop(STARTED_AS_ANNOTATION))
     await life.settle()
-    run = life.world.run(KEY)
+    run = life.client.run(KEY)
     assert run is not None
     assert (life.status.phase, life.status.attempt, len(life.pods)) == ("Starting", 1, 1)
     [pod] = life.pods

@@ -13,7 +13,7 @@ from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect, se
 from rl_operator.cluster.caches import Caches
 from rl_operator.cluster.catalogs import Catalogs
 from rl_operator.cluster.events import EventRecorder
-from rl_operator.cluster.kinds_world import KindsWorld
+from rl_operator.cluster.kinds_client import KindsClient
 from rl_operator.reconcile.runtime_kind import TROUBLE_SECONDS, reconcile_runtime
 
 KEY = ("", "tiny")
@@ -32,15 +32,15 @@ async def api() -> AsyncIterator[FakeApi]:
 
 
 @pytest.fixture
-async def world(api: FakeApi, tmp_path: Path) -> AsyncIterator[KindsWorld]:
+async def client(api: FakeApi, tmp_path: Path) -> AsyncIterator[KindsClient]:
     async with await connect(api, tmp_path) as client:
         caches = Caches(Catalogs(frozenset({samples.TINY.spec.image})))
-        yield KindsWorld(client, caches, EventRecorder(client), print)
+        yield KindsClient(client, caches, EventRecorder(client), print)
 
 
-async def look(world: KindsWorld, **spec: Any) -> float | None:
-    world._caches.runtimes.put(runtime_document(1, **spec))
-    return await reconcile_runtime(KEY, world, lambda: datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "ops")
+async def look(client: KindsClient, **spec: Any) -> float | None:
+    client._caches.runtimes.put(runtime_document(1, **spec))
+    return await reconcile_runtime(KEY, client, lambda: datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "ops")
 
 
 def written(api: FakeApi) -> tuple[dict[str, Any], dict[str, str]]:
@@ -50,12 +50,12 @@ def written(api: FakeApi) -> tuple[dict[str, Any], dict[str, str]]:
     return status, {condition["type"]: condition["reason"] for condition in status["conditions"]}
 
 
-async def test_what_came_with_the_operator_is_written_down(api: FakeApi, world: KindsWorld) -> None:
+async def test_what_came_with_the_operator_is_written_down(api: FakeApi, client: KindsClient) -> None:
     metadata = {"namespace": "ops", "name": "rl-catalog-tiny", "uid": "c", "resourceVersion": "1"}
     created = {"metadata": metadata | {"ownerReferences": [{"uid": "tiny", "controller": True}]}}
     api.answers("POST", CONFIG_MAPS, Answer(created, 201))
     api.answers("PATCH", f"{CONFIG_MAPS}/rl-catalog-tiny", Answer({}))
-    assert await look(world) is None
+    assert await look(client) is None
     status, reasons = written(api)
     assert reasons == {"Ready": "CatalogRead"}
     assert status["fieldsRef"] == {"namespace": "ops", "name": "rl-catalog-tiny"}
@@ -68,7 +68,7 @@ async def test_what_came_with_the_operator_is_written_down(api: FakeApi, world: 
     ids=["there", "not for us to read", "gone", "of an older spec"],
 )
 async def test_two_operators_do_not_overwrite_each_other(
-    api: FakeApi, world: KindsWorld, code: int, generation: int, ours: bool
+    api: FakeApi, client: KindsClient, code: int, generation: int, ours: bool
 ) -> None:
     """The other one has written its own place down."""
     metadata = {"namespace": "ops", "name": "rl-catalog-tiny", "uid": "c", "resourceVersion": "1"}
@@ -80,14 +80,14 @@ async def test_two_operators_do_not_overwrite_each_other(
     document = runtime_document(1)
     document["metadata"]["generation"] = generation
     document["status"] = {"observedGeneration": 1, "fieldsRef": {"namespace": "theirs", "name": "rl-catalog-tiny"}}
-    world._caches.runtimes.put(document)
-    await reconcile_runtime(KEY, world, lambda: datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "ops")
+    client._caches.runtimes.put(document)
+    await reconcile_runtime(KEY, client, lambda: datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "ops")
     assert bool(api.asked("PATCH", STATUS)) is ours
 
 
-async def test_a_right_that_is_missing_is_said_and_what_is_known_is_said_too(api: FakeApi, world: KindsWorld) -> None:
+async def test_a_right_that_is_missing_is_said_and_what_is_known_is_said_too(api: FakeApi, client: KindsClient) -> None:
     api.answers("POST", CONFIG_MAPS, Answer({"message": "may not create configmaps"}, 403))
-    assert await look(world) == TROUBLE_SECONDS
+    assert await look(client) == TROUBLE_SECONDS
     status, reasons = written(api)
     assert reasons == {"Reconciling": "CatalogNotWritten"}
     assert "may not create configmaps" in status["conditions"][0]["message"]
@@ -95,9 +95,9 @@ async def test_a_right_that_is_missing_is_said_and_what_is_known_is_said_too(api
     assert "fieldsRef" not in status
 
 
-async def test_an_image_that_nobody_has_read_gets_a_pod(api: FakeApi, world: KindsWorld) -> None:
+async def test_an_image_that_nobody_has_read_gets_a_pod(api: FakeApi, client: KindsClient) -> None:
     api.answers("POST", PODS, Answer({}, 201))
-    seconds = await look(world, image="theirs:1")
+    seconds = await look(client, image="theirs:1")
     assert seconds is not None
     status, reasons = written(api)
     assert reasons == {"Reconciling": "Discovering"}
@@ -105,8 +105,8 @@ async def test_an_image_that_nobody_has_read_gets_a_pod(api: FakeApi, world: Kin
     assert api.asked("POST", PODS)
 
 
-async def test_nonsense_is_said_and_nothing_is_read(api: FakeApi, world: KindsWorld) -> None:
-    assert await look(world, image="theirs:1", locked={"tinker": {"lerning_rate": 1, "lora_rank": "x"}}) is None
+async def test_nonsense_is_said_and_nothing_is_read(api: FakeApi, client: KindsClient) -> None:
+    assert await look(client, image="theirs:1", locked={"tinker": {"lerning_rate": 1, "lora_rank": "x"}}) is None
     status, reasons = written(api)
     assert reasons == {"Ready": "RuntimeInvalid", "Stalled": "RuntimeInvalid"}
     message = status["conditions"][0]["message"]
@@ -115,8 +115,8 @@ async def test_nonsense_is_said_and_nothing_is_read(api: FakeApi, world: KindsWo
     assert not api.asked("POST", PODS)
 
 
-async def test_what_cannot_be_typed_is_said_too(api: FakeApi, world: KindsWorld) -> None:
-    assert await look(world, novelty=1) is None
+async def test_what_cannot_be_typed_is_said_too(api: FakeApi, client: KindsClient) -> None:
+    assert await look(client, novelty=1) is None
     status, reasons = written(api)
     assert reasons["Stalled"] == "RuntimeInvalid"
     assert "spec.novelty" in status["conditions"][0]["message"]

@@ -8,21 +8,21 @@ from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect, se
 from tests.unit.rl_operator.told_figures import ToldFigures
 
 from rl_operator.cluster.caches import Caches
+from rl_operator.cluster.cluster_run_client import ClusterRunClient
 from rl_operator.cluster.events import EventRecorder
-from rl_operator.cluster.world import ClusterWorld
 from rl_operator.reconcile import Pace, reconcile
 
 STATUS = "/apis/rl-operator.dev/v1alpha1/namespaces/team-a/rltrainingruns/sorting/status"
 
 
 async def test_the_field_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    async with serving(FakeApi()) as api, await connect(api, tmp_path) as client:
+    async with serving(FakeApi()) as api, await connect(api, tmp_path) as api_client:
         caches = Caches()
         caches.runs.put(run_document(1))
         caches.runtimes.put(runtime_document(2, novelty=1))
         api.answers("PATCH", STATUS, Answer(run_document(3)))
-        world = ClusterWorld(client, caches, EventRecorder(client), ToldFigures())
-        await reconcile(("team-a", "sorting"), world, lambda: datetime(2026, 1, 2, tzinfo=UTC), Pace(1, 1))
+        client = ClusterRunClient(api_client, caches, EventRecorder(api_client), ToldFigures())
+        await reconcile(("team-a", "sorting"), client, lambda: datetime(2026, 1, 2, tzinfo=UTC), Pace(1, 1))
         (refusal,) = api.asked("PATCH", STATUS)[0].body["status"]["refusals"]
         assert (refusal["code"], refusal["given"]) == ("RuntimeInvalid", "tiny")
         assert "spec.novelty" in refusal["hint"]

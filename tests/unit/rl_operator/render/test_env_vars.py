@@ -1,10 +1,10 @@
 from dataclasses import replace
 from typing import Any
 
-from tests.unit.rl_operator.samples import UID, make_run, make_runtime, premises_of
+from tests.unit.rl_operator.samples import UID, inputs_of, make_run, make_runtime
 
-from rl_operator.api.premises import ParentRun
 from rl_operator.api.run import StartedFrom
+from rl_operator.api.run_inputs import ParentRun
 from rl_operator.render.env_vars import (
     API_URL,
     INFERENCE_URL,
@@ -42,7 +42,7 @@ def test_trainer() -> None:
         startFrom={"statePath": "tinker://a/weights/b"},
         wandb={"group": "g", "tags": ["a", "b"], "notes": "costs $(HOME) $5", "entity": "me"},
     )
-    assert values(trainer_env_vars(run, premises_of(run, RUNTIME))) == {
+    assert values(trainer_env_vars(run, inputs_of(run, RUNTIME))) == {
         "HOME": "/tmp",
         "RL_API_URL": "http://127.0.0.1:8000",
         "RL_INFERENCE_URL": "http://127.0.0.1:8001",
@@ -69,7 +69,7 @@ def test_trainer() -> None:
 def started(start_from: dict[str, Any], parent: ParentRun | None = None) -> dict[str, Any]:
     """The trainer's variables that say what it begins with."""
     run = make_run(startFrom=start_from)
-    given = values(trainer_env_vars(run, replace(premises_of(run, RUNTIME), parent=parent)))
+    given = values(trainer_env_vars(run, replace(inputs_of(run, RUNTIME), parent=parent)))
     return {name: value for name, value in given.items() if name.startswith(("RL_START_FROM", "RL_PARENT_"))}
 
 

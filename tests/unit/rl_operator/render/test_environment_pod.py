@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.rl_operator.samples import TINY, make_run, make_runtime, own_environment, own_premises, premises_of
+from tests.unit.rl_operator.samples import TINY, inputs_of, make_run, make_runtime, own_environment, own_inputs
 
 from rl_operator.api.environment import Environment
 from rl_operator.api.runtime import Runtime
@@ -17,14 +17,14 @@ JUDGE, OTHER = {"name": "judge", "key": "JUDGE_KEY"}, {"name": "judge", "key": "
 
 
 def own_pod(runtime: Runtime = TINY, own: Environment | None = None) -> dict[str, Any]:
-    premises = own_premises(RUN, runtime, own)
-    source = SOURCE if premises.environment.own and premises.environment.own.spec.source else None
-    return environment_pod(environment_template(RUN, premises, "sorting-0a1b2c3d", source), 1, 0, 0)
+    inputs = own_inputs(RUN, runtime, own)
+    source = SOURCE if inputs.environment.own and inputs.environment.own.spec.source else None
+    return environment_pod(environment_template(RUN, inputs, "sorting-0a1b2c3d", source), 1, 0, 0)
 
 
 def bundled_pod(runtime: Runtime = TINY) -> dict[str, Any]:
     run = make_run(environmentReplicas=2)
-    return environment_pod(environment_template(run, premises_of(run, runtime), "sorting-0a1b2c3d", None), 2, 1, 3)
+    return environment_pod(environment_template(run, inputs_of(run, runtime), "sorting-0a1b2c3d", None), 2, 1, 3)
 
 
 def container_of(pod: dict[str, Any]) -> dict[str, Any]:

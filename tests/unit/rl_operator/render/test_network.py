@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.samples import TINY, UID, make_run, make_runtime, own_premises
+from tests.unit.rl_operator.samples import TINY, UID, make_run, make_runtime, own_inputs
 
 from rl_operator.render import network_names, pod_of_attempt
 from rl_operator.render.environment_pod import environment_pod, environment_template
@@ -21,9 +21,9 @@ def selected(selector: dict[str, str], pod: dict[str, Any]) -> bool:
 def pods_of(uid: str = UID, name: str = "sorting") -> tuple[dict[str, Any], dict[str, Any]]:
     """A run's own pod and an environment's."""
     run = OWN_RUN.with_changes(metadata=OWN_RUN.metadata.with_changes(uid=uid, name=name))
-    premises = own_premises(run)
-    template = environment_template(run, premises, "c", None)
-    return pod_of_attempt(pod_template(run, premises, "c"), 1, exposed=True), environment_pod(template, 1, 0, 0)
+    inputs = own_inputs(run)
+    template = environment_template(run, inputs, "c", None)
+    return pod_of_attempt(pod_template(run, inputs, "c"), 1, exposed=True), environment_pod(template, 1, 0, 0)
 
 
 def ports(rule: dict[str, Any]) -> list[tuple[str, int]]:

@@ -1,7 +1,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.samples import DEFAULT, TINY, UID, make_run, make_runtime, own_premises, premises_of
+from tests.unit.rl_operator.samples import DEFAULT, TINY, UID, inputs_of, make_run, make_runtime, own_inputs
 
 from rl_operator.api.names import QUEUE_NAME_LABEL
 from rl_operator.api.run import TrainingRun
@@ -10,7 +10,7 @@ from rl_operator.render.pod import pod_of_attempt, pod_template
 
 
 def template_of(run: TrainingRun, runtime: Runtime) -> dict[str, Any]:
-    return pod_template(run, premises_of(run, runtime), "sorting-0a1b2c3d")
+    return pod_template(run, inputs_of(run, runtime), "sorting-0a1b2c3d")
 
 
 POD = pod_of_attempt(template_of(make_run(), TINY), 1, exposed=False)
@@ -125,7 +125,7 @@ def test_the_data_ports_leave_loopback_only_for_environments_in_other_pods() -> 
 
 def test_an_own_environment_has_no_container_beside_the_keys() -> None:
     run = make_run(environment="own/digits")
-    spec = pod_template(run, own_premises(run), "x")["spec"]
+    spec = pod_template(run, own_inputs(run), "x")["spec"]
     assert [container["name"] for container in spec["containers"]] == ["trainer"]
     assert {volume["name"] for volume in spec["volumes"]} == {"config", "journal", "api-tmp", "trainer-tmp"}
 

@@ -13,11 +13,11 @@ from tests.unit.rl_operator.samples import (
     SOURCE_FILES,
     TINY,
     UID,
+    inputs_of,
     make_run,
     make_runtime,
     own_environment,
-    own_premises,
-    premises_of,
+    own_inputs,
 )
 
 from rl_operator.api.run import TrainingRun
@@ -73,11 +73,11 @@ OWN = own_environment(
 
 
 def render_own(files: dict[str, str] | None = None) -> Rendered:
-    return render_run(OWN_RUN, own_premises(OWN_RUN, APART_RUNTIME, OWN), files or SOURCE_FILES)
+    return render_run(OWN_RUN, own_inputs(OWN_RUN, APART_RUNTIME, OWN), files or SOURCE_FILES)
 
 
 def render(run: TrainingRun, runtime: Runtime) -> Rendered:
-    return render_run(run, premises_of(run, runtime))
+    return render_run(run, inputs_of(run, runtime))
 
 
 def pages(rendered: Rendered, *, exposed: bool = False) -> dict[str, str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.unit.rl_operator.samples import SOURCE_FILES, make_run, make_runtime, own_premises, premises_of
+from tests.unit.rl_operator.samples import SOURCE_FILES, inputs_of, make_run, make_runtime, own_inputs
 
 from rl_operator.api.names import RUN_LABEL
 from rl_operator.api.run import TrainingRun
@@ -24,7 +24,7 @@ KEYS = {
 
 
 def rendered(run: TrainingRun, runtime: Runtime | None = None, trial: Trial = TRIAL) -> dict[str, Any]:
-    return trial_job(run, premises_of(run, runtime or make_runtime()), PROVIDER, trial, name="sorting-0a1b2-t3c4")
+    return trial_job(run, inputs_of(run, runtime or make_runtime()), PROVIDER, trial, name="sorting-0a1b2-t3c4")
 
 
 def containers(job: dict[str, Any]) -> list[dict[str, Any]]:
@@ -52,7 +52,7 @@ def test_a_container_per_model_with_the_runs_config() -> None:
 
 def test_the_edited_config_is_what_is_tried() -> None:
     run = make_run(runtime="lab", config={"max_token_length": 77})
-    held = trial_config_map(run, premises_of(run, make_runtime()), TRIAL, name="n", files={})
+    held = trial_config_map(run, inputs_of(run, make_runtime()), TRIAL, name="n", files={})
     assert yaml.safe_load(held["data"]["config.yaml"])["env"]["max_token_length"] == 77
 
 
@@ -104,9 +104,9 @@ def test_the_pod_is_labeled_and_placed_as_its_runtime_says() -> None:
 
 def test_the_files_of_an_own_environment_are_where_its_run_has_them() -> None:
     run = make_run(environment="own/digits")
-    premises = own_premises(run)
-    job = trial_job(run, premises, PROVIDER, TRIAL, name="n", files=sorted(SOURCE_FILES))
-    held = trial_config_map(run, premises, TRIAL, name="n", files=SOURCE_FILES)
+    inputs = own_inputs(run)
+    job = trial_job(run, inputs, PROVIDER, TRIAL, name="n", files=sorted(SOURCE_FILES))
+    held = trial_config_map(run, inputs, TRIAL, name="n", files=SOURCE_FILES)
     assert containers(job)[0]["command"][2] == "/etc/rl/source/digits.py"
     items = {item["key"]: item["path"] for item in job["spec"]["template"]["spec"]["volumes"][0]["configMap"]["items"]}
     assert items == {"config.yaml": "config.yaml", "digits.py": "source/digits.py", "tools.py": "source/tools.py"}
@@ -117,7 +117,7 @@ def test_prompts_come_as_a_file_with_their_settings() -> None:
     run, trial = make_run(runtime="lab"), Trial(("m",), 3, 1, ("sort $(HOME) 1", "é"), 99, 0.5)
     command = containers(rendered(run, trial=trial))[0]["command"]
     assert {"--prompts=/etc/rl/prompts.json", "--max-tokens=99", "--temperature=0.5"} <= set(command)
-    held = trial_config_map(run, premises_of(run, make_runtime()), trial, name="n", files={})
+    held = trial_config_map(run, inputs_of(run, make_runtime()), trial, name="n", files={})
     assert json.loads(held["data"]["prompts.json"]) == ["sort $(HOME) 1", "é"]
 
 

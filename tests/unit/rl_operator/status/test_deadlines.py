@@ -24,10 +24,10 @@ from tests.unit.rl_operator.status.builders import (
 
 from rl_operator.api.names import QUEUE_NAME_LABEL
 from rl_operator.status.derive import derive
-from rl_operator.status.lifecycle import Verb, decide, find, next_look
+from rl_operator.status.lifecycle import Action, assess, decide, requeue_after
 from rl_operator.status.observation import PodObservation, TrainerStatus, format_time
 from rl_operator.status.table import Situation
-from rl_operator.status.view import Line, View
+from rl_operator.status.view import QueuePosition, View
 
 WORKING = make_pod(ready(), ready(), ready())
 STARTING = make_pod(ready(), ready(), running())
@@ -146,13 +146,13 @@ IN_TIME: dict[str, View] = {
 
 @pytest.mark.parametrize(("view", "reason", "seen"), LATE.values(), ids=LATE)
 def test_one_that_has_passed_ends_the_attempt_and_names_what_was_seen(view: View, reason: str, seen: str) -> None:
-    finding = find(view)
+    finding = assess(view)
     assert (finding.situation, finding.reason) == (Situation.STOPPING, reason)
     assert seen in finding.message
     written = replace(view, run=view.run.with_changes(status=derive(view, finding)))
-    assert decide(written) is Verb.STOP
+    assert decide(written) is Action.STOP
     over = replace(written, pod=STOPPED)
-    failed = find(over)
+    failed = assess(over)
     assert (failed.situation, failed.reason) == (Situation.FAILED, reason)
     assert seen in failed.message
     status = derive(over, failed)
@@ -165,73 +165,73 @@ def test_one_that_has_passed_ends_the_attempt_and_names_what_was_seen(view: View
 
 @pytest.mark.parametrize("view", IN_TIME.values(), ids=IN_TIME)
 def test_one_that_has_not_passed_ends_nothing(view: View) -> None:
-    assert find(view).situation is not Situation.STOPPING
-    assert decide(view) is not Verb.STOP
+    assert assess(view).situation is not Situation.STOPPING
+    assert decide(view) is not Action.STOP
 
 
 def written(view: View) -> View:
-    return replace(view, run=view.run.with_changes(status=derive(view, find(view))))
+    return replace(view, run=view.run.with_changes(status=derive(view, assess(view))))
 
 
 def test_a_deadline_that_is_raised_too_late_changes_nothing() -> None:
     view = written(LATE["active"][0])
     spec = view.run.spec.with_changes(active_deadline_seconds=1_000_000)
     raised = replace(view, run=view.run.with_changes(spec=spec))
-    assert decide(raised) is Verb.STOP
-    assert find(replace(raised, pod=STOPPED)).reason == "ActiveDeadlineExceeded"
+    assert decide(raised) is Action.STOP
+    assert assess(replace(raised, pod=STOPPED)).reason == "ActiveDeadlineExceeded"
 
 
 def test_a_clock_that_is_set_back_takes_nothing_back() -> None:
     view = replace(written(LATE["progress: no step yet"][0]), now=NOW - timedelta(hours=1))
-    assert decide(view) is Verb.STOP
-    assert find(replace(view, pod=STOPPED)).reason == "ProgressDeadlineExceeded"
+    assert decide(view) is Action.STOP
+    assert assess(replace(view, pod=STOPPED)).reason == "ProgressDeadlineExceeded"
 
 
 def test_a_deadline_that_is_lowered_holds_at_once() -> None:
     view = make_view(RUNNING, pod=WORKING, trainer=STEPPED, spec={"activeDeadlineSeconds": 1})
-    assert find(view).reason == "ActiveDeadlineExceeded"
+    assert assess(view).reason == "ActiveDeadlineExceeded"
 
 
 @pytest.mark.parametrize("pod", [EVICTED, STOPPED], ids=["evicted", "deleted"])
 def test_a_pod_that_somebody_else_takes_away_has_not_missed_a_deadline(pod: PodObservation) -> None:
     """It had trained for longer than the progress deadline, with a step every few seconds."""
-    assert find(make_view(RUNNING, pod=pod, spec=PROGRESS)).situation is Situation.WAITING
+    assert assess(make_view(RUNNING, pod=pod, spec=PROGRESS)).situation is Situation.WAITING
 
 
 def test_success_in_the_last_moment_is_success() -> None:
     done = make_pod(terminated(0), terminated(0, result()), terminated(0), phase="Succeeded", deleting=True)
-    assert find(replace(written(LATE["active"][0]), pod=done)).situation is Situation.SUCCEEDED
+    assert assess(replace(written(LATE["active"][0]), pod=done)).situation is Situation.SUCCEEDED
 
 
 def test_what_cannot_be_mended_comes_before_the_deadline() -> None:
     refused = terminated(3, failed_result("credentials", "401"))
     over = make_pod(terminated(0), refused, terminated(0), phase="Failed", deleting=True)
-    assert find(replace(written(LATE["start"][0]), pod=over)).reason == "CredentialsRefused"
+    assert assess(replace(written(LATE["start"][0]), pod=over)).reason == "CredentialsRefused"
 
 
 def test_a_failure_while_it_saves_is_the_deadlines() -> None:
     crashed = terminated(1, failed_result("internal", "bug"))
     over = make_pod(terminated(0), crashed, terminated(0), phase="Failed", deleting=True)
-    assert find(replace(written(LATE["start"][0]), pod=over)).reason == "StartDeadlineExceeded"
+    assert assess(replace(written(LATE["start"][0]), pod=over)).reason == "StartDeadlineExceeded"
 
 
 def test_suspended_while_it_is_ended_it_has_failed() -> None:
     view = written(LATE["start"][0])
     suspended = replace(view, run=view.run.with_changes(spec=view.run.spec.with_changes(suspend=True)))
-    assert find(suspended).reason == "StartDeadlineExceeded"
-    assert find(replace(suspended, pod=STOPPED)).situation is Situation.FAILED
+    assert assess(suspended).reason == "StartDeadlineExceeded"
+    assert assess(replace(suspended, pod=STOPPED)).situation is Situation.FAILED
 
 
 def test_late_while_it_stops_it_is_stopped() -> None:
     view = make_view(RUNNING, pod=make_pod(running(), running(), deleting=True), spec={**ACTIVE, "suspend": True})
-    assert find(view).reason == "Suspended"
-    assert find(replace(view, pod=STOPPED)).situation is Situation.STOPPED
+    assert assess(view).reason == "Suspended"
+    assert assess(replace(view, pod=STOPPED)).situation is Situation.STOPPED
 
 
 def test_backing_off_past_the_active_deadline_it_has_failed() -> None:
     view = make_view(between("TrainerFailed"), spec=ACTIVE)
-    assert decide(view) is Verb.REST
-    finding = find(view)
+    assert decide(view) is Action.REST
+    finding = assess(view)
     assert (finding.situation, finding.reason) == (Situation.FAILED, "ActiveDeadlineExceeded")
     status = derive(view, finding)
     assert [attempt.attempt for attempt in status.attempts] == [1], "no attempt is recorded twice"
@@ -241,7 +241,7 @@ def test_backing_off_past_the_active_deadline_it_has_failed() -> None:
 
 def test_in_line_past_the_active_deadline_it_has_failed_and_names_the_line() -> None:
     waits = {**between("Stopped"), "failure": None, "queue": {"place": 1, "active": 2, "limit": 2}}
-    finding = find(make_view(waits, spec=ACTIVE, line=Line(limit=2, active=2, before=0)))
+    finding = assess(make_view(waits, spec=ACTIVE, line=QueuePosition(limit=2, active=2, before=0)))
     assert (finding.situation, finding.reason) == (Situation.FAILED, "ActiveDeadlineExceeded")
     assert "Last seen: Queued: place 1 in line at runtime 'tiny' (2 of 2 runs active)." in finding.message
 
@@ -249,21 +249,21 @@ def test_in_line_past_the_active_deadline_it_has_failed_and_names_the_line() -> 
 def test_backing_off_it_is_looked_at_when_the_active_deadline_passes() -> None:
     view = make_view(between("TrainerFailed"), spec={"activeDeadlineSeconds": 605}, now=NOW)
     view = replace(view, backoff_seconds=300)
-    assert next_look(view, find(view)) == pytest.approx(5)
+    assert requeue_after(view, assess(view)) == pytest.approx(5)
 
 
 def test_late_before_its_pod_was_created_it_has_failed() -> None:
     view = make_view(STARTED, trouble=("CreationRefused", "exceeded quota"), spec=ACTIVE)
-    assert decide(view) is Verb.REST
-    assert find(view).reason == "ActiveDeadlineExceeded"
+    assert decide(view) is Action.REST
+    assert assess(view).reason == "ActiveDeadlineExceeded"
 
 
 def test_stopped_past_its_active_deadline_it_says_what_to_raise() -> None:
     view = make_view(between("Stopped"), spec={**ACTIVE, "suspend": True})
-    finding = find(view)
+    finding = assess(view)
     assert finding.situation is Situation.STOPPED
     assert "raise spec.activeDeadlineSeconds, which has passed, and set spec.suspend to false" in finding.message
-    assert next_look(view, finding) is None
+    assert requeue_after(view, finding) is None
 
 
 @pytest.mark.parametrize("deleting", [False, True], ids=["asked now", "saving"])
@@ -272,7 +272,7 @@ def test_one_that_has_passed_is_not_waited_for_again(deleting: bool) -> None:
     view = written(LATE["start"][0])
     until = format_time(NOW + timedelta(hours=1))
     pod = make_pod(ready(), ready(), running(), deleting=deleting, delete_by=until)
-    assert decide(replace(view, pod=pod)) is (Verb.REST if deleting else Verb.STOP)
-    wait = next_look(replace(view, pod=pod), find(view))
+    assert decide(replace(view, pod=pod)) is (Action.REST if deleting else Action.STOP)
+    wait = requeue_after(replace(view, pod=pod), assess(view))
     assert wait is not None
     assert wait >= (600 if deleting else 1)

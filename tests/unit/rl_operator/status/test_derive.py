@@ -22,7 +22,7 @@ from tests.unit.rl_operator.status.test_lifecycle import ROWS
 
 from rl_operator.api.run import Checkpoint, ContainerStatus, RunStatus
 from rl_operator.status.derive import derive, started, worth_writing
-from rl_operator.status.lifecycle import find
+from rl_operator.status.lifecycle import assess
 from rl_operator.status.observation import TrainerStatus
 from rl_operator.status.table import TABLE, Situation
 from rl_operator.status.view import View
@@ -43,7 +43,7 @@ WORKING = make_view(RUNNING, pod=make_pod(ready(), ready(), ready()), trainer=TR
 
 
 def status_of(view: View) -> RunStatus:
-    return derive(view, find(view))
+    return derive(view, assess(view))
 
 
 @pytest.mark.parametrize("name", [*ROWS, "training with figures"])
@@ -73,7 +73,7 @@ def test_deriving_twice_changes_nothing(name: str) -> None:
         return  # an ending is seen once: the next reconcile starts from the recorded attempt
     again = replace(view, run=view.run.with_changes(status=status))
     if view.trouble is None:
-        assert derive(again, find(again)) == status
+        assert derive(again, assess(again)) == status
 
 
 def test_a_status_stays_small() -> None:

@@ -12,7 +12,7 @@ from rl_operator.api.loading import parse_environment
 from rl_operator.api.source_files import source_hash
 from rl_operator.status.environment_kind import (
     MAX_SOURCE_BYTES,
-    Look,
+    EnvironmentReading,
     environment_status,
     files_in,
     fitting_fields,
@@ -20,7 +20,7 @@ from rl_operator.status.environment_kind import (
     look_at_source,
     still_true,
 )
-from rl_operator.status.verdict import Standing
+from rl_operator.status.verdict import Readiness
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 WHERE = "ConfigMap team-a/maze"
@@ -49,8 +49,8 @@ FAULTS = {
 @pytest.mark.parametrize(("config_map", "reason", "said"), FAULTS.values(), ids=FAULTS)
 def test_a_config_map_that_cannot_be_used_says_why(config_map: dict[str, Any] | None, reason: str, said: str) -> None:
     look = files_in(WHERE, config_map)
-    assert isinstance(look, Look)
-    assert (look.verdict.standing, look.verdict.reason) == (Standing.STALLED, reason)
+    assert isinstance(look, EnvironmentReading)
+    assert (look.verdict.standing, look.verdict.reason) == (Readiness.STALLED, reason)
     assert said in look.verdict.message
 
 

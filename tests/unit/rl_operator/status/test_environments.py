@@ -28,14 +28,14 @@ from rl_operator.status.environments import (
     ENVIRONMENTS_FAILED,
     IN_ORDER_SECONDS,
     KEPT_FAILURES,
-    Place,
+    Slot,
     at_start,
     observed,
     plan_environments,
     replicas,
     verdict,
 )
-from rl_operator.status.lifecycle import Verb, decide, find, next_look
+from rl_operator.status.lifecycle import Action, assess, decide, requeue_after
 from rl_operator.status.observation import PodObservation, TrainerStatus, format_time
 from rl_operator.status.table import Situation
 from rl_operator.status.view import View
@@ -140,13 +140,13 @@ def short(pods: tuple[PodObservation, ...]) -> list[str]:
 @pytest.mark.parametrize(("view", "create", "delete"), PLANS.values(), ids=PLANS)
 def test_plan(view: View, create: list[tuple[int, int]], delete: list[str]) -> None:
     plan = plan_environments(view)
-    assert list(plan.create) == [Place(*place) for place in create]
+    assert list(plan.create) == [Slot(*place) for place in create]
     assert short(plan.delete) == delete
 
 
 def test_the_next_look_is_when_the_replacement_is_due() -> None:
     view = apart(failed(0, 0, seconds_ago=4), spec={"progressDeadlineSeconds": None})
-    assert next_look(view, find(view)) == pytest.approx(6)
+    assert requeue_after(view, assess(view)) == pytest.approx(6)
 
 
 FOUR = tuple(failed(0, n, seconds_ago=40 - n, said=f"error: failure {n}") for n in range(4))
@@ -182,26 +182,26 @@ VERDICTS: dict[str, tuple[View, str | None]] = {
 def test_verdict(view: View, reason: str | None) -> None:
     ending = verdict(view)
     assert (ending.reason if ending else None) == reason
-    assert (find(view).reason == ENVIRONMENTS_FAILED) is (reason is not None)
+    assert (assess(view).reason == ENVIRONMENTS_FAILED) is (reason is not None)
 
 
 def test_the_verdict_is_recorded_before_the_pod_is_deleted() -> None:
     """Afterwards nobody could tell whether an environment worked until then."""
     view = apart(*FOUR)
-    finding = find(view)
-    assert (finding.situation, decide(view)) == (Situation.STOPPING, Verb.REST)
+    finding = assess(view)
+    assert (finding.situation, decide(view)) == (Situation.STOPPING, Action.REST)
     assert "failure 3 (pod sorting-u1abc-1-env-0-3). Stopping: the trainer saves a checkpoint." in finding.message
     recorded = {
         **STARTED,
         "phase": "Stopping",
         "conditions": [{**STARTED["conditions"][0], "reason": ENVIRONMENTS_FAILED}],
     }
-    assert decide(apart(*FOUR, status=recorded)) is Verb.STOP
+    assert decide(apart(*FOUR, status=recorded)) is Action.STOP
     over = make_pod(ready(), terminated(0, result(outcome="stopped", stepsTrained=3)), phase="Failed", deleting=True)
-    finding = find(apart(*FOUR, pod=over, status=recorded))
+    finding = assess(apart(*FOUR, pod=over, status=recorded))
     assert finding.ending is not None
     assert (finding.ending.reason, finding.ending.exit_code) == ("EnvironmentFailed", 1)
-    unrecorded = find(apart(*FOUR, pod=over))
+    unrecorded = assess(apart(*FOUR, pod=over))
     assert unrecorded.ending is not None
     assert unrecorded.ending.reason == "PodDeleted", "somebody else deleted it"
 
@@ -209,10 +209,10 @@ def test_the_verdict_is_recorded_before_the_pod_is_deleted() -> None:
 def test_a_trainer_that_misses_its_environments_says_how_the_last_one_failed() -> None:
     lost = failed_result("environment", "no environment lived for 300 s")
     pod = make_pod(ready(), terminated(1, lost), phase="Failed")
-    ending = find(apart(failed(0, 0, seconds_ago=300, said="error: boom"), pod=pod)).ending
+    ending = assess(apart(failed(0, 0, seconds_ago=300, said="error: boom"), pod=pod)).ending
     assert ending is not None
     assert (ending.reason, ending.message) == ("EnvironmentFailed", "boom (pod sorting-u1abc-1-env-0-0)")
-    ending = find(apart(gone("Evicted"), pod=pod)).ending
+    ending = assess(apart(gone("Evicted"), pod=pod)).ending
     assert ending is not None
     assert (ending.fate.name, ending.reason) == ("INFRASTRUCTURE", "EnvironmentLost")
 
@@ -260,7 +260,7 @@ STARTING: dict[str, tuple[View, Situation, str, str]] = {
 def test_a_run_runs_when_one_environment_works(view: View, situation: Situation, reason: str, words: str) -> None:
     status = {**STARTED, "environments": {"desired": 1, "ready": 0}}
     run = make_run(status, **view.run.spec.to_wire())
-    finding = find(replace(view, run=run))
+    finding = assess(replace(view, run=run))
     assert (finding.situation, finding.reason) == (situation, reason)
     assert words in finding.message
 
@@ -268,7 +268,7 @@ def test_a_run_runs_when_one_environment_works(view: View, situation: Situation,
 def test_a_running_run_says_what_is_wrong_with_its_environments() -> None:
     trainer = TrainerStatus(step=3, total_steps=40)
     view = apart(works(0), failed(1, 0, seconds_ago=3), trainer=trainer, desired=2, spec={"environmentReplicas": 5})
-    message = find(replace(view, replica_limit=2)).message
+    message = assess(replace(view, replica_limit=2)).message
     assert message.startswith("Training: step 3 of 40. EnvironmentFailed (exit code 1): boom")
     assert message.endswith("spec.environmentReplicas is 5, and 2 is the most that the runtime allows.")
 

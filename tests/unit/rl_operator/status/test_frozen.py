@@ -9,7 +9,7 @@ from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.api.yaml_text import json_value
 from rl_operator.status.derive import derive, started
 from rl_operator.status.frozen import frozen_refusals, frozen_settings
-from rl_operator.status.lifecycle import find
+from rl_operator.status.lifecycle import assess
 from rl_operator.status.view import View
 
 SPEC = {"config": {"group_size": 8, "names": ["a", "b"]}, "tinker": {"learning_rate": 1e-3}}
@@ -88,6 +88,6 @@ def test_the_start_remembers_and_the_next_attempt_does_not_ask_again() -> None:
 def test_phase_and_conditions_are_those_of_a_run_that_was_not_edited() -> None:
     edit, plain = edited(config={}), edited(**SPEC)
     views = [View(run, NOW, 10.0, refusals=frozen_refusals(run)) for run in (edit, plain)]
-    said = [derive(view, find(view)) for view in views]
+    said = [derive(view, assess(view)) for view in views]
     assert said[0].with_changes(refusals=()) == said[1]
     assert len(said[0].refusals) == 2

@@ -6,7 +6,7 @@ from tests.unit.rl_operator.status.builders import CREATED, NOW, STARTED, make_p
 
 from rl_operator.api.names import QUEUE_NAME_LABEL
 from rl_operator.status.derive import derive
-from rl_operator.status.lifecycle import Verb, decide, find
+from rl_operator.status.lifecycle import Action, assess, decide
 from rl_operator.status.observation import PodObservation, format_time
 from rl_operator.status.view import View
 
@@ -28,51 +28,51 @@ def admitted(**more: Any) -> PodObservation:
 def test_a_gated_pod_is_waited_for_by_its_own_reason() -> None:
     run = make_run(STARTED)
     labeled = run.with_changes(metadata=run.metadata.with_changes(labels={QUEUE_NAME_LABEL: "not asked"}))
-    finding = find(View(labeled, NOW, 10.0, gated(labels={QUEUE_NAME_LABEL: "team"})))
+    finding = assess(View(labeled, NOW, 10.0, gated(labels={QUEUE_NAME_LABEL: "team"})))
     assert (finding.situation.name, finding.reason) == ("STARTING", "Gated")
     assert "Kueue admits it when queue 'team' has room" in finding.message
-    assert "whoever gated it lets it go" in find(make_view(STARTED, pod=gated())).message
+    assert "whoever gated it lets it go" in assess(make_view(STARTED, pod=gated())).message
 
 
 def test_no_start_deadline_runs_while_the_pod_is_gated() -> None:
     late = NOW + timedelta(days=9)
     view = make_view(GATED_STATUS, pod=gated(), now=late, spec={"startDeadlineSeconds": 60})
-    assert (decide(view), find(view).reason) == (Verb.REST, "Gated")
+    assert (decide(view), assess(view).reason) == (Action.REST, "Gated")
 
 
 def test_the_start_deadline_begins_when_the_gate_has_gone() -> None:
     view = make_view(GATED_STATUS, pod=admitted(), spec={"startDeadlineSeconds": 60})
-    status = derive(view, find(view))
+    status = derive(view, assess(view))
     assert status.admitted_time == format_time(NOW)
     recorded = {**STARTED, "admittedTime": format_time(NOW)}
     spec = {"startDeadlineSeconds": 60}
     in_time = make_view(recorded, pod=admitted(), now=NOW + timedelta(seconds=59), spec=spec)
     late = make_view(recorded, pod=admitted(), now=NOW + timedelta(seconds=61), spec=spec)
-    assert find(in_time).reason == "PodStarting"
-    assert find(late).reason == "StartDeadlineExceeded"
-    assert derive(late, find(late)).admitted_time == format_time(NOW), "it is written once"
+    assert assess(in_time).reason == "PodStarting"
+    assert assess(late).reason == "StartDeadlineExceeded"
+    assert derive(late, assess(late)).admitted_time == format_time(NOW), "it is written once"
 
 
 def test_a_pod_that_never_was_gated_has_no_such_time() -> None:
     view = make_view(STARTED, pod=admitted())
-    assert derive(view, find(view)).admitted_time is None
+    assert derive(view, assess(view)).admitted_time is None
 
 
 def test_a_gated_pod_that_is_deleted_is_let_go_of_and_made_again_as_the_same_attempt() -> None:
     view = make_view(GATED_STATUS, pod=gated(deleting=True))
-    finding = find(view)
-    assert decide(view) is Verb.RELEASE
+    finding = assess(view)
+    assert decide(view) is Action.RELEASE
     assert (finding.reason, finding.ending) == ("Gated", None)
     assert "created again" in finding.message
-    assert decide(make_view(GATED_STATUS)) is Verb.CREATE
+    assert decide(make_view(GATED_STATUS)) is Action.CREATE
     assert derive(view, finding).attempts == ()
 
 
 @pytest.mark.parametrize("spec", [{"suspend": True}])
 def test_one_that_is_deleted_because_the_run_is_to_stop_is_not(spec: dict[str, Any]) -> None:
     view = make_view(GATED_STATUS, pod=gated(deleting=True), spec=spec)
-    assert decide(view) is Verb.REST
-    ending = find(view).ending
+    assert decide(view) is Action.REST
+    ending = assess(view).ending
     assert ending is not None
     assert ending.reason == "Stopped"
 
@@ -80,10 +80,10 @@ def test_one_that_is_deleted_because_the_run_is_to_stop_is_not(spec: dict[str, A
 def test_nor_one_that_is_deleted_for_a_deadline() -> None:
     late = {**STARTED["conditions"][0], "reason": "ActiveDeadlineExceeded", "message": "Late."}
     view = make_view({**STARTED, "conditions": [late]}, pod=gated(deleting=True), spec={"activeDeadlineSeconds": 60})
-    assert decide(view) is Verb.REST
-    assert find(view).reason == "ActiveDeadlineExceeded"
+    assert decide(view) is Action.REST
+    assert assess(view).reason == "ActiveDeadlineExceeded"
 
 
 def test_a_pod_that_was_admitted_and_is_deleted_is_a_lost_attempt() -> None:
     pod = admitted(deleting=True, node="")
-    assert find(make_view({**STARTED, "admittedTime": CREATED}, pod=pod)).ending is not None
+    assert assess(make_view({**STARTED, "admittedTime": CREATED}, pod=pod)).ending is not None

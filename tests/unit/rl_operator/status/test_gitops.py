@@ -13,10 +13,10 @@ from tests.unit.rl_operator.status.test_lifecycle import ROWS
 from rl_operator.api.crd import custom_resource_definitions
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.status.derive import derive
-from rl_operator.status.lifecycle import find
+from rl_operator.status.lifecycle import assess
 from rl_operator.status.table import TABLE, Situation
 from rl_operator.status.transitions import situation_of
-from rl_operator.status.verdict import CONDITIONS, Standing
+from rl_operator.status.verdict import CONDITIONS, Readiness
 
 needs_kstatus = pytest.mark.skipif(not find_program("kstatus"), reason="needs kstatus beside kube-apiserver")
 
@@ -33,10 +33,10 @@ VERDICTS: Final[Mapping[Situation, tuple[str, str]]] = {
 }
 """Argo CD's health and Flux's status of a run."""
 
-STANDINGS: Final[Mapping[Standing, tuple[str, str]]] = {
-    Standing.READY: ("Healthy", "Current"),
-    Standing.RECONCILING: ("Progressing", "InProgress"),
-    Standing.STALLED: ("Degraded", "Failed"),
+STANDINGS: Final[Mapping[Readiness, tuple[str, str]]] = {
+    Readiness.READY: ("Healthy", "Current"),
+    Readiness.RECONCILING: ("Progressing", "InProgress"),
+    Readiness.STALLED: ("Degraded", "Failed"),
 }
 """The same of a runtime and of an environment."""
 
@@ -49,7 +49,7 @@ RECORDED: Final = {
 def derived(name: str) -> dict[str, Any]:
     """The run after that row's reconcile."""
     view = ROWS[name][0]
-    return view.run.with_changes(status=derive(view, find(view))).to_wire()
+    return view.run.with_changes(status=derive(view, assess(view))).to_wire()
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -99,8 +99,8 @@ def coming_or_going(run: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["RLRuntime", "RLEnvironment"])
-@pytest.mark.parametrize("standing", Standing, ids=lambda standing: standing.name)
-def test_the_other_kinds(kind: str, standing: Standing) -> None:
+@pytest.mark.parametrize("standing", Readiness, ids=lambda standing: standing.name)
+def test_the_other_kinds(kind: str, standing: Readiness) -> None:
     conditions = [
         {"type": type_, "status": status, "reason": "Reason", "message": "Why."}
         for type_, status in CONDITIONS[standing].items()

@@ -29,12 +29,12 @@ from rl_operator.status.lifecycle import (
     DELETION_SECONDS,
     LINGER_SECONDS,
     LONGEST_WAIT_SECONDS,
-    Verb,
+    Action,
+    assess,
     decide,
-    find,
-    next_look,
+    requeue_after,
 )
-from rl_operator.status.lost import LOST_AFTER, with_loss
+from rl_operator.status.lost_nodes import LOST_AFTER, with_loss
 from rl_operator.status.observation import PodObservation, TrainerStatus, format_time
 from rl_operator.status.starting import PREPARATION
 from rl_operator.status.table import Situation
@@ -73,41 +73,41 @@ def unprepared(since: datetime) -> PodObservation:
     return make_pod(waiting(), waiting(), waiting(), phase="Pending", spec=spec, conditions=[condition])
 
 
-ROWS: dict[str, tuple[View, Situation, str, Verb]] = {
-    "new": (make_view(), Situation.WAITING, "Starting", Verb.START),
-    "refused": (make_view(refusals=(REFUSAL,)), Situation.REFUSED, "LockedField", Verb.REST),
-    "draft": (make_view(spec=SUSPENDED), Situation.DRAFT, "Draft", Verb.RENDER),
-    "frozen, nothing created yet": (make_view(STARTED), Situation.STARTING, "PodStarting", Verb.CREATE),
+ROWS: dict[str, tuple[View, Situation, str, Action]] = {
+    "new": (make_view(), Situation.WAITING, "Starting", Action.START),
+    "refused": (make_view(refusals=(REFUSAL,)), Situation.REFUSED, "LockedField", Action.REST),
+    "draft": (make_view(spec=SUSPENDED), Situation.DRAFT, "Draft", Action.RENDER),
+    "frozen, nothing created yet": (make_view(STARTED), Situation.STARTING, "PodStarting", Action.CREATE),
     "settings edited after the start": (
         make_view(STARTED, refusals=(Refusal(code="FrozenField", field="spec.config", hint=FROZEN),)),
         Situation.STARTING,
         "PodStarting",
-        Verb.CREATE,
+        Action.CREATE,
     ),
-    "pod starting": (make_view(STARTED, pod=STARTING), Situation.STARTING, "PodStarting", Verb.REST),
+    "pod starting": (make_view(STARTED, pod=STARTING), Situation.STARTING, "PodStarting", Action.REST),
     "trainer killed while it started": (
         make_view(STARTED, pod=make_pod(ready(), terminated(137, reason="OOMKilled"), running())),
         Situation.STARTING,
         "PodStarting",
-        Verb.REST,
+        Action.REST,
     ),
     "a name taken": (
         make_view(STARTED, trouble=("NameTaken", "Pod x belongs to somebody.")),
         Situation.STARTING,
         "NameTaken",
-        Verb.CREATE,
+        Action.CREATE,
     ),
     "image missing": (
         make_view(STARTED, pod=make_pod(waiting("ImagePullBackOff", "no such image"), waiting(), waiting())),
         Situation.STARTING,
         "ImageNotPulled",
-        Verb.REST,
+        Action.REST,
     ),
     "a draft that cannot be rendered": (
         make_view(spec=SUSPENDED, trouble=("CreationRefused", "Not created: the environment is gone.")),
         Situation.WAITING,
         "CreationRefused",
-        Verb.RENDER,
+        Action.RENDER,
     ),
     "configuration missing": (
         make_view(
@@ -115,7 +115,7 @@ ROWS: dict[str, tuple[View, Situation, str, Verb]] = {
         ),
         Situation.STARTING,
         "ContainerConfigMissing",
-        Verb.REST,
+        Action.REST,
     ),
     "no node": (
         make_view(
@@ -133,21 +133,21 @@ ROWS: dict[str, tuple[View, Situation, str, Verb]] = {
         ),
         Situation.STARTING,
         "Unschedulable",
-        Verb.REST,
+        Action.REST,
     ),
-    "all ready": (make_view(STARTED, pod=WORKING), Situation.RUNNING, "Training", Verb.REST),
+    "all ready": (make_view(STARTED, pod=WORKING), Situation.RUNNING, "Training", Action.REST),
     "running stays running when a probe fails": (
         make_view(RUNNING, pod=STARTING),
         Situation.RUNNING,
         "Training",
-        Verb.REST,
+        Action.REST,
     ),
-    "suspend asked": (make_view(RUNNING, pod=WORKING, spec=SUSPENDED), Situation.STOPPING, "Suspended", Verb.STOP),
+    "suspend asked": (make_view(RUNNING, pod=WORKING, spec=SUSPENDED), Situation.STOPPING, "Suspended", Action.STOP),
     "stopping": (
         make_view(RUNNING, pod=make_pod(ready(), ready(), ready(), deleting=True), spec=SUSPENDED),
         Situation.STOPPING,
         "Suspended",
-        Verb.REST,
+        Action.REST,
     ),
     "stopped": (
         make_view(
@@ -159,34 +159,34 @@ ROWS: dict[str, tuple[View, Situation, str, Verb]] = {
         ),
         Situation.STOPPED,
         "Stopped",
-        Verb.REST,
+        Action.REST,
     ),
     "suspended before the pod was created": (
         make_view(STARTED, spec=SUSPENDED),
         Situation.STOPPED,
         "Stopped",
-        Verb.REST,
+        Action.REST,
     ),
-    "still stopped": (make_view(ended("Stopped"), spec=SUSPENDED), Situation.STOPPED, "Stopped", Verb.REST),
-    "resumed: no backoff after a stop": (make_view(ended("Stopped")), Situation.WAITING, "Resuming", Verb.START),
-    "first failure": (make_view(RUNNING, pod=FAILED_POD), Situation.WAITING, "BackOff", Verb.REST),
+    "still stopped": (make_view(ended("Stopped"), spec=SUSPENDED), Situation.STOPPED, "Stopped", Action.REST),
+    "resumed: no backoff after a stop": (make_view(ended("Stopped")), Situation.WAITING, "Resuming", Action.START),
+    "first failure": (make_view(RUNNING, pod=FAILED_POD), Situation.WAITING, "BackOff", Action.REST),
     "backing off": (
         make_view(ended("TrainerFailed", attempts=3), now=NOW),
         Situation.WAITING,
         "BackOff",
-        Verb.REST,
+        Action.REST,
     ),
     "backed off long enough": (
         make_view(ended("TrainerFailed"), now=NOW + timedelta(minutes=1)),
         Situation.WAITING,
         "BackOff",
-        Verb.START,
+        Action.START,
     ),
     "backoffLimit reached": (
         make_view({**RUNNING, "failedAttempts": 3}, pod=FAILED_POD),
         Situation.FAILED,
         "TrainerFailed",
-        Verb.REST,
+        Action.REST,
     ),
     "five attempts without a new step": (
         make_view(
@@ -195,19 +195,19 @@ ROWS: dict[str, tuple[View, Situation, str, Verb]] = {
         ),
         Situation.FAILED,
         "BackendUnreachable",
-        Verb.REST,
+        Action.REST,
     ),
     "success": (
         make_view(RUNNING, pod=make_pod(ready(), terminated(0, result()), terminated(0), phase="Succeeded")),
         Situation.SUCCEEDED,
         "Succeeded",
-        Verb.REST,
+        Action.REST,
     ),
     "trainer done, the pod is ending": (
         make_view(RUNNING, pod=make_pod(ready(), terminated(0, result()), ready())),
         Situation.RUNNING,
         "Training",
-        Verb.REST,
+        Action.REST,
     ),
     "trainer done, the pod lingers": (
         make_view(
@@ -217,113 +217,113 @@ ROWS: dict[str, tuple[View, Situation, str, Verb]] = {
         ),
         Situation.RUNNING,
         "Training",
-        Verb.STOP,
+        Action.STOP,
     ),
     "somebody else deletes the pod": (
         make_view(RUNNING, pod=make_pod(running(), running(), running(), deleting=True)),
         Situation.STOPPING,
         "PodDeleting",
-        Verb.REST,
+        Action.REST,
     ),
     "suspended, and let go again while it saves": (
         make_view(stopping("Suspended"), pod=make_pod(running(), running(), running(), deleting=True)),
         Situation.STOPPING,
         "Suspended",
-        Verb.REST,
+        Action.REST,
     ),
     "suspended, let go again, and over": (
         make_view(stopping("Suspended"), pod=STOPPED_POD),
         Situation.WAITING,
         "Resuming",
-        Verb.REST,
+        Action.REST,
     ),
     "suspended after it had failed": (
         make_view(RUNNING, pod=FAILED_POD, spec=SUSPENDED),
         Situation.STOPPED,
         "Stopped",
-        Verb.REST,
+        Action.REST,
     ),
     "suspended after its last failure": (
         make_view({**RUNNING, "failedAttempts": 3}, pod=FAILED_POD, spec=SUSPENDED),
         Situation.FAILED,
         "TrainerFailed",
-        Verb.REST,
+        Action.REST,
     ),
-    "its node is lost": (make_view(RUNNING, pod=LOST), Situation.WAITING, "BackOff", Verb.REST),
+    "its node is lost": (make_view(RUNNING, pod=LOST), Situation.WAITING, "BackOff", Action.REST),
     "its node is lost while it stops": (
         make_view(stopping("Suspended"), pod=LOST, spec=SUSPENDED),
         Situation.STOPPED,
         "Stopped",
-        Verb.REST,
+        Action.REST,
     ),
     "its node is lost while it is ended for a deadline": (
         make_view(stopping("ProgressDeadlineExceeded"), pod=LOST),
         Situation.FAILED,
         "ProgressDeadlineExceeded",
-        Verb.REST,
+        Action.REST,
     ),
-    "its pod vanished while it was running": (make_view(RUNNING), Situation.WAITING, "BackOff", Verb.REST),
-    "its pod vanished while it was starting": (make_view(STARTED), Situation.STARTING, "PodStarting", Verb.CREATE),
+    "its pod vanished while it was running": (make_view(RUNNING), Situation.WAITING, "BackOff", Action.REST),
+    "its pod vanished while it was starting": (make_view(STARTED), Situation.STARTING, "PodStarting", Action.CREATE),
     "its pod vanished while it stopped": (
         make_view(stopping("Suspended"), spec=SUSPENDED),
         Situation.STOPPED,
         "Stopped",
-        Verb.REST,
+        Action.REST,
     ),
     "a container crashes again and again": (
         make_view(STARTED, pod=make_pod(waiting("CrashLoopBackOff", "back-off 40s"), waiting(), waiting())),
         Situation.STARTING,
         "ContainerCrashing",
-        Verb.REST,
+        Action.REST,
     ),
     "its volumes are not mounted": (
         make_view(STARTED, pod=unprepared(NOW - PREPARATION)),
         Situation.STARTING,
         "PodNotPrepared",
-        Verb.REST,
+        Action.REST,
     ),
     "its volumes are not mounted yet": (
         make_view(STARTED, pod=unprepared(NOW - timedelta(seconds=20))),
         Situation.STARTING,
         "PodStarting",
-        Verb.REST,
+        Action.REST,
     ),
 }
 
 
 @pytest.mark.parametrize(("view", "situation", "reason", "verb"), ROWS.values(), ids=ROWS)
-def test_row(view: View, situation: Situation, reason: str, verb: Verb) -> None:
-    finding = find(view)
+def test_row(view: View, situation: Situation, reason: str, verb: Action) -> None:
+    finding = assess(view)
     assert (finding.situation, finding.reason, decide(view)) == (situation, reason, verb)
     assert finding.message
 
 
 def test_a_refusal_says_field_and_how_many_more() -> None:
-    message = find(make_view(refusals=(REFUSAL, REFUSAL))).message
+    message = assess(make_view(refusals=(REFUSAL, REFUSAL))).message
     assert message == "Refused: spec.tinker.lora_rank is 8: it is locked to 32 (and 1 more)"
 
 
 def test_a_run_that_trains_needs_no_clock_without_deadlines() -> None:
     view = make_view(RUNNING, pod=WORKING, spec={"progressDeadlineSeconds": None})
-    assert next_look(view, find(view)) is None
+    assert requeue_after(view, assess(view)) is None
 
 
 def test_what_the_trainer_waits_for_and_warns_of_is_in_the_message() -> None:
     trainer = TrainerStatus(
         step=3, total_steps=40, waiting="Every one of the last 64 groups had equal scores.", warnings=("KL is 0.2.",)
     )
-    finding = find(make_view(RUNNING, pod=WORKING, trainer=trainer))
+    finding = assess(make_view(RUNNING, pod=WORKING, trainer=trainer))
     assert finding.message == "Training: step 3 of 40. Every one of the last 64 groups had equal scores. KL is 0.2."
 
 
 @pytest.mark.parametrize(("step", "says"), [(5, "Training: step 5 of 40."), (40, "All steps are trained")])
 def test_a_checkpoint_in_the_middle_is_not_the_end(step: int, says: str) -> None:
     trainer = TrainerStatus(phase="saving", step=step, total_steps=40)
-    assert find(make_view(RUNNING, pod=WORKING, trainer=trainer)).message.startswith(says)
+    assert assess(make_view(RUNNING, pod=WORKING, trainer=trainer)).message.startswith(says)
 
 
 def message_of(name: str) -> str:
-    return find(ROWS[name][0]).message
+    return assess(ROWS[name][0]).message
 
 
 def test_a_stop_says_how_to_go_on() -> None:
@@ -345,10 +345,10 @@ def test_backing_off_says_how_it_ended_and_when_it_goes_on_from_where() -> None:
 
 def test_backing_off_says_the_same_once_it_is_recorded() -> None:
     view = ROWS["first failure"][0]
-    finding = find(view)
+    finding = assess(view)
     assert finding.ending is not None
     status = derive(view, finding)
-    again = find(replace(view, run=view.run.with_changes(status=status)))
+    again = assess(replace(view, run=view.run.with_changes(status=status)))
     assert (again.message, again.ending) == (finding.message, None)
 
 
@@ -360,7 +360,7 @@ def test_a_pod_that_should_be_gone_says_when_it_counts_as_lost() -> None:
 
 def test_a_pod_that_counts_as_lost_soon_is_looked_at_then() -> None:
     view = make_view(RUNNING, pod=make_pod(running(), running(), running(), deleting=True))
-    assert next_look(view, find(view)) == pytest.approx(30)
+    assert requeue_after(view, assess(view)) == pytest.approx(30)
 
 
 def test_what_a_node_does_not_mount_is_named() -> None:
@@ -371,14 +371,14 @@ def test_what_a_node_does_not_mount_is_named() -> None:
 
 def test_a_node_that_takes_its_time_is_looked_at_when_it_is_late() -> None:
     view = ROWS["its volumes are not mounted yet"][0]
-    assert next_look(view, find(view)) == pytest.approx(40)
+    assert requeue_after(view, assess(view)) == pytest.approx(40)
 
 
 def test_a_crashing_container_says_how_it_ended_last() -> None:
     last = {"lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
     limits = {"initContainers": [{"name": "api", "resources": {"limits": {"memory": "64Mi"}}}]}
     crashing = {**waiting("CrashLoopBackOff", "back-off 40s"), **last}
-    said = find(make_view(STARTED, pod=make_pod(crashing, waiting(), waiting(), spec=limits))).message
+    said = assess(make_view(STARTED, pod=make_pod(crashing, waiting(), waiting(), spec=limits))).message
     assert "cannot start (CrashLoopBackOff): OOMKilled, exit code 137: its memory limit is 64Mi." in said
 
 
@@ -389,26 +389,26 @@ def test_the_schedulers_words_are_said() -> None:
 def test_a_clock_that_is_set_back_holds_nothing_up() -> None:
     """The attempt ended an hour from now, by the clock that there is: the next one starts at once."""
     view = make_view(ended("TrainerFailed"), now=NOW - timedelta(hours=1))
-    assert decide(view) is Verb.START
+    assert decide(view) is Action.START
 
 
 def test_time_is_looked_at_anew_every_ten_minutes() -> None:
     view = make_view(RUNNING, pod=WORKING, spec={"activeDeadlineSeconds": 1_000_000})
-    assert next_look(view, find(view)) == LONGEST_WAIT_SECONDS
+    assert requeue_after(view, assess(view)) == LONGEST_WAIT_SECONDS
 
 
 def test_why_an_attempt_ends_is_written_before_its_pod_is_deleted() -> None:
     view = make_view(STARTED, pod=STARTING, spec={"startDeadlineSeconds": 60})
-    finding = find(view)
-    assert (finding.reason, decide(view)) == ("StartDeadlineExceeded", Verb.REST)
-    assert next_look(view, finding) == DELETION_SECONDS
+    finding = assess(view)
+    assert (finding.reason, decide(view)) == ("StartDeadlineExceeded", Action.REST)
+    assert requeue_after(view, finding) == DELETION_SECONDS
     written = replace(view, run=view.run.with_changes(status=derive(view, finding)))
-    assert decide(written) is Verb.STOP
+    assert decide(written) is Action.STOP
 
 
 @pytest.mark.parametrize("status", [STARTED, RUNNING], ids=["starting", "running"])
 def test_a_container_that_failed_is_named_before_its_pod_is_over(status: dict[str, Any]) -> None:
     pod = make_pod(ready(), terminated(137, reason="OOMKilled"), ready())
-    assert find(make_view(status, pod=pod)).message == (
+    assert assess(make_view(status, pod=pod)).message == (
         "Container trainer has failed (OOMKilled, exit code 137): waiting for the pod's other containers to end."
     )

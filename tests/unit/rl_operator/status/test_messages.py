@@ -26,12 +26,12 @@ from rl_operator.api.names import STARTED_AS_ANNOTATION
 from rl_operator.api.refusal import Refusal, RefusalCode
 from rl_operator.status.derive import derive
 from rl_operator.status.ending import DISRUPTIONS
-from rl_operator.status.lifecycle import find
+from rl_operator.status.lifecycle import assess
 from rl_operator.status.observation import PodObservation, TrainerStatus
 from rl_operator.status.reasons import REASONS
 from rl_operator.status.sentences import MAX_SENTENCE
 from rl_operator.status.table import Situation
-from rl_operator.status.view import Finding, Line, View
+from rl_operator.status.view import Assessment, QueuePosition, View
 
 GATED = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "gated"}
 NO_KEY = waiting("CreateContainerConfigError", 'secret "tinker" not found')
@@ -64,7 +64,7 @@ OTHERS: dict[str, View] = {
     "own code changed": make_view(STARTED, trouble=("EnvironmentPending", "Waiting for RLEnvironment 'digits'.")),
     "a name taken before the start": make_view(trouble=("NameTaken", "ConfigMap team-a/x is not this run's.")),
     "a quota": make_view(STARTED, trouble=("CreationRefused", "The API server refuses: exceeded quota.")),
-    "in line": make_view(line=Line(limit=2, active=2, before=2)),
+    "in line": make_view(line=QueuePosition(limit=2, active=2, before=2)),
     "gated": make_view(STARTED, pod=make_pod(waiting(), waiting(), phase="Pending", node="", conditions=[GATED])),
     "from a backup": restored(),
     "no Secret": make_view(
@@ -99,7 +99,7 @@ def views() -> Iterator[tuple[str, View]]:
 
 
 VIEWS = dict(views())
-FINDINGS: dict[str, Finding] = {name: find(view) for name, view in VIEWS.items()}
+FINDINGS: dict[str, Assessment] = {name: assess(view) for name, view in VIEWS.items()}
 
 
 @pytest.mark.parametrize("name", VIEWS)
@@ -137,7 +137,7 @@ def test_the_trainers_word_is_said_while_it_starts() -> None:
     """The backend is awaited before the trainer is ready: that is what a missed start deadline names."""
     trainer = TrainerStatus(phase="starting", waiting="The backend does not answer yet.")
     view = make_view(STARTED, pod=make_pod(ready(), running(), running()), trainer=trainer)
-    assert find(view).message == "Waiting for trainer, environment. The backend does not answer yet."
+    assert assess(view).message == "Waiting for trainer, environment. The backend does not answer yet."
 
 
 def test_a_pod_that_never_ran_has_nothing_to_save() -> None:
@@ -148,7 +148,7 @@ def test_a_pod_that_never_ran_has_nothing_to_save() -> None:
 def test_a_failure_for_good_says_that_its_checkpoint_is_kept() -> None:
     refused = terminated(3, failed_result("credentials", "401"))
     view = make_view(RUNNING, pod=make_pod(ready(), refused, terminated(0), phase="Failed"))
-    assert find(view).message == (
+    assert assess(view).message == (
         "CredentialsRefused in trainer (exit code 3): 401. Trying again cannot help."
         " The checkpoint of step 7 is kept: a new run can start from it (spec.startFrom)."
     )
@@ -157,4 +157,4 @@ def test_a_failure_for_good_says_that_its_checkpoint_is_kept() -> None:
 def test_a_failure_without_a_checkpoint_says_what_to_do() -> None:
     words = result(outcome="failed", stepsTrained=0, statePath=None, samplerPath=None)
     view = make_view(RUNNING, pod=make_pod(ready(), terminated(2, words), terminated(0), phase="Failed"))
-    assert find(view).message.endswith("Trying again cannot help. Mend that and start a new run.")
+    assert assess(view).message.endswith("Trying again cannot help. Mend that and start a new run.")

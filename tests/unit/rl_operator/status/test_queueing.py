@@ -5,7 +5,7 @@ from tests.unit.rl_operator.status.builders import STARTED, make_run, make_view
 
 from rl_operator.api.run import TrainingRun
 from rl_operator.status.derive import derive
-from rl_operator.status.lifecycle import Verb, decide, find
+from rl_operator.status.lifecycle import Action, assess, decide
 from rl_operator.status.queueing import (
     holds_place,
     order_of,
@@ -14,9 +14,9 @@ from rl_operator.status.queueing import (
     shown_place,
     stands_in_line,
 )
-from rl_operator.status.view import Line
+from rl_operator.status.view import QueuePosition
 
-FULL = Line(limit=2, active=2, before=0)
+FULL = QueuePosition(limit=2, active=2, before=0)
 QUEUED = {"phase": "Pending", "queue": {"place": 1, "active": 2, "limit": 2}}
 STOPPED = {
     **STARTED,
@@ -49,9 +49,9 @@ def test_few_hear_of_an_end_in_front_of_thousands() -> None:
 
 
 def test_a_full_runtime_makes_a_new_run_wait_with_its_place() -> None:
-    view = make_view(line=Line(limit=2, active=2, before=2))
-    finding = find(view)
-    assert decide(view) is Verb.REST
+    view = make_view(line=QueuePosition(limit=2, active=2, before=2))
+    finding = assess(view)
+    assert decide(view) is Action.REST
     assert (finding.reason, finding.message) == (
         "Queued",
         "Queued: place 3 in line at runtime 'tiny' (2 of 2 runs active).",
@@ -65,46 +65,46 @@ def test_a_full_runtime_makes_a_new_run_wait_with_its_place() -> None:
 
 
 def test_a_far_place_is_said_to_be_rounded() -> None:
-    finding = queued_finding(make_run(), Line(limit=5, active=5, before=346))
+    finding = queued_finding(make_run(), QueuePosition(limit=5, active=5, before=346))
     assert finding.message == "Queued: place about 300 in line at runtime 'tiny' (5 of 5 runs active)."
 
 
 def test_a_limit_of_nothing_says_who_can_help() -> None:
-    finding = queued_finding(make_run(), Line(limit=0, active=0, before=0))
+    finding = queued_finding(make_run(), QueuePosition(limit=0, active=0, before=0))
     assert "limits.maxActiveRuns is 0: no run starts until an administrator raises it" in finding.message
 
 
 def test_room_is_for_those_before_first() -> None:
-    assert decide(make_view(line=Line(limit=2, active=1, before=0))) is Verb.START
-    assert decide(make_view(line=Line(limit=2, active=1, before=1))) is Verb.REST
-    assert decide(make_view(line=None)) is Verb.START
+    assert decide(make_view(line=QueuePosition(limit=2, active=1, before=0))) is Action.START
+    assert decide(make_view(line=QueuePosition(limit=2, active=1, before=1))) is Action.REST
+    assert decide(make_view(line=None)) is Action.START
 
 
 def test_the_place_goes_when_the_run_starts() -> None:
-    view = make_view(QUEUED, line=Line(limit=2, active=1, before=0))
-    assert decide(view) is Verb.START
-    assert derive(make_view({**STARTED, **QUEUED}), find(make_view(STARTED))).queue is None
+    view = make_view(QUEUED, line=QueuePosition(limit=2, active=1, before=0))
+    assert decide(view) is Action.START
+    assert derive(make_view({**STARTED, **QUEUED}), assess(make_view(STARTED))).queue is None
 
 
 def test_a_stopped_run_waits_again_and_then_starts_without_backoff() -> None:
     resumed = {"spec": {"suspend": False}}
-    assert decide(make_view(STOPPED, line=FULL, **resumed)) is Verb.REST
-    assert find(make_view(STOPPED, line=FULL, **resumed)).reason == "Queued"
-    assert decide(make_view(STOPPED, line=Line(limit=2, active=1, before=0), **resumed)) is Verb.START
+    assert decide(make_view(STOPPED, line=FULL, **resumed)) is Action.REST
+    assert assess(make_view(STOPPED, line=FULL, **resumed)).reason == "Queued"
+    assert decide(make_view(STOPPED, line=QueuePosition(limit=2, active=1, before=0), **resumed)) is Action.START
     waiting = {**STOPPED, **QUEUED}
-    assert find(make_view(waiting, line=FULL, **resumed)).reason == "Queued"
-    assert find(make_view(waiting, line=FULL, spec={"suspend": True})).reason == "Stopped"
+    assert assess(make_view(waiting, line=FULL, **resumed)).reason == "Queued"
+    assert assess(make_view(waiting, line=FULL, spec={"suspend": True})).reason == "Stopped"
 
 
 def test_between_two_attempts_a_run_keeps_its_place() -> None:
     failed = {**STOPPED, "phase": "Pending"}
     assert holds_place(make_run(failed))
-    assert find(make_view(failed, line=FULL)).reason == "BackOff"
+    assert assess(make_view(failed, line=FULL)).reason == "BackOff"
 
 
 def test_a_draft_does_not_wait() -> None:
     view = make_view(line=FULL, spec={"suspend": True})
-    assert (decide(view), find(view).reason) == (Verb.RENDER, "Draft")
+    assert (decide(view), assess(view).reason) == (Action.RENDER, "Draft")
 
 
 def test_a_refused_run_does_not_stand_in_line() -> None:

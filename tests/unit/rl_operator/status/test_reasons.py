@@ -16,7 +16,7 @@ SOURCE = Path("operator/src/rl_operator")
 SEARCHED = (
     *sorted((SOURCE / "status").glob("[a-z]*.py")),
     *sorted((SOURCE / "reconcile").glob("[a-z]*.py")),
-    SOURCE / "api" / "premises.py",
+    SOURCE / "api" / "run_inputs.py",
     SOURCE / "local" / "lost.py",
     SOURCE / "local" / "kubelet.py",
 )

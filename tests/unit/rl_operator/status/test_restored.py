@@ -9,7 +9,7 @@ from rl_operator.api.names import STARTED_AS_ANNOTATION
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import Attempt, TrainingRun
 from rl_operator.status.derive import derive
-from rl_operator.status.lifecycle import Verb, decide, find, next_look
+from rl_operator.status.lifecycle import Action, assess, decide, requeue_after
 from rl_operator.status.observation import format_time
 from rl_operator.status.queueing import holds_place
 from rl_operator.status.restored import is_restored, mark_of
@@ -47,10 +47,10 @@ def test_a_finished_run_is_finished_by_its_status(phase: str) -> None:
 @pytest.mark.parametrize("status", [None, STARTED, RUNNING])
 def test_a_restored_run_rests_and_says_how_to_run_it_again(status: dict[str, Any] | None) -> None:
     view = View(marked("sorting.another", status), NOW, 10.0)
-    finding = find(view)
+    finding = assess(view)
     written = derive(view, finding)
-    assert decide(view) is Verb.REST
-    assert (finding.reason, written.phase, next_look(view, finding)) == ("Restored", "Stopped", None)
+    assert decide(view) is Action.REST
+    assert (finding.reason, written.phase, requeue_after(view, finding)) == ("Restored", "Stopped", None)
     assert {c.type: c.status for c in written.conditions} == {"Accepted": "True", "Suspended": "True"}
     assert "`rlctl resume sorting`" in finding.message
     assert "`kubectl -n team-a annotate rlrun sorting rl-operator.dev/started-as-`" in finding.message
@@ -59,7 +59,7 @@ def test_a_restored_run_rests_and_says_how_to_run_it_again(status: dict[str, Any
 def test_what_a_restored_status_says_of_a_former_life_is_forgotten_except_for_its_checkpoint() -> None:
     former = {**RUNNING, "checkpoint": CHECKPOINT, "failedAttempts": 2, "historyName": "h"}
     view = View(marked("sorting.another", former), NOW, 10.0)
-    finding = find(view)
+    finding = assess(view)
     written = derive(view, finding)
     assert "startFrom.statePath: tinker://m/weights/12" in finding.message
     assert written.checkpoint is not None
@@ -67,12 +67,12 @@ def test_what_a_restored_status_says_of_a_former_life_is_forgotten_except_for_it
         STARTED["startTime"], None, None, None, None,
     )  # fmt: skip
     again = View(view.run.with_changes(status=written), NOW, 10.0)
-    assert derive(again, find(again)) == written, "written once"
+    assert derive(again, assess(again)) == written, "written once"
 
 
 def test_a_pod_that_came_back_with_it_is_named() -> None:
     view = View(marked("sorting.another", RUNNING), NOW, 10.0, left_over=("sorting-other-1",))
-    assert "Pod sorting-other-1 came back with it and works unwatched: delete it." in find(view).message
+    assert "Pod sorting-other-1 came back with it and works unwatched: delete it." in assess(view).message
 
 
 def test_asked_for_again_it_has_all_of_its_time() -> None:
@@ -81,30 +81,30 @@ def test_asked_for_again_it_has_all_of_its_time() -> None:
     asked = make_run(status, activeDeadlineSeconds=300)
     created = asked.metadata.with_changes(creation_timestamp=format_time(NOW - timedelta(hours=1)))
     view = View(asked.with_changes(metadata=created), NOW, 10.0)
-    assert decide(view) is Verb.START
+    assert decide(view) is Action.START
     begun = view.run.status.with_changes(attempt=1, pod_name=POD, phase="Running")
     trains = replace(view, run=view.run.with_changes(status=begun))
     for seconds, verdict in ((299, "Training"), (300, "ActiveDeadlineExceeded")):
         pod = make_pod(ready(), ready(), ready())
         later = replace(trains, pod=pod, now=pod.created + timedelta(seconds=seconds))
-        assert find(later).reason == verdict
+        assert assess(later).reason == verdict
     record = Attempt(attempt=1, pod=POD, started=format_time(NOW), ended=format_time(NOW), reason="Evicted")
     lost = replace(trains, run=trains.run.with_changes(status=begun.with_changes(attempts=(record,))))
-    assert find(lost).reason == "BackOff"
-    assert find(replace(lost, now=NOW + timedelta(seconds=300))).reason == "ActiveDeadlineExceeded"
+    assert assess(lost).reason == "BackOff"
+    assert assess(replace(lost, now=NOW + timedelta(seconds=300))).reason == "ActiveDeadlineExceeded"
 
 
 def test_asked_for_again_it_is_checked_and_holds_no_place_before_it_starts() -> None:
     status = {"startTime": STARTED["startTime"], "phase": "Pending"}
     refusal = Refusal(code="LockedField", field="spec.config.group_size", given="4", locked="8")
     view = View(make_run(status), NOW, 10.0, refusals=(refusal,))
-    assert (decide(view), find(view).reason, holds_place(view.run)) == (Verb.REST, "LockedField", False)
+    assert (decide(view), assess(view).reason, holds_place(view.run)) == (Action.REST, "LockedField", False)
 
 
 def test_without_its_mark_it_starts_from_the_beginning() -> None:
     restored = View(marked("sorting.another", RUNNING), NOW, 10.0)
-    rested = derive(restored, find(restored)).to_wire()
-    assert decide(View(make_run(rested), NOW, 10.0)) is Verb.START
+    rested = derive(restored, assess(restored)).to_wire()
+    assert decide(View(make_run(rested), NOW, 10.0)) is Action.START
     suspended = View(make_run(rested, suspend=True), NOW, 10.0)
-    assert (decide(suspended), find(suspended).reason) == (Verb.RENDER, "Draft")
-    assert derive(suspended, find(suspended)).attempts == ()
+    assert (decide(suspended), assess(suspended).reason) == (Action.RENDER, "Draft")
+    assert derive(suspended, assess(suspended)).attempts == ()

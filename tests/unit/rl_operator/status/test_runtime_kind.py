@@ -4,7 +4,7 @@ from rl_operator.api.catalog import Catalog
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.runtime import FieldsReference, RuntimeStatus
 from rl_operator.status.runtime_kind import MAX_WARNINGS, faults_verdict, ready_verdict, runtime_status
-from rl_operator.status.verdict import Standing
+from rl_operator.status.verdict import Readiness
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 REFERENCE = FieldsReference(namespace="ops", name="rl-catalog-x")
@@ -37,5 +37,5 @@ def test_many_warnings_are_counted() -> None:
 def test_every_fault_is_named() -> None:
     faults = [Refusal(code="Inconsistent", field=f"spec.bounds.env.{name}", hint="no value fits") for name in "ab"]
     verdict = faults_verdict(faults)
-    assert verdict.standing is Standing.STALLED
+    assert verdict.standing is Readiness.STALLED
     assert verdict.message.splitlines() == ["spec.bounds.env.a: no value fits", "spec.bounds.env.b: no value fits"]

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.rl_operator.status.builders import CREATED, make_view, running, waiting
 
 from rl_operator.status.container import SecretUse
-from rl_operator.status.lifecycle import find
+from rl_operator.status.lifecycle import assess
 from rl_operator.status.observation import PodObservation, observe_pod
 from rl_operator.status.secrets import missing_secrets
 
@@ -98,5 +98,5 @@ def test_only_a_container_that_waits_for_one_remembers_its_secrets() -> None:
 
 def test_it_is_what_a_starting_run_waits_for() -> None:
     status = {"startTime": CREATED, "attempt": 1}
-    finding = find(make_view(status, pod=pod_with(trainer=NO_KEY)))
+    finding = assess(make_view(status, pod=pod_with(trainer=NO_KEY)))
     assert (finding.reason, finding.message) == ("SecretMissing", NO_KEY_SENTENCE)

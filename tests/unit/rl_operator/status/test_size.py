@@ -23,7 +23,7 @@ from rl_operator.api.hints import FROZEN
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import RunStatus
 from rl_operator.status.derive import derive
-from rl_operator.status.lifecycle import find
+from rl_operator.status.lifecycle import assess
 from rl_operator.status.observation import TrainerStatus
 from rl_operator.status.size import AT_THE_END, WHILE_IT_LIVES, fitted, size_of
 from rl_operator.status.view import View
@@ -94,7 +94,7 @@ WORKING = make_pod(ready(), ready(), ready())
 
 
 def status_of(view: View) -> RunStatus:
-    return derive(view, find(view))
+    return derive(view, assess(view))
 
 
 def test_the_usual_one_of_a_run_that_trains() -> None:

@@ -21,14 +21,14 @@ from rl_operator.api.names import STARTED_AS_ANNOTATION
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.status.derive import derive, started
-from rl_operator.status.lifecycle import Verb, decide, find
+from rl_operator.status.lifecycle import Action, assess, decide
 from rl_operator.status.observation import PodObservation, format_time
 from rl_operator.status.table import Situation
 from rl_operator.status.transitions import CREATED, TRANSITIONS, situation_of
-from rl_operator.status.view import Line, View
+from rl_operator.status.view import QueuePosition, View
 
 REFUSAL = Refusal(code="LockedField", field="spec.tinker.lora_rank", given=8, locked=32, hint="it is locked to 32")
-FULL = Line(limit=2, active=2, before=0)
+FULL = QueuePosition(limit=2, active=2, before=0)
 PENDING = ("CatalogPending", "The environments are being read.")
 STOPPED = terminated(0, result(outcome="stopped", stepsTrained=7, samplerPath=None))
 
@@ -61,7 +61,7 @@ class World:
     minutes: int = 0
     refusals: tuple[Refusal, ...] = ()
     pending: tuple[str, str] | None = None
-    line: Line | None = None
+    line: QueuePosition | None = None
     restored: bool = False
 
 
@@ -87,12 +87,12 @@ def reconciled(status: RunStatus, world: World) -> Iterator[RunStatus]:
         run = run.with_changes(metadata=run.metadata.with_changes(annotations=marks))
     now = NOW + timedelta(minutes=world.minutes)
     view = View(run, now, 10.0, world.pod, refusals=world.refusals, pending=world.pending, line=world.line)
-    if decide(view) is Verb.START:
+    if decide(view) is Action.START:
         attempt = (status.attempt or 0) + 1
         freed = started(view, attempt=attempt, pod_name="p", config_map_name="c", config_hash="h")
         yield freed
         view = replace(view, run=run.with_changes(status=freed), pod=None)
-    yield derive(view, find(view))
+    yield derive(view, assess(view))
 
 
 def walked() -> dict[tuple[Situation | None, Situation], str]:

@@ -2,13 +2,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rl_operator.status.verdict import CONDITIONS, Standing, Verdict, conditions_of, reasons_of
+from rl_operator.status.verdict import CONDITIONS, Readiness, Verdict, conditions_of, reasons_of
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-@pytest.mark.parametrize("standing", Standing)
-def test_a_condition_is_there_only_while_it_says_something(standing: Standing) -> None:
+@pytest.mark.parametrize("standing", Readiness)
+def test_a_condition_is_there_only_while_it_says_something(standing: Readiness) -> None:
     """kstatus: an abnormal condition that is false is absent."""
     conditions = conditions_of(Verdict(standing, "Word", "A sentence."), (), 3, NOW)
     assert {c.type: c.status for c in conditions} == CONDITIONS[standing]
@@ -16,9 +16,9 @@ def test_a_condition_is_there_only_while_it_says_something(standing: Standing) -
 
 
 def test_a_condition_keeps_its_moment_while_its_status_stays() -> None:
-    first = conditions_of(Verdict(Standing.STALLED, "One", "1"), (), 1, NOW)
-    second = conditions_of(Verdict(Standing.STALLED, "Two", "2"), first, 2, NOW + timedelta(hours=1))
-    third = conditions_of(Verdict(Standing.READY, "Three", "3"), second, 3, NOW + timedelta(hours=2))
+    first = conditions_of(Verdict(Readiness.STALLED, "One", "1"), (), 1, NOW)
+    second = conditions_of(Verdict(Readiness.STALLED, "Two", "2"), first, 2, NOW + timedelta(hours=1))
+    third = conditions_of(Verdict(Readiness.READY, "Three", "3"), second, 3, NOW + timedelta(hours=2))
     assert {c.last_transition_time for c in second} == {"2026-01-02T03:04:05Z"}
     assert {c.last_transition_time for c in third} == {"2026-01-02T05:04:05Z"}
     assert reasons_of(first) != reasons_of(second)

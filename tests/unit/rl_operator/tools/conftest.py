@@ -1,26 +1,26 @@
-"""A desk over an empty state folder, and a way to call tools as doors do."""
+"""A context over an empty state folder, and a way to call tools as doors do."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.unit.rl_operator.tools.desks import Unattended, call_at
+from tests.unit.rl_operator.tools.contexts import Unattended, call_at
 from tests.unit.rl_operator.tools.gateways import Gateway, running_gateway
 
 from rl_operator.local.layout import Layout
-from rl_operator.tools.desk import Desk
 from rl_operator.tools.dispatch import Outcome
+from rl_operator.tools.tool_context import ToolContext
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(Unattended(Layout(tmp_path), "", print), "default")
+def context(tmp_path: Path) -> ToolContext:
+    return ToolContext(Unattended(Layout(tmp_path), "", print), "default")
 
 
 @pytest.fixture
-def call(desk: Desk) -> Callable[..., Outcome]:
+def call(context: ToolContext) -> Callable[..., Outcome]:
     """`call("rl_edit_config", field=…, value=…)`."""
-    return lambda tool, **arguments: call_at(desk, tool, **arguments)
+    return lambda tool, **arguments: call_at(context, tool, **arguments)
 
 
 @pytest.fixture(scope="session")

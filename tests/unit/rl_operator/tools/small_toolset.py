@@ -5,8 +5,8 @@ from typing import Any
 
 from pydantic import Field
 
-from rl_operator.tools.desk import Desk
 from rl_operator.tools.tool import Answer, Arguments, NotFoundError, Tool, ToolRefusedError
+from rl_operator.tools.tool_context import ToolContext
 
 POLL_SECONDS = 0.02
 
@@ -37,44 +37,44 @@ class Nothing(Arguments):
     pass
 
 
-def list_environments(desk: Desk, arguments: Search) -> Answer:
+def list_environments(context: ToolContext, arguments: Search) -> Answer:
     names = [name for name in ("gsm8k", "sorting") if (arguments.query or "") in name]
-    return {"environments": [{"name": name} for name in names], "count": len(names), **desk.where()}
+    return {"environments": [{"name": name} for name in names], "count": len(names), **context.where()}
 
 
-def select_environment(desk: Desk, arguments: Choice) -> Answer:
+def select_environment(context: ToolContext, arguments: Choice) -> Answer:
     if arguments.name != "sorting":
         raise ToolRefusedError(f"there is no environment {arguments.name!r}", available=["sorting"])
-    return {"run_id": "sorting-0a1b2c3d", "caller": desk.caller}
+    return {"run_id": "sorting-0a1b2c3d", "caller": context.caller}
 
 
-def edit(_: Desk, arguments: Edit) -> Answer:
+def edit(_: ToolContext, arguments: Edit) -> Answer:
     return {"field": arguments.field, "value": arguments.value}
 
 
-def check_status(desk: Desk, arguments: Look) -> Answer:
+def check_status(context: ToolContext, arguments: Look) -> Answer:
     """Waits for a change that never comes."""
     if arguments.run_id == "unknown":
         raise NotFoundError("there is no run 'unknown'", active_runs=["a"])
-    left = min(arguments.wait_seconds, desk.longest_wait)
-    while left > 0 and desk.pause(POLL_SECONDS):
+    left = min(arguments.wait_seconds, context.longest_wait)
+    while left > 0 and context.pause(POLL_SECONDS):
         left -= POLL_SECONDS
-    return {"run_id": arguments.run_id, "status": "running", "given_up": desk.given_up.is_set()}
+    return {"run_id": arguments.run_id, "status": "running", "given_up": context.given_up.is_set()}
 
 
-def stop(_: Desk, arguments: OneRun) -> Answer:
+def stop(_: ToolContext, arguments: OneRun) -> Answer:
     return {"run_id": arguments.run_id, "status": "stopping"}
 
 
-def health(desk: Desk, _: Nothing) -> Answer:
-    return {**desk.where(), "longest_wait": desk.longest_wait, "agent": desk.agent}
+def health(context: ToolContext, _: Nothing) -> Answer:
+    return {**context.where(), "longest_wait": context.longest_wait, "agent": context.agent}
 
 
-def broken(_: Desk, __: Nothing) -> Answer:
+def broken(_: ToolContext, __: Nothing) -> Answer:
     raise LookupError("this very server has a fault, and /secret/path is part of its message")
 
 
-def be_deaf(_: Desk, __: OneRun) -> Answer:
+def be_deaf(_: ToolContext, __: OneRun) -> Answer:
     """As one that waits for an API server that does not answer."""
     threading.Event().wait(600)
     return {}

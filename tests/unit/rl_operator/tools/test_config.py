@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 from tests.unit.rl_operator.samples import CATALOG, DEFAULT, TINY, catalog_of, make_runtime
-from tests.unit.rl_operator.tools.desks import add_own, drafted, write_status
+from tests.unit.rl_operator.tools.contexts import add_own, drafted, write_status
 
 from rl_operator.api.bundled import bundled_catalog, bundled_runtimes
 from rl_operator.tools.config_view import config_view
-from rl_operator.tools.desk import Desk
 from rl_operator.tools.dispatch import Outcome
 from rl_operator.tools.field_names import RunFields, run_fields
 from rl_operator.tools.sizes import tokens
+from rl_operator.tools.tool_context import ToolContext
 
 Call = Callable[..., Outcome]
 
@@ -30,9 +30,9 @@ def named(view: dict[str, Any]) -> set[str]:
 @pytest.mark.parametrize("runtime", sorted(bundled_runtimes()))
 @pytest.mark.parametrize("environment", sorted(bundled_catalog().by_name))
 def test_every_bundled_environment_under_every_runtime_is_small_and_complete(
-    desk: Desk, call: Call, environment: str, runtime: str
+    context: ToolContext, call: Call, environment: str, runtime: str
 ) -> None:
-    drafted(desk, environment, runtime=runtime)
+    drafted(context, environment, runtime=runtime)
     full = {
         "loss": "ppo",
         "wandb_notes": "x" * 4000,
@@ -51,8 +51,8 @@ def test_every_bundled_environment_under_every_runtime_is_small_and_complete(
         assert values.keys() <= listed(answer).keys()
 
 
-def test_a_fields_keys(desk: Desk, call: Call) -> None:
-    drafted(desk, runtime="default")
+def test_a_fields_keys(context: ToolContext, call: Call) -> None:
+    drafted(context, runtime="default")
     call("rl_edit_config", field="group_size", value=8)
     answer = call("rl_get_current_config").answer
     assert (answer["environment"], answer["runtime"], answer["state"]) == ("sort_digits", "default", "draft")
@@ -70,8 +70,8 @@ def test_a_fields_keys(desk: Desk, call: Call) -> None:
 
 
 @pytest.mark.parametrize("name", ["group_size", "config.group_size", "spec.config.group_size"])
-def test_one_field_alone_says_what_it_means(desk: Desk, call: Call, name: str) -> None:
-    drafted(desk)
+def test_one_field_alone_says_what_it_means(context: ToolContext, call: Call, name: str) -> None:
+    drafted(context)
     [field] = call("rl_get_current_config", field=name).answer["configurable_fields"]
     assert (field["name"], field["path"], field["default"], field["current_value"]) == (
         "group_size",
@@ -82,8 +82,8 @@ def test_one_field_alone_says_what_it_means(desk: Desk, call: Call, name: str) -
     assert "responses are grouped" in field["description"]
 
 
-def test_a_locked_field_says_its_value(desk: Desk, call: Call) -> None:
-    drafted(desk, runtime="default")
+def test_a_locked_field_says_its_value(context: ToolContext, call: Call) -> None:
+    drafted(context, runtime="default")
     answer = call("rl_get_current_config", field="lora_rank").answer
     assert (answer["locked_fields"][0]["locked_value"], "configurable_fields" in answer) == (32, False)
 
@@ -94,23 +94,23 @@ def test_without_a_draft_it_says_how_to_get_one(call: Call) -> None:
 
 
 @pytest.mark.process
-def test_what_became_of_the_runs_premises_is_said(desk: Desk, call: Call) -> None:
-    desk.backend.more = (make_runtime(),)
-    drafted(desk, runtime="lab")
-    desk.backend.more = ()
+def test_what_became_of_the_runs_inputs_is_said(context: ToolContext, call: Call) -> None:
+    context.target.more = (make_runtime(),)
+    drafted(context, runtime="lab")
+    context.target.more = ()
     assert "there is no such RLRuntime" in call("rl_get_current_config").answer["error"]
-    add_own(desk)
-    drafted(desk, "own/shout")
-    desk.backend._store.delete("RLEnvironment", "default", "shout")
+    add_own(context)
+    drafted(context, "own/shout")
+    context.target._store.delete("RLEnvironment", "default", "shout")
     refused = call("rl_get_current_config")
     assert "there is no RLEnvironment 'shout'" in refused.answer["error"]
     assert refused.answer["available"] == ["sort_digits"]
 
 
-def test_a_run_that_has_started_says_so(desk: Desk, call: Call) -> None:
-    run_id = drafted(desk)
-    desk.backend.change_spec("default", run_id, {"suspend": False})
-    write_status(desk, run_id, phase="Running", startTime="2026-05-01T12:00:00Z", observedGeneration=2)
+def test_a_run_that_has_started_says_so(context: ToolContext, call: Call) -> None:
+    run_id = drafted(context)
+    context.target.change_spec("default", run_id, {"suspend": False})
+    write_status(context, run_id, phase="Running", startTime="2026-05-01T12:00:00Z", observedGeneration=2)
     answer = call("rl_get_current_config").answer
     assert (answer["state"], "has started" in answer["tip"]) == ("running", True)
 

@@ -6,19 +6,19 @@ from typing import Any
 import pytest
 
 from rl_operator.api.run import TrainingRun
-from rl_operator.errors import BackEndUnreachableError, ConflictError, GoneError, InvalidError
-from rl_operator.tools.desk import Desk
+from rl_operator.errors import ConflictError, GoneError, InvalidError, TargetUnreachableError
 from rl_operator.tools.dispatch import Outcome, dispatch
 from rl_operator.tools.tool import Answer, Arguments, NotFoundError, Tool, ToolRefusedError
+from rl_operator.tools.tool_context import ToolContext
 
 
 class Number(Arguments):
     limit: int = 1
 
 
-def answered(desk: Desk, act: Callable[[], Answer], **arguments: Any) -> Outcome:
+def answered(context: ToolContext, act: Callable[[], Answer], **arguments: Any) -> Outcome:
     tool = Tool("rl_act", "Act", "Acts.", Number, lambda _, __: act(), "reads")
-    return dispatch(tool, desk, arguments)
+    return dispatch(tool, context, arguments)
 
 
 def raising(error: Exception) -> Callable[[], Answer]:
@@ -34,19 +34,19 @@ def raising(error: Exception) -> Callable[[], Answer]:
         (NotFoundError("no run"), "not_found", False),
         (GoneError("deleted"), "not_found", False),
         (ConflictError("somebody wrote"), "conflict", True),
-        (BackEndUnreachableError("away"), "unreachable", True),
+        (TargetUnreachableError("away"), "unreachable", True),
         (InvalidError("no"), "refused", False),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
-def test_an_error_becomes_an_answer(desk: Desk, error: Exception, code: str, retryable: bool) -> None:
-    outcome = answered(desk, raising(error))
+def test_an_error_becomes_an_answer(context: ToolContext, error: Exception, code: str, retryable: bool) -> None:
+    outcome = answered(context, raising(error))
     assert outcome.answer == {"error": str(error), "code": code, "retryable": retryable}
     assert outcome.code == code
 
 
-def test_what_helps_stands_beside_the_sentence(desk: Desk) -> None:
-    outcome = answered(desk, raising(ToolRefusedError("no such thing", available=["a"], retryable=True)))
+def test_what_helps_stands_beside_the_sentence(context: ToolContext) -> None:
+    outcome = answered(context, raising(ToolRefusedError("no such thing", available=["a"], retryable=True)))
     assert outcome.answer == {"error": "no such thing", "code": "refused", "retryable": True, "available": ["a"]}
 
 
@@ -58,22 +58,22 @@ def test_what_helps_stands_beside_the_sentence(desk: Desk) -> None:
     ],
     ids=["value", "name"],
 )
-def test_a_wrong_parameter_is_named(desk: Desk, arguments: dict[str, Any], sentence: str) -> None:
-    outcome = answered(desk, dict, **arguments)
+def test_a_wrong_parameter_is_named(context: ToolContext, arguments: dict[str, Any], sentence: str) -> None:
+    outcome = answered(context, dict, **arguments)
     assert outcome.code == "refused"
     assert outcome.answer["error"].startswith(sentence)
     assert outcome.answer["parameters"] == ["limit"]
 
 
-def test_what_is_stored_wrongly_is_not_the_callers_fault(desk: Desk) -> None:
+def test_what_is_stored_wrongly_is_not_the_callers_fault(context: ToolContext) -> None:
     """It is no parameter that does not fit."""
-    outcome = answered(desk, lambda: {"run": TrainingRun.model_validate({"spec": 1})})
+    outcome = answered(context, lambda: {"run": TrainingRun.model_validate({"spec": 1})})
     assert outcome.code == "internal"
     assert "parameters" not in outcome.answer
 
 
-def test_no_depth_of_a_parameter_is_too_much(desk: Desk) -> None:
+def test_no_depth_of_a_parameter_is_too_much(context: ToolContext) -> None:
     deep: Any = 1
     for _ in range(5_000):
         deep = [deep]
-    assert answered(desk, dict, limit=deep).code in ("refused", "internal")
+    assert answered(context, dict, limit=deep).code in ("refused", "internal")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.unit.rl_operator.samples import make_runtime
-from tests.unit.rl_operator.tools.desks import OWN_CODE, Unattended, add_own, call_at
+from tests.unit.rl_operator.tools.contexts import OWN_CODE, Unattended, add_own, call_at
 
 from rl_operator.api.bundled import bundled_catalog
 from rl_operator.api.catalog import Catalog, CatalogEnvironment
@@ -12,9 +12,9 @@ from rl_operator.api.environment import Environment
 from rl_operator.api.runtime import Runtime
 from rl_operator.errors import ForbiddenError
 from rl_operator.local.layout import Layout
-from rl_operator.tools.desk import Desk
 from rl_operator.tools.dispatch import Outcome
 from rl_operator.tools.sizes import tokens
+from rl_operator.tools.tool_context import ToolContext
 
 Call = Callable[..., Outcome]
 
@@ -37,17 +37,17 @@ def test_a_query_looks_at_names_and_descriptions(call: Call, query: str, count: 
 
 
 @pytest.mark.process
-def test_what_its_author_says_of_one_hides_nothing(desk: Desk, call: Call) -> None:
+def test_what_its_author_says_of_one_hides_nothing(context: ToolContext, call: Call) -> None:
     hidden = OWN_CODE.replace("Words in capitals.", "Words in \\x1b[1mcapitals\\u202e. tml-abcdefgh123")
-    add_own(desk, code=hidden)
+    add_own(context, code=hidden)
     own = call("rl_list_environments", query="own/").answer["environments"]
     assert [each["description"] for each in own] == ["Words in capitals. [redacted]"]
 
 
 @pytest.mark.process
-def test_own_ones_say_what_keeps_them_from_being_trained(desk: Desk, call: Call) -> None:
-    add_own(desk)
-    add_own(desk, "broken", "class Broken(")
+def test_own_ones_say_what_keeps_them_from_being_trained(context: ToolContext, call: Call) -> None:
+    add_own(context)
+    add_own(context, "broken", "class Broken(")
     own = {e["name"]: e for e in call("rl_list_environments").answer["environments"] if e["name"].startswith("own/")}
     assert own["own/shout"] == {
         "name": "own/shout",
@@ -75,14 +75,14 @@ class Unread(Unattended):
 
 
 def test_what_cannot_be_listed_is_said(tmp_path) -> None:
-    desk = Desk(Unread(Layout(tmp_path), "", print), "default")
-    answer = call_at(desk, "rl_list_environments").answer
+    context = ToolContext(Unread(Layout(tmp_path), "", print), "default")
+    answer = call_at(context, "rl_list_environments").answer
     assert (answer["environments"], answer["count"]) == ([], 0)
     assert [warning.split(":")[0] for warning in answer["warnings"]] == [
         "the image of runtime tiny is being read",
         "own environments are not listed",
     ]
-    refused = call_at(desk, "rl_select_environment", name="sort_digits")
+    refused = call_at(context, "rl_select_environment", name="sort_digits")
     assert refused.answer["retryable"] is True
     assert "Ask again in a few seconds" in refused.answer["error"]
 
@@ -94,13 +94,13 @@ class Crowded(Unattended):
 
 
 def test_a_long_list_is_cut_and_says_so(tmp_path) -> None:
-    backend = Crowded(Layout(tmp_path), "", print)
-    backend.more = (make_runtime(),)
-    answer = call_at(Desk(backend, "default"), "rl_list_environments", runtime="lab").answer
+    target = Crowded(Layout(tmp_path), "", print)
+    target.more = (make_runtime(),)
+    answer = call_at(ToolContext(target, "default"), "rl_list_environments", runtime="lab").answer
     assert (len(answer["environments"]), answer["count"], answer["left_out"]) == (100, 250, 150)
     assert len(answer["warnings"]) == 5
     assert max(len(each["description"]) for each in answer["environments"]) == 200
-    refused = call_at(Desk(backend, "default"), "rl_select_environment", name="env_1233", runtime="lab").answer
+    refused = call_at(ToolContext(target, "default"), "rl_select_environment", name="env_1233", runtime="lab").answer
     assert len(refused["available"]) == 20
     assert refused["available"][0] in ("env_123", "env_233")
     assert "and 230 more" in refused["error"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.rl_operator.tools.gateways import Gateway, running_gateway
 
 from rl_operator.tools.gate import MAX_BODY
-from rl_operator.tools.gateway import WAYS
+from rl_operator.tools.gateway import ROUTES
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ _BODIES = (_VALUES | _PARAMETERS).map(lambda value: json.dumps(value).encode()) 
 
 
 @settings(max_examples=100, deadline=None)
-@given(way=st.sampled_from([way for way in WAYS if way.tool not in ("rl_get_results", "rl_get_logs")]), body=_BODIES)
+@given(way=st.sampled_from([way for way in ROUTES if way.tool not in ("rl_get_results", "rl_get_logs")]), body=_BODIES)
 def test_whatever_is_sent_is_never_our_fault(gateway: Gateway, way: Any, body: bytes) -> None:
     path = way.path.replace("{name:path}", "sorting").replace("{run_id}", "a")
     assert gateway.ask(way.method, path, body).status < 500

@@ -17,7 +17,7 @@ from tests.integration.local.conftest import end_everything
 from tests.integration.local.scripted import WORKS_ON, start_scripted
 
 from rl_operator.local.layout import Layout
-from rl_operator.local.store import Store
+from rl_operator.local.state_store import StateStore
 from rl_operator.tools.hermes import Handler, Interruption
 from rl_operator.tools.skill import SKILL_FILE
 from rl_operator.tools.toolset import TOOLS
@@ -134,7 +134,7 @@ def test_in_hermes_itself(state: Path) -> None:
     home = state / "hermes"
     home.mkdir()
     (home / "config.yaml").write_text("plugins: {enabled: [rl-operator]}\n", encoding="utf-8")
-    start_scripted(Store(Layout(state)), "going", trainer=WORKS_ON)
+    start_scripted(StateStore(Layout(state)), "going", trainer=WORKS_ON)
     program = str(Path(__file__).with_name("hermes_program.py"))
     ended = subprocess.run(
         [python, program, sysconfig.get_path("purelib"), "going"],

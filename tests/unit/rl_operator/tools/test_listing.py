@@ -3,14 +3,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.tools.desks import drafted, write_status
+from tests.unit.rl_operator.tools.contexts import drafted, write_status
 from tests.unit.rl_operator.tools.recorded import NAMES, recorded
 
 from rl_operator.api.run import TrainingRun
-from rl_operator.backends.local import LocalBackEnd
-from rl_operator.tools.desk import Desk
+from rl_operator.targets.local_target import LocalTarget
 from rl_operator.tools.dispatch import Outcome
 from rl_operator.tools.listing import age, line
+from rl_operator.tools.tool_context import ToolContext
 
 Call = Callable[..., Outcome]
 NOW = datetime(2026, 11, 22, 1, 0, tzinfo=UTC)
@@ -26,8 +26,8 @@ def test_an_empty_list(call: Call) -> None:
     assert answer["namespace"] == "default"
 
 
-def test_pages_hold_every_run_once(desk: Desk, call: Call) -> None:
-    drafts = {drafted(desk) for _ in range(5)}
+def test_pages_hold_every_run_once(context: ToolContext, call: Call) -> None:
+    drafts = {drafted(context) for _ in range(5)}
     seen, after = list[str](), None
     while True:
         outcome = call("rl_list_runs", limit=2, **({"after": after} if after else {}))
@@ -40,26 +40,28 @@ def test_pages_hold_every_run_once(desk: Desk, call: Call) -> None:
     assert set(seen) == drafts
 
 
-def test_a_page_after_a_run_that_is_gone(desk: Desk, call: Call) -> None:
-    drafted(desk)
+def test_a_page_after_a_run_that_is_gone(context: ToolContext, call: Call) -> None:
+    drafted(context)
     outcome = call("rl_list_runs", after="gone")
     assert outcome.code == "refused"
     assert "list again without after" in outcome.answer["error"]
 
 
-def test_one_state_only(desk: Desk, call: Call) -> None:
-    drafted(desk)
-    name = drafted(desk)
-    write_status(desk, name, phase="Failed", startTime="2026-11-22T00:30:00Z")
+def test_one_state_only(context: ToolContext, call: Call) -> None:
+    drafted(context)
+    name = drafted(context)
+    write_status(context, name, phase="Failed", startTime="2026-11-22T00:30:00Z")
     assert names(call("rl_list_runs", status="failed")) == [name]
     assert call("rl_list_runs", status="draft").answer["count"] == 1
     assert call("rl_list_runs", status="over").code == "refused"
 
 
-def test_a_run_of_a_newer_kind_hides_no_other(desk: Desk, call: Call) -> None:
-    readable, newer = drafted(desk), drafted(desk)
-    assert isinstance(desk.backend, LocalBackEnd)
-    desk.backend._store.update("RLTrainingRun", desk.namespace, newer, lambda run: run["spec"].update(colour="blue"))
+def test_a_run_of_a_newer_kind_hides_no_other(context: ToolContext, call: Call) -> None:
+    readable, newer = drafted(context), drafted(context)
+    assert isinstance(context.target, LocalTarget)
+    context.target._store.update(
+        "RLTrainingRun", context.namespace, newer, lambda run: run["spec"].update(colour="blue")
+    )
     outcome = call("rl_list_runs")
     assert names(outcome) == [readable]
     assert outcome.answer["not_understood"] == [newer]

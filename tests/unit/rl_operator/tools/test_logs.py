@@ -2,27 +2,27 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.tools.desks import Unattended, drafted, write_status
+from tests.unit.rl_operator.tools.contexts import Unattended, drafted, write_status
 
-from rl_operator.tools.desk import Desk
 from rl_operator.tools.dispatch import Outcome
 from rl_operator.tools.logs import MOST_LINES, NOTE
 from rl_operator.tools.runs import named_run
+from rl_operator.tools.tool_context import ToolContext
 
 Call = Callable[..., Outcome]
 
 
 @pytest.fixture
-def write(desk: Desk) -> Callable[..., str]:
+def write(context: ToolContext) -> Callable[..., str]:
     """Puts lines into the log of a container of a new run."""
 
     def write_(*lines: str, container: str = "trainer") -> str:
-        name = drafted(desk)
-        uid = named_run(desk, name).metadata.uid
+        name = drafted(context)
+        uid = named_run(context, name).metadata.uid
         pod = f"{name}-{uid[:5]}-1"
-        write_status(desk, name, phase="Running", podName=pod)
-        assert isinstance(desk.backend, Unattended)
-        path = desk.backend._layout.pod("default", pod).log(container)
+        write_status(context, name, phase="Running", podName=pod)
+        assert isinstance(context.target, Unattended)
+        path = context.target._layout.pod("default", pod).log(container)
         path.parent.mkdir(parents=True)
         path.write_text("".join(lines))
         return name
@@ -76,8 +76,8 @@ def test_long_lines_are_cut_and_old_ones_left_out(call: Call, write: Callable[..
     assert (answer["lines"], answer["left_out"]) == (len(lines), MOST_LINES - len(lines))
 
 
-def test_a_run_that_has_not_started_has_no_log(desk: Desk, call: Call) -> None:
-    drafted(desk)
+def test_a_run_that_has_not_started_has_no_log(context: ToolContext, call: Call) -> None:
+    drafted(context)
     outcome = call("rl_get_logs")
     assert outcome.code == "refused"
     assert "has not started" in outcome.answer["error"]

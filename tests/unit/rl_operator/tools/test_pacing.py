@@ -1,7 +1,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.backends.fakes import parsed, run_manifest
+from tests.unit.rl_operator.targets.fakes import parsed, run_manifest
 from tests.unit.rl_operator.tools.recorded import NAMES, recorded
 
 from rl_operator.api.run import TrainingRun

@@ -5,7 +5,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.rl_operator.backends.fakes import parsed, run_manifest
+from tests.unit.rl_operator.targets.fakes import parsed, run_manifest
 from tests.unit.rl_operator.tools.recorded import NAMES, recorded
 
 from rl_operator.api.refusal import RefusalCode

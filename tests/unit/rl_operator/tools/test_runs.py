@@ -1,11 +1,11 @@
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.backends.fakes import MemoryBackEnd, parsed, run_manifest
+from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manifest
 
-from rl_operator.tools.desk import Desk
 from rl_operator.tools.runs import chosen_run, named_run, state_of
 from rl_operator.tools.tool import ToolRefusedError
+from rl_operator.tools.tool_context import ToolContext
 
 STARTED = {"startTime": "2026-11-22T00:30:00Z"}
 EARLIER = {"observedGeneration": 0}
@@ -33,28 +33,28 @@ def test_states(suspend: bool, status: dict[str, Any], state: str) -> None:
     assert state_of(parsed(run_manifest(spec={"suspend": suspend}, **status))) == state
 
 
-def desk_with(*names: str) -> Desk:
-    return Desk(MemoryBackEnd(*(run_manifest(name, phase="Running") for name in names)), "default")
+def context_with(*names: str) -> ToolContext:
+    return ToolContext(MemoryTarget(*(run_manifest(name, phase="Running") for name in names)), "default")
 
 
 @pytest.mark.parametrize("run_id", ["sort-0a1b2c3d", "0a1b2c3d"])
 def test_a_run_is_found_by_its_name_and_by_its_end(run_id: str) -> None:
-    assert named_run(desk_with("sort-0a1b2c3d", "sort-00000000"), run_id).metadata.name == "sort-0a1b2c3d"
+    assert named_run(context_with("sort-0a1b2c3d", "sort-00000000"), run_id).metadata.name == "sort-0a1b2c3d"
 
 
 def test_an_end_that_several_runs_have_is_nobodys_name() -> None:
     with pytest.raises(ToolRefusedError) as refused:
-        named_run(desk_with("sort-0a1b2c3d", "add-0a1b2c3d"), "0a1b2c3d")
+        named_run(context_with("sort-0a1b2c3d", "add-0a1b2c3d"), "0a1b2c3d")
     assert sorted(refused.value.details["available"]) == ["add-0a1b2c3d", "sort-0a1b2c3d"]
 
 
 @pytest.mark.parametrize("run_id", ["1b2c3d", "0A1B2C3D", "sort", ""])
 def test_other_ends_find_nothing(run_id: str) -> None:
     with pytest.raises(ToolRefusedError) as refused:
-        named_run(desk_with("sort-0a1b2c3d"), run_id)
+        named_run(context_with("sort-0a1b2c3d"), run_id)
     assert refused.value.details == {"active_runs": ["sort-0a1b2c3d"]}
 
 
 def test_without_a_name_the_callers_latest_draft_is_meant() -> None:
     with pytest.raises(ToolRefusedError, match="you have drafted no run yet"):
-        chosen_run(desk_with("sort-0a1b2c3d"), None)
+        chosen_run(context_with("sort-0a1b2c3d"), None)

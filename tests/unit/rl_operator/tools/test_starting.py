@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.tools.desks import Unattended, call_at, drafted, spec_of, write_status
+from tests.unit.rl_operator.tools.contexts import Unattended, call_at, drafted, spec_of, write_status
 
 from rl_operator.api.names import STARTED_AS_ANNOTATION
 from rl_operator.api.runtime import SecretKey
 from rl_operator.local.layout import Layout
-from rl_operator.tools.desk import Desk
 from rl_operator.tools.dispatch import Outcome
+from rl_operator.tools.tool_context import ToolContext
 
 Call = Callable[..., Outcome]
 STARTED = "2026-11-22T00:30:00Z"
@@ -37,21 +37,21 @@ def like_a_cluster(tmp_path: Path) -> LikeACluster:
 
 
 @pytest.fixture
-def desk(like_a_cluster: LikeACluster) -> Desk:
-    return Desk(like_a_cluster, "default")
+def context(like_a_cluster: LikeACluster) -> ToolContext:
+    return ToolContext(like_a_cluster, "default")
 
 
-def suspended(desk: Desk, name: str) -> bool:
-    return bool(spec_of(desk, name).get("suspend"))
+def suspended(context: ToolContext, name: str) -> bool:
+    return bool(spec_of(context, name).get("suspend"))
 
 
-def test_a_draft_starts_and_its_answer_says_all_that_matters(desk: Desk, call: Call) -> None:
-    name = drafted(desk)
+def test_a_draft_starts_and_its_answer_says_all_that_matters(context: ToolContext, call: Call) -> None:
+    name = drafted(context)
     call("rl_edit_config", field="total_steps", value=7)
     outcome = call("rl_start_training")
     answer = outcome.answer
     assert outcome.code is None, answer
-    assert not suspended(desk, name)
+    assert not suspended(context, name)
     assert answer["run_id"] == name
     assert answer["status"] == "pending"
     assert answer["config"] == {
@@ -70,94 +70,96 @@ def test_a_draft_starts_and_its_answer_says_all_that_matters(desk: Desk, call: C
     assert answer["next_check_in_seconds"] > 0
 
 
-def test_a_dry_run_says_the_same_and_writes_nothing(desk: Desk, call: Call) -> None:
-    name = drafted(desk)
+def test_a_dry_run_says_the_same_and_writes_nothing(context: ToolContext, call: Call) -> None:
+    name = drafted(context)
     dry = call("rl_start_training", dry_run=True).answer
-    assert suspended(desk, name)
+    assert suspended(context, name)
     assert dry["status"] == "draft"
     started = call("rl_start_training").answer
     told_anew = {"status", "message", "next_check_in_seconds"}
     assert {**dry, **dict.fromkeys(told_anew)} == {**started, **dict.fromkeys(told_anew)}
 
 
-def test_the_short_name_is_enough(desk: Desk, call: Call) -> None:
-    name = drafted(desk)
-    drafted(desk)
+def test_the_short_name_is_enough(context: ToolContext, call: Call) -> None:
+    name = drafted(context)
+    drafted(context)
     assert call("rl_start_training", run_id=name[-8:]).answer["run_id"] == name
 
 
-def test_one_that_goes_on_is_left_alone(desk: Desk, call: Call) -> None:
-    name = drafted(desk)
+def test_one_that_goes_on_is_left_alone(context: ToolContext, call: Call) -> None:
+    name = drafted(context)
     first = call("rl_start_training").answer
-    write_status(desk, name, phase="Running", observedGeneration=2, startTime=STARTED)
-    version = desk.backend.run("default", name)
+    write_status(context, name, phase="Running", observedGeneration=2, startTime=STARTED)
+    version = context.target.run("default", name)
     again = call("rl_start_training").answer
     assert again["status"] == "running"
     assert "already" in again["message"]
     assert (again["run_id"], again["config"]) == (first["run_id"], first["config"])
-    assert desk.backend.run("default", name) == version
+    assert context.target.run("default", name) == version
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_one_that_is_over_is_answered_with_its_results(desk: Desk, call: Call, phase: str) -> None:
-    name = drafted(desk)
+def test_one_that_is_over_is_answered_with_its_results(context: ToolContext, call: Call, phase: str) -> None:
+    name = drafted(context)
     call("rl_start_training")
     weights = {"samplerPath": "tinker://s", "statePath": "tinker://w"}
-    write_status(desk, name, phase=phase, observedGeneration=2, startTime=STARTED, weights=weights)
-    before = desk.backend.run("default", name)
+    write_status(context, name, phase=phase, observedGeneration=2, startTime=STARTED, weights=weights)
+    before = context.target.run("default", name)
     answer = call("rl_start_training", run_id=name).answer
     assert answer["weights"] == {"sampler_path": "tinker://s", "state_path": "tinker://w"}
     assert f'start_from to {{"run": "{name}"}}' in answer["message"]
-    assert desk.backend.run("default", name) == before
+    assert context.target.run("default", name) == before
 
 
-def test_one_that_was_stopped_goes_on_whatever_its_runtime_says_now(desk: Desk, call: Call) -> None:
-    name = drafted(desk)
+def test_one_that_was_stopped_goes_on_whatever_its_runtime_says_now(context: ToolContext, call: Call) -> None:
+    name = drafted(context)
     call("rl_edit_config", field="total_steps", value=7)
     status = {"phase": "Stopped", "observedGeneration": 2, "startTime": STARTED, "configMapName": "frozen"}
     checkpoint = {"step": 3, "statePath": "tinker://w"}
-    write_status(desk, name, **status, checkpoint=checkpoint)
+    write_status(context, name, **status, checkpoint=checkpoint)
     answer = call("rl_start_training").answer
     assert "goes on from step 3" in answer["message"]
     assert answer["status"] == "pending"
     assert answer["config_path"] == "ConfigMap default/frozen"
-    assert not suspended(desk, name)
+    assert not suspended(context, name)
 
 
-def test_one_from_a_backup_trains_from_the_beginning_once_it_is_asked_to(desk: Desk, call: Call) -> None:
-    name = drafted(desk)
-    desk.backend.change_spec("default", name, {"suspend": False}, {STARTED_AS_ANNOTATION: f"{name}.another-uid"})
-    write_status(desk, name, phase="Stopped", observedGeneration=2, startTime=STARTED)
-    assert suspended(desk, name) is False
+def test_one_from_a_backup_trains_from_the_beginning_once_it_is_asked_to(context: ToolContext, call: Call) -> None:
+    name = drafted(context)
+    context.target.change_spec("default", name, {"suspend": False}, {STARTED_AS_ANNOTATION: f"{name}.another-uid"})
+    write_status(context, name, phase="Stopped", observedGeneration=2, startTime=STARTED)
+    assert suspended(context, name) is False
     assert "dry run" in call("rl_start_training", dry_run=True).answer["message"]
     assert "from the beginning" in call("rl_start_training").answer["message"]
-    manifest = desk.backend.run("default", name)
+    manifest = context.target.run("default", name)
     assert manifest
     assert STARTED_AS_ANNOTATION not in manifest["metadata"]["annotations"]
 
 
-def test_what_is_refused_is_not_started(desk: Desk, call: Call) -> None:
-    name = drafted(desk)
-    desk.backend.change_spec("default", name, {"config": {"group_size": "many"}})
+def test_what_is_refused_is_not_started(context: ToolContext, call: Call) -> None:
+    name = drafted(context)
+    context.target.change_spec("default", name, {"config": {"group_size": "many"}})
     dry = call("rl_start_training", dry_run=True)
     assert dry.code is None
     outcome = call("rl_start_training")
     assert outcome.code == "refused"
     assert outcome.answer["refusals"] == dry.answer["refusals"]
     assert outcome.answer["refusals"][0]["field"] == "spec.config.group_size"
-    assert suspended(desk, name)
+    assert suspended(context, name)
 
 
-def test_a_runtime_that_is_gone_is_a_refusal(desk: Desk, call: Call) -> None:
-    name = drafted(desk)
-    desk.backend.change_spec("default", name, {"runtime": "gone"})
+def test_a_runtime_that_is_gone_is_a_refusal(context: ToolContext, call: Call) -> None:
+    name = drafted(context)
+    context.target.change_spec("default", name, {"runtime": "gone"})
     dry = call("rl_start_training", dry_run=True).answer
     assert dry["refusals"][0]["code"] == "RuntimeNotFound"
     assert call("rl_start_training").code == "refused"
 
 
-def test_a_missing_key_of_the_backend_refuses_the_start(desk: Desk, call: Call, like_a_cluster: LikeACluster) -> None:
-    name = drafted(desk, runtime="default")
+def test_a_missing_key_of_the_backend_refuses_the_start(
+    context: ToolContext, call: Call, like_a_cluster: LikeACluster
+) -> None:
+    name = drafted(context, runtime="default")
     like_a_cluster.keys = dict.fromkeys(KEYS, False)
     dry = call("rl_start_training", dry_run=True).answer
     assert [(each["name"], each["needed"]) for each in dry["missing"]] == [("tinker", True), ("wandb", False)]
@@ -165,44 +167,44 @@ def test_a_missing_key_of_the_backend_refuses_the_start(desk: Desk, call: Call, 
     assert outcome.code == "refused"
     assert "kubectl -n default create secret generic tinker" in outcome.answer["error"]
     assert outcome.answer["missing"] == dry["missing"]
-    assert suspended(desk, name)
+    assert suspended(context, name)
 
 
 @pytest.mark.parametrize("tinker", [True, None], ids=["there", "not to be looked at"])
 def test_other_missing_keys_refuse_nothing(
-    desk: Desk, call: Call, like_a_cluster: LikeACluster, tinker: bool | None
+    context: ToolContext, call: Call, like_a_cluster: LikeACluster, tinker: bool | None
 ) -> None:
-    name = drafted(desk, runtime="default")
+    name = drafted(context, runtime="default")
     like_a_cluster.keys = {"TINKER_API_KEY": tinker, "WANDB_API_KEY": False}
     answer = call("rl_start_training").answer
     assert not any(each["needed"] for each in answer["missing"])
     assert answer["wandb_project"] == "atropos-tinker"
-    assert not suspended(desk, name)
+    assert not suspended(context, name)
 
 
 def test_on_this_machine_the_start_needs_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for key in KEYS:
         monkeypatch.delenv(key, raising=False)
-    desk = Desk(Unattended(Layout(tmp_path), "", print), "default")
-    name = drafted(desk, runtime="default")
-    outcome = call_at(desk, "rl_start_training")
+    context = ToolContext(Unattended(Layout(tmp_path), "", print), "default")
+    name = drafted(context, runtime="default")
+    outcome = call_at(context, "rl_start_training")
     assert outcome.code == "refused"
     assert "export TINKER_API_KEY=…" in outcome.answer["error"]
-    assert suspended(desk, name)
+    assert suspended(context, name)
     monkeypatch.setenv("TINKER_API_KEY", "tml-made-up-for-a-test")
-    assert call_at(desk, "rl_start_training").code is None
-    assert not suspended(desk, name)
+    assert call_at(context, "rl_start_training").code is None
+    assert not suspended(context, name)
 
 
-def test_who_keeps_the_run_in_git_is_warned(desk: Desk, call: Call) -> None:
-    name = drafted(desk)
-    desk.backend.change_spec("default", name, {}, {"argocd.argoproj.io/instance": "runs"})
+def test_who_keeps_the_run_in_git_is_warned(context: ToolContext, call: Call) -> None:
+    name = drafted(context)
+    context.target.change_spec("default", name, {}, {"argocd.argoproj.io/instance": "runs"})
     assert "Argo CD" in call("rl_start_training").answer["warning"]
 
 
-def test_nothing_drafted_nothing_started(desk: Desk, call: Call) -> None:
-    drafted(desk)
-    other = replace(desk, agent="another")
+def test_nothing_drafted_nothing_started(context: ToolContext, call: Call) -> None:
+    drafted(context)
+    other = replace(context, agent="another")
     outcome = call_at(other, "rl_start_training")
     assert outcome.code == "refused"
     assert "rl_select_environment" in outcome.answer["error"]

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.tools.desks import Unattended, call_at, drafted
+from tests.unit.rl_operator.tools.contexts import Unattended, call_at, drafted
 
 from rl_operator.api.names import API_VERSION, RUN_KIND
-from rl_operator.errors import BackEndUnreachableError
+from rl_operator.errors import TargetUnreachableError
 from rl_operator.local.layout import Layout
-from rl_operator.tools.desk import Desk
 from rl_operator.tools.dispatch import Outcome
+from rl_operator.tools.tool_context import ToolContext
 
 Call = Callable[..., Outcome]
 START = datetime(2026, 11, 22, 1, 0, tzinfo=UTC)
@@ -46,75 +46,75 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def backend(tmp_path: Path) -> Counting:
+def target(tmp_path: Path) -> Counting:
     found = Counting(Layout(tmp_path), "", print)
     found.poll_seconds = 0.01
     return found
 
 
 @pytest.fixture
-def desk(backend: Counting, clock: Clock) -> Desk:
-    return Desk(backend, "default", now=clock)
+def context(target: Counting, clock: Clock) -> ToolContext:
+    return ToolContext(target, "default", now=clock)
 
 
 @pytest.fixture
-def run_id(desk: Desk) -> str:
+def run_id(context: ToolContext) -> str:
     """Of a run that trains."""
-    name = drafted(desk)
-    desk.backend.change_spec("default", name, {"suspend": False})
-    at_step(desk, name, 1)
+    name = drafted(context)
+    context.target.change_spec("default", name, {"suspend": False})
+    at_step(context, name, 1)
     return name
 
 
-def at_step(desk: Desk, name: str, step: int, **status: Any) -> None:
+def at_step(context: ToolContext, name: str, step: int, **status: Any) -> None:
     progress = {"step": step, "totalSteps": 40, "percent": step, "secondsPerStep": 1.0, "etaSeconds": 400}
     trains = {"phase": "Running", "observedGeneration": 2, "startTime": STARTED, "progress": progress, **status}
-    assert isinstance(desk.backend, Counting)
-    desk.backend._store.update("RLTrainingRun", "default", name, lambda run: run.update(status=trains))
+    assert isinstance(context.target, Counting)
+    context.target._store.update("RLTrainingRun", "default", name, lambda run: run.update(status=trains))
 
 
 def test_an_early_poll_gets_the_same_answer_and_costs_nothing(
-    desk: Desk, call: Call, backend: Counting, clock: Clock, run_id: str
+    context: ToolContext, call: Call, target: Counting, clock: Clock, run_id: str
 ) -> None:
     first = call("rl_check_status", run_id=run_id[-8:]).answer
     assert first["next_check_in_seconds"] == 40
-    reads = backend.reads
-    at_step(desk, run_id, 2)
+    reads = target.reads
+    at_step(context, run_id, 2)
     clock.now += timedelta(seconds=25)
     for name in (run_id, run_id[-8:]):
         again = call("rl_check_status", run_id=name).answer
         assert again == first | {"rate_limited": True, "next_check_in_seconds": 15}
-    assert backend.reads == reads
+    assert target.reads == reads
 
 
-def test_a_poll_that_is_due_is_fresh(desk: Desk, call: Call, clock: Clock, run_id: str) -> None:
+def test_a_poll_that_is_due_is_fresh(context: ToolContext, call: Call, clock: Clock, run_id: str) -> None:
     call("rl_check_status", run_id=run_id)
-    at_step(desk, run_id, 2)
+    at_step(context, run_id, 2)
     clock.now += timedelta(seconds=40)
     answer = call("rl_check_status", run_id=run_id).answer
     assert answer["progress"]["step"] == 2
     assert "rate_limited" not in answer
 
 
-def test_no_answer_stands_for_longer_than_a_minute(desk: Desk, call: Call, clock: Clock, run_id: str) -> None:
+def test_no_answer_stands_for_longer_than_a_minute(context: ToolContext, call: Call, clock: Clock, run_id: str) -> None:
     progress = {"step": 1, "totalSteps": 2500, "percent": 1, "secondsPerStep": 60.0, "etaSeconds": 150_000}
-    at_step(desk, run_id, 1, progress=progress)
+    at_step(context, run_id, 1, progress=progress)
     assert call("rl_check_status", run_id=run_id).answer["next_check_in_seconds"] == 1800
     clock.now += timedelta(seconds=60)
     assert "rate_limited" not in call("rl_check_status", run_id=run_id).answer
 
 
-def test_who_waits_or_has_changed_something_gets_a_fresh_answer(desk: Desk, call: Call, run_id: str) -> None:
+def test_who_waits_or_has_changed_something_gets_a_fresh_answer(context: ToolContext, call: Call, run_id: str) -> None:
     call("rl_check_status", run_id=run_id)
-    at_step(desk, run_id, 2)
+    at_step(context, run_id, 2)
     assert call("rl_check_status", run_id=run_id, wait_seconds=5, until="step").answer["progress"]["step"] == 2
-    at_step(desk, run_id, 2, phase="Stopped", observedGeneration=3)
+    at_step(context, run_id, 2, phase="Stopped", observedGeneration=3)
     call("rl_stop_training", run_id=run_id)
     assert "rate_limited" not in call("rl_check_status", run_id=run_id).answer
 
 
-def test_a_draft_is_never_rate_limited(call: Call, desk: Desk) -> None:
-    name = drafted(desk)
+def test_a_draft_is_never_rate_limited(call: Call, context: ToolContext) -> None:
+    name = drafted(context)
     for _ in range(2):
         answer = call("rl_check_status", run_id=name).answer
         assert answer["status"] == "draft"
@@ -122,22 +122,22 @@ def test_a_draft_is_never_rate_limited(call: Call, desk: Desk) -> None:
         assert not {"rate_limited", "next_check_in_seconds"} & set(answer)
 
 
-def test_nobody_waits_for_a_draft(call: Call, desk: Desk, backend: Counting) -> None:
+def test_nobody_waits_for_a_draft(call: Call, context: ToolContext, target: Counting) -> None:
     """Whether or not somebody has looked at it yet."""
-    name = drafted(desk)
-    backend.reads = 0
+    name = drafted(context)
+    target.reads = 0
     assert call("rl_check_status", run_id=name, wait_seconds=240, until="finished").answer["status"] == "draft"
-    assert backend.reads == 1
+    assert target.reads == 1
 
 
-def test_the_answer_about_a_run_is_no_other_runs(desk: Desk, call: Call) -> None:
+def test_the_answer_about_a_run_is_no_other_runs(context: ToolContext, call: Call) -> None:
     """Whose name is the end of it."""
     for name in ("digits-trainers", "trainers"):
         metadata = {"name": name, "namespace": "default"}
         spec = {"environment": "sort_digits", "runtime": "tiny"}
-        desk.backend.create({**KIND, "metadata": metadata, "spec": {**spec, "suspend": True}})
-        desk.backend.change_spec("default", name, {"suspend": False})
-        at_step(desk, name, 1)
+        context.target.create({**KIND, "metadata": metadata, "spec": {**spec, "suspend": True}})
+        context.target.change_spec("default", name, {"suspend": False})
+        at_step(context, name, 1)
     call("rl_check_status", run_id="digits-trainers")
     answer = call("rl_check_status", run_id="trainers").answer
     assert answer["run_id"] == "trainers"
@@ -145,34 +145,34 @@ def test_the_answer_about_a_run_is_no_other_runs(desk: Desk, call: Call) -> None
 
 
 def test_a_back_end_that_is_away_for_a_moment_ends_no_wait(
-    desk: Desk, call: Call, backend: Counting, run_id: str
+    context: ToolContext, call: Call, target: Counting, run_id: str
 ) -> None:
     looks = iter((False, True, True))
 
     def meanwhile(_: int) -> None:
         is_away = next(looks, None)
         if is_away:
-            raise BackEndUnreachableError("the API server does not answer")
+            raise TargetUnreachableError("the API server does not answer")
         if is_away is None:
-            at_step(desk, run_id, 2)
+            at_step(context, run_id, 2)
 
-    backend.meanwhile = meanwhile
+    target.meanwhile = meanwhile
     assert call("rl_check_status", run_id=run_id, wait_seconds=60, until="step").answer["progress"]["step"] == 2
 
 
-def test_who_waits_for_a_back_end_that_stays_away_may_try_again(call: Call, backend: Counting, run_id: str) -> None:
+def test_who_waits_for_a_back_end_that_stays_away_may_try_again(call: Call, target: Counting, run_id: str) -> None:
     def meanwhile(reads: int) -> None:
         if reads:
-            raise BackEndUnreachableError("the API server does not answer")
+            raise TargetUnreachableError("the API server does not answer")
 
-    backend.reads, backend.meanwhile = 0, meanwhile
+    target.reads, target.meanwhile = 0, meanwhile
     outcome = call("rl_check_status", run_id=run_id, wait_seconds=0.05)
     assert (outcome.code, outcome.answer["retryable"]) == ("unreachable", True)
 
 
-def test_somebody_elses_polls_are_their_own(desk: Desk, call: Call, run_id: str) -> None:
+def test_somebody_elses_polls_are_their_own(context: ToolContext, call: Call, run_id: str) -> None:
     call("rl_check_status", run_id=run_id)
-    other = replace(desk, agent="another")
+    other = replace(context, agent="another")
     assert "rate_limited" not in call_at(other, "rl_check_status", run_id=run_id).answer
 
 
@@ -183,22 +183,22 @@ def test_an_unknown_run_names_those_that_are_active(call: Call, run_id: str) -> 
 
 
 def test_waiting_costs_one_read_per_look_and_ends_with_what_is_new(
-    desk: Desk, call: Call, backend: Counting, run_id: str
+    context: ToolContext, call: Call, target: Counting, run_id: str
 ) -> None:
-    backend.reads = 0
-    backend.meanwhile = lambda reads: at_step(desk, run_id, 2) if reads == 5 else None
+    target.reads = 0
+    target.meanwhile = lambda reads: at_step(context, run_id, 2) if reads == 5 else None
     answer = call("rl_check_status", run_id=run_id, wait_seconds=60, until="step").answer
     assert answer["progress"]["step"] == 2
-    assert backend.reads == 6
+    assert target.reads == 6
 
 
-def test_what_is_new_is_new_to_the_caller(desk: Desk, call: Call, backend: Counting, run_id: str) -> None:
+def test_what_is_new_is_new_to_the_caller(context: ToolContext, call: Call, target: Counting, run_id: str) -> None:
     """It may have happened between two calls."""
     call("rl_check_status", run_id=run_id)
-    at_step(desk, run_id, 1, checkpoint={"step": 1, "statePath": "tinker://s"})
-    backend.reads = 0
+    at_step(context, run_id, 1, checkpoint={"step": 1, "statePath": "tinker://s"})
+    target.reads = 0
     assert call("rl_check_status", run_id=run_id, wait_seconds=60).answer["checkpoint_step"] == 1
-    assert backend.reads == 1
+    assert target.reads == 1
 
 
 @pytest.mark.parametrize(
@@ -219,58 +219,58 @@ def test_what_is_new_is_new_to_the_caller(desk: Desk, call: Call, backend: Count
     ],
 )
 def test_a_run_at_rest_ends_every_wait(
-    desk: Desk, call: Call, backend: Counting, run_id: str, status: dict[str, Any]
+    context: ToolContext, call: Call, target: Counting, run_id: str, status: dict[str, Any]
 ) -> None:
-    at_step(desk, run_id, 1, **status)
-    backend.reads = 0
+    at_step(context, run_id, 1, **status)
+    target.reads = 0
     assert call("rl_check_status", run_id=run_id, wait_seconds=240, until="step").code is None
-    assert backend.reads == 1
+    assert target.reads == 1
 
 
-def test_steps_and_figures_are_no_change(desk: Desk, call: Call, backend: Counting, run_id: str) -> None:
+def test_steps_and_figures_are_no_change(context: ToolContext, call: Call, target: Counting, run_id: str) -> None:
     metrics = [{"rewardMean": 0.1}, {"rewardMean": 0.2}, {"rewardMean": 0.2, "evalAccuracy": 0.5}]
-    backend.reads = 0
-    backend.meanwhile = lambda reads: at_step(
-        desk, run_id, reads + 1, metrics=metrics[min(reads, 2)], message=f"Training: step {reads}."
+    target.reads = 0
+    target.meanwhile = lambda reads: at_step(
+        context, run_id, reads + 1, metrics=metrics[min(reads, 2)], message=f"Training: step {reads}."
     )
     answer = call("rl_check_status", run_id=run_id, wait_seconds=60).answer
     assert answer["metrics"]["eval_percent_correct"] == 0.5
-    assert backend.reads == 3
+    assert target.reads == 3
 
 
-def test_waiting_ends_with_the_deadline(call: Call, run_id: str, backend: Counting) -> None:
+def test_waiting_ends_with_the_deadline(call: Call, run_id: str, target: Counting) -> None:
     outcome = call("rl_check_status", run_id=run_id, wait_seconds=0.05, until="finished")
     assert outcome.answer["status"] == "running"
-    assert backend.reads > 1
+    assert target.reads > 1
 
 
-def test_waiting_ends_with_the_doors_limit(desk: Desk, run_id: str) -> None:
-    hasty = replace(desk, longest_wait=0.05)
+def test_waiting_ends_with_the_doors_limit(context: ToolContext, run_id: str) -> None:
+    hasty = replace(context, longest_wait=0.05)
     assert call_at(hasty, "rl_check_status", run_id=run_id, wait_seconds=240, until="finished").code is None
 
 
-def test_waiting_ends_when_nobody_waits_any_more(desk: Desk, run_id: str, backend: Counting) -> None:
+def test_waiting_ends_when_nobody_waits_any_more(context: ToolContext, run_id: str, target: Counting) -> None:
     given_up = threading.Event()
     given_up.set()
-    backend.reads = 0
-    call_at(replace(desk, given_up=given_up), "rl_check_status", run_id=run_id, wait_seconds=240, until="finished")
-    assert backend.reads == 1
+    target.reads = 0
+    call_at(replace(context, given_up=given_up), "rl_check_status", run_id=run_id, wait_seconds=240, until="finished")
+    assert target.reads == 1
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["gone", "made again"])
 def test_a_run_that_is_deleted_meanwhile_ends_the_wait(
-    desk: Desk, call: Call, backend: Counting, run_id: str, again: bool
+    context: ToolContext, call: Call, target: Counting, run_id: str, again: bool
 ) -> None:
-    manifest = backend.run("default", run_id)
+    manifest = target.run("default", run_id)
     assert manifest
 
     def delete(reads: int) -> None:
         if reads == 3:
-            backend._store.delete("RLTrainingRun", "default", run_id)
+            target._store.delete("RLTrainingRun", "default", run_id)
             fresh = {"name": run_id, "namespace": "default"}
-            _ = again and backend._store.create({**manifest, "metadata": fresh, "status": {}})
+            _ = again and target._store.create({**manifest, "metadata": fresh, "status": {}})
 
-    backend.reads, backend.meanwhile = 0, delete
+    target.reads, target.meanwhile = 0, delete
     outcome = call("rl_check_status", run_id=run_id, wait_seconds=240, until="finished")
     assert (outcome.code, outcome.answer["retryable"]) == ("not_found", False)
     assert "was deleted meanwhile" in outcome.answer["error"]

@@ -3,10 +3,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.tools.desks import call_at, drafted, spec_of, write_status
+from tests.unit.rl_operator.tools.contexts import call_at, drafted, spec_of, write_status
 
-from rl_operator.tools.desk import Desk
 from rl_operator.tools.dispatch import Outcome
+from rl_operator.tools.tool_context import ToolContext
 
 Call = Callable[..., Outcome]
 STARTED = "2026-11-22T00:30:00Z"
@@ -14,33 +14,33 @@ AT_STEP_3 = {"checkpoint": {"step": 3, "statePath": "tinker://w"}}
 
 
 @pytest.fixture
-def desk(desk: Desk) -> Desk:
+def context(context: ToolContext) -> ToolContext:
     """Nobody reconciles here: waiting is in vain."""
-    return replace(desk, longest_wait=0.02)
+    return replace(context, longest_wait=0.02)
 
 
-def started(desk: Desk, **status: Any) -> str:
-    name = drafted(desk)
-    desk.backend.change_spec("default", name, {"suspend": False})
-    write_status(desk, name, **{"phase": "Running", "observedGeneration": 2, "startTime": STARTED, **status})
+def started(context: ToolContext, **status: Any) -> str:
+    name = drafted(context)
+    context.target.change_spec("default", name, {"suspend": False})
+    write_status(context, name, **{"phase": "Running", "observedGeneration": 2, "startTime": STARTED, **status})
     return name
 
 
-def test_a_run_is_asked_to_stop(desk: Desk, call: Call) -> None:
-    name = started(desk)
+def test_a_run_is_asked_to_stop(context: ToolContext, call: Call) -> None:
+    name = started(context)
     answer = call("rl_stop_training", run_id=name).answer
-    assert spec_of(desk, name)["suspend"] is True
+    assert spec_of(context, name)["suspend"] is True
     assert answer["status"] == "stopping"
     assert "rl_check_status" in answer["message"]
     assert answer["resume"] == f"rl_start_training(run_id='{name}')"
 
 
-def test_asking_again_changes_nothing(desk: Desk, call: Call) -> None:
-    name = started(desk)
+def test_asking_again_changes_nothing(context: ToolContext, call: Call) -> None:
+    name = started(context)
     call("rl_stop_training", run_id=name)
-    before = desk.backend.run("default", name)
+    before = context.target.run("default", name)
     assert call("rl_stop_training", run_id=name[-8:]).answer["status"] == "stopping"
-    assert desk.backend.run("default", name) == before
+    assert context.target.run("default", name) == before
 
 
 @pytest.mark.parametrize(
@@ -52,44 +52,44 @@ def test_asking_again_changes_nothing(desk: Desk, call: Call) -> None:
     ],
 )
 def test_one_that_does_not_run_is_a_message_and_no_error(
-    desk: Desk, call: Call, status: dict[str, Any], state: str
+    context: ToolContext, call: Call, status: dict[str, Any], state: str
 ) -> None:
-    name = started(desk, **status)
-    before = desk.backend.run("default", name)
+    name = started(context, **status)
+    before = context.target.run("default", name)
     outcome = call("rl_stop_training", run_id=name)
     assert outcome.code is None
     assert outcome.answer["status"] == state
     assert "nothing to stop" in outcome.answer["message"]
-    assert desk.backend.run("default", name) == before
+    assert context.target.run("default", name) == before
 
 
-def test_a_draft_has_nothing_to_stop(desk: Desk, call: Call) -> None:
-    outcome = call("rl_stop_training", run_id=drafted(desk))
+def test_a_draft_has_nothing_to_stop(context: ToolContext, call: Call) -> None:
+    outcome = call("rl_stop_training", run_id=drafted(context))
     assert (outcome.code, outcome.answer["status"]) == (None, "draft")
 
 
-def test_one_that_waits_for_its_place_is_a_draft_again(desk: Desk, call: Call) -> None:
-    name = drafted(desk)
-    desk.backend.change_spec("default", name, {"suspend": False})
+def test_one_that_waits_for_its_place_is_a_draft_again(context: ToolContext, call: Call) -> None:
+    name = drafted(context)
+    context.target.change_spec("default", name, {"suspend": False})
     answer = call("rl_stop_training", run_id=name).answer
     assert (answer["status"], answer["message"]) == ("draft", f"{name} will not start: it is a draft again")
 
 
-def test_the_checkpoint_and_how_to_go_on(desk: Desk, call: Call) -> None:
-    name = started(desk)
-    desk.backend.change_spec("default", name, {"suspend": True})
-    write_status(desk, name, phase="Stopping", observedGeneration=3, startTime=STARTED, **AT_STEP_3)
+def test_the_checkpoint_and_how_to_go_on(context: ToolContext, call: Call) -> None:
+    name = started(context)
+    context.target.change_spec("default", name, {"suspend": True})
+    write_status(context, name, phase="Stopping", observedGeneration=3, startTime=STARTED, **AT_STEP_3)
     answer = call("rl_stop_training", run_id=name).answer
     assert answer["checkpoint"] == {"step": 3, "state_path": "tinker://w"}
 
 
-def test_an_unknown_run(desk: Desk) -> None:
-    outcome = call_at(desk, "rl_stop_training", run_id="nothing")
+def test_an_unknown_run(context: ToolContext) -> None:
+    outcome = call_at(context, "rl_stop_training", run_id="nothing")
     assert outcome.code == "not_found"
     assert outcome.answer["active_runs"] == []
 
 
-def test_who_keeps_the_run_in_git_is_warned(desk: Desk, call: Call) -> None:
-    name = started(desk)
-    desk.backend.change_spec("default", name, {}, {"argocd.argoproj.io/instance": "runs"})
+def test_who_keeps_the_run_in_git_is_warned(context: ToolContext, call: Call) -> None:
+    name = started(context)
+    context.target.change_spec("default", name, {}, {"argocd.argoproj.io/instance": "runs"})
     assert "Argo CD" in call("rl_stop_training", run_id=name).answer["warning"]

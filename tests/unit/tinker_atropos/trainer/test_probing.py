@@ -17,7 +17,7 @@ def generation(temperature: float = 1.0, top_p: float = 1.0, top_k: int = -1) ->
     return Generation(0, 0, b"", b"", 0, temperature, top_p, top_k, sampled_at=0.0)
 
 
-WAYS = {
+ROUTES = {
     "temperature": generation(temperature=0.7),
     "top_p": generation(top_p=0.9),
     "top_k": generation(top_k=40),
@@ -50,12 +50,12 @@ class FixedDistribution:
         return np.array([np.nan, *[log_softmax(self.logits)[0]] * (len(tokens_T) - 1)])
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ROUTES)
 @pytest.mark.parametrize("shaped", [frozenset(), frozenset({"temperature"}), frozenset({"top_p", "top_k"})])
 async def test_a_backend_is_measured_once_for_each_way_of_shaping(way: str, shaped: frozenset[str]) -> None:
     sampler, probe = FixedDistribution(shaped), SamplingProbe()
     for _ in range(3):
-        assert await probe.trainable([WAYS[way], generation()], sampler, PROMPT) == (way in shaped)
+        assert await probe.trainable([ROUTES[way], generation()], sampler, PROMPT) == (way in shaped)
     assert sampler.asked == 1
 
 
@@ -75,9 +75,9 @@ async def test_plain_sampling_needs_no_probe_and_greedy_is_never_trained() -> No
 
 async def test_a_policy_that_is_sure_of_every_token_decides_nothing_and_is_asked_again() -> None:
     sampler, probe = FixedDistribution(frozenset({"top_k"}), np.array([20.0, 0.0])), SamplingProbe()
-    assert not await probe.trainable([WAYS["top_k"]], sampler, PROMPT)
+    assert not await probe.trainable([ROUTES["top_k"]], sampler, PROMPT)
     sampler.logits = LOGITS
-    assert await probe.trainable([WAYS["top_k"]], sampler, PROMPT)
+    assert await probe.trainable([ROUTES["top_k"]], sampler, PROMPT)
 
 
 async def test_a_prompt_that_cannot_tell_is_followed_by_others() -> None:
@@ -89,9 +89,9 @@ async def test_a_prompt_that_cannot_tell_is_followed_by_others() -> None:
             return await super().sample(prompt_T, n, settings)
 
     sampler, probe = SureOfTheFirst(frozenset({"temperature"})), SamplingProbe()
-    assert await probe.trainable([WAYS["temperature"]], sampler, PROMPT)
+    assert await probe.trainable([ROUTES["temperature"]], sampler, PROMPT)
     assert sampler.asked == 2
-    assert not await SamplingProbe().trainable([WAYS["temperature"]], SureOfTheFirst(frozenset()), PROMPT)
+    assert not await SamplingProbe().trainable([ROUTES["temperature"]], SureOfTheFirst(frozenset()), PROMPT)
 
 
 async def test_a_backend_that_refuses_the_probe_is_not_trusted() -> None:
@@ -99,17 +99,17 @@ async def test_a_backend_that_refuses_the_probe_is_not_trusted() -> None:
         async def sample(self, *_asked: object) -> list[Sample]:
             raise SampleRefusedError("top_k is not supported")
 
-    assert not await SamplingProbe().trainable([WAYS["top_k"]], Refusing(frozenset()), PROMPT)
+    assert not await SamplingProbe().trainable([ROUTES["top_k"]], Refusing(frozenset()), PROMPT)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ROUTES)
 async def test_the_tinker_service_answers_the_shaped_distribution(way: str, tinker_service) -> None:
     client = tinker.ServiceClient(base_url=tinker_service.url, api_key=tinker_service.key)
     sampler = await Training(await client.create_lora_training_client("bundled", rank=4), 60).snapshot()
-    assert await SamplingProbe().trainable([WAYS[way]], sampler, PROMPT)
+    assert await SamplingProbe().trainable([ROUTES[way]], sampler, PROMPT)
     await client.close("success")
 
 
 def test_ways_of_shaping() -> None:
-    assert {way: shapings(used) for way, used in WAYS.items()} == {way: {way} for way in WAYS}
+    assert {way: shapings(used) for way, used in ROUTES.items()} == {way: {way} for way in ROUTES}
     assert not shapings(generation(top_k=0))

@@ -1,0 +1,92 @@
+"""All that a run is checked against and rendered from, besides the run itself."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rl_operator.api.catalog import Catalog, CatalogEnvironment
+from rl_operator.api.environment import Environment
+from rl_operator.api.names import OWN_PREFIX
+from rl_operator.api.run import Condition, Phase, StartedFrom
+from rl_operator.api.runtime import Runtime
+
+
+@dataclass(frozen=True)
+class ParentRun:
+    """The run that `spec.startFrom.run` names, as it stands. `phase` None: there is no such run (or it is new)."""
+
+    name: str
+    exists: bool
+    phase: Phase | None = None
+    state: StartedFrom | None = None
+    """Its last state; None: it kept none."""
+
+    expires_at: str | None = None
+    expired: bool = False
+    """Whether the backend has deleted that state by now."""
+
+    base_model: str | None = None
+    """What it trained, by its own frozen config; None: the ConfigMap is gone."""
+
+    lora_rank: int | None = None
+
+
+@dataclass(frozen=True)
+class ChosenEnvironment:
+    """What `spec.environment` means. Without `known` there is no such environment, or not yet (`pending`)."""
+
+    known: CatalogEnvironment | None = None
+    own: Environment | None = None
+    """The RLEnvironment (in local mode also a file) behind it: it runs in pods of its own."""
+
+    available: tuple[str, ...] = ()
+    """Names of the environments there are, for a hint."""
+
+    pending: tuple[str, str] | None = None
+    """Reason and sentence of something that comes by itself: the run waits."""
+
+
+@dataclass(frozen=True)
+class RunInputs:
+    runtime: Runtime
+    environment: ChosenEnvironment
+    namespace_labels: Mapping[str, str] = field(default_factory=dict)
+    parent: ParentRun | None = None
+    """Set when the run names one."""
+
+
+def choose_environment(
+    name: str, runtime: Runtime, catalog: Catalog | None, own: Environment | None
+) -> ChosenEnvironment:
+    """From a name to the environment. `catalog` None: not read yet; `own`: the object that the name means."""
+    if own is not None:
+        return _own(name, own)
+    if name.startswith(OWN_PREFIX) or name.endswith(".py"):
+        return ChosenEnvironment(available=tuple(sorted(catalog.by_name)) if catalog else ())
+    if catalog is None:
+        what = f"the catalog of runtime {runtime.metadata.name!r}"
+        return ChosenEnvironment(pending=("CatalogPending", _waiting(what, runtime.status.condition("Reconciling"))))
+    return ChosenEnvironment(known=catalog.by_name.get(name), available=tuple(sorted(catalog.by_name)))
+
+
+def _own(name: str, own: Environment) -> ChosenEnvironment:
+    """An own environment is known once its current spec has been read."""
+    status = own.status
+    ready = status.condition("Ready")
+    if status.observed_generation != own.metadata.generation or (ready is None and not status.condition("Stalled")):
+        sentence = _waiting(f"RLEnvironment {own.metadata.name!r}", status.condition("Reconciling"))
+        return ChosenEnvironment(own=own, pending=("EnvironmentPending", sentence))
+    if ready is None or ready.status != "True":
+        return ChosenEnvironment(own=own)
+    found = CatalogEnvironment(
+        name=name,
+        class_name=status.class_name or "",
+        file_path=status.entry or "",
+        description=status.description or "",
+        fields=status.fields,
+    )
+    return ChosenEnvironment(known=found, own=own)
+
+
+def _waiting(what: str, reconciling: Condition | None) -> str:
+    """With what the object itself says of it: a reading that fails is tried again and again."""
+    return f"Waiting for {what}: {reconciling.message if reconciling else 'it is going to be read.'}"

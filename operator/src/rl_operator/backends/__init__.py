@@ -1,1 +1,0 @@
-"""The back ends as callers see them: one protocol over a cluster and over one machine, and what is asked of both."""

@@ -1,0 +1,218 @@
+"""What a reconcile sees of a cluster and does to it (`reconcile.run_client.World`)."""
+
+import contextlib
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Literal
+
+from rl_operator.api.catalog import Catalog
+from rl_operator.api.environment import Environment
+from rl_operator.api.loading import parse_stored_run
+from rl_operator.api.names import NAMESPACE_NAME_LABEL, OWN_PREFIX, POD_FINALIZER, STARTED_AS_ANNOTATION
+from rl_operator.api.refusal import Refusal
+from rl_operator.api.run import RunStatus, TrainingRun
+from rl_operator.api.runtime import Runtime
+from rl_operator.cluster.caches import Caches, UnreadableRuntime
+from rl_operator.cluster.client import JSON, JSON_PATCH, METADATA_ONLY, ClusterClient
+from rl_operator.cluster.cluster_history import write_series
+from rl_operator.cluster.creation import create_ours
+from rl_operator.cluster.events import EventRecorder
+from rl_operator.cluster.merge_patch import merge_patch
+from rl_operator.cluster.resource_cache import Key, key_of
+from rl_operator.cluster.resources import CONFIG_MAPS, PODS, RUNS
+from rl_operator.errors import ConflictError, GoneError, InvalidError
+from rl_operator.status.attempt_metrics import AttemptMetrics, MetricsSource
+from rl_operator.status.history import extended
+from rl_operator.status.observation import PodObservation, observe_pod
+from rl_operator.status.restored import mark_of
+from rl_operator.status.view import QueuePosition
+
+
+class ClusterRunClient:
+    """Reads come from the caches; the answer to every write goes into them, so that the next reconcile sees it."""
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        caches: Caches,
+        recorder: EventRecorder,
+        figures: MetricsSource,
+    ) -> None:
+        self._client = client
+        self._caches = caches
+        self._recorder = recorder
+        self._figures = figures
+
+    # --- cached reads -------------------------------------------------------------------------------------------
+    def run(self, key: Key) -> TrainingRun | None:
+        return self._caches.runs.get(key)
+
+    def runtime(self, name: str) -> Runtime | None:
+        held = self._caches.runtimes.get(("", name))
+        return held if isinstance(held, Runtime) else None
+
+    def unreadable_runtime(self, name: str) -> Refusal | None:
+        held = self._caches.runtimes.get(("", name))
+        return held.faults[0] if isinstance(held, UnreadableRuntime) else None
+
+    def runtime_names(self) -> tuple[str, ...]:
+        return self._caches.runtimes.names()
+
+    def catalog(self, runtime: Runtime) -> Catalog | None:
+        found = self._caches.catalogs.of(runtime.spec.image)
+        return found.catalog if found else None
+
+    def environment(self, run: TrainingRun) -> Environment | None:
+        name = run.spec.environment
+        if not name.startswith(OWN_PREFIX):
+            return None
+        return self._caches.environments.get((run.metadata.namespace, name.removeprefix(OWN_PREFIX)))
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str]:
+        return self._caches.namespaces.get(("", namespace)) or {NAMESPACE_NAME_LABEL: namespace}
+
+    def children(self, key: Key) -> frozenset[tuple[str, str]]:
+        stores = self._caches.children.items()
+        return frozenset((kind, name) for kind, store in stores if kind != "Pod" for name in store.names_of_run(key))
+
+    async def read_files(self, environment: Environment) -> Mapping[str, str] | None:
+        if environment.spec.source is None:
+            return None
+        source = environment.spec.source.config_map
+        found = await self.read_config_map(environment.metadata.namespace, source.name)
+        return dict(found.get("data", {})) if found else None
+
+    def pods(self, key: Key) -> tuple[PodObservation, ...]:
+        return tuple(pod.observation for pod in self._caches.pods.of_run(key))
+
+    def figures(self, run: TrainingRun, pod: PodObservation) -> AttemptMetrics:
+        return self._figures.figures(run, pod)
+
+    def line(self, run: TrainingRun) -> QueuePosition | None:
+        return self._caches.places.line(run)
+
+    def place_claimed(self, run: TrainingRun) -> AbstractContextManager[None]:
+        return self._caches.places.claimed(run)
+
+    # --- live reads ---------------------------------------------------------------------------------------------
+    async def read_run(self, key: Key) -> TrainingRun | None:
+        uid = self._caches.runs.uid_of(key)
+        try:
+            document = await self._client.get(RUNS.path(*key))
+        except GoneError:
+            self._caches.runs.forget(key, uid)
+            return None
+        return self._taken(document)
+
+    async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        try:
+            return await self._client.get(CONFIG_MAPS.path(namespace, name))
+        except GoneError:
+            return None
+
+    async def read_pod(self, namespace: str, name: str) -> PodObservation | None:
+        try:
+            document = await self._client.get(PODS.path(namespace, name))
+        except GoneError:
+            return None
+        self._caches.pods.put_answer(document)
+        return observe_pod(document)
+
+    # --- writes -------------------------------------------------------------------------------------------------
+    async def create_child(self, manifest: Mapping[str, Any]) -> None:
+        # Of what is not a pod only the existence matters; a ConfigMap would come back as large as it was sent.
+        accept = JSON if manifest["kind"] == "Pod" else METADATA_ONLY
+        answer = await create_ours(self._client, manifest, accept=accept)
+        self._caches.children[manifest["kind"]].put_answer(answer)
+
+    async def delete_pod(self, pod: PodObservation) -> None:
+        try:
+            answer = await self._client.delete(PODS.path(pod.namespace, pod.name), pod.uid)
+        except (GoneError, ConflictError):
+            return  # gone, or another pod has its name by now
+        if answer["kind"] == "Pod":
+            self._caches.pods.put_answer(answer)
+
+    async def label_pod(self, pod: PodObservation, labels: Mapping[str, str]) -> None:
+        body = {"metadata": {"uid": pod.uid, "labels": labels}}
+        self._caches.pods.put_answer(await self._client.patch(PODS.path(pod.namespace, pod.name), body))
+
+    async def save_series(self, run: TrainingRun, pod: PodObservation) -> None:
+        points, name = self._figures.points(pod), run.status.history_name
+        if not points or not name:
+            return
+        there = ("ConfigMap", name) in self.children(run.key)
+        existing = await self.read_config_map(run.metadata.namespace, name) if there else None
+        answer = await write_series(self._client, run, extended(points, pod.result), existing)
+        self._caches.config_maps.put_answer(answer)
+
+    async def release_pod(self, pod: PodObservation) -> None:
+        held = self._caches.pods.get((pod.namespace, pod.name))
+        try:
+            if held and not await self._patch_out(pod, held.finalizers):
+                live = await self._client.get(PODS.path(pod.namespace, pod.name))
+                await self._patch_out(pod, tuple(live["metadata"].get("finalizers", ())))
+        except GoneError:
+            return
+
+    async def _patch_out(self, pod: PodObservation, finalizers: tuple[str, ...]) -> bool:
+        """Remove our finalizer from that very pod; False when its finalizers are not as given (any more)."""
+        if POD_FINALIZER not in finalizers:
+            return True
+        place = f"/metadata/finalizers/{finalizers.index(POD_FINALIZER)}"
+        patch = [
+            {"op": "test", "path": "/metadata/uid", "value": pod.uid},
+            {"op": "test", "path": place, "value": POD_FINALIZER},
+            {"op": "remove", "path": place},
+        ]
+        try:
+            answer = await self._client.patch(PODS.path(pod.namespace, pod.name), patch, JSON_PATCH)
+        except InvalidError:
+            return False
+        self._caches.pods.put_answer(answer)
+        return True
+
+    async def delete_run(self, run: TrainingRun) -> None:
+        metadata = run.metadata
+        path = RUNS.path(metadata.namespace, metadata.name)
+        with contextlib.suppress(GoneError):
+            await self._client.delete(path, metadata.uid, metadata.resource_version)
+
+    async def write_status(self, run: TrainingRun, status: RunStatus) -> TrainingRun:
+        metadata = run.metadata
+        body = {
+            "metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version},
+            "status": merge_patch(run.status.to_wire(), status.to_wire()),
+        }
+        try:
+            answer = await self._client.patch(RUNS.path(metadata.namespace, metadata.name, "status"), body)
+        except ConflictError:
+            await self.read_run(run.key)  # the next try starts from what is live
+            raise
+        except GoneError:
+            self._caches.runs.forget(run.key, metadata.uid)
+            raise
+        return self._taken(answer)
+
+    async def mark_started(self, run: TrainingRun) -> TrainingRun | None:
+        metadata = run.metadata
+        marks = {"uid": metadata.uid, "annotations": {STARTED_AS_ANNOTATION: mark_of(run)}}
+        try:
+            answer = await self._client.patch(RUNS.path(metadata.namespace, metadata.name), {"metadata": marks})
+        except ConflictError:
+            await self.read_run(run.key)
+            raise
+        except GoneError:
+            self._caches.runs.forget(run.key, metadata.uid)
+            return None
+        return self._taken(answer)
+
+    def _taken(self, document: Mapping[str, Any]) -> TrainingRun:
+        """An answer about a run, typed, and in the cache. What the cache holds whole is not typed twice."""
+        self._caches.runs.put_answer(document)
+        held, version = self._caches.runs.get(key_of(document)), document["metadata"]["resourceVersion"]
+        whole = held is not None and not held.status.finished and held.metadata.resource_version == version
+        return held if held and whole else parse_stored_run(document)
+
+    def record_event(self, run: TrainingRun, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        self._recorder.record(run, kind, reason, message)

@@ -1,0 +1,121 @@
+"""What the reconciles of RLEnvironments and RLRuntimes see of a cluster and do to it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from rl_operator.api.environment import Environment, EnvironmentStatus
+from rl_operator.api.runtime import Runtime, RuntimeStatus
+from rl_operator.cluster.caches import Caches, UnreadableRuntime
+from rl_operator.cluster.client import ClusterClient
+from rl_operator.cluster.creation import controller_uid, create_ours
+from rl_operator.cluster.events import EventRecorder, EventSubject
+from rl_operator.cluster.merge_patch import merge_patch
+from rl_operator.cluster.resource_cache import Key
+from rl_operator.cluster.resources import CONFIG_MAPS, ENVIRONMENTS, PODS, RUNTIMES
+from rl_operator.errors import ConflictError, GoneError, NameTakenError
+from rl_operator.render.catalog import ImageCatalog
+from rl_operator.render.discovery import CONTAINER, DISCOVERY_SELECTOR
+from rl_operator.status.image_reading import MAX_OUTPUT_BYTES, ReadingPod, observe_reading_pod
+
+
+class KindsClient:
+    """Both kinds come from the caches; ConfigMaps and discovery pods are read live: few are looked at, and rarely."""
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        caches: Caches,
+        recorder: EventRecorder,
+        catalog_changed: Callable[[str], None],
+    ) -> None:
+        self._client = client
+        self._caches = caches
+        self._recorder = recorder
+        self._catalog_changed = catalog_changed
+
+    # --- reads --------------------------------------------------------------------------------------------------
+    def environment(self, key: Key) -> Environment | None:
+        return self._caches.environments.get(key)
+
+    def runtime(self, name: str) -> Runtime | UnreadableRuntime | None:
+        return self._caches.runtimes.get(("", name))
+
+    def is_bundled(self, image: str) -> bool:
+        return self._caches.catalogs.is_bundled(image)
+
+    def catalog(self, image: str) -> ImageCatalog | None:
+        return self._caches.catalogs.of(image)
+
+    async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        try:
+            return await self._client.get(CONFIG_MAPS.path(namespace, name))
+        except GoneError:
+            return None
+
+    async def reading_pods(self, namespace: str) -> list[ReadingPod]:
+        """All pods of a namespace that read images."""
+        pods: list[ReadingPod] = []
+        await self._client.each(
+            PODS.path(namespace),
+            {"labelSelector": DISCOVERY_SELECTOR},
+            lambda document: pods.append(observe_reading_pod(document)),
+        )
+        return pods
+
+    async def read_log(self, pod: ReadingPod) -> str:
+        """What the pod printed, at most MAX_OUTPUT_BYTES of it."""
+        path = PODS.path(pod.namespace, pod.name, "log")
+        return await self._client.text(path, {"container": CONTAINER, "limitBytes": MAX_OUTPUT_BYTES})
+
+    # --- writes -------------------------------------------------------------------------------------------------
+    def hold_catalog(self, image: str, found: ImageCatalog) -> None:
+        self._caches.catalogs.hold(image, found)
+        self._catalog_changed(image)
+
+    async def create_child(self, manifest: Mapping[str, Any]) -> None:
+        await create_ours(self._client, manifest, owner="object")
+
+    async def delete_pod(self, pod: ReadingPod) -> None:
+        try:
+            await self._client.delete(PODS.path(pod.namespace, pod.name), pod.uid)
+        except (GoneError, ConflictError):
+            return
+
+    async def save_config_map(self, manifest: Mapping[str, Any], live: Mapping[str, Any] | None) -> None:
+        """Make the ConfigMap say what the manifest says. Raises NameTakenError when it is somebody else's."""
+        if live is None:
+            live = await create_ours(self._client, manifest, owner="runtime")
+        metadata = live["metadata"]
+        if controller_uid(live) != controller_uid(manifest):
+            what = f"ConfigMap {metadata['namespace']}/{metadata['name']}"
+            raise NameTakenError(f"{what} exists and is not this runtime's: delete or rename it, or rename the runtime")
+        if live.get("data") == manifest["data"]:
+            return
+        identity = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+        body = {"metadata": identity, "data": merge_patch(live.get("data", {}), manifest["data"])}
+        await self._client.patch(CONFIG_MAPS.path(metadata["namespace"], metadata["name"]), body)
+
+    async def write_environment_status(self, environment: Environment, status: EnvironmentStatus) -> None:
+        path = ENVIRONMENTS.path(*environment.key, "status")
+        self._caches.environments.put_answer(await self._patch_status(path, environment, status))
+
+    async def write_runtime_status(self, runtime: Runtime | UnreadableRuntime, status: RuntimeStatus) -> None:
+        path = RUNTIMES.path(name=runtime.metadata.name, subresource="status")
+        self._caches.runtimes.put_answer(await self._patch_status(path, runtime, status))
+
+    async def _patch_status(
+        self, path: str, subject: Environment | Runtime | UnreadableRuntime, status: EnvironmentStatus | RuntimeStatus
+    ) -> dict[str, Any]:
+        metadata = subject.metadata
+        return await self._client.patch(
+            path,
+            {
+                "metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version},
+                "status": merge_patch(subject.status.to_wire(), status.to_wire()),
+            },
+        )
+
+    def record_event(
+        self, subject: EventSubject, kind: Literal["Normal", "Warning"], reason: str, message: str
+    ) -> None:
+        self._recorder.record(subject, kind, reason, message)

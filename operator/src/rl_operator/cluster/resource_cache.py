@@ -1,0 +1,171 @@
+"""A cache of one resource, projected: holds what reconciling needs, and never goes back to an older version."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from sys import intern
+from typing import Any, Generic, TypeVar
+
+log = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
+
+Key = tuple[str, str]
+"""Namespace (empty for cluster-scoped objects) and name. Thousands of them say the same few words: those are shared."""
+
+Document = Mapping[str, Any]
+
+Changed = Callable[[Key, Value | None], None]
+"""Hears what is held of an object from now on; None: nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record(Generic[Value]):
+    """A projected object beside what orders and identifies it."""
+
+    version: int
+    uid: str
+    run: Key | None
+    value: Value
+    from_answer: bool = False
+    """Put by the answer to a write of ours; the watch has not told of it yet."""
+
+
+def key_of(document: Document) -> Key:
+    metadata = document["metadata"]
+    return intern(metadata.get("namespace", "")), intern(metadata["name"])
+
+
+def version_of(document: Document) -> int:
+    """The version of an object; versions of one resource are comparable numbers (KEP-5504)."""
+    return int(document["metadata"]["resourceVersion"])
+
+
+class ResourceCache(Generic[Value]):
+    """Objects by key, and by the run that they say they belong to.
+
+    Three writers feed it: lists, watch events and the answers to our own writes. Whoever comes late loses, so that
+    nobody acts on something older than what this process wrote itself.
+    """
+
+    def __init__(self, project: Callable[[Document], Value], run_of: Callable[[Document], Key | None]) -> None:
+        self._project = project
+        self.run_of = run_of
+        self._records: dict[Key, Record[Value]] = {}
+        self._by_run: dict[Key, tuple[Key, ...]] = {}
+        self._changed: Changed[Value] = _ignore
+        self._listed_to = 0
+        self._watched_to = 0
+
+    def tell(self, changed: Changed[Value]) -> None:
+        """Have `changed` called at once whenever another version of an object is held, or none any more."""
+        self._changed = changed
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[Value]:
+        return (record.value for record in self._records.values())
+
+    def get(self, key: Key) -> Value | None:
+        record = self._records.get(key)
+        return record.value if record else None
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(name for _, name in self._records))
+
+    def of_run(self, run: Key) -> tuple[Value, ...]:
+        return tuple(self._records[key].value for key in sorted(self._by_run.get(run, ())))
+
+    def names_of_run(self, run: Key) -> tuple[str, ...]:
+        return tuple(sorted(name for _, name in self._by_run.get(run, ())))
+
+    def runs(self) -> tuple[Key, ...]:
+        """The runs that something in here belongs to."""
+        return tuple(self._by_run)
+
+    def put(self, document: Document) -> bool:
+        """Take an object from a list or an event. Says whether there is news to act on, our own writes included.
+
+        What a complete list of a later version did not hold is gone: an event of it comes late.
+        """
+        key, version = key_of(document), version_of(document)
+        held = self._records.get(key)
+        if held is None and version <= self._listed_to:
+            return False
+        if held and held.version == version and held.from_answer:
+            self._records[key] = replace(held, from_answer=False)
+            return True
+        return self._take(document, from_answer=False)
+
+    def put_answer(self, document: Document) -> None:
+        """Take the answer to a write of ours, unless the watch has already told that the object is gone again."""
+        if key_of(document) in self._records or version_of(document) > self._watched_to:
+            self._take(document, from_answer=True)
+
+    def _take(self, document: Document, *, from_answer: bool) -> bool:
+        """Hold the object, unless this version or a newer one is held already."""
+        key, version = key_of(document), version_of(document)
+        held = self._records.get(key)
+        if held and held.version >= version:
+            return False
+        self._drop(key)
+        try:
+            value = self._project(document)
+        except Exception as error:  # noqa: BLE001 -- one object that nobody can read must not blind us for the rest
+            log.warning("%s/%s (version %d) cannot be read and is passed over: %s", *key, version, error)
+            self._changed(key, None)
+            return False
+        run = self.run_of(document)
+        self._records[key] = Record(version, document["metadata"].get("uid", ""), run, value, from_answer)
+        if run is not None:
+            self._by_run[run] = (*self._by_run.get(run, ()), key)
+        self._changed(key, value)
+        return True
+
+    def remove(self, document: Document) -> bool:
+        """Forget a deleted object; a newer one of the same name stays."""
+        key = key_of(document)
+        if self.uid_of(key) != document["metadata"].get("uid", ""):
+            return False
+        self._forget(key)
+        return True
+
+    def uid_of(self, key: Key) -> str | None:
+        record = self._records.get(key)
+        return record.uid if record else None
+
+    def forget(self, key: Key, uid: str | None) -> None:
+        """Forget what a call did not find, unless another object has the name by now."""
+        if self.uid_of(key) == uid:
+            self._forget(key)
+
+    def sweep(self, listed: AbstractSet[Key], version: int) -> tuple[tuple[Key, Record[Value]], ...]:
+        """Forget what a complete list of that version does not hold; returns what went, by key."""
+        gone = [(k, r) for k, r in self._records.items() if k not in listed and r.version <= version]
+        for key, _ in gone:
+            self._forget(key)
+        self._listed_to = max(self._listed_to, version)
+        self.watched(version)
+        return tuple(gone)
+
+    def watched(self, version: int) -> None:
+        """Note how far the watch has come."""
+        self._watched_to = max(self._watched_to, version)
+
+    def _forget(self, key: Key) -> None:
+        self._drop(key)
+        self._changed(key, None)
+
+    def _drop(self, key: Key) -> None:
+        record = self._records.pop(key, None)
+        if record is None or record.run is None:
+            return
+        siblings = tuple(sibling for sibling in self._by_run.pop(record.run) if sibling != key)
+        if siblings:
+            self._by_run[record.run] = siblings
+
+
+def _ignore(_key: Key, _value: object) -> None:
+    """Nobody is told before somebody wants to know."""

@@ -1,0 +1,217 @@
+"""The local target as a reconcile sees it."""
+
+import contextlib
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from rl_operator.api.bundled import bundled_catalog, bundled_runtimes
+from rl_operator.api.catalog import Catalog
+from rl_operator.api.environment import Environment
+from rl_operator.api.names import (
+    NAMESPACE_NAME_LABEL,
+    POD_FINALIZER,
+    RUN_KIND,
+    RUN_LABEL,
+    STARTED_AS_ANNOTATION,
+)
+from rl_operator.api.refusal import Refusal
+from rl_operator.api.run import RunStatus, TrainingRun
+from rl_operator.api.runtime import Runtime
+from rl_operator.errors import GoneError, NameTakenError
+from rl_operator.local.environments import OwnEnvironments
+from rl_operator.local.events import Event, append_event
+from rl_operator.local.kubelet import KUBELET_FINALIZER
+from rl_operator.local.local_history import write_series
+from rl_operator.local.state_store import Manifest, StateStore
+from rl_operator.local.sweep import remove_traces
+from rl_operator.status.attempt_metrics import AttemptMetrics, MetricsSource
+from rl_operator.status.history import extended
+from rl_operator.status.observation import PodObservation, format_time, observe_pod
+from rl_operator.status.restored import mark_of
+from rl_operator.status.view import QueuePosition
+
+Key = tuple[str, str]
+
+NODE_NAME = "localhost"
+
+_CHILD_KINDS = ("ConfigMap", "Service", "NetworkPolicy")
+"""Besides pods. Services and NetworkPolicies are kept for whoever looks and change nothing: everything is loopback."""
+
+
+class LocalRunClient:
+    """Implements `reconcile.run_client.World` over a state folder."""
+
+    def __init__(
+        self,
+        store: StateStore,
+        environments: OwnEnvironments,
+        figures: MetricsSource,
+    ) -> None:
+        self._store = store
+        self._environments = environments
+        self._figures = figures
+        self._runtimes = bundled_runtimes()
+        self._catalog = bundled_catalog()
+
+    # --- reads --------------------------------------------------------------------------------------------------
+    def run(self, key: Key) -> TrainingRun | None:
+        manifest = self._store.get(RUN_KIND, *key)
+        return TrainingRun.model_validate(manifest) if manifest else None
+
+    def runtime(self, name: str) -> Runtime | None:
+        return self._runtimes.get(name)
+
+    def runtime_names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._runtimes))
+
+    def unreadable_runtime(self, name: str) -> Refusal | None:  # noqa: ARG002 -- those that ship can be read
+        return None
+
+    def catalog(self, runtime: Runtime) -> Catalog | None:  # noqa: ARG002 -- on a cluster it depends on the image
+        return self._catalog
+
+    def environment(self, run: TrainingRun) -> Environment | None:
+        return self._environments.of_run(run)
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str]:
+        return {NAMESPACE_NAME_LABEL: namespace}
+
+    def children(self, key: Key) -> frozenset[tuple[str, str]]:
+        namespace, name = key
+        children = (each for kind in _CHILD_KINDS for each in self._store.list_all(kind, namespace, prefix=f"{name}-"))
+        return frozenset((child["kind"], child["metadata"]["name"]) for child in children if _is_of_run(child, name))
+
+    async def read_files(self, environment: Environment) -> Mapping[str, str] | None:
+        return self._environments.files(environment)
+
+    def pods(self, key: Key) -> tuple[PodObservation, ...]:
+        return tuple(observe_pod(pod) for pod in pods_of(self._store, key))
+
+    def figures(self, run: TrainingRun, pod: PodObservation) -> AttemptMetrics:
+        return self._figures.figures(run, pod)
+
+    def line(self, run: TrainingRun) -> QueuePosition | None:  # noqa: ARG002 -- limits are a cluster's: here everybody starts
+        return None
+
+    def place_claimed(self, run: TrainingRun) -> AbstractContextManager[None]:  # noqa: ARG002 -- nobody waits
+        return contextlib.nullcontext()
+
+    async def read_run(self, key: Key) -> TrainingRun | None:
+        return self.run(key)
+
+    async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        return self._store.get("ConfigMap", namespace, name)
+
+    async def read_pod(self, namespace: str, name: str) -> PodObservation | None:
+        pod = self._store.get("Pod", namespace, name)
+        return observe_pod(pod) if pod else None
+
+    # --- writes -------------------------------------------------------------------------------------------------
+    async def create_child(self, manifest: Mapping[str, Any]) -> None:
+        child = dict(manifest)
+        if child["kind"] == "Pod":
+            child = _scheduled(child)
+        try:
+            self._store.create(child)
+        except NameTakenError:
+            if not self._is_already_there(child):
+                raise
+        self._collect_orphan(child)
+
+    async def delete_pod(self, pod: PodObservation) -> None:
+        with contextlib.suppress(GoneError):
+            self._store.delete("Pod", pod.namespace, pod.name, uid=pod.uid)
+
+    async def label_pod(self, pod: PodObservation, labels: Mapping[str, str]) -> None:
+        def label(manifest: Manifest) -> None:
+            manifest["metadata"]["labels"] = {**manifest["metadata"].get("labels", {}), **labels}
+
+        self._store.update("Pod", pod.namespace, pod.name, label, uid=pod.uid)
+
+    async def save_series(self, run: TrainingRun, pod: PodObservation) -> None:
+        points, name = self._figures.points(pod), run.status.history_name
+        if points and name:
+            write_series(self._store, run, extended(points, pod.result))
+
+    async def release_pod(self, pod: PodObservation) -> None:
+        def release(manifest: Manifest) -> None:
+            finalizers = manifest["metadata"].get("finalizers", [])
+            manifest["metadata"]["finalizers"] = [name for name in finalizers if name != POD_FINALIZER]
+
+        with contextlib.suppress(GoneError):
+            self._store.update("Pod", pod.namespace, pod.name, release, uid=pod.uid)
+
+    async def delete_run(self, run: TrainingRun) -> None:
+        metadata = run.metadata
+        place = (RUN_KIND, metadata.namespace, metadata.name)
+        with contextlib.suppress(GoneError):
+            self._store.delete(*place, uid=metadata.uid, resource_version=metadata.resource_version)
+            remove_traces(self._store.layout, metadata.namespace, metadata.name, metadata.uid)
+
+    async def write_status(self, run: TrainingRun, status: RunStatus) -> TrainingRun:
+        metadata = run.metadata
+        written = self._store.update(
+            RUN_KIND,
+            metadata.namespace,
+            metadata.name,
+            lambda manifest: manifest.update(status=status.to_wire()),
+            uid=metadata.uid,
+            resource_version=metadata.resource_version,
+        )
+        return TrainingRun.model_validate(written)
+
+    async def mark_started(self, run: TrainingRun) -> TrainingRun | None:
+        def mark(manifest: Manifest) -> None:
+            manifest["metadata"].setdefault("annotations", {})[STARTED_AS_ANNOTATION] = mark_of(run)
+
+        metadata = run.metadata
+        with contextlib.suppress(GoneError):
+            marked = self._store.update(RUN_KIND, metadata.namespace, metadata.name, mark, uid=metadata.uid)
+            return TrainingRun.model_validate(marked)
+        return None
+
+    def record_event(self, run: TrainingRun, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        place = run.metadata.namespace, run.metadata.name
+        if self._store.version(RUN_KIND, *place) is None:
+            return  # the run was deleted, and its log of events with it
+        event = Event(format_time(datetime.now(UTC)), kind, reason, message)
+        with contextlib.suppress(OSError):  # an event is news, never a reason to stop
+            append_event(self._store.layout.events(*place), event)
+
+    def _collect_orphan(self, child: Manifest) -> None:
+        """Remove what was created for a run that was deleted meanwhile: there is no garbage collector here."""
+        kind, namespace, name = child["kind"], child["metadata"]["namespace"], child["metadata"]["name"]
+        owners = [each for each in child["metadata"].get("ownerReferences", []) if each["kind"] == RUN_KIND]
+        for owner in owners:
+            run = self._store.get(RUN_KIND, namespace, owner["name"])
+            if run is None or run["metadata"]["uid"] != owner["uid"]:
+                self._store.delete(kind, namespace, name)
+                raise GoneError(f"the run {owner['name']} was deleted before its {kind} {name} was created")
+
+    def _is_already_there(self, child: Manifest) -> bool:
+        metadata = child["metadata"]
+        existing = self._store.get(child["kind"], metadata["namespace"], metadata["name"])
+        if existing is None or "deletionTimestamp" in existing["metadata"]:
+            return False
+        wanted = {owner["uid"] for owner in metadata.get("ownerReferences", [])}
+        return any(owner["uid"] in wanted for owner in existing["metadata"].get("ownerReferences", []))
+
+
+def _scheduled(pod: Manifest) -> Manifest:
+    """The pod as a scheduler and a kubelet leave it: bound to this machine, and held until its processes are gone."""
+    finalizers = [*pod["metadata"].get("finalizers", []), KUBELET_FINALIZER]
+    metadata, spec = {**pod["metadata"], "finalizers": finalizers}, {**pod["spec"], "nodeName": NODE_NAME}
+    return {**pod, "metadata": metadata, "spec": spec}
+
+
+def pods_of(store: StateStore, key: Key) -> tuple[Manifest, ...]:
+    """All pods that say they are this run's."""
+    namespace, name = key
+    pods = store.list_all("Pod", namespace, prefix=f"{name}-")
+    return tuple(pod for pod in pods if _is_of_run(pod, name))
+
+
+def _is_of_run(child: Manifest, name: str) -> bool:
+    return bool(child["metadata"].get("labels", {}).get(RUN_LABEL) == name)

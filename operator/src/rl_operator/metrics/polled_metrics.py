@@ -1,0 +1,43 @@
+"""What the pollers know, as a target's `FigureSource`."""
+
+import asyncio
+
+from rl_operator.api.run import TrainingRun
+from rl_operator.metrics.trainer import TrainerPoller
+from rl_operator.metrics.wandb import WandbPoller
+from rl_operator.status.attempt_metrics import AttemptMetrics
+from rl_operator.status.history import Point
+from rl_operator.status.observation import PodObservation
+
+
+class PolledMetrics:
+    """Implements `status.attempt_metrics.FigureSource`. Without a poller nothing is known of W&B."""
+
+    def __init__(self, trainers: TrainerPoller, wandb: WandbPoller | None = None) -> None:
+        self._trainers = trainers
+        self._wandb = wandb
+
+    @property
+    def asks_wandb(self) -> bool:
+        return self._wandb is not None
+
+    async def run(self) -> None:
+        """Ask for ever; ends only by cancellation."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._trainers.run())
+            if self._wandb:
+                group.create_task(self._wandb.run())
+
+    def figures(self, run: TrainingRun, pod: PodObservation) -> AttemptMetrics:
+        series = self._trainers.has_points(pod)
+        if pod.over:
+            return AttemptMetrics(series=series)
+        return AttemptMetrics(
+            trainer=self._trainers.status_of(pod),
+            unreachable=self._trainers.unreachable(pod),
+            wandb=self._wandb.run_of(run) if self._wandb else None,
+            series=series,
+        )
+
+    def points(self, pod: PodObservation) -> tuple[Point, ...]:
+        return self._trainers.points(pod)

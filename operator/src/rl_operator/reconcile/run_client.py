@@ -1,0 +1,128 @@
+"""What a reconcile needs of a target. `cluster` and `local` each give one; neither knows this module."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Literal, Protocol
+
+from rl_operator.api.catalog import Catalog
+from rl_operator.api.environment import Environment
+from rl_operator.api.refusal import Refusal
+from rl_operator.api.run import RunStatus, TrainingRun
+from rl_operator.api.runtime import Runtime
+from rl_operator.status.attempt_metrics import AttemptMetrics
+from rl_operator.status.observation import PodObservation
+from rl_operator.status.view import QueuePosition
+
+Key = tuple[str, str]
+"""Namespace and name of a run."""
+
+
+class InputSource(Protocol):
+    """The reads that a run's inputs come from. Only the last two cost a reconcile I/O."""
+
+    def run(self, key: Key) -> TrainingRun | None: ...
+
+    def runtime(self, name: str) -> Runtime | None: ...
+
+    def catalog(self, runtime: Runtime) -> Catalog | None:
+        """The environments of the runtime's image; None while they are not read yet."""
+        ...
+
+    def environment(self, run: TrainingRun) -> Environment | None:
+        """The RLEnvironment that the run names (own/NAME; in local mode also a file); None: it names none, or there
+        is none.
+        """
+        ...
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str]: ...
+
+    # --- live reads ---------------------------------------------------------------------------------------------
+    async def read_run(self, key: Key) -> TrainingRun | None: ...
+
+    async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None: ...
+
+
+class RunClient(InputSource, Protocol):
+    """Reads marked `cached` cost no I/O. Writes are idempotent; every call may raise `errors.OperatorError`s."""
+
+    # --- cached reads -------------------------------------------------------------------------------------------
+    def runtime_names(self) -> tuple[str, ...]: ...
+
+    def unreadable_runtime(self, name: str) -> Refusal | None:
+        """The first fault of an RLRuntime that is there and cannot be typed; `runtime` does not give it."""
+        ...
+
+    def children(self, key: Key) -> frozenset[tuple[str, str]]:
+        """Kind and name of the run's children that exist, besides pods."""
+        ...
+
+    def pods(self, key: Key) -> tuple[PodObservation, ...]:
+        """All pods that say they are this run's, whatever run uid owns them."""
+        ...
+
+    def figures(self, run: TrainingRun, pod: PodObservation) -> AttemptMetrics:
+        """What the trainer and W&B said last of this attempt."""
+        ...
+
+    def line(self, run: TrainingRun) -> QueuePosition | None:
+        """Where the run stands at its runtime; None: the target or the runtime does not limit active runs."""
+        ...
+
+    def place_claimed(self, run: TrainingRun) -> AbstractContextManager[None]:
+        """Hold a place for the run while its start is written, so that no other run takes it meanwhile."""
+        ...
+
+    # --- live reads ---------------------------------------------------------------------------------------------
+    async def read_files(self, environment: Environment) -> Mapping[str, str] | None:
+        """The Python files of an own environment, by name; None when its source is gone or it is an image."""
+        ...
+
+    async def read_pod(self, namespace: str, name: str) -> PodObservation | None:
+        """The pod as it is: a cache that lags behind must not be taken for a pod that is gone."""
+        ...
+
+    # --- writes -------------------------------------------------------------------------------------------------
+    async def create_child(self, manifest: Mapping[str, Any]) -> None:
+        """Create a ConfigMap, Pod, Service or NetworkPolicy. Exists already: success only if our run's uid owns it
+        and it is not being deleted, else NameTakenError.
+        """
+        ...
+
+    async def delete_pod(self, pod: PodObservation) -> None:
+        """Delete with a uid precondition; gone already is success."""
+        ...
+
+    async def label_pod(self, pod: PodObservation, labels: Mapping[str, str]) -> None:
+        """Put labels on that very pod: without its own no watch tells of it."""
+        ...
+
+    async def save_series(self, run: TrainingRun, pod: PodObservation) -> None:
+        """Add the attempt's series to the run's ConfigMap, which `status.historyName` names."""
+        ...
+
+    async def release_pod(self, pod: PodObservation) -> None:
+        """Take our finalizer off; gone already is success."""
+        ...
+
+    async def delete_run(self, run: TrainingRun) -> None:
+        """Delete just this version of the run; gone already is success. Raises ConflictError when it was changed."""
+        ...
+
+    async def write_status(self, run: TrainingRun, status: RunStatus) -> TrainingRun:
+        """Write /status against the run's resourceVersion; the answer is the live run.
+
+        Raises ConflictError when somebody wrote in between, GoneError when the run is gone.
+        """
+        ...
+
+    async def mark_started(self, run: TrainingRun) -> TrainingRun | None:
+        """Write the mark of a run that was started (`status.restored.mark_of`) on this very run, if it is not there.
+
+        The answer is the live run: the last look at it before something costs money. None when it is gone; raises
+        ConflictError when another run has its name.
+        """
+        ...
+
+    def record_event(self, run: TrainingRun, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        """Tell people that something happened. Never fails, never waits."""
+        ...

@@ -1,0 +1,29 @@
+"""What is known of an attempt's figures at one moment, and what a target asks for it."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from rl_operator.api.run import TrainingRun
+from rl_operator.status.history import Point
+from rl_operator.status.observation import PodObservation, TrainerStatus
+from rl_operator.status.wandb_run import WandbRun
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptMetrics:
+    """Advisory, all of it. `unreachable`: the trainer is ready and does not answer us; `series`: points are at hand."""
+
+    trainer: TrainerStatus | None = None
+    unreachable: bool = False
+    wandb: WandbRun | None = None
+    series: bool = False
+
+
+class MetricsSource(Protocol):
+    """Answers from memory: somebody else asks, at a pace of his own."""
+
+    def figures(self, run: TrainingRun, pod: PodObservation) -> AttemptMetrics: ...
+
+    def points(self, pod: PodObservation) -> tuple[Point, ...]:
+        """The attempt's series, as far as it was read; kept until the pod's finalizer is gone."""
+        ...

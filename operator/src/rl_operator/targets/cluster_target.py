@@ -1,0 +1,256 @@
+"""A cluster as a target: a few calls to the API server."""
+
+import atexit
+import contextlib
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from rl_operator.api.names import DEFAULT_RUNTIME, ENVIRONMENT_KIND, MANAGER, RUN_LABEL
+from rl_operator.cluster.client import METADATA_ONLY, ClusterClient
+from rl_operator.cluster.connection import ConnectionSettingsError, named
+from rl_operator.cluster.context import cluster_context
+from rl_operator.cluster.resources import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    ENVIRONMENTS,
+    EVENTS,
+    JOBS,
+    NAMESPACES,
+    PODS,
+    RUNS,
+    RUNTIMES,
+    SECRETS,
+)
+from rl_operator.errors import ForbiddenError, GoneError, OperatorError, TargetUnreachableError
+from rl_operator.targets.jobs import JOB_NAME_LABEL, JobPod, job_pod
+from rl_operator.targets.loop import LoopThread
+from rl_operator.targets.target import Missing, Note, TargetHealth
+
+if TYPE_CHECKING:
+    from rl_operator.api.catalog import Catalog
+    from rl_operator.api.environment import Environment
+    from rl_operator.api.runtime import InferenceProvider, Runtime, SecretKey
+
+Manifest = dict[str, Any]
+Answer = TypeVar("Answer")
+
+FIELD_MANAGER = "rlctl"
+_KINDS = {"ConfigMap": CONFIG_MAPS, ENVIRONMENT_KIND: ENVIRONMENTS}
+
+
+class ClusterTarget:
+    """Implements `target.Target` over the API server."""
+
+    poll_seconds = 1.0
+    usual_runtime = DEFAULT_RUNTIME
+    runs_files = False
+
+    def __init__(
+        self, loop: LoopThread, client: ClusterClient, *, label: str, flags: str, namespace: str, note: Note
+    ) -> None:
+        self.label = label
+        self.flags = flags
+        self.namespace = namespace
+        self.note = note
+        self._loop = loop
+        self._client = client
+
+    @classmethod
+    def open(cls, context: str, note: Note) -> Self:
+        """Nothing is called yet. Raises TargetUnreachableError when the kubeconfig cannot be used."""
+        loop, found = LoopThread(), cluster_context(context)
+        try:
+            client = loop.wait(ClusterClient.connect(context=context, middlewares=(named(FIELD_MANAGER),)))
+        except ConnectionSettingsError as error:
+            raise TargetUnreachableError(str(error)) from error
+        atexit.register(lambda: loop.wait(client.__aexit__()))  # connections live as long as the process
+        flags = f" --context {context}" if context else ""
+        return cls(loop, client, label=f"cluster:{found.name}", flags=flags, namespace=found.namespace, note=note)
+
+    def acting_as(self, token: str) -> Self:
+        """The same cluster over the same connections, with the rights of this token and none of ours."""
+        client = self._loop.wait(self._client.acting_as(token))
+        return type(self)(
+            self._loop, client, label=self.label, flags=self.flags, namespace=self.namespace, note=self.note
+        )
+
+    def close(self) -> None:
+        """Of one that acts for somebody else; the connections stay."""
+        self._loop.wait(self._client.__aexit__())
+
+    @cached_property
+    def caller(self) -> str:
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        answer = self._wait(self._client.create("/apis/authentication.k8s.io/v1/selfsubjectreviews", review))
+        return str(answer["status"]["userInfo"].get("username", ""))
+
+    def runs(self, namespace: str | None, selector: str) -> list[Manifest]:
+        return self._list(RUNS.path(namespace), {"labelSelector": selector})
+
+    def run(self, namespace: str, name: str) -> Manifest | None:
+        try:
+            return self._wait(self._client.get(RUNS.path(namespace, name)))
+        except GoneError:
+            return None
+
+    def create(self, manifest: Mapping[str, Any]) -> Manifest:
+        return self._wait(self._client.create(RUNS.path(manifest["metadata"]["namespace"]), manifest))
+
+    def change_spec(
+        self,
+        namespace: str,
+        name: str,
+        changes: Mapping[str, Any],
+        annotations: Mapping[str, str | None] | None = None,
+        *,
+        version: str = "",
+    ) -> Manifest:
+        notes = {"annotations": dict(annotations)} if annotations else {}
+        metadata = notes | ({"resourceVersion": version} if version else {})
+        body = {"spec": dict(changes)} | ({"metadata": metadata} if metadata else {})
+        return self._wait(self._client.patch(RUNS.path(namespace, name), body))
+
+    def apply(self, manifest: Mapping[str, Any]) -> None:
+        metadata = manifest["metadata"]
+        path = _KINDS[manifest["kind"]].path(metadata["namespace"], metadata["name"])
+        self._wait(self._client.apply(path, manifest, FIELD_MANAGER))
+
+    def delete(self, namespace: str, name: str) -> None:
+        run = self._wait(self._client.get(RUNS.path(namespace, name)))
+        self._wait(self._client.delete(RUNS.path(namespace, name), run["metadata"]["uid"]))
+
+    def look_after(self, namespace: str, name: str) -> None:
+        """The operator does."""
+
+    def log_lines(self, namespace: str, pod: str, container: str, *, tail: int | None, follow: bool) -> Iterator[str]:
+        params: dict[str, str | int] = {"container": container}
+        if tail is not None:
+            params["tailLines"] = tail
+        if follow:
+            params["follow"] = "true"
+        lines = self._client.lines(PODS.path(namespace, pod, "log"), params)
+        while (line := self._wait(_next(lines))) is not None:
+            yield line.decode("utf-8", "replace")
+
+    def events(self, namespace: str, name: str) -> list[str]:
+        items = self._list(
+            EVENTS.path(namespace), {"fieldSelector": f"regarding.kind=RLTrainingRun,regarding.name={name}"}
+        )
+        ordered = sorted(items, key=lambda event: event["metadata"]["creationTimestamp"])
+        return [
+            f"{event['metadata']['creationTimestamp']}  {event['type']:<7}  {event['reason']:<20}  {event['note']}"
+            for event in ordered
+        ]
+
+    def pod_names(self, namespace: str, run: str) -> list[str]:
+        pods = self._list(PODS.path(namespace), {"labelSelector": f"{RUN_LABEL}={run}"})
+        return [pod["metadata"]["name"] for pod in pods]
+
+    def read(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        try:
+            return self._wait(self._client.get(_KINDS[kind].path(namespace, name)))
+        except GoneError:
+            return None
+
+    def runtimes(self) -> "dict[str, Runtime]":
+        from rl_operator.api.runtime import Runtime
+
+        return {item["metadata"]["name"]: Runtime.model_validate(item) for item in self._list(RUNTIMES.path(), {})}
+
+    def catalog(self, runtime: "Runtime") -> "Catalog | None":
+        from rl_operator.api.bundled import bundled_catalog
+        from rl_operator.render.catalog import stored_catalog
+
+        reference = runtime.status.fields_ref
+        if reference is None:
+            return None
+        try:
+            config_map = self.read("ConfigMap", reference.namespace, reference.name)
+        except ForbiddenError as error:
+            self.note(f"the catalog that ships with rlctl is taken, because {error}")
+            return bundled_catalog()
+        stored = stored_catalog(config_map) if config_map else None
+        return stored.found.catalog if stored else None
+
+    def environments(self, namespace: str) -> "list[Environment]":
+        from rl_operator.api.loading import parse_environment
+
+        return [parse_environment(item) for item in self._list(ENVIRONMENTS.path(namespace), {})]
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
+        try:
+            labels: Mapping[str, str] = self._wait(self._client.get(NAMESPACES.path(name=namespace)))["metadata"][
+                "labels"
+            ]
+        except (ForbiddenError, GoneError):
+            return None
+        return labels
+
+    def tinker_env_vars(self, runtime: str) -> Mapping[str, str] | None:  # noqa: ARG002 -- whatever the runtime
+        return None
+
+    def has_key(self, namespace: str, runtime: str, variable: str, secret: "SecretKey") -> bool | None:  # noqa: ARG002 -- whatever the runtime
+        """Its metadata says that the Secret is there; which keys it holds stays unread."""
+        try:
+            self._wait(self._client.get(SECRETS.path(namespace, secret.name), accept=METADATA_ONLY))
+        except GoneError:
+            return False
+        except ForbiddenError:
+            return None
+        return True
+
+    def inference_provider(self, runtime: "Runtime") -> "InferenceProvider | None":
+        return runtime.spec.inference
+
+    def create_job(self, job: Mapping[str, Any], config_map: Mapping[str, Any]) -> None:
+        namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
+        created = self._wait(self._client.create(JOBS.path(namespace), job))
+        uid = created["metadata"]["uid"]
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}
+        owned = {**config_map, "metadata": {**config_map["metadata"], "ownerReferences": [owner]}}
+        try:
+            self._wait(self._client.create(CONFIG_MAPS.path(namespace), owned))
+        except OperatorError:
+            with contextlib.suppress(OperatorError):  # who may not delete leaves a pod that waits for its deadline
+                self._wait(self._client.delete(JOBS.path(namespace, name), uid))
+            raise
+
+    def jobs(self, namespace: str, selector: str) -> list[Manifest]:
+        return self._list(JOBS.path(namespace), {"labelSelector": selector})
+
+    def job_pod(self, job: Mapping[str, Any]) -> JobPod:
+        namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
+        return job_pod(job, self._list(PODS.path(namespace), {"labelSelector": f"{JOB_NAME_LABEL}={name}"}))
+
+    def health(self) -> TargetHealth:
+        server = self._wait(self._client.get("/version"))
+        return TargetHealth({"kubernetes": str(server["gitVersion"])}, *self._operator())
+
+    def _operator(self) -> tuple[str, tuple[Missing, ...]]:
+        """In words, and what is missing: few callers may look at all namespaces' Deployments."""
+        try:
+            found = self._list(DEPLOYMENTS.path(), {"labelSelector": f"app.kubernetes.io/name={MANAGER}"})
+        except ForbiddenError:
+            return "you may not list Deployments; that runs are looked at shows that it is there", ()
+        ready = sum(each.get("status", {}).get("readyReplicas", 0) for each in found)
+        wanted = sum(each["spec"].get("replicas", 1) for each in found)
+        if not found:
+            words = "no Deployment of it is in this cluster"
+            return words, (Missing("operator", MANAGER, words, "install it: docs/install.md", needed=True),)
+        where = found[0]["metadata"]["namespace"]
+        words = f"{ready} of {wanted} replicas are ready in namespace {where}"
+        how = f"kubectl -n {where} get pods says why none is ready"
+        return words, () if ready else (Missing("operator", MANAGER, words, how, needed=True),)
+
+    def _list(self, path: str, params: Mapping[str, str | int]) -> list[Manifest]:
+        items: list[Manifest] = []
+        self._wait(self._client.each(path, params, items.append))
+        return items
+
+    def _wait(self, call: Coroutine[Any, Any, Answer]) -> Answer:
+        return self._loop.wait(call)
+
+
+async def _next(lines: AsyncIterator[bytes]) -> bytes | None:
+    return await anext(lines, None)

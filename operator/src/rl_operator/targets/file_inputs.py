@@ -1,0 +1,133 @@
+"""What a run's file is checked against and rendered from, asked of a target; the file's own objects come first."""
+
+from collections.abc import Coroutine, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from rl_operator.api.catalog import Catalog
+from rl_operator.api.environment import Environment
+from rl_operator.api.loading import DocumentError, parse_environment, parse_run, parse_runtime
+from rl_operator.api.names import ENVIRONMENT_KIND, NAMESPACE_NAME_LABEL, OWN_PREFIX, RUNTIME_KIND
+from rl_operator.api.refusal import Refusal
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.run_inputs import RunInputs
+from rl_operator.api.runtime import Runtime
+from rl_operator.check import check_run, runtime_not_found
+from rl_operator.discovery import discover_files_blocking
+from rl_operator.errors import ForbiddenError, RefusedError
+from rl_operator.local.environments import OwnEnvironments
+from rl_operator.reconcile.inputs import gather_inputs
+from rl_operator.reconcile.run_client import Key
+from rl_operator.render import Rendered, render_run
+from rl_operator.targets.run_file import RunFile
+from rl_operator.targets.target import Manifest, Target
+
+Answer = TypeVar("Answer")
+
+
+class FileInputs:
+    """Implements `reconcile.run_client.PremisesSource`: live reads, each of them a call."""
+
+    def __init__(self, target: Target, beside: Sequence[Manifest] = ()) -> None:
+        self.target = target
+        self._beside = {_identity(document): document for document in beside}
+        self._own = OwnEnvironments(self._read, discover_files_blocking)
+        self.labels_are_read = True
+
+    def run(self, key: Key) -> TrainingRun | None:
+        manifest = self.target.run(*key)
+        return parse_run(manifest) if manifest else None
+
+    async def read_run(self, key: Key) -> TrainingRun | None:
+        return self.run(key)
+
+    def runtime(self, name: str) -> Runtime | None:
+        document = self._beside.get((RUNTIME_KIND, "", name))
+        return parse_runtime(document) if document else self.target.runtimes().get(name)
+
+    def runtime_names(self) -> tuple[str, ...]:
+        own = {name for kind, _, name in self._beside if kind == RUNTIME_KIND}
+        return tuple(sorted(own | set(self.target.runtimes())))
+
+    def catalog(self, runtime: Runtime) -> Catalog | None:
+        return self.target.catalog(runtime)
+
+    def environment(self, run: TrainingRun) -> Environment | None:
+        """Read here where the code is at hand; on a cluster what the operator has read of it."""
+        name, namespace = run.spec.environment, run.metadata.namespace
+        if self.target.runs_files:
+            return self._own.of_run(run)
+        if not name.startswith(OWN_PREFIX):
+            return None
+        name = name.removeprefix(OWN_PREFIX)
+        document = self._beside.get((ENVIRONMENT_KIND, namespace, name))
+        if document and "source" in document["spec"]:
+            return self._own.named(namespace, name)
+        live = document or self.target.read(ENVIRONMENT_KIND, namespace, name)
+        return parse_environment(live) if live else None
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str]:
+        labels = self.target.namespace_labels(namespace)
+        self.labels_are_read = labels is not None
+        return {NAMESPACE_NAME_LABEL: namespace} if labels is None else labels
+
+    async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        try:
+            return self._read("ConfigMap", namespace, name)
+        except ForbiddenError as error:
+            self.target.note(str(error))
+            return None
+
+    def files(self, environment: Environment) -> Mapping[str, str] | None:
+        return self._own.files(environment)
+
+    def _read(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        return self._beside.get((kind, namespace, name)) or self.target.read(kind, namespace, name)
+
+
+def inputs_of(run: TrainingRun, source: FileInputs) -> RunInputs | None:
+    """None when the run's runtime does not exist."""
+    inputs = _result(gather_inputs(run, source, datetime.now(UTC)))
+    if inputs and inputs.runtime.spec.namespace_selector is not None and not source.labels_are_read:
+        namespace, runtime = run.metadata.namespace, run.spec.runtime
+        hint = f"you may not read the labels of namespace {namespace}, by which runtime {runtime} chooses"
+        source.target.note(f"{hint}: only its name is taken into account")
+    return inputs
+
+
+def check_file(file: RunFile, target: Target) -> tuple[tuple[Refusal, ...], tuple[str, str] | None]:
+    """Every reason why the run would not start there; reason and sentence of what it would wait for."""
+    source = FileInputs(target, file.beside)
+    inputs = inputs_of(file.run, source)
+    if inputs is None:
+        return (runtime_not_found(file.run, source.runtime_names()),), None
+    return check_run(file.run, inputs), inputs.environment.pending
+
+
+def render_file(file: RunFile, target: Target) -> Rendered:
+    """What the run would become. Raises DocumentError when it is refused, RefusedError when it would wait."""
+    source = FileInputs(target, file.beside)
+    inputs = inputs_of(file.run, source)
+    if inputs is None:
+        raise DocumentError(runtime_not_found(file.run, source.runtime_names()))
+    if refusals := check_run(file.run, inputs):
+        raise DocumentError(*refusals)
+    if inputs.environment.pending:
+        raise RefusedError(inputs.environment.pending[1])
+    own = inputs.environment.own
+    return render_run(file.run, inputs, source.files(own) if own else None)
+
+
+def _result(coroutine: Coroutine[Any, Any, Answer]) -> Answer:
+    """Of a coroutine that never waits, because every read behind it is a call: it needs no event loop."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        answer: Answer = done.value
+        return answer
+    raise AssertionError("gathering inputs waited for something")
+
+
+def _identity(document: Manifest) -> tuple[str, str, str]:
+    metadata = document["metadata"]
+    return document["kind"], metadata.get("namespace", "") if document["kind"] != RUNTIME_KIND else "", metadata["name"]

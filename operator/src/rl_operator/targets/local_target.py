@@ -1,0 +1,276 @@
+"""One machine as a target: it reads and writes the state folder."""
+
+import contextlib
+import getpass
+import os
+import platform
+import shutil
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from rl_operator.api.names import (
+    ENVIRONMENT_KIND,
+    INFERENCE_KEY_VARIABLE,
+    INFERENCE_URL_VARIABLE,
+    NAMESPACE_NAME_LABEL,
+    RUN_KIND,
+)
+from rl_operator.cluster.merge_patch import merged
+from rl_operator.errors import RefusedError, TargetUnreachableError
+from rl_operator.local.events import read_events
+from rl_operator.local.jobs import LocalJobs
+from rl_operator.local.layout import STATE_DIR_VARIABLE, Layout, default_state_folder
+from rl_operator.local.logs import follow_log, tail_log
+from rl_operator.local.state_store import Manifest, StateStore
+from rl_operator.local.sweep import abandoned, remove_expired, remove_orphaned_traces, remove_traces
+from rl_operator.programs import INSTALL_HINT, ProgramMissingError, find_program
+from rl_operator.targets.jobs import JobContainer, JobPod
+from rl_operator.targets.selector import parse_selector
+from rl_operator.targets.supervisors import Supervisors, owner
+from rl_operator.targets.target import Missing, Note, TargetHealth
+
+if TYPE_CHECKING:
+    from rl_operator.api.catalog import Catalog
+    from rl_operator.api.environment import Environment
+    from rl_operator.api.runtime import InferenceProvider, Runtime, SecretKey
+
+TRAINER_PROGRAM = "tinker-atropos"
+SMALLEST_ROOM = 64 * 1024
+"""Bytes that a few objects need."""
+
+
+class LocalTarget:
+    """Implements `target.Target` over a state folder."""
+
+    namespace = "default"
+    poll_seconds = 0.2
+    usual_runtime = "tiny"
+    runs_files = True
+
+    def __init__(self, layout: Layout, flags: str, note: Note) -> None:
+        self.label = f"local:{_short(layout.root)}"
+        self.flags = flags
+        self.note = note
+        self._layout = layout
+        self._store = StateStore(layout)
+        self._supervisors = Supervisors(self._store)
+
+    @classmethod
+    def open(cls, state_dir: Path | None, note: Note, *, asked: bool) -> Self:
+        """`asked`: --local was given, so commands that we suggest carry it too."""
+        root = state_dir.expanduser().absolute() if state_dir else default_state_folder()
+        _warn_when_full(root, note)
+        elsewhere = f" --state-dir {root}" if state_dir and not os.environ.get(STATE_DIR_VARIABLE) else ""
+        return cls(Layout(root), (" --local" if asked else "") + elsewhere, note)
+
+    @property
+    def caller(self) -> str:
+        return getpass.getuser()
+
+    def runs(self, namespace: str | None, selector: str) -> list[Manifest]:
+        matches = parse_selector(selector)
+        self._sweep()
+        runs = self._store.list_all(RUN_KIND, namespace)
+        return [run for run in runs if matches(run["metadata"].get("labels", {}))]
+
+    def run(self, namespace: str, name: str) -> Manifest | None:
+        return self._store.get(RUN_KIND, namespace, name)
+
+    def create(self, manifest: Mapping[str, Any]) -> Manifest:
+        if not manifest["spec"].get("suspend"):
+            self._refuse_what_would_wait(manifest)
+        created = self._store.create(manifest)
+        self.look_after(created["metadata"]["namespace"], created["metadata"]["name"])
+        return created
+
+    def change_spec(
+        self,
+        namespace: str,
+        name: str,
+        changes: Mapping[str, Any],
+        annotations: Mapping[str, str | None] | None = None,
+        *,
+        version: str = "",
+    ) -> Manifest:
+        def change(manifest: Manifest) -> None:
+            manifest["spec"] = merged(manifest["spec"], changes)
+            manifest["metadata"]["annotations"] = merged(manifest["metadata"].get("annotations", {}), annotations or {})
+            if "suspend" in changes and not changes["suspend"]:
+                self._refuse_what_would_wait(manifest)
+            if "startTime" not in manifest.get("status", {}):
+                manifest.pop("status", None)  # nobody watches the files that it was checked with: look at it anew
+
+        changed = self._store.update(RUN_KIND, namespace, name, change, resource_version=version)
+        self.look_after(namespace, name)
+        return changed
+
+    def apply(self, manifest: Mapping[str, Any]) -> None:
+        self._store.apply(manifest)
+
+    def delete(self, namespace: str, name: str) -> None:
+        run = self._store.get(RUN_KIND, namespace, name)
+        self._store.delete(RUN_KIND, namespace, name)
+        self.look_after(namespace, name)
+        self._supervisors.until_processes_are_gone(namespace, name)
+        if run is not None:
+            remove_traces(self._layout, namespace, name, run["metadata"]["uid"])
+
+    def look_after(self, namespace: str, name: str) -> None:
+        self._supervisors.look_after(namespace, name)
+
+    def log_lines(self, namespace: str, pod: str, container: str, *, tail: int | None, follow: bool) -> Iterator[str]:
+        path = self._layout.pod(namespace, pod).log(container)
+        if not follow:
+            return tail_log(path, tail)
+        return follow_log(path, tail, ended=lambda: self._has_ended(namespace, pod, container))
+
+    def events(self, namespace: str, name: str) -> list[str]:
+        events = read_events(self._layout.events(namespace, name))
+        return [f"{event.time}  {event.kind:<7}  {event.reason:<20}  {event.message}" for event in events]
+
+    def pod_names(self, namespace: str, run: str) -> list[str]:
+        manifest = self._store.get(RUN_KIND, namespace, run)
+        uid = manifest["metadata"]["uid"] if manifest else ""
+        return [path.name for path in self._layout.pod_folders(namespace, run, uid)]
+
+    def read(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        return self._store.get(kind, namespace, name)
+
+    def runtimes(self) -> "dict[str, Runtime]":
+        from rl_operator.api.bundled import bundled_runtimes
+
+        return bundled_runtimes()
+
+    def catalog(self, runtime: "Runtime") -> "Catalog | None":  # noqa: ARG002 -- all run what is installed here
+        from rl_operator.api.bundled import bundled_catalog
+
+        return bundled_catalog()
+
+    def environments(self, namespace: str) -> "list[Environment]":
+        from rl_operator.discovery import discover_files_blocking
+        from rl_operator.local.environments import OwnEnvironments
+
+        own = OwnEnvironments(self._store.get, discover_files_blocking)
+        names = [each["metadata"]["name"] for each in self._store.list_all(ENVIRONMENT_KIND, namespace)]
+        found = [own.named(namespace, name) for name in names]
+        return [environment for environment in found if environment is not None]
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str]:
+        return {NAMESPACE_NAME_LABEL: namespace}
+
+    def tinker_env_vars(self, runtime: str) -> Mapping[str, str] | None:
+        import asyncio
+
+        import aiohttp
+
+        from rl_operator.local.service import TINY_RUNTIME, TinkerService
+
+        async def ensure() -> Mapping[str, str]:
+            async with aiohttp.ClientSession() as session:
+                address = await TinkerService(self._layout.service, os.environ, session).ensure()
+            return address.env_vars()
+
+        return asyncio.run(ensure()) if runtime == TINY_RUNTIME else None
+
+    def has_key(self, namespace: str, runtime: str, variable: str, secret: "SecretKey") -> bool:  # noqa: ARG002 -- of this machine
+        """The service that this target runs itself is reached with a key of its own."""
+        from rl_operator.local.service import TINY_RUNTIME
+
+        return (runtime == TINY_RUNTIME and variable == "TINKER_API_KEY") or bool(os.environ.get(variable))
+
+    def inference_provider(self, runtime: "Runtime") -> "InferenceProvider | None":
+        from rl_operator.api.runtime import InferenceProvider, SecretKey
+
+        if runtime.spec.inference is not None or not (url := os.environ.get(INFERENCE_URL_VARIABLE)):
+            return runtime.spec.inference
+        if not url.startswith(("http://", "https://")):
+            raise RefusedError(
+                f"{INFERENCE_URL_VARIABLE} is {url!r}; it must be a URL like https://openrouter.ai/api/v1"
+            )
+        has_key = bool(os.environ.get(INFERENCE_KEY_VARIABLE))
+        key = SecretKey(name="inference", key=INFERENCE_KEY_VARIABLE) if has_key else None
+        return InferenceProvider(url=url, key_secret=key)
+
+    def create_job(self, job: Mapping[str, Any], config_map: Mapping[str, Any]) -> None:
+        LocalJobs(self._layout).create(job, config_map, os.environ)
+
+    def jobs(self, namespace: str, selector: str) -> list[Manifest]:
+        matches = parse_selector(selector)
+        return [job for job in LocalJobs(self._layout).all(namespace) if matches(job["metadata"]["labels"])]
+
+    def job_pod(self, job: Mapping[str, Any]) -> JobPod:
+        namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
+        names = [container["name"] for container in job["spec"]["template"]["spec"]["containers"]]
+        lives = {each: LocalJobs(self._layout).is_running(namespace, name, each) for each in names}
+        containers = {each: JobContainer("running" if lives[each] else "ended") for each in names}
+        return JobPod(name, containers, str(self._layout.pod(namespace, name).log(names[0]).parent))
+
+    def health(self) -> TargetHealth:
+        operator = "every run has a supervisor of its own here"
+        return TargetHealth({"python": platform.python_version()}, operator, _missing_program())
+
+    def _sweep(self) -> None:
+        """Whoever lists runs tidies up; a disk that is full must not keep anybody from listing them."""
+        with contextlib.suppress(TargetUnreachableError):
+            remove_expired(self._store, datetime.now(UTC))
+            for namespace, name in abandoned(self._store):
+                self.look_after(namespace, name)
+            remove_orphaned_traces(self._store)
+
+    def _has_ended(self, namespace: str, pod_name: str, container: str) -> bool:
+        pod = self._store.get("Pod", namespace, pod_name)
+        if pod is None or not self._supervisors.is_at_work(namespace, owner(pod)):
+            return True
+        status = pod.get("status", {})
+        states = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
+        return any(state["name"] == container and "terminated" in state["state"] for state in states)
+
+    def _refuse_what_would_wait(self, manifest: Mapping[str, Any]) -> None:
+        """Of a run that is to start: its containers would wait for a program, its trainer for its key, for ever;
+        whoever calls can give both now.
+        """
+        _refuse_missing_program()
+        self._refuse_missing_keys(manifest)
+
+    def _refuse_missing_keys(self, manifest: Mapping[str, Any]) -> None:
+        from rl_operator.local.service import TINY_RUNTIME
+
+        runtime = self.runtimes().get(manifest["spec"]["runtime"])
+        if runtime is None or runtime.metadata.name == TINY_RUNTIME:
+            return
+        if runtime.spec.backend.key_secret and not os.environ.get("TINKER_API_KEY"):
+            raise RefusedError(
+                f"TINKER_API_KEY is not set, and the runtime {runtime.metadata.name!r} needs it: export "
+                f"TINKER_API_KEY=tml-…, or use the runtime {TINY_RUNTIME!r}, which needs no key"
+            )
+
+
+def _warn_when_full(root: Path, note: Note) -> None:
+    """Nothing that is written of a run would say it: it cannot be written."""
+    if root.exists() and shutil.disk_usage(root).free < SMALLEST_ROOM:
+        note(f"No room is left in {root}: runs wait or train on unseen, and go on by themselves when there is")
+
+
+def _refuse_missing_program() -> None:
+    """The containers would wait for it until the start deadline; whoever calls can install it now."""
+    try:
+        find_program(TRAINER_PROGRAM, os.environ.get("PATH"))
+    except ProgramMissingError as error:
+        raise RefusedError(str(error)) from None
+
+
+def _missing_program() -> tuple[Missing, ...]:
+    try:
+        find_program(TRAINER_PROGRAM, os.environ.get("PATH"))
+    except ProgramMissingError:
+        why = "the processes of every run are started with it"
+        return (Missing("program", TRAINER_PROGRAM, why, INSTALL_HINT, needed=True),)
+    return ()
+
+
+def _short(path: Path) -> str:
+    """`~/…` where it is."""
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)

@@ -1,0 +1,104 @@
+"""A run's file: one RLTrainingRun, and beside it the objects that it needs."""
+
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from rl_operator.api.loading import DocumentError, load_documents, load_run, parse_environment, parse_runtime
+from rl_operator.api.names import ENVIRONMENT_KIND, RUN_KIND, RUNTIME_KIND
+from rl_operator.api.refusal import Refusal, redacted
+from rl_operator.api.run import TrainingRun
+from rl_operator.errors import RefusedError
+from rl_operator.local.environments import FILE_ANNOTATION
+from rl_operator.targets.target import Manifest, Target
+
+BESIDE: Final = ("ConfigMap", ENVIRONMENT_KIND, RUNTIME_KIND)
+"""Kinds that are understood beside the run, in the order in which they are applied."""
+
+_FILE_NAME = re.compile(r"[-._a-zA-Z0-9]{1,253}")
+
+
+@dataclass(frozen=True)
+class RunFile:
+    """`run` has its namespace; `beside` are the documents of BESIDE, `passed_over` the kinds of all others."""
+
+    run: TrainingRun
+    beside: tuple[Manifest, ...] = ()
+    passed_over: tuple[str, ...] = ()
+
+
+def read_run_file(path: Path, target: Target, namespace: str) -> RunFile:
+    """Read FILE (`-`: stdin) for a target; `namespace`: where the caller wants it, may be empty.
+
+    Raises RefusedError and DocumentError.
+    """
+    text = _read_text(path)
+    run, documents = load_run(text), load_documents(text)
+    named = run.metadata.namespace if "namespace" in run.metadata.model_fields_set else ""
+    place = namespace or named or target.namespace
+    folder = Path.cwd() if str(path) == "-" else path.absolute().parent
+    beside = [_beside(document, namespace, place) for document in documents if document.get("kind") in BESIDE]
+    others = {str(document.get("kind")) for document in documents} - {RUN_KIND, *BESIDE}
+    return RunFile(
+        run=with_file(run.with_changes(metadata=run.metadata.with_changes(namespace=place)), folder, target),
+        beside=tuple(sorted(beside, key=lambda document: BESIDE.index(document["kind"]))),
+        passed_over=tuple(sorted(others)),
+    )
+
+
+def with_uid(file: RunFile, uid: str) -> RunFile:
+    """The file's run as the API server would have named it."""
+    return replace(file, run=file.run.with_changes(metadata=file.run.metadata.with_changes(uid=uid)))
+
+
+def with_file(run: TrainingRun, folder: Path, target: Target) -> TrainingRun:
+    """`./my_env.py` is beside the run's file: its path goes with the run, which may be read from anywhere."""
+    if not (target.runs_files and run.spec.environment.endswith(".py")):
+        return run
+    path = str((folder / run.spec.environment).resolve())
+    annotations = run.metadata.annotations | {FILE_ANNOTATION: path}
+    return run.with_changes(metadata=run.metadata.with_changes(annotations=annotations))
+
+
+def _beside(document: Manifest, namespace: str, place: str) -> Manifest:
+    """The document with its namespace. Raises DocumentError when it is not valid."""
+    kind = document["kind"]
+    if kind == RUNTIME_KIND:
+        parse_runtime(document)
+        return document
+    if kind == ENVIRONMENT_KIND:
+        parse_environment(document)
+    else:
+        _check_config_map(document)
+    metadata = document["metadata"]
+    return {**document, "metadata": {**metadata, "namespace": namespace or metadata.get("namespace") or place}}
+
+
+def _check_config_map(document: Mapping[str, Any]) -> None:
+    """As far as this project uses it: a name, and texts by file name."""
+    metadata, data = document.get("metadata"), document.get("data", {})
+    if not (isinstance(metadata, dict) and isinstance(metadata.get("name"), str)):
+        raise _invalid("metadata.name", None, "a ConfigMap needs a name")
+    if not isinstance(data, dict):
+        raise _invalid("data", data, "the data of a ConfigMap must be a mapping from file names to texts")
+    for name, text in data.items():
+        if not _FILE_NAME.fullmatch(name) or name in (".", ".."):
+            raise _invalid("data", name, "a file name in a ConfigMap has letters, digits, '-', '_' and '.' only")
+        if not isinstance(text, str):
+            raise _invalid(f"data[{name}]", text, "it must be a text: write it with | after the name")
+
+
+def _invalid(field: str, given: Any, hint: str) -> DocumentError:
+    return DocumentError(Refusal(code="InvalidDocument", field=field, given=redacted(given), hint=hint))
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise RefusedError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise RefusedError(f"{path} is no text file: a run is YAML in UTF-8") from None

@@ -1,0 +1,86 @@
+"""The supervisors of local runs, as rlctl sees them: whether one is needed, and how it is started."""
+
+import subprocess
+import sys
+import time
+from typing import Final
+
+from rl_operator.api.names import RUN_KIND
+from rl_operator.errors import GoneError, TargetUnreachableError, WaitTimeoutError
+from rl_operator.local.detached import detach
+from rl_operator.local.locks import is_held
+from rl_operator.local.state_store import Manifest, StateStore
+
+DELETION_SECONDS: Final = 120.0
+LOOK_SECONDS: Final = 0.2
+
+
+class Supervisors:
+    """One per run at most; its lock says whether it lives."""
+
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+        self._layout = store.layout
+
+    def look_after(self, namespace: str, name: str) -> None:
+        """Start the run's supervisor if there is something to do and nobody does it."""
+        if not self.is_at_work(namespace, name) and self._is_unsettled(namespace, name):
+            self._start(namespace, name)
+
+    def is_at_work(self, namespace: str, name: str) -> bool:
+        return is_held(self._layout.supervisor_lock(namespace, name))
+
+    def until_processes_are_gone(self, namespace: str, name: str) -> None:
+        """Of a run that was deleted. Raises WaitTimeoutError."""
+        deadline = time.monotonic() + DELETION_SECONDS
+        while self._is_unsettled(namespace, name):
+            if time.monotonic() > deadline:
+                raise WaitTimeoutError(
+                    f"{name} is deleted, but its processes have not ended within {DELETION_SECONDS:.0f} s; "
+                    f"see {self._layout.supervisor_log(namespace, name)}"
+                )
+            time.sleep(LOOK_SECONDS)
+
+    def _is_unsettled(self, namespace: str, name: str) -> bool:
+        pods = self._store.list_all("Pod", namespace, prefix=f"{name}-")
+        if any(pod["metadata"].get("finalizers") for pod in pods if owner(pod) == name):
+            return True
+        run = self._store.get(RUN_KIND, namespace, name)
+        return run is not None and not is_at_rest(run)
+
+    def _start(self, namespace: str, name: str) -> None:
+        log = self._layout.supervisor_log(namespace, name)
+        try:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            output = log.open("ab")
+        except OSError as error:
+            raise TargetUnreachableError(f"cannot write {log}: {error.strerror}; free some space") from error
+        with output:
+            process = subprocess.Popen(  # noqa: S603 -- our own module
+                [sys.executable, "-m", "rl_operator.targets.supervise", str(self._layout.root), namespace, name],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=self._layout.root,
+                start_new_session=True,
+            )
+        detach(process)
+
+
+def is_at_rest(run: Manifest) -> bool:
+    """Nothing will happen to the run unless somebody writes it: finished, stopped, or refused as it is."""
+    status = run.get("status", {})
+    if status.get("phase") in ("Succeeded", "Failed"):
+        return True
+    if status.get("observedGeneration") != run["metadata"]["generation"]:
+        return False
+    true = {condition["type"] for condition in status.get("conditions", []) if condition["status"] == "True"}
+    return bool(true & {"Suspended", "Stalled"})
+
+
+def owner(pod: Manifest) -> str:
+    """The name of the run that a pod is of. Raises GoneError."""
+    owners = pod["metadata"].get("ownerReferences")
+    if not owners:
+        raise GoneError(f"pod {pod['metadata']['name']} belongs to no run")
+    return str(owners[0]["name"])

@@ -1,0 +1,100 @@
+"""What the reconciles of RLEnvironments and RLRuntimes do to a cluster."""
+
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator import samples
+from tests.unit.rl_operator.cluster.documents import environment_document, runtime_document
+from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi
+
+from rl_operator.cluster.caches import Caches
+from rl_operator.cluster.client import ClusterClient
+from rl_operator.cluster.events import EventRecorder
+from rl_operator.cluster.kinds_client import KindsClient
+from rl_operator.errors import NameTakenError
+from rl_operator.render.catalog import ImageCatalog, catalog_config_map
+
+CONFIG_MAPS = "/api/v1/namespaces/ops/configmaps"
+CONFIG_MAP = f"{CONFIG_MAPS}/rl-catalog-lab"
+RUNTIME = samples.make_runtime().with_changes(metadata=samples.make_runtime().metadata.with_changes(uid="u1"))
+MANIFEST = catalog_config_map(RUNTIME, "ops", ImageCatalog(samples.catalog_of()))
+
+
+@pytest.fixture
+def caches() -> Caches:
+    return Caches()
+
+
+@pytest.fixture
+def told() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def world(client: ClusterClient, caches: Caches, told: list[str]) -> KindsClient:
+    return KindsClient(client, caches, EventRecorder(client), told.append)
+
+
+def live(data: dict[str, str], owner: str = "u1") -> dict[str, Any]:
+    metadata = {"name": "rl-catalog-lab", "namespace": "ops", "uid": "c1", "resourceVersion": "7"}
+    return {"metadata": metadata | {"ownerReferences": [{"uid": owner, "controller": True}]}, "data": data}
+
+
+async def test_a_config_map_is_created_once_and_then_changed_only_where_it_differs(
+    api: FakeApi, world: KindsClient
+) -> None:
+    api.answers("POST", CONFIG_MAPS, Answer(live(MANIFEST["data"]), 201))
+    await world.save_config_map(MANIFEST, None)
+    await world.save_config_map(MANIFEST, live(MANIFEST["data"]))
+    assert len(api.requests) == 1
+    api.answers("PATCH", CONFIG_MAP, Answer({}))
+    await world.save_config_map(MANIFEST, live(MANIFEST["data"] | {"image": "old", "more": "1"}))
+    assert api.requests[-1].body == {
+        "metadata": {"uid": "c1", "resourceVersion": "7"},
+        "data": {"image": "tinker-atropos:dev", "more": None},
+    }
+
+
+async def test_somebody_elses_config_map_is_left_alone(api: FakeApi, world: KindsClient) -> None:
+    with pytest.raises(NameTakenError, match=r"ConfigMap ops/rl-catalog-lab exists and is not this runtime's"):
+        await world.save_config_map(MANIFEST, live({}, owner="u2"))
+    api.answers("POST", CONFIG_MAPS, Answer({"message": "exists"}, 409))
+    api.answers("GET", CONFIG_MAP, Answer(live({}, owner="u2")))
+    with pytest.raises(NameTakenError, match="is not this runtime's"):
+        await world.save_config_map(MANIFEST, None)
+
+
+async def test_a_status_is_written_against_what_was_read_and_known_at_once(
+    api: FakeApi, world: KindsClient, caches: Caches
+) -> None:
+    caches.environments.put(environment_document(4))
+    environment = world.environment(("team-a", "maze"))
+    assert environment is not None
+    path = "/apis/rl-operator.dev/v1alpha1/namespaces/team-a/rlenvironments/maze/status"
+    api.answers("PATCH", path, Answer(environment_document(5) | {"status": {"className": "Maze"}}))
+    await world.write_environment_status(environment, environment.status.with_changes(class_name="Maze"))
+    assert api.requests[0].body == {
+        "metadata": {"uid": "maze", "resourceVersion": "4"},
+        "status": {"className": "Maze"},
+    }
+    written = world.environment(("team-a", "maze"))
+    assert written is not None
+    assert written.status.class_name == "Maze"
+
+
+async def test_the_status_of_a_runtime_that_nobody_can_read_is_written_all_the_same(
+    api: FakeApi, world: KindsClient, caches: Caches
+) -> None:
+    caches.runtimes.put(runtime_document(4, novelty=1))
+    runtime = world.runtime("tiny")
+    assert runtime is not None
+    api.answers("PATCH", "/apis/rl-operator.dev/v1alpha1/rlruntimes/tiny/status", Answer(runtime_document(5)))
+    await world.write_runtime_status(runtime, runtime.status.with_changes(observed_generation=1))
+    assert api.requests[0].body["status"] == {"observedGeneration": 1}
+
+
+async def test_a_new_catalog_is_told(world: KindsClient, told: list[str]) -> None:
+    found = ImageCatalog(samples.catalog_of())
+    world.hold_catalog("theirs:1", found)
+    assert told == ["theirs:1"]
+    assert world.catalog("theirs:1") == found

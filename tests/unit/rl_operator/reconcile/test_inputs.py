@@ -1,0 +1,150 @@
+"""What a run is checked against matters until it starts, and not any more afterwards."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator.reconcile.family import CountingWorld, Family
+
+from rl_operator.api.loading import parse_runtime
+from rl_operator.api.runtime import Runtime
+from rl_operator.local.layout import Layout
+from rl_operator.local.state_store import StateStore
+
+
+class Platform(CountingWorld):
+    """The administrator's side may be edited: one runtime `lab`, and the namespace's labels."""
+
+    lab: Runtime | None = None
+    labels: Mapping[str, str] = {}
+
+    def runtime(self, name: str) -> Runtime | None:
+        return self.lab if name == "lab" else super().runtime(name)
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str]:  # noqa: ARG002 -- one namespace
+        return self.labels
+
+    def offer(self, **spec: Any) -> None:
+        """Set the runtime: `tiny`, except for what is said here."""
+        tiny = super().runtime("tiny")
+        assert tiny is not None
+        document = {**tiny.to_wire(), "metadata": {"name": "lab"}, "status": {}}
+        self.lab = parse_runtime({**document, "spec": {**document["spec"], **spec}})
+
+
+@pytest.fixture
+def family(tmp_path: Path) -> Family:
+    return Family(StateStore(Layout(tmp_path)), world_class=Platform)
+
+
+@pytest.fixture
+def platform(family: Family) -> Platform:
+    assert isinstance(family.client, Platform)
+    family.client.offer()
+    return family.client
+
+
+def codes(family: Family) -> list[str]:
+    return [refusal.code for refusal in family.status("a").refusals]
+
+
+async def test_a_draft_says_what_it_would_be(family: Family, platform: Platform) -> None:
+    family.apply("a", runtime="lab", suspend=True)
+    await family.settle("a")
+    draft = family.status("a")
+    assert (draft.phase, draft.start_time, draft.frozen, draft.config_map_name) == ("Stopped", None, None, None)
+    assert draft.config_hash is not None
+    assert family.children("a") == ()
+
+    family.edit("a", config={"total_steps": 3})
+    await family.settle("a")
+    edited = family.status("a").config_hash
+    assert edited not in (None, draft.config_hash)
+
+    family.edit("a", suspend=False)
+    await family.settle("a")
+    begun = family.status("a")
+    assert (begun.phase, begun.config_hash, begun.config_map_name) == ("Starting", edited, f"a-{edited}")
+
+
+async def test_a_draft_follows_its_runtime(family: Family, platform: Platform) -> None:
+    family.apply("a", runtime="lab", suspend=True, tinker={"lora_rank": 8})
+    await family.settle("a")
+    before = family.status("a").config_hash
+    platform.offer(image="tinker-atropos:next")
+    await family.settle("a")
+    assert family.status("a").config_hash not in (None, before)
+
+    platform.offer(locked={"tinker": {"lora_rank": 32}})
+    await family.settle("a")
+    refused = family.status("a")
+    assert (codes(family), refused.phase, refused.config_hash) == (["LockedField"], "Pending", None)
+
+    platform.lab = None
+    await family.settle("a")
+    assert codes(family) == ["RuntimeNotFound"]
+
+    platform.offer()
+    await family.settle("a")
+    assert (family.status("a").phase, codes(family), family.status("a").config_hash) == ("Stopped", [], before)
+
+
+async def test_labels_decide_before_the_start_only(family: Family, platform: Platform) -> None:
+    platform.offer(namespaceSelector={"matchLabels": {"team": "ml"}})
+    family.apply("a", runtime="lab")
+    await family.settle("a")
+    assert codes(family) == ["NamespaceNotAllowed"]
+    platform.labels = {"team": "ml"}
+    await family.settle("a")
+    assert (codes(family), family.status("a").phase) == ([], "Starting")
+    platform.labels = {}
+    await family.settle("a")
+    assert (codes(family), family.status("a").phase) == ([], "Starting")
+
+
+@pytest.mark.parametrize("gone", [True, False], ids=["runtime deleted", "runtime edited"])
+async def test_a_started_run_stays_what_it_was(family: Family, platform: Platform, gone: bool) -> None:
+    family.apply("a", runtime="lab", config={"group_size": 8})
+    await family.settle("a")
+    first = family.pods("a")[-1]
+    platform.offer(image="tinker-atropos:next", locked={"env": {"group_size": 4}}, backend={"url": "http://elsewhere"})
+    platform.lab = None if gone else platform.lab
+    family.play_failure("a")
+    await family.settle("a")
+    family.now += timedelta(seconds=11)
+    await family.settle("a")
+    assert (family.status("a").attempt, codes(family)) == (2, [])
+    second = family.pods("a")[-1]
+    assert first["metadata"]["name"] != second["metadata"]["name"]
+    for container in (*first["spec"]["containers"], *first["spec"]["initContainers"]):
+        container["env"][-1]["value"] = "2"  # RL_ATTEMPT
+    assert second["spec"] == first["spec"]
+
+
+async def test_settings_that_are_edited_after_the_start_are_named(family: Family, platform: Platform) -> None:
+    family.apply("a", runtime="lab", config={"total_steps": 3})
+    await family.settle("a")
+    begun = family.status("a")
+    family.edit("a", config={"total_steps": 4}, tinker={"seed": 1})
+    await family.settle("a")
+    edited = family.status("a")
+    assert [(r.code, r.field) for r in edited.refusals] == [
+        ("FrozenField", "spec.config"),
+        ("FrozenField", "spec.tinker"),
+    ]
+    told = [event.message for event in family.events("a") if event.reason == "FrozenField"]
+    assert told == [" ".join(refusal.sentence for refusal in edited.refusals)]
+    assert (edited.phase, edited.config_hash, edited.frozen) == (begun.phase, begun.config_hash, begun.frozen)
+    assert {c.type: c.status for c in edited.conditions} == {c.type: c.status for c in begun.conditions}
+
+    family.play_failure("a")
+    await family.settle("a")
+    family.now += timedelta(seconds=11)
+    await family.settle("a")
+    assert (family.status("a").attempt, codes(family)) == (2, ["FrozenField", "FrozenField"])
+
+    family.edit("a", config={"total_steps": 3.0}, tinker={})
+    await family.settle("a")
+    assert codes(family) == []

@@ -1,0 +1,94 @@
+"""The series at an attempt's end: status, then series, then finalizer; and whoever is killed in between."""
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from tests.unit.rl_operator.reconcile.life import KEY, Life, MortalWorld, make_life
+from tests.unit.rl_operator.status.builders import ready, result, terminated
+
+from rl_operator.api.names import POD_FINALIZER
+from rl_operator.api.run import TrainingRun
+from rl_operator.errors import ForbiddenError
+from rl_operator.status.history import Point
+from rl_operator.status.observation import PodObservation, format_time
+
+FIRST: tuple[Point, ...] = tuple({"step": step, "rewardMean": 0.5} for step in (1, 2, 3))
+SECOND: tuple[Point, ...] = tuple({"step": step, "rewardMean": 0.75} for step in (3, 4))
+
+
+async def start(life: Life) -> str:
+    """A run that trains; the name of its pod."""
+    life.apply()
+    await life.settle()
+    life.play("Running", ready(), ready(), ready())
+    await life.settle()
+    return life.status.pod_name or ""
+
+
+async def succeed(life: Life) -> None:
+    life.play("Succeeded", terminated(0), terminated(0, result(stepsTrained=40)), terminated(0))
+    await life.settle()
+    assert life.status.phase == "Succeeded"
+    assert POD_FINALIZER not in life.pods[-1]["metadata"]["finalizers"]
+
+
+def kept(life: Life) -> list[tuple[float, float]] | None:
+    """Step and reward of the points that are kept; None: there is no series."""
+    assert life.status.history_name is not None
+    found = life.store.get("ConfigMap", KEY[0], life.status.history_name)
+    points = json.loads(found["data"]["history.json"])["points"] if found else []
+    return [(point["step"], point["rewardMean"]) for point in points] if found else None
+
+
+async def test_the_series_goes_on_over_all_attempts(tmp_path: Path) -> None:
+    life = make_life(tmp_path)
+    life.series[await start(life)] = FIRST
+    error = {"class": "internal", "message": "bug"}
+    message = result(outcome="failed", stepsTrained=2, samplerPath=None, metrics={}, error=error)
+    life.play("Failed", ready(), terminated(1, message, at=format_time(life.now)), terminated(0))
+    await life.settle()
+    assert kept(life) == [(1, 0.5), (2, 0.5), (3, 0.5)]
+    life.now += timedelta(seconds=11)
+    await life.settle()
+    life.play("Running", ready(), ready(), ready())
+    await life.settle()
+    life.series[life.status.pod_name or ""] = SECOND
+    await succeed(life)
+    assert kept(life) == [(1, 0.5), (2, 0.5), (3, 0.75), (4, 0.75), (40, 0.91)]
+
+
+async def test_where_no_series_is_at_hand_nothing_is_named_and_nothing_written(tmp_path: Path) -> None:
+    life = make_life(tmp_path)
+    await start(life)
+    await succeed(life)
+    assert life.status.history_name is None
+    assert life.names("ConfigMap") == [life.status.config_map_name]
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize("write", ["status", "series", "finalizer"])
+async def test_killed_at_the_end_the_series_may_be_missing_and_is_never_wrong(
+    tmp_path: Path, write: str, before: bool
+) -> None:
+    life = make_life(tmp_path)
+    life.series[await start(life)] = FIRST
+    life.client.dies_at = life.client.writes + 1 + ("status", "series", "finalizer").index(write)
+    life.client.dies_before = before
+    await succeed(life)
+    assert life.client.dies_at is None, "the kill did not happen"
+    lost = (write, before) in (("status", False), ("series", True))
+    assert kept(life) == (None if lost else [(1, 0.5), (2, 0.5), (3, 0.5), (40, 0.91)])
+
+
+async def test_a_series_that_cannot_be_written_holds_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class FullWorld(MortalWorld):
+        async def save_series(self, run: TrainingRun, pod: PodObservation) -> None:
+            raise ForbiddenError(f"exceeded quota: no ConfigMap for {run.metadata.name}, pod {pod.name}")
+
+    life = make_life(tmp_path, FullWorld)
+    life.series[await start(life)] = FIRST
+    await succeed(life)
+    assert kept(life) is None
+    assert "the series of attempt 1 is lost: exceeded quota" in caplog.text

@@ -1,0 +1,142 @@
+"""Whose figures a status shows: the trainer's while they come, then W&B's, at the end the result's."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator.status.builders import NOW, RUNNING, make_pod, make_view, ready, result, terminated
+
+from rl_operator.api.run import RunMetrics, RunStatus
+from rl_operator.status.derive import derive, worth_writing
+from rl_operator.status.lifecycle import assess
+from rl_operator.status.observation import TrainerStatus
+from rl_operator.status.view import View
+from rl_operator.status.wandb_run import WandbRun
+
+TRAINER = TrainerStatus.model_validate(
+    {"phase": "training", "step": 12, "totalSteps": 40, "secondsPerStep": 0.5,
+     "metrics": {"rewardMean": 0.71234, "loss": -0.1}, "wandb": {"state": "running", "url": "https://w/e/p/runs/u-1"}}
+)  # fmt: skip
+WANDB = WandbRun("running", step=20, seconds_per_step=0.4, metrics=RunMetrics(reward_mean=0.8))
+WORKING = make_view(RUNNING, pod=make_pod(ready(), ready(), ready()), trainer=TRAINER)
+
+
+def status_of(view: View) -> RunStatus:
+    return derive(view, assess(view))
+
+
+def after(view: View, **changes: Any) -> View:
+    """The next look, a minute after this one was written."""
+    run = view.run.with_changes(status=status_of(view))
+    return replace(view, run=run, now=view.now + timedelta(seconds=60), **changes)
+
+
+def metrics(view: View) -> RunMetrics:
+    found = status_of(view).metrics
+    assert found is not None
+    return found
+
+
+def test_the_trainers_figures_win_while_they_come() -> None:
+    found = metrics(replace(WORKING, wandb=WANDB))
+    assert (found.source, found.reward_mean, found.loss) == ("trainer", 0.7123, -0.1)
+
+
+def test_wandbs_figures_are_taken_where_the_trainer_cannot_be_heard() -> None:
+    unheard = after(WORKING, trainer=None, unreachable=True, wandb=WANDB)
+    found, progress = metrics(unheard), status_of(unheard).progress
+    assert (found.source, found.reward_mean, found.loss) == ("wandb", 0.8, -0.1)
+    assert found.observed_at == "2026-05-01T12:01:00Z"
+    assert progress is not None
+    assert (progress.step, progress.total_steps, progress.eta_seconds) == (20, 40, 8)
+
+
+def test_a_trainer_that_was_never_heard_has_the_steps_that_the_run_asks_for() -> None:
+    pod = make_pod(ready(), ready(), ready())
+    spec = {"config": {"total_steps": 80}}
+    progress = status_of(make_view(RUNNING, pod=pod, spec=spec, unreachable=True, wandb=WANDB)).progress
+    assert progress is not None
+    assert (progress.step, progress.total_steps, progress.percent) == (20, 80, 25)
+    unknown = status_of(make_view(RUNNING, pod=pod, unreachable=True, wandb=WANDB))
+    assert (unknown.progress, unknown.history) == (None, ())
+    assert unknown.metrics is not None
+
+
+def test_figures_that_wandb_has_not_got_yet_are_not_older_ones() -> None:
+    behind = after(WORKING, trainer=None, unreachable=True, wandb=replace(WANDB, step=3))
+    assert (metrics(behind).source, metrics(behind).reward_mean) == ("trainer", 0.7123)
+
+
+def test_a_short_silence_changes_nothing() -> None:
+    silent = after(WORKING, trainer=None, wandb=WANDB)
+    assert status_of(silent) == silent.run.status
+
+
+def test_the_results_figures_win_at_the_end() -> None:
+    unheard = after(WORKING, trainer=None, unreachable=True, wandb=WANDB)
+    over = make_pod(ready(), terminated(0, result()), terminated(0), phase="Succeeded")
+    found = metrics(after(unheard, pod=over, unreachable=False, wandb=None))
+    assert (found.source, found.reward_mean) == ("result", 0.91)
+
+
+def test_the_result_of_a_killed_trainer_is_older_than_its_figures() -> None:
+    killed = result(outcome="running", stepsTrained=10, metrics={"rewardMean": 0.5}, samplerPath=None)
+    over = make_pod(ready(), terminated(137, killed), terminated(1), phase="Failed")
+    status = status_of(after(WORKING, trainer=None, pod=over))
+    assert status.metrics is not None
+    assert (status.metrics.source, status.metrics.reward_mean) == ("trainer", 0.7123)
+    assert status.checkpoint is not None
+    assert status.checkpoint.step == 10
+
+
+def test_wandbs_state_is_shown_and_never_believed() -> None:
+    crashed = after(WORKING, wandb=WandbRun("crashed"))
+    status = status_of(crashed)
+    assert (status.phase, status.wandb and status.wandb.state) == ("Running", "running; W&B says crashed")
+    assert not worth_writing(crashed.run.status, status, NOW + timedelta(seconds=5), 60.0)
+
+
+def test_what_is_heard_of_an_attempt_that_is_over_changes_nothing() -> None:
+    """Its end is written, and the poller still has the trainer's last word."""
+    over = after(WORKING, pod=make_pod(ready(), terminated(4), terminated(0), phase="Failed"))
+    ended = after(over, trainer=TRAINER.model_copy(update={"step": 13}), wandb=WANDB)
+    assert ended.run.status.attempts[-1].attempt == 1
+    for status in (ended.run.status, status_of(ended)):
+        assert status.wandb is not None
+        assert (status.wandb.state, status.wandb.url) == (None, "https://w/e/p/runs/u-1")
+        assert status.progress is not None
+        assert status.progress.step == 12
+
+
+@pytest.mark.parametrize(("wandb", "source"), [(WANDB, "come from W&B"), (None, "come with the result, at the end")])
+def test_what_cannot_be_heard_is_said_once(wandb: WandbRun | None, source: str) -> None:
+    unheard = after(WORKING, trainer=None, unreachable=True, wandb=wandb)
+    status = status_of(unheard)
+    assert status.message is not None
+    assert "cannot read the figures" in status.message
+    assert source in status.message
+    assert status.phase == "Running"
+    assert status_of(after(unheard)) == status, "the same words, however long it lasts"
+
+
+def test_a_time_alone_is_nothing_to_write() -> None:
+    assert status_of(after(WORKING)) == status_of(WORKING)
+    assert metrics(after(WORKING)).observed_at == "2026-05-01T12:00:00Z"
+
+
+def test_a_step_is_news_though_its_figures_are_the_same() -> None:
+    step = metrics(after(WORKING, trainer=TRAINER.with_changes(step=13)))
+    assert (step.reward_mean, step.observed_at) == (0.7123, "2026-05-01T12:01:00Z")
+
+
+def test_a_figure_that_is_no_number_is_left_out() -> None:
+    odd = TRAINER.with_changes(metrics=RunMetrics(reward_mean=float("nan"), loss=float("inf")))
+    assert status_of(replace(WORKING, trainer=odd)).metrics is None
+
+
+def test_a_series_is_named_at_an_end_and_only_when_there_is_one() -> None:
+    over = make_pod(ready(), terminated(0, result()), terminated(0), phase="Succeeded")
+    assert status_of(after(WORKING, trainer=None, pod=over)).history_name is None
+    assert status_of(after(WORKING, trainer=None, pod=over, series=True)).history_name == "sorting-u-1-history"
+    assert status_of(after(WORKING, series=True)).history_name is None

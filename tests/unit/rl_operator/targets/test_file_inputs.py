@@ -1,0 +1,110 @@
+"""What a file is judged by: its own objects first, then the target's."""
+
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manifest
+
+from rl_operator.api.loading import DocumentError
+from rl_operator.errors import RefusedError
+from rl_operator.targets.file_inputs import check_file, render_file
+from rl_operator.targets.run_file import RunFile, with_uid
+
+ENTRY = """
+from tinker_atropos.environments.base import Environment, EnvironmentConfig
+
+class Shout(Environment[str]):
+    name = "shout"
+    @classmethod
+    def config_init(cls):
+        return EnvironmentConfig(group_size=4), []
+"""
+
+
+def config_map(code: str = ENTRY) -> dict[str, Any]:
+    metadata = {"name": "code", "namespace": "default"}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"shout.py": code}}
+
+
+def environment(**status: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "rl-operator.dev/v1alpha1",
+        "kind": "RLEnvironment",
+        "metadata": {"name": "shout", "namespace": "default", "generation": 1},
+        "spec": {"source": {"configMap": {"name": "code"}}},
+        **({"status": status} if status else {}),
+    }
+
+
+def runtime(**spec: Any) -> dict[str, Any]:
+    head = {"apiVersion": "rl-operator.dev/v1alpha1", "kind": "RLRuntime", "metadata": {"name": "lab"}}
+    return {**head, "spec": {"image": "i", **spec}}
+
+
+def own_run(**spec: Any) -> Any:
+    return parsed(run_manifest(spec={"environment": "own/shout", **spec}))
+
+
+def codes(file: RunFile, target: MemoryTarget) -> list[str]:
+    return [refusal.code for refusal in check_file(file, target)[0]]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("runs_files", [True, False], ids=["local", "cluster"])
+def test_the_files_own_code_counts_and_nothing_is_stored(runs_files: bool) -> None:
+    target = MemoryTarget(runs_files=runs_files)
+    file = RunFile(own_run(config={"group_size": 2}), (config_map(), environment()))
+    assert check_file(file, target) == ((), None)
+    assert target.others == {}
+    assert codes(RunFile(own_run(config={"group_sise": 2}), file.beside), target) == ["UnknownField"]
+    assert codes(RunFile(own_run(), (config_map("def"), environment())), target) == ["EnvironmentNotReady"]
+    assert codes(RunFile(own_run(), (environment(),)), target) == ["EnvironmentNotReady"]
+    assert codes(RunFile(own_run()), target) == ["UnknownEnvironment"]
+
+
+def test_on_a_cluster_a_live_environment_is_what_the_operator_says_of_it() -> None:
+    target = MemoryTarget(runs_files=False)
+    target.apply(environment())
+    refusals, pending = check_file(RunFile(own_run()), target)
+    assert refusals == ()
+    assert pending is not None
+    assert pending[0] == "EnvironmentPending"
+    with pytest.raises(RefusedError, match="Waiting for RLEnvironment"):
+        render_file(RunFile(own_run()), target)
+
+
+def test_a_catalog_that_is_not_there_yet_is_waited_for() -> None:
+    target = MemoryTarget(runs_files=False)
+    target.catalog_is_read = False
+    refusals, pending = check_file(RunFile(parsed(run_manifest())), target)
+    assert (refusals, pending and pending[0]) == ((), "CatalogPending")
+
+
+def test_the_files_runtime_counts() -> None:
+    target = MemoryTarget()
+    run = parsed(run_manifest(spec={"runtime": "lab", "config": {"group_size": 16}}))
+    assert codes(RunFile(run), target) == ["RuntimeNotFound"]
+    assert codes(RunFile(run, (runtime(),)), target) == []
+    bounded = runtime(bounds={"env": {"group_size": {"max": 9}}})
+    assert codes(RunFile(run, (bounded,)), target) == ["OutOfBounds"]
+
+
+@pytest.mark.process
+def test_rendering_brings_the_frozen_code() -> None:
+    file = with_uid(RunFile(own_run(), (config_map(), environment())), "0a1b2c3d")
+    rendered = render_file(file, MemoryTarget())
+    assert rendered.source is not None
+    assert rendered.source["data"] == {"shout.py": ENTRY}
+
+
+@pytest.mark.parametrize("spec", [{"runtime": "gone"}, {"config": {"group_sise": 1}}])
+def test_what_is_refused_is_not_rendered(spec: dict[str, Any]) -> None:
+    with pytest.raises(DocumentError):
+        render_file(RunFile(parsed(run_manifest(spec=spec))), MemoryTarget())
+
+
+def test_a_parent_is_looked_at() -> None:
+    target = MemoryTarget(run_manifest("parent", phase="Running"))
+    child = parsed(run_manifest("child", spec={"startFrom": {"run": "parent"}}))
+    [refusal] = check_file(RunFile(child), target)[0]
+    assert (refusal.code, "parent" in refusal.sentence) == ("StartFromRefused", True)

@@ -1,0 +1,73 @@
+"""The state folder as a target: what a draft needs, what its start needs, and that nobody is left at work on it."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator.targets.fakes import run_manifest
+
+from rl_operator.errors import ConflictError, RefusedError
+from rl_operator.local.layout import Layout
+from rl_operator.local.locks import is_held
+from rl_operator.targets.local_target import LocalTarget
+
+SETTLED_SECONDS = 30.0
+"""One, on a machine that is not busy."""
+
+
+def draft(**spec: Any) -> dict[str, Any]:
+    document = run_manifest(spec={"suspend": True, **spec})
+    return {**document, "metadata": {"name": "sorting", "namespace": "default"}, "status": {}}
+
+
+class Unattended(LocalTarget):
+    def look_after(self, namespace: str, name: str) -> None:
+        pass
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Unattended:
+    return Unattended(Layout(tmp_path), "", print)
+
+
+def test_a_spec_is_changed_as_the_api_server_does(target: Unattended) -> None:
+    target.create(draft(config={"group_size": 4, "batch_size": 8}, wandb={"tags": ["a", "b"]}))
+    changes = {"config": {"group_size": None, "total_steps": 5}, "wandb": {"tags": ["c"]}, "priority": 1}
+    changed = target.change_spec("default", "sorting", changes, {"note": "n"})
+    assert changed["spec"]["config"] == {"batch_size": 8, "total_steps": 5}
+    assert (changed["spec"]["wandb"], changed["spec"]["priority"]) == ({"tags": ["c"]}, 1)
+    assert changed["metadata"]["annotations"] == {"note": "n"}
+    again = target.change_spec("default", "sorting", {"priority": None}, {"note": None})
+    assert ("priority" in again["spec"], again["metadata"]["annotations"]) == (False, {})
+
+
+def test_a_change_of_another_version_is_a_conflict(target: Unattended) -> None:
+    version = target.create(draft())["metadata"]["resourceVersion"]
+    target.change_spec("default", "sorting", {"priority": 1}, version=version)
+    with pytest.raises(ConflictError, match="written by somebody else"):
+        target.change_spec("default", "sorting", {"priority": 2}, version=version)
+
+
+def test_only_the_start_needs_the_key(target: Unattended, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TINKER_API_KEY", raising=False)
+    target.create(draft(runtime="default"))
+    target.change_spec("default", "sorting", {"config": {"group_size": 4}})
+    for start in ({"suspend": False}, {"suspend": None}):
+        with pytest.raises(RefusedError, match="TINKER_API_KEY is not set"):
+            target.change_spec("default", "sorting", start)
+    monkeypatch.setenv("TINKER_API_KEY", "tml-test")
+    assert target.change_spec("default", "sorting", {"suspend": False})["spec"]["suspend"] is False
+
+
+@pytest.mark.process
+def test_nobody_stays_at_work_on_a_draft(tmp_path: Path) -> None:
+    target = LocalTarget(Layout(tmp_path), "", print)
+    target.create(draft())
+    deadline = time.monotonic() + SETTLED_SECONDS
+    while target.run("default", "sorting")["status"].get("phase") != "Stopped":
+        assert time.monotonic() < deadline, f"the draft is not looked at: {target.run('default', 'sorting')}"
+        time.sleep(0.05)
+    while is_held(Layout(tmp_path).supervisor_lock("default", "sorting")):
+        assert time.monotonic() < deadline, "the supervisor of a draft goes on"
+        time.sleep(0.05)

@@ -1,0 +1,73 @@
+"""What a file holds beside its run, and where that belongs."""
+
+from pathlib import Path
+
+import pytest
+from tests.unit.rl_operator.targets.fakes import MemoryTarget
+
+from rl_operator.api.loading import DocumentError
+from rl_operator.local.environments import FILE_ANNOTATION
+from rl_operator.targets.run_file import RunFile, read_run_file
+
+RUN = (
+    "apiVersion: rl-operator.dev/v1alpha1\nkind: RLTrainingRun\nmetadata: {name: sorting%s}\nspec: {environment: %s}\n"
+)
+ENVIRONMENT = (
+    "apiVersion: rl-operator.dev/v1alpha1\nkind: RLEnvironment\nmetadata: {name: mine}\n"
+    "spec: {source: {configMap: {name: code}}}\n"
+)
+CODE = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: code%s}\ndata: {a.py: 'x = 1'}\n"
+
+
+def read(path: Path, *documents: str, namespace: str = "", runs_files: bool = True) -> RunFile:
+    path.write_text("---\n".join(documents))
+    return read_run_file(path, MemoryTarget(runs_files=runs_files), namespace)
+
+
+@pytest.mark.parametrize(
+    ("in_run", "in_code", "asked", "found"),
+    [
+        ("", "", "", ["default", "default"]),
+        (", namespace: a", "", "", ["a", "a"]),
+        (", namespace: a", ", namespace: b", "", ["a", "b"]),
+        (", namespace: a", ", namespace: b", "c", ["c", "c"]),
+    ],
+)
+def test_namespaces(tmp_path: Path, in_run: str, in_code: str, asked: str, found: list[str]) -> None:
+    given = read(tmp_path / "f.yaml", RUN % (in_run, "own/mine"), CODE % in_code, namespace=asked)
+    [code] = given.beside
+    assert [given.run.metadata.namespace, code["metadata"]["namespace"]] == found
+
+
+def test_what_is_needed_first_comes_first_and_strangers_are_named(tmp_path: Path) -> None:
+    stranger = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n"
+    given = read(tmp_path / "f.yaml", ENVIRONMENT, stranger, RUN % ("", "own/mine"), CODE % "")
+    assert [document["kind"] for document in given.beside] == ["ConfigMap", "RLEnvironment"]
+    assert given.passed_over == ("Deployment",)
+
+
+@pytest.mark.parametrize(
+    ("document", "field"),
+    [
+        (CODE.replace("a.py", "../a.py") % "", "data"),
+        (CODE.replace("a.py", "..") % "", "data"),
+        (CODE.replace("'x = 1'", "1") % "", "data[a.py]"),
+        (CODE.replace("{a.py: 'x = 1'}", "[1]") % "", "data"),
+        (CODE.replace("name: code", "labels: {}") % "", "metadata.name"),
+        (ENVIRONMENT.replace("source", "sauce"), "spec.sauce"),
+    ],
+)
+def test_what_is_not_valid_is_named(tmp_path: Path, document: str, field: str) -> None:
+    with pytest.raises(DocumentError) as refused:
+        read(tmp_path / "f.yaml", RUN % ("", "own/mine"), document)
+    assert refused.value.refusal.field == field
+
+
+def test_a_file_of_an_environment_is_beside_the_runs_file(tmp_path: Path) -> None:
+    given = read(tmp_path / "f.yaml", RUN % ("", "./code/mine.py"))
+    assert given.run.metadata.annotations == {FILE_ANNOTATION: str(tmp_path.resolve() / "code" / "mine.py")}
+    assert given.run.spec.environment == "./code/mine.py"
+
+
+def test_a_cluster_knows_no_files(tmp_path: Path) -> None:
+    assert read(tmp_path / "f.yaml", RUN % ("", "./mine.py"), runs_files=False).run.metadata.annotations == {}

@@ -1,0 +1,85 @@
+"""The local target without processes, and what tests put into it."""
+
+from pathlib import Path
+from typing import Any
+
+from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.runtime import Runtime
+from rl_operator.local.layout import Layout
+from rl_operator.targets.local_target import LocalTarget
+from rl_operator.tools.dispatch import Outcome, dispatch
+from rl_operator.tools.runs import named_run
+from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.toolset import BY_NAME
+
+OWN_CODE = '''
+from tinker_atropos.environments.base import Environment, EnvironmentConfig
+
+
+class ShoutConfig(EnvironmentConfig):
+    loudness: int = 11
+    priority: float = 0.5
+
+
+class Shout(Environment[str]):
+    """Words in capitals."""
+
+    name = "shout"
+    env_config_cls = ShoutConfig
+
+    @classmethod
+    def config_init(cls):
+        return ShoutConfig(group_size=4), []
+'''
+
+
+class Unattended(LocalTarget):
+    """Nobody reconciles: what is written is what the caller wrote. `more` are runtimes beside the bundled ones."""
+
+    more: tuple[Runtime, ...] = ()
+
+    def look_after(self, namespace: str, name: str) -> None:
+        pass
+
+    def runtimes(self) -> dict[str, Runtime]:
+        return super().runtimes() | {runtime.metadata.name: runtime for runtime in self.more}
+
+
+class SomebodyElse(Unattended):
+    caller = "somebody-else"
+
+
+def call_at(context: ToolContext, tool: str, **arguments: Any) -> Outcome:
+    return dispatch(BY_NAME[tool], context, arguments)
+
+
+def drafted(context: ToolContext, name: str = "sort_digits", **arguments: Any) -> str:
+    outcome = call_at(context, "rl_select_environment", name=name, **arguments)
+    assert outcome.code is None, outcome
+    run_id: str = outcome.answer["run_id"]
+    return run_id
+
+
+def spec_of(context: ToolContext, run_id: str) -> dict[str, Any]:
+    return named_run(context, run_id).spec.to_wire()
+
+
+def write_status(context: ToolContext, run_id: str, **status: Any) -> TrainingRun:
+    """As an operator would; `status` in camelCase."""
+    assert isinstance(context.target, LocalTarget)
+    store = context.target._store
+    store.update("RLTrainingRun", context.namespace, run_id, lambda run: run.update(status=status))
+    return named_run(context, run_id)
+
+
+def add_own(context: ToolContext, name: str = "shout", code: str = OWN_CODE) -> None:
+    """An RLEnvironment and its code."""
+    metadata = {"name": name, "namespace": context.namespace}
+    context.target.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {f"{name}.py": code}})
+    spec = {"source": {"configMap": {"name": name}}}
+    context.target.apply({"apiVersion": API_VERSION, "kind": ENVIRONMENT_KIND, "metadata": metadata, "spec": spec})
+
+
+def other_user(folder: Path) -> ToolContext:
+    return ToolContext(SomebodyElse(Layout(folder), "", print), "default")
