@@ -51,7 +51,7 @@ def describe(run: Manifest, target: Target, *, wide: bool) -> Iterator[str]:
         yield f"  began with  the weights of {origin.run} after step {origin.step}"
     if queue := status.queue:
         yield f"  queue       place {queue.place}; {queue.active} of {queue.limit} runs active at {spec.runtime}"
-    yield from _figures(status)
+    yield from _metrics(status)
     if status.start_time:
         yield f"  {'took' if status.finished else 'running for':<11} {age(status.start_time, status.completion_time)}"
     yield from _containers(status)
@@ -66,7 +66,7 @@ def describe(run: Manifest, target: Target, *, wide: bool) -> Iterator[str]:
     yield from (f"  {event}" for event in (events if wide else events[-SHOWN_EVENTS:]))
 
 
-def _figures(status: "RunStatus") -> Iterator[str]:
+def _metrics(status: "RunStatus") -> Iterator[str]:
     """Steps, reward and held-out accuracy, as far as there are any."""
     metrics = status.metrics
     if progress := status.progress:

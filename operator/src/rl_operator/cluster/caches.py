@@ -157,13 +157,13 @@ class Caches:
     """Pods that work or that nobody has read yet: few among thousands, and looked through every second."""
 
     unstarted: Unstarted = field(default_factory=Unstarted)
-    places: RuntimeQueues = field(init=False)
+    runtime_queues: RuntimeQueues = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pods", ResourceCache(self._project_pod, run_of_child))
-        object.__setattr__(self, "places", RuntimeQueues(self.active_limit))
-        self.runs.tell(self._run_changed)
-        self.pods.tell(self._pod_changed)
+        object.__setattr__(self, "runtime_queues", RuntimeQueues(self.active_limit))
+        self.runs.on_change(self._run_changed)
+        self.pods.on_change(self._pod_changed)
 
     def _project_pod(self, document: Document) -> HeldPod:
         pod = project_pod(document)
@@ -179,7 +179,7 @@ class Caches:
 
     def _run_changed(self, key: Key, run: TrainingRun | None) -> None:
         self.unstarted.changed(key, run)
-        self.places.changed(key, run)
+        self.runtime_queues.changed(key, run)
 
     def active_limit(self, runtime: str) -> int | None:
         """How many runs a runtime lets be active at once; None: as many as there are."""

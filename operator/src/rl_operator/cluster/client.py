@@ -228,7 +228,7 @@ class ClusterClient:
             response = await self._session.request(
                 method, URL(url, encoded=True), data=text, headers=headers, timeout=timeout, **self._options
             )
-            self.clock.hear(response.headers.get("Date", ""))
+            self.clock.observe(response.headers.get("Date", ""))
             if response.status < 400:
                 return response
             status = await _status_object(response)

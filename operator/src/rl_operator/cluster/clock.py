@@ -35,7 +35,7 @@ class ServerClock:
     def now(self) -> datetime:
         return datetime.fromtimestamp(self._monotonic() + self._offset, UTC)
 
-    def hear(self, date: str) -> None:
+    def observe(self, date: str) -> None:
         """Take note of an answer's `Date`; many answers have the same one."""
         if date == self._heard:
             return

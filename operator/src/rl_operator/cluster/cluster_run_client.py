@@ -14,7 +14,7 @@ from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.api.runtime import Runtime
 from rl_operator.cluster.caches import Caches, UnreadableRuntime
 from rl_operator.cluster.client import JSON, JSON_PATCH, METADATA_ONLY, ClusterClient
-from rl_operator.cluster.cluster_history import write_series
+from rl_operator.cluster.cluster_history import write_history
 from rl_operator.cluster.creation import create_ours
 from rl_operator.cluster.events import EventRecorder
 from rl_operator.cluster.merge_patch import merge_patch
@@ -36,12 +36,12 @@ class ClusterRunClient:
         client: ClusterClient,
         caches: Caches,
         recorder: EventRecorder,
-        figures: MetricsSource,
+        attempt_metrics: MetricsSource,
     ) -> None:
         self._client = client
         self._caches = caches
         self._recorder = recorder
-        self._figures = figures
+        self._metrics = attempt_metrics
 
     # --- cached reads -------------------------------------------------------------------------------------------
     def run(self, key: Key) -> TrainingRun | None:
@@ -85,14 +85,14 @@ class ClusterRunClient:
     def pods(self, key: Key) -> tuple[PodObservation, ...]:
         return tuple(pod.observation for pod in self._caches.pods.of_run(key))
 
-    def figures(self, run: TrainingRun, pod: PodObservation) -> AttemptMetrics:
-        return self._figures.figures(run, pod)
+    def attempt_metrics(self, run: TrainingRun, pod: PodObservation) -> AttemptMetrics:
+        return self._metrics.attempt_metrics(run, pod)
 
-    def line(self, run: TrainingRun) -> QueuePosition | None:
-        return self._caches.places.line(run)
+    def queue_position(self, run: TrainingRun) -> QueuePosition | None:
+        return self._caches.runtime_queues.queue_position(run)
 
-    def place_claimed(self, run: TrainingRun) -> AbstractContextManager[None]:
-        return self._caches.places.claimed(run)
+    def slot_claimed(self, run: TrainingRun) -> AbstractContextManager[None]:
+        return self._caches.runtime_queues.claimed(run)
 
     # --- live reads ---------------------------------------------------------------------------------------------
     async def read_run(self, key: Key) -> TrainingRun | None:
@@ -137,16 +137,16 @@ class ClusterRunClient:
         body = {"metadata": {"uid": pod.uid, "labels": labels}}
         self._caches.pods.put_answer(await self._client.patch(PODS.path(pod.namespace, pod.name), body))
 
-    async def save_series(self, run: TrainingRun, pod: PodObservation) -> None:
-        points, name = self._figures.points(pod), run.status.history_name
+    async def save_history(self, run: TrainingRun, pod: PodObservation) -> None:
+        points, name = self._metrics.points(pod), run.status.history_name
         if not points or not name:
             return
         there = ("ConfigMap", name) in self.children(run.key)
         existing = await self.read_config_map(run.metadata.namespace, name) if there else None
-        answer = await write_series(self._client, run, extended(points, pod.result), existing)
+        answer = await write_history(self._client, run, extended(points, pod.result), existing)
         self._caches.config_maps.put_answer(answer)
 
-    async def release_pod(self, pod: PodObservation) -> None:
+    async def remove_finalizer(self, pod: PodObservation) -> None:
         held = self._caches.pods.get((pod.namespace, pod.name))
         try:
             if held and not await self._patch_out(pod, held.finalizers):

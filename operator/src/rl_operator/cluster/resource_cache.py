@@ -58,7 +58,7 @@ class ResourceCache(Generic[Value]):
         self._listed_to = 0
         self._watched_to = 0
 
-    def tell(self, changed: Changed[Value]) -> None:
+    def on_change(self, changed: Changed[Value]) -> None:
         """Have `changed` called at once whenever another version of an object is held, or none any more."""
         self._changed = changed
 

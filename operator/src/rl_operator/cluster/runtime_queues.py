@@ -15,10 +15,10 @@ from enum import Enum
 from rl_operator.api.run import TrainingRun
 from rl_operator.cluster.resource_cache import Key
 from rl_operator.errors import ConflictError, TargetUnreachableError
-from rl_operator.status.queueing import Order, holds_place, order_of, places_with_news, stands_in_line
+from rl_operator.status.queueing import Order, holds_slot, order_of, positions_with_news, waits_in_queue
 from rl_operator.status.view import QueuePosition
 
-Tell = Callable[[Key], None]
+OnChange = Callable[[Key], None]
 
 
 class QueueState(Enum):
@@ -30,7 +30,7 @@ class QueueState(Enum):
 @dataclass(frozen=True, slots=True)
 class QueueEntry:
     runtime: str
-    standing: QueueState
+    state: QueueState
     order: Order
 
 
@@ -56,23 +56,23 @@ class RuntimeQueues:
         """What the cache says of runs that claim a place."""
 
         self._runtimes: defaultdict[str, _Runtime] = defaultdict(_Runtime)
-        self._start: Tell = _ignore
-        self._moved: Tell = _ignore
+        self._start: OnChange = _ignore
+        self._moved: OnChange = _ignore
 
-    def tell(self, *, start: Tell, moved: Tell) -> None:
+    def on_change(self, *, start: OnChange, moved: OnChange) -> None:
         """From now on: `start` hears of a run that may start by what is known here, `moved` of one in line whose
         place reads otherwise.
         """
         self._start, self._moved = start, moved
 
     # --- questions ----------------------------------------------------------------------------------------------
-    def line(self, run: TrainingRun) -> QueuePosition | None:
+    def queue_position(self, run: TrainingRun) -> QueuePosition | None:
         """Where the run stands among the others, or would stand if it waited."""
         limit = self._limit_of(run.spec.runtime)
         if limit is None:
             return None
         runtime, own = self._runtimes[run.spec.runtime], self._entries.get(run.key)
-        taken = runtime.taken - (own is not None and own.standing is not QueueState.WAITS)
+        taken = runtime.taken - (own is not None and own.state is not QueueState.WAITS)
         return QueuePosition(limit, taken, bisect_left(runtime.waiting, order_of(run)))
 
     def waiting(self, runtime: str) -> tuple[Key, ...]:
@@ -107,17 +107,17 @@ class RuntimeQueues:
         except TargetUnreachableError:
             raise
         except ConflictError:
-            self._let_go(key)
+            self._release_claim(key)
             raise
         except Exception:
             if key in self._claimed:
                 before = self._claimed.pop(key)
-                self._replace(key, before if before and before.standing is QueueState.HOLDS else None)
+                self._replace(key, before if before and before.state is QueueState.HOLDS else None)
             raise
         else:
-            self._let_go(key)
+            self._release_claim(key)
 
-    def _let_go(self, key: Key) -> None:
+    def _release_claim(self, key: Key) -> None:
         if key in self._claimed:
             self._replace(key, self._claimed.pop(key))
 
@@ -136,7 +136,7 @@ class RuntimeQueues:
 
     def _join(self, entry: QueueEntry) -> None:
         runtime = self._runtimes[entry.runtime]
-        if entry.standing is not QueueState.WAITS:
+        if entry.state is not QueueState.WAITS:
             runtime.taken += 1
             return
         insort(runtime.waiting, entry.order)
@@ -144,7 +144,7 @@ class RuntimeQueues:
 
     def _leave(self, entry: QueueEntry) -> None:
         runtime = self._runtimes[entry.runtime]
-        if entry.standing is not QueueState.WAITS:
+        if entry.state is not QueueState.WAITS:
             runtime.taken -= 1
             return
         index = bisect_left(runtime.waiting, entry.order)
@@ -160,15 +160,15 @@ class RuntimeQueues:
 
     def _tell_moved(self, waiting: list[Order], first: int, *, up: bool) -> None:
         """Tell those from index `first` on whose place reads otherwise now."""
-        for place in places_with_news(len(waiting), moved_up=up):
+        for place in positions_with_news(len(waiting), moved_up=up):
             if place > first:
                 self._moved(_key(waiting[place - 1]))
 
 
 def _entry(run: TrainingRun) -> QueueEntry | None:
-    if holds_place(run):
+    if holds_slot(run):
         return QueueEntry(run.spec.runtime, QueueState.HOLDS, order_of(run))
-    return QueueEntry(run.spec.runtime, QueueState.WAITS, order_of(run)) if stands_in_line(run) else None
+    return QueueEntry(run.spec.runtime, QueueState.WAITS, order_of(run)) if waits_in_queue(run) else None
 
 
 def _key(order: Order) -> Key:

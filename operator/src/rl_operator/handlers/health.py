@@ -49,17 +49,17 @@ class ProcessHealth:
         RUNS.clear()
         for phase, count in Counter(run.status.phase for run in self._caches.runs).items():
             RUNS.labels(phase or "Pending").inc(count)
-        self._refresh_places()
+        self._refresh_queues()
         for queue in self._queues.all:
             QUEUE_DEPTH.labels(queue.kind).set(queue.depth)
             QUEUE_AGE.labels(queue.kind).set(queue.oldest_waiting_seconds())
         for plural, seconds in self._ages.silent_seconds().items():
             WATCH_AGE.labels(plural).set(seconds)
 
-    def _refresh_places(self) -> None:
+    def _refresh_queues(self) -> None:
         for gauge in (ACTIVE_RUNS, QUEUED_RUNS, ACTIVE_RUNS_LIMIT):
             gauge.clear()
-        for runtime, active, waiting, limit in self._caches.places.counts():
+        for runtime, active, waiting, limit in self._caches.runtime_queues.counts():
             ACTIVE_RUNS.labels(runtime).set(active)
             QUEUED_RUNS.labels(runtime).set(waiting)
             if limit is not None:

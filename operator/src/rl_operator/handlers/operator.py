@@ -29,7 +29,7 @@ from rl_operator.errors import OperatorError, TargetUnreachableError
 from rl_operator.handlers.health import ProcessHealth
 from rl_operator.handlers.kinds import require_kinds, with_patience
 from rl_operator.handlers.leading import lead
-from rl_operator.handlers.pollers import polled_figures
+from rl_operator.handlers.pollers import polled_metrics
 from rl_operator.handlers.routes import Queues, Routes
 from rl_operator.handlers.shell import build_registry, serve_kopf
 from rl_operator.reconcile.environment_kind import reconcile_environment
@@ -66,9 +66,9 @@ class Operator:
         self.caches = Caches(Catalogs(_bundled_images(settings)))
         self._recorder = EventRecorder(client)
         self._gaps = Gaps(self._close_gap)
-        self._figures = polled_figures(self.caches, settings, self._figures_changed, os.environ)
+        self._metrics = polled_metrics(self.caches, settings, self._metrics_changed, os.environ)
         self.queues = self._queues()
-        self.routes = Routes(self.caches, self.queues, place_seconds=settings.progress_seconds)
+        self.routes = Routes(self.caches, self.queues, position_seconds=settings.progress_seconds)
         self.health = ProcessHealth(self.caches, self.queues, ages, stuck_seconds=settings.stuck_seconds)
         self._informers = tuple(self._children_informers())
         if self._namespace is None:
@@ -79,7 +79,7 @@ class Operator:
     def _queues(self) -> Queues:
         """A queue per kind. One runtime at a time: those of one image share its reading."""
         clock = self._client.clock.now
-        run_client = ClusterRunClient(self._client, self.caches, self._recorder, self._figures)
+        run_client = ClusterRunClient(self._client, self.caches, self._recorder, self._metrics)
         kinds = KindsClient(self._client, self.caches, self._recorder, self._catalog_changed)
         pace = Pace(self._settings.backoff_seconds, self._settings.progress_seconds)
         queue = partial(WorkQueue, standing_by=True)
@@ -139,7 +139,7 @@ class Operator:
         yield self._gaps.run()
         working = [self.queues.runs.work] * self._settings.workers
         working += [self.queues.environments.work] * ENVIRONMENT_WORKERS
-        for part in (*working, self.queues.runtimes.work, self._recorder.run, self._figures.run):
+        for part in (*working, self.queues.runtimes.work, self._recorder.run, self._metrics.run):
             yield self._when_leading(part)
 
     async def _when_leading(self, part: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -212,8 +212,8 @@ class Operator:
         return await list_own_kinds(self._client, self.caches, self._namespace)
 
     # Named here because queues and routes need each other.
-    def _figures_changed(self, pod: PodObservation) -> None:
-        self.routes.figures_changed(pod)
+    def _metrics_changed(self, pod: PodObservation) -> None:
+        self.routes.metrics_changed(pod)
 
     def _catalog_changed(self, image: str) -> None:
         self.routes.catalog_changed(image)

@@ -18,7 +18,7 @@ KEY_VARIABLE: Final = "WANDB_API_KEY"
 """The operator's own key: no setting, so that it is in no argument and no log."""
 
 
-def polled_figures(
+def polled_metrics(
     caches: Caches,
     settings: OperatorSettings,
     changed: Callable[[PodObservation], None],
@@ -44,4 +44,4 @@ def asked_runs(caches: Caches, trainers: TrainerPoller) -> Iterator[AskedRun]:
         runtime = caches.runtimes.get(("", run.spec.runtime))
         place = place_of(run, runtime) if isinstance(runtime, Runtime) else None
         if place is not None:
-            yield AskedRun(pod, run.metadata.uid, place, figures_wanted=trainers.unreachable(pod))
+            yield AskedRun(pod, run.metadata.uid, place, metrics_wanted=trainers.unreachable(pod))

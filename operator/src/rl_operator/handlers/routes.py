@@ -32,12 +32,14 @@ class Queues:
 
 
 class Routes:
-    """`place_seconds`: how soon a run in line is looked at whose place reads otherwise; none starts later for it."""
+    """`position_seconds`: how soon a run in line is looked at whose place reads otherwise; none starts later for it."""
 
-    def __init__(self, caches: Caches, queues: Queues, *, place_seconds: float = 60.0) -> None:
+    def __init__(self, caches: Caches, queues: Queues, *, position_seconds: float = 60.0) -> None:
         self._caches = caches
         self._queues = queues
-        caches.places.tell(start=queues.runs.add, moved=lambda key: queues.runs.add_after(key, place_seconds))
+        caches.runtime_queues.on_change(
+            start=queues.runs.add, moved=lambda key: queues.runs.add_after(key, position_seconds)
+        )
 
     # --- kopf's events: projected into the cache, then told ------------------------------------------------------
     def run_event(self, event: RawEvent) -> None:
@@ -70,7 +72,7 @@ class Routes:
         """Also the runs that a new or mended runtime, or another limit, may let start."""
         self._queues.runtimes.add(key)
         self._wake(run for run in self._caches.unstarted if run.spec.runtime == key[1])
-        for waiting in self._caches.places.waiting(key[1]):
+        for waiting in self._caches.runtime_queues.waiting(key[1]):
             self._queues.runs.add(waiting)
 
     def listed(self, changes: Changes) -> None:
@@ -94,7 +96,7 @@ class Routes:
             if isinstance(runtime, Runtime) and runtime.spec.image == image:
                 self._queues.runtimes.add(("", runtime.metadata.name))
 
-    def figures_changed(self, pod: PodObservation) -> None:
+    def metrics_changed(self, pod: PodObservation) -> None:
         self._queues.runs.add((pod.namespace, pod.run_name))
 
     def add_all(self, spread_seconds: float) -> None:

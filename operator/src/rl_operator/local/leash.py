@@ -31,7 +31,7 @@ class Leash:
         self._groups.add(group)
         self._tell(f"+{group}\n")
 
-    def let_go(self, group: int) -> None:
+    def release(self, group: int) -> None:
         self._groups.discard(group)
         self._tell(f"-{group}\n")
 

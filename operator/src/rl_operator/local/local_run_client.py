@@ -23,7 +23,7 @@ from rl_operator.errors import GoneError, NameTakenError
 from rl_operator.local.environments import OwnEnvironments
 from rl_operator.local.events import Event, append_event
 from rl_operator.local.kubelet import KUBELET_FINALIZER
-from rl_operator.local.local_history import write_series
+from rl_operator.local.local_history import write_history
 from rl_operator.local.state_store import Manifest, StateStore
 from rl_operator.local.sweep import remove_traces
 from rl_operator.status.attempt_metrics import AttemptMetrics, MetricsSource
@@ -47,11 +47,11 @@ class LocalRunClient:
         self,
         store: StateStore,
         environments: OwnEnvironments,
-        figures: MetricsSource,
+        attempt_metrics: MetricsSource,
     ) -> None:
         self._store = store
         self._environments = environments
-        self._figures = figures
+        self._metrics = attempt_metrics
         self._runtimes = bundled_runtimes()
         self._catalog = bundled_catalog()
 
@@ -89,13 +89,13 @@ class LocalRunClient:
     def pods(self, key: Key) -> tuple[PodObservation, ...]:
         return tuple(observe_pod(pod) for pod in pods_of(self._store, key))
 
-    def figures(self, run: TrainingRun, pod: PodObservation) -> AttemptMetrics:
-        return self._figures.figures(run, pod)
+    def attempt_metrics(self, run: TrainingRun, pod: PodObservation) -> AttemptMetrics:
+        return self._metrics.attempt_metrics(run, pod)
 
-    def line(self, run: TrainingRun) -> QueuePosition | None:  # noqa: ARG002 -- limits are a cluster's: here everybody starts
+    def queue_position(self, run: TrainingRun) -> QueuePosition | None:  # noqa: ARG002 -- limits are a cluster's: here everybody starts
         return None
 
-    def place_claimed(self, run: TrainingRun) -> AbstractContextManager[None]:  # noqa: ARG002 -- nobody waits
+    def slot_claimed(self, run: TrainingRun) -> AbstractContextManager[None]:  # noqa: ARG002 -- nobody waits
         return contextlib.nullcontext()
 
     async def read_run(self, key: Key) -> TrainingRun | None:
@@ -130,12 +130,12 @@ class LocalRunClient:
 
         self._store.update("Pod", pod.namespace, pod.name, label, uid=pod.uid)
 
-    async def save_series(self, run: TrainingRun, pod: PodObservation) -> None:
-        points, name = self._figures.points(pod), run.status.history_name
+    async def save_history(self, run: TrainingRun, pod: PodObservation) -> None:
+        points, name = self._metrics.points(pod), run.status.history_name
         if points and name:
-            write_series(self._store, run, extended(points, pod.result))
+            write_history(self._store, run, extended(points, pod.result))
 
-    async def release_pod(self, pod: PodObservation) -> None:
+    async def remove_finalizer(self, pod: PodObservation) -> None:
         def release(manifest: Manifest) -> None:
             finalizers = manifest["metadata"].get("finalizers", [])
             manifest["metadata"]["finalizers"] = [name for name in finalizers if name != POD_FINALIZER]

@@ -25,7 +25,7 @@ class PodRecords:
     def put(self, record: ContainerRecord) -> None:
         if record != self._records[record.name]:
             self._records[record.name] = record
-            self.tell()
+            self.publish()
 
     def wait(self, name: str, reason: str, why: str) -> None:
         """The container is not there, and why."""
@@ -42,7 +42,7 @@ class PodRecords:
         ended = Terminated(137, "ContainerStatusUnknown", message, None, datetime.now(UTC))
         self.put(self._records[name].now(ended))
 
-    def tell(self) -> None:
+    def publish(self) -> None:
         self._report(pod_status(tuple(self._records.values()), self._started, over=False))
 
     def tell_the_end(self, end: PodEnd | None) -> None:

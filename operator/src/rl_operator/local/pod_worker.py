@@ -61,7 +61,7 @@ class PodWorker:
 
     async def run(self) -> None:
         """Until every container has ended and the last status is reported."""
-        self._records.tell()
+        self._records.publish()
         self._finding_backend = asyncio.ensure_future(self._backend())
         keepers: dict[str, asyncio.Task[None]] = {}
         deadline = self._deadline_task()
@@ -115,7 +115,7 @@ class PodWorker:
         """Start the process, watch its readiness, wait for its end."""
         name = launch.name
         try:
-            process = await ContainerProcess.start(launch, self._leash.hold, self._leash.let_go)
+            process = await ContainerProcess.start(launch, self._leash.hold, self._leash.release)
         except OSError as error:
             now = datetime.now(UTC)
             return Terminated(128, "StartError", f"cannot execute {launch.argv[0]}: {error.strerror}", None, now)

@@ -15,7 +15,7 @@ LAST_PHASES = ("saving", "done")
 """Of a trainer that will soon not answer any more."""
 
 
-class KeptSeries:
+class PolledHistory:
     """Compressed, a column per figure: a full series is 3 to 8 kB, a thousand of them less than 10 MB."""
 
     __slots__ = ("_packed", "_read_at")

@@ -28,15 +28,15 @@ class PolledMetrics:
             if self._wandb:
                 group.create_task(self._wandb.run())
 
-    def figures(self, run: TrainingRun, pod: PodObservation) -> AttemptMetrics:
-        series = self._trainers.has_points(pod)
+    def attempt_metrics(self, run: TrainingRun, pod: PodObservation) -> AttemptMetrics:
+        has_history = self._trainers.has_points(pod)
         if pod.over:
-            return AttemptMetrics(series=series)
+            return AttemptMetrics(has_history=has_history)
         return AttemptMetrics(
             trainer=self._trainers.status_of(pod),
             unreachable=self._trainers.unreachable(pod),
             wandb=self._wandb.run_of(run) if self._wandb else None,
-            series=series,
+            has_history=has_history,
         )
 
     def points(self, pod: PodObservation) -> tuple[Point, ...]:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from rl_operator.api.names import TRAINER_CONTAINER, TRAINING_COMPONENT
 from rl_operator.metrics.answers import UnreadableAnswerError, read_json
-from rl_operator.metrics.polled_history import KeptSeries
+from rl_operator.metrics.polled_history import PolledHistory
 from rl_operator.status.history import HISTORY_METRICS, Point, read_points
 from rl_operator.status.observation import PodObservation, TrainerStatus
 from rl_operator.telemetry import TRAINER_POLLS
@@ -43,7 +43,7 @@ class _Known:
     silent: int = 0
     asked_at: float = float("-inf")
     asking: bool = False
-    series: KeptSeries = field(default_factory=KeptSeries)
+    series: PolledHistory = field(default_factory=PolledHistory)
 
     @property
     def unreachable(self) -> bool:
@@ -133,7 +133,7 @@ class TrainerPoller:
                 return
             self._heard(pod, known, status)
             if known.series.due(status):
-                await self._read_series(session, f"{url}/history?figures={','.join(HISTORY_METRICS)}", known, status)
+                await self._read_history(session, f"{url}/history?figures={','.join(HISTORY_METRICS)}", known, status)
         finally:
             known.asking = False
 
@@ -170,7 +170,7 @@ class TrainerPoller:
             known.status = None  # others may know more by now
             self._changed(pod)
 
-    async def _read_series(
+    async def _read_history(
         self, session: aiohttp.ClientSession, url: str, known: _Known, status: TrainerStatus
     ) -> None:
         try:

@@ -33,12 +33,12 @@ ANSWER_BYTES: Final = 32 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class AskedRun:
-    """A run that trains in `pod`. Its id at W&B is its uid. `figures_wanted`: nobody else tells its figures."""
+    """A run that trains in `pod`. Its id at W&B is its uid. `metrics_wanted`: nobody else tells its figures."""
 
     pod: PodObservation
     uid: str
-    place: WandbProject
-    figures_wanted: bool
+    project: WandbProject
+    metrics_wanted: bool
 
 
 class WandbPoller:
@@ -79,58 +79,58 @@ class WandbPoller:
         alive = set()
         for asked in self._runs():
             alive.add(asked.uid)
-            by_server[asked.place.base_url][asked.place].append(asked)
+            by_server[asked.project.base_url][asked.project].append(asked)
         self._latest = {uid: known for uid, known in self._latest.items() if uid in alive}
         async with asyncio.TaskGroup() as group:
-            for base_url, places in by_server.items():
+            for base_url, projects in by_server.items():
                 outage = self._outages.setdefault(base_url, Outage(base_url, self._interval))
                 if outage.over_at <= time.monotonic():
-                    group.create_task(self._ask_server(session, places, outage))
+                    group.create_task(self._ask_server(session, projects, outage))
 
     async def _ask_server(
-        self, session: aiohttp.ClientSession, places: Mapping[WandbProject, Sequence[AskedRun]], outage: Outage
+        self, session: aiohttp.ClientSession, projects: Mapping[WandbProject, Sequence[AskedRun]], outage: Outage
     ) -> None:
         """One query after the other; the first that fails is the last of this round."""
-        for place, asked in places.items():
+        for project, asked in projects.items():
             for start in range(0, len(asked), MOST_RUNS):
                 try:
-                    await self._ask(session, place, asked[start : start + MOST_RUNS])
+                    await self._ask(session, project, asked[start : start + MOST_RUNS])
                 except OutageError as error:
                     WANDB_CALLS.labels(error.outcome).inc()
                     outage.failed(error, time.monotonic())
                     return
         outage.answered()
 
-    async def _ask(self, session: aiohttp.ClientSession, place: WandbProject, asked: Sequence[AskedRun]) -> None:
+    async def _ask(self, session: aiohttp.ClientSession, project: WandbProject, asked: Sequence[AskedRun]) -> None:
         ids = [each.uid for each in asked]
-        body = question(place.entity, place.project, ids)
+        body = question(project.entity, project.project, ids)
         try:
-            async with session.post(f"{place.base_url}/graphql", json=body, allow_redirects=False) as response:
+            async with session.post(f"{project.base_url}/graphql", json=body, allow_redirects=False) as response:
                 check_status(response)
                 found = read_answer(await read_json(response, ANSWER_BYTES), ids)
         except WandbRefusedError as error:
-            self._note_refusal(place, str(error))
+            self._note_refusal(project, str(error))
             return
         except (UnreadableAnswerError, ValidationError) as error:
             raise OutageError("unreadable", "its answer is not one of W&B") from error
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:  # ValueError: a base URL that is none
             raise OutageError("silent", f"{type(error).__name__}: {error}".rstrip(": ")) from error
         WANDB_CALLS.labels("answered").inc()
-        self._refused.discard(place)
+        self._refused.discard(project)
         for each in asked:
             self._take(each, found.get(each.uid))
 
-    def _note_refusal(self, place: WandbProject, why: str) -> None:
+    def _note_refusal(self, project: WandbProject, why: str) -> None:
         """Of one project, e.g. one that the key may not see: others are asked for all the same."""
         WANDB_CALLS.labels("refused").inc()
-        if place not in self._refused:
-            self._refused.add(place)
-            log.warning("W&B does not show %s/%s at %s: %.300s", place.entity, place.project, place.base_url, why)
+        if project not in self._refused:
+            self._refused.add(project)
+            log.warning("W&B does not show %s/%s at %s: %.300s", project.entity, project.project, project.base_url, why)
 
     def _take(self, asked: AskedRun, found: WandbRun | None) -> None:
         before = self._latest.get(asked.uid)
         if found is None or found == before:
             return
         self._latest[asked.uid] = found
-        if asked.figures_wanted or before is None or before.state != found.state:
+        if asked.metrics_wanted or before is None or before.state != found.state:
             self._changed(asked.pod)

@@ -33,10 +33,11 @@ class EnvironmentUnreadError(OperatorError):
 
 async def start(view: View, inputs: RunInputs | None, client: RunClient) -> View:
     """Freeze the run and begin its next attempt. The first write is the lock: whoever loses it starts nothing."""
-    view = replace(view, line=client.line(view.run))  # others may have started since the run was looked at
+    position = client.queue_position(view.run)  # others may have started since the run was looked at
+    view = replace(view, queue_position=position)
     if must_wait(view):
         return view
-    with client.place_claimed(view.run):
+    with client.slot_claimed(view.run):
         frozen, rendered = await _freeze(view, inputs, client)
     attempt, pod = frozen.status.attempt, frozen.status.pod_name
     client.record_event(frozen, "Normal", "Starting", f"Attempt {attempt} starts in pod {pod}.")

@@ -51,7 +51,7 @@ async def reconcile_environment(key: Key, client: KindsClient, clock: Callable[[
     look = await _look_at_config_map(environment, source.config_map, client)
     if look is not None:
         await _report(environment, look, client, clock())
-        return READY_SECONDS if look.verdict.standing is Readiness.READY else WAITING_SECONDS
+        return READY_SECONDS if look.verdict.readiness is Readiness.READY else WAITING_SECONDS
     ready = environment.status.condition("Stalled") is None
     return READY_SECONDS if ready else WAITING_SECONDS
 
@@ -108,5 +108,5 @@ async def _report(environment: Environment, look: EnvironmentReading, client: Ki
         return
     await client.write_environment_status(environment, status)
     if reasons_of(status.conditions) != reasons_of(environment.status.conditions):
-        bad = look.verdict.standing is Readiness.STALLED or look.verdict.reason == "DiscoveryFailed"
+        bad = look.verdict.readiness is Readiness.STALLED or look.verdict.reason == "DiscoveryFailed"
         client.record_event(environment, "Warning" if bad else "Normal", look.verdict.reason, look.verdict.message)

@@ -14,12 +14,12 @@ from rl_operator.status.view import View
 log = logging.getLogger(__name__)
 
 
-async def keep_series(view: View, status: RunStatus, client: RunClient) -> None:
+async def keep_history(view: View, status: RunStatus, client: RunClient) -> None:
     """Write the series of the attempt that has just ended, if there is one. Its loss is no failure."""
-    if view.pod is None or not view.series:
+    if view.pod is None or not view.has_history:
         return
     run = view.run.with_changes(status=status)
     try:
-        await client.save_series(run, view.pod)
+        await client.save_history(run, view.pod)
     except OperatorError as error:
         log.warning("run %s/%s: the series of attempt %s is lost: %s", *run.key, status.attempt, error)

@@ -10,14 +10,14 @@ from rl_operator.reconcile.run_client import RunClient
 from rl_operator.render.labels import pod_labels
 from rl_operator.status.attempt_end import vanished
 from rl_operator.status.lost_nodes import with_loss
-from rl_operator.status.repaired_status import mended
+from rl_operator.status.repaired_status import repaired
 from rl_operator.status.restored import is_restored
 from rl_operator.status.view import View
 
 
 async def put_right(run: TrainingRun, client: RunClient) -> TrainingRun:
     """Write back what the pods know better than a status that somebody edited."""
-    status = mended(run.status, (pod for pod in client.pods(run.key) if pod.run_uid == run.metadata.uid))
+    status = repaired(run.status, (pod for pod in client.pods(run.key) if pod.run_uid == run.metadata.uid))
     return run if status is run.status else await client.write_status(run, status)
 
 

@@ -20,7 +20,7 @@ from rl_operator.reconcile.attempt import EnvironmentUnreadError, create_missing
 from rl_operator.reconcile.environments import reconcile_environment_pods
 from rl_operator.reconcile.finished import acknowledge, drop_old_pods, expire
 from rl_operator.reconcile.inputs import gather_inputs
-from rl_operator.reconcile.keep_history import keep_series
+from rl_operator.reconcile.keep_history import keep_history
 from rl_operator.reconcile.missing import look_for_pod, put_right, restore_config
 from rl_operator.reconcile.run_client import Key, RunClient
 from rl_operator.status.attempt_metrics import AttemptMetrics
@@ -48,11 +48,11 @@ class Pace:
 async def reconcile(key: Key, client: RunClient, clock: Callable[[], datetime], pace: Pace) -> float | None:
     """Bring one run a step closer to its end. Returns in how many seconds to look again; None: on events only."""
     run = client.run(key)
-    await _release_foreign_pods(key, run, client)
+    await _remove_foreign_finalizers(key, run, client)
     if run is None or run.metadata.deletion_timestamp is not None:
         return None
     if run.status.finished:
-        await _let_go_of_pods(run, client)
+        await _remove_finalizers(run, client)
         await drop_old_pods(run, client)
         return await expire(await acknowledge(run, client), client, clock())
 
@@ -60,12 +60,12 @@ async def reconcile(key: Key, client: RunClient, clock: Callable[[], datetime], 
     inputs = None if run.status.attempt else await gather_inputs(run, client, clock())
     view = await look_for_pod(_observe(run, inputs, client, clock, pace), client)
     view = await _act(await restore_config(view, client), inputs, client)
-    finding = assess(view)
-    unwritten = await _report(view, finding, client, pace)
-    await _let_go_of_recorded(view, finding, client)
+    assessment = assess(view)
+    unwritten = await _report(view, assessment, client, pace)
+    await _remove_recorded_finalizers(view, assessment, client)
     await drop_old_pods(view.run, client)
     return _soonest(
-        requeue_after(view, finding),
+        requeue_after(view, assessment),
         pace.progress_seconds if unwritten else None,
         TROUBLE_SECONDS if view.trouble else None,
     )
@@ -79,20 +79,20 @@ def _observe(
     held = client.pods(run.key)
     pods = tuple(with_loss(pod, now) for pod in held if _owns(run, pod))
     pod = next((pod for pod in pods if pod.name == run.status.pod_name), None)
-    figures = client.figures(run, pod) if pod else AttemptMetrics()
+    attempt_metrics = client.attempt_metrics(run, pod) if pod else AttemptMetrics()
     view = View(
         run,
         now,
         pace.backoff_seconds,
         pod=pod,
-        trainer=figures.trainer,
-        unreachable=figures.unreachable,
-        wandb=figures.wandb,
-        series=figures.series,
+        trainer=attempt_metrics.trainer,
+        unreachable=attempt_metrics.unreachable,
+        wandb=attempt_metrics.wandb,
+        has_history=attempt_metrics.has_history,
         environments=tuple(pod for pod in pods if pod.component == ENVIRONMENT_COMPONENT),
         left_over=tuple(pod.name for pod in held if not _owns(run, pod) and not pod.over and not pod.deleting),
         replica_limit=_replica_limit(run, client),
-        line=client.line(run),
+        queue_position=client.queue_position(run),
     )
     if view.started:
         return replace(view, refusals=frozen_refusals(run))
@@ -140,26 +140,26 @@ async def _apply(view: View, verb: Action, inputs: RunInputs | None, client: Run
             return await start(view, inputs, client)
         case Action.CREATE:
             return await create_missing(view, client)
-        case Action.RELEASE if view.pod is not None:
-            await client.release_pod(view.pod)
+        case Action.REMOVE_FINALIZER if view.pod is not None:
+            await client.remove_finalizer(view.pod)
         case Action.STOP if view.pod is not None:
             await client.delete_pod(view.pod)
     return view
 
 
-async def _report(view: View, finding: Assessment, client: RunClient, pace: Pace) -> bool:
+async def _report(view: View, assessment: Assessment, client: RunClient, pace: Pace) -> bool:
     """Write the status when it says something new. Returns whether news of mere progress was left for later."""
-    previous, status = view.run.status, derive(view, finding)
+    previous, status = view.run.status, derive(view, assessment)
     worth = worth_writing(previous, status, view.now, pace.progress_seconds)
     if worth:
         await client.write_status(view.run, status)
-        _tell(view, status, finding, client)
-    if finding.ending:
-        await keep_series(view, status, client)
+        _tell(view, status, assessment, client)
+    if assessment.ending:
+        await keep_history(view, status, client)
     return status != previous and not worth
 
 
-def _tell(view: View, status: RunStatus, finding: Assessment, client: RunClient) -> None:
+def _tell(view: View, status: RunStatus, assessment: Assessment, client: RunClient) -> None:
     """One event per change of a condition's reason, per environment pod that failed, per edit without effect."""
     run = view.run
     if view.started and status.refusals and status.refusals != run.status.refusals:
@@ -169,24 +169,24 @@ def _tell(view: View, status: RunStatus, finding: Assessment, client: RunClient)
     before = {(c.type, c.reason) for c in run.status.conditions}
     if all((c.type, c.reason) in before for c in status.conditions):
         return
-    bad = finding.situation in (Situation.REFUSED, Situation.FAILED) or status.failure != run.status.failure
-    client.record_event(run, "Warning" if bad else "Normal", finding.reason, finding.message)
+    bad = assessment.situation in (Situation.REFUSED, Situation.FAILED) or status.failure != run.status.failure
+    client.record_event(run, "Warning" if bad else "Normal", assessment.reason, assessment.message)
 
 
 def _failures(status: RunStatus) -> int:
     return status.environments.failures if status.environments else 0
 
 
-async def _let_go_of_recorded(view: View, finding: Assessment, client: RunClient) -> None:
+async def _remove_recorded_finalizers(view: View, assessment: Assessment, client: RunClient) -> None:
     """Let go of pods of attempts whose end is in the status: also of one that a crash, or a lost node, left held."""
     current = view.run.status.attempt or 1
-    over = current if finding.ending or view.last_attempt else current - 1
+    over = current if assessment.ending or view.last_attempt else current - 1
     for pod in client.pods(view.run.key):
         if pod.held and _owns(view.run, pod) and pod.attempt <= over:
-            await client.release_pod(pod)
+            await client.remove_finalizer(pod)
 
 
-async def _let_go_of_pods(run: TrainingRun, client: RunClient) -> None:
+async def _remove_finalizers(run: TrainingRun, client: RunClient) -> None:
     """What a crash between the last status and its consequences left behind."""
     own = [pod for pod in client.pods(run.key) if _owns(run, pod)]
     if any(pod.held for pod in own):
@@ -195,7 +195,7 @@ async def _let_go_of_pods(run: TrainingRun, client: RunClient) -> None:
         if not pod.over and not pod.deleting:  # also the run's own, where somebody else wrote that the run is over
             await client.delete_pod(pod)
         if pod.held:
-            await client.release_pod(pod)
+            await client.remove_finalizer(pod)
 
 
 def _tell_end(run: TrainingRun | None, client: RunClient) -> None:
@@ -206,14 +206,14 @@ def _tell_end(run: TrainingRun | None, client: RunClient) -> None:
         client.record_event(run, kind, finished.reason, run.status.message or "")
 
 
-async def _release_foreign_pods(key: Key, run: TrainingRun | None, client: RunClient) -> None:
+async def _remove_foreign_finalizers(key: Key, run: TrainingRun | None, client: RunClient) -> None:
     """Let go of pods whose run is gone: nobody will ever read their result."""
     held = [pod for pod in client.pods(key) if pod.held and not _owns(run, pod)]
     if held and run is None:
         run = await client.read_run(key)  # the cache may lag behind a run that was applied again
     for pod in held:
         if not _owns(run, pod):
-            await client.release_pod(pod)
+            await client.remove_finalizer(pod)
 
 
 def _owns(run: TrainingRun | None, pod: PodObservation) -> bool:

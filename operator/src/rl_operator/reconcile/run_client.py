@@ -60,15 +60,15 @@ class RunClient(InputSource, Protocol):
         """All pods that say they are this run's, whatever run uid owns them."""
         ...
 
-    def figures(self, run: TrainingRun, pod: PodObservation) -> AttemptMetrics:
+    def attempt_metrics(self, run: TrainingRun, pod: PodObservation) -> AttemptMetrics:
         """What the trainer and W&B said last of this attempt."""
         ...
 
-    def line(self, run: TrainingRun) -> QueuePosition | None:
+    def queue_position(self, run: TrainingRun) -> QueuePosition | None:
         """Where the run stands at its runtime; None: the target or the runtime does not limit active runs."""
         ...
 
-    def place_claimed(self, run: TrainingRun) -> AbstractContextManager[None]:
+    def slot_claimed(self, run: TrainingRun) -> AbstractContextManager[None]:
         """Hold a place for the run while its start is written, so that no other run takes it meanwhile."""
         ...
 
@@ -96,11 +96,11 @@ class RunClient(InputSource, Protocol):
         """Put labels on that very pod: without its own no watch tells of it."""
         ...
 
-    async def save_series(self, run: TrainingRun, pod: PodObservation) -> None:
+    async def save_history(self, run: TrainingRun, pod: PodObservation) -> None:
         """Add the attempt's series to the run's ConfigMap, which `status.historyName` names."""
         ...
 
-    async def release_pod(self, pod: PodObservation) -> None:
+    async def remove_finalizer(self, pod: PodObservation) -> None:
         """Take our finalizer off; gone already is success."""
         ...
 

@@ -119,5 +119,5 @@ async def _report(
         return
     await client.write_runtime_status(runtime, status)
     if reasons_of(status.conditions) != reasons_of(runtime.status.conditions):
-        bad = verdict.standing is Readiness.STALLED or verdict.reason in ("DiscoveryFailed", "CatalogNotWritten")
+        bad = verdict.readiness is Readiness.STALLED or verdict.reason in ("DiscoveryFailed", "CatalogNotWritten")
         client.record_event(runtime, "Warning" if bad else "Normal", verdict.reason, verdict.message)

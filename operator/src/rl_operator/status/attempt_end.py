@@ -9,7 +9,7 @@ from rl_operator.status.deadlines import ACTIVE, deadlines, overdue, recorded_en
 from rl_operator.status.ending import Ending, Fate, classify
 from rl_operator.status.environments import last_failure, verdict
 from rl_operator.status.observation import format_time
-from rl_operator.status.queueing import must_wait, queued_finding
+from rl_operator.status.queueing import must_wait, queued
 from rl_operator.status.sentences import joined
 from rl_operator.status.table import Situation
 from rl_operator.status.view import Assessment, View
@@ -59,8 +59,8 @@ def between_attempts(view: View, last: Attempt, ending: Ending | None = None) ->
     if view.config_lost and ending is None:
         final = Ending(Fate.FINAL, CONFIG_LOST, message=view.config_lost)
         return Assessment(Situation.FAILED, CONFIG_LOST, blame_sentence(final, _how_to_go_on(view)), final)
-    if view.line and must_wait(view):
-        return queued_finding(view.run, view.line)
+    if view.queue_position and must_wait(view):
+        return queued(view.run, view.queue_position)
     if last.reason == "Stopped":
         return Assessment(
             Situation.WAITING, "Resuming", f"Resumed: the next attempt starts {_from_where(view)}.", ending
@@ -72,8 +72,8 @@ def between_attempts(view: View, last: Attempt, ending: Ending | None = None) ->
 
 def _seen_between(view: View, last: Attempt) -> str:
     """What a run waited for that had no attempt when its time was over."""
-    if view.line and must_wait(view):
-        return queued_finding(view.run, view.line).message
+    if view.queue_position and must_wait(view):
+        return queued(view.run, view.queue_position).message
     failure = view.run.status.failure
     return f"attempt {last.attempt} ended ({failure.reason if failure else last.reason})"
 

@@ -11,18 +11,20 @@ from rl_operator.status.wandb_run import WandbRun
 
 @dataclass(frozen=True, slots=True)
 class AttemptMetrics:
-    """Advisory, all of it. `unreachable`: the trainer is ready and does not answer us; `series`: points are at hand."""
+    """Advisory, all of it. `unreachable`: the trainer is ready and does not answer us; `has_history`: points of its
+    history are here.
+    """
 
     trainer: TrainerStatus | None = None
     unreachable: bool = False
     wandb: WandbRun | None = None
-    series: bool = False
+    has_history: bool = False
 
 
 class MetricsSource(Protocol):
     """Answers from memory: somebody else asks, at a pace of his own."""
 
-    def figures(self, run: TrainingRun, pod: PodObservation) -> AttemptMetrics: ...
+    def attempt_metrics(self, run: TrainingRun, pod: PodObservation) -> AttemptMetrics: ...
 
     def points(self, pod: PodObservation) -> tuple[Point, ...]:
         """The attempt's series, as far as it was read; kept until the pod's finalizer is gone."""

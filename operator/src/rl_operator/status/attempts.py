@@ -10,7 +10,7 @@ from rl_operator.status.deadlines import DEADLINES
 from rl_operator.status.ending import Ending, Fate
 from rl_operator.status.observation import PodObservation, format_time, parse_time
 from rl_operator.status.pausing import due_after, pause_seconds
-from rl_operator.status.queueing import holds_place
+from rl_operator.status.queueing import holds_slot
 from rl_operator.status.view import View
 
 FRUITLESS_ATTEMPTS: Final = 5
@@ -41,7 +41,7 @@ def next_attempt_due(view: View) -> datetime:
     """When the next attempt may start: the pause doubles with every attempt in a row that trained no new step."""
     attempts, last = view.run.status.attempts, view.last_attempt
     # Who has a run go on that was stopped does not want to wait.
-    if last is None or last.reason == "Stopped" or last.ended is None or not holds_place(view.run):
+    if last is None or last.reason == "Stopped" or last.ended is None or not holds_slot(view.run):
         return view.now
     pause = pause_seconds(view.backoff_seconds, max(1, fruitless(attempts)))
     return due_after(parse_time(last.ended), pause, view.now)

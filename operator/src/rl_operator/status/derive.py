@@ -16,7 +16,7 @@ from rl_operator.status.ending import Ending, Fate
 from rl_operator.status.environments import at_start, observed
 from rl_operator.status.frozen import frozen_settings
 from rl_operator.status.gating import admitted_time
-from rl_operator.status.history import series_name
+from rl_operator.status.history import history_map_name
 from rl_operator.status.observation import PodObservation, TrainerResult, format_time, parse_time
 from rl_operator.status.queueing import QUEUED, queue_place
 from rl_operator.status.restored import is_restored, without_former_life
@@ -33,23 +33,23 @@ SILENT = frozenset({"Finished"})
 """Conditions that only hold beside another one, which has the message."""
 
 
-def derive(view: View, finding: Assessment) -> RunStatus:
+def derive(view: View, assessment: Assessment) -> RunStatus:
     """The status that says what `find` found. Figures only ever move forward."""
     if is_restored(view.run):
         view = replace(view, run=without_former_life(view.run))
     previous, pod = view.run.status, view.pod
     result = pod.result if pod else None
-    row = TABLE[finding.situation]
+    row = TABLE[assessment.situation]
     status = previous.with_changes(
         observed_generation=view.run.metadata.generation,
         phase=row.phase,
-        message=shorten(finding.message),
-        conditions=_conditions(view, finding),
+        message=shorten(assessment.message),
+        conditions=_conditions(view, assessment),
         refusals=view.refusals[:KEPT_REFUSALS],
         config_hash=previous.config_hash if view.started else view.config_hash,
         containers=_containers(pod) or previous.containers,
         environments=observed(view),
-        queue=queue_place(view.line) if view.line and finding.reason == QUEUED else None,
+        queue=queue_place(view.queue_position) if view.queue_position and assessment.reason == QUEUED else None,
         admitted_time=admitted_time(view),
     )
     ended = view.last_attempt is not None  # what is heard of it later changes nothing
@@ -59,10 +59,10 @@ def derive(view: View, finding: Assessment) -> RunStatus:
         status = with_wandb(status, view.run, view.wandb, figures=view.unreachable, now=view.now)
     if result:
         status = with_result(status, result, view.now)
-    if finding.ending and view.series:
-        status = status.with_changes(history_name=series_name(view.run))
-    if finding.ending:
-        status = _with_ending(status, view, finding, finding.ending)
+    if assessment.ending and view.has_history:
+        status = status.with_changes(history_name=history_map_name(view.run))
+    if assessment.ending:
+        status = _with_ending(status, view, assessment, assessment.ending)
     return fitted(status)
 
 
@@ -136,18 +136,18 @@ def _seconds_since_write(previous: RunStatus, now: datetime) -> float:
     return min((abs((now - parse_time(moment)).total_seconds()) for moment in moments), default=float("inf"))
 
 
-def _conditions(view: View, finding: Assessment) -> tuple[Condition, ...]:
+def _conditions(view: View, assessment: Assessment) -> tuple[Condition, ...]:
     now, generation = format_time(view.now), view.run.metadata.generation
     conditions = []
-    for type_, value in TABLE[finding.situation].conditions.items():
+    for type_, value in TABLE[assessment.situation].conditions.items():
         before = view.run.status.condition(type_)
         accepted, telling = type_ == "Accepted" and value == "True", type_ not in SILENT
         conditions.append(
             Condition(
                 type=type_,
                 status=value,
-                reason="Accepted" if accepted else finding.reason,
-                message=shorten(finding.message) if telling and not accepted else "",
+                reason="Accepted" if accepted else assessment.reason,
+                message=shorten(assessment.message) if telling and not accepted else "",
                 last_transition_time=before.last_transition_time if before and before.status == value else now,
                 observed_generation=generation,
             )
@@ -164,9 +164,9 @@ def _containers(pod: PodObservation | None) -> tuple[ContainerStatus, ...]:
     )
 
 
-def _with_ending(status: RunStatus, view: View, finding: Assessment, ending: Ending) -> RunStatus:
+def _with_ending(status: RunStatus, view: View, assessment: Assessment, ending: Ending) -> RunStatus:
     application = ending.fate is Fate.APPLICATION
-    over = finding.situation in (Situation.SUCCEEDED, Situation.FAILED)
+    over = assessment.situation in (Situation.SUCCEEDED, Situation.FAILED)
     result = view.pod.result if view.pod else None
     return status.with_changes(
         attempt=status.attempt or 1,

@@ -33,7 +33,7 @@ class EnvironmentReading:
 def environment_status(environment: Environment, look: EnvironmentReading, now: datetime) -> EnvironmentStatus:
     generation, found = environment.metadata.generation, look.found
     fields, left_out = fitting_fields(found.fields) if found else ((), "")
-    verdict = Verdict(look.verdict.standing, look.verdict.reason, _cut(look.verdict.message + left_out))
+    verdict = Verdict(look.verdict.readiness, look.verdict.reason, _cut(look.verdict.message + left_out))
     return EnvironmentStatus(
         observed_generation=generation,
         conditions=conditions_of(verdict, environment.status.conditions, generation, now),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from rl_operator.api.run import TrainingRun
-from rl_operator.status.numbers import is_figure, round_figure
+from rl_operator.status.numbers import is_metric, round_metric
 from rl_operator.status.observation import TrainerResult
 
 MAX_POINTS: Final = 500
@@ -19,7 +19,7 @@ HISTORY_METRICS: Final = ("rewardMean", "trainAccuracy", "evalAccuracy", "loss",
 Point = Mapping[str, float]
 
 
-def series_name(run: TrainingRun) -> str:
+def history_map_name(run: TrainingRun) -> str:
     """Of the ConfigMap: with the uid, so that a run that was deleted and applied again has its own."""
     return f"{run.metadata.name}-{run.metadata.uid[:5]}-history"
 
@@ -62,10 +62,10 @@ def rewards(points: Iterable[Point]) -> list[float]:
 
 def _point(raw: Mapping[str, Any]) -> Point | None:
     step = raw.get("step")
-    if not isinstance(step, int) or not is_figure(step) or step < 0:
+    if not isinstance(step, int) or not is_metric(step) or step < 0:
         return None
-    figures = ((name, raw.get(name)) for name in HISTORY_METRICS)
-    return {"step": step, **{name: round_figure(value) for name, value in figures if is_figure(value)}}
+    metrics = ((name, raw.get(name)) for name in HISTORY_METRICS)
+    return {"step": step, **{name: round_metric(value) for name, value in metrics if is_metric(value)}}
 
 
 def _step(point: Point) -> float:

@@ -27,7 +27,7 @@ from rl_operator.status.environments import (
 from rl_operator.status.gating import deleted_while_gated
 from rl_operator.status.lost_nodes import lost_at
 from rl_operator.status.observation import PodObservation, format_time
-from rl_operator.status.queueing import must_wait, queued_finding
+from rl_operator.status.queueing import must_wait, queued
 from rl_operator.status.restored import is_restored, restored_finding
 from rl_operator.status.sentences import joined, shorten
 from rl_operator.status.starting import environment_trouble, failed_sentence, prepared_by, starting_detail
@@ -57,7 +57,7 @@ class Action(Enum):
     RENDER = "render a draft, to see what it would be"
     START = "freeze the run and start its next attempt"
     CREATE = "create what is missing of the current attempt"
-    RELEASE = "let go of a pod that was deleted before it was admitted, so that it can be created again"
+    REMOVE_FINALIZER = "let go of a pod that was deleted before it was admitted, so that it can be created again"
     STOP = "delete the current attempt's pod, so that it saves and ends"
 
 
@@ -73,7 +73,7 @@ def decide(view: View) -> Action:
     if view.last_attempt or pod is None:
         return Action.REST if run.spec.suspend or overdue(view) or view.config_lost else _next_start(view)
     if pod.over or pod.deleting:
-        return Action.RELEASE if _is_made_again(view) else Action.REST
+        return Action.REMOVE_FINALIZER if _is_made_again(view) else Action.REST
     ends = run.spec.suspend or recorded(view) or given_up(view) or _lingers(view)
     return Action.STOP if ends else Action.REST
 
@@ -103,11 +103,11 @@ def assess(view: View) -> Assessment:
     return _stopping(view, pod) or _stopped_late(view) or _at_work(view)
 
 
-def requeue_after(view: View, finding: Assessment) -> float | None:
+def requeue_after(view: View, assessment: Assessment) -> float | None:
     """Seconds until time alone changes something; None: only an event can."""
-    if finding.situation in (Situation.STOPPED, Situation.SUCCEEDED, Situation.FAILED):
+    if assessment.situation in (Situation.STOPPED, Situation.SUCCEEDED, Situation.FAILED):
         return None
-    if finding.situation is Situation.STOPPING and view.pod and not view.pod.deleting:
+    if assessment.situation is Situation.STOPPING and view.pod and not view.pod.deleting:
         return DELETION_SECONDS
     # What is past was acted on already: while a pod saves, nobody looks again and again.
     ahead = [(moment - view.now).total_seconds() for moment in _moments(view) if moment > view.now]
@@ -141,8 +141,8 @@ def _before_start(view: View) -> Assessment:
 
 
 def _about_to_start(view: View) -> Assessment:
-    if view.line and must_wait(view):
-        return queued_finding(view.run, view.line)
+    if view.queue_position and must_wait(view):
+        return queued(view.run, view.queue_position)
     return Assessment(Situation.WAITING, *(view.trouble or ("Starting", "Accepted: about to start.")))
 
 

@@ -6,11 +6,11 @@ LARGEST: Final = 1e300
 """JSON has no infinity, and Python's whole numbers have no end."""
 
 
-def is_figure(value: object) -> TypeGuard[float]:
+def is_metric(value: object) -> TypeGuard[float]:
     """A finite number: no text, no NaN, no truth value."""
     return isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST < value < LARGEST
 
 
-def round_figure(value: float) -> float:
+def round_metric(value: float) -> float:
     """4 significant digits, not decimals: a logprob gap of 2e-6 is not 0."""
     return float(f"{value:.4g}")

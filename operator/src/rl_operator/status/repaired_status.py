@@ -7,7 +7,7 @@ from rl_operator.api.run import RunStatus
 from rl_operator.status.observation import PodObservation, format_time
 
 
-def mended(status: RunStatus, pods: Iterable[PodObservation]) -> RunStatus:
+def repaired(status: RunStatus, pods: Iterable[PodObservation]) -> RunStatus:
     """The status, at least at the newest attempt that one of the run's own pods belongs to.
 
     The operator counts an attempt before it creates its pod. So a pod of a later attempt than the status knows of says

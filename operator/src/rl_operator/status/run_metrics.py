@@ -7,7 +7,7 @@ The trainer's win while they come, then W&B's; at the end the result's. `metrics
 from datetime import datetime
 
 from rl_operator.api.run import Checkpoint, HistorySample, Progress, RunMetrics, RunStatus, TrainingRun
-from rl_operator.status.numbers import is_figure, round_figure
+from rl_operator.status.numbers import is_metric, round_metric
 from rl_operator.status.observation import TrainerResult, TrainerStatus, format_time
 from rl_operator.status.wandb_run import WandbRun, wandb_status
 
@@ -18,7 +18,7 @@ def with_trainer(status: RunStatus, trainer: TrainerStatus, now: datetime) -> Ru
     checkpoint = status.checkpoint
     if trainer.checkpoint:
         checkpoint = Checkpoint(**trainer.checkpoint.model_dump())
-    return _with_figures(
+    return _with_metrics(
         status, trainer.step, trainer.total_steps, trainer.metrics, source="trainer", now=now
     ).with_changes(
         progress=_progress(status, trainer.step, trainer.total_steps, trainer.seconds_per_step),
@@ -34,7 +34,7 @@ def with_wandb(status: RunStatus, run: TrainingRun, own: WandbRun, *, figures: b
     if not figures or step < _step(status):
         return status  # a checkpoint is newer than what W&B has got so far
     total = _total_steps(status, run)
-    return _with_figures(status, step, total, own.metrics, source="wandb", now=now).with_changes(
+    return _with_metrics(status, step, total, own.metrics, source="wandb", now=now).with_changes(
         progress=_progress(status, step, total, own.seconds_per_step)
     )
 
@@ -47,7 +47,7 @@ def with_result(status: RunStatus, result: TrainerResult, now: datetime) -> RunS
         )
     pace = status.progress.seconds_per_step if status.progress else None
     if result.steps_trained >= _step(status):  # that of a trainer that was killed is of its last checkpoint
-        status = _with_figures(
+        status = _with_metrics(
             status, result.steps_trained, result.total_steps, result.metrics, source="result", now=now
         )
     return status.with_changes(
@@ -56,13 +56,13 @@ def with_result(status: RunStatus, result: TrainerResult, now: datetime) -> RunS
     )
 
 
-def _with_figures(
+def _with_metrics(
     status: RunStatus, step: int, total_steps: int, metrics: RunMetrics, *, source: str, now: datetime
 ) -> RunStatus:
     """Overlay new figures on the old ones: what the source does not know keeps its value."""
     known = metrics.model_dump(exclude_none=True, exclude={"source", "observed_at"}, by_alias=False)
     old = status.metrics.model_dump(exclude_none=True, by_alias=False) if status.metrics else {}
-    rounded = {name: _rounded(value) for name, value in known.items() if is_figure(value)}
+    rounded = {name: _rounded(value) for name, value in known.items() if is_metric(value)}
     if not rounded or (step <= _step(status) and all(old.get(name) == value for name, value in rounded.items())):
         return status
     merged = RunMetrics(**{**old, **rounded, "source": source, "observed_at": format_time(now)})
@@ -70,7 +70,7 @@ def _with_figures(
 
 
 def _rounded(value: float) -> float:
-    return round_figure(value) if isinstance(value, float) else value
+    return round_metric(value) if isinstance(value, float) else value
 
 
 def _history(status: RunStatus, step: int, total_steps: int, reward: float | None) -> tuple[HistorySample, ...]:

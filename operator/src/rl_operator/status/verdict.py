@@ -27,7 +27,7 @@ CONDITIONS: Final[Mapping[Readiness, Mapping[str, Literal["True", "False"]]]] = 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    standing: Readiness
+    readiness: Readiness
     reason: str
     message: str
 
@@ -50,7 +50,7 @@ def conditions_of(
             ),
             observed_generation=generation,
         )
-        for type_, status in CONDITIONS[verdict.standing].items()
+        for type_, status in CONDITIONS[verdict.readiness].items()
     )
 
 

@@ -52,14 +52,14 @@ class View:
     replica_limit: int | None = None
     """The runtime's limit of environment processes."""
 
-    line: QueuePosition | None = None
+    queue_position: QueuePosition | None = None
     """None: the runtime does not limit its active runs."""
 
     unreachable: bool = False
     """The trainer is ready, and does not answer the operator."""
 
     wandb: WandbRun | None = None
-    series: bool = False
+    has_history: bool = False
     """Points of the attempt's series are at hand, to be kept past its pod."""
 
     @property

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from rl_operator.api.run import RunMetrics, WandbStatus
-from rl_operator.status.numbers import is_figure
+from rl_operator.status.numbers import is_metric
 from rl_operator.status.observation import MAX_STEPS
 
 STEP: Final = "train/step"
@@ -116,5 +116,5 @@ def _count(numbers: Mapping[str, float], name: str) -> int | None:
 
 def _numbers(summary: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     for name, value in summary.items():
-        if is_figure(value):
+        if is_metric(value):
             yield name, value

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def kept_points(run: "TrainingRun", target: Target) -> "tuple[Point, ...]":
     """In the order of steps; empty when the series is lost, not this run's, or not for the caller to read."""
-    from rl_operator.render.history_map import stored_series
+    from rl_operator.render.history_map import stored_history
     from rl_operator.status.history import read_points
 
     if run.status.history_name is None:
@@ -23,7 +23,7 @@ def kept_points(run: "TrainingRun", target: Target) -> "tuple[Point, ...]":
         return ()
     owners = found["metadata"].get("ownerReferences", ()) if found else ()
     ours = any(owner["uid"] == run.metadata.uid for owner in owners)
-    return read_points(stored_series(found)) if found and ours else ()
+    return read_points(stored_history(found)) if found and ours else ()
 
 
 def kept_rewards(run: "TrainingRun", target: Target) -> list[float]:

@@ -123,12 +123,12 @@ def test_places_follow_the_cache_of_runs_and_the_runtimes_limit() -> None:
     caches.runtimes.put(runtime_document(1, limits={"maxActiveRuns": 1}))
     waiting = {"phase": "Pending", "queue": {"place": 1, "active": 1, "limit": 1}}
     caches.runs.put(run_document(2, waiting))
-    assert caches.places.waiting("tiny") == (("team-a", "sorting"),)
+    assert caches.runtime_queues.waiting("tiny") == (("team-a", "sorting"),)
     caches.runs.put_answer(run_document(3, {"phase": "Starting", "startTime": "2026-01-01T00:00:00Z", "attempt": 1}))
     other = samples.make_run()
     other = other.with_changes(metadata=other.metadata.with_changes(name="other"))
-    assert caches.places.line(other) == QueuePosition(limit=1, active=1, before=0)
+    assert caches.runtime_queues.queue_position(other) == QueuePosition(limit=1, active=1, before=0)
     caches.runs.sweep(set(), 4)
-    assert caches.places.line(other) == QueuePosition(limit=1, active=0, before=0)
+    assert caches.runtime_queues.queue_position(other) == QueuePosition(limit=1, active=0, before=0)
     caches.runtimes.put(runtime_document(5))
-    assert caches.places.line(other) is None
+    assert caches.runtime_queues.queue_position(other) is None

@@ -29,7 +29,7 @@ def read(clock: ServerClock) -> datetime:
 def heard(machine: Machine, clock: ServerClock, error: timedelta = timedelta(0)) -> datetime:
     """An answer comes; its sender's clock is wrong by that much. Gives what the clock says then."""
     right = NOON + timedelta(seconds=machine.passed - 100)
-    clock.hear(format_datetime(right + error, usegmt=True))
+    clock.observe(format_datetime(right + error, usegmt=True))
     return read(clock) - (right - NOON)
 
 
@@ -89,5 +89,5 @@ def test_two_api_servers_that_disagree_move_nothing() -> None:
 def test_what_is_no_date_moves_nothing(text: str) -> None:
     machine = Machine()
     clock = ServerClock(machine.monotonic, lambda: machine.wall)
-    clock.hear(text)
+    clock.observe(text)
     assert read(clock) == NOON

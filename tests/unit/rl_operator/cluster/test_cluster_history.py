@@ -7,18 +7,18 @@ import pytest
 from tests.unit.rl_operator import samples
 from tests.unit.rl_operator.cluster.documents import pod_document
 from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi
-from tests.unit.rl_operator.told_figures import ToldFigures
+from tests.unit.rl_operator.told_metrics import ToldMetrics
 
 from rl_operator.cluster.caches import Caches, project_pod
 from rl_operator.cluster.client import ClusterClient
-from rl_operator.cluster.cluster_history import write_series
+from rl_operator.cluster.cluster_history import write_history
 from rl_operator.cluster.cluster_run_client import ClusterRunClient
 from rl_operator.cluster.events import EventRecorder
 from rl_operator.errors import ConflictError, NameTakenError
-from rl_operator.status.history import MAX_POINTS, Point, series_name
+from rl_operator.status.history import MAX_POINTS, Point, history_map_name
 
 RUN = samples.make_run()
-NAME = series_name(RUN)
+NAME = history_map_name(RUN)
 ENDED = RUN.with_changes(status=RUN.status.with_changes(history_name=NAME))
 FOLDER = "/api/v1/namespaces/team-a/configmaps"
 POINTS: tuple[Point, ...] = ({"step": 2, "rewardMean": 0.5},)
@@ -37,7 +37,7 @@ def written(body: Any) -> list[Point]:
 
 async def test_the_first_attempt_creates_it_owned_and_labeled(api: FakeApi, client: ClusterClient) -> None:
     api.answers("POST", FOLDER, Answer(config_map(*POINTS), 201))
-    await write_series(client, ENDED, POINTS, None)
+    await write_history(client, ENDED, POINTS, None)
     body = api.asked("POST", FOLDER)[0].body
     assert written(body) == list(POINTS)
     assert body["metadata"]["ownerReferences"][0]["uid"] == samples.UID
@@ -48,7 +48,7 @@ async def test_the_first_attempt_creates_it_owned_and_labeled(api: FakeApi, clie
 async def test_a_later_one_goes_on_with_that_very_object(api: FakeApi, client: ClusterClient) -> None:
     api.answers("PATCH", f"{FOLDER}/{NAME}", Answer(config_map()))
     earlier = config_map({"step": 1, "rewardMean": 0.25}, {"step": 2, "rewardMean": 0.25}, {"step": 3})
-    await write_series(client, ENDED, POINTS, earlier)
+    await write_history(client, ENDED, POINTS, earlier)
     body = api.asked("PATCH", f"{FOLDER}/{NAME}")[0].body
     assert written(body) == [{"step": 1, "rewardMean": 0.25}, *POINTS]
     assert body["metadata"] == {"uid": "c-1", "resourceVersion": "7"}
@@ -57,7 +57,7 @@ async def test_a_later_one_goes_on_with_that_very_object(api: FakeApi, client: C
 async def test_it_stays_bounded_whatever_came_before(api: FakeApi, client: ClusterClient) -> None:
     api.answers("PATCH", f"{FOLDER}/{NAME}", Answer(config_map()))
     many = [{"step": step} for step in range(1, 801)]
-    await write_series(client, ENDED, [{"step": step} for step in range(801, 1_601)], config_map(*many))
+    await write_history(client, ENDED, [{"step": step} for step in range(801, 1_601)], config_map(*many))
     body = api.asked("PATCH", f"{FOLDER}/{NAME}")[0].body
     assert len(written(body)) <= MAX_POINTS
     assert written(body)[-1] == {"step": 1_600}
@@ -65,34 +65,34 @@ async def test_it_stays_bounded_whatever_came_before(api: FakeApi, client: Clust
 
 async def test_what_cannot_be_read_any_more_is_begun_anew(api: FakeApi, client: ClusterClient) -> None:
     api.answers("PATCH", f"{FOLDER}/{NAME}", Answer(config_map()))
-    await write_series(client, ENDED, POINTS, config_map() | {"data": {"history.json": "{"}})
+    await write_history(client, ENDED, POINTS, config_map() | {"data": {"history.json": "{"}})
     assert written(api.asked("PATCH", f"{FOLDER}/{NAME}")[0].body) == list(POINTS)
 
 
 async def test_a_strangers_object_of_that_name_is_not_taken_over(api: FakeApi, client: ClusterClient) -> None:
     with pytest.raises(NameTakenError, match="is not this run's"):
-        await write_series(client, ENDED, POINTS, config_map(owner="u-2"))
+        await write_history(client, ENDED, POINTS, config_map(owner="u-2"))
     assert api.asked("PATCH", f"{FOLDER}/{NAME}") == []
 
 
 async def test_one_that_changed_meanwhile_is_left(api: FakeApi, client: ClusterClient) -> None:
     api.answers("PATCH", f"{FOLDER}/{NAME}", Answer({"message": "modified"}, 409))
     with pytest.raises(ConflictError):
-        await write_series(client, ENDED, POINTS, config_map())
+        await write_history(client, ENDED, POINTS, config_map())
 
 
 async def test_the_world_reads_it_only_where_it_is_known_to_be(api: FakeApi, client: ClusterClient) -> None:
     caches = Caches()
     pod = project_pod(pod_document()).observation
-    world = ClusterRunClient(client, caches, EventRecorder(client), ToldFigures(series={pod.name: POINTS}))
+    run_client = ClusterRunClient(client, caches, EventRecorder(client), ToldMetrics(histories={pod.name: POINTS}))
     created = pod_document(version=9)
     created["metadata"] |= {"name": NAME, "uid": "c-1"}
     api.answers("POST", FOLDER, Answer(created, 201))
-    await world.save_series(ENDED, pod)
+    await run_client.save_history(ENDED, pod)
     assert api.asked("GET", f"{FOLDER}/{NAME}") == []
     api.answers("GET", f"{FOLDER}/{NAME}", Answer(config_map({"step": 1})))
     api.answers("PATCH", f"{FOLDER}/{NAME}", Answer(created))
-    await world.save_series(ENDED, pod)
+    await run_client.save_history(ENDED, pod)
     assert written(api.asked("PATCH", f"{FOLDER}/{NAME}")[0].body) == [{"step": 1}, *POINTS]
-    await world.save_series(RUN, pod)
+    await run_client.save_history(RUN, pod)
     assert len(api.requests) == 3, "a status that names no series has none"

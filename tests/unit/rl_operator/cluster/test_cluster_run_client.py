@@ -12,7 +12,7 @@ from tests.unit.rl_operator.cluster.documents import (
     runtime_document,
 )
 from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi
-from tests.unit.rl_operator.told_figures import ToldFigures
+from tests.unit.rl_operator.told_metrics import ToldMetrics
 
 from rl_operator.api.names import POD_FINALIZER
 from rl_operator.cluster.caches import Caches
@@ -38,8 +38,8 @@ def caches() -> Caches:
 
 
 @pytest.fixture
-def world(client: ClusterClient, caches: Caches) -> RunClient:
-    return ClusterRunClient(client, caches, EventRecorder(client), ToldFigures())
+def run_client(client: ClusterClient, caches: Caches) -> RunClient:
+    return ClusterRunClient(client, caches, EventRecorder(client), ToldMetrics())
 
 
 def cached_pod(caches: Caches, **more: object) -> PodObservation:
@@ -48,59 +48,59 @@ def cached_pod(caches: Caches, **more: object) -> PodObservation:
     return pod.observation
 
 
-async def test_a_created_pod_is_known_before_the_watch_tells(api: FakeApi, world: RunClient) -> None:
+async def test_a_created_pod_is_known_before_the_watch_tells(api: FakeApi, run_client: RunClient) -> None:
     api.answers("POST", PODS, Answer(pod_document(version=7), 201))
-    await world.create_child(pod_document())
-    assert [pod.name for pod in world.pods(KEY)] == [POD_NAME]
+    await run_client.create_child(pod_document())
+    assert [pod.name for pod in run_client.pods(KEY)] == [POD_NAME]
 
 
-async def test_other_children_are_known_by_kind_and_name(api: FakeApi, world: RunClient, caches: Caches) -> None:
+async def test_other_children_are_known_by_kind_and_name(api: FakeApi, run_client: RunClient, caches: Caches) -> None:
     service = pod_document(version=8) | {"kind": "Service"}
     api.answers("POST", "/api/v1/namespaces/team-a/services", Answer(service, 201))
-    await world.create_child(service)
+    await run_client.create_child(service)
     (asked,) = api.asked("POST", "/api/v1/namespaces/team-a/services")
     assert asked.headers["Accept"].startswith("application/json;as=PartialObjectMetadata;")  # their content is not read
     caches.config_maps.put(pod_document(version=9))
-    assert world.children(KEY) == {("Service", POD_NAME), ("ConfigMap", POD_NAME)}
+    assert run_client.children(KEY) == {("Service", POD_NAME), ("ConfigMap", POD_NAME)}
     caches.services.remove(service)
-    assert world.children(KEY) == {("ConfigMap", POD_NAME)}
-    assert world.children(("team-b", "sorting")) == frozenset()
+    assert run_client.children(KEY) == {("ConfigMap", POD_NAME)}
+    assert run_client.children(("team-b", "sorting")) == frozenset()
 
 
-async def test_a_runs_inputs_come_from_the_caches(api: FakeApi, world: RunClient, caches: Caches) -> None:
+async def test_a_runs_inputs_come_from_the_caches(api: FakeApi, run_client: RunClient, caches: Caches) -> None:
     run = samples.make_run(environment="own/maze")
-    assert world.environment(run) is None
-    assert world.namespace_labels("team-a") == {"kubernetes.io/metadata.name": "team-a"}
+    assert run_client.environment(run) is None
+    assert run_client.namespace_labels("team-a") == {"kubernetes.io/metadata.name": "team-a"}
     caches.environments.put(environment_document())
     caches.namespaces.put({"metadata": {"name": "team-a", "resourceVersion": "2", "labels": {"team": "a"}}})
-    own = world.environment(run)
+    own = run_client.environment(run)
     assert own is not None
     assert own.key == ("team-a", "maze")
-    assert world.environment(samples.make_run(environment="maze")) is None
-    assert world.namespace_labels("team-a") == {"team": "a"}
-    assert world.catalog(samples.TINY) is None
+    assert run_client.environment(samples.make_run(environment="maze")) is None
+    assert run_client.namespace_labels("team-a") == {"team": "a"}
+    assert run_client.catalog(samples.TINY) is None
     caches.catalogs.hold(samples.TINY.spec.image, ImageCatalog(samples.CATALOG))
-    assert world.catalog(samples.TINY) == samples.CATALOG
+    assert run_client.catalog(samples.TINY) == samples.CATALOG
     assert api.requests == []
 
 
-async def test_a_runtime_that_nobody_can_read_is_not_called_missing(world: RunClient, caches: Caches) -> None:
+async def test_a_runtime_that_nobody_can_read_is_not_called_missing(run_client: RunClient, caches: Caches) -> None:
     caches.runtimes.put(runtime_document())
     caches.runtimes.put(runtime_document(name="newer", novelty=1))
-    assert world.runtime("tiny") is not None
-    assert world.unreadable_runtime("tiny") is None
-    assert world.runtime("newer") is None
-    fault = world.unreadable_runtime("newer")
+    assert run_client.runtime("tiny") is not None
+    assert run_client.unreadable_runtime("tiny") is None
+    assert run_client.runtime("newer") is None
+    fault = run_client.unreadable_runtime("newer")
     assert fault is not None
     assert fault.field == "spec.novelty"
-    assert world.runtime_names() == ("newer", "tiny")
+    assert run_client.runtime_names() == ("newer", "tiny")
 
 
-async def test_a_name_that_is_ours_already_is_success(api: FakeApi, world: RunClient) -> None:
+async def test_a_name_that_is_ours_already_is_success(api: FakeApi, run_client: RunClient) -> None:
     api.answers("POST", PODS, TAKEN)
     api.answers("GET", POD, Answer(pod_document(version=7)))
-    await world.create_child(pod_document())
-    assert [pod.name for pod in world.pods(KEY)] == [POD_NAME]
+    await run_client.create_child(pod_document())
+    assert [pod.name for pod in run_client.pods(KEY)] == [POD_NAME]
 
 
 DELETING = pod_document()
@@ -112,39 +112,43 @@ IN_THE_WAY = {
 
 
 @pytest.mark.parametrize(("live", "said"), IN_THE_WAY.values(), ids=IN_THE_WAY)
-async def test_a_name_in_the_way_is_said(api: FakeApi, world: RunClient, live: dict[str, object], said: str) -> None:
+async def test_a_name_in_the_way_is_said(
+    api: FakeApi, run_client: RunClient, live: dict[str, object], said: str
+) -> None:
     api.answers("POST", PODS, TAKEN)
     api.answers("GET", POD, Answer(live))
     with pytest.raises(NameTakenError, match=f"Pod team-a/{POD_NAME} .*{said}"):
-        await world.create_child(pod_document())
-    assert world.pods(KEY) == ()
+        await run_client.create_child(pod_document())
+    assert run_client.pods(KEY) == ()
 
 
-async def test_a_name_that_was_free_again_at_the_second_look_is_tried_again(api: FakeApi, world: RunClient) -> None:
+async def test_a_name_that_was_free_again_at_the_second_look_is_tried_again(
+    api: FakeApi, run_client: RunClient
+) -> None:
     api.answers("POST", PODS, TAKEN)
     with pytest.raises(ConflictError):
-        await world.create_child(pod_document())
+        await run_client.create_child(pod_document())
 
 
 async def test_deletion_names_the_pod_by_uid_and_accepts_that_it_is_gone(
-    api: FakeApi, world: RunClient, caches: Caches
+    api: FakeApi, run_client: RunClient, caches: Caches
 ) -> None:
     pod = cached_pod(caches)
     deleting = pod_document(version=8)
     deleting["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:01Z"
     api.answers("DELETE", POD, Answer(deleting), Answer({"message": "not found"}, 404))
-    await world.delete_pod(pod)
-    assert [found.deleting for found in world.pods(KEY)] == [True]
-    await world.delete_pod(pod)
+    await run_client.delete_pod(pod)
+    assert [found.deleting for found in run_client.pods(KEY)] == [True]
+    await run_client.delete_pod(pod)
     assert {request.body["preconditions"]["uid"] for request in api.requests} == {"pod-uid"}
 
 
 async def test_release_takes_only_our_finalizer_off_and_only_that_pod(
-    api: FakeApi, world: RunClient, caches: Caches
+    api: FakeApi, run_client: RunClient, caches: Caches
 ) -> None:
     pod = cached_pod(caches, finalizers=["other", POD_FINALIZER])
     api.answers("PATCH", POD, Answer(pod_document(version=9, finalizers=["other"])))
-    await world.release_pod(pod)
+    await run_client.remove_finalizer(pod)
     (patch,) = api.requests
     assert patch.headers["Content-Type"] == JSON_PATCH
     assert patch.body == [
@@ -152,122 +156,126 @@ async def test_release_takes_only_our_finalizer_off_and_only_that_pod(
         {"op": "test", "path": "/metadata/finalizers/1", "value": POD_FINALIZER},
         {"op": "remove", "path": "/metadata/finalizers/1"},
     ]
-    assert [found.held for found in world.pods(KEY)] == [False]
+    assert [found.held for found in run_client.pods(KEY)] == [False]
 
 
 async def test_release_looks_again_when_somebody_else_changed_the_finalizers(
-    api: FakeApi, world: RunClient, caches: Caches
+    api: FakeApi, run_client: RunClient, caches: Caches
 ) -> None:
     pod = cached_pod(caches, finalizers=["other", POD_FINALIZER])
     released = Answer(pod_document(version=9, finalizers=[]))
     api.answers("PATCH", POD, Answer({"message": "test failed"}, 422), released)
     api.answers("GET", POD, Answer(pod_document(version=8)))
-    await world.release_pod(pod)
+    await run_client.remove_finalizer(pod)
     assert api.requests[-1].body[-1] == {"op": "remove", "path": "/metadata/finalizers/0"}
 
 
-async def test_release_of_what_is_gone_or_released_is_success(api: FakeApi, world: RunClient, caches: Caches) -> None:
+async def test_release_of_what_is_gone_or_released_is_success(
+    api: FakeApi, run_client: RunClient, caches: Caches
+) -> None:
     pod = cached_pod(caches)
-    await world.release_pod(pod)  # 404
+    await run_client.remove_finalizer(pod)  # 404
     caches.pods.put(pod_document(version=2, finalizers=[]))
-    await world.release_pod(replace(pod, held=True))
+    await run_client.remove_finalizer(replace(pod, held=True))
     assert len(api.requests) == 1
 
 
 async def test_a_status_write_sends_the_difference_against_the_version_it_read(
-    api: FakeApi, world: RunClient, caches: Caches
+    api: FakeApi, run_client: RunClient, caches: Caches
 ) -> None:
     caches.runs.put(run_document(4, {"phase": "Starting", "message": "old"}))
-    run = world.run(KEY)
+    run = run_client.run(KEY)
     assert run is not None
     api.answers("PATCH", f"{RUN}/status", Answer(run_document(5, {"phase": "Running"})))
-    written = await world.write_status(run, run.status.with_changes(phase="Running", message=None))
+    written = await run_client.write_status(run, run.status.with_changes(phase="Running", message=None))
     (patch,) = api.requests
     assert patch.body["metadata"] == {"uid": run.metadata.uid, "resourceVersion": "4"}
     assert patch.body["status"] == {"phase": "Running", "message": None}
-    assert world.run(KEY) == written
+    assert run_client.run(KEY) == written
     assert written.metadata.resource_version == "5"
 
 
-async def test_a_lost_race_brings_the_winner_into_the_cache(api: FakeApi, world: RunClient, caches: Caches) -> None:
+async def test_a_lost_race_brings_the_winner_into_the_cache(
+    api: FakeApi, run_client: RunClient, caches: Caches
+) -> None:
     caches.runs.put(run_document(4))
-    run = world.run(KEY)
+    run = run_client.run(KEY)
     assert run is not None
     api.answers("PATCH", f"{RUN}/status", Answer({"message": "the object has been modified"}, 409))
     api.answers("GET", RUN, Answer(run_document(6, {"phase": "Stopping"})))
     with pytest.raises(ConflictError):
-        await world.write_status(run, run.status.with_changes(phase="Running"))
-    winner = world.run(KEY)
+        await run_client.write_status(run, run.status.with_changes(phase="Running"))
+    winner = run_client.run(KEY)
     assert winner is not None
     assert winner.status.phase == "Stopping"
 
 
-async def test_a_run_that_is_gone_is_forgotten(api: FakeApi, world: RunClient, caches: Caches) -> None:
+async def test_a_run_that_is_gone_is_forgotten(api: FakeApi, run_client: RunClient, caches: Caches) -> None:
     caches.runs.put(run_document(4))
-    run = world.run(KEY)
+    run = run_client.run(KEY)
     assert run is not None
     with pytest.raises(GoneError):
-        await world.write_status(run, run.status.with_changes(phase="Running"))
-    assert world.run(KEY) is None
-    assert await world.read_run(KEY) is None
+        await run_client.write_status(run, run.status.with_changes(phase="Running"))
+    assert run_client.run(KEY) is None
+    assert await run_client.read_run(KEY) is None
     assert len(api.requests) == 2
 
 
 async def test_a_start_is_marked_on_that_very_run_and_the_answer_is_live(
-    api: FakeApi, world: RunClient, caches: Caches
+    api: FakeApi, run_client: RunClient, caches: Caches
 ) -> None:
     caches.runs.put(run_document(4))
-    run = world.run(KEY)
+    run = run_client.run(KEY)
     assert run is not None
     api.answers("PATCH", RUN, Answer(run_document(5, suspend=True)))
-    live = await world.mark_started(run)
+    live = await run_client.mark_started(run)
     (patch,) = api.requests
     mark = {"rl-operator.dev/started-as": f"sorting.{run.metadata.uid}"}
     assert patch.body == {"metadata": {"uid": run.metadata.uid, "annotations": mark}}
     assert live is not None
-    assert (live.spec.suspend, world.run(KEY)) == (True, live)
+    assert (live.spec.suspend, run_client.run(KEY)) == (True, live)
 
 
-async def test_another_run_of_the_name_is_not_marked(api: FakeApi, world: RunClient, caches: Caches) -> None:
+async def test_another_run_of_the_name_is_not_marked(api: FakeApi, run_client: RunClient, caches: Caches) -> None:
     caches.runs.put(run_document(4))
-    run = world.run(KEY)
+    run = run_client.run(KEY)
     assert run is not None
     newer = run_document(6)
     newer["metadata"]["uid"] = "another"
     api.answers("PATCH", RUN, Answer({"message": "Precondition failed: UID"}, 409))
     api.answers("GET", RUN, Answer(newer))
     with pytest.raises(ConflictError):
-        await world.mark_started(run)
-    held = world.run(KEY)
+        await run_client.mark_started(run)
+    held = run_client.run(KEY)
     assert held is not None
     assert held.metadata.uid == "another"
 
 
-async def test_a_run_that_is_gone_is_not_marked(world: RunClient, caches: Caches) -> None:
+async def test_a_run_that_is_gone_is_not_marked(run_client: RunClient, caches: Caches) -> None:
     caches.runs.put(run_document(4))
-    run = world.run(KEY)
+    run = run_client.run(KEY)
     assert run is not None
-    assert await world.mark_started(run) is None
-    assert world.run(KEY) is None
+    assert await run_client.mark_started(run) is None
+    assert run_client.run(KEY) is None
 
 
-async def test_just_that_version_of_a_run_is_deleted(api: FakeApi, world: RunClient, caches: Caches) -> None:
+async def test_just_that_version_of_a_run_is_deleted(api: FakeApi, run_client: RunClient, caches: Caches) -> None:
     caches.runs.put(run_document(4, {"phase": "Succeeded"}))
-    run = world.run(KEY)
+    run = run_client.run(KEY)
     assert run is not None
     api.answers("DELETE", RUN, Answer({"kind": "Status"}), Answer({"message": "not found"}, 404))
-    await world.delete_run(run)
-    await world.delete_run(run)
+    await run_client.delete_run(run)
+    await run_client.delete_run(run)
     wanted = {"uid": run.metadata.uid, "resourceVersion": "4"}
     assert [request.body["preconditions"] for request in api.requests] == [wanted, wanted]
 
 
-async def test_a_place_is_claimed_while_a_start_is_written(world: RunClient, caches: Caches) -> None:
+async def test_a_place_is_claimed_while_a_start_is_written(run_client: RunClient, caches: Caches) -> None:
     caches.runtimes.put(runtime_document(1, limits={"maxActiveRuns": 1}))
     caches.runs.put(run_document(4))
-    run, other = world.run(KEY), samples.make_run()
+    run, other = run_client.run(KEY), samples.make_run()
     other = other.with_changes(metadata=other.metadata.with_changes(name="other"))
     assert run is not None
-    with world.place_claimed(run):
-        assert world.line(other) == QueuePosition(limit=1, active=1, before=0)
-    assert world.line(other) == QueuePosition(limit=1, active=0, before=0)
+    with run_client.slot_claimed(run):
+        assert run_client.queue_position(other) == QueuePosition(limit=1, active=1, before=0)
+    assert run_client.queue_position(other) == QueuePosition(limit=1, active=0, before=0)

@@ -31,7 +31,7 @@ def told() -> list[str]:
 
 
 @pytest.fixture
-def world(client: ClusterClient, caches: Caches, told: list[str]) -> KindsClient:
+def kinds(client: ClusterClient, caches: Caches, told: list[str]) -> KindsClient:
     return KindsClient(client, caches, EventRecorder(client), told.append)
 
 
@@ -41,60 +41,60 @@ def live(data: dict[str, str], owner: str = "u1") -> dict[str, Any]:
 
 
 async def test_a_config_map_is_created_once_and_then_changed_only_where_it_differs(
-    api: FakeApi, world: KindsClient
+    api: FakeApi, kinds: KindsClient
 ) -> None:
     api.answers("POST", CONFIG_MAPS, Answer(live(MANIFEST["data"]), 201))
-    await world.save_config_map(MANIFEST, None)
-    await world.save_config_map(MANIFEST, live(MANIFEST["data"]))
+    await kinds.save_config_map(MANIFEST, None)
+    await kinds.save_config_map(MANIFEST, live(MANIFEST["data"]))
     assert len(api.requests) == 1
     api.answers("PATCH", CONFIG_MAP, Answer({}))
-    await world.save_config_map(MANIFEST, live(MANIFEST["data"] | {"image": "old", "more": "1"}))
+    await kinds.save_config_map(MANIFEST, live(MANIFEST["data"] | {"image": "old", "more": "1"}))
     assert api.requests[-1].body == {
         "metadata": {"uid": "c1", "resourceVersion": "7"},
         "data": {"image": "tinker-atropos:dev", "more": None},
     }
 
 
-async def test_somebody_elses_config_map_is_left_alone(api: FakeApi, world: KindsClient) -> None:
+async def test_somebody_elses_config_map_is_left_alone(api: FakeApi, kinds: KindsClient) -> None:
     with pytest.raises(NameTakenError, match=r"ConfigMap ops/rl-catalog-lab exists and is not this runtime's"):
-        await world.save_config_map(MANIFEST, live({}, owner="u2"))
+        await kinds.save_config_map(MANIFEST, live({}, owner="u2"))
     api.answers("POST", CONFIG_MAPS, Answer({"message": "exists"}, 409))
     api.answers("GET", CONFIG_MAP, Answer(live({}, owner="u2")))
     with pytest.raises(NameTakenError, match="is not this runtime's"):
-        await world.save_config_map(MANIFEST, None)
+        await kinds.save_config_map(MANIFEST, None)
 
 
 async def test_a_status_is_written_against_what_was_read_and_known_at_once(
-    api: FakeApi, world: KindsClient, caches: Caches
+    api: FakeApi, kinds: KindsClient, caches: Caches
 ) -> None:
     caches.environments.put(environment_document(4))
-    environment = world.environment(("team-a", "maze"))
+    environment = kinds.environment(("team-a", "maze"))
     assert environment is not None
     path = "/apis/rl-operator.dev/v1alpha1/namespaces/team-a/rlenvironments/maze/status"
     api.answers("PATCH", path, Answer(environment_document(5) | {"status": {"className": "Maze"}}))
-    await world.write_environment_status(environment, environment.status.with_changes(class_name="Maze"))
+    await kinds.write_environment_status(environment, environment.status.with_changes(class_name="Maze"))
     assert api.requests[0].body == {
         "metadata": {"uid": "maze", "resourceVersion": "4"},
         "status": {"className": "Maze"},
     }
-    written = world.environment(("team-a", "maze"))
+    written = kinds.environment(("team-a", "maze"))
     assert written is not None
     assert written.status.class_name == "Maze"
 
 
 async def test_the_status_of_a_runtime_that_nobody_can_read_is_written_all_the_same(
-    api: FakeApi, world: KindsClient, caches: Caches
+    api: FakeApi, kinds: KindsClient, caches: Caches
 ) -> None:
     caches.runtimes.put(runtime_document(4, novelty=1))
-    runtime = world.runtime("tiny")
+    runtime = kinds.runtime("tiny")
     assert runtime is not None
     api.answers("PATCH", "/apis/rl-operator.dev/v1alpha1/rlruntimes/tiny/status", Answer(runtime_document(5)))
-    await world.write_runtime_status(runtime, runtime.status.with_changes(observed_generation=1))
+    await kinds.write_runtime_status(runtime, runtime.status.with_changes(observed_generation=1))
     assert api.requests[0].body["status"] == {"observedGeneration": 1}
 
 
-async def test_a_new_catalog_is_told(world: KindsClient, told: list[str]) -> None:
+async def test_a_new_catalog_is_told(kinds: KindsClient, told: list[str]) -> None:
     found = ImageCatalog(samples.catalog_of())
-    world.hold_catalog("theirs:1", found)
+    kinds.hold_catalog("theirs:1", found)
     assert told == ["theirs:1"]
-    assert world.catalog("theirs:1") == found
+    assert kinds.catalog("theirs:1") == found

@@ -40,12 +40,14 @@ class RecordedLine:
         self.limit = limit
         self.started: list[str] = []
         self.moved: list[str] = []
-        self.places = RuntimeQueues(lambda _: self.limit)
-        self.places.tell(start=lambda key: self.started.append(key[1]), moved=lambda key: self.moved.append(key[1]))
+        self.queues = RuntimeQueues(lambda _: self.limit)
+        self.queues.on_change(
+            start=lambda key: self.started.append(key[1]), moved=lambda key: self.moved.append(key[1])
+        )
 
     def hold(self, *runs: TrainingRun) -> None:
         for each in runs:
-            self.places.changed(each.key, each)
+            self.queues.changed(each.key, each)
 
     def heard(self) -> list[str]:
         started, self.started = self.started, []
@@ -58,22 +60,26 @@ def line() -> RecordedLine:
 
 
 def test_without_a_limit_there_is_no_line() -> None:
-    assert RecordedLine(limit=None).places.line(run("a")) is None
+    assert RecordedLine(limit=None).queues.queue_position(run("a")) is None
 
 
 def test_where_a_run_stands(line: RecordedLine) -> None:
     line.hold(run("active", ACTIVE), run("first", created=1), run("second", created=2))
-    assert line.places.line(run("second", created=2)) == QueuePosition(limit=1, active=1, before=1)
-    assert line.places.line(run("urgent", created=9, priority=1)) == QueuePosition(limit=1, active=1, before=0)
-    assert line.places.line(run("active", ACTIVE)) == QueuePosition(limit=1, active=0, before=0), "of the others"
-    assert line.places.waiting("tiny") == (key("first"), key("second"))
+    assert line.queues.queue_position(run("second", created=2)) == QueuePosition(limit=1, active=1, before=1)
+    assert line.queues.queue_position(run("urgent", created=9, priority=1)) == QueuePosition(
+        limit=1, active=1, before=0
+    )
+    assert line.queues.queue_position(run("active", ACTIVE)) == QueuePosition(limit=1, active=0, before=0), (
+        "of the others"
+    )
+    assert line.queues.waiting("tiny") == (key("first"), key("second"))
 
 
 @pytest.mark.parametrize("end", [OVER, RunStatus(phase="Stopped", start_time="t", attempt=1), None])
 def test_the_head_hears_of_a_free_place(line: RecordedLine, end: RunStatus | None) -> None:
     line.hold(run("active", ACTIVE), run("second", created=2), run("first", created=1))
     assert line.heard() == []
-    line.places.changed(key("active"), run("active", end) if end else None)
+    line.queues.changed(key("active"), run("active", end) if end else None)
     assert line.heard() == ["first"]
 
 
@@ -93,7 +99,7 @@ def test_when_the_head_leaves_the_next_is_the_head(line: RecordedLine) -> None:
 def test_a_higher_priority_goes_before(line: RecordedLine) -> None:
     line.hold(run("active", ACTIVE), run("first", created=1), run("second", created=2))
     line.hold(run("second", created=2, priority=3))
-    assert line.places.waiting("tiny") == (key("second"), key("first"))
+    assert line.queues.waiting("tiny") == (key("second"), key("first"))
     assert "first" in line.moved
 
 
@@ -101,15 +107,18 @@ def test_a_run_that_moves_to_another_runtime_leaves_the_line_and_joins_the_other
     line.hold(run("active", ACTIVE), run("first", created=1), run("second", created=2))
     moved = run("first", created=1, runtime="other")
     line.hold(moved)
-    assert (line.places.waiting("tiny"), line.places.waiting("other")) == ((key("second"),), (key("first"),))
-    assert line.places.line(moved) == QueuePosition(limit=1, active=0, before=0)
+    assert (line.queues.waiting("tiny"), line.queues.waiting("other")) == (
+        (key("second"),),
+        (key("first"),),
+    )
+    assert line.queues.queue_position(moved) == QueuePosition(limit=1, active=0, before=0)
     assert line.heard() == ["first"], "there is room at the other one"
 
 
 def test_a_raised_limit_wakes_as_many_as_fit(line: RecordedLine) -> None:
     line.hold(run("active", ACTIVE), *(run(f"w{n}", created=n) for n in range(5)))
     line.limit = 4
-    line.places.wake("tiny")
+    line.queues.wake("tiny")
     assert line.heard() == ["w0", "w1", "w2"]
 
 
@@ -118,78 +127,80 @@ def test_a_lowered_limit_takes_no_place_away(line: RecordedLine) -> None:
     line.hold(*(run(f"active{n}", ACTIVE) for n in range(3)), run("waits"))
     line.limit = 1
     line.heard()
-    line.places.changed(key("active0"), None)
-    line.places.changed(key("active1"), None)
+    line.queues.changed(key("active0"), None)
+    line.queues.changed(key("active1"), None)
     assert line.heard() == [], "one is active still"
-    assert line.places.line(run("waits")) == QueuePosition(limit=1, active=1, before=0)
-    line.places.changed(key("active2"), None)
+    assert line.queues.queue_position(run("waits")) == QueuePosition(limit=1, active=1, before=0)
+    line.queues.changed(key("active2"), None)
     assert line.heard() == ["waits"]
 
 
 def test_a_claimed_place_is_taken(line: RecordedLine) -> None:
     line.hold(run("first", created=1), run("second", created=2))
-    with line.places.claimed(run("first", created=1)):
-        assert line.places.line(run("second", created=2)) == QueuePosition(limit=1, active=1, before=0)
-        assert line.places.waiting("tiny") == (key("second"),)
+    with line.queues.claimed(run("first", created=1)):
+        assert line.queues.queue_position(run("second", created=2)) == QueuePosition(limit=1, active=1, before=0)
+        assert line.queues.waiting("tiny") == (key("second"),)
         line.hold(run("first", ACTIVE, created=1))
-    assert line.places.line(run("second", created=2)) == QueuePosition(limit=1, active=1, before=0)
+    assert line.queues.queue_position(run("second", created=2)) == QueuePosition(limit=1, active=1, before=0)
 
 
 def test_a_start_that_is_not_allowed_holds_up_nobody_else(line: RecordedLine) -> None:
     line.hold(run("first", created=1), run("second", created=2))
     line.heard()
-    with pytest.raises(ForbiddenError), line.places.claimed(run("first", created=1)):
+    with pytest.raises(ForbiddenError), line.queues.claimed(run("first", created=1)):
         raise ForbiddenError
-    assert line.places.waiting("tiny") == (key("second"),)
+    assert line.queues.waiting("tiny") == (key("second"),)
     assert line.heard()[-1] == "second"
     line.hold(run("first", created=1))
-    assert line.places.waiting("tiny") == (key("first"), key("second")), "there is news of it"
+    assert line.queues.waiting("tiny") == (key("first"), key("second")), "there is news of it"
 
 
 def test_a_further_attempt_that_is_not_allowed_keeps_the_place_that_its_run_holds(line: RecordedLine) -> None:
     """Between two attempts a run is active: were its place given away, one more than the limit would run."""
     line.hold(run("active", ACTIVE), run("first", created=1))
     line.heard()
-    with pytest.raises(ForbiddenError), line.places.claimed(run("active", ACTIVE)):
+    with pytest.raises(ForbiddenError), line.queues.claimed(run("active", ACTIVE)):
         raise ForbiddenError
-    assert line.places.line(run("first", created=1)) == QueuePosition(limit=1, active=1, before=0)
+    assert line.queues.queue_position(run("first", created=1)) == QueuePosition(limit=1, active=1, before=0)
     assert line.heard() == []
 
 
 def test_a_lost_start_gives_the_place_back_and_wakes_the_head(line: RecordedLine) -> None:
     line.hold(run("first", created=1), run("second", created=2))
     line.heard()
-    with pytest.raises(ConflictError), line.places.claimed(run("first", created=1)):
+    with pytest.raises(ConflictError), line.queues.claimed(run("first", created=1)):
         raise ConflictError
-    assert line.places.waiting("tiny") == (key("first"), key("second"))
+    assert line.queues.waiting("tiny") == (key("first"), key("second"))
     assert line.heard()[-1] == "first"
 
 
 def test_a_start_of_which_nobody_knows_keeps_the_place_until_the_cache_has_news(line: RecordedLine) -> None:
     line.hold(run("first", created=1), run("second", created=2))
-    with pytest.raises(TargetUnreachableError), line.places.claimed(run("first", created=1)):
+    with pytest.raises(TargetUnreachableError), line.queues.claimed(run("first", created=1)):
         raise TargetUnreachableError
     second = run("second", created=2)
-    assert line.places.line(second) == QueuePosition(limit=1, active=1, before=0)
-    assert line.places.line(run("first", created=1)) == QueuePosition(limit=1, active=0, before=0), "it may try again"
-    with line.places.claimed(run("first", created=1)):
+    assert line.queues.queue_position(second) == QueuePosition(limit=1, active=1, before=0)
+    assert line.queues.queue_position(run("first", created=1)) == QueuePosition(limit=1, active=0, before=0), (
+        "it may try again"
+    )
+    with line.queues.claimed(run("first", created=1)):
         line.hold(run("first", ACTIVE, created=1))  # it was written: the next try's conflict has it read
-    assert line.places.line(second) == QueuePosition(limit=1, active=1, before=0)
+    assert line.queues.queue_position(second) == QueuePosition(limit=1, active=1, before=0)
 
 
 def test_a_claim_that_news_settle_otherwise_is_over(line: RecordedLine) -> None:
     line.hold(run("first"))
-    with pytest.raises(TargetUnreachableError), line.places.claimed(run("first")):
+    with pytest.raises(TargetUnreachableError), line.queues.claimed(run("first")):
         raise TargetUnreachableError
     line.hold(run("first", suspend=True))
-    assert line.places.line(run("second")) == QueuePosition(limit=1, active=0, before=0)
+    assert line.queues.queue_position(run("second")) == QueuePosition(limit=1, active=0, before=0)
 
 
 def test_only_those_in_line_whose_place_reads_otherwise_hear_of_it() -> None:
     line = RecordedLine(limit=0)
     line.hold(*(run(f"w{n:02}", created=n) for n in range(30)))
     line.moved.clear()
-    line.places.changed(key("w00"), None)
+    line.queues.changed(key("w00"), None)
     assert line.moved == [f"w{n:02}" for n in range(1, 11)] + ["w14", "w24"]
 
 
@@ -200,9 +211,9 @@ def test_ten_thousand_in_line_cost_no_look_at_all_of_them() -> None:
     begin = time.process_time()
     for number in range(1_000):
         waiting = run(f"w{number:05}")
-        with line.places.claimed(waiting):
+        with line.queues.claimed(waiting):
             line.hold(waiting.with_changes(status=ACTIVE))
-        line.places.line(run("w09999"))
+        line.queues.queue_position(run("w09999"))
     assert time.process_time() - begin < 2.0
 
 
@@ -215,13 +226,13 @@ class AnyOrder(RuleBasedStateMachine):
         self.limit = 2
         self.runs: dict[Key, TrainingRun] = {}
         self.starting: dict[Key, ExitStack] = {}
-        self.places = RuntimeQueues(lambda _: self.limit)
-        self.places.tell(start=self.told.add, moved=lambda _: None)
+        self.queues = RuntimeQueues(lambda _: self.limit)
+        self.queues.on_change(start=self.told.add, moved=lambda _: None)
         self.most = self.limit
 
     def put(self, changed: TrainingRun) -> None:
         self.runs[changed.key] = changed
-        self.places.changed(changed.key, changed)
+        self.queues.changed(changed.key, changed)
 
     def some(self, data: st.DataObject, wanted: Iterator[Key]) -> TrainingRun | None:
         keys = sorted(wanted)
@@ -253,11 +264,11 @@ class AnyOrder(RuleBasedStateMachine):
         looked_at = self.runs.get(chosen)
         if looked_at is None or chosen in self.starting or looked_at.status.start_time or looked_at.spec.suspend:
             return
-        line = self.places.line(looked_at)
+        line = self.queues.queue_position(looked_at)
         assert line is not None
         if has_room(line):
             claim = ExitStack()
-            claim.enter_context(self.places.claimed(looked_at))
+            claim.enter_context(self.queues.claimed(looked_at))
             self.starting[chosen] = claim
         else:
             status = RunStatus(phase="Pending", queue=queue_place(line))
@@ -291,7 +302,7 @@ class AnyOrder(RuleBasedStateMachine):
             return
         if status is None:
             del self.runs[ended.key]
-            self.places.changed(ended.key, None)
+            self.queues.changed(ended.key, None)
         elif ended.status.start_time:
             self.put(ended.with_changes(status=status))
 
@@ -305,7 +316,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(limit=st.integers(0, 3))
     def change_limit(self, limit: int) -> None:
         self.limit = limit
-        self.told |= set(self.places.waiting("tiny"))
+        self.told |= set(self.queues.waiting("tiny"))
 
     @property
     def held(self) -> set[Key]:
@@ -324,7 +335,7 @@ class AnyOrder(RuleBasedStateMachine):
             r for r in self.runs.values() if r.status.queue and not r.spec.suspend and r.key not in self.starting
         ]
         head = min(waiting, key=order_of, default=None)
-        line = self.places.line(head) if head else None
+        line = self.queues.queue_position(head) if head else None
         if head and line and has_room(line):
             assert head.key in self.told
 

@@ -7,7 +7,7 @@ from tests.unit.rl_operator import samples
 from tests.unit.rl_operator.cluster.documents import POD_NAME, pod_document, run_document, runtime_document
 
 from rl_operator.cluster.caches import Caches
-from rl_operator.handlers.pollers import asked_runs, polled_figures
+from rl_operator.handlers.pollers import asked_runs, polled_metrics
 from rl_operator.metrics.trainer import TrainerPoller
 from rl_operator.metrics.wandb_project import WandbProject
 from rl_operator.settings import OperatorSettings
@@ -27,12 +27,12 @@ def caches(*, pod: dict[str, Any] | None = None, status: dict[str, Any] = STARTE
 
 
 def asked(caches: Caches) -> list[WandbProject]:
-    return [each.place for each in asked_runs(caches, TrainerPoller(list, print, interval_seconds=1))]
+    return [each.project for each in asked_runs(caches, TrainerPoller(list, print, interval_seconds=1))]
 
 
 def test_a_run_that_trains_is_asked_for_where_its_runtime_says() -> None:
     (found,) = asked_runs(caches(), TrainerPoller(list, print, interval_seconds=1))
-    assert (found.uid, found.place) == (samples.UID, WandbProject("https://w.example", "me", "rl"))
+    assert (found.uid, found.project) == (samples.UID, WandbProject("https://w.example", "me", "rl"))
     assert found.pod.name == POD_NAME
 
 
@@ -64,5 +64,5 @@ def test_a_run_whose_runtime_or_pod_is_not_its_own_is_not_asked_for() -> None:
     ("env_vars", "asks"), [({}, False), ({"WANDB_API_KEY": " "}, False), ({"WANDB_API_KEY": "k"}, True)]
 )
 def test_without_a_key_of_its_own_the_operator_asks_nobody(env_vars: dict[str, str], asks: bool) -> None:
-    figures = polled_figures(Caches(), OperatorSettings(), print, env_vars)
+    figures = polled_metrics(Caches(), OperatorSettings(), print, env_vars)
     assert figures.asks_wandb is asks

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.unit.rl_operator.local.pods import container, pod
-from tests.unit.rl_operator.told_figures import ToldFigures
+from tests.unit.rl_operator.told_metrics import ToldMetrics
 
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.run import TrainingRun
@@ -20,13 +20,13 @@ KEY = ("default", "run")
 
 
 @pytest.fixture
-def world(store: StateStore) -> LocalRunClient:
+def run_client(store: StateStore) -> LocalRunClient:
     environments = OwnEnvironments(store.get, lambda _files, _entry: Catalog())
-    return LocalRunClient(store, environments, ToldFigures({"run-00000-1": TrainerStatus(step=7)}))
+    return LocalRunClient(store, environments, ToldMetrics({"run-00000-1": TrainerStatus(step=7)}))
 
 
 @pytest.fixture
-def run(store: StateStore, world: LocalRunClient) -> TrainingRun:
+def run(store: StateStore, run_client: LocalRunClient) -> TrainingRun:
     store.create(
         {
             "apiVersion": "rl-operator.dev/v1alpha1",
@@ -35,7 +35,7 @@ def run(store: StateStore, world: LocalRunClient) -> TrainingRun:
             "spec": {"environment": "sort_digits", "runtime": "tiny"},
         }
     )
-    created = world.run(KEY)
+    created = run_client.run(KEY)
     assert created is not None
     return created
 
@@ -49,128 +49,132 @@ def owned_pod(uid: str) -> dict[str, Any]:
     return manifest
 
 
-def test_runtimes_and_catalog_are_those_that_ship(world: LocalRunClient) -> None:
-    assert world.runtime_names() == ("default", "tiny")
-    tiny = world.runtime("tiny")
+def test_runtimes_and_catalog_are_those_that_ship(run_client: LocalRunClient) -> None:
+    assert run_client.runtime_names() == ("default", "tiny")
+    tiny = run_client.runtime("tiny")
     assert tiny is not None
-    catalog = world.catalog(tiny)
+    catalog = run_client.catalog(tiny)
     assert catalog is not None
     assert "sort_digits" in catalog.by_name
-    assert world.runtime("other") is None
+    assert run_client.runtime("other") is None
 
 
-async def test_creating_a_child_again_is_success_only_if_it_is_ours(world: LocalRunClient, run: TrainingRun) -> None:
-    await world.create_child(owned_pod(run.metadata.uid))
-    await world.create_child(owned_pod(run.metadata.uid))
-    assert [p.name for p in world.pods(KEY)] == ["run-00000-1"]
+async def test_creating_a_child_again_is_success_only_if_it_is_ours(
+    run_client: LocalRunClient, run: TrainingRun
+) -> None:
+    await run_client.create_child(owned_pod(run.metadata.uid))
+    await run_client.create_child(owned_pod(run.metadata.uid))
+    assert [p.name for p in run_client.pods(KEY)] == ["run-00000-1"]
     with pytest.raises(NameTakenError):
-        await world.create_child(owned_pod("another run's uid"))
+        await run_client.create_child(owned_pod("another run's uid"))
 
 
-async def test_a_name_that_is_being_deleted_is_taken(world: LocalRunClient, run: TrainingRun) -> None:
-    await world.create_child(owned_pod(run.metadata.uid))
-    await world.delete_pod(world.pods(KEY)[0])
-    assert world.pods(KEY)[0].deleting
+async def test_a_name_that_is_being_deleted_is_taken(run_client: LocalRunClient, run: TrainingRun) -> None:
+    await run_client.create_child(owned_pod(run.metadata.uid))
+    await run_client.delete_pod(run_client.pods(KEY)[0])
+    assert run_client.pods(KEY)[0].deleting
     with pytest.raises(NameTakenError):
-        await world.create_child(owned_pod(run.metadata.uid))
+        await run_client.create_child(owned_pod(run.metadata.uid))
 
 
 async def test_a_pod_is_bound_to_this_machine_and_held_by_its_kubelet(
-    world: LocalRunClient, run: TrainingRun, store: StateStore
+    run_client: LocalRunClient, run: TrainingRun, store: StateStore
 ) -> None:
-    await world.create_child(owned_pod(run.metadata.uid))
-    observed = world.pods(KEY)[0]
+    await run_client.create_child(owned_pod(run.metadata.uid))
+    observed = run_client.pods(KEY)[0]
     assert observed.node == "localhost"
     assert observed.held
-    await world.release_pod(observed)
-    await world.release_pod(observed)
-    assert not world.pods(KEY)[0].held
-    await world.delete_pod(observed)
+    await run_client.remove_finalizer(observed)
+    await run_client.remove_finalizer(observed)
+    assert not run_client.pods(KEY)[0].held
+    await run_client.delete_pod(observed)
     kept = store.get("Pod", "default", "run-00000-1")
     assert kept is not None
     assert kept["metadata"]["finalizers"] == ["rl-operator.dev/kubelet"]
 
 
 async def test_deleting_and_releasing_what_is_gone_is_success(
-    world: LocalRunClient, run: TrainingRun, store: StateStore
+    run_client: LocalRunClient, run: TrainingRun, store: StateStore
 ) -> None:
-    await world.create_child(owned_pod(run.metadata.uid))
-    observed = world.pods(KEY)[0]
+    await run_client.create_child(owned_pod(run.metadata.uid))
+    observed = run_client.pods(KEY)[0]
     store.update("Pod", "default", "run-00000-1", lambda manifest: manifest["metadata"].update(finalizers=[]))
     store.delete("Pod", "default", "run-00000-1")
-    await world.delete_pod(observed)
-    await world.release_pod(observed)
+    await run_client.delete_pod(observed)
+    await run_client.remove_finalizer(observed)
 
 
-async def test_a_status_is_written_against_the_version_that_was_read(world: LocalRunClient, run: TrainingRun) -> None:
-    written = await world.write_status(run, run.status.with_changes(phase="Starting"))
+async def test_a_status_is_written_against_the_version_that_was_read(
+    run_client: LocalRunClient, run: TrainingRun
+) -> None:
+    written = await run_client.write_status(run, run.status.with_changes(phase="Starting"))
     assert written.status.phase == "Starting"
     assert written.metadata.generation == run.metadata.generation
-    assert await world.read_run(KEY) == written
+    assert await run_client.read_run(KEY) == written
     with pytest.raises(ConflictError):
-        await world.write_status(run, run.status.with_changes(phase="Running"))
+        await run_client.write_status(run, run.status.with_changes(phase="Running"))
 
 
-async def test_a_status_of_a_run_that_is_gone(world: LocalRunClient, run: TrainingRun, store: StateStore) -> None:
+async def test_a_status_of_a_run_that_is_gone(run_client: LocalRunClient, run: TrainingRun, store: StateStore) -> None:
     store.delete("RLTrainingRun", "default", "run")
     with pytest.raises(GoneError):
-        await world.write_status(run, run.status.with_changes(phase="Starting"))
-    assert world.run(KEY) is None
+        await run_client.write_status(run, run.status.with_changes(phase="Starting"))
+    assert run_client.run(KEY) is None
 
 
-async def test_pods_of_a_namesake_prefix_are_not_mixed_up(world: LocalRunClient, run: TrainingRun) -> None:
+async def test_pods_of_a_namesake_prefix_are_not_mixed_up(run_client: LocalRunClient, run: TrainingRun) -> None:
     other = owned_pod(run.metadata.uid)
     other["metadata"] |= {"name": "run-2-00000-1", "labels": {"rl-operator.dev/run": "run-2"}}
-    await world.create_child(other)
-    assert world.pods(KEY) == ()
-    assert [p.name for p in world.pods(("default", "run-2"))] == ["run-2-00000-1"]
+    await run_client.create_child(other)
+    assert run_client.pods(KEY) == ()
+    assert [p.name for p in run_client.pods(("default", "run-2"))] == ["run-2-00000-1"]
 
 
-async def test_children_are_the_runs_own(world: LocalRunClient, run: TrainingRun) -> None:
+async def test_children_are_the_runs_own(run_client: LocalRunClient, run: TrainingRun) -> None:
     def child(kind: str, name: str, owner: str) -> dict[str, Any]:
         metadata = {"name": name, "namespace": "default", "labels": {"rl-operator.dev/run": owner}}
         return {"apiVersion": "v1", "kind": kind, "metadata": metadata}
 
     for kind, name in (("Service", "run-0a1b2"), ("NetworkPolicy", "run-0a1b2-trainer"), ("ConfigMap", "run-source-1")):
-        await world.create_child(child(kind, name, "run"))
-    await world.create_child(child("ConfigMap", "run-2-0a1b2", "run-2"))
+        await run_client.create_child(child(kind, name, "run"))
+    await run_client.create_child(child("ConfigMap", "run-2-0a1b2", "run-2"))
     found = {("Service", "run-0a1b2"), ("NetworkPolicy", "run-0a1b2-trainer"), ("ConfigMap", "run-source-1")}
-    assert world.children(KEY) == found
+    assert run_client.children(KEY) == found
 
 
-async def test_the_trainers_answer_is_asked_by_pod(world: LocalRunClient, run: TrainingRun) -> None:
-    await world.create_child(owned_pod(run.metadata.uid))
-    trainer = world.figures(run, world.pods(KEY)[0]).trainer
+async def test_the_trainers_answer_is_asked_by_pod(run_client: LocalRunClient, run: TrainingRun) -> None:
+    await run_client.create_child(owned_pod(run.metadata.uid))
+    trainer = run_client.attempt_metrics(run, run_client.pods(KEY)[0]).trainer
     assert trainer is not None
     assert trainer.step == 7
 
 
-def test_events_are_kept_and_never_fail(world: LocalRunClient, run: TrainingRun, store: StateStore) -> None:
-    world.record_event(run, "Warning", "Failed", "boom")
+def test_events_are_kept_and_never_fail(run_client: LocalRunClient, run: TrainingRun, store: StateStore) -> None:
+    run_client.record_event(run, "Warning", "Failed", "boom")
     path = store.layout.events(*KEY)
     kept = list(read_events(path))
     assert [(event.kind, event.reason, event.message) for event in kept] == [("Warning", "Failed", "boom")]
     assert datetime.fromisoformat(kept[0].time) <= datetime.now(UTC)
     path.unlink()
     path.mkdir()
-    world.record_event(run, "Warning", "Failed", "boom")
+    run_client.record_event(run, "Warning", "Failed", "boom")
 
 
-def test_there_is_no_line(world: LocalRunClient, run: TrainingRun) -> None:
-    assert world.line(run) is None
+def test_there_is_no_line(run_client: LocalRunClient, run: TrainingRun) -> None:
+    assert run_client.queue_position(run) is None
 
 
-async def test_a_deleted_run_leaves_no_event(world: LocalRunClient, run: TrainingRun, store: StateStore) -> None:
-    world.record_event(run, "Normal", "Succeeded", "All steps.")
-    await world.delete_run(run)
-    world.record_event(run, "Normal", "Expired", "Deleted.")
+async def test_a_deleted_run_leaves_no_event(run_client: LocalRunClient, run: TrainingRun, store: StateStore) -> None:
+    run_client.record_event(run, "Normal", "Succeeded", "All steps.")
+    await run_client.delete_run(run)
+    run_client.record_event(run, "Normal", "Expired", "Deleted.")
     assert not store.layout.events(*KEY).exists()
 
 
 async def test_what_is_created_for_a_run_that_was_deleted_meanwhile_is_removed(
-    world: LocalRunClient, run: TrainingRun, store: StateStore
+    run_client: LocalRunClient, run: TrainingRun, store: StateStore
 ) -> None:
     """Nobody would ever delete it: there is no garbage collector here."""
     store.delete("RLTrainingRun", "default", "run")
     with pytest.raises(GoneError, match="the run run was deleted before its Pod"):
-        await world.create_child(owned_pod(run.metadata.uid))
+        await run_client.create_child(owned_pod(run.metadata.uid))

@@ -29,7 +29,7 @@ def reasons(status: dict[str, Any]) -> list[str]:
 
 
 def test_at_first_all_wait_for_the_sidecar(records: PodRecords, told: list[dict[str, Any]]) -> None:
-    records.tell()
+    records.publish()
     assert [(status["phase"], reasons(status)) for status in told] == [
         ("Pending", ["ContainerCreating", "PodInitializing", "PodInitializing"])
     ]

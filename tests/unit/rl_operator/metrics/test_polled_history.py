@@ -2,7 +2,7 @@
 
 import random
 
-from rl_operator.metrics.polled_history import KeptSeries
+from rl_operator.metrics.polled_history import PolledHistory
 from rl_operator.status.history import HISTORY_METRICS, MAX_POINTS, read_points
 from rl_operator.status.observation import TrainerStatus
 
@@ -14,14 +14,14 @@ def test_a_thousand_full_series_take_less_than_10_mb() -> None:
     """Of noise, which nothing compresses: six figures of four digits in each of 500 points."""
     noise = random.Random(7)
     points = [{"step": step, **{name: noise.random() for name in HISTORY_METRICS}} for step in range(1, MAX_POINTS + 1)]
-    series = KeptSeries()
+    series = PolledHistory()
     series.take(TrainerStatus(step=MAX_POINTS, total_steps=MAX_POINTS), read_points({"points": points}))
     assert len(series.points) == MAX_POINTS
     assert series.size * ACTIVE_RUNS < MOST_BYTES
 
 
 def test_a_run_whose_length_nobody_knows_is_read_again_with_each_step() -> None:
-    series = KeptSeries()
+    series = PolledHistory()
     assert not series.due(TrainerStatus(step=0))
     assert series.due(TrainerStatus(step=1))
     series.take(TrainerStatus(step=1), read_points({"points": [{"step": 1}]}))

@@ -185,7 +185,7 @@ async def test_a_project_that_the_key_may_not_see_holds_up_no_other(
     server: WandbServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.runs["u-2"] = WandbRun("rl", "u-2")
-    foreign = AskedRun(POD, "u-1", WandbProject(server.url, CLOSED_ENTITY, "rl"), figures_wanted=True)
+    foreign = AskedRun(POD, "u-1", WandbProject(server.url, CLOSED_ENTITY, "rl"), metrics_wanted=True)
     async with polling(Asked(foreign, asked(server, "u-2"))) as poller:
         await until("the other answers", lambda: poller.run_of(run_of("u-2")) is not None)
         await until_asked(server, 6)
@@ -204,6 +204,6 @@ async def test_a_project_that_is_not_there_yet_is_no_trouble(
 
 @pytest.mark.parametrize("base_url", ["http://127.0.0.1:1", "nonsense", "http://user:word@127.0.0.1:1"])
 async def test_a_base_url_where_nobody_is_is_an_outage(base_url: str, caplog: pytest.LogCaptureFixture) -> None:
-    runs = Asked(AskedRun(POD, "u-1", WandbProject(base_url, "e", "p"), figures_wanted=True))
+    runs = Asked(AskedRun(POD, "u-1", WandbProject(base_url, "e", "p"), metrics_wanted=True))
     async with polling(runs):
         await until("it is said", lambda: "gives no figures" in caplog.text)

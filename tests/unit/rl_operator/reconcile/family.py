@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.unit.rl_operator.status.builders import failed_result, ready, terminated
-from tests.unit.rl_operator.told_figures import ToldFigures
+from tests.unit.rl_operator.told_metrics import ToldMetrics
 
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.names import API_VERSION, RUN_KIND
@@ -27,7 +27,7 @@ class KilledError(BaseException):
     """Stands for SIGKILL: nothing after it runs."""
 
 
-class CountingWorld(LocalRunClient):
+class CountingClient(LocalRunClient):
     """Counts live reads, which cost a cluster calls; kills the operator at a write on request."""
 
     live_reads = 0
@@ -57,12 +57,12 @@ class Family:
 
     store: StateStore
     now: datetime = NOW
-    world_class: type[CountingWorld] = CountingWorld
-    client: CountingWorld = field(init=False)
+    world_class: type[CountingClient] = CountingClient
+    client: CountingClient = field(init=False)
 
     def __post_init__(self) -> None:
         own = OwnEnvironments(self.store.get, nothing_found)
-        self.client = self.world_class(self.store, own, ToldFigures())
+        self.client = self.world_class(self.store, own, ToldMetrics())
 
     def apply(self, name: str, **spec: Any) -> None:
         metadata = {"name": name, "namespace": "default"}

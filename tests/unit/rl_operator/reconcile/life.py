@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pytest
 from tests.unit.rl_operator.status.builders import failed_result, ready, terminated
-from tests.unit.rl_operator.told_figures import ToldFigures
+from tests.unit.rl_operator.told_metrics import ToldMetrics
 
 from rl_operator.api.bundled import bundled_catalog
 from rl_operator.api.catalog import Catalog
@@ -38,7 +38,7 @@ class KilledError(BaseException):
     """Stands for SIGKILL: nothing after it runs."""
 
 
-class MortalWorld(LocalRunClient):
+class MortalClient(LocalRunClient):
     """Counts writes, and dies before or after the `dies_at`-th of them."""
 
     writes = 0
@@ -67,14 +67,14 @@ class MortalWorld(LocalRunClient):
         await super().delete_pod(pod)
         self._write(before=False)
 
-    async def save_series(self, run: TrainingRun, pod: PodObservation) -> None:
+    async def save_history(self, run: TrainingRun, pod: PodObservation) -> None:
         self._write(before=True)
-        await super().save_series(run, pod)
+        await super().save_history(run, pod)
         self._write(before=False)
 
-    async def release_pod(self, pod: PodObservation) -> None:
+    async def remove_finalizer(self, pod: PodObservation) -> None:
         self._write(before=True)
-        await super().release_pod(pod)
+        await super().remove_finalizer(pod)
         self._write(before=False)
 
     async def mark_started(self, run: TrainingRun) -> TrainingRun | None:
@@ -100,8 +100,8 @@ class Life:
     """One run, its operator and its kubelet."""
 
     store: StateStore
-    client: MortalWorld
-    figures: dict[str, TrainerStatus]
+    client: MortalClient
+    attempt_metrics: dict[str, TrainerStatus]
     """What trainers answer, by pod."""
 
     series: dict[str, tuple[Point, ...]]
@@ -239,8 +239,8 @@ def read_as_sort_digits(files: Mapping[str, str], entry: str | None) -> Catalog:
     return Catalog(environments=(found,), modules=tuple(sorted(files)))
 
 
-def make_life(folder: Path, client: type[MortalWorld] = MortalWorld) -> Life:
+def make_life(folder: Path, client: type[MortalClient] = MortalClient) -> Life:
     store = StateStore(Layout(folder))
-    figures = ToldFigures()
+    attempt_metrics = ToldMetrics()
     own = OwnEnvironments(store.get, read_as_sort_digits)
-    return Life(store, client(store, own, figures), figures.trainers, figures.series)
+    return Life(store, client(store, own, attempt_metrics), attempt_metrics.trainers, attempt_metrics.histories)

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.unit.rl_operator.cluster.documents import runtime_document
-from tests.unit.rl_operator.told_figures import ToldFigures
+from tests.unit.rl_operator.told_metrics import ToldMetrics
 
 from rl_operator.api.bundled import bundled_runtimes
 from rl_operator.api.names import (
@@ -261,7 +261,7 @@ class SimulatedCluster:
 
     limit: int | None = None
     api: SimulatedApi = field(default_factory=SimulatedApi)
-    figures: ToldFigures = field(default_factory=ToldFigures)
+    attempt_metrics: ToldMetrics = field(default_factory=ToldMetrics)
     due: dict[Key, datetime] = field(default_factory=dict)
     """When each run is to be looked at next."""
 
@@ -288,8 +288,10 @@ class SimulatedCluster:
             for document in self.api.all(plural):
                 store.put(document)
         recorder = EventRecorder(self.api)
-        self.client = ClusterRunClient(self.api, self.caches, recorder, self.figures)
-        self.caches.places.tell(start=self.look_at, moved=lambda key: self.look_at(key, PACE.progress_seconds))
+        self.client = ClusterRunClient(self.api, self.caches, recorder, self.attempt_metrics)
+        self.caches.runtime_queues.on_change(
+            start=self.look_at, moved=lambda key: self.look_at(key, PACE.progress_seconds)
+        )
         for run in self.caches.runs:
             self.look_at(run.key)
         for key in self.caches.pods.runs():

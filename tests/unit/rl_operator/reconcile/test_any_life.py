@@ -27,7 +27,7 @@ from rl_operator.api.names import POD_FINALIZER
 from rl_operator.api.run import RunStatus
 from rl_operator.cluster.resources import PODS, RUNS
 from rl_operator.status.observation import format_time
-from rl_operator.status.queueing import EXACT_PLACES
+from rl_operator.status.queueing import EXACT_POSITIONS
 from rl_operator.status.transitions import TRANSITIONS, situation_of
 
 NAMES = ("anna", "bert", "cleo")
@@ -307,7 +307,7 @@ def follows(before: RunStatus, after: RunStatus, backoff_limit: int) -> None:
         now = situation_of(after)
         then = situation_of(before) if before.phase else None
         assert then is now or (then, now) in TRANSITIONS, (then, now)
-    assert after.queue is None or after.queue.place <= EXACT_PLACES
+    assert after.queue is None or after.queue.place <= EXACT_POSITIONS
 
 
 TestAnyLife = AnyLife.TestCase

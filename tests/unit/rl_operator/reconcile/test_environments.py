@@ -193,7 +193,7 @@ async def test_a_bad_configuration_ends_the_run_at_once(life: Life) -> None:
 async def test_an_environment_that_ends_after_the_last_step_is_no_failure(life: Life) -> None:
     life.apply_own()
     await work(life, "1-env-0-0")
-    life.figures[life.pods[0]["metadata"]["name"]] = TrainerStatus(phase="saving", step=40, total_steps=40)
+    life.attempt_metrics[life.pods[0]["metadata"]["name"]] = TrainerStatus(phase="saving", step=40, total_steps=40)
     life.play_environment("1-env-0-0", terminated(0), "Succeeded")
     life.now += timedelta(seconds=100)
     await life.settle()
@@ -222,7 +222,7 @@ async def test_replicas_change_while_it_runs(life: Life) -> None:
 async def test_more_replicas_of_a_run_that_began_with_one_wait_for_the_next_attempt(life: Life) -> None:
     life.apply()
     await work(life)
-    life.figures[life.pods[0]["metadata"]["name"]] = TrainerStatus(step=3, total_steps=40)
+    life.attempt_metrics[life.pods[0]["metadata"]["name"]] = TrainerStatus(step=3, total_steps=40)
     life.edit(environmentReplicas=3)
     await life.reconcile()
     life.now += timedelta(seconds=61)

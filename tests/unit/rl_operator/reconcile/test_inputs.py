@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.reconcile.family import CountingWorld, Family
+from tests.unit.rl_operator.reconcile.family import CountingClient, Family
 
 from rl_operator.api.loading import parse_runtime
 from rl_operator.api.runtime import Runtime
@@ -14,7 +14,7 @@ from rl_operator.local.layout import Layout
 from rl_operator.local.state_store import StateStore
 
 
-class Platform(CountingWorld):
+class Platform(CountingClient):
     """The administrator's side may be edited: one runtime `lab`, and the namespace's labels."""
 
     lab: Runtime | None = None

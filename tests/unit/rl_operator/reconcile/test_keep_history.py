@@ -5,7 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from tests.unit.rl_operator.reconcile.life import KEY, Life, MortalWorld, make_life
+from tests.unit.rl_operator.reconcile.life import KEY, Life, MortalClient, make_life
 from tests.unit.rl_operator.status.builders import ready, result, terminated
 
 from rl_operator.api.names import POD_FINALIZER
@@ -83,8 +83,8 @@ async def test_killed_at_the_end_the_series_may_be_missing_and_is_never_wrong(
 
 
 async def test_a_series_that_cannot_be_written_holds_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    class FullWorld(MortalWorld):
-        async def save_series(self, run: TrainingRun, pod: PodObservation) -> None:
+    class FullWorld(MortalClient):
+        async def save_history(self, run: TrainingRun, pod: PodObservation) -> None:
             raise ForbiddenError(f"exceeded quota: no ConfigMap for {run.metadata.name}, pod {pod.name}")
 
     life = make_life(tmp_path, FullWorld)

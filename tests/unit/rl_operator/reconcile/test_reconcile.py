@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.rl_operator.reconcile.life import KEY, PACE, Life, MortalWorld, make_life
+from tests.unit.rl_operator.reconcile.life import KEY, PACE, Life, MortalClient, make_life
 from tests.unit.rl_operator.status.builders import ready, result, terminated
 
 from rl_operator.api.names import POD_FINALIZER, RUN_KIND
@@ -189,7 +189,7 @@ async def test_killed_at_any_write_the_end_is_the_same(life: Life, nth: int, bef
 
 
 async def test_errors_of_the_back_end_are_the_queues_to_retry(tmp_path: Path) -> None:
-    class BrokenWorld(MortalWorld):
+    class BrokenWorld(MortalClient):
         async def write_status(self, run: TrainingRun, status: RunStatus) -> TrainingRun:
             raise OperatorError(f"no answer for {run.key} {status.phase}")
 

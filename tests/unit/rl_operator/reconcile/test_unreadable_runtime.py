@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.unit.rl_operator.cluster.documents import run_document, runtime_document
 from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect, serving
-from tests.unit.rl_operator.told_figures import ToldFigures
+from tests.unit.rl_operator.told_metrics import ToldMetrics
 
 from rl_operator.cluster.caches import Caches
 from rl_operator.cluster.cluster_run_client import ClusterRunClient
@@ -21,7 +21,7 @@ async def test_the_field_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         caches.runs.put(run_document(1))
         caches.runtimes.put(runtime_document(2, novelty=1))
         api.answers("PATCH", STATUS, Answer(run_document(3)))
-        client = ClusterRunClient(api_client, caches, EventRecorder(api_client), ToldFigures())
+        client = ClusterRunClient(api_client, caches, EventRecorder(api_client), ToldMetrics())
         await reconcile(("team-a", "sorting"), client, lambda: datetime(2026, 1, 2, tzinfo=UTC), Pace(1, 1))
         (refusal,) = api.asked("PATCH", STATUS)[0].body["status"]["refusals"]
         assert (refusal["code"], refusal["given"]) == ("RuntimeInvalid", "tiny")

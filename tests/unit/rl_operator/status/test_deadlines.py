@@ -146,10 +146,10 @@ IN_TIME: dict[str, View] = {
 
 @pytest.mark.parametrize(("view", "reason", "seen"), LATE.values(), ids=LATE)
 def test_one_that_has_passed_ends_the_attempt_and_names_what_was_seen(view: View, reason: str, seen: str) -> None:
-    finding = assess(view)
-    assert (finding.situation, finding.reason) == (Situation.STOPPING, reason)
-    assert seen in finding.message
-    written = replace(view, run=view.run.with_changes(status=derive(view, finding)))
+    assessment = assess(view)
+    assert (assessment.situation, assessment.reason) == (Situation.STOPPING, reason)
+    assert seen in assessment.message
+    written = replace(view, run=view.run.with_changes(status=derive(view, assessment)))
     assert decide(written) is Action.STOP
     over = replace(written, pod=STOPPED)
     failed = assess(over)
@@ -231,9 +231,9 @@ def test_late_while_it_stops_it_is_stopped() -> None:
 def test_backing_off_past_the_active_deadline_it_has_failed() -> None:
     view = make_view(between("TrainerFailed"), spec=ACTIVE)
     assert decide(view) is Action.REST
-    finding = assess(view)
-    assert (finding.situation, finding.reason) == (Situation.FAILED, "ActiveDeadlineExceeded")
-    status = derive(view, finding)
+    assessment = assess(view)
+    assert (assessment.situation, assessment.reason) == (Situation.FAILED, "ActiveDeadlineExceeded")
+    status = derive(view, assessment)
     assert [attempt.attempt for attempt in status.attempts] == [1], "no attempt is recorded twice"
     assert status.failure is not None
     assert "attempt 1 ended (TrainerFailed)" in status.failure.message
@@ -241,9 +241,9 @@ def test_backing_off_past_the_active_deadline_it_has_failed() -> None:
 
 def test_in_line_past_the_active_deadline_it_has_failed_and_names_the_line() -> None:
     waits = {**between("Stopped"), "failure": None, "queue": {"place": 1, "active": 2, "limit": 2}}
-    finding = assess(make_view(waits, spec=ACTIVE, line=QueuePosition(limit=2, active=2, before=0)))
-    assert (finding.situation, finding.reason) == (Situation.FAILED, "ActiveDeadlineExceeded")
-    assert "Last seen: Queued: place 1 in line at runtime 'tiny' (2 of 2 runs active)." in finding.message
+    assessment = assess(make_view(waits, spec=ACTIVE, queue_position=QueuePosition(limit=2, active=2, before=0)))
+    assert (assessment.situation, assessment.reason) == (Situation.FAILED, "ActiveDeadlineExceeded")
+    assert "Last seen: Queued: place 1 in line at runtime 'tiny' (2 of 2 runs active)." in assessment.message
 
 
 def test_backing_off_it_is_looked_at_when_the_active_deadline_passes() -> None:
@@ -260,10 +260,10 @@ def test_late_before_its_pod_was_created_it_has_failed() -> None:
 
 def test_stopped_past_its_active_deadline_it_says_what_to_raise() -> None:
     view = make_view(between("Stopped"), spec={**ACTIVE, "suspend": True})
-    finding = assess(view)
-    assert finding.situation is Situation.STOPPED
-    assert "raise spec.activeDeadlineSeconds, which has passed, and set spec.suspend to false" in finding.message
-    assert requeue_after(view, finding) is None
+    assessment = assess(view)
+    assert assessment.situation is Situation.STOPPED
+    assert "raise spec.activeDeadlineSeconds, which has passed, and set spec.suspend to false" in assessment.message
+    assert requeue_after(view, assessment) is None
 
 
 @pytest.mark.parametrize("deleting", [False, True], ids=["asked now", "saving"])

@@ -50,7 +50,7 @@ FAULTS = {
 def test_a_config_map_that_cannot_be_used_says_why(config_map: dict[str, Any] | None, reason: str, said: str) -> None:
     look = files_in(WHERE, config_map)
     assert isinstance(look, EnvironmentReading)
-    assert (look.verdict.standing, look.verdict.reason) == (Readiness.STALLED, reason)
+    assert (look.verdict.readiness, look.verdict.reason) == (Readiness.STALLED, reason)
     assert said in look.verdict.message
 
 

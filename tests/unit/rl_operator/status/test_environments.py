@@ -188,9 +188,9 @@ def test_verdict(view: View, reason: str | None) -> None:
 def test_the_verdict_is_recorded_before_the_pod_is_deleted() -> None:
     """Afterwards nobody could tell whether an environment worked until then."""
     view = apart(*FOUR)
-    finding = assess(view)
-    assert (finding.situation, decide(view)) == (Situation.STOPPING, Action.REST)
-    assert "failure 3 (pod sorting-u1abc-1-env-0-3). Stopping: the trainer saves a checkpoint." in finding.message
+    assessment = assess(view)
+    assert (assessment.situation, decide(view)) == (Situation.STOPPING, Action.REST)
+    assert "failure 3 (pod sorting-u1abc-1-env-0-3). Stopping: the trainer saves a checkpoint." in assessment.message
     recorded = {
         **STARTED,
         "phase": "Stopping",
@@ -198,9 +198,9 @@ def test_the_verdict_is_recorded_before_the_pod_is_deleted() -> None:
     }
     assert decide(apart(*FOUR, status=recorded)) is Action.STOP
     over = make_pod(ready(), terminated(0, result(outcome="stopped", stepsTrained=3)), phase="Failed", deleting=True)
-    finding = assess(apart(*FOUR, pod=over, status=recorded))
-    assert finding.ending is not None
-    assert (finding.ending.reason, finding.ending.exit_code) == ("EnvironmentFailed", 1)
+    assessment = assess(apart(*FOUR, pod=over, status=recorded))
+    assert assessment.ending is not None
+    assert (assessment.ending.reason, assessment.ending.exit_code) == ("EnvironmentFailed", 1)
     unrecorded = assess(apart(*FOUR, pod=over))
     assert unrecorded.ending is not None
     assert unrecorded.ending.reason == "PodDeleted", "somebody else deleted it"
@@ -260,9 +260,9 @@ STARTING: dict[str, tuple[View, Situation, str, str]] = {
 def test_a_run_runs_when_one_environment_works(view: View, situation: Situation, reason: str, words: str) -> None:
     status = {**STARTED, "environments": {"desired": 1, "ready": 0}}
     run = make_run(status, **view.run.spec.to_wire())
-    finding = assess(replace(view, run=run))
-    assert (finding.situation, finding.reason) == (situation, reason)
-    assert words in finding.message
+    assessment = assess(replace(view, run=run))
+    assert (assessment.situation, assessment.reason) == (situation, reason)
+    assert words in assessment.message
 
 
 def test_a_running_run_says_what_is_wrong_with_its_environments() -> None:

@@ -28,9 +28,9 @@ def admitted(**more: Any) -> PodObservation:
 def test_a_gated_pod_is_waited_for_by_its_own_reason() -> None:
     run = make_run(STARTED)
     labeled = run.with_changes(metadata=run.metadata.with_changes(labels={QUEUE_NAME_LABEL: "not asked"}))
-    finding = assess(View(labeled, NOW, 10.0, gated(labels={QUEUE_NAME_LABEL: "team"})))
-    assert (finding.situation.name, finding.reason) == ("STARTING", "Gated")
-    assert "Kueue admits it when queue 'team' has room" in finding.message
+    assessment = assess(View(labeled, NOW, 10.0, gated(labels={QUEUE_NAME_LABEL: "team"})))
+    assert (assessment.situation.name, assessment.reason) == ("STARTING", "Gated")
+    assert "Kueue admits it when queue 'team' has room" in assessment.message
     assert "whoever gated it lets it go" in assess(make_view(STARTED, pod=gated())).message
 
 
@@ -60,12 +60,12 @@ def test_a_pod_that_never_was_gated_has_no_such_time() -> None:
 
 def test_a_gated_pod_that_is_deleted_is_let_go_of_and_made_again_as_the_same_attempt() -> None:
     view = make_view(GATED_STATUS, pod=gated(deleting=True))
-    finding = assess(view)
-    assert decide(view) is Action.RELEASE
-    assert (finding.reason, finding.ending) == ("Gated", None)
-    assert "created again" in finding.message
+    assessment = assess(view)
+    assert decide(view) is Action.REMOVE_FINALIZER
+    assert (assessment.reason, assessment.ending) == ("Gated", None)
+    assert "created again" in assessment.message
     assert decide(make_view(GATED_STATUS)) is Action.CREATE
-    assert derive(view, finding).attempts == ()
+    assert derive(view, assessment).attempts == ()
 
 
 @pytest.mark.parametrize("spec", [{"suspend": True}])

@@ -99,18 +99,18 @@ def coming_or_going(run: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["RLRuntime", "RLEnvironment"])
-@pytest.mark.parametrize("standing", Readiness, ids=lambda standing: standing.name)
-def test_the_other_kinds(kind: str, standing: Readiness) -> None:
+@pytest.mark.parametrize("readiness", Readiness, ids=lambda readiness: readiness.name)
+def test_the_other_kinds(kind: str, readiness: Readiness) -> None:
     conditions = [
         {"type": type_, "status": status, "reason": "Reason", "message": "Why."}
-        for type_, status in CONDITIONS[standing].items()
+        for type_, status in CONDITIONS[readiness].items()
     ]
     manifest = {
         "kind": kind,
         "metadata": {"generation": 3},
         "status": {"observedGeneration": 3, "conditions": conditions},
     }
-    assert argo(manifest) == (STANDINGS[standing][0], "Why.")
+    assert argo(manifest) == (STANDINGS[readiness][0], "Why.")
 
 
 def test_a_change_that_nobody_has_looked_at_is_progress() -> None:

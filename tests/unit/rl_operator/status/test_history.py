@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 from tests.unit.rl_operator.status.builders import make_run
 from tests.unit.rl_operator.status.builders import result as result_text
 
-from rl_operator.status.history import MAX_POINTS, Point, extended, joined, read_points, rewards, series_name, thinned
+from rl_operator.status.history import (
+    MAX_POINTS,
+    Point,
+    extended,
+    history_map_name,
+    joined,
+    read_points,
+    rewards,
+    thinned,
+)
 from rl_operator.status.observation import TrainerResult
 
 
@@ -18,8 +27,8 @@ def points(*steps: int, reward: float = 0.5) -> tuple[Point, ...]:
     return tuple({"step": step, "rewardMean": reward} for step in steps)
 
 
-def steps(series: tuple[Point, ...]) -> list[float]:
-    return [point["step"] for point in series]
+def steps(history: tuple[Point, ...]) -> list[float]:
+    return [point["step"] for point in history]
 
 
 def trained(steps_trained: int, **metrics: float) -> TrainerResult:
@@ -49,11 +58,11 @@ def test_a_figure_that_is_no_number_is_left_out() -> None:
 
 def test_the_next_attempt_begins_at_its_checkpoint() -> None:
     """What the first one trained beyond it was lost, and is trained again."""
-    series = joined(points(1, 2, 3, 4, 5), points(4, 5, 6, reward=0.9))
-    assert steps(series) == [1, 2, 3, 4, 5, 6]
-    assert rewards(series) == [0.5, 0.5, 0.5, 0.9, 0.9, 0.9]
-    assert joined(series, ()) == series
-    assert joined(series, series) == series
+    history = joined(points(1, 2, 3, 4, 5), points(4, 5, 6, reward=0.9))
+    assert steps(history) == [1, 2, 3, 4, 5, 6]
+    assert rewards(history) == [0.5, 0.5, 0.5, 0.9, 0.9, 0.9]
+    assert joined(history, ()) == history
+    assert joined(history, history) == history
 
 
 def test_a_result_adds_what_came_after_the_last_answer() -> None:
@@ -72,15 +81,15 @@ def test_a_long_series_keeps_the_whole_run_and_its_end() -> None:
 
 @given(st.lists(st.lists(st.integers(0, 5_000), unique=True, max_size=700), max_size=5))
 def test_whatever_attempts_there_were_the_series_goes_forward_and_stays_small(attempts: list[list[int]]) -> None:
-    series: tuple[Point, ...] = ()
+    history: tuple[Point, ...] = ()
     for attempt in attempts:
-        series = thinned(joined(series, read_points({"points": [{"step": step} for step in attempt]})))
-        assert len(series) <= MAX_POINTS
-        assert steps(series) == sorted(set(steps(series)))
+        history = thinned(joined(history, read_points({"points": [{"step": step} for step in attempt]})))
+        assert len(history) <= MAX_POINTS
+        assert steps(history) == sorted(set(steps(history)))
     if attempts and attempts[-1]:
-        assert steps(series)[-1] == max(attempts[-1])
+        assert steps(history)[-1] == max(attempts[-1])
 
 
 def test_the_name_carries_the_uid() -> None:
     run = make_run().with_changes(metadata=make_run().metadata.with_changes(uid="0a1b2c3d-4e5f"))
-    assert series_name(run) == "sorting-0a1b2-history"
+    assert history_map_name(run) == "sorting-0a1b2-history"

@@ -293,9 +293,9 @@ ROWS: dict[str, tuple[View, Situation, str, Action]] = {
 
 @pytest.mark.parametrize(("view", "situation", "reason", "verb"), ROWS.values(), ids=ROWS)
 def test_row(view: View, situation: Situation, reason: str, verb: Action) -> None:
-    finding = assess(view)
-    assert (finding.situation, finding.reason, decide(view)) == (situation, reason, verb)
-    assert finding.message
+    assessment = assess(view)
+    assert (assessment.situation, assessment.reason, decide(view)) == (situation, reason, verb)
+    assert assessment.message
 
 
 def test_a_refusal_says_field_and_how_many_more() -> None:
@@ -312,8 +312,8 @@ def test_what_the_trainer_waits_for_and_warns_of_is_in_the_message() -> None:
     trainer = TrainerStatus(
         step=3, total_steps=40, waiting="Every one of the last 64 groups had equal scores.", warnings=("KL is 0.2.",)
     )
-    finding = assess(make_view(RUNNING, pod=WORKING, trainer=trainer))
-    assert finding.message == "Training: step 3 of 40. Every one of the last 64 groups had equal scores. KL is 0.2."
+    assessment = assess(make_view(RUNNING, pod=WORKING, trainer=trainer))
+    assert assessment.message == "Training: step 3 of 40. Every one of the last 64 groups had equal scores. KL is 0.2."
 
 
 @pytest.mark.parametrize(("step", "says"), [(5, "Training: step 5 of 40."), (40, "All steps are trained")])
@@ -345,11 +345,11 @@ def test_backing_off_says_how_it_ended_and_when_it_goes_on_from_where() -> None:
 
 def test_backing_off_says_the_same_once_it_is_recorded() -> None:
     view = ROWS["first failure"][0]
-    finding = assess(view)
-    assert finding.ending is not None
-    status = derive(view, finding)
+    assessment = assess(view)
+    assert assessment.ending is not None
+    status = derive(view, assessment)
     again = assess(replace(view, run=view.run.with_changes(status=status)))
-    assert (again.message, again.ending) == (finding.message, None)
+    assert (again.message, again.ending) == (assessment.message, None)
 
 
 def test_a_pod_that_should_be_gone_says_when_it_counts_as_lost() -> None:
@@ -399,10 +399,10 @@ def test_time_is_looked_at_anew_every_ten_minutes() -> None:
 
 def test_why_an_attempt_ends_is_written_before_its_pod_is_deleted() -> None:
     view = make_view(STARTED, pod=STARTING, spec={"startDeadlineSeconds": 60})
-    finding = assess(view)
-    assert (finding.reason, decide(view)) == ("StartDeadlineExceeded", Action.REST)
-    assert requeue_after(view, finding) == DELETION_SECONDS
-    written = replace(view, run=view.run.with_changes(status=derive(view, finding)))
+    assessment = assess(view)
+    assert (assessment.reason, decide(view)) == ("StartDeadlineExceeded", Action.REST)
+    assert requeue_after(view, assessment) == DELETION_SECONDS
+    written = replace(view, run=view.run.with_changes(status=derive(view, assessment)))
     assert decide(written) is Action.STOP
 
 

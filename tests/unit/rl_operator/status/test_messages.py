@@ -64,7 +64,7 @@ OTHERS: dict[str, View] = {
     "own code changed": make_view(STARTED, trouble=("EnvironmentPending", "Waiting for RLEnvironment 'digits'.")),
     "a name taken before the start": make_view(trouble=("NameTaken", "ConfigMap team-a/x is not this run's.")),
     "a quota": make_view(STARTED, trouble=("CreationRefused", "The API server refuses: exceeded quota.")),
-    "in line": make_view(line=QueuePosition(limit=2, active=2, before=2)),
+    "in line": make_view(queue_position=QueuePosition(limit=2, active=2, before=2)),
     "gated": make_view(STARTED, pod=make_pod(waiting(), waiting(), phase="Pending", node="", conditions=[GATED])),
     "from a backup": restored(),
     "no Secret": make_view(
@@ -104,31 +104,31 @@ FINDINGS: dict[str, Assessment] = {name: assess(view) for name, view in VIEWS.it
 
 @pytest.mark.parametrize("name", VIEWS)
 def test_what_is_said_is_short_and_explained(name: str) -> None:
-    finding, status = FINDINGS[name], derive(VIEWS[name], FINDINGS[name])
-    assert finding.situation in REASONS[finding.reason].where
-    assert finding.message[:1].isupper(), finding.message
-    assert "\n" not in finding.message
-    assert len(finding.message.encode()) <= MAX_SENTENCE
-    assert status.message == finding.message
+    assessment, status = FINDINGS[name], derive(VIEWS[name], FINDINGS[name])
+    assert assessment.situation in REASONS[assessment.reason].where
+    assert assessment.message[:1].isupper(), assessment.message
+    assert "\n" not in assessment.message
+    assert len(assessment.message.encode()) <= MAX_SENTENCE
+    assert status.message == assessment.message
     for condition in status.conditions:
-        assert finding.situation in REASONS[condition.reason].where
+        assert assessment.situation in REASONS[condition.reason].where
 
 
-@pytest.mark.parametrize("name", [name for name, finding in FINDINGS.items() if finding.ending])
+@pytest.mark.parametrize("name", [name for name, assessment in FINDINGS.items() if assessment.ending])
 def test_an_end_is_explained_and_in_the_record(name: str) -> None:
-    finding = FINDINGS[name]
-    assert finding.ending is not None
-    status = derive(VIEWS[name], finding)
+    assessment = FINDINGS[name]
+    assert assessment.ending is not None
+    status = derive(VIEWS[name], assessment)
     assert status.attempts[-1].reason in REASONS
-    assert finding.ending.reason in REASONS
-    if finding.situation is Situation.WAITING and finding.reason == "BackOff":
-        assert finding.message.startswith(finding.ending.reason)
-        assert "starts at" in finding.message
+    assert assessment.ending.reason in REASONS
+    if assessment.situation is Situation.WAITING and assessment.reason == "BackOff":
+        assert assessment.message.startswith(assessment.ending.reason)
+        assert "starts at" in assessment.message
 
 
 def test_every_reason_of_the_table_is_reached() -> None:
-    said = {finding.reason for finding in FINDINGS.values()}
-    said |= {finding.ending.reason for finding in FINDINGS.values() if finding.ending}
+    said = {assessment.reason for assessment in FINDINGS.values()}
+    said |= {assessment.ending.reason for assessment in FINDINGS.values() if assessment.ending}
     told_by_events_only = {reason for reason, meaning in REASONS.items() if not meaning.where}
     assert set(REASONS) - said - told_by_events_only - {"Accepted"} == set()
 

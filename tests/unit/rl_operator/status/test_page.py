@@ -21,5 +21,5 @@ def test_nothing_is_left_out() -> None:
 
 
 def test_no_cell_breaks_the_table() -> None:
-    tables = [line for line in page().splitlines() if line.startswith("|")]
-    assert {line.count("|") for line in tables} == {3, 5, 12}
+    tables = [queue_position for queue_position in page().splitlines() if queue_position.startswith("|")]
+    assert {queue_position.count("|") for queue_position in tables} == {3, 5, 12}

@@ -7,12 +7,12 @@ from rl_operator.api.run import TrainingRun
 from rl_operator.status.derive import derive
 from rl_operator.status.lifecycle import Action, assess, decide
 from rl_operator.status.queueing import (
-    holds_place,
+    holds_slot,
     order_of,
-    places_with_news,
-    queued_finding,
-    shown_place,
-    stands_in_line,
+    positions_with_news,
+    queued,
+    shown_position,
+    waits_in_queue,
 )
 from rl_operator.status.view import QueuePosition
 
@@ -30,33 +30,33 @@ STOPPED = {
     [(1, 1), (10, 10), (11, 10), (14, 10), (15, 20), (99, 100), (149, 100), (150, 200), (9499, 9000)],
 )
 def test_a_place_is_exact_up_to_ten(place: int, shown: int) -> None:
-    assert shown_place(place) == shown
+    assert shown_position(place) == shown
 
 
 @pytest.mark.parametrize("moved_up", [True, False])
 @pytest.mark.parametrize("length", [0, 1, 9, 10, 11, 15, 100, 2345])
 def test_the_places_with_news_are_just_those_that_read_otherwise(length: int, moved_up: bool) -> None:
     def reads(place: int) -> tuple[int, bool]:
-        return shown_place(place), place > 10
+        return shown_position(place), place > 10
 
     before = 1 if moved_up else -1
     brute = [place for place in range(1, length + 1) if reads(place) != reads(place + before)]
-    assert list(places_with_news(length, moved_up=moved_up)) == brute
+    assert list(positions_with_news(length, moved_up=moved_up)) == brute
 
 
 def test_few_hear_of_an_end_in_front_of_thousands() -> None:
-    assert len(list(places_with_news(10_000, moved_up=True))) < 40
+    assert len(list(positions_with_news(10_000, moved_up=True))) < 40
 
 
 def test_a_full_runtime_makes_a_new_run_wait_with_its_place() -> None:
-    view = make_view(line=QueuePosition(limit=2, active=2, before=2))
-    finding = assess(view)
+    view = make_view(queue_position=QueuePosition(limit=2, active=2, before=2))
+    assessment = assess(view)
     assert decide(view) is Action.REST
-    assert (finding.reason, finding.message) == (
+    assert (assessment.reason, assessment.message) == (
         "Queued",
         "Queued: place 3 in line at runtime 'tiny' (2 of 2 runs active).",
     )
-    status = derive(view, finding)
+    status = derive(view, assessment)
     assert status.phase == "Pending"
     assert status.queue is not None
     assert status.queue.to_wire() == {"place": 3, "active": 2, "limit": 2}
@@ -65,50 +65,52 @@ def test_a_full_runtime_makes_a_new_run_wait_with_its_place() -> None:
 
 
 def test_a_far_place_is_said_to_be_rounded() -> None:
-    finding = queued_finding(make_run(), QueuePosition(limit=5, active=5, before=346))
-    assert finding.message == "Queued: place about 300 in line at runtime 'tiny' (5 of 5 runs active)."
+    assessment = queued(make_run(), QueuePosition(limit=5, active=5, before=346))
+    assert assessment.message == "Queued: place about 300 in line at runtime 'tiny' (5 of 5 runs active)."
 
 
 def test_a_limit_of_nothing_says_who_can_help() -> None:
-    finding = queued_finding(make_run(), QueuePosition(limit=0, active=0, before=0))
-    assert "limits.maxActiveRuns is 0: no run starts until an administrator raises it" in finding.message
+    assessment = queued(make_run(), QueuePosition(limit=0, active=0, before=0))
+    assert "limits.maxActiveRuns is 0: no run starts until an administrator raises it" in assessment.message
 
 
 def test_room_is_for_those_before_first() -> None:
-    assert decide(make_view(line=QueuePosition(limit=2, active=1, before=0))) is Action.START
-    assert decide(make_view(line=QueuePosition(limit=2, active=1, before=1))) is Action.REST
-    assert decide(make_view(line=None)) is Action.START
+    assert decide(make_view(queue_position=QueuePosition(limit=2, active=1, before=0))) is Action.START
+    assert decide(make_view(queue_position=QueuePosition(limit=2, active=1, before=1))) is Action.REST
+    assert decide(make_view(queue_position=None)) is Action.START
 
 
 def test_the_place_goes_when_the_run_starts() -> None:
-    view = make_view(QUEUED, line=QueuePosition(limit=2, active=1, before=0))
+    view = make_view(QUEUED, queue_position=QueuePosition(limit=2, active=1, before=0))
     assert decide(view) is Action.START
     assert derive(make_view({**STARTED, **QUEUED}), assess(make_view(STARTED))).queue is None
 
 
 def test_a_stopped_run_waits_again_and_then_starts_without_backoff() -> None:
     resumed = {"spec": {"suspend": False}}
-    assert decide(make_view(STOPPED, line=FULL, **resumed)) is Action.REST
-    assert assess(make_view(STOPPED, line=FULL, **resumed)).reason == "Queued"
-    assert decide(make_view(STOPPED, line=QueuePosition(limit=2, active=1, before=0), **resumed)) is Action.START
+    assert decide(make_view(STOPPED, queue_position=FULL, **resumed)) is Action.REST
+    assert assess(make_view(STOPPED, queue_position=FULL, **resumed)).reason == "Queued"
+    assert (
+        decide(make_view(STOPPED, queue_position=QueuePosition(limit=2, active=1, before=0), **resumed)) is Action.START
+    )
     waiting = {**STOPPED, **QUEUED}
-    assert assess(make_view(waiting, line=FULL, **resumed)).reason == "Queued"
-    assert assess(make_view(waiting, line=FULL, spec={"suspend": True})).reason == "Stopped"
+    assert assess(make_view(waiting, queue_position=FULL, **resumed)).reason == "Queued"
+    assert assess(make_view(waiting, queue_position=FULL, spec={"suspend": True})).reason == "Stopped"
 
 
 def test_between_two_attempts_a_run_keeps_its_place() -> None:
     failed = {**STOPPED, "phase": "Pending"}
-    assert holds_place(make_run(failed))
-    assert assess(make_view(failed, line=FULL)).reason == "BackOff"
+    assert holds_slot(make_run(failed))
+    assert assess(make_view(failed, queue_position=FULL)).reason == "BackOff"
 
 
 def test_a_draft_does_not_wait() -> None:
-    view = make_view(line=FULL, spec={"suspend": True})
+    view = make_view(queue_position=FULL, spec={"suspend": True})
     assert (decide(view), assess(view).reason) == (Action.RENDER, "Draft")
 
 
 def test_a_refused_run_does_not_stand_in_line() -> None:
-    assert not stands_in_line(make_run({"phase": "Pending"}))
+    assert not waits_in_queue(make_run({"phase": "Pending"}))
 
 
 @pytest.mark.parametrize(
@@ -126,14 +128,14 @@ def test_a_refused_run_does_not_stand_in_line() -> None:
 )
 def test_who_holds_a_place_and_who_stands_in_line(status: dict[str, Any], holds: bool, waits: bool) -> None:
     run = make_run(status)
-    assert (holds_place(run), stands_in_line(run)) == (holds, waits)
+    assert (holds_slot(run), waits_in_queue(run)) == (holds, waits)
 
 
 def test_who_is_suspended_or_being_deleted_leaves_the_line() -> None:
-    assert not stands_in_line(make_run(QUEUED, suspend=True))
+    assert not waits_in_queue(make_run(QUEUED, suspend=True))
     run = make_run(QUEUED)
     going = run.with_changes(metadata=run.metadata.with_changes(deletion_timestamp="2026-05-01T12:00:00Z"))
-    assert not stands_in_line(going)
+    assert not waits_in_queue(going)
 
 
 def test_before_others_is_the_higher_priority_then_the_older_then_the_name() -> None:
@@ -141,6 +143,10 @@ def test_before_others_is_the_higher_priority_then_the_older_then_the_name() -> 
         made = make_run(priority=priority)
         return made.with_changes(metadata=made.metadata.with_changes(name=name, creation_timestamp=created))
 
-    line = [run("b", "2026-01-01T00:00:01Z"), run("a", "2026-01-01T00:00:01Z"), run("z", "2026-01-01T00:00:00Z")]
-    line += [run("late", "2026-01-02T00:00:00Z", 5), run("low", "2025-01-01T00:00:00Z", -1)]
-    assert [each.metadata.name for each in sorted(line, key=order_of)] == ["late", "z", "a", "b", "low"]
+    queue_position = [
+        run("b", "2026-01-01T00:00:01Z"),
+        run("a", "2026-01-01T00:00:01Z"),
+        run("z", "2026-01-01T00:00:00Z"),
+    ]
+    queue_position += [run("late", "2026-01-02T00:00:00Z", 5), run("low", "2025-01-01T00:00:00Z", -1)]
+    assert [each.metadata.name for each in sorted(queue_position, key=order_of)] == ["late", "z", "a", "b", "low"]

@@ -8,7 +8,7 @@ from tests.unit.rl_operator.status.builders import CREATED, make_environment, ma
 
 from rl_operator.api.run import RunStatus
 from rl_operator.status.observation import PodObservation
-from rl_operator.status.repaired_status import mended
+from rl_operator.status.repaired_status import repaired
 
 
 def status(**fields: Any) -> RunStatus:
@@ -25,23 +25,23 @@ PODS = (pod(1), pod(2))
 @pytest.mark.parametrize("attempt", [2, 3], ids=["as the pods say", "its pod is yet to be created"])
 def test_a_status_that_is_not_behind_is_left_as_it_is(attempt: int) -> None:
     before = status(attempt=attempt, podName=f"sorting-u1abc-{attempt}")
-    assert mended(before, PODS) is before
+    assert repaired(before, PODS) is before
 
 
 @pytest.mark.parametrize("pods", [(), (make_environment(0, 0, ready(), attempt=4),)], ids=["none", "an environment's"])
 def test_without_a_pod_of_its_own_nothing_is_known(pods: tuple[PodObservation, ...]) -> None:
     before = RunStatus()
-    assert mended(before, pods) is before
+    assert repaired(before, pods) is before
 
 
 @pytest.mark.parametrize(
     "edited", [{"attempt": 1, "podName": "sorting-u1abc-1"}, {"attempt": 1}, {}], ids=["set back", "half", "removed"]
 )
 def test_a_status_that_was_set_back_is_put_right(edited: dict[str, Any]) -> None:
-    after = mended(status(**edited), PODS)
+    after = repaired(status(**edited), PODS)
     assert (after.attempt, after.pod_name, after.start_time) == (2, "sorting-u1abc-2", "2026-05-01T08:00:00Z")
 
 
 def test_a_run_with_a_pod_was_started() -> None:
-    after = mended(RunStatus(), PODS[:1])
+    after = repaired(RunStatus(), PODS[:1])
     assert (after.attempt, after.pod_name, after.start_time) == (1, "sorting-u1abc-1", CREATED)

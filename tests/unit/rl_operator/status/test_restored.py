@@ -11,7 +11,7 @@ from rl_operator.api.run import Attempt, TrainingRun
 from rl_operator.status.derive import derive
 from rl_operator.status.lifecycle import Action, assess, decide, requeue_after
 from rl_operator.status.observation import format_time
-from rl_operator.status.queueing import holds_place
+from rl_operator.status.queueing import holds_slot
 from rl_operator.status.restored import is_restored, mark_of
 from rl_operator.status.view import View
 
@@ -47,21 +47,21 @@ def test_a_finished_run_is_finished_by_its_status(phase: str) -> None:
 @pytest.mark.parametrize("status", [None, STARTED, RUNNING])
 def test_a_restored_run_rests_and_says_how_to_run_it_again(status: dict[str, Any] | None) -> None:
     view = View(marked("sorting.another", status), NOW, 10.0)
-    finding = assess(view)
-    written = derive(view, finding)
+    assessment = assess(view)
+    written = derive(view, assessment)
     assert decide(view) is Action.REST
-    assert (finding.reason, written.phase, requeue_after(view, finding)) == ("Restored", "Stopped", None)
+    assert (assessment.reason, written.phase, requeue_after(view, assessment)) == ("Restored", "Stopped", None)
     assert {c.type: c.status for c in written.conditions} == {"Accepted": "True", "Suspended": "True"}
-    assert "`rlctl resume sorting`" in finding.message
-    assert "`kubectl -n team-a annotate rlrun sorting rl-operator.dev/started-as-`" in finding.message
+    assert "`rlctl resume sorting`" in assessment.message
+    assert "`kubectl -n team-a annotate rlrun sorting rl-operator.dev/started-as-`" in assessment.message
 
 
 def test_what_a_restored_status_says_of_a_former_life_is_forgotten_except_for_its_checkpoint() -> None:
     former = {**RUNNING, "checkpoint": CHECKPOINT, "failedAttempts": 2, "historyName": "h"}
     view = View(marked("sorting.another", former), NOW, 10.0)
-    finding = assess(view)
-    written = derive(view, finding)
-    assert "startFrom.statePath: tinker://m/weights/12" in finding.message
+    assessment = assess(view)
+    written = derive(view, assessment)
+    assert "startFrom.statePath: tinker://m/weights/12" in assessment.message
     assert written.checkpoint is not None
     assert (written.start_time, written.attempt, written.pod_name, written.config_map_name, written.history_name) == (
         STARTED["startTime"], None, None, None, None,
@@ -98,7 +98,7 @@ def test_asked_for_again_it_is_checked_and_holds_no_place_before_it_starts() -> 
     status = {"startTime": STARTED["startTime"], "phase": "Pending"}
     refusal = Refusal(code="LockedField", field="spec.config.group_size", given="4", locked="8")
     view = View(make_run(status), NOW, 10.0, refusals=(refusal,))
-    assert (decide(view), assess(view).reason, holds_place(view.run)) == (Action.REST, "LockedField", False)
+    assert (decide(view), assess(view).reason, holds_slot(view.run)) == (Action.REST, "LockedField", False)
 
 
 def test_without_its_mark_it_starts_from_the_beginning() -> None:

@@ -138,5 +138,5 @@ def test_a_figure_that_is_no_number_is_left_out() -> None:
 def test_a_series_is_named_at_an_end_and_only_when_there_is_one() -> None:
     over = make_pod(ready(), terminated(0, result()), terminated(0), phase="Succeeded")
     assert status_of(after(WORKING, trainer=None, pod=over)).history_name is None
-    assert status_of(after(WORKING, trainer=None, pod=over, series=True)).history_name == "sorting-u-1-history"
-    assert status_of(after(WORKING, series=True)).history_name is None
+    assert status_of(after(WORKING, trainer=None, pod=over, has_history=True)).history_name == "sorting-u-1-history"
+    assert status_of(after(WORKING, has_history=True)).history_name is None

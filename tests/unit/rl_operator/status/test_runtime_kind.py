@@ -37,5 +37,5 @@ def test_many_warnings_are_counted() -> None:
 def test_every_fault_is_named() -> None:
     faults = [Refusal(code="Inconsistent", field=f"spec.bounds.env.{name}", hint="no value fits") for name in "ab"]
     verdict = faults_verdict(faults)
-    assert verdict.standing is Readiness.STALLED
+    assert verdict.readiness is Readiness.STALLED
     assert verdict.message.splitlines() == ["spec.bounds.env.a: no value fits", "spec.bounds.env.b: no value fits"]

@@ -98,5 +98,5 @@ def test_only_a_container_that_waits_for_one_remembers_its_secrets() -> None:
 
 def test_it_is_what_a_starting_run_waits_for() -> None:
     status = {"startTime": CREATED, "attempt": 1}
-    finding = assess(make_view(status, pod=pod_with(trainer=NO_KEY)))
-    assert (finding.reason, finding.message) == ("SecretMissing", NO_KEY_SENTENCE)
+    assessment = assess(make_view(status, pod=pod_with(trainer=NO_KEY)))
+    assert (assessment.reason, assessment.message) == ("SecretMissing", NO_KEY_SENTENCE)

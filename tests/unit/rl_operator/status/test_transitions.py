@@ -61,12 +61,12 @@ class World:
     minutes: int = 0
     refusals: tuple[Refusal, ...] = ()
     pending: tuple[str, str] | None = None
-    line: QueuePosition | None = None
+    queue_position: QueuePosition | None = None
     restored: bool = False
 
 
 def worlds(status: RunStatus) -> Iterator[World]:
-    yield World(suspend=False, line=FULL)
+    yield World(suspend=False, queue_position=FULL)
     if status.attempt is not None or not status.conditions:  # it has a mark, or came back without its status
         yield World(suspend=False, restored=True)
     for suspend in (False, True):
@@ -86,7 +86,9 @@ def reconciled(status: RunStatus, world: World) -> Iterator[RunStatus]:
         marks = {STARTED_AS_ANNOTATION: f"{run.metadata.name}.former"}
         run = run.with_changes(metadata=run.metadata.with_changes(annotations=marks))
     now = NOW + timedelta(minutes=world.minutes)
-    view = View(run, now, 10.0, world.pod, refusals=world.refusals, pending=world.pending, line=world.line)
+    view = View(
+        run, now, 10.0, world.pod, refusals=world.refusals, pending=world.pending, queue_position=world.queue_position
+    )
     if decide(view) is Action.START:
         attempt = (status.attempt or 0) + 1
         freed = started(view, attempt=attempt, pod_name="p", config_map_name="c", config_hash="h")

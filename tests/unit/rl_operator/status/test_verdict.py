@@ -7,11 +7,11 @@ from rl_operator.status.verdict import CONDITIONS, Readiness, Verdict, condition
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-@pytest.mark.parametrize("standing", Readiness)
-def test_a_condition_is_there_only_while_it_says_something(standing: Readiness) -> None:
+@pytest.mark.parametrize("readiness", Readiness)
+def test_a_condition_is_there_only_while_it_says_something(readiness: Readiness) -> None:
     """kstatus: an abnormal condition that is false is absent."""
-    conditions = conditions_of(Verdict(standing, "Word", "A sentence."), (), 3, NOW)
-    assert {c.type: c.status for c in conditions} == CONDITIONS[standing]
+    conditions = conditions_of(Verdict(readiness, "Word", "A sentence."), (), 3, NOW)
+    assert {c.type: c.status for c in conditions} == CONDITIONS[readiness]
     assert {(c.reason, c.message, c.observed_generation) for c in conditions} == {("Word", "A sentence.", 3)}
 
 

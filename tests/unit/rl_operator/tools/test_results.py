@@ -9,7 +9,7 @@ from tests.unit.rl_operator.tools.contexts import drafted, write_status
 from tests.unit.rl_operator.tools.recorded import NAMES, recorded
 
 from rl_operator.api.run import TrainingRun
-from rl_operator.render.history_map import series_config_map
+from rl_operator.render.history_map import history_config_map
 from rl_operator.tools.dispatch import Outcome
 from rl_operator.tools.results import evenly, results_of
 from rl_operator.tools.tool_context import ToolContext
@@ -65,7 +65,7 @@ def test_the_curve_of_the_status(context: ToolContext, call: Call) -> None:
 def test_the_curve_that_was_kept(context: ToolContext, call: Call) -> None:
     run = over(context, history=[{"step": 1, "rewardMean": 0.1}])
     points = [{"step": step, "rewardMean": step / 100} for step in range(1, 101)] + [{"step": 101, "loss": 0.5}]
-    series = series_config_map(run, "kept", points)
+    series = history_config_map(run, "kept", points)
     context.target.apply(series)
     write_status(context, run.metadata.name, phase="Succeeded", historyName=series["metadata"]["name"])
     history = call("rl_get_results").answer["history"]

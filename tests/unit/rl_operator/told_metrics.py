@@ -1,4 +1,4 @@
-"""Figures as a test says them, by the name of the pod."""
+"""Metrics as a test says them, by the name of the pod."""
 
 from dataclasses import dataclass, field
 
@@ -9,16 +9,16 @@ from rl_operator.status.observation import PodObservation, TrainerStatus
 
 
 @dataclass
-class ToldFigures:
-    """A `FigureSource`: what trainers answer, and the series that are at hand."""
+class ToldMetrics:
+    """A `MetricsSource`: what trainers answer, and the histories that are here."""
 
     trainers: dict[str, TrainerStatus] = field(default_factory=dict)
-    series: dict[str, tuple[Point, ...]] = field(default_factory=dict)
+    histories: dict[str, tuple[Point, ...]] = field(default_factory=dict)
 
-    def figures(self, run: TrainingRun, pod: PodObservation) -> AttemptMetrics:
+    def attempt_metrics(self, run: TrainingRun, pod: PodObservation) -> AttemptMetrics:
         assert pod.run_uid == run.metadata.uid
         trainer = None if pod.over else self.trainers.get(pod.name)
-        return AttemptMetrics(trainer=trainer, series=pod.name in self.series)
+        return AttemptMetrics(trainer=trainer, has_history=pod.name in self.histories)
 
     def points(self, pod: PodObservation) -> tuple[Point, ...]:
-        return self.series.get(pod.name, ())
+        return self.histories.get(pod.name, ())
