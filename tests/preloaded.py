@@ -16,11 +16,13 @@ import sys
 MODULES = (
     "aiohttp", "h2", "httpx", "jinja2", "jsonlines", "markdown", "numpy.random", "openai", "orjson", "PIL",
     "pydantic_cli", "pygments.lexers", "rich", "tenacity", "tinker", "tqdm.asyncio", "transformers", "typer",
-    "uvicorn", "yaml", "tinker_atropos.cli", "tinker_atropos.environments.main",
-    "tinker_atropos.environments.trial.main",
-    "tinker_atropos.trainer.inference", "tinker_atropos.trainer.main", "tinker_atropos.trainer.opening",
+    "uvicorn", "yaml", "tinker_atropos.cli", "tinker_atropos.environments.environment_process",
+    "tinker_atropos.environments.trial.trial_process",
+    "tinker_atropos.trainer.inference", "tinker_atropos.trainer.trainer_process",
+    "tinker_atropos.trainer.open_training",
     "tinker_atropos.trainer.prometheus", "tinker_atropos.trainer.run", "tinker_atropos.trainer.tokenizer",
-    "tinker_atropos.trajectory_api.main", "tinker_atropos.weights.exporting", "tinker_atropos.weights.sampling",
+    "tinker_atropos.trajectory_api.api_process", "tinker_atropos.weights.export_weights",
+    "tinker_atropos.weights.sample_weights",
 )  # fmt: skip
 LAZY = ("AutoConfig", "AutoTokenizer", "PreTrainedTokenizerBase")  # transformers imports them when they are asked for
 

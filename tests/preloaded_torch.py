@@ -6,7 +6,11 @@ torch starts its threads at its first work, not when it is imported: none of it 
 import gc
 import importlib
 
-for name in ("tinker_atropos.cli", "tinker_atropos.tinker_service.server", "transformers.models.qwen3.modeling_qwen3"):
+for name in (
+    "tinker_atropos.cli",
+    "tinker_atropos.tinker_service.service_server",
+    "transformers.models.qwen3.modeling_qwen3",
+):
     importlib.import_module(name)
 gc.collect()
 gc.freeze()

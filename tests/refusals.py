@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_operator.api.bundled import bundled_runtime_text
-from rl_operator.api.loading import load_documents
+from rl_operator.api.documents import load_documents
 from rl_operator.api.names import API_VERSION, RUN_KIND
 from rl_operator.api.yaml_text import read_yaml
 

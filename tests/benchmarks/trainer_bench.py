@@ -21,12 +21,12 @@ import orjson
 from tinker_atropos.config import TinkerSection
 from tinker_atropos.trainer.admission import Admission
 from tinker_atropos.trainer.backend import to_tinker
-from tinker_atropos.trainer.collecting import Collected
+from tinker_atropos.trainer.batch_collector import Collected
 from tinker_atropos.trainer.datums import build_batch
 from tinker_atropos.trainer.deliveries import read_delivery
 from tinker_atropos.trainer.ledger import Ledger, Sampled
-from tinker_atropos.trainer.metrics import batch_metrics, collection_metrics, training_metrics
 from tinker_atropos.trainer.policy import CurrentPolicy, Policy
+from tinker_atropos.trainer.step_metrics import batch_metrics, collection_metrics, training_metrics
 
 GROUPS, GROUP_SIZE, PROMPT, OUTPUT = 32, 8, 128, 384
 VOCABULARY = 150_000

@@ -21,10 +21,10 @@ import numpy as np
 from tinker_atropos.config import TinkerSection
 from tinker_atropos.digits import Item, answer, prompt, split
 from tinker_atropos.trainer.datums import build_batch
+from tinker_atropos.trainer.groups import UNKNOWN_STEP, Group, TokenSequence
 from tinker_atropos.trainer.ledger import Ledger, Sampled
-from tinker_atropos.trainer.metrics import training_metrics
 from tinker_atropos.trainer.policy import Sampler, SamplingSettings
-from tinker_atropos.trainer.rollouts import UNKNOWN_STEP, Group, TokenSequence
+from tinker_atropos.trainer.step_metrics import training_metrics
 from tinker_atropos.trainer.tokenizer import Tokenizer
 
 GROUPS, GROUP_SIZE = 4, 8

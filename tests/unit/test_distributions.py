@@ -31,8 +31,8 @@ def test_only_the_tinker_service_asks_for_torch() -> None:
 PROCESSES = {
     "the operator": "rl_operator.handlers.operator",
     "rlctl": "rl_operator.cli",
-    "the trajectory API": "tinker_atropos.trajectory_api.main",
-    "the trainer, before its config is read": "tinker_atropos.trainer.main",
+    "the trajectory API": "tinker_atropos.trajectory_api.api_process",
+    "the trainer, before its config is read": "tinker_atropos.trainer.trainer_process",
     "tinker-atropos": "tinker_atropos.cli",
 }
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from rl_operator.cluster.connection import ConnectionSettingsError
 from rl_operator.errors import OperatorError
-from rl_operator.handlers.logs import configure_logging
+from rl_operator.handlers.log_format import configure_logging
 from rl_operator.handlers.process import run_operator
 from rl_operator.settings import OperatorSettings
 

@@ -8,7 +8,7 @@ from tests.integration.cluster.kubelet import End, FakeKubelet, child_paths, res
 from tests.integration.cluster.polling import wait_for
 
 from rl_operator.api.bundled import bundled_runtime_text
-from rl_operator.api.loading import load_documents
+from rl_operator.api.documents import load_documents
 from rl_operator.api.names import MANAGED_BY_LABEL
 
 TOTAL_STEPS = 4

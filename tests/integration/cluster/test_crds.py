@@ -10,7 +10,7 @@ from tests.integration.cluster.admin import RUNS, RUNTIMES, AdminClient, ApiErro
 from tests.integration.cluster.control_plane import ControlPlane
 
 from rl_operator.api.bundled import bundled_runtime_text
-from rl_operator.api.loading import load_documents, parse_run
+from rl_operator.api.documents import load_documents, parse_run
 
 NAMESPACE = "crds"
 PATH = RUNS.format(namespace=NAMESPACE)

@@ -27,7 +27,7 @@ from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
 from tests.integration.cluster.test_rlctl import RLCTL
 
 from rl_operator.api.bundled import bundled_runtime_text
-from rl_operator.api.loading import load_documents
+from rl_operator.api.documents import load_documents
 
 EXAMPLES = Path("examples/gitops/team-a/runs")
 MARK = "rl-operator.dev/started-as"

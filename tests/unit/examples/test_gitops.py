@@ -17,7 +17,7 @@ from tests.unit.rl_operator.status.gitops import HEALTH_SCRIPT, health_by
 
 from rl_operator.api.bundled import bundled_catalog, bundled_runtime_text
 from rl_operator.api.crd import custom_resource_definitions
-from rl_operator.api.loading import load_documents, parse_run, parse_runtime
+from rl_operator.api.documents import load_documents, parse_run, parse_runtime
 from rl_operator.api.run_inputs import RunInputs, choose_environment
 from rl_operator.check import check_run
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from rl_operator.api.bundled import bundled_catalog, bundled_runtimes
 from rl_operator.api.catalog import Catalog
-from rl_operator.api.loading import DocumentError, parse_environment, parse_run, parse_runtime
+from rl_operator.api.documents import DocumentError, parse_environment, parse_run, parse_runtime
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import StartedFrom
 from rl_operator.api.run_inputs import ParentRun, RunInputs, choose_environment

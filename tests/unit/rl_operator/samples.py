@@ -4,8 +4,8 @@ from typing import Any
 
 from rl_operator.api.bundled import bundled_catalog, bundled_runtimes
 from rl_operator.api.catalog import Catalog
+from rl_operator.api.documents import parse_run, parse_runtime
 from rl_operator.api.environment import Environment
-from rl_operator.api.loading import parse_run, parse_runtime
 from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND, RUN_KIND, RUNTIME_KIND
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs, choose_environment

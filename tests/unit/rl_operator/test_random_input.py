@@ -27,7 +27,7 @@ from tests.unit.rl_operator.strategies import (
     mutated,
 )
 
-from rl_operator.api.loading import DocumentError, load_run, parse_environment, parse_run, parse_runtime
+from rl_operator.api.documents import DocumentError, load_run, parse_environment, parse_run, parse_runtime
 from rl_operator.api.model import ApiModel
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.yaml_text import write_yaml

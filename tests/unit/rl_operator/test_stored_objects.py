@@ -12,7 +12,7 @@ import pytest
 from tests.unit.rl_operator.samples import inputs_of
 from tests.unit.rl_operator.status.builders import NOW
 
-from rl_operator.api.loading import parse_run, parse_runtime
+from rl_operator.api.documents import parse_run, parse_runtime
 from rl_operator.check import check_run
 from rl_operator.render import render_run
 from rl_operator.status.derive import derive

@@ -31,7 +31,7 @@ def api(
 ) -> None:
     """Serve the trajectory API."""
     from tinker_atropos.settings import load_settings
-    from tinker_atropos.trajectory_api.main import run_api
+    from tinker_atropos.trajectory_api.api_process import run_api
 
     _run(run_api(load_settings("api"), data), log_format)
 
@@ -47,7 +47,7 @@ def trainer(
 ) -> None:
     """Train against a Tinker backend, and serve inference from the current policy."""
     from tinker_atropos.settings import load_settings
-    from tinker_atropos.trainer.main import run_trainer
+    from tinker_atropos.trainer.trainer_process import run_trainer
 
     _run(run_trainer(load_settings("trainer"), config, data), log_format)
 
@@ -90,10 +90,10 @@ def environment(
     log_format: LogFormatOption = "text",
 ) -> None:
     """Serve an environment (make rollouts, score them, evaluate), or try it with a model of a provider."""
-    from tinker_atropos.environments.main import run_environment
-    from tinker_atropos.environments.runner.rollouts import Deadlines
-    from tinker_atropos.environments.trial.main import TrialOptions, run_trial
+    from tinker_atropos.environments.environment_process import run_environment
+    from tinker_atropos.environments.runner.serve_loop import Deadlines
     from tinker_atropos.environments.trial.provider import Wishes
+    from tinker_atropos.environments.trial.trial_process import TrialOptions, run_trial
     from tinker_atropos.settings import load_settings
 
     if mode == "process":
@@ -120,7 +120,7 @@ def environments(
     """List environments, read from their source without running it."""
     import gc
 
-    from tinker_atropos.environments.discovery.listing import as_json, as_table, look
+    from tinker_atropos.environments.discovery.environment_list import as_json, as_table, look
 
     gc.disable()  # syntax trees are many objects, and all of them are used until this short process ends
     try:
@@ -163,7 +163,7 @@ def tinker_service(
     log_format: LogFormatOption = "text",
 ) -> None:
     """Serve the Tinker API from this machine: sampling and LoRA training of a small model."""
-    from tinker_atropos.tinker_service.main import TinkerServiceOptions, run_tinker_service
+    from tinker_atropos.tinker_service.service_process import TinkerServiceOptions, run_tinker_service
 
     _run(
         run_tinker_service(
@@ -201,8 +201,8 @@ def sample(
     """Talk to trained weights, at the backend of TINKER_BASE_URL and TINKER_API_KEY."""
     import json
 
-    from tinker_atropos.weights.sampling import SampleOptions
-    from tinker_atropos.weights.sampling import sample as sample_from
+    from tinker_atropos.weights.sample_weights import SampleOptions
+    from tinker_atropos.weights.sample_weights import sample as sample_from
 
     said = sys.stdin.read().rstrip("\n") if prompt == "-" else prompt
     completions = asyncio.run(
@@ -225,8 +225,8 @@ def export(
     to: Annotated[Path, typer.Option(help="Folder to make.")],
 ) -> None:
     """Write trained weights as a PEFT folder, from the backend of TINKER_BASE_URL and TINKER_API_KEY."""
-    from tinker_atropos.weights.exporting import export as export_to
-    from tinker_atropos.weights.exporting import how_to_use
+    from tinker_atropos.weights.export_weights import export as export_to
+    from tinker_atropos.weights.export_weights import how_to_use
 
     size = asyncio.run(export_to(model_path, to))
     typer.echo(f"{to}: {size / 1e6:.1f} MB, {how_to_use(to)}")

@@ -55,7 +55,7 @@ class Settings:
     `remote_environments` environments run in other pods, and are replaced there when they die: the run is not lost
     before none has lived for `environment_grace` seconds. `environment_index` numbers them; 0 evaluates. None is the
     one in the run's own pod: it evaluates, too, and nobody replaces it. `wandb_close_seconds` is how long W&B may take
-    at the end: by default what is left of the 25 s of a stop when everything else took its time (trainer/ending.py).
+    at the end: by default what is left of the 25 s of a stop when all else took its time (trainer/attempt_end.py).
     """
 
     api_url: str = DEFAULT_API_URL

@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 
 from rl_operator.api.catalog import Catalog
-from rl_operator.api.loading import load_documents, parse_runtime
+from rl_operator.api.documents import load_documents, parse_runtime
 from rl_operator.api.runtime import Runtime
 
 _FOLDER = files("rl_operator.api") / "bundled"

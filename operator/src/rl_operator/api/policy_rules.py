@@ -165,7 +165,7 @@ def _namespace() -> Cel:
 
 
 def _selected() -> Cel:
-    """A Kubernetes label selector, as `rl_operator.check.access.selects` reads it; an empty one takes everything."""
+    """A Kubernetes label selector, as `check.runtime_access.selects` reads it; an empty one takes everything."""
     labels, values = "variables.labels", "(r.key in variables.labels && variables.labels[r.key] in r.values)"
     matched = "variables.selector.?matchLabels.orValue({})"
     operators = (

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rl_operator.api import hints
+from rl_operator.api.documents import nearest
 from rl_operator.api.fields import SMALLEST, WIRED_FIELDS, Section
-from rl_operator.api.loading import nearest
 from rl_operator.api.refusal import Refusal, RefusalCode, looks_like_a_key, redacted
 from rl_operator.api.runtime import Bound
 from rl_operator.api.sections import same_value

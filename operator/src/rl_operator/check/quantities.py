@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Final
 
-from rl_operator.api.loading import field_path
+from rl_operator.api.documents import field_path
 from rl_operator.api.refusal import Refusal, redacted
 from rl_operator.api.runtime import ResourceRequirements
 

@@ -6,17 +6,17 @@ from rl_operator.cli import (
     delete,
     diff,
     doctor,
-    environments,
     export,
     get,
     init,
+    list_environments,
     list_runs,
-    logs,
+    print_logs,
     render,
-    results,
     resume,
-    run,
     sample,
+    show_results,
+    start_run,
     stop,
     tools,
     validate,
@@ -34,7 +34,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.command("run")(run.run)
+app.command("run")(start_run.run)
 app.command("validate")(validate.validate)
 app.command("render")(render.render)
 app.command("diff")(diff.diff)
@@ -43,13 +43,13 @@ app.command("list")(list_runs.list_runs)
 app.command("get")(get.get)
 app.command("watch")(watch.watch)
 app.command("wait")(wait.wait)
-app.command("logs")(logs.logs)
+app.command("logs")(print_logs.logs)
 app.command("stop")(stop.stop)
 app.command("resume")(resume.resume)
 app.command("delete")(delete.delete)
-app.command("results")(results.results)
+app.command("results")(show_results.results)
 app.command("sample")(sample.sample)
 app.command("export")(export.export)
-app.command("environments")(environments.environments)
+app.command("environments")(list_environments.environments)
 app.command("doctor")(doctor.doctor)
 app.add_typer(tools.app, name="tools")

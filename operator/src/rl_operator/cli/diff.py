@@ -61,7 +61,7 @@ def diff(
 
 def compare(given: "RunFile", target: Target) -> Difference:
     """What the file says against what is there."""
-    from rl_operator.api.loading import parse_run
+    from rl_operator.api.documents import parse_run
     from rl_operator.cli.changes import spec_changes
     from rl_operator.targets.file_inputs import check_file
 
@@ -87,7 +87,7 @@ def _frozen(change: "FieldChange") -> "Refusal":
 def _config(given: "RunFile", live: Manifest, target: Target) -> Iterator[str]:
     """The config file that would be rendered now against the one that the run was started with."""
     from rl_operator.cli.changes import text_changes
-    from rl_operator.render.container import CONFIG_KEY
+    from rl_operator.render.container_template import CONFIG_KEY
     from rl_operator.targets.file_inputs import render_file
     from rl_operator.targets.run_file import with_uid
 
@@ -114,7 +114,7 @@ def _beside(given: "RunFile", target: Target) -> Iterator[str]:
 
 
 def _texts(document: Manifest | None) -> dict[str, str]:
-    from rl_operator.api.loading import parse_environment
+    from rl_operator.api.documents import parse_environment
     from rl_operator.api.yaml_text import write_yaml
 
     if document is None:

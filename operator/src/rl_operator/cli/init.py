@@ -56,7 +56,7 @@ def _own(source: Path, name: str, runtime: "Runtime") -> "tuple[str, CatalogEnvi
     from rl_operator.api.run_inputs import choose_environment
     from rl_operator.cli.own_template import own_environment_template
     from rl_operator.discovery import discover_files_blocking
-    from rl_operator.local.environments import OwnEnvironments
+    from rl_operator.local.own_environments import OwnEnvironments
 
     own = OwnEnvironments(lambda *_: None, discover_files_blocking)
     found = own.of_file(source.absolute(), "default")
@@ -69,7 +69,7 @@ def _own(source: Path, name: str, runtime: "Runtime") -> "tuple[str, CatalogEnvi
 
 def accepts_of(environment: "CatalogEnvironment", runtime: "Runtime") -> "Accepts":
     """Asks the check itself: whether some settings bring a refusal that a run without any would not have."""
-    from rl_operator.api.loading import parse_run
+    from rl_operator.api.documents import parse_run
     from rl_operator.api.run_inputs import ChosenEnvironment, RunInputs
     from rl_operator.check import check_run
     from rl_operator.targets.parameters import plain_run

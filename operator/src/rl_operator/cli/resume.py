@@ -8,7 +8,7 @@ from rl_operator.cli.printing import program
 from rl_operator.errors import RefusedError
 from rl_operator.targets.choice import choose_target
 from rl_operator.targets.gitops import suspend_warning
-from rl_operator.targets.restored import was_restored
+from rl_operator.targets.restored_runs import was_restored
 from rl_operator.targets.run_names import existing_run
 
 

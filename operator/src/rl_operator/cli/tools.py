@@ -105,9 +105,9 @@ def serve_http(
     and the caller's rights are the only ones used.
     """
     _require_extra()
-    from rl_operator.tools.calls import Calls
+    from rl_operator.tools.call_pool import Calls
     from rl_operator.tools.gateway import build_app
-    from rl_operator.tools.serving import address_of, listen, serve
+    from rl_operator.tools.http_server import address_of, listen, serve
 
     target = choose_target(local=local, context=context, state_dir=state_dir)
     sessions, calls = _sessions(target, namespace, token_file, state_dir), Calls()
@@ -119,7 +119,7 @@ def serve_http(
 
 def _sessions(target: Target, namespace: str, token_file: Path | None, state_dir: Path | None) -> "Sessions":
     from rl_operator.targets.cluster_target import ClusterTarget
-    from rl_operator.tools.access import make_token, read_tokens
+    from rl_operator.tools.http_access import make_token, read_tokens
     from rl_operator.tools.sessions import ClusterSessions, LocalSessions
     from rl_operator.tools.tool_context import ToolContext
 

@@ -3,7 +3,7 @@
 from collections.abc import Set as AbstractSet
 
 from rl_operator.api.bundled import bundled_catalog
-from rl_operator.render.catalog import ImageCatalog
+from rl_operator.render.catalog_map import ImageCatalog
 
 
 class Catalogs:

@@ -6,8 +6,8 @@ from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 from rl_operator.api.catalog import Catalog
+from rl_operator.api.documents import parse_stored_run
 from rl_operator.api.environment import Environment
-from rl_operator.api.loading import parse_stored_run
 from rl_operator.api.names import NAMESPACE_NAME_LABEL, OWN_PREFIX, POD_FINALIZER, STARTED_AS_ANNOTATION
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import RunStatus, TrainingRun
@@ -16,7 +16,7 @@ from rl_operator.cluster.caches import Caches, UnreadableRuntime
 from rl_operator.cluster.client import JSON, JSON_PATCH, METADATA_ONLY, ClusterClient
 from rl_operator.cluster.cluster_history import write_history
 from rl_operator.cluster.creation import create_ours
-from rl_operator.cluster.events import EventRecorder
+from rl_operator.cluster.event_recorder import EventRecorder
 from rl_operator.cluster.merge_patch import merge_patch
 from rl_operator.cluster.resource_cache import Key, key_of
 from rl_operator.cluster.resources import CONFIG_MAPS, PODS, RUNS

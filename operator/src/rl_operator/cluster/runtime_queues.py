@@ -1,8 +1,8 @@
-"""The places of runtimes that limit their active runs: who holds one, who waits, and whom to wake.
+"""The slots of runtimes that limit their active runs: who holds one, who waits, and whom to wake.
 
 An index over the cache of runs, kept by its changes: one change costs a search in a sorted list, not a look at all
-runs. The rule itself is in `status/queueing.py`. A claim holds the place of a run between the decision to start it and
-the cache's knowledge of that: without it, several reconciles at once would all take the last place.
+runs. The rule itself is in `status/queue_rules.py`. A claim holds the slot of a run between the decision to start it
+and the cache's knowledge of that: without it, several reconciles at once would all take the last slot.
 """
 
 from bisect import bisect_left, insort
@@ -15,16 +15,16 @@ from enum import Enum
 from rl_operator.api.run import TrainingRun
 from rl_operator.cluster.resource_cache import Key
 from rl_operator.errors import ConflictError, TargetUnreachableError
-from rl_operator.status.queueing import Order, holds_slot, order_of, positions_with_news, waits_in_queue
+from rl_operator.status.queue_rules import Order, holds_slot, order_of, positions_with_news, waits_in_queue
 from rl_operator.status.view import QueuePosition
 
 OnChange = Callable[[Key], None]
 
 
 class QueueState(Enum):
-    HOLDS = "holds a place"
+    HOLDS = "holds a slot"
     CLAIMS = "is being started"
-    WAITS = "stands in line"
+    WAITS = "waits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class QueueEntry:
 
 @dataclass(slots=True)
 class _Runtime:
-    """`waiting` is sorted; `taken` counts the places that are held or claimed."""
+    """`waiting` is sorted; `taken` counts the slots that are held or claimed."""
 
     taken: int = 0
     waiting: list[Order] = field(default_factory=list)
@@ -53,15 +53,15 @@ class RuntimeQueues:
         self._limit_of = limit_of
         self._entries: dict[Key, QueueEntry] = {}
         self._claimed: dict[Key, QueueEntry | None] = {}
-        """What the cache says of runs that claim a place."""
+        """What the cache says of runs that claim a slot."""
 
         self._runtimes: defaultdict[str, _Runtime] = defaultdict(_Runtime)
         self._start: OnChange = _ignore
         self._moved: OnChange = _ignore
 
     def on_change(self, *, start: OnChange, moved: OnChange) -> None:
-        """From now on: `start` hears of a run that may start by what is known here, `moved` of one in line whose
-        place reads otherwise.
+        """From now on: `start` hears of a run that may start by what is known here, `moved` of a waiting one
+        whose position reads otherwise.
         """
         self._start, self._moved = start, moved
 
@@ -79,7 +79,7 @@ class RuntimeQueues:
         return tuple(_key(order) for order in self._runtimes[runtime].waiting)
 
     def counts(self) -> Iterator[tuple[str, int, int, int | None]]:
-        """Of each runtime that runs name: its name, the places taken, the runs in line, its limit. For scrapes."""
+        """Of each runtime that runs name: its name, the slots taken, the runs that wait, its limit. For scrapes."""
         for name, runtime in self._runtimes.items():
             yield name, runtime.taken, len(runtime.waiting), self._limit_of(name)
 
@@ -93,11 +93,11 @@ class RuntimeQueues:
 
     @contextmanager
     def claimed(self, run: TrainingRun) -> Iterator[None]:
-        """Hold a place while the run's start is written.
+        """Hold a slot while the run's start is written.
 
         When nobody knows whether it was, the claim stays until the cache has a newer version of the run: the next
-        reconcile finds out. A waiting run whose start is refused leaves the line until then: whoever cannot start
-        must not hold up the others. One that holds a place, between two attempts, keeps it.
+        reconcile finds out. A waiting run whose start is refused leaves the queue until then: whoever cannot start
+        must not hold up the others. One that holds a slot, between two attempts, keeps it.
         """
         key = run.key
         self._claimed.setdefault(key, self._entries.get(key))
@@ -152,17 +152,17 @@ class RuntimeQueues:
         self._tell_moved(runtime.waiting, index, up=True)
 
     def wake(self, name: str) -> None:
-        """Tell those at the head of a runtime's line that there is room for them, as far as there is."""
+        """Tell those at the head of a runtime's queue that there is room for them, as far as there is."""
         runtime, limit = self._runtimes[name], self._limit_of(name)
         room = len(runtime.waiting) if limit is None else max(limit - runtime.taken, 0)
         for order in runtime.waiting[:room]:
             self._start(_key(order))
 
     def _tell_moved(self, waiting: list[Order], first: int, *, up: bool) -> None:
-        """Tell those from index `first` on whose place reads otherwise now."""
-        for place in positions_with_news(len(waiting), moved_up=up):
-            if place > first:
-                self._moved(_key(waiting[place - 1]))
+        """Tell those from index `first` on whose position reads otherwise now."""
+        for position in positions_with_news(len(waiting), moved_up=up):
+            if position > first:
+                self._moved(_key(waiting[position - 1]))
 
 
 def _entry(run: TrainingRun) -> QueueEntry | None:

@@ -16,7 +16,7 @@ from rl_operator.cluster.catalogs import Catalogs
 from rl_operator.cluster.client import JSON, METADATA_ONLY, ClusterClient
 from rl_operator.cluster.cluster_run_client import ClusterRunClient
 from rl_operator.cluster.context import own_namespace
-from rl_operator.cluster.events import EventRecorder
+from rl_operator.cluster.event_recorder import EventRecorder
 from rl_operator.cluster.gaps import Gaps
 from rl_operator.cluster.informer import Informer
 from rl_operator.cluster.kinds_client import KindsClient
@@ -26,15 +26,15 @@ from rl_operator.cluster.resource_cache import Key
 from rl_operator.cluster.resources import CHILDREN, NAMESPACES
 from rl_operator.cluster.watch_ages import WatchAges
 from rl_operator.errors import OperatorError, TargetUnreachableError
-from rl_operator.handlers.health import ProcessHealth
 from rl_operator.handlers.kinds import require_kinds, with_patience
 from rl_operator.handlers.leading import lead
 from rl_operator.handlers.pollers import polled_metrics
+from rl_operator.handlers.process_health import ProcessHealth
 from rl_operator.handlers.routes import Queues, Routes
 from rl_operator.handlers.shell import build_registry, serve_kopf
-from rl_operator.reconcile.environment_kind import reconcile_environment
 from rl_operator.reconcile.reconcile import Pace, reconcile
-from rl_operator.reconcile.runtime_kind import reconcile_runtime
+from rl_operator.reconcile.reconcile_environment import reconcile_environment
+from rl_operator.reconcile.reconcile_runtime import reconcile_runtime
 from rl_operator.settings import OperatorSettings
 from rl_operator.status.observation import PodObservation
 

@@ -3,14 +3,14 @@
 from functools import partial
 
 from rl_operator.api.names import MANAGER
-from rl_operator.cluster.calls import counted, fenced
 from rl_operator.cluster.client import ClusterClient
 from rl_operator.cluster.connection import named
+from rl_operator.cluster.request_guard import counted, fenced
 from rl_operator.cluster.watch_ages import WatchAges
 from rl_operator.handlers.kinds import require_kinds, with_patience
 from rl_operator.handlers.leading import elector_of
 from rl_operator.handlers.operator import Operator
-from rl_operator.handlers.probes import listening, metrics, probe
+from rl_operator.handlers.probe_server import listening, metrics, probe
 from rl_operator.settings import OperatorSettings
 
 

@@ -15,7 +15,7 @@ from rl_operator.local.launch import Surroundings
 from rl_operator.local.layout import PodFolder
 from rl_operator.local.leash import Leash
 from rl_operator.local.left_over import end_left_over
-from rl_operator.local.lost import SUPERVISOR_LOST, lost_pod_status
+from rl_operator.local.lost_pods import SUPERVISOR_LOST, lost_pod_status
 from rl_operator.local.pod_status import PodEnd
 from rl_operator.local.pod_worker import PodWorker
 from rl_operator.local.ports import PodPorts, choose_ports

@@ -20,10 +20,10 @@ from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.api.runtime import Runtime
 from rl_operator.errors import GoneError, NameTakenError
-from rl_operator.local.environments import OwnEnvironments
-from rl_operator.local.events import Event, append_event
+from rl_operator.local.event_log import Event, append_event
 from rl_operator.local.kubelet import KUBELET_FINALIZER
 from rl_operator.local.local_history import write_history
+from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.local.state_store import Manifest, StateStore
 from rl_operator.local.sweep import remove_traces
 from rl_operator.status.attempt_metrics import AttemptMetrics, MetricsSource

@@ -12,7 +12,7 @@ import aiohttp
 
 from rl_operator.api.names import TRAINER_CONTAINER
 from rl_operator.errors import OperatorError
-from rl_operator.local import probes
+from rl_operator.local import pod_probes
 from rl_operator.local.launch import Launch, NotLaunchableError, Surroundings, make_room, plan_launch, unwritable
 from rl_operator.local.leash import Leash
 from rl_operator.local.pod_records import PodRecords, Report
@@ -120,7 +120,7 @@ class PodWorker:
             now = datetime.now(UTC)
             return Terminated(128, "StartError", f"cannot execute {launch.argv[0]}: {error.strerror}", None, now)
         self._processes[name] = process
-        readiness = probes.read_probe(container, "readinessProbe", self._surroundings.ports)
+        readiness = pod_probes.read_probe(container, "readinessProbe", self._surroundings.ports)
         self._records.put(self._records[name].now(Running(process.started), ready=readiness is None))
         watch = asyncio.create_task(self._watch(name, readiness)) if readiness else None
         if self._stopping.is_set() and not self._records[name].sidecar:
@@ -135,12 +135,12 @@ class PodWorker:
             if watch:
                 watch.cancel()
 
-    async def _watch(self, name: str, probe: probes.Probe) -> None:
+    async def _watch(self, name: str, probe: pod_probes.Probe) -> None:
         def report(ready: bool) -> None:
             record = self._records[name]
             self._records.put(record.now(record.state, ready=ready))
 
-        await probes.watch_readiness(self._answers, probe, report)
+        await pod_probes.watch_readiness(self._answers, probe, report)
 
     # --- sidecars -----------------------------------------------------------------------------------------------
     async def _keep_running(self, sidecar: Manifest) -> None:
@@ -163,9 +163,9 @@ class PodWorker:
         """Until the startup probe passes. A sidecar that loses its patience is ended, and so started again."""
         if self._stopping.is_set():
             return
-        probe = probes.read_probe(sidecar, "startupProbe", self._surroundings.ports)
+        probe = pod_probes.read_probe(sidecar, "startupProbe", self._surroundings.ports)
         while probe and not self._stopping.is_set():
-            if await probes.wait_started(self._answers, probe, self._stopping):
+            if await pod_probes.wait_started(self._answers, probe, self._stopping):
                 return
             if process := self._processes.get(sidecar["name"]):
                 process.kill()
@@ -222,8 +222,8 @@ class PodWorker:
             self.stop(PodEnd("BackendNotStarted", str(error), "BackendNotStarted"))
             return {}
 
-    async def _answers(self, probe: probes.Probe) -> bool:
-        return await probes.passes(self._session, probe)
+    async def _answers(self, probe: pod_probes.Probe) -> bool:
+        return await pod_probes.passes(self._session, probe)
 
     @property
     def _grace(self) -> float:

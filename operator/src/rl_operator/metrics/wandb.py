@@ -16,7 +16,7 @@ import aiohttp
 from pydantic import ValidationError
 
 from rl_operator.api.run import TrainingRun
-from rl_operator.metrics.answers import UnreadableAnswerError, read_json
+from rl_operator.metrics.bounded_answers import UnreadableAnswerError, read_json
 from rl_operator.metrics.outage import Outage, OutageError, check_status
 from rl_operator.metrics.wandb_project import WandbProject
 from rl_operator.metrics.wandb_query import MOST_RUNS, WandbRefusedError, question, read_answer

@@ -9,8 +9,8 @@ from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.source_files import source_hash
 from rl_operator.cluster.creation import controller_uid
 from rl_operator.errors import GoneError, InvalidError, NameTakenError, OperatorError
+from rl_operator.reconcile.create_network import create_network
 from rl_operator.reconcile.inputs import gather_inputs
-from rl_operator.reconcile.network import create_network
 from rl_operator.reconcile.run_client import RunClient
 from rl_operator.render import (
     Rendered,
@@ -23,7 +23,7 @@ from rl_operator.render import (
 )
 from rl_operator.status.derive import started
 from rl_operator.status.frozen import frozen_settings
-from rl_operator.status.queueing import must_wait
+from rl_operator.status.queue_rules import must_wait
 from rl_operator.status.view import View
 
 

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs, choose_environment
-from rl_operator.reconcile.lineage import gather_parent
+from rl_operator.reconcile.parent_run import gather_parent
 from rl_operator.reconcile.run_client import InputSource
 
 

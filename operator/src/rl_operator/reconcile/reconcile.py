@@ -17,15 +17,15 @@ from rl_operator.api.run_inputs import RunInputs
 from rl_operator.check import check_run, runtime_invalid, runtime_not_found
 from rl_operator.errors import ForbiddenError, InvalidError, NameTakenError
 from rl_operator.reconcile.attempt import EnvironmentUnreadError, create_missing, render, start
-from rl_operator.reconcile.environments import reconcile_environment_pods
+from rl_operator.reconcile.drift_repair import look_for_pod, put_right, restore_config
+from rl_operator.reconcile.environment_pods import reconcile_environment_pods
 from rl_operator.reconcile.finished import acknowledge, drop_old_pods, expire
 from rl_operator.reconcile.inputs import gather_inputs
 from rl_operator.reconcile.keep_history import keep_history
-from rl_operator.reconcile.missing import look_for_pod, put_right, restore_config
 from rl_operator.reconcile.run_client import Key, RunClient
 from rl_operator.status.attempt_metrics import AttemptMetrics
 from rl_operator.status.derive import derive, worth_writing
-from rl_operator.status.environments import in_force, replacement_sentence
+from rl_operator.status.environment_slots import in_force, replacement_sentence
 from rl_operator.status.frozen import frozen_refusals
 from rl_operator.status.lifecycle import Action, assess, decide, requeue_after
 from rl_operator.status.lost_nodes import with_loss

@@ -1,9 +1,9 @@
 """Run + runtime + environment -> config file, ConfigMaps, pods and network. Pure: equal inputs give equal bytes."""
 
 from rl_operator.render.environment_pod import environment_pod
+from rl_operator.render.manifests import Rendered, Templates, config_map_name, pod_name, render_run, templates_of
 from rl_operator.render.network import network_names
 from rl_operator.render.pod import pod_of_attempt
-from rl_operator.render.run import Rendered, Templates, config_map_name, pod_name, render_run, templates_of
 
 __all__ = [
     "Rendered",

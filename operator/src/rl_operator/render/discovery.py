@@ -20,7 +20,7 @@ from rl_operator.api.names import (
     RUNTIME_KIND,
 )
 from rl_operator.api.runtime import Runtime
-from rl_operator.render.container import literal
+from rl_operator.render.container_template import literal
 from rl_operator.render.pod import UNPRIVILEGED_ID
 
 DISCOVERY_COMPONENT: Final = "discovery"

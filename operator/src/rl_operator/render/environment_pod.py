@@ -19,7 +19,7 @@ from rl_operator.api.names import (
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import ResourceRequirements
-from rl_operator.render.container import (
+from rl_operator.render.container_template import (
     CONFIG_FILE,
     CONFIG_FOLDER,
     DEFAULT_RESOURCES,

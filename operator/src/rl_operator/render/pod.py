@@ -19,7 +19,7 @@ from rl_operator.api.names import (
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import Runtime
-from rl_operator.render.container import (
+from rl_operator.render.container_template import (
     CONFIG_FILE,
     config_mount,
     config_volume,

@@ -22,8 +22,14 @@ from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import InferenceProvider
 from rl_operator.api.yaml_text import write_yaml
-from rl_operator.render.config import render_config
-from rl_operator.render.container import CONFIG_FILE, CONFIG_FOLDER, CONFIG_KEY, config_mount, literal, pod_security
+from rl_operator.render.container_template import (
+    CONFIG_FILE,
+    CONFIG_FOLDER,
+    CONFIG_KEY,
+    config_mount,
+    literal,
+    pod_security,
+)
 from rl_operator.render.env_vars import SCRATCH, secret_env_var
 from rl_operator.render.environment_pod import (
     ENVIRONMENT_ID,
@@ -34,6 +40,7 @@ from rl_operator.render.environment_pod import (
     environment_resources,
 )
 from rl_operator.render.pod import placement, pod_name_prefix
+from rl_operator.render.run_config import render_config
 
 PROMPTS_KEY: Final = "prompts.json"
 LIMIT_SECONDS: Final = 600

@@ -4,12 +4,12 @@ from dataclasses import replace
 from typing import Final
 
 from rl_operator.api.run import Attempt
+from rl_operator.status.attempt_fate import Ending, Fate, classify
 from rl_operator.status.attempts import next_attempt_due, no_further, with_attempt
 from rl_operator.status.deadlines import ACTIVE, deadlines, overdue, recorded_ending
-from rl_operator.status.ending import Ending, Fate, classify
-from rl_operator.status.environments import last_failure, verdict
+from rl_operator.status.environment_slots import last_failure, verdict
 from rl_operator.status.observation import format_time
-from rl_operator.status.queueing import must_wait, queued
+from rl_operator.status.queue_rules import must_wait, queued
 from rl_operator.status.sentences import joined
 from rl_operator.status.table import Situation
 from rl_operator.status.view import Assessment, View

@@ -6,11 +6,11 @@ from typing import Final
 
 from rl_operator.api.names import TRAINER_CONTAINER
 from rl_operator.api.run import Attempt, RunStatus
+from rl_operator.status.attempt_fate import Ending, Fate
 from rl_operator.status.deadlines import DEADLINES
-from rl_operator.status.ending import Ending, Fate
 from rl_operator.status.observation import PodObservation, format_time, parse_time
-from rl_operator.status.pausing import due_after, pause_seconds
-from rl_operator.status.queueing import holds_slot
+from rl_operator.status.queue_rules import holds_slot
+from rl_operator.status.retry_pauses import due_after, pause_seconds
 from rl_operator.status.view import View
 
 FRUITLESS_ATTEMPTS: Final = 5

@@ -12,8 +12,8 @@ from typing import Final
 
 from rl_operator.api.names import TRAINER_CONTAINER
 from rl_operator.api.run import Condition
-from rl_operator.status.ending import Ending, Fate
-from rl_operator.status.gating import is_gated
+from rl_operator.status.admission_gates import is_gated
+from rl_operator.status.attempt_fate import Ending, Fate
 from rl_operator.status.observation import PodObservation, parse_time
 from rl_operator.status.view import View
 

@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Final
 
 from rl_operator.api.names import ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
+from rl_operator.status.admission_gates import deleted_while_gated
 from rl_operator.status.attempt_end import (
     after_attempt,
     between_attempts,
@@ -15,7 +16,7 @@ from rl_operator.status.attempt_end import (
 )
 from rl_operator.status.attempts import next_attempt_due
 from rl_operator.status.deadlines import DELETING, SAVING, deadlines, overdue, recorded
-from rl_operator.status.environments import (
+from rl_operator.status.environment_slots import (
     ENVIRONMENTS_FAILED,
     any_ready,
     given_up,
@@ -24,13 +25,12 @@ from rl_operator.status.environments import (
     replica_sentence,
     verdict,
 )
-from rl_operator.status.gating import deleted_while_gated
 from rl_operator.status.lost_nodes import lost_at
 from rl_operator.status.observation import PodObservation, format_time
-from rl_operator.status.queueing import must_wait, queued
+from rl_operator.status.queue_rules import must_wait, queued
 from rl_operator.status.restored import is_restored, restored_finding
 from rl_operator.status.sentences import joined, shorten
-from rl_operator.status.starting import environment_trouble, failed_sentence, prepared_by, starting_detail
+from rl_operator.status.start_waits import environment_trouble, failed_sentence, prepared_by, starting_detail
 from rl_operator.status.table import Situation
 from rl_operator.status.unreachable_trainer import unheard_sentence
 from rl_operator.status.view import Assessment, View

@@ -21,7 +21,7 @@ from rl_operator.api.names import (
     TRAINING_COMPONENT,
 )
 from rl_operator.api.run import RunMetrics, WandbStatus
-from rl_operator.status.container import ContainerObservation, observe_container
+from rl_operator.status.container_observation import ContainerObservation, observe_container
 
 MAX_STEPS = 2**31 - 1
 

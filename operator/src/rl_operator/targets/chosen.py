@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rl_operator.api.catalog import CatalogEnvironment
-from rl_operator.api.loading import nearest
+from rl_operator.api.documents import nearest
 from rl_operator.api.run_inputs import ChosenEnvironment
 from rl_operator.api.runtime import Runtime
 from rl_operator.check import runtime_not_found

@@ -23,7 +23,7 @@ from rl_operator.cluster.resources import (
     SECRETS,
 )
 from rl_operator.errors import ForbiddenError, GoneError, OperatorError, TargetUnreachableError
-from rl_operator.targets.jobs import JOB_NAME_LABEL, JobPod, job_pod
+from rl_operator.targets.job_pods import JOB_NAME_LABEL, JobPod, job_pod
 from rl_operator.targets.loop import LoopThread
 from rl_operator.targets.target import Missing, Note, TargetHealth
 
@@ -160,7 +160,7 @@ class ClusterTarget:
 
     def catalog(self, runtime: "Runtime") -> "Catalog | None":
         from rl_operator.api.bundled import bundled_catalog
-        from rl_operator.render.catalog import stored_catalog
+        from rl_operator.render.catalog_map import stored_catalog
 
         reference = runtime.status.fields_ref
         if reference is None:
@@ -174,7 +174,7 @@ class ClusterTarget:
         return stored.found.catalog if stored else None
 
     def environments(self, namespace: str) -> "list[Environment]":
-        from rl_operator.api.loading import parse_environment
+        from rl_operator.api.documents import parse_environment
 
         return [parse_environment(item) for item in self._list(ENVIRONMENTS.path(namespace), {})]
 

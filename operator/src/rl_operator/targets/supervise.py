@@ -20,12 +20,12 @@ import aiohttp
 from rl_operator.api.names import RUN_KIND, TRAINER_CONTAINER
 from rl_operator.discovery import discover_files_blocking
 from rl_operator.errors import ConflictError, GoneError, OperatorError, TargetUnreachableError
-from rl_operator.local.environments import OwnEnvironments
 from rl_operator.local.kubelet import KUBELET_FINALIZER, Kubelet
 from rl_operator.local.layout import Layout
 from rl_operator.local.leash import Leash
 from rl_operator.local.local_run_client import LocalRunClient, pods_of
 from rl_operator.local.locks import FileLock
+from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.local.service import TINY_RUNTIME, TinkerService
 from rl_operator.local.state_store import StateStore
 from rl_operator.local.sweep import remove_expired

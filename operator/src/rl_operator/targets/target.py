@@ -8,7 +8,7 @@ if TYPE_CHECKING:  # reading the kinds costs start-up time that not every comman
     from rl_operator.api.catalog import Catalog
     from rl_operator.api.environment import Environment
     from rl_operator.api.runtime import InferenceProvider, Runtime, SecretKey
-    from rl_operator.targets.jobs import JobPod
+    from rl_operator.targets.job_pods import JobPod
 
 Manifest = dict[str, Any]
 Note = Callable[[str], None]

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from pydantic import ValidationError
 
-from rl_operator.api.loading import nearest
+from rl_operator.api.documents import nearest
 from rl_operator.api.refusal import redacted
 from rl_operator.errors import (
     BusyError,

@@ -14,9 +14,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rl_operator.errors import OperatorError
-from rl_operator.tools.access import bearer_token, is_called_rightly
-from rl_operator.tools.calls import Calls
+from rl_operator.tools.call_pool import Calls
 from rl_operator.tools.dispatch import ErrorCode, Outcome, code_of, failed
+from rl_operator.tools.http_access import bearer_token, is_called_rightly
 from rl_operator.tools.sessions import Sessions
 
 MAX_BODY: Final = 256 * 1024

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from rl_operator.errors import ForbiddenError
-from rl_operator.tools.calls import Calls
+from rl_operator.tools.call_pool import Calls
 from rl_operator.tools.dispatch import Outcome, failed
 from rl_operator.tools.gate import MAX_BODY, MCP_PATH, PROBE_PATH, Caller, Gate, json_response
 from rl_operator.tools.mcp_server import build_server

@@ -17,8 +17,8 @@ from pydantic_core import to_json
 from rl_operator.errors import OperatorError
 from rl_operator.targets.choice import choose_target
 from rl_operator.targets.target import Target
-from rl_operator.tools.answers import RecentAnswers
 from rl_operator.tools.dispatch import Outcome, code_of, dispatch, failed
+from rl_operator.tools.recent_answers import RecentAnswers
 from rl_operator.tools.schema import input_schema
 from rl_operator.tools.skill import SKILL_FILE, SKILL_NAME
 from rl_operator.tools.tool import Tool

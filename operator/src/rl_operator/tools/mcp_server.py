@@ -15,8 +15,8 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from pydantic_core import to_json
 
-from rl_operator.api.loading import nearest
-from rl_operator.tools.calls import Calls
+from rl_operator.api.documents import nearest
+from rl_operator.tools.call_pool import Calls
 from rl_operator.tools.dispatch import Outcome
 from rl_operator.tools.schema import input_schema
 from rl_operator.tools.skill import in_short

@@ -5,8 +5,8 @@ from typing import Literal
 
 from rl_operator.api.run import TrainingRun
 from rl_operator.errors import GoneError
-from rl_operator.tools.answers import Given
-from rl_operator.tools.pacing import EARLY
+from rl_operator.tools.poll_pace import EARLY
+from rl_operator.tools.recent_answers import Given
 from rl_operator.tools.tool import Answer
 from rl_operator.tools.tool_context import ToolContext
 

@@ -9,14 +9,14 @@ from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import ContainerStatus, Failure, TrainingRun
 from rl_operator.api.value_text import text_of
 from rl_operator.metrics.wandb_project import entity_and_project
-from rl_operator.status.ending import DISRUPTIONS
+from rl_operator.status.attempt_fate import DISRUPTIONS
 from rl_operator.status.lifecycle import DRAFT_MESSAGE
 from rl_operator.status.observation import format_time
 from rl_operator.status.reasons import REASONS
 from rl_operator.status.sentences import cut
 from rl_operator.status.wandb_run import BESIDE
-from rl_operator.tools.pacing import next_look
 from rl_operator.tools.plain_text import one_line
+from rl_operator.tools.poll_pace import next_look
 from rl_operator.tools.runs import is_draft, state_of
 from rl_operator.tools.sizes import fitted
 from rl_operator.tools.tool import Answer

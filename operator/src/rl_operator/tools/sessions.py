@@ -11,7 +11,7 @@ from typing import Protocol
 
 from rl_operator.errors import ForbiddenError, UnauthenticatedError
 from rl_operator.targets.cluster_target import ClusterTarget
-from rl_operator.tools.access import is_among
+from rl_operator.tools.http_access import is_among
 from rl_operator.tools.tool_context import ToolContext
 
 MAX_CONTEXTS = 256

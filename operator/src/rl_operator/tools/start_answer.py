@@ -10,8 +10,8 @@ from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.sections import effective_sections
 from rl_operator.targets.target import Missing
-from rl_operator.tools.pacing import next_look
 from rl_operator.tools.plain_text import one_line
+from rl_operator.tools.poll_pace import next_look
 from rl_operator.tools.run_status import headline, without_empty
 from rl_operator.tools.tool import Answer
 

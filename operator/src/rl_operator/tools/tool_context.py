@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rl_operator.targets.target import Target
-from rl_operator.tools.answers import RecentAnswers
+from rl_operator.tools.recent_answers import RecentAnswers
 
 LONGEST_WAIT_SECONDS = 240.0
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator import samples
 
+from rl_operator.api.documents import parse_environment
 from rl_operator.api.environment import Environment, EnvironmentStatus
-from rl_operator.api.loading import parse_environment
 from rl_operator.api.run import Condition
 from rl_operator.api.run_inputs import choose_environment
 from rl_operator.api.runtime import RuntimeStatus

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_operator.api.loading import load_documents, parse_environment
+from rl_operator.api.documents import load_documents, parse_environment
 from rl_operator.api.names import RUN_NAME_PATTERN
 from rl_operator.cli.own_template import object_name, own_environment_template
 

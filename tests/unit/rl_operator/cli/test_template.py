@@ -8,7 +8,7 @@ import pytest
 from tests.unit.rl_operator.samples import CATALOG, DEFAULT, TINY, catalog_of, make_runtime
 
 from rl_operator.api.catalog import CatalogEnvironment
-from rl_operator.api.loading import load_run
+from rl_operator.api.documents import load_run
 from rl_operator.api.run_inputs import ChosenEnvironment, RunInputs
 from rl_operator.api.runtime import Bound, Runtime
 from rl_operator.check import check_run

@@ -2,7 +2,7 @@ from tests.unit.rl_operator import samples
 
 from rl_operator.api.bundled import bundled_catalog
 from rl_operator.cluster.catalogs import Catalogs
-from rl_operator.render.catalog import ImageCatalog
+from rl_operator.render.catalog_map import ImageCatalog
 
 
 def test_the_image_that_came_with_the_operator_is_known_and_others_are_once_they_were_read() -> None:

@@ -13,7 +13,7 @@ from rl_operator.cluster.caches import Caches, project_pod
 from rl_operator.cluster.client import ClusterClient
 from rl_operator.cluster.cluster_history import write_history
 from rl_operator.cluster.cluster_run_client import ClusterRunClient
-from rl_operator.cluster.events import EventRecorder
+from rl_operator.cluster.event_recorder import EventRecorder
 from rl_operator.errors import ConflictError, NameTakenError
 from rl_operator.status.history import MAX_POINTS, Point, history_map_name
 

@@ -18,10 +18,10 @@ from rl_operator.api.names import POD_FINALIZER
 from rl_operator.cluster.caches import Caches
 from rl_operator.cluster.client import JSON_PATCH, ClusterClient
 from rl_operator.cluster.cluster_run_client import ClusterRunClient
-from rl_operator.cluster.events import EventRecorder
+from rl_operator.cluster.event_recorder import EventRecorder
 from rl_operator.errors import ConflictError, GoneError, NameTakenError
 from rl_operator.reconcile.run_client import RunClient
-from rl_operator.render.catalog import ImageCatalog
+from rl_operator.render.catalog_map import ImageCatalog
 from rl_operator.status.observation import PodObservation
 from rl_operator.status.view import QueuePosition
 

@@ -9,10 +9,10 @@ from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi
 
 from rl_operator.cluster.caches import Caches
 from rl_operator.cluster.client import ClusterClient
-from rl_operator.cluster.events import EventRecorder
+from rl_operator.cluster.event_recorder import EventRecorder
 from rl_operator.cluster.kinds_client import KindsClient
 from rl_operator.errors import NameTakenError
-from rl_operator.render.catalog import ImageCatalog, catalog_config_map
+from rl_operator.render.catalog_map import ImageCatalog, catalog_config_map
 
 CONFIG_MAPS = "/api/v1/namespaces/ops/configmaps"
 CONFIG_MAP = f"{CONFIG_MAPS}/rl-catalog-lab"

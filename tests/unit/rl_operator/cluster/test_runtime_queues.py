@@ -15,7 +15,7 @@ from rl_operator.api.run import QueueStatus, RunStatus, TrainingRun
 from rl_operator.cluster.resource_cache import Key
 from rl_operator.cluster.runtime_queues import RuntimeQueues
 from rl_operator.errors import ConflictError, ForbiddenError, TargetUnreachableError
-from rl_operator.status.queueing import has_room, order_of, queue_place
+from rl_operator.status.queue_rules import has_room, order_of, queue_place
 from rl_operator.status.view import QueuePosition
 
 WAITING = RunStatus(phase="Pending", queue=QueueStatus(place=1, active=1, limit=1))

@@ -10,9 +10,9 @@ from tests.unit.rl_operator.told_metrics import ToldMetrics
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.run import TrainingRun
 from rl_operator.errors import ConflictError, GoneError, NameTakenError
-from rl_operator.local.environments import OwnEnvironments
-from rl_operator.local.events import read_events
+from rl_operator.local.event_log import read_events
 from rl_operator.local.local_run_client import LocalRunClient
+from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.local.state_store import StateStore
 from rl_operator.status.observation import TrainerStatus
 

@@ -22,9 +22,9 @@ from rl_operator.api.names import (
 )
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.errors import ConflictError
-from rl_operator.local.environments import OwnEnvironments
 from rl_operator.local.layout import Layout
 from rl_operator.local.local_run_client import LocalRunClient, pods_of
+from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.local.state_store import Manifest, StateStore
 from rl_operator.reconcile import Pace, reconcile
 from rl_operator.status.history import Point

@@ -26,7 +26,7 @@ from rl_operator.cluster.caches import Caches, list_own_kinds
 from rl_operator.cluster.catalogs import Catalogs
 from rl_operator.cluster.client import JSON, JSON_PATCH, MERGE_PATCH, ClusterClient, Params, PatchType
 from rl_operator.cluster.cluster_run_client import ClusterRunClient
-from rl_operator.cluster.events import EventRecorder
+from rl_operator.cluster.event_recorder import EventRecorder
 from rl_operator.cluster.resource_cache import Key, ResourceCache, key_of
 from rl_operator.cluster.resources import CONFIG_MAPS, NETWORK_POLICIES, PODS, RUNS, SERVICES, Resource
 from rl_operator.errors import (

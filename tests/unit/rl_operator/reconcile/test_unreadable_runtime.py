@@ -9,7 +9,7 @@ from tests.unit.rl_operator.told_metrics import ToldMetrics
 
 from rl_operator.cluster.caches import Caches
 from rl_operator.cluster.cluster_run_client import ClusterRunClient
-from rl_operator.cluster.events import EventRecorder
+from rl_operator.cluster.event_recorder import EventRecorder
 from rl_operator.reconcile import Pace, reconcile
 
 STATUS = "/apis/rl-operator.dev/v1alpha1/namespaces/team-a/rltrainingruns/sorting/status"

@@ -36,7 +36,7 @@ from rl_operator.status.lifecycle import (
 )
 from rl_operator.status.lost_nodes import LOST_AFTER, with_loss
 from rl_operator.status.observation import PodObservation, TrainerStatus, format_time
-from rl_operator.status.starting import PREPARATION
+from rl_operator.status.start_waits import PREPARATION
 from rl_operator.status.table import Situation
 from rl_operator.status.view import View
 

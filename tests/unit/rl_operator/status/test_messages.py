@@ -18,14 +18,14 @@ from tests.unit.rl_operator.status.builders import (
     terminated,
     waiting,
 )
+from tests.unit.rl_operator.status.test_attempt_fate import ENDINGS
 from tests.unit.rl_operator.status.test_deadlines import LATE
-from tests.unit.rl_operator.status.test_ending import ENDINGS
 from tests.unit.rl_operator.status.test_lifecycle import ROWS
 
 from rl_operator.api.names import STARTED_AS_ANNOTATION
 from rl_operator.api.refusal import Refusal, RefusalCode
+from rl_operator.status.attempt_fate import DISRUPTIONS
 from rl_operator.status.derive import derive
-from rl_operator.status.ending import DISRUPTIONS
 from rl_operator.status.lifecycle import assess
 from rl_operator.status.observation import PodObservation, TrainerStatus
 from rl_operator.status.reasons import REASONS

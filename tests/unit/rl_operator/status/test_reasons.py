@@ -17,10 +17,19 @@ SEARCHED = (
     *sorted((SOURCE / "status").glob("[a-z]*.py")),
     *sorted((SOURCE / "reconcile").glob("[a-z]*.py")),
     SOURCE / "api" / "run_inputs.py",
-    SOURCE / "local" / "lost.py",
+    SOURCE / "local" / "lost_pods.py",
     SOURCE / "local" / "kubelet.py",
 )
-OTHER_KINDS = {"verdict.py", "runtime_kind.py", "environment_kind.py", "image_reading.py", "reasons.py"}
+OTHER_KINDS = {
+    "verdict.py",
+    "runtime_status.py",
+    "environment_status.py",
+    "reconcile_runtime.py",
+    "reconcile_environment.py",
+    "read_image.py",
+    "image_reading.py",
+    "reasons.py",
+}
 """The table, and the conditions of RLRuntime and RLEnvironment, which have reasons of their own."""
 
 CAMEL_CASE = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]*)*|OOMKilled")

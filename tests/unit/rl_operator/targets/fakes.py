@@ -5,8 +5,8 @@ from typing import Any
 
 from rl_operator.api.bundled import bundled_catalog, bundled_runtimes
 from rl_operator.api.catalog import Catalog
+from rl_operator.api.documents import parse_environment, parse_run
 from rl_operator.api.environment import Environment
-from rl_operator.api.loading import parse_environment, parse_run
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime, SecretKey
 from rl_operator.cluster.merge_patch import merged

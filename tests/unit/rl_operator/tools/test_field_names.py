@@ -5,7 +5,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.unit.rl_operator.samples import CATALOG, DEFAULT, TINY, catalog_of, make_runtime
 
-from rl_operator.check.listing import MOST_NAMES
+from rl_operator.check.name_lists import MOST_NAMES
 from rl_operator.tools.field_names import RunFields, run_fields
 from rl_operator.tools.tool import ToolRefusedError
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rl_operator.targets.jobs import JobContainer
+from rl_operator.targets.job_pods import JobContainer
 from rl_operator.tools.trial_results import Printed, Step
 from rl_operator.tools.trial_snapshot import model_result
 

@@ -9,9 +9,9 @@ import torch
 from tinker_atropos.bundled import bundled_model_folder
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.tinker_service.adamw import AdamSettings
+from tinker_atropos.tinker_service.batched_sampling import SamplingRequest, generate
 from tinker_atropos.tinker_service.engine import Engine
 from tinker_atropos.tinker_service.lora import LoraSpec
-from tinker_atropos.tinker_service.sampling import SamplingRequest, generate
 from tinker_atropos.tinker_service.training import (
     ChosenLogprobs,
     Datum,

@@ -17,8 +17,8 @@ from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.tinker_service.adamw import AdamSettings
+from tinker_atropos.tinker_service.batched_sampling import SamplingRequest, generate
 from tinker_atropos.tinker_service.lora import LoraModel, LoraSpec
-from tinker_atropos.tinker_service.sampling import SamplingRequest, generate
 from tinker_atropos.tinker_service.training import Datum, Trainee, forward_backward, optim_step
 
 SIZES: dict[str, Any] = {

@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from tinker_atropos.tinker_service.errors import NotFoundError
 from tinker_atropos.tinker_service.lora import Adapter, LoraSpec
 from tinker_atropos.tinker_service.registry import SAMPLERS_PER_SESSION, SILENT_SESSION_SECONDS, Registry, Sampler
+from tinker_atropos.tinker_service.request_errors import NotFoundError
 from tinker_atropos.tinker_service.training import Trainee
 
 

@@ -11,10 +11,10 @@ import pytest
 from tinker_atropos.errors import RunError
 from tinker_atropos.serving import bind, serve
 from tinker_atropos.trainer.generation import Generator
+from tinker_atropos.trainer.groups import UNKNOWN_STEP, Floats, Ints, TokenSequence
 from tinker_atropos.trainer.inference import InferenceServer, inference_app
 from tinker_atropos.trainer.ledger import Ledger
 from tinker_atropos.trainer.policy import CurrentPolicy, Policy, Sample, SamplingSettings, StopReason
-from tinker_atropos.trainer.rollouts import UNKNOWN_STEP, Floats, Ints, TokenSequence
 from tinker_atropos.trainer.tokenizer import Tokenizer
 
 

@@ -6,9 +6,9 @@ import pytest
 from tinker_atropos.config import TinkerSection
 from tinker_atropos.trainer.admission import Admission, Admitted, UnusableError
 from tinker_atropos.trainer.deliveries import read_group
+from tinker_atropos.trainer.groups import UNKNOWN_STEP
 from tinker_atropos.trainer.ledger import Ledger, Sampled
 from tinker_atropos.trainer.policy import CurrentPolicy, Policy, Sample, SampleRefusedError, SamplingSettings
-from tinker_atropos.trainer.rollouts import UNKNOWN_STEP
 
 STEP = 10
 TWO_TURNS = {

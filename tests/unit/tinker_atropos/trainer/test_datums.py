@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tinker_atropos.config import TinkerSection
 from tinker_atropos.trainer.datums import Batch, build_batch, loss_config
 from tinker_atropos.trainer.deliveries import read_group
+from tinker_atropos.trainer.groups import UNKNOWN_STEP, Group
 from tinker_atropos.trainer.ledger import Ledger, Sampled
-from tinker_atropos.trainer.rollouts import UNKNOWN_STEP, Group
 
 CENTERED = TinkerSection()
 

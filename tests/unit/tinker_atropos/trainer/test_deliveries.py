@@ -3,7 +3,7 @@ import orjson
 import pytest
 
 from tinker_atropos.trainer.deliveries import read_delivery, read_group
-from tinker_atropos.trainer.rollouts import UNKNOWN_STEP, Group
+from tinker_atropos.trainer.groups import UNKNOWN_STEP, Group
 
 PAIR = {
     "tokens": [[5, 6, 7, 8], [5, 6]],

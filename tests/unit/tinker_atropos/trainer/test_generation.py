@@ -7,9 +7,9 @@ import pytest
 
 from tinker_atropos.errors import BackendError, BackendLostError
 from tinker_atropos.trainer.generation import Generator, UnavailableError
+from tinker_atropos.trainer.groups import Floats, Ints
 from tinker_atropos.trainer.ledger import Ledger
 from tinker_atropos.trainer.policy import CurrentPolicy, Policy, Sample, SamplingSettings
-from tinker_atropos.trainer.rollouts import Floats, Ints
 
 PROMPT, SETTINGS = np.array([1, 2]), SamplingSettings(max_tokens=4)
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tinker_atropos.trainer.groups import UNKNOWN_STEP, TokenSequence
 from tinker_atropos.trainer.ledger import Attribution, Ledger, Sampled, generated_spans, prefix_keys
 from tinker_atropos.trainer.ledger_file import OVERHEAD_BYTES
-from tinker_atropos.trainer.rollouts import UNKNOWN_STEP, TokenSequence
 
 NAN = np.nan
 EOS = 2

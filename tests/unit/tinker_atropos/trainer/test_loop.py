@@ -9,14 +9,14 @@ import tinker
 from tinker_atropos.config import TinkerSection
 from tinker_atropos.trainer.admission import Admission
 from tinker_atropos.trainer.backend import Training
-from tinker_atropos.trainer.collecting import Collected
+from tinker_atropos.trainer.batch_collector import Collected
 from tinker_atropos.trainer.datums import Batch, build_batch, loss_config
 from tinker_atropos.trainer.deliveries import read_group
 from tinker_atropos.trainer.ledger import Ledger, Sampled
 from tinker_atropos.trainer.loop import train
 from tinker_atropos.trainer.metric_table import describe
 from tinker_atropos.trainer.policy import CurrentPolicy, Policy, SamplingSettings
-from tinker_atropos.trainer.timing import PARTS
+from tinker_atropos.trainer.step_timing import PARTS
 
 PROMPT = [5, 6, 7]
 

@@ -3,7 +3,7 @@ from collections import Counter
 import pytest
 
 from tinker_atropos.environments.evaluation import fraction_metrics
-from tinker_atropos.environments.runner.tally import Tally
+from tinker_atropos.environments.runner.counters import Tally
 from tinker_atropos.trainer.metric_table import METRICS, describe
 from tinker_atropos.trainer.progress import Progress
 

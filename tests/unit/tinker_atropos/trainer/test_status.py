@@ -4,7 +4,7 @@ import pytest
 
 from tinker_atropos.trainer.api_client import MetricsRecord
 from tinker_atropos.trainer.status import RECENT_SECONDS, History, RunStatus, chosen, console_line
-from tinker_atropos.trainer.waiting import GroupsMade
+from tinker_atropos.trainer.wait_reasons import GroupsMade
 
 
 def evaluation(step: int, value: float, **rest: float) -> MetricsRecord:

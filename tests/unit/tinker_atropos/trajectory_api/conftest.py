@@ -17,12 +17,12 @@ import httpx
 import pytest
 
 from tinker_atropos.serving import bind, serve
-from tinker_atropos.trajectory_api.app import trajectory_app
+from tinker_atropos.trajectory_api.api_routes import trajectory_app
 from tinker_atropos.trajectory_api.bodies import MAX_BODY_BYTES
 from tinker_atropos.trajectory_api.journal import Journal
 from tinker_atropos.trajectory_api.records import Books, Delivery, ReceivedGroup
 from tinker_atropos.trajectory_api.requests import Registration
-from tinker_atropos.trajectory_api.service import TrajectoryService
+from tinker_atropos.trajectory_api.trajectory_service import TrajectoryService
 
 MAX_BYTES = 2**28
 HOLD_SECONDS = 0.3

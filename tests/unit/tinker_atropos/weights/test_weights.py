@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 from tests import forking
 from tests.conftest import TinkerServiceProcess
 
-from tinker_atropos.weights.exporting import how_to_use
+from tinker_atropos.weights.export_weights import how_to_use
 
 PROGRAM = Path(sys.executable).with_name("tinker-atropos")
 Run = Callable[..., subprocess.CompletedProcess[str]]

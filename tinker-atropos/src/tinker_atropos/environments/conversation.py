@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tinker_atropos.wire import PROMPT_LOGPROB, PROMPT_MASK
+from tinker_atropos.scored_group import PROMPT_LOGPROB, PROMPT_MASK
 
 Message = dict[str, Any]
 

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tinker_atropos.serving import json_response
-from tinker_atropos.tinker_service.checkpoints import (
+from tinker_atropos.tinker_service.checkpoint_store import (
     CheckpointRecord,
     CheckpointStore,
     Kind,
@@ -16,8 +16,8 @@ from tinker_atropos.tinker_service.checkpoints import (
     TrainingRunRecord,
 )
 from tinker_atropos.tinker_service.downloads import Downloads
+from tinker_atropos.tinker_service.operations import Service, check_ttl
 from tinker_atropos.tinker_service.paging import page
-from tinker_atropos.tinker_service.service import Service, check_ttl
 
 _TYPES: dict[Kind, str] = {"weights": "training", "sampler_weights": "sampler", "external_weights": "external"}
 

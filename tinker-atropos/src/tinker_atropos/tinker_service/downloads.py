@@ -16,8 +16,8 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from tinker_atropos.serving import json_response
-from tinker_atropos.tinker_service.checkpoints import CheckpointStore, Location
-from tinker_atropos.tinker_service.errors import NotFoundError, RequestError
+from tinker_atropos.tinker_service.checkpoint_store import CheckpointStore, Location
+from tinker_atropos.tinker_service.request_errors import NotFoundError, RequestError
 
 DOWNLOADS = "/api/v1/downloads/"
 VALID_SECONDS = 3_600

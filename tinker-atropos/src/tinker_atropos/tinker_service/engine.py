@@ -12,11 +12,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from tinker_atropos.errors import ConfigError
+from tinker_atropos.tinker_service.batched_sampling import Continuation, generate
 from tinker_atropos.tinker_service.checkpoint_files import BaseModel
 from tinker_atropos.tinker_service.lora import LoraModel
-from tinker_atropos.tinker_service.sampling import Continuation, generate
+from tinker_atropos.tinker_service.model_worker import SampleJob
 from tinker_atropos.tinker_service.scoring import PromptScores, score_prompts
-from tinker_atropos.tinker_service.worker import SampleJob
 
 log = logging.getLogger(__name__)
 

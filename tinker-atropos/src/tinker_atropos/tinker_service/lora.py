@@ -15,7 +15,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from tinker_atropos.errors import ConfigError
-from tinker_atropos.tinker_service.errors import RequestError
+from tinker_atropos.tinker_service.request_errors import RequestError
 
 ALPHA = 32.0  # Tinker's: the learning rate then does not depend on the rank
 

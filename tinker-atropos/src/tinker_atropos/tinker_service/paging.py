@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from starlette.requests import Request
 
-from tinker_atropos.tinker_service.errors import RequestError
+from tinker_atropos.tinker_service.request_errors import RequestError
 
 DEFAULT_LIMIT = 100
 

@@ -4,8 +4,8 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tinker_atropos.tinker_service.errors import NotFoundError, RequestError
 from tinker_atropos.tinker_service.lora import Adapter
+from tinker_atropos.tinker_service.request_errors import NotFoundError, RequestError
 from tinker_atropos.tinker_service.training import Trainee
 
 SILENT_SESSION_SECONDS = 3_600.0  # the SDK's heartbeat comes every 10 s

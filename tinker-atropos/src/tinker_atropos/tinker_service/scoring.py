@@ -12,8 +12,8 @@ import numpy.typing as npt
 import torch
 from transformers import PreTrainedModel
 
+from tinker_atropos.tinker_service.batched_sampling import TopLogprobs, choose
 from tinker_atropos.tinker_service.lora import Adapter, LoraModel
-from tinker_atropos.tinker_service.sampling import TopLogprobs, choose
 from tinker_atropos.tinker_service.training import MAX_MICROBATCH_LOGITS
 
 NOTHING_ASKED = -1  # a cell of `targets` without a token

@@ -11,9 +11,9 @@ import torch
 from transformers import PreTrainedModel
 
 from tinker_atropos.tinker_service.adamw import AdamSettings, AdamState, adamw_step
-from tinker_atropos.tinker_service.errors import RequestError
 from tinker_atropos.tinker_service.lora import Adapter, LoraModel
 from tinker_atropos.tinker_service.losses import LOSSES
+from tinker_atropos.tinker_service.request_errors import RequestError
 
 Array = npt.NDArray[np.float32]
 

@@ -6,12 +6,12 @@ import numpy as np
 from tinker import types
 
 from tinker_atropos.config import nearest
-from tinker_atropos.tinker_service.errors import RequestError
+from tinker_atropos.tinker_service.batched_sampling import SamplingRequest
 from tinker_atropos.tinker_service.losses import LOSSES, MANY_TARGETS, Loss
-from tinker_atropos.tinker_service.sampling import SamplingRequest
+from tinker_atropos.tinker_service.request_errors import RequestError
 from tinker_atropos.tinker_service.scoring import NOTHING_ASKED, Integers, PromptScoring
+from tinker_atropos.tinker_service.sdk_messages import ForwardBackwardRequest
 from tinker_atropos.tinker_service.training import Datum
-from tinker_atropos.tinker_service.wire import ForwardBackwardRequest
 
 MAX_SAMPLES = 1_024
 MAX_TOP = 1_024  # of top-k logprobs and of drawn alternatives, per position

@@ -7,10 +7,10 @@ from typing import Literal, get_args
 import numpy as np
 
 from tinker_atropos.config import TinkerSection
+from tinker_atropos.trainer.groups import UNKNOWN_STEP, Group, TokenSequence
 from tinker_atropos.trainer.ledger import Attribution, Ledger
 from tinker_atropos.trainer.policy import CurrentPolicy, Policy, SampleRefusedError
-from tinker_atropos.trainer.probing import SamplingProbe
-from tinker_atropos.trainer.rollouts import UNKNOWN_STEP, Group, TokenSequence
+from tinker_atropos.trainer.sampling_probe import SamplingProbe
 
 DropReason = Literal["stale", "no_logprobs", "untrainable_sampling", "too_long"]
 DROP_REASONS: tuple[DropReason, ...] = get_args(DropReason)

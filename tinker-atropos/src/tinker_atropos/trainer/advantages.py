@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from tinker_atropos.trainer.rollouts import Floats
+from tinker_atropos.trainer.groups import Floats
 
 Strategy = Callable[[Floats], Floats]
 

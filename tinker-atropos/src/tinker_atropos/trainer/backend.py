@@ -21,8 +21,8 @@ from tinker import types
 from tinker_atropos.errors import BackendError, BackendLostError, RunError
 from tinker_atropos.trainer.backend_errors import gone, gone_or, refused
 from tinker_atropos.trainer.datums import Datum
+from tinker_atropos.trainer.groups import Floats, Ints
 from tinker_atropos.trainer.policy import Sample, Sampler, SampleRefusedError, SamplingSettings
-from tinker_atropos.trainer.rollouts import Floats, Ints
 from tinker_atropos.trainer.sdk_calls import answered, submitted
 from tinker_atropos.trainer.stored_checkpoints import StoredCheckpoints
 

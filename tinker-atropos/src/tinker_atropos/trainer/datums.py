@@ -11,7 +11,7 @@ import numpy as np
 
 from tinker_atropos.config import TinkerSection
 from tinker_atropos.trainer.advantages import ADVANTAGES, advantages
-from tinker_atropos.trainer.rollouts import Bools, Floats, Group, Ints, TokenSequence
+from tinker_atropos.trainer.groups import Bools, Floats, Group, Ints, TokenSequence
 
 LOSSES_THAT_CLIP = ("ppo", "cispo")
 

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from tinker_atropos import wire
-from tinker_atropos.trainer.rollouts import UNKNOWN_STEP, Floats, Group, Ints, TokenSequence
+from tinker_atropos import scored_group
+from tinker_atropos.trainer.groups import UNKNOWN_STEP, Floats, Group, Ints, TokenSequence
 
 MUTE = "set_advantage_to_zero"
 """The one key of `overrides` that Atropos' trainers honor."""
@@ -75,7 +75,7 @@ def _sequence(group: Mapping[str, Any], index: int, overrides: Mapping[str, Any]
     tokens_T = np.fromiter(tokens, np.int64, length)
     return TokenSequence(
         tokens_T=tokens_T,
-        generated_T=_row("masks", group["masks"][index], length, np.int64) != wire.PROMPT_MASK,
+        generated_T=_row("masks", group["masks"][index], length, np.int64) != scored_group.PROMPT_MASK,
         logprobs_T=_reported_logprobs(_given(group, "inference_logprobs"), index, length),
         policy_step_T=np.full(length, UNKNOWN_STEP, np.int64),
         score=float(group["scores"][index]),

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 from tinker_atropos.errors import BackendLostError, EnvironmentLostError, RunError
+from tinker_atropos.trainer.groups import Ints
 from tinker_atropos.trainer.ledger import Ledger, Sampled
 from tinker_atropos.trainer.policy import CurrentPolicy, Policy, Sample, SampleRefusedError, SamplingSettings
-from tinker_atropos.trainer.rollouts import Ints
 
 Purpose = Literal["training", "evaluation"]
 

@@ -26,10 +26,10 @@ from starlette.routing import Route
 from tinker_atropos.serving import json_response
 from tinker_atropos.trainer.chat import ChatError
 from tinker_atropos.trainer.generation import ContextOverflowError, Generation, Generator, UnavailableError
+from tinker_atropos.trainer.groups import Ints
 from tinker_atropos.trainer.inference_answers import chat_answer, completion_answer, generate_answer, ping_answer
 from tinker_atropos.trainer.inference_wire import ChatRequest, CompletionRequest, GenerateRequest, SamplingRequest
 from tinker_atropos.trainer.policy import SampleRefusedError
-from tinker_atropos.trainer.rollouts import Ints
 from tinker_atropos.trainer.tokenizer import Tokenizer
 
 T = TypeVar("T")

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from tinker_atropos.trainer.generation import Generation
+from tinker_atropos.trainer.groups import Ints
 from tinker_atropos.trainer.inference_wire import ChatRequest, CompletionRequest, GenerateRequest, SamplingRequest
 from tinker_atropos.trainer.policy import Sample
-from tinker_atropos.trainer.rollouts import Ints
 from tinker_atropos.trainer.tokenizer import Tokenizer
 
 

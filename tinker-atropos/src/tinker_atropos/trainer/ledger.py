@@ -20,8 +20,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tinker_atropos.trainer.groups import Bools, Floats, Ints, TokenSequence
 from tinker_atropos.trainer.ledger_file import Generation, LedgerFile
-from tinker_atropos.trainer.rollouts import Bools, Floats, Ints, TokenSequence
 
 DEFAULT_CAPACITY_BYTES = 256 * 2**20
 """Room for some 60,000 outputs of 512 tokens."""

@@ -9,12 +9,12 @@ from typing import Protocol
 
 from tinker_atropos.config import TinkerSection
 from tinker_atropos.trainer.backend import Training
-from tinker_atropos.trainer.collecting import Collected
+from tinker_atropos.trainer.batch_collector import Collected
 from tinker_atropos.trainer.datums import Batch, build_batch, loss_config
-from tinker_atropos.trainer.metrics import batch_metrics, collection_metrics, kl_warning, training_metrics
 from tinker_atropos.trainer.policy import CurrentPolicy, Policy
 from tinker_atropos.trainer.status import Phase
-from tinker_atropos.trainer.timing import Stopwatch
+from tinker_atropos.trainer.step_metrics import batch_metrics, collection_metrics, kl_warning, training_metrics
+from tinker_atropos.trainer.step_timing import Stopwatch
 
 
 class Surroundings(Protocol):

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from tinker_atropos.trainer.rollouts import Floats, Ints
+from tinker_atropos.trainer.groups import Floats, Ints
 
 StopReason = Literal["stop", "length"]
 

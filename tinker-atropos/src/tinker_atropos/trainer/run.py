@@ -17,18 +17,18 @@ from tinker_atropos.errors import (
     RunError,
 )
 from tinker_atropos.settings import Settings
+from tinker_atropos.trainer.accounting import Bookkeeping
 from tinker_atropos.trainer.admission import Admission
 from tinker_atropos.trainer.api_client import ApiClient, Registration
-from tinker_atropos.trainer.bookkeeping import Bookkeeping
-from tinker_atropos.trainer.collecting import Collected, Collector
+from tinker_atropos.trainer.attempt_end import Ending
+from tinker_atropos.trainer.batch_collector import Collected, Collector
+from tinker_atropos.trainer.checkpoint_keeper import Keeper
 from tinker_atropos.trainer.datums import Batch
-from tinker_atropos.trainer.ending import Ending
 from tinker_atropos.trainer.generation import Generator
-from tinker_atropos.trainer.keeping import Keeper
 from tinker_atropos.trainer.lease import Lease
 from tinker_atropos.trainer.ledger import Ledger
 from tinker_atropos.trainer.loop import train
-from tinker_atropos.trainer.opening import Opened, Opening
+from tinker_atropos.trainer.open_training import Opened, Opening
 from tinker_atropos.trainer.policy import CurrentPolicy
 from tinker_atropos.trainer.progress import Progress
 from tinker_atropos.trainer.prometheus import Figures
@@ -36,7 +36,7 @@ from tinker_atropos.trainer.relay import Relay
 from tinker_atropos.trainer.result_file import ResultFile
 from tinker_atropos.trainer.samples import Row, sample_rows
 from tinker_atropos.trainer.status import Phase, RunStatus, console_line
-from tinker_atropos.trainer.stopping import StopRequest, beside, cancelled, forever, unless_stopped
+from tinker_atropos.trainer.stop_request import StopRequest, beside, cancelled, forever, unless_stopped
 from tinker_atropos.trainer.tokenizer import Tokenizer
 from tinker_atropos.trainer.wandb_sink import WandbSink
 from tinker_atropos.trainer.weights import Weights, no_failure

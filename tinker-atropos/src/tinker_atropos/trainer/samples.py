@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tinker_atropos.trainer.datums import Batch, Datum
-from tinker_atropos.trainer.rollouts import Ints
+from tinker_atropos.trainer.groups import Ints
 
 COLUMNS = ("step", "prompt", "completion", "score", "advantage", "policy_step")
 ROWS = 8

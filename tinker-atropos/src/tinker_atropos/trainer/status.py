@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from tinker_atropos.result import timestamp
 from tinker_atropos.trainer.api_client import MetricsRecord
-from tinker_atropos.trainer.waiting import GroupsMade
+from tinker_atropos.trainer.wait_reasons import GroupsMade
 
 Phase = Literal["starting", "sampling", "training", "saving", "done"]
 

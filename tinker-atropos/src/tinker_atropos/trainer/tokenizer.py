@@ -10,7 +10,7 @@ from jinja2 import TemplateError
 from tinker_atropos.bundled import resolve_tokenizer
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.trainer.chat import ChatError, Message, template_messages
-from tinker_atropos.trainer.rollouts import Ints
+from tinker_atropos.trainer.groups import Ints
 
 NO_KWARGS: Mapping[str, Any] = {}
 VARIABLES = {"documents"}

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Never
 
 from tinker_atropos.errors import BackendLostError
-from tinker_atropos.trainer.keeping import Keeper
-from tinker_atropos.trainer.opening import Opened
+from tinker_atropos.trainer.checkpoint_keeper import Keeper
+from tinker_atropos.trainer.open_training import Opened
 from tinker_atropos.trainer.policy import CurrentPolicy, Policy
 from tinker_atropos.trainer.progress import Progress
 from tinker_atropos.trainer.result_file import ResultFile

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Sequence
 
 import orjson
 
+from tinker_atropos.trajectory_api.batch_forming import first_exact
 from tinker_atropos.trajectory_api.batches import evict_oldest_replay
-from tinker_atropos.trajectory_api.batching import first_exact
 from tinker_atropos.trajectory_api.books import post, post_refused
 from tinker_atropos.trajectory_api.database import used_bytes
 from tinker_atropos.trajectory_api.records import Delivery, NewGroupState, ReceivedGroup

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import orjson
 
-from tinker_atropos.trajectory_api.batching import QueuedGroup, form_batch
+from tinker_atropos.trajectory_api.batch_forming import QueuedGroup, form_batch
 from tinker_atropos.trajectory_api.books import drop_rows, post
 from tinker_atropos.trajectory_api.records import Batch
 

@@ -13,12 +13,12 @@ from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tinker_atropos.scored_group import Group
 from tinker_atropos.serving import json_response
 from tinker_atropos.trajectory_api.bodies import JsonBody, Refusal, parse, read_body, split_list, strict
 from tinker_atropos.trajectory_api.records import Delivery, NewGroupState, ReceivedGroup, RefusedGroup
 from tinker_atropos.trajectory_api.requests import Registration
-from tinker_atropos.trajectory_api.service import TrajectoryService
-from tinker_atropos.wire import Group
+from tinker_atropos.trajectory_api.trajectory_service import TrajectoryService
 
 Stored = tuple[ReceivedGroup, NewGroupState]
 

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from tinker_atropos.trajectory_api.leases import PEERS
 from tinker_atropos.trajectory_api.records import Books
-from tinker_atropos.trajectory_api.service import TrajectoryService
+from tinker_atropos.trajectory_api.trajectory_service import TrajectoryService
 
 
 def ops_status(service: TrajectoryService, restarts: int) -> dict[str, Any]:

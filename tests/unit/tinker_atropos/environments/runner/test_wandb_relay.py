@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from tinker_atropos.environments.runner.sampled import Sampled
+from tinker_atropos.environments.runner.sampled_work import Sampled
 from tinker_atropos.environments.runner.wandb_relay import MAX_RECORDS, MetricsQueue
 
 KEPT = {"int": 3, "float": 0.5, "bool": True, "np_float": np.float32(0.25), "np_int": np.int64(2)}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tinker_atropos.environments.discovery.modules import Module, SourceClass, last_name
-from tinker_atropos.environments.discovery.parsing import UnreadableSourceError, parse
+from tinker_atropos.environments.discovery.source_parser import UnreadableSourceError, parse
 from tinker_atropos.environments.discovery.sources import Constant, Foreign, Sources
 from tinker_atropos.environments.discovery.values import UNKNOWN, enum_values, is_enum, literal
 

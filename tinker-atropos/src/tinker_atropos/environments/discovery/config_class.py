@@ -4,7 +4,7 @@ import ast
 
 from tinker_atropos.environments.discovery.kinship import BASE_CONFIG, may_derive_from_config
 from tinker_atropos.environments.discovery.modules import Module, SourceClass
-from tinker_atropos.environments.discovery.parsing import Problem
+from tinker_atropos.environments.discovery.source_parser import Problem
 from tinker_atropos.environments.discovery.sources import Constant, Foreign, Meaning, Sources
 
 ATTRIBUTE = "env_config_cls"

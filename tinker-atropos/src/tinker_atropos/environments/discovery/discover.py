@@ -12,10 +12,10 @@ from typing import Any
 from tinker_atropos.environments.discovery.config_class import declared_config_class
 from tinker_atropos.environments.discovery.config_fields import ConfigField, fields_of
 from tinker_atropos.environments.discovery.config_init import GivenValues, values_of_config_init
-from tinker_atropos.environments.discovery.judging import entry_problem, files_imported
 from tinker_atropos.environments.discovery.kinship import own_environments, served_environments
 from tinker_atropos.environments.discovery.modules import SourceClass
-from tinker_atropos.environments.discovery.parsing import Problem
+from tinker_atropos.environments.discovery.servable import entry_problem, files_imported
+from tinker_atropos.environments.discovery.source_parser import Problem
 from tinker_atropos.environments.discovery.sources import Sources
 from tinker_atropos.environments.discovery.values import UNKNOWN, literal
 

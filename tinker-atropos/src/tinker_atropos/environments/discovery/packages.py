@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from tinker_atropos.environments.discovery.modules import Module
-from tinker_atropos.environments.discovery.parsing import UnreadableSourceError, parse_file
+from tinker_atropos.environments.discovery.source_parser import UnreadableSourceError, parse_file
 
 READABLE_PACKAGES: Final = ("tinker_atropos", "atroposlib")
 

@@ -21,7 +21,7 @@ from tinker_atropos.environments.discovery.files import (
 )
 from tinker_atropos.environments.discovery.modules import Import, Module, SourceClass, last_name
 from tinker_atropos.environments.discovery.packages import READABLE_PACKAGES, package_folders, package_module
-from tinker_atropos.environments.discovery.parsing import Problem, UnreadableSourceError, parse_file
+from tinker_atropos.environments.discovery.source_parser import Problem, UnreadableSourceError, parse_file
 
 MAX_ALIASES = 10
 MAX_ANCESTORS = 500

@@ -1,0 +1,59 @@
+"""One run against its inputs."""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from rl_operator.api.documents import nearest
+from rl_operator.api.refusal import Refusal, redacted
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.run_inputs import RunInputs
+from rl_operator.check.consistency import inherited_bound_refusals, shared_field_refusals
+from rl_operator.check.field_rules import field_refusals
+from rl_operator.check.lineage import lineage_refusals
+from rl_operator.check.name_lists import MOST_NAMES, listed
+from rl_operator.check.run_rules import environment_refusals, limit_refusals, size_refusals
+from rl_operator.check.runtime_access import namespace_refusals, secret_refusals
+from rl_operator.check.runtime_rules import check_runtime
+from rl_operator.check.subject import Subject
+
+MAX_REPORTED: Final = 3
+"""How many refusals a status repeats; `rlctl validate` shows all."""
+
+_RULES: Final[tuple[Callable[[Subject], Iterable[Refusal]], ...]] = (
+    environment_refusals,
+    field_refusals,
+    inherited_bound_refusals,
+    shared_field_refusals,
+    lineage_refusals,
+    namespace_refusals,
+    secret_refusals,
+    limit_refusals,
+    size_refusals,
+)
+
+
+def check_run(run: TrainingRun, inputs: RunInputs) -> tuple[Refusal, ...]:
+    """Every reason why the run must not start, in a stable order; empty means accepted."""
+    if faults := check_runtime(inputs.runtime):
+        return (runtime_invalid(run, faults[0]),)
+    subject = Subject(run, inputs)
+    return tuple(refusal for rule in _RULES for refusal in rule(subject))
+
+
+def runtime_invalid(run: TrainingRun, fault: Refusal) -> Refusal:
+    """The refusal of a run whose runtime is nonsense; `fault` is the first that was found in it."""
+    hint = f"this RLRuntime cannot be used until an administrator mends it: {fault.sentence}"
+    return Refusal(code="RuntimeInvalid", field="spec.runtime", given=redacted(run.spec.runtime), hint=hint)
+
+
+def runtime_not_found(run: TrainingRun, names: Iterable[str]) -> Refusal:
+    """The refusal of a run whose runtime does not exist; `names` are those that do."""
+    available = sorted(names)
+    listing = f"available: {listed(available)}" if available else "there is none yet: an administrator creates it"
+    return Refusal(
+        code="RuntimeNotFound",
+        field="spec.runtime",
+        given=redacted(run.spec.runtime),
+        allowed=available[:MOST_NAMES],
+        hint=f"there is no such RLRuntime{nearest(run.spec.runtime, available)} ({listing})",
+    )

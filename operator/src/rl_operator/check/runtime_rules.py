@@ -1,0 +1,183 @@
+"""An RLRuntime against itself: what no run could live with, or what does not do what it seems to do."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from ipaddress import ip_network
+from typing import Any, Final
+
+from rl_operator.api import hints
+from rl_operator.api.documents import field_path, nearest
+from rl_operator.api.fields import TINKER_FIELDS, WIRED_FIELDS, Section
+from rl_operator.api.refusal import Refusal, RefusalCode, looks_like_a_key, redacted
+from rl_operator.api.runtime import RESERVED_VARIABLES, TRAINER_KEYS, Bound, Runtime
+from rl_operator.api.value_text import text_of
+from rl_operator.check.field_rules import is_outside, refuse_outside, smallest_problem
+from rl_operator.check.quantities import resource_faults
+from rl_operator.check.types import type_problem
+
+_SECTIONS: Final[tuple[Section, ...]] = ("env", "openai", "tinker")
+
+
+@dataclass(frozen=True)
+class _SetValue:
+    """One value of `spec.locked` or `spec.defaults`."""
+
+    runtime: Runtime
+    part: str
+    section: Section
+    name: str
+    value: Any
+
+    @property
+    def bound(self) -> Bound | None:
+        bounds: Mapping[str, Bound] = getattr(self.runtime.spec.bounds, self.section, {})
+        return bounds.get(self.name)
+
+    @property
+    def path(self) -> str:
+        return field_path(("spec", self.part, self.section, self.name))
+
+    def refuse(self, code: RefusalCode, hint: str) -> Refusal:
+        return Refusal(code=code, field=self.path, given=redacted(self.value, self.name), hint=hint)
+
+
+def check_runtime(runtime: Runtime) -> tuple[Refusal, ...]:
+    """Every fault of the spec, in a stable order; empty means sound. Fields are paths in the RLRuntime."""
+    return tuple(fault for rule in _RULES for fault in rule(runtime))
+
+
+def _values(runtime: Runtime) -> Iterator[Refusal]:
+    """At most one fault per value."""
+    for part in ("locked", "defaults"):
+        for section in _SECTIONS:
+            for name, value in sorted(getattr(getattr(runtime.spec, part), section).items()):
+                at = _SetValue(runtime, part, section, name, value)
+                faults = (rule(at) for rule in _VALUE_RULES)
+                fault = next((fault for fault in faults if fault is not None), None)
+                if fault is not None:
+                    yield fault
+
+
+def _bounds(runtime: Runtime) -> Iterator[Refusal]:
+    for section in ("env", "tinker"):
+        for name, bound in sorted(getattr(runtime.spec.bounds, section).items()):
+            at = _SetValue(runtime, "bounds", section, name, bound.to_wire())
+            if fault := _wired(at) or _unknown(at):
+                yield fault
+            elif bound.min is not None and bound.max is not None and bound.min > bound.max:
+                range_ = f"at least {text_of(bound.min)} and at most {text_of(bound.max)}"
+                yield at.refuse("Inconsistent", f"no value is {range_}: correct one of them")
+
+
+def _wired(at: _SetValue) -> Refusal | None:
+    if (at.section, at.name) not in WIRED_FIELDS:
+        return None
+    hint = "the operator sets it itself, and a value here has no effect: leave it out"
+    return at.refuse("WiredField", f"{hint} (spec.backend and spec.wandb say where a run trains and reports)")
+
+
+def _key(at: _SetValue) -> Refusal | None:
+    if not looks_like_a_key(at.value):
+        return None
+    return at.refuse("WiredField", "this looks like a key, and a runtime is read by everybody: put it into a Secret")
+
+
+def _unknown(at: _SetValue) -> Refusal | None:
+    if at.section != "tinker" or at.name in TINKER_FIELDS:
+        return None
+    return at.refuse("UnknownField", f"the trainer has no such field{nearest(at.name, TINKER_FIELDS)}")
+
+
+def _wrong_type(at: _SetValue) -> Refusal | None:
+    known = TINKER_FIELDS[at.name] if at.section == "tinker" else None
+    expected = type_problem(at.value, known.type) if known else None
+    return at.refuse("WrongType", hints.MUST_BE % expected) if expected else None
+
+
+def _too_small(at: _SetValue) -> Refusal | None:
+    allowed = smallest_problem(at.section, at.name, at.value)
+    return at.refuse("OutOfBounds", hints.MUST_BE % allowed) if allowed else None
+
+
+def _out_of_bounds(at: _SetValue) -> Refusal | None:
+    if at.bound is None or not is_outside(at.value, at.bound):
+        return None
+    return refuse_outside(at.path, at.value, at.bound, at.runtime.metadata.name)
+
+
+_VALUE_RULES: Final[tuple[Callable[[_SetValue], Refusal | None], ...]] = (
+    _wired,
+    _key,
+    _unknown,
+    _wrong_type,
+    _too_small,
+    _out_of_bounds,
+)
+
+
+def _batch(runtime: Runtime) -> Iterator[Refusal]:
+    locked = runtime.spec.locked.env
+    batch, group = locked.get("batch_size"), locked.get("group_size")
+    if isinstance(batch, int) and isinstance(group, int) and group > 0 and batch % group:
+        hint = f"a batch holds whole groups, and group_size is locked to {group}: lock batch_size to a multiple of it"
+        yield Refusal(code="Inconsistent", field="spec.locked.env.batch_size", given=batch, hint=hint)
+
+
+def _secrets(runtime: Runtime) -> Iterator[Refusal]:
+    """The trainer's keys never go to an environment, whatever they are called; and no key is a variable of ours."""
+    spec = runtime.spec
+    own = [secret for secret in (spec.backend.key_secret, spec.wandb.key_secret) if secret is not None]
+    variables: set[str] = set()
+    for number, secret in enumerate(spec.secret_environment):
+        twice, variables = secret.key in variables, variables | {secret.key}
+        if secret.key in TRAINER_KEYS or secret in own:
+            hint = "this key is the trainer's and never goes to an environment: take it out of the list"
+        elif re.search(RESERVED_VARIABLES, secret.key):
+            hint = "a variable of this name says how the container runs: give the key another name"
+        elif twice:
+            hint = "another Secret of the list has a key of this name, and both would be one variable: rename one"
+        else:
+            continue
+        field = f"spec.secretEnvironment[{number}]"
+        yield Refusal(code="SecretNotAllowed", field=field, given=f"{secret.name}/{secret.key}", hint=hint)
+
+
+def _selector(runtime: Runtime) -> Iterator[Refusal]:
+    """The API server checks this, too; files that only local mode reads have no other judge."""
+    selector = runtime.spec.namespace_selector
+    for number, requirement in enumerate(selector.match_expressions if selector else ()):
+        if (requirement.operator in ("In", "NotIn")) != bool(requirement.values):
+            field = f"spec.namespaceSelector.matchExpressions[{number}]"
+            hint = "In and NotIn take at least one value, Exists and DoesNotExist none"
+            yield Refusal(code="Inconsistent", field=field, given=requirement.to_wire(), hint=hint)
+
+
+def _egress(runtime: Runtime) -> Iterator[Refusal]:
+    for number, rule in enumerate(runtime.spec.environment_egress):
+        try:
+            ip_network(rule.cidr, strict=False)
+        except ValueError:
+            field, hint = f"spec.environmentEgress[{number}].cidr", "it must be a range like 203.0.113.0/24"
+            yield Refusal(code="WrongType", field=field, given=redacted(rule.cidr), hint=hint)
+
+
+def _resources(runtime: Runtime) -> Iterator[Refusal]:
+    resources = runtime.spec.resources
+    for name, container in (
+        ("api", resources.api),
+        ("trainer", resources.trainer),
+        ("environment", resources.environment),
+    ):
+        yield from resource_faults(("spec", "resources", name), container)
+
+
+_RULES: Final[tuple[Callable[[Runtime], Iterator[Refusal]], ...]] = (
+    _values,
+    _bounds,
+    _batch,
+    _secrets,
+    _selector,
+    _egress,
+    _resources,
+)

@@ -1,0 +1,132 @@
+"""Own environments of local mode: a file beside the run's file, or an RLEnvironment of the state folder.
+
+Nobody reconciles them here. Their code is read, never run, whenever a run that has not started asks for it.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from rl_operator.api.catalog import Catalog
+from rl_operator.api.documents import parse_environment
+from rl_operator.api.environment import ConfigMapSource, Environment, EnvironmentSource, EnvironmentSpec
+from rl_operator.api.model import ObjectMeta
+from rl_operator.api.names import ENVIRONMENT_KIND, GROUP, OWN_PREFIX
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.source_files import source_hash
+from rl_operator.local.state_store import Manifest
+from rl_operator.status.environment_status import EnvironmentReading, environment_status, files_in, look_at_source
+from rl_operator.status.verdict import Readiness, Verdict
+
+FILE_ANNOTATION: Final = f"{GROUP}/environment-file"
+"""On a run of `environment: ./my_env.py`: the file's absolute path, as rlctl found it beside the run's file."""
+
+Read = Callable[[str, str, str], Manifest | None]
+"""An object by kind, namespace and name."""
+
+Files = Mapping[str, str]
+Discover = Callable[[Files, str | None], Catalog]
+"""From Python files and the name of the entry file (None: the only one) to what they define."""
+
+
+class OwnEnvironments:
+    """Finds own environments and reads them. What files define is remembered by their content."""
+
+    def __init__(self, read: Read, discover: Discover) -> None:
+        self._read = read
+        self._discover = discover
+        self._found: dict[tuple[str | None, str], Catalog] = {}
+
+    def of_run(self, run: TrainingRun) -> Environment | None:
+        """What `spec.environment` names; None: no own environment, or one that is not there."""
+        name, namespace = run.spec.environment, run.metadata.namespace
+        if name.startswith(OWN_PREFIX):
+            return self.named(namespace, name.removeprefix(OWN_PREFIX))
+        if not name.endswith(".py"):
+            return None
+        path = Path(run.metadata.annotations.get(FILE_ANNOTATION, name))
+        return self.of_file(path, namespace)
+
+    def of_file(self, path: Path, namespace: str) -> Environment:
+        """The environment that an absolute path stands for; its status says so when there is none."""
+        source = EnvironmentSource(config_map=ConfigMapSource(name=path.name, entry=path.name))
+        metadata = ObjectMeta(name=path.name, namespace=namespace, annotations={FILE_ANNOTATION: str(path)})
+        return self._looked_at(Environment(metadata=metadata, spec=EnvironmentSpec(source=source)))
+
+    def named(self, namespace: str, name: str) -> Environment | None:
+        manifest = self._read(ENVIRONMENT_KIND, namespace, name)
+        return self._looked_at(parse_environment(manifest)) if manifest else None
+
+    def files(self, environment: Environment) -> Files | None:
+        """What its pods get: all files of its ConfigMap; of a folder the entry file and those that it imports.
+
+        None when there is nothing to read. May raise OSError.
+        """
+        if path := _file_of(environment):
+            files = _python_files(path.parent)
+            return {name: files[name] for name in self._catalog(files, path.name).modules}
+        source = environment.spec.source
+        config_map = self._config_map(environment, source.config_map) if source else None
+        return dict(config_map.get("data", {})) if config_map else None
+
+    def _looked_at(self, environment: Environment) -> Environment:
+        try:
+            look = self._look(environment)
+        except OSError as error:
+            look = _stalled("Unreadable", f"{error.filename}: {error.strerror}")
+        return environment.with_changes(status=environment_status(environment, look, datetime.now(UTC)))
+
+    def _look(self, environment: Environment) -> EnvironmentReading:
+        source = environment.spec.source
+        if source is None:
+            return _stalled("NeedsCluster", "Local mode runs no images: give the code with spec.source.")
+        if path := _file_of(environment):
+            return self._look_at_file(path)
+        where, entry = f"ConfigMap {environment.metadata.namespace}/{source.config_map.name}", source.config_map.entry
+        files = files_in(where, self._config_map(environment, source.config_map))
+        if isinstance(files, EnvironmentReading):
+            return files
+        return look_at_source(where, files, entry, self._catalog(files, entry))
+
+    def _look_at_file(self, path: Path) -> EnvironmentReading:
+        if not path.is_file():
+            return _stalled("SourceNotFound", f"There is no file {path}: its path begins at the run's file.")
+        files = _python_files(path.parent)
+        if path.name not in files:
+            return _stalled("Unreadable", f"{path} is no text in UTF-8.")
+        catalog = self._catalog(files, path.name)
+        # The hash is of what the pods get: a run waits while it is of something else.
+        given = {name: files[name] for name in catalog.modules} or files
+        return look_at_source(str(path.parent), given, path.name, catalog)
+
+    def _config_map(self, environment: Environment, source: ConfigMapSource) -> Manifest | None:
+        return self._read("ConfigMap", environment.metadata.namespace, source.name)
+
+    def _catalog(self, files: Files, entry: str | None) -> Catalog:
+        content = entry, source_hash(files)
+        if content not in self._found:
+            self._found[content] = self._discover(files, entry)
+        return self._found[content]
+
+
+def _file_of(environment: Environment) -> Path | None:
+    path = environment.metadata.annotations.get(FILE_ANNOTATION)
+    return Path(path) if path else None
+
+
+def _python_files(folder: Path) -> Files:
+    """The folder's Python files, without its subfolders; what no ConfigMap could hold is left out."""
+    texts = {path.name: _text_of(path) for path in sorted(folder.glob("[A-Za-z0-9_]*.py")) if path.is_file()}
+    return {name: text for name, text in texts.items() if text is not None}
+
+
+def _text_of(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _stalled(reason: str, message: str) -> EnvironmentReading:
+    return EnvironmentReading(Verdict(Readiness.STALLED, reason, message))

@@ -1,0 +1,42 @@
+"""Bring a run's environment pods, and what they need, to where they should be."""
+
+from typing import Final
+
+from rl_operator.errors import InvalidError
+from rl_operator.reconcile.attempt import frozen_templates, require_alive
+from rl_operator.reconcile.create_network import create_network, network_missing
+from rl_operator.reconcile.run_client import RunClient
+from rl_operator.render import Templates, environment_pod
+from rl_operator.status.environment_slots import plan_environments
+from rl_operator.status.view import View
+
+_CONSEQUENCE: Final = "without it the run gets no new environment pods; start a new run in its place"
+
+
+async def reconcile_environment_pods(view: View, client: RunClient) -> None:
+    """Delete what is needless, create what is missing, one step after the other: any of them may be the last."""
+    plan = plan_environments(view)
+    for pod in plan.delete:
+        await client.delete_pod(pod)
+    if not plan.create and not (view.training and network_missing(view.run, client)):
+        return
+    if not plan.create:
+        await require_alive(view.run, client)
+    templates = await frozen_templates(view.run, client)
+    if templates is None:
+        name = view.run.status.config_map_name
+        raise InvalidError(f"ConfigMap {view.run.metadata.namespace}/{name} is gone: {_CONSEQUENCE}")
+    await create_network(view.run, templates, client)
+    if plan.create:
+        _require_config_maps(view, templates, client)
+    for place in plan.create:
+        attempt = view.run.status.attempt or 1
+        await client.create_child(environment_pod(templates.environment, attempt, place.slot, place.incarnation))
+
+
+def _require_config_maps(view: View, templates: Templates, client: RunClient) -> None:
+    """A pod whose ConfigMap is gone would wait for ever and not say for what."""
+    volumes = templates.environment["spec"]["volumes"]
+    mounted = {("ConfigMap", volume["configMap"]["name"]) for volume in volumes if "configMap" in volume}
+    for _, name in sorted(mounted - client.children(view.run.key)):
+        raise InvalidError(f"ConfigMap {view.run.metadata.namespace}/{name} is gone: {_CONSEQUENCE}")

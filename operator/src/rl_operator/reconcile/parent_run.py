@@ -1,0 +1,59 @@
+"""Look at the run that another one starts from."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from rl_operator.api.model import ObservedModel
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.run_inputs import ParentRun
+from rl_operator.api.yaml_text import read_yaml
+from rl_operator.check.lineage import Adapter, adapter_of, describe_parent
+from rl_operator.reconcile.run_client import InputSource
+from rl_operator.render.container_template import CONFIG_KEY
+
+
+class _Sections(ObservedModel):
+    """A config file, as far as it says what was trained."""
+
+    env: dict[str, Any]
+    openai: tuple[dict[str, Any], ...] = ()
+    tinker: dict[str, Any]
+
+
+async def gather_parent(run: TrainingRun, source: InputSource, now: datetime) -> ParentRun | None:
+    """What `spec.startFrom.run` names; None when it names nothing. A start is frozen: it holds whatever came after.
+
+    Two live reads when that run is over: the caches keep next to nothing of those.
+    """
+    name = run.spec.start_from.run if run.spec.start_from else None
+    if name is None:
+        return None
+    if run.status.started_from is not None:
+        return ParentRun(name, exists=True, state=run.status.started_from)
+    key = (run.metadata.namespace, name)
+    parent = source.run(key)
+    if parent is not None and parent.status.finished:
+        parent = await source.read_run(key)
+    if parent is None or parent.metadata.deletion_timestamp is not None:
+        return ParentRun(name, exists=False)
+    return describe_parent(parent, await _trained(parent, source), now)
+
+
+async def _trained(parent: TrainingRun, source: InputSource) -> Adapter | None:
+    """What a run that is over trained, by the config that was frozen at its start."""
+    name = parent.status.config_map_name
+    if not parent.status.finished or name is None:
+        return None
+    config_map = await source.read_config_map(parent.metadata.namespace, name)
+    return _adapter_in(config_map) if config_map else None
+
+
+def _adapter_in(config_map: Mapping[str, Any]) -> Adapter | None:
+    """None when there is no config file of ours in it."""
+    try:
+        [document] = read_yaml(config_map["data"][CONFIG_KEY])
+        sections = _Sections.model_validate(document)
+    except (KeyError, ValueError):
+        return None
+    return adapter_of(sections.env, sections.openai[0] if sections.openai else {}, sections.tinker)

@@ -1,0 +1,124 @@
+"""Everything that one run becomes."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.run_inputs import RunInputs
+from rl_operator.api.source_files import source_hash
+from rl_operator.api.yaml_text import write_yaml
+from rl_operator.errors import InvalidError
+from rl_operator.render.container_template import CONFIG_KEY
+from rl_operator.render.environment_pod import environment_template
+from rl_operator.render.labels import child_labels, owner_reference
+from rl_operator.render.network import network_children
+from rl_operator.render.pod import pod_name_prefix, pod_template
+from rl_operator.render.run_config import render_config
+
+POD_KEY: Final = "pod.json"
+ENVIRONMENTS_KEY: Final = "environments.json"
+
+
+@dataclass(frozen=True)
+class Templates:
+    """What attempts are made of: `pod_of_attempt` makes a pod of `pod`, `environment_pod` one of `environment`.
+
+    `network` is what environments in pods of their own need besides, in the order of creation.
+    """
+
+    pod: dict[str, Any]
+    environment: dict[str, Any]
+    network: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """`config_hash` covers all of it. `source`: a ConfigMap with the frozen files of an own environment."""
+
+    config: dict[str, Any]
+    config_hash: str
+    config_map: dict[str, Any]
+    source: dict[str, Any] | None
+    templates: Templates
+
+    @property
+    def config_maps(self) -> tuple[dict[str, Any], ...]:
+        """In the order of creation: where the run's own one is, the other one is."""
+        return (self.source, self.config_map) if self.source else (self.config_map,)
+
+
+def render_run(run: TrainingRun, inputs: RunInputs, files: Mapping[str, str] | None = None) -> Rendered:
+    """Render an accepted run. Equal inputs give equal results, on every machine and in every release of Python.
+
+    `files` are the Python files of an own environment.
+    """
+    config = render_config(run, inputs)
+    source = _source(run, files) if files else None
+    nameless = _templates(run, inputs, "", source)
+    config_hash = _hash([config, nameless.pod, nameless.environment, nameless.network])
+    name = config_map_name(run, config_hash)
+    templates = _templates(run, inputs, name, source)
+    return Rendered(config, config_hash, _config_map(run, name, config, templates), source, templates)
+
+
+def config_map_name(run: TrainingRun, config_hash: str) -> str:
+    return f"{run.metadata.name}-{config_hash}"
+
+
+def pod_name(run: TrainingRun, attempt: int) -> str:
+    return f"{pod_name_prefix(run)}{attempt}"
+
+
+def templates_of(config_map: Mapping[str, Any]) -> Templates:
+    """What a ConfigMap of ours holds. Raises InvalidError when another release wrote it."""
+    held = config_map["data"]
+    if ENVIRONMENTS_KEY not in held:
+        name = config_map["metadata"]["name"]
+        raise InvalidError(f"ConfigMap {name} holds no {ENVIRONMENTS_KEY}: start a new run in place of this one")
+    apart = json.loads(held[ENVIRONMENTS_KEY])
+    return Templates(json.loads(held[POD_KEY]), apart["pod"], tuple(apart["network"]))
+
+
+def _templates(run: TrainingRun, inputs: RunInputs, config_map: str, source: Mapping[str, Any] | None) -> Templates:
+    return Templates(
+        pod=pod_template(run, inputs, config_map),
+        environment=environment_template(run, inputs, config_map, source),
+        network=tuple(network_children(run, inputs.runtime)),
+    )
+
+
+def _config_map(run: TrainingRun, name: str, config: dict[str, Any], templates: Templates) -> dict[str, Any]:
+    apart = {"pod": templates.environment, "network": templates.network}
+    held = {POD_KEY: templates.pod, ENVIRONMENTS_KEY: apart}
+    texts = {key: json.dumps(value, sort_keys=True) for key, value in held.items()}
+    return _immutable(run, name, "config", {CONFIG_KEY: write_yaml(config), **texts})
+
+
+def _source(run: TrainingRun, files: Mapping[str, str]) -> dict[str, Any]:
+    """The frozen copy of the files: what the user's ConfigMap holds later is for later runs."""
+    content = _hash([run.metadata.uid, source_hash(files)])
+    return _immutable(run, f"{run.metadata.name}-source-{content}", "source", dict(files))
+
+
+def _immutable(run: TrainingRun, name: str, component: str, texts: dict[str, str]) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": name,
+            "namespace": run.metadata.namespace,
+            "labels": child_labels(run, component),
+            "ownerReferences": [owner_reference(run)],
+        },
+        "immutable": True,
+        "data": texts,
+    }
+
+
+def _hash(content: Any) -> str:
+    """8 hex digits of the canonical JSON."""
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:8]

@@ -1,0 +1,59 @@
+"""rl_health_check: whether runs can start, and what is missing."""
+
+from importlib.metadata import version
+from typing import Final
+
+from rl_operator.api.names import VERSION
+from rl_operator.api.runtime import Runtime
+from rl_operator.errors import ForbiddenError
+from rl_operator.targets.missing_keys import missing_keys
+from rl_operator.targets.target import Missing
+from rl_operator.tools.tool import Answer, Arguments, Tool
+from rl_operator.tools.tool_context import ToolContext
+
+NO_RUNTIME: Final = Missing(
+    "runtime", "default", "there is no RLRuntime", "an administrator applies one: docs/install.md", needed=True
+)
+
+
+class HealthCheck(Arguments):
+    """Nothing."""
+
+
+def health_check(context: ToolContext, _: HealthCheck) -> Answer:
+    health = context.target.health()
+    runtimes, trouble = _runtimes(context)
+    versions = {"rl_operator": version("rl-operator"), "api": VERSION, **health.versions}
+    missing = [*health.missing, *trouble, *_keys(context, runtimes)]
+    found = {"versions": versions, "operator": health.operator, "runtimes": sorted(runtimes)}
+    return context.where() | found | {"missing": [each.to_wire() for each in missing]}
+
+
+def _runtimes(context: ToolContext) -> tuple[dict[str, Runtime], list[Missing]]:
+    """And what is missing where there is none to use: to whoever may not look at them, just that right."""
+    try:
+        runtimes = context.target.runtimes()
+    except ForbiddenError as error:
+        return {}, [Missing("right", "rlruntimes", str(error), "an administrator grants it", needed=True)]
+    return runtimes, [] if runtimes else [NO_RUNTIME]
+
+
+def _keys(context: ToolContext, runtimes: dict[str, Runtime]) -> list[Missing]:
+    """Of every runtime, each key once."""
+    found = (
+        missing for runtime in runtimes.values() for missing in missing_keys(context.target, context.namespace, runtime)
+    )
+    return list({missing.name: missing for missing in found}.values())
+
+
+TOOLS: Final = (
+    Tool(
+        name="rl_health_check",
+        title="Check the target",
+        description="Which target answers, versions, whether the operator is there, the runtimes, and what is "
+        "missing with how to supply it. Call it when something cannot be started.",
+        arguments=HealthCheck,
+        call=health_check,
+        effect="reads",
+    ),
+)

@@ -1,0 +1,226 @@
+import contextlib
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.rl_operator.samples import run_document
+
+from rl_operator.api.documents import (
+    DocumentError,
+    field_path,
+    load_documents,
+    load_run,
+    nearest,
+    parse_run,
+    parse_runtime,
+)
+from rl_operator.api.yaml_text import write_yaml
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=8), children, max_size=3),
+    max_leaves=8,
+)
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    document = deepcopy(run_document())
+    *parents, last = path.split(".")
+    place = document
+    for parent in parents:
+        place = place.setdefault(parent, {})
+    place[last] = value
+    return document
+
+
+@pytest.mark.parametrize("file", sorted(Path("examples").glob("sorting*.yaml")), ids=str)
+def test_examples_are_runs(file: Path) -> None:
+    run = load_run(file.read_text())
+    assert run.spec.tinker == {"learning_rate": 0.001}
+    assert run.key == ("default", "sorting")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "code", "field", "hint"),
+    [
+        ("spec.environmnt", "x", "UnknownField", "spec.environmnt", "did you mean 'environment' or"),
+        ("spec.wandb", {"projekt": "x"}, "UnknownField", "spec.wandb.projekt", "did you mean 'project'?"),
+        (
+            "spec.startFrom",
+            {"stateePath": "x"},
+            "UnknownField",
+            "spec.startFrom.stateePath",
+            "did you mean 'statePath'",
+        ),
+        ("spec.config", ["x"], "WrongType", "spec.config", "it must be an object"),
+        ("spec.environment", 3, "WrongType", "spec.environment", "it must be a valid string"),
+        ("spec.environment", "", "WrongType", "spec.environment", "it must have at least 1 character"),
+        ("spec.backoffLimit", "3", "WrongType", "spec.backoffLimit", "it must be a valid integer"),
+        ("spec.backoffLimit", -1, "WrongType", "spec.backoffLimit", "greater than or equal to 0"),
+        ("spec.backoffLimit", 1.5, "WrongType", "spec.backoffLimit", "integer"),
+        ("spec.suspend", "yes", "WrongType", "spec.suspend", "boolean"),
+        ("spec.wandb.tags", ["a", 1], "WrongType", "spec.wandb.tags[1]", "it must be a valid string"),
+        ("spec.wandb.tags", ["a,b"], "WrongType", "spec.wandb.tags[0]", "it must match pattern"),
+        ("spec.startFrom", {"statePath": "/tmp/x"}, "WrongType", "spec.startFrom.statePath", "^tinker://"),
+        ("kind", "Job", "InvalidDocument", "kind", "kind must be RLTrainingRun"),
+        ("apiVersion", "v1", "InvalidDocument", "apiVersion", "must be rl-operator.dev/v1alpha1"),
+        ("metadata.name", "Sorting", "InvalidName", "metadata.name", "a letter first"),
+        ("metadata.name", "1st", "InvalidName", "metadata.name", "a letter first"),
+        ("metadata.name", "a-", "InvalidName", "metadata.name", "no '-' at the end"),
+        ("metadata.name", "a\n", "InvalidName", "metadata.name", "a letter first"),
+        ("metadata.name", "a" * 53, "InvalidName", "metadata.name", "here 53 characters"),
+    ],
+)
+def test_each_fault_names_its_field(path: str, value: Any, code: str, field: str, hint: str) -> None:
+    with pytest.raises(DocumentError) as caught:
+        parse_run(changed(path, value))
+    refusal = caught.value.refusal
+    assert (refusal.code, refusal.field) == (code, field)
+    assert hint in refusal.hint
+    assert hint in str(caught.value)
+
+
+def test_the_longest_name_is_accepted() -> None:
+    assert parse_run(changed("metadata.name", "a" * 52)).metadata.name == "a" * 52
+
+
+def test_a_missing_field_is_named() -> None:
+    document = run_document()
+    del document["spec"]["environment"]
+    with pytest.raises(DocumentError) as caught:
+        parse_run(document)
+    assert [(r.code, r.field) for r in caught.value.refusals] == [("MissingField", "spec.environment")]
+
+
+def test_all_faults_are_told_at_once() -> None:
+    document = run_document(backoffLimit="3", colour="red")
+    with pytest.raises(DocumentError) as caught:
+        parse_run(document)
+    assert {r.field for r in caught.value.refusals} == {"spec.backoffLimit", "spec.colour"}
+
+
+def test_a_key_is_not_repeated() -> None:
+    with pytest.raises(DocumentError) as caught:
+        parse_run(run_document(TINKER_API_KEY="tml-very-secret"))
+    assert "very-secret" not in str(caught.value) + str(caught.value.refusal.to_wire())
+
+
+def test_whole_numbers_are_whole_however_they_are_written() -> None:
+    assert parse_run(run_document(backoffLimit=2.0, config={"a": 1.0})).spec.config == {"a": 1}
+
+
+def test_a_status_of_a_newer_release_is_read() -> None:
+    document = run_document() | {"status": {"observedGeneration": 2, "phase": "Running", "mood": "good"}}
+    assert parse_run(document).status.phase == "Running"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("a: [", "not readable YAML"),
+        ("just words", "this is no Kubernetes object"),
+        ("", "exactly one RLTrainingRun .* but it holds nothing"),
+        ("kind: Job", "it holds Job"),
+        ("kind: RLTrainingRun\n---\nkind: RLTrainingRun", "it holds 2 of them"),
+    ],
+)
+def test_a_file_without_a_run_says_what_it_holds(text: str, complaint: str) -> None:
+    with pytest.raises(DocumentError, match=complaint):
+        load_run(text)
+
+
+def test_other_objects_beside_the_run_are_passed_over() -> None:
+    text = "kind: Secret\n---\n" + write_yaml(run_document())
+    assert load_run(text).metadata.name == "sorting"
+
+
+def test_a_list_is_unpacked() -> None:
+    text = write_yaml({"apiVersion": "v1", "kind": "List", "items": [run_document(), run_document()]})
+    assert [document["kind"] for document in load_documents(text)] == ["RLTrainingRun"] * 2
+
+
+def test_a_runtime_with_an_unknown_bound_is_refused_by_name() -> None:
+    document = {
+        "apiVersion": "rl-operator.dev/v1alpha1",
+        "kind": "RLRuntime",
+        "metadata": {"name": "r"},
+        "spec": {"image": "i", "bounds": {"env": {"total_steps": {"mx": 3}}}},
+    }
+    with pytest.raises(DocumentError, match="did you mean 'max'") as caught:
+        parse_runtime(document)
+    assert caught.value.refusal.field == "spec.bounds.env.total_steps.mx"
+
+
+@given(JSON_VALUES)
+def test_any_spec_is_typed_or_refused(spec: Any) -> None:
+    with contextlib.suppress(DocumentError):
+        parse_run(run_document() | {"spec": spec})
+
+
+@given(st.text())
+def test_any_text_is_loaded_or_refused(text: str) -> None:
+    with contextlib.suppress(DocumentError):
+        load_documents(text)
+
+
+@pytest.mark.parametrize(
+    ("key", "path"),
+    [
+        ("group_size", "spec.group_size"),
+        ("x-y", "spec.x-y"),
+        ("", 'spec[""]'),
+        ("a.b", 'spec["a.b"]'),
+        ("a\nb", 'spec["a\\nb"]'),
+        ("a\u2028b", 'spec["a\\u2028b"]'),
+    ],
+)
+def test_a_path_is_one_line_whatever_the_keys_are(key: str, path: str) -> None:
+    assert field_path(("spec", key)) == path
+
+
+def test_the_path_of_a_long_key_is_cut() -> None:
+    assert len(field_path(("spec", "x" * 1000))) < 200
+
+
+def test_faults_come_in_an_order_of_their_own() -> None:
+    document = run_document(zebra=1, apple=2)
+    turned = {**document, "spec": dict(reversed(document["spec"].items()))}
+    for broken in (document, turned):
+        with pytest.raises(DocumentError) as caught:
+            parse_run(broken)
+        assert [refusal.field for refusal in caught.value.refusals] == ["spec.apple", "spec.zebra"]
+
+
+def test_a_list_holds_objects() -> None:
+    with pytest.raises(DocumentError, match="no Kubernetes object"):
+        load_documents("{kind: List, items: [1]}")
+
+
+def test_a_kind_is_repeated_in_one_line_and_never_when_it_looks_like_a_key() -> None:
+    with pytest.raises(DocumentError, match=r'but it holds "\(not shown\)", "a\\nb", Job$'):
+        load_run('kind: "a\\nb"\n---\nkind: Job\n---\nkind: tml-0123456789abcdefghij\n')
+
+
+def test_no_deadline_stays_no_deadline() -> None:
+    """Null is not the same as absent where there is a default."""
+    run = parse_run(run_document(startDeadlineSeconds=None))
+    assert parse_run(run.to_wire()).spec.start_deadline_seconds is None
+    assert "activeDeadlineSeconds" not in run.to_wire()["spec"]
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("zzz", ""),
+        ("batch_siz", "; did you mean 'batch_size'?"),
+        ("max_tokens", "; did you mean 'max_token' or 'max_tok'?"),
+        ("step", "; did you mean 'steps', 'tep' or 'ste'?"),
+        ("x" * 100_000, ""),
+    ],
+)
+def test_the_nearest_three_are_named(name: str, hint: str) -> None:
+    known = {"zzz": ["lora_rank"], "max_tokens": ["max_tok", "max_token"], "step": ["ste", "stop", "steps", "tep"]}
+    assert nearest(name, known.get(name, ["batch_size", "loss"])) == hint

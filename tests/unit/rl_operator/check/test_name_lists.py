@@ -1,0 +1,13 @@
+from rl_operator.check.name_lists import MOST_NAMES, listed, most_alike
+
+NAMES = [f"env_{number:03}" for number in range(250)]
+
+
+def test_few_names_are_all_listed_and_of_many_the_first() -> None:
+    assert (listed([]), listed(["a", "b"])) == ("", "a, b")
+    assert listed(NAMES) == ", ".join(NAMES[:MOST_NAMES]) + " and 230 more"
+
+
+def test_the_nearest_comes_first() -> None:
+    assert most_alike("tony", ["default", "tiny"]) == ["tiny", "default"]
+    assert len(most_alike("x" * 100_000, NAMES)) == MOST_NAMES

@@ -1,0 +1,101 @@
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator.samples import DEFAULT, TINY, inputs_of, make_run, make_runtime
+
+from rl_operator.check import check_run
+from rl_operator.check.runtime_rules import check_runtime
+
+
+@pytest.mark.parametrize("runtime", [DEFAULT, TINY], ids=["default", "tiny"])
+def test_the_runtimes_that_ship_are_sound(runtime: Any) -> None:
+    assert check_runtime(runtime) == ()
+
+
+@pytest.mark.parametrize(
+    ("spec", "code", "sentence"),
+    [
+        (
+            {"bounds": {"env": {"total_steps": {"min": 9, "max": 2}}}},
+            "Inconsistent",
+            'spec.bounds.env.total_steps is {"max":2, "min":9}: no value is at least 9 and at most 2: correct',
+        ),
+        (
+            {"locked": {"env": {"total_steps": 9}}, "bounds": {"env": {"total_steps": {"max": 2}}}},
+            "OutOfBounds",
+            "spec.locked.env.total_steps is 9: runtime 'lab' allows at most 2",
+        ),
+        (
+            {"defaults": {"tinker": {"seed": 1}}, "bounds": {"tinker": {"seed": {"min": 2}}}},
+            "OutOfBounds",
+            "spec.defaults.tinker.seed is 1: runtime 'lab' allows at least 2",
+        ),
+        ({"locked": {"env": {"group_size": 0}}}, "OutOfBounds", "locked.env.group_size is 0: it must be at least 1"),
+        ({"defaults": {"tinker": {"learning_rate": 0}}}, "OutOfBounds", "it must be above 0"),
+        ({"locked": {"tinker": {"lora_rank": "16"}}}, "WrongType", "it must be a whole number"),
+        ({"locked": {"tinker": {"lora_rnk": 16}}}, "UnknownField", "did you mean 'lora_rank'?"),
+        ({"bounds": {"tinker": {"lora_rnk": {"min": 1}}}}, "UnknownField", "spec.bounds.tinker.lora_rnk"),
+        ({"locked": {"openai": {"base_url": "http://x"}}}, "WiredField", "a value here has no effect: leave it out"),
+        ({"defaults": {"tinker": {"checkpoint_dir": "/x"}}}, "WiredField", "spec.defaults.tinker.checkpoint_dir"),
+        ({"bounds": {"env": {"api_key": {"min": 1}}}}, "WiredField", "spec.bounds.env.api_key"),
+        ({"locked": {"env": {"name": "sk-0123"}}}, "WiredField", "spec.locked.env.name: this looks like a key"),
+        ({"locked": {"env": {"batch_size": 10, "group_size": 4}}}, "Inconsistent", "spec.locked.env.batch_size is 10"),
+        (
+            {"secretEnvironment": [{"name": "s", "key": "a"}, {"name": "s", "key": "WANDB_API_KEY"}]},
+            "SecretNotAllowed",
+            'spec.secretEnvironment[1] is "s/WANDB_API_KEY"',
+        ),
+        (
+            {"secretEnvironment": [{"name": "s", "key": "A"}, {"name": "t", "key": "A"}]},
+            "SecretNotAllowed",
+            'spec.secretEnvironment[1] is "t/A": another Secret',
+        ),
+        (
+            {"secretEnvironment": [{"name": "s", "key": "LD_PRELOAD"}]},
+            "SecretNotAllowed",
+            'spec.secretEnvironment[0] is "s/LD_PRELOAD": a variable of this name',
+        ),
+        (
+            {"backend": {"keySecret": {"name": "t", "key": "k"}}, "secretEnvironment": [{"name": "t", "key": "k"}]},
+            "SecretNotAllowed",
+            "spec.secretEnvironment[0]",
+        ),
+        (
+            {"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}},
+            "Inconsistent",
+            "spec.namespaceSelector.matchExpressions[0]",
+        ),
+        ({"environmentEgress": [{"cidr": "example.com"}]}, "WrongType", 'environmentEgress[0].cidr is "example.com"'),
+        ({"resources": {"api": {"limits": {"cpu": "half"}}}}, "WrongType", "spec.resources.api.limits.cpu"),
+        ({"resources": {"api": {"limits": {"cpu": -1}}}}, "WrongType", "like 500m, 2 or 1Gi"),
+        (
+            {"resources": {"trainer": {"requests": {"memory": "1Gi"}, "limits": {"memory": "1000M"}}}},
+            "Inconsistent",
+            'spec.resources.trainer.requests.memory is "1Gi": a request cannot exceed its limit, which is 1000M',
+        ),
+    ],
+)  # fmt: skip
+def test_nonsense_is_named(spec: dict[str, Any], code: str, sentence: str) -> None:
+    [fault] = check_runtime(make_runtime(**spec))
+    assert fault.code == code
+    assert sentence in fault.sentence
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"resources": {"api": {"requests": {"cpu": "100m", "memory": "1e6"}, "limits": {"cpu": 1, "memory": "1M"}}}},
+        {"environmentEgress": [{"cidr": "203.0.113.7/24"}, {"cidr": "2001:db8::/32"}]},
+        {"locked": {"env": {"batch_size": 12, "group_size": 4, "anything": [1]}}, "namespaceSelector": {}},
+        {"bounds": {"env": {"total_steps": {"min": 2, "max": 2}}}},
+    ],
+)
+def test_sense_passes(spec: dict[str, Any]) -> None:
+    assert check_runtime(make_runtime(**spec)) == ()
+
+
+def test_a_run_is_refused_as_long_as_its_runtime_is_nonsense() -> None:
+    run = make_run()
+    [refusal] = check_run(run, inputs_of(run, make_runtime(locked={"tinker": {"lora_rnk": 8}})))
+    assert (refusal.code, refusal.field) == ("RuntimeInvalid", "spec.runtime")
+    assert "spec.locked.tinker.lora_rnk is 8: the trainer has no such field" in refusal.hint

@@ -1,0 +1,200 @@
+"""A run that starts from another one."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator.reconcile.family import NOW, Family, KilledError
+
+from rl_operator.api.names import RUN_KIND
+from rl_operator.local.layout import Layout
+from rl_operator.local.state_store import StateStore
+from rl_operator.reconcile.parent_run import gather_parent
+from rl_operator.status.observation import format_time
+
+STATE = "tinker://m/weights/end"
+SUCCEEDED: dict[str, Any] = {
+    "phase": "Succeeded",
+    "startTime": "2026-05-01T10:00:00Z",
+    "progress": {"step": 40, "totalSteps": 40, "percent": 100},
+    "weights": {"samplerPath": "tinker://m/sampler_weights/end", "statePath": STATE},
+    "wandb": {"url": "https://wandb.ai/a/b/runs/c"},
+}
+
+
+def refusal(family: Family, name: str = "child") -> str:
+    """The hint of the one refusal there is."""
+    [refused] = family.status(name).refusals
+    assert (refused.code, refused.field) == ("StartFromRefused", "spec.startFrom.run")
+    assert family.pods(name) == ()
+    return refused.hint
+
+
+@pytest.fixture
+def family(tmp_path: Path) -> Family:
+    return Family(StateStore(Layout(tmp_path)))
+
+
+async def test_a_child_begins_with_its_parents_last_state(family: Family) -> None:
+    await family.parent(**SUCCEEDED)
+    family.apply("child", startFrom={"run": "parent", "withOptimizer": True})
+    await family.settle("child")
+    assert family.status("child").started_from is not None
+    assert family.status("child").started_from.to_wire() == {
+        "run": "parent",
+        "uid": family.run("parent").metadata.uid,
+        "step": 40,
+        "statePath": STATE,
+        "wandbUrl": "https://wandb.ai/a/b/runs/c",
+    }
+    assert family.trainer("child") == {
+        "RL_START_FROM": STATE,
+        "RL_START_FROM_OPTIMIZER": "1",
+        "RL_PARENT_RUN": "parent",
+        "RL_PARENT_STEP": "40",
+        "RL_PARENT_WANDB_URL": "https://wandb.ai/a/b/runs/c",
+    }
+
+
+async def test_a_second_attempt_begins_with_the_same(family: Family) -> None:
+    await family.parent(**SUCCEEDED)
+    family.apply("child", startFrom={"run": "parent"})
+    await family.settle("child")
+    began, told = family.status("child").started_from, family.trainer("child")
+    family.store.delete(RUN_KIND, "default", "parent")
+
+    family.play_failure("child")
+    await family.settle("child")
+    family.now += timedelta(seconds=11)
+    await family.settle("child")
+    assert (family.status("child").attempt, len(family.pods("child"))) == (2, 2)
+    assert (family.status("child").started_from, family.trainer("child")) == (began, told)
+
+
+async def test_a_start_that_was_interrupted_goes_on_from_what_was_frozen(family: Family) -> None:
+    """The operator died before it created anything; the parent is gone when it comes back."""
+    await family.parent(**SUCCEEDED)
+    family.apply("child", startFrom={"run": "parent"})
+    family.client.dies_at_child = True
+    with pytest.raises(KilledError):
+        await family.settle("child")
+    began = family.status("child")
+    assert (began.phase, family.pods("child")) == ("Starting", ())
+    family.store.delete(RUN_KIND, "default", "parent")
+    family.client.dies_at_child = False
+    await family.settle("child")
+    assert family.trainer("child")["RL_START_FROM"] == STATE
+    assert family.status("child").config_hash == began.config_hash
+
+
+async def test_a_parent_that_is_not_over_is_waited_for(family: Family) -> None:
+    family.apply("child", startFrom={"run": "parent"})
+    await family.settle("child")
+    assert refusal(family) == "there is no such run in namespace default: name one that is over"
+    await family.parent(phase="Running")
+    await family.settle("child")
+    assert refusal(family) == "it is Running and not over: start from it once it is"
+    assert family.client.live_reads == 0, "what the caches know is not read"
+    family.set_status("parent", **SUCCEEDED)
+    await family.settle("child")
+    assert (family.status("child").phase, family.status("child").refusals) == ("Starting", ())
+
+
+async def test_of_a_failure_the_newest_checkpoint(family: Family) -> None:
+    await family.parent(phase="Failed")
+    family.apply("child", startFrom={"run": "parent"})
+    await family.settle("child")
+    assert refusal(family) == "it is Failed and kept no state: name another run"
+    family.set_status("parent", checkpoint={"step": 25, "statePath": "tinker://m/weights/000025"})
+    await family.settle("child")
+    assert family.trainer("child") == {
+        "RL_START_FROM": "tinker://m/weights/000025",
+        "RL_PARENT_RUN": "parent",
+        "RL_PARENT_STEP": "25",
+    }
+
+
+async def test_a_stopped_parent_is_not_over(family: Family) -> None:
+    await family.parent(phase="Stopped", checkpoint={"step": 25, "statePath": "tinker://m/weights/000025"})
+    family.apply("child", startFrom={"run": "parent"})
+    await family.settle("child")
+    assert "resume it and let it end" in refusal(family)
+    assert "{statePath: tinker://m/weights/000025}" in refusal(family)
+
+
+async def test_a_state_expires_while_a_draft_waits(family: Family) -> None:
+    expires = format_time(NOW + timedelta(days=1))
+    await family.parent(phase="Failed", checkpoint={"step": 25, "statePath": STATE, "expiresAt": expires})
+    family.apply("child", startFrom={"run": "parent"}, suspend=True)
+    await family.settle("child")
+    assert family.status("child").phase == "Stopped"
+    family.now += timedelta(days=1)
+    family.edit("child", suspend=False)
+    await family.settle("child")
+    assert refusal(family) == f"its state of step 25 expired at {expires}: name another run"
+
+
+async def test_a_parent_that_is_deleted_before_the_start_is_missed(family: Family) -> None:
+    await family.parent(**SUCCEEDED)
+    family.apply("child", startFrom={"run": "parent"}, suspend=True)
+    await family.settle("child")
+    family.store.delete(RUN_KIND, "default", "parent")
+    family.edit("child", suspend=False)
+    await family.settle("child")
+    assert refusal(family) == "there is no such run in namespace default: name one that is over"
+
+
+async def test_another_rank_is_refused_and_mended(family: Family) -> None:
+    await family.parent(**SUCCEEDED)
+    family.apply("child", startFrom={"run": "parent"}, tinker={"lora_rank": 4})
+    await family.settle("child")
+    assert "it trained with a LoRA rank of 16, and this run has 4" in refusal(family)
+    family.edit("child", tinker={})
+    await family.settle("child")
+    assert family.status("child").phase == "Starting"
+
+
+@pytest.mark.parametrize("text", [None, "env: [", "- 1", "env: {}\nopenai: x\ntinker: {}", "{}\n---\n{}"])
+async def test_a_parent_whose_config_is_gone_or_is_none(family: Family, text: str | None) -> None:
+    await family.parent(**SUCCEEDED)
+    name = family.status("parent").config_map_name or ""
+    if text is None:
+        family.store.delete("ConfigMap", "default", name)
+    else:
+        family.store.update("ConfigMap", "default", name, lambda found: found["data"].update({"config.yaml": text}))
+    family.apply("child", startFrom={"run": "parent"})
+    await family.settle("child")
+    assert refusal(family).startswith("what it trained is not known any more (its ConfigMap is gone): ")
+
+
+async def test_a_run_cannot_start_from_itself(family: Family) -> None:
+    family.apply("child", startFrom={"run": "child"})
+    await family.settle("child")
+    assert refusal(family) == "a run cannot start from itself: name another one"
+
+
+async def test_chains(family: Family) -> None:
+    await family.parent(**SUCCEEDED)
+    family.apply("child", startFrom={"run": "parent"})
+    await family.settle("child")
+    family.set_status("child", **{**SUCCEEDED, "weights": {"samplerPath": "s", "statePath": "tinker://child/end"}})
+    family.apply("grandchild", startFrom={"run": "child"})
+    await family.settle("grandchild")
+    assert family.trainer("grandchild")["RL_START_FROM"] == "tinker://child/end"
+    assert family.trainer("grandchild")["RL_PARENT_RUN"] == "child"
+
+
+async def test_two_that_wait_for_each_other_are_told_so(family: Family) -> None:
+    for name, other in (("one", "other"), ("other", "one")):
+        family.apply(name, startFrom={"run": other})
+    for name in ("one", "other", "one"):
+        await family.settle(name)
+    assert refusal(family, "one") == refusal(family, "other") == "it is Pending and not over: start from it once it is"
+
+
+@pytest.mark.parametrize("start_from", [None, {"statePath": "tinker://a/weights/b"}])
+async def test_only_a_run_that_names_one_costs_a_look(family: Family, start_from: dict[str, Any] | None) -> None:
+    family.apply("child", **({"startFrom": start_from} if start_from else {}))
+    assert await gather_parent(family.run("child"), family.client, NOW) is None
+    assert family.client.live_reads == 0

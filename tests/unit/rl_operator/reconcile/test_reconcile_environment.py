@@ -1,0 +1,72 @@
+"""Looks at RLEnvironments over a scripted API server; the code is read by the real program."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator.cluster.documents import environment_document
+from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect, serving
+
+from rl_operator.cluster.caches import Caches
+from rl_operator.cluster.event_recorder import EventRecorder
+from rl_operator.cluster.kinds_client import KindsClient
+from rl_operator.reconcile.reconcile_environment import READY_SECONDS, WAITING_SECONDS, reconcile_environment
+
+KEY = ("team-a", "maze")
+CONFIG_MAP = "/api/v1/namespaces/team-a/configmaps/maze"
+STATUS = "/apis/rl-operator.dev/v1alpha1/namespaces/team-a/rlenvironments/maze/status"
+GOOD = "from atroposlib.envs.base import BaseEnv\n\n\nclass Maze(BaseEnv):\n    name = 'maze'\n"
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    async with serving(FakeApi()) as fake:
+        yield fake
+
+
+@pytest.fixture
+async def client(api: FakeApi, tmp_path: Path) -> AsyncIterator[KindsClient]:
+    async with await connect(api, tmp_path) as client:
+        caches = Caches()
+        caches.environments.put(environment_document(1))
+        yield KindsClient(client, caches, EventRecorder(client), print)
+
+
+def clock() -> datetime:
+    return datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def writes_back(api: FakeApi, version: int, status: dict[str, Any]) -> None:
+    api.answers("PATCH", STATUS, Answer(environment_document(version) | {"status": status}))
+
+
+async def test_a_config_map_that_is_missing_is_looked_for_again_soon(api: FakeApi, client: KindsClient) -> None:
+    writes_back(api, 2, {})
+    assert await reconcile_environment(KEY, client, clock) == WAITING_SECONDS
+    conditions = {c["type"]: c for c in api.asked("PATCH", STATUS)[0].body["status"]["conditions"]}
+    assert conditions["Stalled"]["reason"] == "SourceNotFound"
+    assert "ConfigMap team-a/maze does not exist" in conditions["Stalled"]["message"]
+
+
+@pytest.mark.process
+async def test_what_was_found_is_written_once(api: FakeApi, client: KindsClient) -> None:
+    api.answers("GET", CONFIG_MAP, Answer({"data": {"maze.py": GOOD}}))
+    writes_back(api, 2, {})
+    assert await reconcile_environment(KEY, client, clock) == READY_SECONDS
+    (first,) = api.asked("PATCH", STATUS)
+    assert (first.body["status"]["className"], first.body["status"]["entry"]) == ("Maze", "maze.py")
+
+    client._caches.environments.put(environment_document(3) | {"status": first.body["status"]})
+    assert await reconcile_environment(KEY, client, clock) == READY_SECONDS
+    assert len(api.asked("PATCH", STATUS)) == 1
+
+
+async def test_what_is_gone_or_going_is_not_looked_at(api: FakeApi, client: KindsClient) -> None:
+    assert await reconcile_environment(("team-a", "other"), client, clock) is None
+    going = environment_document(2)
+    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    client._caches.environments.put(going)
+    assert await reconcile_environment(KEY, client, clock) is None
+    assert api.requests == []

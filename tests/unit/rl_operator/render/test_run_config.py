@@ -1,0 +1,39 @@
+import pytest
+import yaml
+from tests.unit.rl_operator.samples import inputs_of, make_run, make_runtime
+
+from rl_operator.api.bundled import bundled_runtimes
+from rl_operator.render import render_run
+from rl_operator.render.run_config import render_config
+from tinker_atropos.config import parse_config
+
+
+def test_the_runs_wandb_settings_win_over_the_runtimes() -> None:
+    runtime = make_runtime(wandb={"project": "platform"})
+    run = make_run(wandb={"project": "mine", "group": "g", "name": "n"})
+    tinker = render_config(run, inputs_of(run, runtime))["tinker"]
+    assert tinker == {"wandb_project": "mine", "wandb_group": "g", "wandb_run_name": "n"}
+    tinker = render_config(make_run(), inputs_of(make_run(), runtime))["tinker"]
+    assert tinker == {"wandb_project": "platform", "wandb_run_name": "sorting"}
+
+
+def test_the_shared_fields_are_there_although_nobody_set_them() -> None:
+    env = render_config(make_run(), inputs_of(make_run(), make_runtime()))["env"]
+    assert env.keys() == {"total_steps", "group_size", "batch_size", "max_token_length", "tokenizer_name"}
+
+
+def test_no_addresses() -> None:
+    text = render_run(make_run(), inputs_of(make_run())).config_map["data"]["config.yaml"]
+    assert "http" not in text
+    assert "800" not in text
+
+
+@pytest.mark.parametrize("name", ["default", "tiny"])
+def test_the_trainer_reads_what_is_rendered(name: str) -> None:
+    """The contract, from the other side: the strict parser of the other package takes the file."""
+    run = make_run(runtime=name, wandb={"project": "4e-5", "name": "yes"})
+    rendered = render_run(run, inputs_of(run, bundled_runtimes()[name]))
+    config = parse_config(yaml.safe_load(rendered.config_map["data"]["config.yaml"]))
+    assert config.env.total_steps == rendered.config["env"]["total_steps"]
+    assert config.tinker.learning_rate == rendered.config["tinker"]["learning_rate"]
+    assert (config.tinker.wandb_project, config.tinker.wandb_run_name) == ("4e-5", "yes")

@@ -1,0 +1,94 @@
+import pytest
+from atroposlib.envs.base import BaseEnvConfig, EvalHandlingEnum
+from atroposlib.envs.server_handling.server_baseline import APIServerConfig, ServerBaseline
+from pydantic import Field
+
+from tinker_atropos.bundled import bundled_model_folder
+from tinker_atropos.config import parse_config
+from tinker_atropos.environments.runner.environment_config import configure, wired_to_run
+from tinker_atropos.errors import ConfigError
+from tinker_atropos.settings import Settings
+
+SETTINGS = Settings(api_url="http://127.0.0.1:18000", inference_url="http://127.0.0.1:18001")
+SHARED = {"total_steps": 3, "group_size": 4, "batch_size": 8, "tokenizer_name": "bundled", "max_token_length": 32}
+
+
+class Config(BaseEnvConfig):
+    colours: tuple[str, ...] = ("red",)
+    weights: dict[str, float] = Field(default_factory=dict)
+    strictness: float = Field(0.5, ge=0, le=1)
+
+
+def configured(config_init=None, openai=(), **env):
+    run = parse_config({"env": SHARED | env, "openai": list(openai)})
+    return configure(config_init or (Config(), []), run, wired_to_run(run, SETTINGS), "mine")
+
+
+def test_config_file_lies_over_config_init_and_wiring_over_both():
+    own = Config(
+        group_size=16, worker_timeout=5, colours=("blue",), rollout_server_url="http://elsewhere", use_wandb=False
+    )
+    config = configured((own, []), strictness=1).config
+    assert type(config) is Config
+    assert (config.group_size, config.worker_timeout, config.strictness) == (4, 5, 1.0)
+    assert config.colours == ("blue",)
+    assert config.max_batches_offpolicy == own.max_batches_offpolicy  # not set by the file: the environment's own
+    assert config.rollout_server_url == "http://127.0.0.1:18000"
+    assert config.tokenizer_name == str(bundled_model_folder())
+    assert config.use_wandb
+    assert config.wandb_name == "mine"
+
+
+SERVERS = {
+    "none": [],
+    "one": [APIServerConfig(model_name="m", base_url="http://a/v1", timeout=7)],
+    "two": [APIServerConfig(base_url="http://a/v1", timeout=7), APIServerConfig(base_url="http://b/v1")],
+    "not in a list": APIServerConfig(timeout=7),
+    "the baseline": ServerBaseline(timeout=7),
+    "of another type": [APIServerConfig(server_type="openai", api_key="sk-secret", timeout=7)],
+}
+
+
+@pytest.mark.parametrize("own", SERVERS.values(), ids=SERVERS)
+def test_exactly_one_server_comes_out(own):
+    (server,) = configured((Config(), own), openai=[{"model_name": "bundled", "num_requests_for_eval": 5}]).servers
+    assert server.base_url == "http://127.0.0.1:18001/v1"
+    assert (server.server_type, server.api_key, server.health_check) == ("sglang", "x", True)
+    assert server.model_name == "bundled"
+    assert server.tokenizer_name == str(bundled_model_folder())
+    assert server.num_requests_for_eval == 5
+    assert server.timeout == (7 if own else 1200)
+
+
+ACCEPTED = {
+    "an enum by its value": ({"eval_handling": "NONE"}, "eval_handling", EvalHandlingEnum.NONE),
+    "a list for a tuple": ({"colours": ["red", "blue"]}, "colours", ("red", "blue")),
+    "a whole number for a float": ({"weights": {"a": 1}}, "weights", {"a": 1.0}),
+    "nothing for an optional": ({"reasoning_effort": None}, "reasoning_effort", None),
+}
+
+
+@pytest.mark.parametrize(("given", "name", "value"), ACCEPTED.values(), ids=ACCEPTED)
+def test_value_is_accepted(given, name, value):
+    assert getattr(configured(**given).config, name) == value
+
+
+REFUSED = {
+    "unknown": ({"grup_size": 4}, r"env\.grup_size is not a field of this environment; did you mean 'group_size'\?"),
+    "text for a number": ({"worker_timeout": "60"}, r"env\.worker_timeout is '60': input should be a valid number"),
+    "a number for text": ({"wandb_name": 3}, r"env\.wandb_name is 3: input should be a valid string"),
+    "no such choice": ({"eval_handling": "LATER"}, r"env\.eval_handling is 'LATER': input should be 'STOP_TRAIN'"),
+    "out of bounds": ({"strictness": 2.0}, r"env\.strictness is 2\.0: input should be less than or equal to 1"),
+    "a wrong element": ({"colours": ["red", 1]}, r"env\.colours is \['red', 1\]: input should be a valid string"),
+}
+
+
+@pytest.mark.parametrize(("given", "message"), REFUSED.values(), ids=REFUSED)
+def test_value_is_refused(given, message):
+    with pytest.raises(ConfigError, match=message):
+        configured(**given)
+
+
+def test_unknown_field_of_the_server_is_refused():
+    with pytest.raises(ConfigError, match=r"openai\.0\.modelname is not a field .*did you mean 'model_name'"):
+        configured(openai=[{"modelname": "x"}])

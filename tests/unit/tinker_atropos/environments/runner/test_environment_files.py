@@ -1,0 +1,35 @@
+import contextlib
+
+import pytest
+
+from tinker_atropos.environments.runner.environment_files import locate_environment
+from tinker_atropos.errors import ConfigError
+
+
+def test_bundled_environment_is_known_by_module_and_class():
+    located = locate_environment("sort_digits")
+    assert located.file.name == "sort_digits.py"
+    assert located.file.is_file()
+    assert (located.module, located.class_name) == ("tinker_atropos.environments.sort_digits", "SortDigits")
+
+
+def test_file_is_known_by_its_absolute_path(tmp_path):
+    (tmp_path / "mine.py").touch()
+    with contextlib.chdir(tmp_path):
+        assert locate_environment("mine.py").file == tmp_path / "mine.py"
+        assert locate_environment("./mine.py").module is None
+
+
+WRONG = {
+    "sort_digit": r"there is no environment 'sort_digit'; did you mean 'sort_digits'\? \(available: .*sort_digits",
+    "": r"there is no environment '' \(available: .*sort_digits",
+    "./nowhere.py": r"there is no environment file /.*/nowhere\.py",
+    "nowhere.py": r"there is no environment file /.*/nowhere\.py",
+    "folder/": r"there is no environment file /.*/folder",
+}
+
+
+@pytest.mark.parametrize(("name", "message"), WRONG.items(), ids=list(WRONG))
+def test_nothing_is_there(name, message):
+    with pytest.raises(ConfigError, match=message):
+        locate_environment(name)

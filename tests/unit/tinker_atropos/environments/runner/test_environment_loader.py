@@ -1,0 +1,57 @@
+"""Which class of a file is served: files as people write them, imported."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tinker_atropos.environments.runner.environment_files import locate_environment
+from tinker_atropos.environments.runner.environment_loader import load_environment
+from tinker_atropos.errors import ConfigError
+
+HEAD = "from abc import ABC\nfrom atroposlib.envs.base import BaseEnv\n"
+BASE_AND_GAME = HEAD + "class Base(BaseEnv): ...\nclass Game(Base): ...\n"
+TWO = HEAD + "class One(BaseEnv): ...\nclass Two(BaseEnv): ...\n"
+START = "if __name__ == '__main__':\n    {}.cli()\n"
+
+SERVED = {
+    "the only one": (HEAD + "class Game(BaseEnv): ...\n", "Game"),
+    "the one that derives from the other": (BASE_AND_GAME, "Game"),
+    "the one that is not abstract": (HEAD + "class Base(BaseEnv, ABC): ...\nclass Game(Base): ...\n", "Game"),
+    "the one that the file starts": (TWO + START.format("One"), "One"),
+    "the base, when the file starts it": (BASE_AND_GAME + START.format("Base"), "Base"),
+    "an imported one, when the file starts it": (
+        "from tinker_atropos.environments.sort_digits import SortDigits\n" + START.format("SortDigits"),
+        "SortDigits",
+    ),
+    "the only one, whatever else has a cli": (
+        HEAD + "import typing as app\nclass Game(BaseEnv): ...\n" + START.format("app"),
+        "Game",
+    ),
+}
+
+
+@pytest.mark.parametrize(("source", "served"), SERVED.values(), ids=SERVED)
+def test_one_class_is_served(tmp_path: Path, source: str, served: str) -> None:
+    file = tmp_path / "loaded_by_a_test.py"
+    file.write_text(source)
+    loaded = load_environment(locate_environment(str(file)))
+    assert loaded.environment_class.__name__ == served
+    assert loaded.source == file
+
+
+def test_two_classes_are_refused_by_name_with_what_to_do(tmp_path: Path) -> None:
+    file = tmp_path / "loaded_by_a_test.py"
+    file.write_text(TWO)
+    with pytest.raises(ConfigError, match=r"loaded_by_a_test.py must define exactly one .* it has One, Two .*cli\(\)"):
+        load_environment(locate_environment(str(file)))
+
+
+@pytest.mark.parametrize("name", ["json.py", "httpx.py", "wandb.py"])
+def test_a_name_that_is_taken_is_refused_and_nothing_is_replaced(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(HEAD + "class Game(BaseEnv): ...\n")
+    before = sys.modules.get(Path(name).stem)
+    with pytest.raises(ConfigError, match=f"{name} cannot be imported: {Path(name).stem} is already the name"):
+        load_environment(locate_environment(str(tmp_path / name)))
+    assert sys.modules.get(Path(name).stem) is before
+    assert str(tmp_path) not in sys.path

@@ -1,0 +1,49 @@
+import logging
+import sys
+
+import pytest
+
+from tinker_atropos.environments.runner.process_setup import RepeatFilter, set_env_vars, torch_hidden
+
+URLS = ["http://127.0.0.1:8000", "http://api.run.svc:8000"]
+
+
+def test_proxies_are_bypassed_for_the_runs_own_addresses():
+    env_vars = {"NO_PROXY": "intern.example", "HTTP_PROXY": "http://proxy:3128"}
+    set_env_vars(URLS, "some/model", env_vars)
+    assert env_vars["NO_PROXY"] == "intern.example,localhost,127.0.0.1,api.run.svc"
+    assert env_vars["no_proxy"] == "localhost,127.0.0.1,api.run.svc"
+    assert "HF_HUB_OFFLINE" not in env_vars
+
+
+def test_hub_is_left_alone_when_the_tokenizer_is_at_hand(tmp_path):
+    for name in ("bundled", str(tmp_path)):
+        env_vars = {}
+        set_env_vars(URLS, name, env_vars)
+        assert env_vars["HF_HUB_OFFLINE"] == "1"
+
+
+def record(message, line=1):
+    return logging.LogRecord("x", logging.WARNING, "/lib/x.py", line, message, None, None)
+
+
+def test_same_message_from_the_same_line_is_said_once():
+    repeat_filter = RepeatFilter()
+    said = [repeat_filter.filter(each) for each in (record("a"), record("a"), record("b"), record("a", line=2))]
+    assert said == [True, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("source", "hidden"), [("x = 1", True), ("import torch", False), ("import transformers", False)]
+)
+def test_torch_is_hidden_from_those_who_do_not_speak_of_it(tmp_path, source, hidden):
+    file = tmp_path / "mine.py"
+    file.write_text(source)
+    loaded = sys.modules.pop("torch", None)
+    try:
+        with torch_hidden(unless_mentioned_in=file):
+            assert ("torch" in sys.modules) is hidden
+        assert "torch" not in sys.modules
+    finally:
+        if loaded is not None:
+            sys.modules["torch"] = loaded

@@ -1,0 +1,56 @@
+"""Registering over real HTTP, with an api that comes late, stumbles, or refuses."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from tinker_atropos.environments.runner.registration import Registering
+from tinker_atropos.errors import InternalError
+from tinker_atropos.serving import bind, serve
+
+ENV = SimpleNamespace(
+    config=SimpleNamespace(
+        max_token_length=64, wandb_name="sort", inference_weight=1.0, min_batch_allocation=None, group_size=4
+    )
+)
+
+
+def api(answers: list[Response], asked: list[dict]) -> Starlette:
+    async def register(request: Request) -> Response:
+        asked.append(await request.json())
+        return answers.pop(0)
+
+    return Starlette(routes=[Route("/register-env", register, methods=["POST"])])
+
+
+async def test_a_port_that_nobody_listens_on_and_a_stumbling_api_are_waited_out() -> None:
+    asked: list[dict] = []
+    answers: list[Response] = [PlainTextResponse("disk full", 503), JSONResponse({"status": "success"})]
+    listener = bind("127.0.0.1", 0, "RL_API_URL")  # bound, and does not listen yet: refused
+    registering = Registering(f"http://127.0.0.1:{listener.getsockname()[1]}", index=3)
+    asking = asyncio.create_task(registering.ask(ENV))
+    while registering.trouble is None:  # bounded by the test's own limit of time
+        await asyncio.sleep(0.01)
+    assert registering.trouble.startswith("ConnectError")
+    async with serve(api(answers, asked), listener):
+        assert await asyncio.wait_for(asking, 20) == {"status": "success"}
+    assert registering.trouble is None
+    assert asked[-1] == {
+        "max_token_length": 64,
+        "desired_name": "sort",
+        "weight": 1.0,
+        "min_batch_allocation": None,
+        "group_size": 4,
+        "index": 3,
+    }
+
+
+async def test_a_refusal_is_told_at_once() -> None:
+    async with serve(api([PlainTextResponse("too many", 409)], []), bind("127.0.0.1", 0, "RL_API_URL")) as port:
+        with pytest.raises(InternalError, match=r"refused this environment \(409\): too many"):
+            await Registering(f"http://127.0.0.1:{port}", index=0).ask(ENV)

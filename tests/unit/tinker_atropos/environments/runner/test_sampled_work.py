@@ -1,0 +1,103 @@
+"""Requests of atroposlib's servers as they arrive: OpenAI's routes and sglang's, marked and counted."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from atroposlib.envs.server_handling.server_baseline import APIServerConfig
+from atroposlib.envs.server_handling.server_manager import ServerManager
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from tinker_atropos.bundled import bundled_model_folder
+from tinker_atropos.environments.runner.sampled_work import sampling, watch
+from tinker_atropos.serving import bind, serve
+
+MESSAGES = [{"role": "user", "content": "sort 1 2"}]
+
+
+class Recorder:
+    """Answers n completions of three tokens, and keeps each request's purpose by its route."""
+
+    def __init__(self) -> None:
+        self.purposes: list[tuple[str, str | None]] = []
+
+    def app(self) -> Starlette:
+        paths = {"/generate": self._generate, "/v1/completions": self._openai, "/v1/chat/completions": self._openai}
+        return Starlette(routes=[Route(path, handler, methods=["POST"]) for path, handler in paths.items()])
+
+    async def _generate(self, request: Request) -> Response:
+        params = (await request.json())["sampling_params"]
+        self.purposes.append((request.url.path, params.get("rl_purpose")))
+        logprobs = [[-1.0, 5, None]] * 3
+        answer = {"text": "x", "meta_info": {"finish_reason": {"type": "stop"}, "output_token_logprobs": logprobs}}
+        return JSONResponse([answer] * params["n"])
+
+    async def _openai(self, request: Request) -> Response:
+        body = await request.json()
+        self.purposes.append((request.url.path, body.get("rl_purpose")))
+        message = {"role": "assistant", "content": "x"}
+        choice = {"index": 0, "finish_reason": "stop", "text": "x", "message": message, "logprobs": None}
+        usage = {"prompt_tokens": 1, "completion_tokens": 3 * body["n"], "total_tokens": 1 + 3 * body["n"]}
+        head = {"id": "x", "object": "text_completion", "created": 0, "model": "m"}
+        return JSONResponse({**head, "choices": [choice] * body["n"], "usage": usage})
+
+
+@pytest.fixture
+async def recorder() -> AsyncIterator[tuple[Recorder, ServerManager]]:
+    os.environ["NO_PROXY"] = "127.0.0.1"
+    recorder = Recorder()
+    async with serve(recorder.app(), bind("127.0.0.1", 0, "test")) as port:
+        config = APIServerConfig(
+            server_type="sglang",
+            model_name="m",
+            tokenizer_name=str(bundled_model_folder()),
+            base_url=f"http://127.0.0.1:{port}/v1",
+            api_key="x",
+            health_check=False,
+        )
+        servers = ServerManager([config])
+        watch(servers.servers[0])
+        async with servers.servers[0].openai:
+            yield recorder, servers
+
+
+async def ask(servers: ServerManager) -> None:
+    """Four requests, twelve completions: also split ones, and through the managed server, in tasks of their own."""
+    sampled: dict[str, Any] = {"max_tokens": 4, "split": "eval"}
+    async with servers.managed_server(tokenizer=servers.servers[0].tokenizer) as managed:
+        await asyncio.gather(
+            servers.chat_completion(messages=MESSAGES, n=2, **sampled),
+            servers.completion(prompt="x", n=3, **sampled),
+            servers.tokens_and_logprobs_completion(input_ids=[5], n=6, **sampled),
+            managed.chat_completion(messages=MESSAGES, n=1, max_tokens=4),
+        )
+
+
+async def test_evaluations_are_marked_and_counted_on_every_route(recorder):
+    seen, servers = recorder
+    with sampling("evaluation") as evaluation:
+        await ask(servers)
+    assert (evaluation.completions, evaluation.tokens) == (12, 36)
+    assert len(seen.purposes) == 4
+    assert {purpose for _, purpose in seen.purposes} == {"evaluation"}
+    assert {path for path, _ in seen.purposes} == {"/generate", "/v1/completions", "/v1/chat/completions"}
+
+
+async def test_training_beside_an_evaluation_is_counted_apart_and_not_marked(recorder):
+    seen, servers = recorder
+
+    async def work(purpose) -> int:
+        with sampling(purpose) as sampled:
+            await ask(servers)
+        return sampled.completions
+
+    assert await asyncio.gather(work("training"), work("evaluation")) == [12, 12]
+    marks = [purpose for _, purpose in seen.purposes]
+    assert (marks.count("evaluation"), marks.count(None)) == (4, 4)
+    await ask(servers)
+    assert marks.count("evaluation") == 4

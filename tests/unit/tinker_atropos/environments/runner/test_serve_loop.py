@@ -1,0 +1,92 @@
+import asyncio
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tinker_atropos.environments.evaluation import Evaluation
+from tinker_atropos.environments.runner.heartbeat import LeaseAnswer
+from tinker_atropos.environments.runner.run_end import Ending
+from tinker_atropos.environments.runner.serve_loop import Deadlines, Rollouts, respect_room
+from tinker_atropos.environments.runner.shared_state import Board
+
+TOTAL_STEPS = 5
+ROOMS = {
+    "as upstream: no room is named": ({}, 8),
+    "unlimited": ({"room": None}, 8),
+    "for more groups than workers": ({"room": 1000}, 8),
+    "for three groups": ({"room": 12}, 3),
+    "for a part of one: it would never be used otherwise": ({"room": 3}, 1),
+    "none": ({"room": 0}, 0),
+}
+
+
+@pytest.mark.parametrize(("status", "workers"), ROOMS.values(), ids=ROOMS)
+def test_no_more_groups_are_begun_than_the_run_still_wants(status, workers):
+    env = SimpleNamespace(status_dict=status, max_num_workers=8, config=SimpleNamespace(group_size=4))
+    respect_room(env)
+    assert env.max_num_workers == workers
+
+
+class Starting:
+    """An environment that is still setting up when it is told that the run is over."""
+
+    def __init__(self, *, index: int, answer: LeaseAnswer, counted: int) -> None:
+        self.index, self.answer, self.counted = index, answer, counted
+        self.board = Board(total_steps=TOTAL_STEPS)
+        self.config = SimpleNamespace(steps_per_eval=1)
+        self.workers: set[Any] = set()
+        self.eval_runner = None
+        self.curr_step = 0
+        self.status_dict: dict[str, Any] = {}
+        self.ending = Ending()
+
+    async def setup(self) -> None:
+        self.ending.settle()
+        for _ in range(20):  # turns of the event loop, in which the end is heard of
+            await asyncio.sleep(0)
+
+    async def register(self, _env: Any, _deadline: float) -> None:
+        self.curr_step = self.counted
+
+    async def get_server_info(self) -> None:
+        pass
+
+    async def get_status(self) -> None:
+        self.status_dict = {"current_step": self.counted}
+
+    async def evaluate(self) -> Evaluation:
+        return Evaluation(correct=3, n=4)
+
+    async def tell(self) -> None:
+        pass
+
+    async def live(self) -> list[int]:
+        """The steps at which it evaluates."""
+        itself: Any = self
+        rollouts = Rollouts(self.board, itself, self.ending, itself, Deadlines(), registering=itself)
+        await rollouts.serve(self)
+        assert rollouts.finished
+        return [record.step for record in self.board.metrics.records if record.source == "evaluation"]
+
+    source = None
+
+
+DONE = LeaseAnswer(run_over=True, trainer_state="working", reason=None, evaluated_step=0)
+UNSEEN = replace(DONE, evaluated_step=None)
+AFTER_THE_LAST = TOTAL_STEPS + 1
+LATE = {
+    "the final weights wait for it": (0, DONE, AFTER_THE_LAST, [TOTAL_STEPS]),
+    "the attempt began with all steps trained": (0, UNSEEN, TOTAL_STEPS, [TOTAL_STEPS]),
+    "nobody evaluated the untrained weights, and it is too late": (0, UNSEEN, 0, [TOTAL_STEPS]),
+    "the one before it evaluated them": (0, replace(DONE, evaluated_step=TOTAL_STEPS), AFTER_THE_LAST, []),
+    "the trainer failed": (0, replace(DONE, trainer_state="failed"), AFTER_THE_LAST, []),
+    "it is not the one that evaluates": (1, DONE, AFTER_THE_LAST, []),
+}
+
+
+@pytest.mark.parametrize(("index", "answer", "counted", "evaluated"), LATE.values(), ids=LATE)
+async def test_one_that_starts_when_training_is_done_evaluates_the_final_weights(index, answer, counted, evaluated):
+    starting = Starting(index=index, answer=answer, counted=counted)
+    assert await asyncio.wait_for(starting.live(), 60) == evaluated

@@ -1,0 +1,198 @@
+"""Steps of real environments against a provider over HTTP."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.tinker_atropos.environments.trial.provider import KEY, ScriptedProvider
+
+from tinker_atropos.config import parse_config
+from tinker_atropos.environments.runner.environment_config import Wiring
+from tinker_atropos.environments.runner.environment_files import locate_environment
+from tinker_atropos.environments.runner.environment_loader import load_environment
+from tinker_atropos.environments.trial.provider import Provider, Wishes
+from tinker_atropos.environments.trial.provider_server import connect, retry_once
+from tinker_atropos.environments.trial.trial_step import Trying, refuse_unless_prompts_are_scored
+from tinker_atropos.errors import ConfigError, CredentialsError
+
+DATA = Path(__file__).parents[4] / "data" / "environments"
+SHARED = {"total_steps": 3, "group_size": 4, "batch_size": 8, "tokenizer_name": "bundled", "max_token_length": 64}
+
+
+async def set_up(provider: ScriptedProvider, name: str, model: str, wishes: Wishes | None = None) -> tuple[Trying, Any]:
+    retry_once()
+    loaded = load_environment(locate_environment(name))
+    wiring = Wiring({"ensure_scores_are_not_same": False}, Provider(provider.url, model, KEY).server_fields())
+    env = loaded.build(parse_config({"env": SHARED}), wiring)
+    connect(env, wishes or Wishes(), 5.0)
+    await env.setup()
+    return Trying(env, loaded.source), env
+
+
+@pytest.mark.parametrize(("model", "correct"), [("right", 4), ("wrong", 0), ("half", 2), ("flaky", 4)])
+async def test_a_group_is_answered_and_scored_by_the_environment(
+    provider: ScriptedProvider, model: str, correct: int
+) -> None:
+    trying, _ = await set_up(provider, "sort_digits", model)
+    step = await trying.item(1)
+    assert step is not None
+    assert (len(step.scores), step.correct, step.error, step.unscored) == (4, correct, None, 0)
+    assert provider.keys == {KEY}
+    assert set(provider.paths) == {"/v1/chat/completions"}
+    assert {"n"} & set(provider.requests[0]) == set()
+    [message] = provider.requests[0]["messages"]  # as the environment wrote it, not as its tokenizer rendered it
+    assert message["role"] == "user"
+    assert message["content"].startswith("sort ")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("file", ["plain_game.py", "second_chance.py"])
+async def test_files_as_people_write_them_are_tried(
+    provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    monkeypatch.setenv("ATROPOS_ALLOW_DUMMY_MANAGED_SERVER", "1")
+    trying, _ = await set_up(provider, str(DATA / file), "right")
+    for number in (1, 2):
+        step = await trying.item(number)
+        assert step is not None
+        assert step.error is None
+        assert step.correct == len(step.scores) >= 4
+
+
+async def test_a_group_that_the_environment_keeps_to_itself_is_said(
+    provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many drop groups whose rewards are all equal."""
+    monkeypatch.setenv("ATROPOS_ALLOW_DUMMY_MANAGED_SERVER", "1")
+    trying, _ = await set_up(provider, str(DATA / "plain_conversation.py"), "right")
+    step = await trying.item(1)
+    assert step is not None
+    assert (step.unscored, step.error) == (4, "the environment dropped its group and told no scores")
+
+
+FAULTS = {
+    "429": "the provider answered 429: ",
+    "500": "the provider answered 500: ",
+    "404": "the provider answered 404: ",
+    "garbage": "the provider's answer is no completion: <html>busy</html>",
+    "error in 200": "the provider's answer is no completion: {'message': 'no endpoint has room'}",
+}
+
+
+@pytest.mark.parametrize(("model", "said"), FAULTS.items(), ids=FAULTS)
+async def test_a_step_that_the_provider_spoils_says_how(provider: ScriptedProvider, model: str, said: str) -> None:
+    trying, _ = await set_up(provider, "sort_digits", model)
+    step = await trying.item(1)
+    assert step is not None
+    assert step.error is not None
+    assert step.error.startswith(said)
+    assert (list(step.scores), step.correct) == ([], 0)
+    tries = 4 if model in ("429", "500") else 1
+    assert len(provider.requests) <= 4 * tries  # nobody tries a wrong name again
+
+
+@pytest.mark.parametrize("model", ["401", "403"])
+async def test_a_refused_key_ends_the_trial(provider: ScriptedProvider, model: str) -> None:
+    trying, _ = await set_up(provider, "sort_digits", model)
+    with pytest.raises(CredentialsError, match=f"the provider answered {model}"):
+        await trying.item(1)
+    assert len(provider.requests) <= 4
+
+
+async def test_a_provider_that_is_not_there_is_said(provider: ScriptedProvider) -> None:
+    trying, env = await set_up(provider, "sort_digits", "right")
+    env.server.servers[0].openai.base_url = "http://127.0.0.1:9/v1"
+    env.server.servers[0].openai.max_retries = 0
+    step = await trying.item(1)
+    assert step is not None
+    assert "the provider cannot be reached" in str(step.error)
+
+
+async def test_a_provider_that_does_not_answer_is_said(provider: ScriptedProvider) -> None:
+    trying, env = await set_up(provider, "sort_digits", "hangs")
+    env.server.servers[0].openai.timeout = 0.2
+    env.server.servers[0].openai.max_retries = 0
+    step = await trying.item(1)
+    assert step is not None
+    assert (step.error, list(step.scores)) == ("the provider did not answer in time", [])
+
+
+async def test_an_answer_that_is_all_thinking_is_a_wrong_one(provider: ScriptedProvider) -> None:
+    trying, _ = await set_up(provider, "sort_digits", "thinks only")
+    step = await trying.item(1)
+    assert step is not None
+    assert (list(step.scores), step.error) == ([0.0] * 4, None)
+
+
+COLLECT = "async def collect_trajectories(self, item):\n        {}"
+
+ENVIRONMENTS = {
+    "has no items": ("async def get_next_item(self):\n        return None", None),
+    "fails": (COLLECT.format("raise KeyError('x')"), "KeyError: 'x' (mine.py, line"),
+    "leaves": (COLLECT.format("raise SystemExit(3)"), "it called sys.exit(3)"),
+    "scores no numbers": ("def score(self, item, completion):\n        return float('nan')", "was scored nan"),
+    "drops its group": (
+        COLLECT.format("return (await super().collect_trajectories(item)) and (None, [])"),
+        "the environment dropped its group and told no scores",
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "said"), ENVIRONMENTS.values(), ids=ENVIRONMENTS)
+async def test_what_an_environment_does_wrong_is_said(
+    provider: ScriptedProvider, tmp_path: Path, body: str, said: str | None
+) -> None:
+    head = "from tinker_atropos.environments.sort_digits import SortDigits\n\n\nclass Mine(SortDigits):\n    "
+    file = tmp_path / "mine.py"
+    file.write_text(f"{head}{body}\n")
+    trying, _ = await set_up(provider, str(file), "right")
+    step = await trying.item(1)
+    if said is None:
+        assert step is None
+        return
+    assert step is not None
+    assert said in str(step.error)
+    assert list(step.scores) == []
+    assert step.unscored == (4 if "dropped" in said else 0)
+
+
+async def test_a_prompt_of_the_environments_own_is_answered_and_scored(provider: ScriptedProvider) -> None:
+    trying, env = await set_up(provider, "sort_digits", "half", Wishes(max_tokens=99, temperature=0.3))
+    prompt = env.prompt(env.held_out_items()[0])[-1]["content"]
+    step = await trying.prompt(1, prompt)
+    assert (step.prompt, len(step.scores), step.correct) == (prompt, 4, 2)
+    assert {response.text for response in step.responses if not response.score} == {"I like digits"}
+    assert {(each["max_tokens"], each["temperature"]) for each in provider.requests} == {(99, 0.3)}
+
+
+async def test_a_prompt_that_nobody_can_score_is_not_asked(provider: ScriptedProvider) -> None:
+    trying, _ = await set_up(provider, "sort_digits", "right")
+    step = await trying.prompt(1, "what is love?")
+    assert "no item of the environment asks this" in str(step.error)
+    assert "'sort " in str(step.error)
+    assert provider.requests == []
+
+
+async def test_a_prompt_whose_answers_are_scored_with_no_number_says_so(
+    provider: ScriptedProvider, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.py"
+    head = "from tinker_atropos.environments.sort_digits import SortDigits\n\n\nclass Mine(SortDigits):\n"
+    file.write_text(f"{head}    def score(self, item, completion):\n        return float('inf')\n")
+    trying, env = await set_up(provider, str(file), "right")
+    step = await trying.prompt(1, env.prompt(env.training_items()[0])[-1]["content"])
+    assert "a completion was scored inf" in str(step.error)
+
+
+async def test_environments_of_atroposlib_know_no_items_behind_prompts(provider: ScriptedProvider) -> None:
+    _, env = await set_up(provider, str(DATA / "plain_conversation.py"), "right")
+    with pytest.raises(ConfigError, match="PlainConversation cannot score a prompt"):
+        refuse_unless_prompts_are_scored(env, "PlainConversation")
+
+
+async def test_a_prompt_that_was_rendered_by_nobody_goes_as_text(provider: ScriptedProvider) -> None:
+    _, env = await set_up(provider, "sort_digits", "right")
+    answer = await env.server.completion(prompt="sort 3 1 2", n=2, stop=[env.tokenizer.eos_token_id, "\n"])
+    assert [choice.text for choice in answer.choices] == ["123", "123"]
+    assert provider.paths == ["/v1/completions"] * 2
+    assert provider.requests[0]["stop"] == ["<|im_end|>", "\n"]

@@ -1,0 +1,117 @@
+"""The environment container: one environment, from its class to the end of the run."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tinker_atropos.config import RunConfig, load_config
+from tinker_atropos.environments.runner import process_setup, wandb_relay
+from tinker_atropos.environments.runner.environment_files import LocatedEnvironment, locate_environment
+from tinker_atropos.environments.runner.failures import environment_failed
+from tinker_atropos.environments.runner.group_sender import GroupSender
+from tinker_atropos.environments.runner.heartbeat import Attendant, attended
+from tinker_atropos.environments.runner.registration import Registering
+from tinker_atropos.environments.runner.reports import Reports
+from tinker_atropos.environments.runner.run_end import Ending, Stop, exit_within
+from tinker_atropos.environments.runner.serve_loop import Deadlines, Rollouts
+from tinker_atropos.environments.runner.shared_state import Board
+from tinker_atropos.errors import EnvironmentLostError, ExitCode, RunError
+from tinker_atropos.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+LINGER_SECONDS = 15.0
+"""How long the last heartbeat, and what an environment leaves behind (threads, clients), may keep the process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What this process is to serve."""
+
+    settings: Settings
+    run: RunConfig
+    located: LocatedEnvironment
+    deadlines: Deadlines
+
+
+async def run_environment(
+    settings: Settings, name_or_path: str, config_path: Path, deadlines: Deadlines | None = None
+) -> None:
+    """Serve an environment until the run is over or SIGTERM. The process ends soon after, whatever is left in it.
+
+    Raises ConfigError, EnvironmentLostError when the environment fails or leaves early, InternalError otherwise.
+    """
+    process_setup.quieten()
+    stop, ending = Stop(), Ending()
+    located = locate_environment(name_or_path)
+    assignment = Assignment(settings, load_config(config_path), located, deadlines or Deadlines())
+    board = Board(total_steps=assignment.run.env.total_steps)
+    async with attended(settings, board, ending.settle, assignment.deadlines.trainer) as attendant:
+        try:
+            await _serve(assignment, board, attendant, ending)
+        except asyncio.CancelledError:
+            if not stop.requested:  # a sys.exit of the environment's is on its way out of the event loop
+                exit_within(LINGER_SECONDS, ExitCode.FAILURE, "the environment called sys.exit and did not end")
+                await attendant.conclude("failed", "the environment left early: it called sys.exit")
+                raise
+            logger.info("stopped as asked")
+        except RunError as error:
+            exit_within(LINGER_SECONDS, error.exit_code, f"{error}; what it left behind did not end")
+            await attendant.conclude("failed", str(error))
+            raise
+        else:
+            exit_within(LINGER_SECONDS, ExitCode.DONE, "the run is over; what the environment left behind did not end")
+            await attendant.conclude("done")
+
+
+async def _serve(assignment: Assignment, board: Board, attendant: Attendant, ending: Ending) -> None:
+    settings, run = assignment.settings, assignment.run
+    process_setup.set_env_vars([settings.api_url, settings.inference_url], run.env.tokenizer_name)
+    wandb_relay.install(board.metrics)
+    # atroposlib comes in with these imports: only now that the relay stands where `import wandb` finds it.
+    with process_setup.torch_hidden(unless_mentioned_in=assignment.located.file):
+        from tinker_atropos.environments.runner import atropos_patches
+        from tinker_atropos.environments.runner.environment_config import wired_to_run
+        from tinker_atropos.environments.runner.environment_loader import load_environment
+
+    process_setup.quieten_atroposlib()
+    atropos_patches.list_token_ids()
+    loaded = load_environment(assignment.located)
+    env = loaded.build(run, wired_to_run(run, settings))
+    registering = Registering(settings.api_url, settings.environment_index or 0)
+    rollouts = Rollouts(
+        board, attendant, ending, Reports(env, loaded.source), assignment.deadlines, registering=registering
+    )
+    atropos_patches.widen_retries()
+    atropos_patches.replace_env_manager(rollouts.serve)
+    atropos_patches.Seams(
+        env, loaded.source, board.tally, GroupSender(settings.api_url, board.tally, ending.settle), ending.settle
+    )
+    await _finish(env, rollouts, ending, loaded.source, assignment.deadlines)
+
+
+async def _finish(env: Any, rollouts: Rollouts, ending: Ending, source: Path, deadlines: Deadlines) -> None:
+    """Run the environment to its end, and no longer than the run's end and the last evaluation allow."""
+
+    async def manage() -> None:
+        try:
+            await env.env_manager()
+        except RunError:
+            raise
+        except (Exception, SystemExit) as error:
+            # An author may override env_manager: whatever it raises is the environment's failure.
+            raise environment_failed("in env_manager", error, source) from error
+
+    task = asyncio.create_task(manage(), name="env_manager")
+    await asyncio.wait({task, ending.settled}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({task}, timeout=deadlines.evaluation + LINGER_SECONDS)
+    if ending.settled.done():
+        ending.settled.result()  # raises why the environment had to give up
+    if not task.done():
+        logger.warning("the run is over and the environment's env_manager does not return: leaving it")
+        return
+    await task
+    if not (rollouts.finished or ending.settled.done()):
+        raise EnvironmentLostError("the environment left early: its env_manager returned before the run was over")

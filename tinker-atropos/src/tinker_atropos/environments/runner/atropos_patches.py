@@ -1,0 +1,202 @@
+"""Where the runner takes part in the life of an environment it did not write: each seam with its reason."""
+
+import contextlib
+import functools
+from collections.abc import Awaitable, Callable, Iterator
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import httpx
+from atroposlib.envs.base import BaseEnv
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_random_exponential
+from transformers import PreTrainedTokenizerBase
+
+from tinker_atropos.environments.runner.counters import FailureReason, FilterReason, Tally
+from tinker_atropos.environments.runner.failures import describe, environment_failed
+from tinker_atropos.environments.runner.filter_reasons import filter_reason, generated_tokens, rewards
+from tinker_atropos.environments.runner.group_sender import GroupSender
+from tinker_atropos.environments.runner.sampled_work import Sampled, sampling, watch
+from tinker_atropos.errors import EnvironmentLostError
+
+RETRY_SECONDS = 120.0
+
+
+def widen_retries() -> None:
+    """BaseEnv dies when the trajectory API is away for a second; give it time to restart."""
+    BaseEnv.get_status.retry.stop = stop_after_delay(RETRY_SECONDS)
+    BaseEnv.get_status.retry.wait = wait_random_exponential(multiplier=0.1, max=2)
+    BaseEnv.get_status.retry.reraise = True
+    again = retry(
+        stop=stop_after_delay(RETRY_SECONDS),
+        wait=wait_random_exponential(multiplier=0.1, max=2),
+        retry=retry_if_exception_type((aiohttp.ClientError, TimeoutError)),
+        reraise=True,
+    )
+    BaseEnv.get_server_info = again(BaseEnv.get_server_info)
+
+
+def list_token_ids() -> None:
+    """Have `apply_chat_template` answer with the list of token ids: transformers 5 made it a mapping unless told
+    otherwise, which breaks atroposlib's `tokenize_for_trainer`, and environments that slice the ids.
+    """
+    original = PreTrainedTokenizerBase.apply_chat_template
+
+    @functools.wraps(original)
+    def apply_chat_template(*args: Any, **kwargs: Any) -> Any:
+        return original(*args, **{"return_dict": False, **kwargs})
+
+    PreTrainedTokenizerBase.apply_chat_template = apply_chat_template
+
+
+def replace_env_manager(serve: Callable[[Any], Awaitable[None]]) -> None:
+    """Put our loop where both `env.env_manager()` and an author's `super().env_manager()` find it."""
+
+    async def env_manager(env: Any) -> None:
+        await serve(env)
+
+    BaseEnv.env_manager = env_manager
+
+
+_sent: ContextVar[list[Any] | None] = ContextVar("sent", default=None)
+"""The groups that went out of one `handle_send_to_api`."""
+
+
+_handled: ContextVar[list[Any] | None] = ContextVar("handled", default=None)
+"""The groups that a `collect_trajectories` handed to `handle_send_to_api` by itself."""
+
+
+class Seams:
+    """Counts what one environment does, and delivers its groups.
+
+    The methods are replaced on the instance, so that an author's overrides and their `super()` stay as written.
+    """
+
+    def __init__(
+        self, env: Any, source: Path, tally: Tally, sender: GroupSender, give_up: Callable[[EnvironmentLostError], None]
+    ) -> None:
+        self._env, self._source, self._tally, self._sender = env, source, tally, sender
+        self._give_up = give_up
+        self._collect, self._handle = env.collect_trajectories, env.handle_send_to_api
+        self._postprocess = env.postprocess_histories
+        env.collect_trajectories = self.collect
+        env.postprocess_histories = self.postprocess
+        env.handle_send_to_api = self.handle
+        env._send_scored_data_to_api = self.send  # noqa: SLF001 -- the one place through which groups leave
+        for server in env.server.servers:
+            watch(server)
+
+    async def collect(self, item: Any) -> Any:
+        """BaseEnv logs and forgets what a rollout raises: remember it, and end when nothing else happens."""
+        handled: list[Any] = []
+        with sampling("training") as sampled, _kept_in(_handled, handled):
+            try:
+                group, backlog = checked_pair(await self._collect(item))
+            except SystemExit as error:
+                self._give_up(environment_failed("in a rollout", error, self._source))
+                return None, []
+            except Exception as error:  # noqa: BLE001 -- the author's code, and BaseEnv would swallow it
+                self._raised(error, sampled.tokens)
+                return None, []
+        if not group and not handled:
+            self._nothing_collected(sampled)
+        return group, backlog
+
+    def _nothing_collected(self, sampled: Sampled) -> None:
+        """An environment that sampled and returns nothing has filtered its group itself; else it makes none."""
+        if sampled.completions:
+            self._tally.scored([])
+            self._tally.was_filtered("by_environment", sampled.tokens)
+            return
+        nothing = "collect_trajectories returned no group"
+        self._note_failure("empty", nothing, EnvironmentLostError(f"the environment makes no groups: {nothing}"))
+
+    async def postprocess(self, collected: Any) -> Any:
+        """What it raises is swallowed by BaseEnv, too."""
+        try:
+            return await self._postprocess(collected)
+        except Exception as error:  # noqa: BLE001 -- the author's code, and BaseEnv would swallow it
+            self._raised(error, sum(map(generated_tokens, groups_of(collected))))
+            return None
+
+    async def handle(self, scored: Any, *args: Any, **kwargs: Any) -> Any:
+        """See groups before BaseEnv drops some, and say afterwards which ones it dropped, and why."""
+        groups = groups_of(scored)
+        sent: list[Any] = []
+        if (handled := _handled.get()) is not None:
+            handled += groups
+        for group in groups:
+            self._tally.scored(rewards(group))
+        try:
+            with _kept_in(_sent, sent):
+                answer = await self._handle(scored, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001 -- an author's override or a group that is none; BaseEnv swallows both
+            self._raised(error, sum(map(generated_tokens, groups)))
+            return None
+        self._account(groups, len(sent))
+        return answer
+
+    def _account(self, groups: list[Any], sent: int) -> None:
+        for _ in range(sent):
+            self._tally.was_kept()
+        dropped = [(reason, group) for group in groups if (reason := self._filter_reason(group))]
+        unexplained = max(0, len(groups) - sent - len(dropped))
+        for reason, group in dropped:
+            self._tally.was_filtered(reason, generated_tokens(group))
+        for _ in range(unexplained):
+            self._tally.was_filtered("by_environment", 0)
+
+    def _filter_reason(self, group: Any) -> FilterReason | None:
+        config = self._env.config
+        return filter_reason(
+            group, config.group_size, self._env.max_token_len, drops_equal=config.ensure_scores_are_not_same
+        )
+
+    async def send(self, scored: Any) -> None:
+        groups = groups_of(scored)
+        if (sent := _sent.get()) is not None:
+            sent += groups
+        try:
+            await self._sender.send(self._env, scored)
+        except httpx.HTTPError as error:
+            self._tally.has_failed("undelivered", f"the trajectory API is not reachable: {error!r}")
+            raise
+
+    def _raised(self, error: Exception, tokens: int) -> None:
+        self._note_failure(
+            "raised",
+            describe(error, self._source),
+            environment_failed("in every rollout", error, self._source),
+            tokens,
+        )
+
+    def _note_failure(
+        self, reason: FailureReason, description: str, error: EnvironmentLostError, tokens: int = 0
+    ) -> None:
+        self._tally.has_failed(reason, description, tokens)
+        if self._tally.hopeless:
+            self._give_up(error)
+
+
+@contextlib.contextmanager
+def _kept_in(variable: ContextVar[list[Any] | None], groups: list[Any]) -> Iterator[None]:
+    """While the block runs, the variable's list is `groups`."""
+    token = variable.set(groups)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+def groups_of(scored: Any) -> list[Any]:
+    return [group for group in (scored if isinstance(scored, list) else [scored]) if group is not None]
+
+
+def checked_pair(collected: Any) -> tuple[Any, Any]:
+    if not (isinstance(collected, tuple | list) and len(collected) == 2):
+        raise TypeError(
+            f"collect_trajectories returned {type(collected).__name__}; it must return a group (or None) and a list of "
+            f"items to come back to"
+        )
+    return collected[0], collected[1]

@@ -1,0 +1,121 @@
+"""From a file to a configured instance of the environment in it."""
+
+import ast
+import importlib
+import importlib.util
+import inspect
+import sys
+from abc import ABC
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from atroposlib.envs.base import BaseEnv
+
+from tinker_atropos.config import RunConfig
+from tinker_atropos.environments.discovery.import_check import TAKEN_NAMES, taken_sentence
+from tinker_atropos.environments.runner.environment_config import Wiring, configure
+from tinker_atropos.environments.runner.environment_files import LocatedEnvironment
+from tinker_atropos.environments.runner.failures import environment_failed
+from tinker_atropos.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedEnvironment:
+    """An environment class and the file that defines it."""
+
+    environment_class: Any
+    source: Path
+
+    def build(self, run: RunConfig, wiring: Wiring) -> Any:
+        """An instance, configured for the run. Raises ConfigError, or EnvironmentLostError when the class raises."""
+        try:
+            config_init = self.environment_class.config_init()
+        except (Exception, SystemExit) as error:  # the author's code
+            raise environment_failed("in config_init", error, self.source) from error
+        arguments = configure(config_init, run, wiring, self.environment_class.name or self.source.stem)
+        try:
+            # As atroposlib builds it: many environments have slurm=True as their default, and look for a cluster then.
+            return self.environment_class(
+                config=arguments.config, server_configs=arguments.servers, slurm=False, testing=False
+            )
+        except (Exception, SystemExit) as error:  # the author's code
+            raise environment_failed("while it was built", error, self.source) from error
+
+
+def load_environment(located: LocatedEnvironment) -> LoadedEnvironment:
+    """Import an environment.
+
+    Raises ConfigError when the file does not hold exactly one, EnvironmentLostError when it cannot be imported.
+    """
+    if located.module is not None and located.class_name is not None:
+        return LoadedEnvironment(getattr(importlib.import_module(located.module), located.class_name), located.file)
+    module = _import_file(located.file)
+    classes = _started_classes(module, located.file) or _environment_classes(module)
+    if len(classes) != 1:
+        found = ", ".join(each.__name__ for each in classes) or "none"
+        raise ConfigError(
+            f"{located.file.name} must define exactly one environment, a class derived from BaseEnv; it has {found} "
+            f"(of several, the one is taken whose cli() the file calls, or that derives from the others)"
+        )
+    return LoadedEnvironment(classes[0], located.file)
+
+
+def _import_file(path: Path) -> ModuleType:
+    """Import by path, with the file's folder importable, as `python FILE` would have it; but nothing is written there:
+    the folder is the user's, and may be a ConfigMap.
+    """
+    _refuse_taken_names(path.parent)
+    sys.dont_write_bytecode = True
+    sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{path} cannot be imported as Python: its name must end with .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        # The file is the user's: whatever it raises is its failure, told in one sentence.
+        raise environment_failed("while it was imported", error, path) from error
+    return module
+
+
+def _refuse_taken_names(folder: Path) -> None:
+    """Of a file with the name of an installed module, nobody could tell who gets which of the two."""
+    for path in sorted(folder.iterdir()):
+        name = path.stem if path.suffix == ".py" else path.name if (path / "__init__.py").is_file() else ""
+        if name in TAKEN_NAMES or _is_installed(sys.modules.get(name)):
+            raise ConfigError(f"{path.name} cannot be imported: {taken_sentence(name)}")
+
+
+def _is_installed(module: ModuleType | None) -> bool:
+    return "site-packages" in Path(getattr(module, "__file__", None) or "").parts
+
+
+def _started_classes(module: ModuleType, path: Path) -> list[type]:
+    """The environments that the file itself would start: `MyEnv.cli()`, as atroposlib's files end."""
+    names = {
+        node.func.value.id
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "cli"
+        and isinstance(node.func.value, ast.Name)
+    }
+    return [each for name, each in vars(module).items() if name in names and _is_environment(each)]
+
+
+def _environment_classes(module: ModuleType) -> list[type]:
+    """The concrete environments that a module defines itself, without those that others of them derive from. A class
+    that lists ABC among its bases is a base, too.
+    """
+    found = (each for each in vars(module).values() if _is_environment(each) and each.__module__ == module.__name__)
+    own = list(dict.fromkeys(found))  # once each, as written: a class may have two names
+    bases = {base for each in own for base in each.__mro__[1:]}
+    return [each for each in own if each not in bases and ABC not in each.__bases__]
+
+
+def _is_environment(value: Any) -> bool:
+    return inspect.isclass(value) and issubclass(value, BaseEnv) and value is not BaseEnv

@@ -1,0 +1,92 @@
+"""Delivering groups to the trajectory API.
+
+Takes the place of BaseEnv's own delivery, which takes a refused group (4xx) for a delivered one, and gives up on a
+restarting API within a second.
+"""
+
+import asyncio
+import gzip
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import httpx
+import orjson
+
+from tinker_atropos.environments.runner.counters import Tally
+from tinker_atropos.errors import EnvironmentLostError
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS = 120.0
+REPEAT_AFTER_SECONDS = 0.5
+GZIP_FROM_BYTES = 1024
+REQUEST_TIMEOUT = httpx.Timeout(300.0, connect=5.0)
+"""The API holds a group back while its journal is full, and answers 503 before this is over."""
+
+
+class GroupSender:
+    """Sends groups in the protocol's form: `/scored_data` for one, `/scored_data_list` for several, gzip from 1 KiB."""
+
+    def __init__(self, api_url: str, tally: Tally, give_up: Callable[[EnvironmentLostError], None]) -> None:
+        self._client = httpx.AsyncClient(base_url=api_url, timeout=REQUEST_TIMEOUT, trust_env=False)
+        self._tally = tally
+        self._give_up = give_up
+
+    async def send(self, env: Any, scored: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+        """Deliver, repeating while the API is away for RETRY_SECONDS. A refused group is counted and not tried again.
+
+        Raises httpx.HTTPError when the API stays unreachable.
+        """
+        groups = [scored] if isinstance(scored, Mapping) else list(scored)
+        stamped = [{**group, "env_id": env.env_id} for group in groups]
+        self._tally.kept += len(groups)
+        single = isinstance(scored, Mapping)
+        try:
+            body = _encode(stamped[0] if single else stamped)
+        except orjson.JSONEncodeError as error:
+            refusals = [f"it cannot be written as JSON: {error}"] * len(groups)
+        else:
+            response = await self._post("/scored_data" if single else "/scored_data_list", body)
+            refusals = _refusals(response, len(groups))
+        self._tally.accepted += len(groups) - len(refusals)
+        for refusal in refusals:
+            self._was_refused(refusal)
+
+    def _was_refused(self, reason: str) -> None:
+        if self._tally.was_refused(1, reason):  # each kind is told once, and counted in `/status`
+            logger.warning("the trajectory API refused a group (%s)", reason)
+        if self._tally.hopeless:
+            self._give_up(EnvironmentLostError(f"the trajectory API refuses every group ({reason})"))
+
+    async def _post(self, path: str, body: bytes) -> httpx.Response:
+        """A repeat carries the key of the first: the API may have stored the groups and its answer was lost."""
+        headers = {"Content-Type": "application/json", "Idempotency-Key": str(uuid.uuid4())}
+        if len(body) >= GZIP_FROM_BYTES:
+            body, headers["Content-Encoding"] = gzip.compress(body, compresslevel=1), "gzip"
+        give_up_at = time.monotonic() + RETRY_SECONDS
+        while True:
+            sent_at = time.monotonic()
+            try:
+                response = await self._client.post(path, content=body, headers=headers)
+            except httpx.TransportError:
+                if time.monotonic() > give_up_at:
+                    raise
+            else:
+                give_up_at += time.monotonic() - sent_at  # it was held, not away
+                if not response.is_server_error or time.monotonic() > give_up_at:
+                    return response
+            await asyncio.sleep(REPEAT_AFTER_SECONDS)
+
+
+def _refusals(response: httpx.Response, groups: int) -> list[str]:
+    """A sentence for each group that was not taken. The good groups of a list are taken also beside bad ones."""
+    if not response.is_success:
+        return [f"{response.status_code}: {response.text[:300]}"] * groups
+    return [str(refusal) for refusal in response.json().get("refused", [])]
+
+
+def _encode(payload: Any) -> bytes:
+    return orjson.dumps(payload, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)

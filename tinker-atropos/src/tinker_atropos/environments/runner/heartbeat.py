@@ -1,0 +1,211 @@
+"""The environment's companion: it holds the lease, passes metrics on and answers on the ops port.
+
+It has a thread and an event loop of its own. An environment whose reward blocks its event loop for a minute is slow,
+not lost.
+"""
+
+import asyncio
+import contextlib
+import functools
+import logging
+import socket
+import threading
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+import httpx
+from prometheus_client import CollectorRegistry, Gauge
+from starlette.applications import Starlette
+
+from tinker_atropos.environments.runner.counters import FAILURE_REASONS, FILTER_REASONS
+from tinker_atropos.environments.runner.shared_state import Board, LeaseState
+from tinker_atropos.errors import InternalError, RunError
+from tinker_atropos.serving import bind, ops_app, serve
+from tinker_atropos.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+BEAT_SECONDS = 1.0
+TTL_SECONDS = 15
+SILENCE_SECONDS = 60.0
+"""How long the trajectory API may be unreachable before the environment gives up, once it has answered."""
+
+TELL_SECONDS = 5.0
+END_SECONDS = 10.0
+END_RETRY_SECONDS = 0.3
+
+PROMETHEUS_COUNTS = ("made", "kept", "filtered", "failed", "accepted", "refused")
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseAnswer:
+    """What the trajectory API knows of the run."""
+
+    run_over: bool
+    trainer_state: str
+    reason: str | None
+    evaluated_step: int | None = None
+
+    @property
+    def training_done(self) -> bool:
+        """Over because everything is trained, and not because the trainer is gone."""
+        return self.run_over and self.trainer_state in ("starting", "working", "done")
+
+    @property
+    def why(self) -> str:
+        if self.training_done:
+            return "training is done"
+        return f"the trainer is {self.trainer_state}" + (f": {self.reason}" if self.reason else "")
+
+
+class Attendant:
+    """Started with `attended`. `answer` is what the last heartbeat brought.
+
+    The first answer may take `first_answer_seconds`: in a pod of its own an environment may be there before the name of
+    the trainer's pod is known, and before that pod listens.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        board: Board,
+        on_end: Callable[[RunError | None], None],
+        first_answer_seconds: float = SILENCE_SECONDS,
+    ) -> None:
+        self.answer: LeaseAnswer | None = None
+        self._id = uuid.uuid4().hex
+        self._index = settings.environment_index or 0
+        self._replaced = settings.environment_index is not None
+        self._first_answer_seconds = first_answer_seconds
+        self._board = board
+        self._on_end = on_end
+        self._api_url = settings.api_url
+        self._client = httpx.AsyncClient(base_url=settings.api_url, timeout=5.0, trust_env=False)
+        self._last_answer_at = time.monotonic()
+        self._closing = asyncio.Event()
+        self._sending = asyncio.Lock()
+        self._loop = asyncio.new_event_loop()
+        self._listener = bind(settings.ops_host, settings.ops_port, "RL_OPS_PORT")
+        self._thread = threading.Thread(target=self._run, args=(self._listener,), name="attendant", daemon=True)
+        self._thread.start()
+
+    async def tell(self) -> None:
+        """Pass on at once what waits, which this process might not live to do a second later. Never raises; what is
+        not taken within TELL_SECONDS goes on its way with the next heartbeats.
+        """
+        told = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._report(), self._loop))
+        await asyncio.wait({told}, timeout=TELL_SECONDS)
+        if told.done() and (error := told.exception()):
+            logger.info("the trajectory API is told a second later: %r", error)
+
+    async def conclude(self, state: LeaseState, reason: str | None = None) -> None:
+        """Deliver what is left of the metrics, then say how it ended. Tries for at most 10 s; never raises."""
+        self._board.lease_state, self._board.reason = state, reason
+        sent = asyncio.run_coroutine_threadsafe(self._report_the_end(), self._loop)
+        try:
+            await asyncio.wrap_future(sent)
+        except (TimeoutError, httpx.HTTPError) as error:
+            logger.warning("the trajectory API was not told that the environment is %s: %r", state, error)
+
+    async def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._closing.set)
+        await asyncio.to_thread(self._thread.join, 5)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+    def _run(self, listener: socket.socket) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._attend(listener))
+
+    async def _attend(self, listener: socket.socket) -> None:
+        # `aclosing`, not the client's own block: an end told at once may already have opened it.
+        async with serve(self._ops_app(), listener), contextlib.aclosing(self._client):
+            while not self._closing.is_set():
+                try:
+                    await self._report()
+                except httpx.HTTPError as error:
+                    self._check_silence(error)
+                except Exception:  # the loop's edge: a fault of ours must not cost the lease
+                    logger.exception("the attendant stumbled")
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._closing.wait(), BEAT_SECONDS)
+
+    async def _report(self) -> None:
+        async with self._sending:  # one after the other: nothing may overtake the last state
+            await self._beat()
+            await self._pass_metrics_on()
+
+    async def _report_the_end(self) -> None:
+        async with asyncio.timeout(END_SECONDS), self._sending:
+            while True:
+                try:
+                    await self._pass_metrics_on()  # first: who sees the last state looks for metrics no more
+                    return await self._beat()
+                except httpx.HTTPError as error:  # the last word has no next heartbeat to repeat it
+                    logger.info("telling the trajectory API how the environment ended is tried again: %r", error)
+                    await asyncio.sleep(END_RETRY_SECONDS)
+
+    async def _beat(self) -> None:
+        board = self._board
+        whose = {"id": self._id, "index": self._index, "replaced": self._replaced}
+        lease = {"state": board.lease_state, "reason": board.lease_reason, "ttl_seconds": TTL_SECONDS}
+        response = await self._client.put("/rl/lease/environment", json=lease | whose)
+        if response.is_error:
+            refused = f"HTTP {response.status_code}: {response.text[:300]}"
+            raise httpx.HTTPStatusError(refused, request=response.request, response=response)
+        body = response.json()
+        self.answer = LeaseAnswer(
+            body["run_over"], body["peer"]["state"], body["peer"]["reason"], body.get("evaluated_step")
+        )
+        self._last_answer_at = time.monotonic()
+        if self.answer.run_over:
+            self._on_end(None)
+
+    async def _pass_metrics_on(self) -> None:
+        queue = self._board.metrics
+        queue.put(self._board.tally.take_metrics(), self._board.step, "runner")
+        while queue.records:
+            record = queue.records[0].to_wire() | {"environment": self._index}
+            response = await self._client.post("/rl/metrics", json=record)
+            if response.is_server_error:
+                response.raise_for_status()
+            queue.records.popleft()
+            if response.is_client_error:
+                logger.warning("the trajectory API refused metrics (%d): %s", response.status_code, response.text[:300])
+
+    def _check_silence(self, error: httpx.HTTPError) -> None:
+        silent_for = time.monotonic() - self._last_answer_at
+        patience = SILENCE_SECONDS if self.answer else max(SILENCE_SECONDS, self._first_answer_seconds)
+        if silent_for > patience:
+            self._on_end(
+                InternalError(f"the trajectory API at {self._api_url} did not answer for {silent_for:.0f} s: {error!r}")
+            )
+
+    def _ops_app(self) -> Starlette:
+        registry, tally = CollectorRegistry(), self._board.tally
+        groups = Gauge("rl_environment_groups", "Groups by what became of them.", ["outcome"], registry=registry)
+        for outcome in PROMETHEUS_COUNTS:
+            groups.labels(outcome).set_function(functools.partial(getattr, tally, outcome))
+        lost = Gauge("rl_environment_groups_lost", "Groups that were not sent, by why.", ["reason"], registry=registry)
+        for reason in FILTER_REASONS:
+            lost.labels(reason).set_function(functools.partial(tally.filtered_by.__getitem__, reason))
+        for failure in FAILURE_REASONS:
+            lost.labels(failure).set_function(functools.partial(tally.failed_by.__getitem__, failure))
+        return ops_app(self._board.unready, self._board.to_wire, registry=registry)
+
+
+@contextlib.asynccontextmanager
+async def attended(
+    settings: Settings,
+    board: Board,
+    on_end: Callable[[RunError | None], None],
+    first_answer_seconds: float = SILENCE_SECONDS,
+) -> AsyncIterator[Attendant]:
+    """An attendant while the block runs. `on_end` is called in its thread: with None when the run is over."""
+    attendant = Attendant(settings, board, on_end, first_answer_seconds)
+    try:
+        yield attendant
+    finally:
+        await attendant.close()

@@ -1,0 +1,289 @@
+"""The serve loop: takes the place of BaseEnv.env_manager, so that `super().env_manager()` in an author's file finds it.
+
+It calls the same methods in the same order. What differs, and why:
+* no pause of 5 s before the first rollout: the trainer is known to be ready;
+* it wakes when a group is finished and not each 0.1 s;
+* it begins no more groups than the run still wants (`room` of `/status-env`);
+* rollouts in flight are left to finish when the queue is full: they are paid for;
+* it ends when the run is over and not when enough groups are queued, and evaluates the final weights then;
+* evaluations are the runner's: at step 0, each `steps_per_eval` steps, and at the end. Of several environments only one
+  evaluates, and a process that replaces it does not repeat the first evaluation, and makes the last one also when
+  training was done before it could start.
+"""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tinker_atropos.environments.evaluation import EVAL_METRIC, Evaluation, fraction_metrics
+from tinker_atropos.environments.runner.failures import describe, environment_failed
+from tinker_atropos.environments.runner.heartbeat import Attendant
+from tinker_atropos.environments.runner.registration import Registering
+from tinker_atropos.environments.runner.reports import Reports
+from tinker_atropos.environments.runner.run_end import Ending
+from tinker_atropos.environments.runner.sampled_work import sampling
+from tinker_atropos.environments.runner.shared_state import Board
+from tinker_atropos.errors import EnvironmentLostError, RunError
+
+logger = logging.getLogger(__name__)
+
+EVALUATOR = 0
+"""The index of the environment that evaluates."""
+
+POLL_SECONDS = 0.05
+LET_GO_SECONDS = 5.0
+"""How long cancelled work may take to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """The longest waits, in seconds."""
+
+    trainer: float = 600.0
+    first_group: float = 1800.0
+    next_item: float = 300.0
+    evaluation: float = 600.0
+
+
+class Rollouts:
+    """One environment's life, from its setup to the end of the run."""
+
+    def __init__(
+        self,
+        board: Board,
+        attendant: Attendant,
+        ending: Ending,
+        reports: Reports,
+        deadlines: Deadlines,
+        *,
+        registering: Registering,
+    ) -> None:
+        self.finished = False
+        self._registering = registering
+        self._evaluates = registering.index == EVALUATOR
+        self._board = board
+        self._attendant = attendant
+        self._ending = ending.settled
+        self._reports = reports
+        self._source = reports.source
+        self._deadlines = deadlines
+        self._evaluated_at = 0
+        self._no_item_since: float | None = None
+
+    async def serve(self, env: Any) -> None:
+        """Make rollouts until the run is over; then evaluate what came of it.
+
+        Raises EnvironmentLostError when the environment fails, InternalError when the trainer never starts.
+        """
+        life = asyncio.create_task(self._live(env), name="rollouts")
+        await asyncio.wait({life, self._ending}, return_when=asyncio.FIRST_COMPLETED)
+        if self._board.lease_state == "starting" and self._final_evaluation_due:
+            await asyncio.wait({life}, timeout=self._deadlines.evaluation)  # it gets ready, and makes no rollouts
+        await _let_go({life, *env.workers} | ({env.eval_runner} if env.eval_runner else set()))
+        for ended in (life, self._ending):
+            if ended.done() and not ended.cancelled():
+                ended.result()  # raises what went wrong
+        answer = self._attendant.answer
+        logger.info("the run is over: %s", answer.why if answer else "the trajectory API is silent")
+        if self._board.lease_state == "working" and self._final_evaluation_due:
+            await self._evaluate(env, self._board.total_steps)
+        self.finished = True
+
+    async def _live(self, env: Any) -> None:
+        try:
+            self._board.phase = "setting up"
+            await env.setup()
+            self._board.phase = "waiting for the trainer to start"
+            await self._registering.register(env, self._deadlines.trainer)
+            await env.get_server_info()
+            self._board.lease_state, self._board.step = "working", min(env.curr_step, self._board.total_steps)
+            if self._ending.done():
+                return  # ready for the final evaluation, which is all that is left
+            self._evaluated_at = env.curr_step
+            if env.curr_step == 0 and not self._baseline_known:
+                await (self._evaluate(env, 0) if self._evaluates else self._await_baseline(env))
+            await self._roll_out(env)
+        except RunError:
+            raise
+        except (Exception, SystemExit) as error:
+            # The environment's own code runs in here: whatever it raises is its failure, told in one sentence.
+            raise environment_failed(f"while {self._board.phase}", error, self._source) from error
+
+    @property
+    def _baseline_known(self) -> bool:
+        """An environment before this one has evaluated, and told."""
+        answer = self._attendant.answer
+        return answer is not None and answer.evaluated_step is not None
+
+    @property
+    def _final_evaluation_due(self) -> bool:
+        """Training is done, and nobody before this one has evaluated what came of it."""
+        answer, total = self._attendant.answer, self._board.total_steps
+        return self._evaluates and answer is not None and answer.training_done and answer.evaluated_step != total
+
+    async def _await_baseline(self, env: Any) -> None:
+        """The first evaluation is of the untrained policy, and groups of this environment would train it meanwhile. Who
+        evaluates may report nothing, or not come: its groups, or time, end the wait.
+        """
+        self._board.phase = "waiting for the first evaluation"
+        give_up_at = time.monotonic() + self._deadlines.evaluation
+        while not self._baseline_known and time.monotonic() < give_up_at:
+            await env.get_status()
+            if env.status_dict["current_step"] > 0:
+                return
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _roll_out(self, env: Any) -> None:
+        """Keep the queue full until the trajectory API counts past the last step."""
+        steps_per_eval, env.config.steps_per_eval = env.config.steps_per_eval, 0  # 0: BaseEnv starts none itself
+        first_group_due = time.monotonic() + self._deadlines.first_group
+        while True:
+            self._board.phase = "making rollouts"
+            await env.get_status()
+            step = env.status_dict["current_step"]
+            if step > self._board.total_steps:
+                await asyncio.wait({self._ending}, timeout=LET_GO_SECONDS)
+                return
+            await env.env_step_checks()
+            self._board.step = step
+            self._start_due_evaluation(env, step, steps_per_eval)
+            respect_room(env)
+            if _has_room(env):
+                await env.add_train_workers()
+                self._check_items(idle=not (env.workers or _evaluating(env)), now=time.monotonic())
+            self._drop_overdue(env)
+            self._check_first_group(first_group_due)
+            await _next_event(env.workers)
+
+    def _start_due_evaluation(self, env: Any, step: int, steps_per_eval: int) -> None:
+        due = self._evaluates and steps_per_eval > 0 and step // steps_per_eval > self._evaluated_at // steps_per_eval
+        if due and not _evaluating(env) and step < self._board.total_steps:
+            self._evaluated_at = step
+            env.eval_runner = asyncio.create_task(self._evaluate(env, step), name=f"evaluation at step {step}")
+
+    async def _evaluate(self, env: Any, step: int) -> None:
+        """Evaluate and report. An evaluation that fails is told and costs the run nothing else."""
+        self._board.phase = f"evaluating step {step}"
+        try:
+            async with asyncio.timeout(self._deadlines.evaluation):
+                metrics = await self._measure(env)
+        except TimeoutError:
+            logger.warning("the evaluation at step %d took longer than %.0f s", step, self._deadlines.evaluation)
+        except SystemExit as error:
+            raise environment_failed(f"while {self._board.phase}", error, self._source) from error
+        except Exception as error:  # noqa: BLE001 -- the environment's code: see the docstring
+            logger.warning("the evaluation at step %d failed: %s", step, describe(error, self._source))
+        else:
+            self._board.metrics.put(metrics, step, "evaluation")
+            await self._attendant.tell()
+            shown = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+            logger.info("evaluation at step %d: %s", step, shown or "no result")
+
+    async def _measure(self, env: Any) -> dict[str, float]:
+        """Our base class returns counts. Others hand one number to `wandb_log`, the next time that it is called; how
+        many completions stand behind it is counted as they come.
+        """
+        metric, queue = getattr(env, "eval_metric", EVAL_METRIC), self._board.metrics
+        queue.latest.clear()
+        with sampling("evaluation") as sampled, queue.judging(metric, sampled):
+            outcome = await env.evaluate()
+            if isinstance(outcome, Evaluation):
+                return outcome.to_metrics()
+            await env.wandb_log({})  # with an argument, as BaseEnv calls it: some have no default
+            untold = self._reports.take_evaluation(outcome)
+            value = queue.take_latest(metric)
+            if value is None:
+                queue.put(untold, env.curr_step, "environment")
+                value = queue.take_latest(metric)
+        if value is None:
+            logger.warning("%s", _no_metric(metric, queue.latest))
+            return {}
+        return fraction_metrics(value, sampled.completions)
+
+    def _drop_overdue(self, env: Any) -> None:
+        """Give up on rollouts that take longer than `worker_timeout`, as BaseEnv does."""
+        limit = env.config.worker_timeout
+        if limit <= 0:
+            return
+        for item_id, running in list(env.running_items.items()):
+            if time.time() - running["start_time"] > limit:
+                overdue = f"a rollout took longer than env.worker_timeout ({limit:g} s)"
+                logger.warning("%s", overdue)
+                running["worker"].cancel()
+                env.workers.discard(running["worker"])
+                env.running_items.pop(item_id)
+                self._board.tally.has_failed("overdue", overdue)
+        if self._board.tally.hopeless:
+            raise EnvironmentLostError(f"the environment makes no groups: {self._board.tally.last_failure}")
+
+    def _check_items(self, *, idle: bool, now: float) -> None:
+        """There is room and nothing was begun: `get_next_item` gave None, which BaseEnv asks again for ever."""
+        if not idle:
+            self._no_item_since = None
+            return
+        self._board.phase = "waiting for an item: get_next_item gives none"
+        self._no_item_since = self._no_item_since or now
+        if now - self._no_item_since > self._deadlines.next_item:
+            raise EnvironmentLostError(
+                f"get_next_item gave no item for {self._deadlines.next_item:.0f} s, and the run is not over: after the "
+                f"last item it must begin again with the first"
+            )
+
+    def _check_first_group(self, due: float) -> None:
+        if not self._board.tally.accepted and time.monotonic() > due:
+            raise EnvironmentLostError(f"{self._board.unready()} within {self._deadlines.first_group:.0f} s")
+
+
+def _no_metric(metric: str, reported: Iterable[str]) -> str:
+    """What an author can do about an evaluation of which only other metrics came."""
+    others = sorted(name[name.index("eval/") :] for name in reported if "eval/" in name)
+    advice = (
+        f"it reports {', '.join(others)}: name one of them in the class, `eval_metric = {others[0]!r}`"
+        if others
+        else "it reports none under eval/"
+    )
+    return f"the environment reports no {metric} ({advice})"
+
+
+def _has_room(env: Any) -> bool:
+    """Whether the queue takes more groups than are in it and in flight.
+
+    Asked first because BaseEnv.add_train_workers cancels rollouts when a group is counted in both for a moment.
+    """
+    room = env.config.max_batches_offpolicy * env.derived_batch_size // env.config.group_size
+    in_flight = len(env.workers)
+    return bool(in_flight < env.max_num_workers and env.status_dict["queue_size"] + in_flight < room)
+
+
+def _evaluating(env: Any) -> bool:
+    return env.eval_runner is not None and not env.eval_runner.done()
+
+
+def respect_room(env: Any) -> None:
+    """No more groups in flight than the run still wants: `room`, in rollouts, is an extension of `/status-env`.
+
+    A last group may go beyond it, or a room smaller than a group would never be used. BaseEnv sets the limit of workers
+    anew with each status, and `_has_room` lets those in flight be.
+    """
+    room = env.status_dict.get("room")
+    if room is not None:
+        env.max_num_workers = min(env.max_num_workers, math.ceil(room / env.config.group_size))
+
+
+async def _next_event(workers: set[asyncio.Task[Any]]) -> None:
+    """Until a rollout ends, or POLL_SECONDS: the queue drains without telling."""
+    if workers:
+        await asyncio.wait(workers, timeout=POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    else:
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def _let_go(tasks: set[asyncio.Task[Any]]) -> None:
+    """Cancel, and wait for a moment: what does not end by itself ends with the process."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks, timeout=LET_GO_SECONDS)

@@ -1,0 +1,156 @@
+"""`tinker-atropos environment NAME process`: a few steps with one model, within a limit of time."""
+
+import asyncio
+import faulthandler
+import json
+import logging
+import os
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tinker_atropos.config import RunConfig, load_config
+from tinker_atropos.environments.runner import process_setup, wandb_relay
+from tinker_atropos.environments.runner.environment_files import LocatedEnvironment, locate_environment
+from tinker_atropos.environments.runner.run_end import exit_within
+from tinker_atropos.environments.trial.provider import Provider, Wishes
+from tinker_atropos.environments.trial.report import Report
+from tinker_atropos.errors import ConfigError, EnvironmentLostError, ExitCode, RunError
+
+if TYPE_CHECKING:  # atroposlib comes in with it, and finds our `wandb` only when that was put up before
+    from tinker_atropos.environments.trial.trial_step import Trying
+
+logger = logging.getLogger(__name__)
+
+LINGER_SECONDS = 2.0
+"""How long what an environment leaves behind (threads, clients) may keep the process."""
+
+BEYOND_SECONDS = 3.0
+"""So long after the limit a process ends that holds the interpreter, and lets nobody end it in order."""
+
+REQUEST_SHARE = 0.5
+"""Of the limit: how long one answer may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialOptions:
+    """`group_size` None: the config's. `prompts`: a JSON list of texts; then each is a step, and `wishes` hold in place
+    of what the environment asks for.
+    """
+
+    model: str
+    steps: int = 3
+    group_size: int | None = None
+    limit_seconds: float = 600.0
+    prompts: Path | None = None
+    wishes: Wishes = field(default_factory=Wishes)
+
+
+async def run_trial(name_or_path: str, config_path: Path, options: TrialOptions) -> None:
+    """Try an environment. Ends within the limit, also when the environment blocks; the summary is printed all the same.
+
+    Raises ConfigError, CredentialsError when the provider refuses the key, EnvironmentLostError when the environment
+    cannot be tried.
+    """
+    provider = Provider.take(options.model)
+    prompts = read_prompts(options.prompts) if options.prompts else []
+    report = Report(options.model, len(prompts) or options.steps, provider.redact)
+    _prepare_logging(provider)
+    end_at(options.limit_seconds, report)
+    try:
+        located, run = locate_environment(name_or_path), load_config(config_path)
+        group_size = options.group_size or run.env.group_size
+        report.start(name_or_path, group_size, options.limit_seconds)
+        trying = await _set_up(located, run, provider, options, group_size)
+        await _try(trying, prompts, report)
+    except asyncio.CancelledError:  # a sys.exit in a task of the environment's: it is on its way out of the event loop
+        report.close("the environment left early: it called sys.exit")
+        raise
+    except RunError as error:
+        _finish(report, error.exit_code, provider.redact(str(error)))
+        raise type(error)(provider.redact(str(error))) from None
+    _finish(report, ExitCode.DONE)
+
+
+async def _set_up(
+    located: LocatedEnvironment, run: RunConfig, provider: Provider, options: TrialOptions, group_size: int
+) -> "Trying":
+    """The environment, connected to its provider."""
+    process_setup.set_env_vars([], run.env.tokenizer_name)
+    os.environ["ATROPOS_ALLOW_DUMMY_MANAGED_SERVER"] = "1"  # placeholders for tokens that a provider does not tell
+    wandb_relay.install(wandb_relay.MetricsQueue())
+    with process_setup.torch_hidden(unless_mentioned_in=located.file):
+        from tinker_atropos.environments.runner import atropos_patches
+        from tinker_atropos.environments.runner.environment_config import Wiring
+        from tinker_atropos.environments.runner.environment_loader import load_environment
+        from tinker_atropos.environments.runner.failures import environment_failed
+        from tinker_atropos.environments.trial.provider_server import connect, retry_once
+        from tinker_atropos.environments.trial.trial_step import Trying, refuse_unless_prompts_are_scored
+
+    process_setup.quieten_atroposlib()
+    atropos_patches.list_token_ids()
+    retry_once()
+    wired = {"group_size": group_size, "ensure_scores_are_not_same": False, "data_path_to_save_groups": None}
+    loaded = load_environment(located)
+    env = loaded.build(run, Wiring(wired, provider.server_fields()))
+    if options.prompts:
+        refuse_unless_prompts_are_scored(env, loaded.environment_class.__name__)
+    connect(env, options.wishes, options.limit_seconds * REQUEST_SHARE)
+    try:
+        await env.setup()
+    except (Exception, SystemExit) as error:  # the author's code
+        raise environment_failed("in setup", error, loaded.source) from error
+    return Trying(env, loaded.source)
+
+
+async def _try(trying: "Trying", prompts: list[str], report: Report) -> None:
+    """Step after step. A step that fails is told, and the next one is tried."""
+    for number in range(1, report.steps_requested + 1):
+        step = await (trying.prompt(number, prompts[number - 1]) if prompts else trying.item(number))
+        if step is None:
+            raise EnvironmentLostError(f"the environment has only {number - 1} items: get_next_item gives no more")
+        report.add(step)
+
+
+def read_prompts(path: Path) -> list[str]:
+    """A JSON list of texts. Raises ConfigError."""
+    try:
+        prompts: Any = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot read the prompts {path}: {error}") from error
+    if not (isinstance(prompts, list) and prompts and all(isinstance(prompt, str) for prompt in prompts)):
+        raise ConfigError(f"{path} must hold a JSON list of texts, at least one")
+    return prompts
+
+
+def end_at(limit_seconds: float, report: Report) -> None:
+    """End the process at the limit, whatever the environment does: it may wait for ever, block the event loop, or hold
+    the interpreter's lock, against which only a thread that is none of Python's helps.
+    """
+
+    def end() -> None:
+        time.sleep(limit_seconds)
+        report.close(f"not done within {limit_seconds:g} s: the steps that were are counted")
+        os._exit(ExitCode.BACKEND_UNREACHABLE)
+
+    threading.Thread(target=end, name="limit", daemon=True).start()
+    faulthandler.dump_traceback_later(limit_seconds + BEYOND_SECONDS, exit=True)
+
+
+def _finish(report: Report, exit_code: ExitCode, error: str | None = None) -> None:
+    faulthandler.cancel_dump_traceback_later()
+    report.close(error)
+    exit_within(LINGER_SECONDS, exit_code, "what the environment left behind did not end")
+
+
+def _prepare_logging(provider: Provider) -> None:
+    process_setup.quieten()
+
+    def redact(record: logging.LogRecord) -> bool:
+        record.msg, record.args = provider.redact(record.getMessage()), ()
+        return True
+
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(redact)

@@ -1,0 +1,130 @@
+"""One step: an item, a group of completions, their scores. The environment's own code does all of it."""
+
+import math
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import openai
+
+from tinker_atropos.environments.base import Rollout, SampledEnvironment
+from tinker_atropos.environments.runner.atropos_patches import checked_pair, groups_of
+from tinker_atropos.environments.runner.failures import describe, innermost
+from tinker_atropos.environments.runner.filter_reasons import rewards
+from tinker_atropos.environments.runner.sampled_work import sampling, watch
+from tinker_atropos.environments.trial.provider_server import MAX_SAID, ProviderError
+from tinker_atropos.environments.trial.report import Response, Step
+from tinker_atropos.errors import ConfigError, CredentialsError
+from tinker_atropos.scored_group import PROMPT_MASK
+
+SHOWN_CHARACTERS = 500
+"""Of a response to a prompt."""
+
+
+class Trying:
+    """Tries items of one environment. Groups go nowhere: `handle_send_to_api` is replaced on the instance."""
+
+    def __init__(self, env: Any, source: Path) -> None:
+        self._env, self._source = env, source
+        self._groups: list[Any] = []
+        env.handle_send_to_api = self._take
+        for server in env.server.servers:
+            watch(server)
+
+    async def item(self, number: int) -> Step | None:
+        """The environment's next item; None: there is none.
+
+        Raises CredentialsError when the provider refuses the key.
+        """
+        begun = time.monotonic()
+        self._groups = []
+        with sampling("training") as sampled:
+            try:
+                if not await self._collect():
+                    return None
+                scores = finite(score for group in self._groups for score in rewards(group))
+            except (Exception, SystemExit) as error:  # noqa: BLE001 -- the author's code
+                return self._failed(number, error, begun)
+        unscored = 0 if scores else sampled.completions
+        dropped = "the environment dropped its group and told no scores" if unscored else "it made no completions"
+        return Step(number, scores, time.monotonic() - begun, None if scores else dropped, unscored)
+
+    async def prompt(self, number: int, prompt: str) -> Step:
+        """A prompt of the caller's, which must be one of the environment's own: else nothing could score an answer."""
+        begun = time.monotonic()
+        try:
+            item = self._env.item_of_prompt(prompt)
+            if item is None:
+                return Step(number, [], time.monotonic() - begun, self._unknown(), prompt=prompt)
+            rollouts = await self._env.roll_out(item, self._env.config.group_size, split="train")
+            scores = finite(rollout.score for rollout in rollouts)
+            texts = [self._said(rollout)[:SHOWN_CHARACTERS] for rollout in rollouts]
+        except (Exception, SystemExit) as error:  # noqa: BLE001 -- the author's code
+            return self._failed(number, error, begun, prompt)
+        responses = [Response(text, score) for text, score in zip(texts, scores, strict=True)]
+        return Step(number, scores, time.monotonic() - begun, prompt=prompt, responses=responses)
+
+    async def _collect(self) -> bool:
+        """As BaseEnv.process_manager does it. False: there is no item."""
+        item = await self._env.get_next_item()
+        if item is None:
+            return False
+        collected, _ = checked_pair(await self._env.collect_trajectories(item))
+        if collected:
+            await self._take(await self._env.postprocess_histories(collected))
+        return True
+
+    async def _take(self, scored: Any, *_args: Any, **_kwargs: Any) -> None:
+        """Environments may also hand their groups over by themselves."""
+        self._groups += groups_of(scored)
+
+    def _failed(self, number: int, error: BaseException, begun: float, prompt: str | None = None) -> Step:
+        cause = innermost(error)
+        if isinstance(cause, openai.AuthenticationError | openai.PermissionDeniedError):
+            raise CredentialsError(explain(cause, self._source)) from error
+        return Step(number, [], time.monotonic() - begun, explain(cause, self._source), prompt=prompt)
+
+    def _unknown(self) -> str:
+        asked = self._env.prompt(self._env.training_items()[0])[-1]["content"]
+        return (
+            f"no item of the environment asks this, so nothing says what a right answer is; an item of its own is "
+            f"{str(asked)[:SHOWN_CHARACTERS]!r}"
+        )
+
+    def _said(self, rollout: Rollout) -> str:
+        sequence = rollout.sequences[-1]
+        sampled = [token for token, mask in zip(sequence.tokens, sequence.masks, strict=True) if mask != PROMPT_MASK]
+        return str(self._env.tokenizer.decode(sampled, skip_special_tokens=True))
+
+
+def refuse_unless_prompts_are_scored(env: Any, name: str) -> None:
+    """Raises ConfigError for environments of which only items of their own can be scored."""
+    if not isinstance(env, SampledEnvironment):
+        raise ConfigError(
+            f"{name} cannot score a prompt: only environments that derive from tinker_atropos.environments.base know "
+            f"the item behind one; leave the prompts out, and it is tried with its own items"
+        )
+
+
+def finite(scores: Iterable[Any]) -> list[float]:
+    """Scores as numbers. Raises TypeError or ValueError when one is none."""
+    numbers = [float(score) for score in scores]
+    if wrong := [number for number in numbers if not math.isfinite(number)]:
+        raise ValueError(f"a completion was scored {wrong[0]}")
+    return numbers
+
+
+def explain(error: BaseException, source: Path) -> str:
+    """One sentence: the provider's fault by what it answered, the environment's by its place."""
+    match error:
+        case openai.APIStatusError():
+            said = error.body.get("message") if isinstance(error.body, dict) else None
+            return f"the provider answered {error.status_code}: {str(said or error.message)[:MAX_SAID]}"
+        case openai.APITimeoutError():
+            return "the provider did not answer in time"
+        case openai.APIConnectionError():
+            return f"the provider cannot be reached: {error.__cause__ or error}"
+        case ProviderError():
+            return str(error)
+    return describe(error, source)

@@ -1,0 +1,97 @@
+"""The service behind a bound socket: loads the model, serves it, forgets what nobody will ask for again."""
+
+import asyncio
+import logging
+import signal
+import socket
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tinker_atropos.serving import serve
+from tinker_atropos.tinker_service.checkpoint_store import CheckpointStore
+from tinker_atropos.tinker_service.downloads import DOWNLOADS, Downloads
+from tinker_atropos.tinker_service.engine import Engine, Sampled
+from tinker_atropos.tinker_service.futures import Futures
+from tinker_atropos.tinker_service.key_gate import Gate
+from tinker_atropos.tinker_service.model_worker import RunSamples, SampleJob, Worker
+from tinker_atropos.tinker_service.operations import Service
+from tinker_atropos.tinker_service.registry import Registry
+from tinker_atropos.tinker_service.sdk_routes import PROBES, service_app
+from tinker_atropos.tinker_service.service_metrics import Metrics
+
+TIDY_SECONDS = 10.0
+SWEEP_SECONDS = 600.0
+
+log = logging.getLogger(__name__)
+
+
+async def serve_model(
+    listener: socket.socket,
+    *,
+    key: str,
+    name: str,
+    folder: Path,
+    data: Path,
+    device: str,
+    dtype: str,
+    max_disk_bytes: int | None,
+    threads: int | None,
+    port_file: Path | None,
+    idle_exit: float,
+) -> None:
+    """Serve until SIGTERM, SIGINT or `idle_exit`."""
+    engine = Engine(name, folder, device, dtype)
+    engine.use_threads(threads)
+    store = CheckpointStore(data, max_disk_bytes)
+    store.sweep()
+    metrics, registry = Metrics(), Registry()
+    worker = Worker(_counted(engine, metrics))
+    metrics.observe_kept(worker, registry, store)
+    service = Service(engine, worker, store, registry, metrics)
+    futures = Futures()
+    app = service_app(service, futures, Downloads(store, key))
+    gate = Gate(app, key, probes=PROBES, signed_prefix=DOWNLOADS, observe=metrics.count_request)
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    async with serve(gate, listener) as port:
+        log.info("the Tinker service listens on http://%s:%d", listener.getsockname()[0], port)
+        if port_file is not None:
+            _write_port(port_file, port)
+        tidying = asyncio.create_task(_tidy(service, futures, gate, idle_exit, stopped), name="tidy")
+        await stopped.wait()
+        tidying.cancel()
+    service.worker.stop()
+
+
+def _counted(engine: Engine, metrics: Metrics) -> RunSamples:
+    def run_samples(jobs: Sequence[SampleJob]) -> Sequence[Sampled]:
+        results = engine.sample(jobs)
+        metrics.count_samples(jobs, results)
+        return results
+
+    return run_samples
+
+
+async def _tidy(service: Service, futures: Futures, gate: Gate, idle_exit: float, stopped: asyncio.Event) -> None:
+    """Forget what nobody will ask for again; stop when idle for long enough."""
+    swept = time.monotonic()
+    while True:
+        await asyncio.sleep(min(TIDY_SECONDS, idle_exit / 4) if idle_exit else TIDY_SECONDS)
+        now = time.monotonic()
+        futures.forget_expired(now)
+        service.registry.end_silent_sessions(now)
+        if now - swept > SWEEP_SECONDS:
+            swept = now
+            service.submit(service.store.sweep)
+        if idle_exit and gate.idle_seconds >= idle_exit:
+            log.info("no request for %.0f s: the Tinker service ends", idle_exit)
+            stopped.set()
+
+
+def _write_port(path: Path, port: int) -> None:
+    """Whoever waits for the file never sees half of it."""
+    temporary = path.with_name(f".{path.name}")
+    temporary.write_text(f"{port}\n", encoding="ascii")
+    temporary.rename(path)

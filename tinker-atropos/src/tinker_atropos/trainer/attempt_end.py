@@ -1,0 +1,142 @@
+"""How an attempt ends: the final evaluation, a stop with the weights saved, and the last word.
+
+Who stops a process from outside waits 25 s for it: each part has its last second, counted from that moment. Without
+such a stop the backend's deadline is bound enough.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tinker_atropos.errors import BackendError, RunError
+from tinker_atropos.trainer.api_client import ApiClient
+from tinker_atropos.trainer.lease import Lease
+from tinker_atropos.trainer.relay import Relay
+from tinker_atropos.trainer.stop_request import StopRequest, cancelled, unless_stopped
+from tinker_atropos.trainer.weights import Weights
+
+logger = logging.getLogger(__name__)
+
+SAVED_BY_SECONDS = 17.0
+KEPT_BY_SECONDS = 15.0
+COUNT_SECONDS = 1.0
+FAREWELL_SECONDS = 1.5
+CLOSE_SECONDS = 1.0
+EVALUATION_SECONDS = 1800.0
+"""Longest wait for the environment's final evaluation."""
+
+ABSENT_SECONDS = 10.0
+"""How long to wait at the end for an environment that never held a lease (one without our runner)."""
+
+STOPPED_REASON = "the run was stopped on request"
+
+
+@dataclass
+class Ending:
+    api: ApiClient
+    lease: Lease
+    relay: Relay
+    stop: StopRequest
+    weights: Weights
+    _lost_because: str | None = None
+
+    async def final_evaluation(self, totals: Callable[[], Mapping[str, int]]) -> None:
+        """Say that training is done, and wait for the environment to evaluate the final weights.
+
+        The books are told twice: what was in flight is in them only when the environment has ended.
+        """
+        self.weights.status.phase = "done"
+        await self._report_done(totals)
+        logger.info("training is done; the environment evaluates the final weights")
+        peer = await unless_stopped(self.lease.environment_finished(EVALUATION_SECONDS, ABSENT_SECONDS), self.stop)
+        if peer is not None and peer.state in ("away", "failed", "lost"):
+            why = f"the environment is {peer.state}" + (f": {peer.reason}" if peer.reason else "")
+            logger.warning("the final weights may not have been evaluated: %s", why)
+        await unless_stopped(self.relay.collect(), self.stop)
+        await self._report_done(totals)
+
+    async def _report_done(self, totals: Callable[[], Mapping[str, int]]) -> None:
+        done = self.api.report_progress(self.weights.progress.total, done=True, totals=totals())
+        await unless_stopped(done, self.stop)
+
+    async def succeeded(self) -> None:
+        self.weights.results.write(outcome="succeeded", metrics=dict(self.weights.status.metrics))
+        await self.say("done", None)
+
+    async def save_what_was_trained(self, trouble: str | None) -> None:
+        """Save the weights, to be kept until the run goes on. `trouble`: why that is not possible any more."""
+        self.weights.status.phase = "saving"
+        if trouble is None and self.weights.progress.weights > self.weights.progress.saved:
+            trouble = await self._in_time(self.weights.save(for_ever=True), SAVED_BY_SECONDS)
+        if self.weights.status.checkpoint and self.weights.status.checkpoint["expiresAt"]:
+            await self._keep_last_checkpoint()
+        if trouble is not None and self.weights.progress.counted > self.weights.progress.saved:
+            self._lost_because = trouble
+
+    async def _keep_last_checkpoint(self) -> None:
+        """Nobody knows when a stopped run goes on: its last state must not expire meanwhile."""
+        opened, path = self.weights.opened, self.weights.results.result.state_path
+        assert opened is not None
+        assert path is not None
+        trouble = await self._in_time(opened.backend.stored.keep_for_ever(path), KEPT_BY_SECONDS)
+        if trouble is not None:
+            logger.warning("%s still expires at %s: %s", path, self.weights.results.result.expires_at, trouble)
+            return
+        self.weights.status.checkpoint = {**(self.weights.status.checkpoint or {}), "expiresAt": None}
+        self.weights.results.write(expires_at=None)
+
+    async def _in_time(self, work: Coroutine[Any, Any, None], seconds: float) -> str | None:
+        """None when the work ends within the seconds after a stop from outside; else why it did not."""
+        working = asyncio.ensure_future(work)
+        try:
+            if not await self.stop.ends(working, seconds):
+                return f"the backend did not answer within the {seconds:g} s that are left of a stop"
+            working.result()
+        except RunError as error:
+            return str(error)
+        finally:
+            await cancelled(working)
+        return None
+
+    async def over(self) -> None:
+        """The training did not come to its end. Returns when that is in order; raises what ended it otherwise."""
+        self._log_losses()
+        if self.stop.cause is not None:
+            raise self.stop.cause
+        if self._lost_because is not None:
+            raise BackendError(
+                f"stopped on request, but the last {self._lost_steps} steps could not be saved: {self._lost_because}; "
+                f"the run can go on from step {self.weights.progress.saved}"
+            )
+        metrics = dict(self.weights.status.metrics)
+        if self.weights.opened is not None:
+            metrics |= await self._dropped()
+        self.weights.results.write(outcome="stopped", steps_trained=self.weights.progress.saved, metrics=metrics)
+        await self.say("done", STOPPED_REASON)
+
+    @property
+    def _lost_steps(self) -> int:
+        return self.weights.progress.counted - self.weights.progress.saved
+
+    def _log_losses(self) -> None:
+        if self._lost_because is not None:
+            logger.warning("the last %d steps are lost: %s", self._lost_steps, self._lost_because)
+
+    async def _dropped(self) -> dict[str, float]:
+        """Rollouts that wait at the api of this machine: they end with it."""
+        with contextlib.suppress(TimeoutError, RunError):  # a count is not worth the grace period
+            rollouts = (await asyncio.wait_for(self.api.books(), COUNT_SECONDS)).rollouts
+            waiting = rollouts.buffered + rollouts.queued + rollouts.delivered
+            logger.info("%d rollouts that were not trained yet are dropped with this attempt", waiting)
+            return {"droppedAtStop": waiting}
+        return {}
+
+    async def say(self, state: Literal["done", "failed"], reason: str | None) -> None:
+        """The last word to the environment and the backend. Neither is waited for long."""
+        with contextlib.suppress(TimeoutError, RunError):
+            await asyncio.wait_for(self.lease.end(state, reason), FAREWELL_SECONDS)
+        if self.weights.opened is not None:
+            await self.weights.opened.backend.close("success" if state == "done" else "errored", CLOSE_SECONDS)

@@ -1,0 +1,118 @@
+"""The trainer process: its surroundings, its two ports, its signals and its result."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tinker_atropos.config import RunConfig, load_config
+from tinker_atropos.errors import ConfigError, InternalError, RunError
+from tinker_atropos.result import Result
+from tinker_atropos.serving import bind, json_response, ops_app, serve
+from tinker_atropos.settings import Settings
+from tinker_atropos.trainer.result_file import ResultFile
+from tinker_atropos.trainer.stop_request import StopRequest
+from tinker_atropos.trainer.wandb_sink import WandbSink, wandb_settings
+
+logger = logging.getLogger(__name__)
+
+
+async def run_trainer(settings: Settings, config_path: Path, data: Path | None) -> None:
+    """Train one attempt of a run; `data` is the folder of its ledger, None a temporary one.
+
+    Raises the RunError that ended it; returns when done or stopped in order.
+    """
+    _prepare_process()
+    if not settings.run_uid:  # nobody will go on with it, but it may have to go back to a checkpoint of its own
+        settings = replace(settings, run_uid=uuid.uuid4().hex)
+    results = ResultFile(settings.result_file, Result(attempt=settings.attempt, total_steps=0))
+    try:
+        config = load_config(config_path)
+        results.result = replace(results.result, total_steps=config.env.total_steps)
+        with data_folder(data) as folder:
+            await _serve(settings, config, results, folder)
+    except RunError as error:
+        results.write_failure(error)
+        raise
+    except Exception as error:  # the process's edge: whatever it is, the result says it
+        logger.exception("the trainer failed")
+        failure = InternalError(f"{type(error).__name__}: {error}")
+        results.write_failure(failure)
+        raise failure from error
+
+
+@contextlib.contextmanager
+def data_folder(data: Path | None) -> Iterator[Path]:
+    """The data folder; a temporary one goes with the process."""
+    if data is None:
+        with tempfile.TemporaryDirectory(prefix="trainer-", ignore_cleanup_errors=True) as temporary:
+            yield Path(temporary)
+        return
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot make the trainer's folder {data} (--data, RL_DATA_DIR): {error.strerror}") from None
+    yield data
+
+
+def _prepare_process() -> None:
+    """Quiet logs, and no torch: tinker and transformers would import it where it is installed, for 2 s and 180 MB."""
+    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]  # None makes its import fail, as documented
+    os.environ.setdefault("TINKER_TELEMETRY", "0")
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    logging.getLogger().setLevel(logging.WARNING)
+    logging.getLogger("tinker_atropos").setLevel(logging.INFO)
+
+
+async def _serve(settings: Settings, config: RunConfig, results: ResultFile, folder: Path) -> None:
+    """Hold the ports while the attempt runs."""
+    # The SDK and the tokenizer take a second to import: after the config is known to be good.
+    from tinker_atropos.trainer.inference import InferenceServer, inference_app
+    from tinker_atropos.trainer.open_training import Opening
+    from tinker_atropos.trainer.prometheus import registry
+    from tinker_atropos.trainer.run import Run
+    from tinker_atropos.trainer.status import chosen
+    from tinker_atropos.trainer.tokenizer import Tokenizer
+
+    stop = StopRequest()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.ask)
+    inference, ops_host, ops_port = settings.inference_address, settings.ops_host, settings.ops_port
+    with (
+        bind(inference.host, inference.port, "RL_INFERENCE_URL") as data_socket,
+        bind(ops_host, ops_port, "RL_OPS_PORT") as ops_socket,
+    ):
+        tokenizer = await asyncio.to_thread(Tokenizer, config.env.tokenizer_name)
+        sink = WandbSink(wandb_settings(settings, config, os.environ), settings.wandb_close_seconds)
+        run = Run(settings, config, results, sink, stop, tokenizer=tokenizer, ledger_folder=folder)
+
+        async def show_history(request: Request) -> Response:
+            """All figures of each point, or, by `?figures=loss,staleness`, those and the step."""
+            asked = request.query_params.get("figures")
+            points = run.status.history.points
+            return json_response({"points": chosen(points, asked.split(",")) if asked else points})
+
+        inference_server = InferenceServer(run.generator, tokenizer, config.env.max_token_length)
+        ops = ops_app(run.unready, run.to_wire, [Route("/history", show_history)], registry(run.figures))
+        async with serve(inference_app(inference_server), data_socket), serve(ops, ops_socket):
+            sink.start()
+            try:
+                await run.attempt(Opening(settings, config, os.environ.get("TINKER_BASE_URL"), tokenizer.encode("hi")))
+            except RunError as error:
+                results.write_failure(error)
+                await run.fail(error)
+                raise
+            finally:
+                await sink.close(results.result.to_wire())
+                await run.close()
