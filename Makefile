@@ -51,18 +51,20 @@ chaos: $(VENV)/dev ## Random faults and kills at every call (RL_CHAOS_RUNS, RL_C
 	@RL_CHAOS_SCHEDULES=$${RL_CHAOS_SCHEDULES:-30} $(PYTEST) tests/integration/cluster/test_random_schedules.py
 	@RL_KILL_POINTS=all $(PYTEST) tests/integration/cluster/test_kill_every_call.py
 
-lint: $(VENV)/dev ## Format check, ruff, mypy, layers, declared imports
+lint: $(VENV)/dev ## Format check, ruff, mypy, layers, declared imports, words
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@for name in operator tinker-atropos; do (cd $$name && ../$(BIN)/deptry src) || exit 1; done
+	@for name in operator tinker-atropos; do (cd $$name && ../$(BIN)/deptry --no-ansi src) || exit 1; done
+	@$(BIN)/codespell .
+	@$(BIN)/python tests/words.py
 
 format: $(VENV)/dev ## Format the code
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-generate: $(VENV)/dev ## Write the generated files anew: CRDs, catalog, example runtimes, charts' files, reference pages
+generate: $(VENV)/dev ## Write the generated files again: CRDs, catalog, example runtimes, charts' files, reference pages
 	@$(BIN)/python -m rl_operator.api.crd crds
 	@$(BIN)/tinker-atropos environments -o json > $(BUNDLED)/catalog.json
 	@for name in default tiny; do cp $(BUNDLED)/$$name.yaml examples/runtime-$$name.yaml; done

@@ -24,7 +24,7 @@ from tinker_atropos.trainer.backend import to_tinker
 from tinker_atropos.trainer.batch_collector import Collected
 from tinker_atropos.trainer.datums import build_batch
 from tinker_atropos.trainer.deliveries import read_delivery
-from tinker_atropos.trainer.ledger import Ledger, Sampled
+from tinker_atropos.trainer.ledger import Ledger, LedgerEntry
 from tinker_atropos.trainer.policy import CurrentPolicy, Policy
 from tinker_atropos.trainer.step_metrics import batch_metrics, collection_metrics, training_metrics
 
@@ -43,7 +43,7 @@ def answer_of(step: int, ledger: Ledger, *, with_logprobs: bool) -> bytes:
         for _ in range(GROUP_SIZE):
             output = random.integers(0, VOCABULARY, OUTPUT)
             logprobs = -random.exponential(1.0, OUTPUT).astype(np.float32).astype(float)
-            ledger.record(prompt, output, Sampled(logprobs, step))
+            ledger.record(prompt, output, LedgerEntry(logprobs, step))
             group["tokens"].append([*prompt.tolist(), *output.tolist()])
             group["masks"].append([-100] * PROMPT + output.tolist())
             group["scores"].append(float(random.integers(0, 2)))
@@ -54,7 +54,7 @@ def answer_of(step: int, ledger: Ledger, *, with_logprobs: bool) -> bytes:
 
 
 class Stages:
-    """Seconds of each stage, by step: on the clock, and of the processor, which neighbours lengthen less."""
+    """Seconds of each stage, by step: on the clock, and of the processor, which neighbors lengthen less."""
 
     def __init__(self) -> None:
         self.clock: dict[str, list[float]] = defaultdict(list)

@@ -22,7 +22,7 @@ from tinker_atropos.config import TinkerSection
 from tinker_atropos.digits import Item, answer, prompt, split
 from tinker_atropos.trainer.datums import build_batch
 from tinker_atropos.trainer.groups import UNKNOWN_STEP, Group, TokenSequence
-from tinker_atropos.trainer.ledger import Ledger, Sampled
+from tinker_atropos.trainer.ledger import Ledger, LedgerEntry
 from tinker_atropos.trainer.policy import Sampler, SamplingSettings
 from tinker_atropos.trainer.step_metrics import training_metrics
 from tinker_atropos.trainer.tokenizer import Tokenizer
@@ -47,7 +47,7 @@ async def rollouts_of(item: Item, sampler: Sampler, tokenizer: Tokenizer, ledger
     samples = await sampler.sample(prompt_ids, GROUP_SIZE, SamplingSettings(max_tokens=16))
     sequences = []
     for sample in samples:
-        ledger.record(prompt_ids, sample.tokens_T, Sampled(sample.logprobs_T, step))
+        ledger.record(prompt_ids, sample.tokens_T, LedgerEntry(sample.logprobs_T, step))
         length = len(prompt_ids) + len(sample.tokens_T)
         sequence = TokenSequence(
             tokens_T=np.concatenate([prompt_ids, sample.tokens_T]),

@@ -98,7 +98,7 @@ def test_every_wall_holds_and_the_run_succeeds(installed: Kubectl, namespace: st
         kubectl("-n", namespace, "wait", over, f"pod/{each['metadata']['name']}", "--timeout=60s", timeout=70)
 
 
-def test_a_broken_file_is_named_and_a_mended_one_runs(installed: Kubectl, namespace: str) -> None:
+def test_a_broken_file_is_named_and_a_fixed_one_runs(installed: Kubectl, namespace: str) -> None:
     kubectl = installed
     objects = own_environment("broken", ENVIRONMENTS / "syntax_error.py")
     apply(kubectl, namespace, *objects, run_of("broken", "own/broken", config={"total_steps": 3}))

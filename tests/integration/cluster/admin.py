@@ -78,7 +78,7 @@ class AdminClient:
             response = self._connection.getresponse()
             text = response.read().decode()
         except (OSError, http.client.HTTPException):
-            self._connection.close()  # the next call connects anew
+            self._connection.close()  # the next call connects again
             raise
         answer = json.loads(text) if text.startswith("{") else {}
         if response.status >= 400:
@@ -88,5 +88,5 @@ class AdminClient:
     def _leave_idle_connection(self) -> None:
         now = time.monotonic()
         if now - self._used_at > IDLE_SECONDS:
-            self._connection.close()  # the next request connects anew
+            self._connection.close()  # the next request connects again
         self._used_at = now

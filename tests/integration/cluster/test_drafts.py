@@ -1,4 +1,4 @@
-"""What may be edited when: drafts and refused runs are checked anew, running ones stay what they were."""
+"""What may be edited when: drafts and refused runs are checked again, running ones stay what they were."""
 
 from collections.abc import Callable
 from typing import Any
@@ -35,7 +35,7 @@ def test_a_draft_says_what_it_would_be_and_becomes_it(runs: RunsNamespace) -> No
     runs.edit(config={"total_steps": TOTAL_STEPS, "group_sise": 8})
     until(runs, "the edit is checked", refused("UnknownField"))
     runs.edit(config={"group_sise": None, "group_size": 4})
-    edited = until(runs, "the mended draft is checked", lambda s: s.get("configHash"))
+    edited = until(runs, "the fixed draft is checked", lambda s: s.get("configHash"))
     assert edited["configHash"] != draft["configHash"]
     assert runs.empty()
     runs.edit(suspend=False)

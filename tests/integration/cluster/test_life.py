@@ -102,7 +102,7 @@ def test_a_finished_run_is_left_alone(runs: RunsNamespace) -> None:
     runs.kubelet.end(pod, "Failed", trainer=End(1, "nobody listens any more"))
     stays("nothing is written", lambda: len(runs.writes()) == before)
     runs.edit(ttlSecondsAfterFinished=3600)
-    wait_for("the edit is seen: who waits for it would wait for ever", lambda: runs.status()["observedGeneration"] == 2)
+    wait_for("the edit is seen: who waits for it would wait forever", lambda: runs.status()["observedGeneration"] == 2)
     assert runs.status() == {**status, "observedGeneration": 2}
     assert len(runs.writes()) == before + 1
 

@@ -1,6 +1,6 @@
 """Records what the API server holds of a run in every situation, for the tests of GitOps tools' rules.
 
-tests/data/statuses/*.yaml are real objects. RL_UPDATE_GOLDEN=1 writes them anew; without it this says when what they
+tests/data/statuses/*.yaml are real objects. RL_UPDATE_GOLDEN=1 writes them again; without it this says when what they
 stand for has changed: phase, conditions and reasons, and which fields there are.
 """
 
@@ -140,7 +140,7 @@ def compare(name: str, run: Manifest) -> None:
         run["metadata"].pop("managedFields", None)
         path.write_text(yaml.safe_dump(run, sort_keys=False, width=120, allow_unicode=True))
     recorded = yaml.safe_load(path.read_text())
-    assert gist(recorded) == gist(run), "RL_UPDATE_GOLDEN=1 records it anew"
+    assert gist(recorded) == gist(run), "RL_UPDATE_GOLDEN=1 records it again"
 
 
 def gist(run: Manifest) -> Manifest:

@@ -1,4 +1,4 @@
-"""Refused runs say why, start nothing, and start as soon as what was wrong is mended."""
+"""Refused runs say why, start nothing, and start as soon as what was wrong is fixed."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,13 +11,13 @@ from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace, install_r
 
 @dataclass(frozen=True)
 class Case:
-    """What is asked, the refusal with a word that must be in it, and the edit that mends it (null removes)."""
+    """What is asked, the refusal with a word that must be in it, and the edit that fixes it (null removes)."""
 
     spec: dict[str, Any]
     code: str
     field: str
     word: str
-    mend: dict[str, Any]
+    fix: dict[str, Any]
 
 
 REFUSALS = {
@@ -62,7 +62,7 @@ def test_refusal_and_its_mending(runs: RunsNamespace, case: Case) -> None:
     assert conditions == {"Accepted": ("False", case.code), "Stalled": ("True", case.code)}
     assert not runs.kubelet.pods()
 
-    runs.edit(**case.mend)
+    runs.edit(**case.fix)
     runs.succeed(runs.until_pod())
     assert "refusals" not in runs.status() or not runs.status()["refusals"]
 

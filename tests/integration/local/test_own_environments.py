@@ -181,10 +181,10 @@ def test_a_broken_file_is_refused_with_its_line_until_it_is_mended(
         assert f"sort_down.py, line {line}" in refused.stderr
     assert rlctl.status("broken")["refusals"][0]["code"] == "EnvironmentNotReady"
     own_file.write_text(ENTRY)
-    mended = rlctl("run", file, "--local")
-    assert mended.returncode == 0, mended
+    fixed = rlctl("run", file, "--local")
+    assert fixed.returncode == 0, fixed
     assert rlctl.status("broken")["phase"] == "Stopped"
-    assert "rlctl resume broken --local" in mended.stdout
+    assert "rlctl resume broken --local" in fixed.stdout
 
 
 def test_the_files_own_folder_counts_not_the_callers(rlctl: Rlctl, write_run: WriteRun, own_file: Path) -> None:

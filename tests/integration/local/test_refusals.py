@@ -36,12 +36,12 @@ def test_a_refused_run(rlctl: Rlctl, write_run: WriteRun) -> None:
 
 
 def test_a_refused_run_starts_once_its_file_is_mended(rlctl: Rlctl, write_run: WriteRun) -> None:
-    assert rlctl("run", write_run("mended", runtime="tony"), "--local").returncode == 2
-    again = rlctl("run", write_run("mended", suspend=True), "--local")
+    assert rlctl("run", write_run("fixed", runtime="tony"), "--local").returncode == 2
+    again = rlctl("run", write_run("fixed", suspend=True), "--local")
     assert again.returncode == 0, again
     assert "has not started: it takes this file's spec" in again.stderr
-    assert rlctl.status("mended")["phase"] == "Stopped"
-    assert rlctl.status("mended")["message"].startswith("A draft")
+    assert rlctl.status("fixed")["phase"] == "Stopped"
+    assert rlctl.status("fixed")["message"].startswith("A draft")
 
 
 def test_a_missing_key_is_named_before_anything_is_created(rlctl: Rlctl, write_run: WriteRun) -> None:

@@ -55,7 +55,7 @@ def test_what_the_judge_takes_the_api_server_takes(context: ToolContext, runtime
     assert call(context, "rl_edit_config", values=dict.fromkeys(values)).answer["config"] == {}
 
 
-def test_a_lock_that_came_later_is_mended_with_the_edit(
+def test_a_lock_that_came_later_is_fixed_with_the_edit(
     context: ToolContext, runtime: str, guarded_plane: ControlPlane
 ) -> None:
     """The policies judge the whole run at every write: what a draft set before the lock stands in every edit's way."""

@@ -178,7 +178,7 @@ def test_a_failure_says_what_to_do(caller: Caller, runs: RunsNamespace, training
         answer = caller("rl_check_status", run_id=training, wait_seconds=NOT_HANGING, until="finished")
     assert answer["failure"] == {
         "code": "ConfigInvalid",
-        "hint": "Mend what the message names.",
+        "hint": "Fix what the message names.",
         "retryable": False,
         "message": "no such field",
     }

@@ -68,13 +68,13 @@ class FaultProxy:
             await self.cut()
 
     async def cut(self) -> None:
-        """Drop every connection, and each new one at once, until `mend`."""
+        """Drop every connection, and each new one at once, until `fix`."""
         self._cut = True
         for task in self._connections:
             task.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
 
-    def mend(self) -> None:
+    def fix(self) -> None:
         self._cut = False
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -62,7 +62,7 @@ REBUILT = (
 )
 FAILED = (
     Case(
-        "refused for ever",
+        "refused forever",
         (on("forward_backward", "answer", status=422, skip=2, times=None),),
         error=(4, "backend", "training was opened again 5 times and failed each time before step 3: forward_backward"),
     ),
@@ -129,7 +129,7 @@ async def test_a_lost_backend_is_opened_again(half, scripted_environment, tinker
 
 
 @named(FAILED)
-async def test_what_cannot_be_mended_is_reported_by_class(half, scripted_environment, tinker_service, case) -> None:
+async def test_what_cannot_be_fixed_is_reported_by_class(half, scripted_environment, tinker_service, case) -> None:
     await run_with(half, scripted_environment, tinker_service, case)
     assert half.result["outcome"] == "failed"
     assert half.result["error"]["class"] == case.error[1]
@@ -147,7 +147,7 @@ async def test_a_backend_that_is_away_for_a_while(half, scripted_environment, ti
             await proxy.cut()
             with pytest.raises(Exception, match=r".*"):
                 await half.client.get(proxy.url)
-            proxy.mend()
+            proxy.fix()
             assert await trainer.exit_code() == 0, trainer.log
     assert half.result["outcome"] == "succeeded"
     assert half.result["stepsTrained"] == STEPS

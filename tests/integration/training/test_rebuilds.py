@@ -68,7 +68,7 @@ async def test_final_weights_that_cannot_be_opened_again_are_still_a_success(
 async def test_sigterm_while_training_is_opened_again(
     half, scripted_environment, tinker_service, interval, end
 ) -> None:
-    """What is saved is kept for ever, whether or not a step behind it is lost."""
+    """What is saved is kept forever, whether or not a step behind it is lost."""
     config = half.write_config(env={"total_steps": 50}, tinker={"save_checkpoint_interval": interval})
     await half.start_api()
     async with FaultProxy(tinker_service.url).running() as proxy:

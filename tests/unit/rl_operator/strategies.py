@@ -337,7 +337,7 @@ CATALOGS = st.builds(
     lambda fields: {"environments": [{"name": "sort_digits", "fields": [*FIELDS, *fields]}]},
     st.lists(
         st.fixed_dictionaries(
-            {"name": st.sampled_from(["colour", "group_size", "x"]) | KEYS, "type": ANNOTATIONS},
+            {"name": st.sampled_from(["color", "group_size", "x"]) | KEYS, "type": ANNOTATIONS},
             optional={
                 "default": JSON,
                 "minimum": st.none() | st.floats(-5, 5),

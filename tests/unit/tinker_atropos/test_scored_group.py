@@ -1,25 +1,25 @@
 import pytest
 from pydantic import ValidationError
 
-from tinker_atropos.scored_group import Group
+from tinker_atropos.scored_group import ScoredGroup
 
 GROUP = {"tokens": [[1, 2], [3, 4, 5]], "masks": [[-100, 2], [-100, 4, 5]], "scores": [0, 1.5]}
 
 
 def test_a_group_with_only_what_is_needed() -> None:
-    group = Group.model_validate(GROUP)
+    group = ScoredGroup.model_validate(GROUP)
     assert (group.size, group.scores, group.inference_logprobs, group.env_id) == (2, [0.0, 1.5], None, None)
 
 
 def test_what_says_nothing_about_training_is_taken_as_sent() -> None:
-    group = Group.model_validate(GROUP | {"messages": "free", "images": {"a": 1}, "ref_logprobs": [[1.0]]})
+    group = ScoredGroup.model_validate(GROUP | {"messages": "free", "images": {"a": 1}, "ref_logprobs": [[1.0]]})
     assert (group.messages, group.images, group.ref_logprobs) == ("free", {"a": 1}, [[1.0]])
 
 
 @pytest.mark.parametrize("name", ["inference_logprobs", "advantages", "distill_token_ids", "distill_logprobs"])
 @pytest.mark.parametrize("empty", [None, [], [[], []]])
 def test_lists_without_an_entry_are_not_given(name, empty) -> None:
-    assert getattr(Group.model_validate(GROUP | {name: empty}), name) is None
+    assert getattr(ScoredGroup.model_validate(GROUP | {name: empty}), name) is None
 
 
 def test_lists_of_the_shape_of_tokens() -> None:
@@ -30,7 +30,7 @@ def test_lists_of_the_shape_of_tokens() -> None:
         "distill_token_ids": [[[5], [6]], [[7], [8], [9]]],
         "distill_logprobs": [[[-1], [-2]], [[-3], [-4], [-5]]],
     }
-    group = Group.model_validate(GROUP | lists)
+    group = ScoredGroup.model_validate(GROUP | lists)
     assert {name: getattr(group, name) for name in lists} == lists
 
 
@@ -44,7 +44,7 @@ def test_lists_of_the_shape_of_tokens() -> None:
     ],
 )
 def test_masks_that_atropos_environments_send(masks) -> None:
-    assert Group.model_validate(GROUP | {"masks": masks}).masks == masks
+    assert ScoredGroup.model_validate(GROUP | {"masks": masks}).masks == masks
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_masks_that_atropos_environments_send(masks) -> None:
 )
 def test_what_makes_a_group_untrainable(changes, field, message) -> None:
     with pytest.raises(ValidationError, match=message) as caught:
-        Group.model_validate(GROUP | changes)
+        ScoredGroup.model_validate(GROUP | changes)
     (error,) = caught.value.errors()
     assert (error["loc"][0] if error["loc"] else error["type"]) == field
 
@@ -106,16 +106,16 @@ def test_what_makes_a_group_untrainable(changes, field, message) -> None:
     ],
 )
 def test_rollouts_of_several_sequences(overrides, rollout_of_S, count) -> None:
-    group = Group(tokens=[[1]] * 3, masks=[[1]] * 3, scores=[1, 1, 1], group_overrides=overrides)
+    group = ScoredGroup(tokens=[[1]] * 3, masks=[[1]] * 3, scores=[1, 1, 1], group_overrides=overrides)
     assert (group.rollout_of_S, group.rollout_count, group.size) == (rollout_of_S, count, 3)
 
 
 def test_tokens_that_the_model_does_not_know() -> None:
-    group = Group.model_validate(GROUP)
+    group = ScoredGroup.model_validate(GROUP)
     assert (group.largest_token, group.outside_vocabulary(6)) == (5, None)
     assert group.outside_vocabulary(4) == "tokens[1][1] is 4; the model knows the ids 0 to 3"
 
 
 def test_a_group_is_frozen() -> None:
     with pytest.raises(ValidationError, match="frozen"):
-        Group.model_validate(GROUP).scores = []  # type: ignore[misc]
+        ScoredGroup.model_validate(GROUP).scores = []  # type: ignore[misc]

@@ -24,7 +24,7 @@ PROMPT_LOGPROB = 1.0
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
 
-class Group(BaseModel):
+class ScoredGroup(BaseModel):
     """Scored sequences that answer one prompt, and are compared with each other.
 
     Lists that are given have the shape of `tokens`; optional lists without a single entry count as not given, because

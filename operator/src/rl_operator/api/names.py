@@ -33,7 +33,7 @@ NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 """The label that the API server gives every namespace."""
 
 REDISCOVER_ANNOTATION = f"{GROUP}/rediscover"
-"""On an RLRuntime or RLEnvironment: another value has its image read anew."""
+"""On an RLRuntime or RLEnvironment: another value has its image read again."""
 
 STARTED_AS_ANNOTATION = f"{GROUP}/started-as"
 """On a run that was started: its name and uid. Under another uid it was restored from a backup."""

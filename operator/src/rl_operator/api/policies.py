@@ -77,7 +77,7 @@ def _policy(name: str, conditions: dict[str, str], variables: dict[str, str], fa
     }
     validation = {
         "expression": "variables.faults.size() == 0",
-        # The API server evaluates it also where nothing is wrong, and 1.33 plans each variable anew that it looks at.
+        # The API server evaluates it also where nothing is wrong, and 1.33 plans each variable again that it looks at.
         "messageExpression": f"variables.faults.size() == 0 ? '' : {cut}",
         "message": fallback,
         "reason": "Invalid",

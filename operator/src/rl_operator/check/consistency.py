@@ -48,7 +48,7 @@ def _batch(batch_size: int, group_size: int) -> Iterator[Refusal]:
 
 
 def _lengths(rollout: int, trained: Any) -> Iterator[Refusal]:
-    """Upstream drops longer rollouts with no more than a warning: a run could go on for ever without a batch."""
+    """Upstream drops longer rollouts with no more than a warning: a run could go on forever without a batch."""
     if _is_positive(trained) and rollout > trained:
         hint = (
             f"rollouts of up to {rollout} tokens would be dropped, because the trainer takes {trained} "

@@ -76,7 +76,7 @@ class EventRecorder:
             EVENTS_DROPPED.labels("queue full").inc()
 
     async def run(self) -> None:
-        """Write for ever; ends only by cancellation."""
+        """Write forever; ends only by cancellation."""
         while True:
             occurrence, told = await self._queue.get()
             try:

@@ -25,7 +25,7 @@ class Gaps:
         self._open.set()
 
     async def run(self) -> None:
-        """Close gaps for ever; ends only by cancellation."""
+        """Close gaps forever; ends only by cancellation."""
         while True:
             await self._open.wait()
             await asyncio.sleep(GATHER_SECONDS)

@@ -57,7 +57,7 @@ class Informer(Generic[Value]):
         await self._synced.wait()
 
     async def run(self) -> None:
-        """List and watch for ever; ends only by cancellation."""
+        """List and watch forever; ends only by cancellation."""
         failures = 0
         while True:
             try:

@@ -57,7 +57,7 @@ class LeaseTimes:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """A Lease's spec. Holder and `acquired` together name one leadership: a restarted holder acquires anew."""
+    """A Lease's spec. Holder and `acquired` together name one leadership: a restarted holder acquires again."""
 
     holder: str = ""
     duration: int = 0
@@ -166,7 +166,7 @@ class LeaderElector:
 
     # --- while it is held ---------------------------------------------------------------------------------------
     async def keep(self) -> None:
-        """Renew for ever. Raises LeaseLostError when somebody else has the lease, or may soon have it."""
+        """Renew forever. Raises LeaseLostError when somebody else has the lease, or may soon have it."""
         while True:
             await asyncio.sleep(self._times.renew)
             await self._renew()

@@ -18,7 +18,7 @@ from rl_operator.telemetry import (
 
 
 class ProcessHealth:
-    """Liveness is about what a restart mends. An API server that is away is not, nor is waiting for the lease."""
+    """Liveness is about what a restart fixes. An API server that is away is not, nor is waiting for the lease."""
 
     def __init__(self, caches: Caches, queues: Queues, ages: WatchAges, *, stuck_seconds: float) -> None:
         self._caches = caches

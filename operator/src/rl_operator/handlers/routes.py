@@ -58,7 +58,7 @@ class Routes:
             self._environment_changed(key_of(event["object"]))
 
     def _environment_changed(self, key: Key) -> None:
-        """Also the runs that a new or mended environment may let start."""
+        """Also the runs that a new or fixed environment may let start."""
         namespace, name = key
         self._queues.environments.add(key)
         own = f"{OWN_PREFIX}{name}"
@@ -69,7 +69,7 @@ class Routes:
             self._runtime_changed(key_of(event["object"]))
 
     def _runtime_changed(self, key: Key) -> None:
-        """Also the runs that a new or mended runtime, or another limit, may let start."""
+        """Also the runs that a new or fixed runtime, or another limit, may let start."""
         self._queues.runtimes.add(key)
         self._wake(run for run in self._caches.unstarted if run.spec.runtime == key[1])
         for waiting in self._caches.runtime_queues.waiting(key[1]):

@@ -92,7 +92,7 @@ async def _log_in(
     try:
         await require_kinds(client)
     except ForbiddenError as error:
-        refused()  # kopf would go on for ever without credentials
+        refused()  # kopf would go on forever without credentials
         raise kopf.PermanentError(str(error)) from error
     except OperatorError as error:
         raise kopf.TemporaryError(str(error), delay=5) from error
@@ -119,7 +119,7 @@ async def serve_kopf(
 ) -> None:
     """Watch until `over` or cancelled; raises what ended kopf. `spawned` is called when kopf has taken the signals.
 
-    Not by `kopf.run_tasks`: when a watch fails for good it waits for ever for the other ones, and nobody watches.
+    Not by `kopf.run_tasks`: when a watch fails for good it waits forever for the other ones, and nobody watches.
     Whatever ends it, every task that began after it is cancelled.
     """
     ours = asyncio.all_tasks()

@@ -21,7 +21,7 @@ class Event:
 
 
 def append_event(path: Path, event: Event) -> None:
-    """Add one line, all of it or nothing; beyond KEPT_BYTES the log starts anew. Raises OSError."""
+    """Add one line, all of it or nothing; beyond KEPT_BYTES the log starts again. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     line = json.dumps(asdict(event)).encode() + b"\n"
     with path.open("ab", buffering=0) as log:

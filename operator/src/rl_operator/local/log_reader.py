@@ -26,7 +26,7 @@ def follow_log(path: Path, lines: int | None, ended: Callable[[], bool]) -> Iter
     while True:
         over = ended()
         size = _size(path)
-        offset = 0 if size < offset else offset  # the log was put aside and began anew
+        offset = 0 if size < offset else offset  # the log was put aside and started over
         yield from map(_text, _ended(cutter, _read(path, offset, size)))
         offset = size
         if over:

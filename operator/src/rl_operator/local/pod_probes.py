@@ -67,7 +67,7 @@ async def wait_started(answers: Answers, probe: Probe, stopping: asyncio.Event) 
 
 
 async def watch_readiness(answers: Answers, probe: Probe, report: Callable[[bool], None]) -> None:
-    """Report every change, for ever; its owner cancels it when the container ends. As for a kubelet, one answer makes a
+    """Report every change, forever; its owner cancels it when the container ends. As for a kubelet, one answer makes a
     container ready, and only as many failures in a row as the probe says make it unready: a busy machine answers late.
     """
     was_ready, failures = False, 0

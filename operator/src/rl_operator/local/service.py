@@ -63,7 +63,7 @@ class TinkerService:
             starting.give_back()
 
     async def keep(self, wanted: Callable[[], bool]) -> None:
-        """Start a service that was killed again, while it is wanted; for ever. Trainers find it where it was."""
+        """Start a service that was killed again, while it is wanted; forever. Trainers find it where it was."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             if wanted() and not is_held(self._lock):

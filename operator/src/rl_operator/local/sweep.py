@@ -80,7 +80,7 @@ def _remove(folder: Path) -> None:
 
 
 def _may_expire(run: dict[str, Any]) -> bool:
-    """Cheap: most runs keep for ever, and reading the kinds costs rlctl's start-up time."""
+    """Cheap: most runs keep forever, and reading the kinds costs rlctl's start-up time."""
     return run["spec"].get("ttlSecondsAfterFinished") is not None and "completionTime" in run.get("status", {})
 
 

@@ -22,7 +22,7 @@ class PolledMetrics:
         return self._wandb is not None
 
     async def run(self) -> None:
-        """Ask for ever; ends only by cancellation."""
+        """Ask forever; ends only by cancellation."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._trainers.run())
             if self._wandb:

@@ -90,7 +90,7 @@ class TrainerPoller:
         return known is not None and bool(known.series)
 
     async def run(self) -> None:
-        """Ask for ever; ends only by cancellation."""
+        """Ask forever; ends only by cancellation."""
         # Every pod is its own server: a connection that is kept would be closed before the next question.
         connector = aiohttp.TCPConnector(limit=AT_ONCE, force_close=True)
         async with (

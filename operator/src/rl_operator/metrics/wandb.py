@@ -65,7 +65,7 @@ class WandbPoller:
         return self._latest.get(run.metadata.uid)
 
     async def run(self) -> None:
-        """Ask for ever; ends only by cancellation."""
+        """Ask forever; ends only by cancellation."""
         timeout, jar = aiohttp.ClientTimeout(total=ANSWER_SECONDS), aiohttp.DummyCookieJar()
         async with aiohttp.ClientSession(timeout=timeout, headers=self._headers, cookie_jar=jar) as session:
             while True:

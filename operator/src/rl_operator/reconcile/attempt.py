@@ -112,7 +112,7 @@ async def render(view: View, inputs: RunInputs | None, client: RunClient) -> Ren
     if inputs.environment.pending:
         raise EnvironmentUnreadError(inputs.environment.pending[1])
     if inputs.environment.known is None:
-        raise InvalidError(f"the environment {run.spec.environment!r} is gone or broken: mend it, or delete the run")
+        raise InvalidError(f"the environment {run.spec.environment!r} is gone or broken: fix it, or delete the run")
     return render_run(run, inputs, await _read_files(inputs, client))
 
 

@@ -35,7 +35,7 @@ async def reconcile_environment_pods(view: View, client: RunClient) -> None:
 
 
 def _require_config_maps(view: View, templates: Templates, client: RunClient) -> None:
-    """A pod whose ConfigMap is gone would wait for ever and not say for what."""
+    """A pod whose ConfigMap is gone would wait forever and not say for what."""
     volumes = templates.environment["spec"]["volumes"]
     mounted = {("ConfigMap", volume["configMap"]["name"]) for volume in volumes if "configMap" in volume}
     for _, name in sorted(mounted - client.children(view.run.key)):

@@ -10,7 +10,7 @@ from rl_operator.status.stray_pods import late_pods
 
 async def acknowledge(run: TrainingRun, client: RunClient) -> TrainingRun:
     """Say that an edit of a finished run was seen, as of its time to live: who waits for that (kstatus, so Flux too)
-    would wait for ever. A cache may keep little of a finished run's status, and no generation that is the object's own.
+    would wait forever. A cache may keep little of a finished run's status, and no generation that is the object's own.
     """
     if run.status.observed_generation in (None, run.metadata.generation):
         return run
@@ -24,7 +24,7 @@ async def expire(run: TrainingRun, client: RunClient, now: datetime) -> float | 
     """Delete a finished run whose time has come, with all that it owns; else say in how many seconds it comes.
 
     Just this version of it is deleted: a run whose `ttlSecondsAfterFinished` was edited a moment ago, or that somebody
-    deleted and created again under its name, is looked at anew.
+    deleted and created again under its name, is looked at again.
     """
     at = expires_at(run)
     if at is None:

@@ -52,7 +52,7 @@ class ImageReading:
 
     @property
     def key(self) -> str:
-        """10 hex digits of what is read and how: another image, entry or wish to read anew is another reading."""
+        """10 hex digits of what is read and how: another image, entry or wish to read again is another reading."""
         content = [self.image, self.arguments, self.chosen, self.pull_policy, self.rediscover]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
 

@@ -132,7 +132,7 @@ def _recorded(view: View, last: Attempt) -> Ending:
 def _how_to_go_on(view: View) -> str:
     step = _checkpoint_step(view)
     if step is None:
-        return "Mend that and start a new run."
+        return "Fix that and start a new run."
     return f"The checkpoint of step {step} is kept: a new run can start from it (spec.startFrom)."
 
 

@@ -14,7 +14,7 @@ from rl_operator.status.container_observation import OUT_OF_MEMORY, ContainerObs
 from rl_operator.status.observation import PodObservation, format_time
 from rl_operator.status.sentences import clean
 
-SIGNALLED: Final = 128
+SIGNALED: Final = 128
 """Exit codes above this are signals."""
 
 
@@ -135,7 +135,7 @@ def _failed_by_itself(pod: PodObservation) -> bool:
     if trainer is None or not trainer.exit_code:
         return False
     earlier = trainer.finished_at and pod.deleted_at and trainer.finished_at < pod.deleted_at
-    return bool(earlier) or trainer.exit_code < SIGNALLED or trainer.reason == OUT_OF_MEMORY
+    return bool(earlier) or trainer.exit_code < SIGNALED or trainer.reason == OUT_OF_MEMORY
 
 
 def _blame(pod: PodObservation, lost: Ending | None) -> Ending:
@@ -198,5 +198,5 @@ def _out_of_memory(container: ContainerObservation) -> str:
 
 def _signalled(code: int) -> str:
     """Who was killed says nothing more; 1 to 64 are signals on Linux."""
-    number = code - SIGNALLED
+    number = code - SIGNALED
     return f"it was killed by {signal.Signals(number).name}" if number in set(signal.Signals) else ""

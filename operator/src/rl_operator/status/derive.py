@@ -1,4 +1,4 @@
-"""Build the status: the finding, the table's row for it, and the figures (`figures.py`). One author, one value."""
+"""Build the status: the finding, the table's row for it, and the figures (`run_metrics.py`). One author, one value."""
 
 from dataclasses import replace
 from datetime import datetime

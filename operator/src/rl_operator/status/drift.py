@@ -2,7 +2,7 @@
 
 The rule: what can be put back without guessing is put back; what somebody edited stays as it is; what is somebody
 else's is never taken over; and whatever is done, nothing starts twice and nothing goes on unwatched. Each row has a
-test of its own on a real API server (tests/integration/cluster/test_other_hands.py, by `id`).
+test of its own on a real API server (tests/integration/cluster/test_drift.py, by `id`).
 """
 
 from dataclasses import dataclass

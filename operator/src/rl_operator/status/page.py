@@ -26,7 +26,7 @@ CONDITIONS: Final[Mapping[str, str]] = {
 
 PEOPLE: Final[Mapping[Situation, str]] = {
     Situation.WAITING: "Nothing; the reason says what it waits for.",
-    Situation.REFUSED: "Mend what the message names: the run starts by itself then.",
+    Situation.REFUSED: "Fix what the message names: the run starts by itself then.",
     Situation.DRAFT: "`rlctl resume NAME` (`spec.suspend: false`) starts it.",
     Situation.STARTING: "Nothing, unless the reason is one that does not go by itself.",
     Situation.RUNNING: "Watch: `rlctl watch NAME`.",
@@ -101,7 +101,8 @@ def _other_hands() -> str:
         "What can be put back without guessing is put back; what somebody edited stays as it is; what is somebody"
         " else's is never taken over; and whatever is done, nothing starts twice and nothing goes on unwatched."
     )
-    return f"## What other hands do to a run\n\n{note}\n\n{_table(['what somebody does', 'what follows'], rows)}"
+    table = _table(["what somebody does", "what follows"], rows)
+    return f"## Drift: what somebody else does to a run's objects\n\n{note}\n\n{table}"
 
 
 def _where(meaning: Meaning) -> str:

@@ -103,7 +103,7 @@ _BEFORE_AND_AT_START: Final[Mapping[str, Meaning]] = {
     "ImageNotPulled": Meaning(
         (_STARTING,),
         "An image cannot be pulled.",
-        "Mend the image's name, its registry or imagePullSecrets; the kubelet tries again by itself.",
+        "Fix the image's name, its registry or imagePullSecrets; the kubelet tries again by itself.",
     ),
     "ContainerConfigMissing": Meaning(
         (_STARTING,),
@@ -123,7 +123,7 @@ _BEFORE_AND_AT_START: Final[Mapping[str, Meaning]] = {
     "EnvironmentFailing": Meaning(
         (_STARTING,),
         "A pod of an environment that runs apart failed and is replaced.",
-        "Read the environment's words in the message; mend its code and start a new run.",
+        "Read the environment's words in the message; fix its code and start a new run.",
     ),
 }
 
@@ -166,7 +166,7 @@ _DEADLINES: Final[Mapping[str, Meaning]] = {
     "StartDeadlineExceeded": Meaning(
         (_STOPPING, _FAILED),
         "No group was accepted within spec.startDeadlineSeconds of the pod's creation (or admission).",
-        "The message names what it waited for: mend that, and start a new run.",
+        "The message names what it waited for: fix that, and start a new run.",
     ),
     "ProgressDeadlineExceeded": Meaning(
         (_STOPPING, _FAILED),
@@ -181,7 +181,7 @@ _DEADLINES: Final[Mapping[str, Meaning]] = {
 }
 
 _ENDS_OF_CONTAINERS: Final[Mapping[str, Meaning]] = {
-    "ConfigInvalid": _ends("A container refused its configuration (exit code 2).", "Mend what the message names."),
+    "ConfigInvalid": _ends("A container refused its configuration (exit code 2).", "Fix what the message names."),
     "CredentialsRefused": _ends(
         "The backend refused the key (exit code 3).", "Put the right key into the runtime's Secret."
     ),
@@ -191,7 +191,7 @@ _ENDS_OF_CONTAINERS: Final[Mapping[str, Meaning]] = {
         "Look at the backend and the network; attempts that trained something are followed by others.",
     ),
     "TrainerFailed": _ends("The trainer failed.", "Read its words in the message, and its log."),
-    "EnvironmentFailed": _ends("The environment's code failed.", "Read its words in the message; mend its code."),
+    "EnvironmentFailed": _ends("The environment's code failed.", "Read its words in the message; fix its code."),
     "EnvironmentLeftEarly": _ends(
         "The environment ended in order before the training did.", "Its code must serve until the run is over."
     ),
@@ -244,7 +244,7 @@ _LOSSES: Final[Mapping[str, Meaning]] = {
 }
 
 _REFUSALS: Final[Mapping[str, Meaning]] = {
-    "InvalidDocument": _refuses("The object cannot be read.", "Mend what the message names."),
+    "InvalidDocument": _refuses("The object cannot be read.", "Fix what the message names."),
     "MissingField": _refuses("A field that is required is missing.", "Set it."),
     "LockedField": _refuses("The runtime locks the field to another value.", "Leave it out, or choose a runtime."),
     "WiredField": _refuses("The field belongs to the operator.", "Leave it out."),
@@ -254,9 +254,9 @@ _REFUSALS: Final[Mapping[str, Meaning]] = {
     "Inconsistent": _refuses("Two values do not fit together.", "The message says how they must."),
     "InvalidName": _refuses("The run's name cannot be used.", "Create it under another name."),
     "UnknownEnvironment": _refuses("There is no such environment.", "The message lists those that there are."),
-    "EnvironmentNotReady": _refuses("The RLEnvironment cannot be used.", "Mend it; the run starts by itself then."),
+    "EnvironmentNotReady": _refuses("The RLEnvironment cannot be used.", "Fix it; the run starts by itself then."),
     "RuntimeNotFound": _refuses("There is no such RLRuntime.", "The message lists those that there are."),
-    "RuntimeInvalid": _refuses("The RLRuntime cannot be used.", "An administrator mends what the message names."),
+    "RuntimeInvalid": _refuses("The RLRuntime cannot be used.", "An administrator fixes what the message names."),
     "NamespaceNotAllowed": _refuses("The runtime does not serve this namespace.", "Choose another runtime."),
     "SecretNotAllowed": _refuses("The runtime may not hand out that Secret.", "An administrator changes it."),
     "StartFromRefused": _refuses("The run cannot start from what startFrom names.", "The message says why."),

@@ -25,7 +25,7 @@ WAITING_TROUBLES: Final[Mapping[str, str]] = {
 """What a container waits for that does not come by itself -> the reason in our condition."""
 
 ADVICE: Final[Mapping[str, str]] = {
-    "ImageNotPulled": "Push that image or mend its registry's Secret: the kubelet tries again.",
+    "ImageNotPulled": "Push that image or fix its registry's Secret: the kubelet tries again.",
     "ContainerConfigMissing": "It starts when that is there.",
     "ContainerNotCreated": "The image, or the RLRuntime's settings, do not fit the node.",
     "ContainerCrashing": "kubectl logs --previous says more.",

@@ -12,7 +12,7 @@ class Situation(Enum):
     """What is the case with a run."""
 
     WAITING = "not started yet, or between two attempts"
-    REFUSED = "refused until spec, runtime or environment is mended"
+    REFUSED = "refused until spec, runtime or environment is fixed"
     DRAFT = "suspended before the start: checked, nothing started"
     STARTING = "pod created, not all of it working"
     RUNNING = "first group accepted by the trainer, steps counted"

@@ -15,7 +15,7 @@ class Readiness(Enum):
 
     READY = "runs can use it"
     RECONCILING = "it is being read, or will be again: it comes by itself"
-    STALLED = "somebody must mend it"
+    STALLED = "somebody must fix it"
 
 
 CONDITIONS: Final[Mapping[Readiness, Mapping[str, Literal["True", "False"]]]] = {

@@ -100,7 +100,7 @@ class LocalTarget:
             if "suspend" in changes and not changes["suspend"]:
                 self._refuse_what_would_wait(manifest)
             if "startTime" not in manifest.get("status", {}):
-                manifest.pop("status", None)  # nobody watches the files that it was checked with: look at it anew
+                manifest.pop("status", None)  # nobody watches the files that it was checked with: look at it again
 
         changed = self._store.update(RUN_KIND, namespace, name, change, resource_version=version)
         self.look_after(namespace, name)
@@ -228,7 +228,7 @@ class LocalTarget:
         return any(state["name"] == container and "terminated" in state["state"] for state in states)
 
     def _refuse_what_would_wait(self, manifest: Mapping[str, Any]) -> None:
-        """Of a run that is to start: its containers would wait for a program, its trainer for its key, for ever;
+        """Of a run that is to start: its containers would wait for a program, its trainer for its key, forever;
         whoever calls can give both now.
         """
         _refuse_missing_program()

@@ -175,7 +175,7 @@ class _SharedTinkerService:
         self._used = False
 
     async def keep(self, wanted: Callable[[], bool]) -> None:
-        """See to it that the service lives while a trainer uses it and `wanted` says so; for ever."""
+        """See to it that the service lives while a trainer uses it and `wanted` says so; forever."""
         await self._service.keep(lambda: self._used and wanted())
 
     async def __call__(self, pod: Mapping[str, Any]) -> Mapping[str, str]:

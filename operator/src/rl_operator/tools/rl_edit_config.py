@@ -25,7 +25,7 @@ from rl_operator.tools.tool import Answer, Arguments, Tool, ToolRefusedError
 from rl_operator.tools.tool_context import ToolContext
 
 TRIES: Final = 8
-"""Whoever writes in between (the operator writes a draft's status, too) has the edit judged anew."""
+"""Whoever writes in between (the operator writes a draft's status, too) has the edit judged again."""
 
 MOST_TOKENS: Final = 1_400
 """Of an answer about many fields: longer ones have their texts cut."""

@@ -41,7 +41,7 @@ TRIES: Final = 3
 """Of one name in four thousand millions each."""
 
 BASIC: Final = frozenset({"spec.environment", "spec.runtime"})
-"""What no edit of a draft can mend."""
+"""What no edit of a draft can fix."""
 
 
 class SelectEnvironment(Arguments):

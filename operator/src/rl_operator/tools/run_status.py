@@ -40,7 +40,7 @@ RETRYABLE: Final = DISRUPTIONS | {
     "PodRejected",
     "StoppedUnasked",
 }
-"""Not the run's own fault: the same run may succeed another time, with nothing mended."""
+"""Not the run's own fault: the same run may succeed another time, with nothing fixed."""
 
 PROCESSES: Final = {"api": "api", "trainer": "trainer", "environment": "env"}
 _OTHER_SERVERS: Final = ("offline", "failed")

@@ -40,7 +40,7 @@ def tried_inputs(context: ToolContext, run: TrainingRun) -> RunInputs:
     refusals = check_run(run, inputs) if inputs else (runtime_not_found(run, source.runtime_names()),)
     if refusals:
         raise ToolRefusedError(
-            f"{run.metadata.name} cannot be tested: {refusals[0].sentence}; mend it with rl_edit_config",
+            f"{run.metadata.name} cannot be tested: {refusals[0].sentence}; fix it with rl_edit_config",
             refusals=[refusal.to_wire() for refusal in refusals],
         )
     assert inputs is not None, "a run without a runtime is refused"

@@ -96,10 +96,10 @@ def test_a_missing_field_is_named() -> None:
 
 
 def test_all_faults_are_told_at_once() -> None:
-    document = run_document(backoffLimit="3", colour="red")
+    document = run_document(backoffLimit="3", color="red")
     with pytest.raises(DocumentError) as caught:
         parse_run(document)
-    assert {r.field for r in caught.value.refusals} == {"spec.backoffLimit", "spec.colour"}
+    assert {r.field for r in caught.value.refusals} == {"spec.backoffLimit", "spec.color"}
 
 
 def test_a_key_is_not_repeated() -> None:

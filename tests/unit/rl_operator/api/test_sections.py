@@ -7,15 +7,15 @@ from rl_operator.api.sections import effective_sections, same_value
 
 
 def test_later_layers_win() -> None:
-    toy = catalog_of({"name": "colour", "type": "str", "default": "own"}).by_name["toy"]
+    toy = catalog_of({"name": "color", "type": "str", "default": "own"}).by_name["toy"]
     runtime = make_runtime(
-        defaults={"env": {"total_steps": 20, "group_size": 5, "batch_size": 5, "colour": "default"}},
+        defaults={"env": {"total_steps": 20, "group_size": 5, "batch_size": 5, "color": "default"}},
         locked={"env": {"batch_size": 10}},
     )
     run = make_run(environment="toy", config={"group_size": 2, "batch_size": 3})
     assert effective_sections(run, runtime, toy).env == {
         "batch_size": 10,  # locked
-        "colour": "default",
+        "color": "default",
         "group_size": 2,  # the run's
         "max_token_length": 64,  # the environment's own
         "tokenizer_name": "bundled",
@@ -24,8 +24,8 @@ def test_later_layers_win() -> None:
 
 
 def test_the_environments_own_values_are_not_written_out() -> None:
-    toy = catalog_of({"name": "colour", "type": "str", "default": "own"}).by_name["toy"]
-    assert "colour" not in effective_sections(make_run(), make_runtime(), toy).env
+    toy = catalog_of({"name": "color", "type": "str", "default": "own"}).by_name["toy"]
+    assert "color" not in effective_sections(make_run(), make_runtime(), toy).env
 
 
 def test_runtime_values_for_fields_of_other_environments_are_left_out() -> None:

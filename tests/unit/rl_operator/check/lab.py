@@ -15,7 +15,7 @@ LAB = make_runtime(
     limits={"activeDeadlineSeconds": 600},
 )
 TOY = catalog_of(
-    {"name": "colour", "type": "Literal['red', 'blue']", "default": "red"},
+    {"name": "color", "type": "Literal['red', 'blue']", "default": "red"},
     {"name": "max_batches_offpolicy", "type": "int", "default": 3},
 )
 

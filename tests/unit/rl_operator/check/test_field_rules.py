@@ -18,15 +18,15 @@ from rl_operator.check import check_run
         ({"tinker": {"loss": "cispo"}}, "LockedField", "spec.tinker.loss", 'locks it to "ppo"'),
         ({"config": {"rollout_server_url": "http://x"}}, "WiredField", "spec.config.rollout_server_url", "addresses"),
         ({"config": {"api_key": "x"}}, "WiredField", "spec.config.api_key", "never write a key into a run"),
-        ({"config": {"colour": "sk-or-v1-0123"}}, "WiredField", "spec.config.colour", "looks like a key"),
+        ({"config": {"color": "sk-or-v1-0123"}}, "WiredField", "spec.config.color", "looks like a key"),
         ({"tinker": {"checkpoint_dir": "/x"}}, "WiredField", "spec.tinker.checkpoint_dir", "leave the field out"),
         ({"tinker": {"wandb_project": "x"}}, "WiredField", "spec.tinker.wandb_project", "spec.wandb.project"),
-        ({"config": {"color": "red"}}, "UnknownField", "spec.config.color", "did you mean 'colour'?"),
+        ({"config": {"colr": "red"}}, "UnknownField", "spec.config.colr", "did you mean 'color'?"),
         ({"tinker": {"lora_rnk": 8}}, "UnknownField", "spec.tinker.lora_rnk", "did you mean 'lora_rank'?"),
         ({"tinker": {"zzz": 8}}, "UnknownField", "spec.tinker.zzz", "the trainer has no such field"),
         ({"config": {"group_size": "8"}}, "WrongType", "spec.config.group_size", "it must be a whole number"),
         ({"config": {"group_size": None}}, "WrongType", "spec.config.group_size", "it must be a whole number"),
-        ({"config": {"colour": "green"}}, "WrongType", "spec.config.colour", "one of red, blue"),
+        ({"config": {"color": "green"}}, "WrongType", "spec.config.color", "one of red, blue"),
         ({"tinker": {"learning_rate": "4e-5"}}, "WrongType", "spec.tinker.learning_rate", "it must be a number"),
         ({"tinker": {"advantage": "std"}}, "WrongType", "spec.tinker.advantage", "one of group_centered"),
         ({"config": {"total_steps": 101}}, "OutOfBounds", "spec.config.total_steps", "at least 1 and at most 100"),
@@ -51,7 +51,7 @@ def test_a_locked_refusal_names_both_values() -> None:
 def test_an_environment_whose_fields_are_not_known_takes_any_field() -> None:
     catalog = Catalog.model_validate({"environments": [{"name": "toy"}]})
     numbers = {"total_steps": 1, "group_size": 1, "batch_size": 1, "max_token_length": 1, "tokenizer_name": "t"}
-    assert check({"config": {**numbers, "colour": 3}}, make_runtime(), catalog) == ()
+    assert check({"config": {**numbers, "color": 3}}, make_runtime(), catalog) == ()
 
 
 def test_the_default_runtime_refuses_what_the_platform_always_locked() -> None:

@@ -13,7 +13,7 @@ from rl_operator.check import check_run, runtime_not_found
     "spec",
     [
         {},
-        {"config": {"max_token_length": 64, "colour": "blue", "total_steps": 100}},  # equal to locked; at the bound
+        {"config": {"max_token_length": 64, "color": "blue", "total_steps": 100}},  # equal to locked; at the bound
         {"config": {"max_token_length": 64.0}},
         {"config": {"use_wandb": True}},  # locked to the same, though this environment does not have it
         {"tinker": {"lora_rank": 16, "learning_rate": 0.01, "backend_deadline_seconds": 5}},

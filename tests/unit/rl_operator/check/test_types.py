@@ -33,7 +33,7 @@ from rl_operator.check.types import type_problem
         ([], "tuple[int, ...]"),
         ({"1": "a"}, "dict[int, str]"),
         (-1, "Literal[-1, 1]"),
-        ("x", "Literal[Colour.RED]"),
+        ("x", "Literal[Color.RED]"),
         ([1, "x"], "list"),
         ({"a": 1.5}, "dict[str, float]"),
         ({"a": []}, "Dict[str, Any]"),
@@ -79,13 +79,13 @@ def test_does_not_fit(value: Any, annotation: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("value", "annotation"),
     [
-        ("red", "Colour"),
-        ("red", "Colour | None"),
-        (None, "Optional[Colour]"),
-        (["red", "blue"], "list[Colour]"),
-        ({"a": "red"}, "dict[str, Colour]"),
-        (1, "Colour | int"),
-        (1, "Colour | Any"),
+        ("red", "Color"),
+        ("red", "Color | None"),
+        (None, "Optional[Color]"),
+        (["red", "blue"], "list[Color]"),
+        ({"a": "red"}, "dict[str, Color]"),
+        (1, "Color | int"),
+        (1, "Color | Any"),
     ],
 )
 def test_an_enums_choices_are_taken(value: Any, annotation: str) -> None:
@@ -95,10 +95,10 @@ def test_an_enums_choices_are_taken(value: Any, annotation: str) -> None:
 @pytest.mark.parametrize(
     ("value", "annotation", "expected"),
     [
-        ("green", "Colour", "one of red, blue"),
-        (None, "Colour", "one of red, blue"),
-        (1, "Colour | None", "one of red, blue or null"),
-        (["red", 1], "list[Colour]", "a list of one of red, blue"),
+        ("green", "Color", "one of red, blue"),
+        (None, "Color", "one of red, blue"),
+        (1, "Color | None", "one of red, blue or null"),
+        (["red", 1], "list[Color]", "a list of one of red, blue"),
     ],
 )
 def test_other_values_are_not(value: Any, annotation: str, expected: str) -> None:
@@ -106,7 +106,7 @@ def test_other_values_are_not(value: Any, annotation: str, expected: str) -> Non
 
 
 simple_types = st.sampled_from(
-    ["int", "float", "str", "bool", "None", "Any", "Colour", "Literal['a', 'red']", "Literal[0, 1]", "Literal[True]"]
+    ["int", "float", "str", "bool", "None", "Any", "Color", "Literal['a', 'red']", "Literal[0, 1]", "Literal[True]"]
 )
 annotations = st.recursive(
     simple_types,
@@ -128,7 +128,7 @@ json_values = st.recursive(
 )  # fmt: skip
 
 
-class Colour(Enum):
+class Color(Enum):
     RED = "red"
     ONE = 1
 
@@ -142,7 +142,7 @@ def has_boolean(value: Any) -> bool:
 @given(json_values, annotations)
 def test_the_environments_container_says_the_same(value: Any, annotation: str) -> None:
     """Both ways, but for one rule of ours: true and false are never taken for the 1 and 0 of an enum or Literal."""
-    adapter = TypeAdapter[Any](eval(annotation, {**vars(typing), "Colour": Colour}))
+    adapter = TypeAdapter[Any](eval(annotation, {**vars(typing), "Color": Color}))
     ours = type_problem(value, annotation, ["red", 1]) is None
     try:
         adapter.validate_json(json.dumps(value), strict=True)

@@ -27,7 +27,7 @@ class Request:
 class Answer:
     """One answer; `text` is sent as it is.
 
-    `lines` makes it a watch: the stream ends after them; `hangs` keeps it silent for ever.
+    `lines` makes it a watch: the stream ends after them; `hangs` keeps it silent forever.
     """
 
     body: Any = None

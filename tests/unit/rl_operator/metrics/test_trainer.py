@@ -48,7 +48,7 @@ NONSENSE: dict[str, Any] = {
     "a mesh's refusal": lambda: web.Response(status=503, text="upstream connect error"),
     "a way to somebody else": lambda: web.Response(status=302, headers={"Location": "/history"}),
     "too much": {**UP, "waiting": "x" * STATUS_BYTES},
-    "more than we read, for ever": endless,
+    "more than we read, forever": endless,
     "another run's": {**UP, "runUid": "u-2", "attempt": 1},
     "another attempt's": {**UP, "runUid": "u-1", "attempt": 2},
 }

@@ -1,4 +1,4 @@
-"""What other hands took from a run: found again, put back, or said; nothing is started beside what runs."""
+"""What others took from a run: found again, put back, or said; nothing is started beside what runs."""
 
 from datetime import timedelta
 from pathlib import Path

@@ -251,7 +251,7 @@ async def test_what_somebody_deleted_comes_back(life: Life) -> None:
 
 
 async def test_frozen_files_that_somebody_deleted_are_named(life: Life) -> None:
-    """They are nowhere else: the pod would wait for ever."""
+    """They are nowhere else: the pod would wait forever."""
     life.apply_own()
     await start(life, "1-env-0-0")
     [source] = [name for kind, name in life.client.children(KEY) if kind == "ConfigMap" and "-source-" in name]

@@ -53,10 +53,10 @@ def test_it_goes_where_the_runtimes_pods_go() -> None:
 def test_runtimes_of_one_image_share_a_reading_until_one_wants_it_anew() -> None:
     one = runtime_reading(samples.make_runtime(**SPEC), "ops")
     same = runtime_reading(samples.make_runtime(**SPEC, locked={"env": {"group_size": 4}}), "ops")
-    anew = runtime_reading(with_annotation(samples.make_runtime(**SPEC), "2"), "ops")
+    again = runtime_reading(with_annotation(samples.make_runtime(**SPEC), "2"), "ops")
     newer = runtime_reading(samples.make_runtime(**SPEC | {"image": "registry.test/envs:2"}), "ops")
     assert one.key == same.key
-    assert len({one.key, anew.key, newer.key}) == 3
+    assert len({one.key, again.key, newer.key}) == 3
     assert discovery_pod(one, 1)["metadata"]["name"] == f"rl-discovery-{one.key}-1"
 
 

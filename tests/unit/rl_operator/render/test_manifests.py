@@ -105,7 +105,7 @@ APART_PAGES = ["pod.yaml", "environment-pod.yaml", "network.yaml"]
     ],
 )
 def test_golden(name: str, page: str) -> None:
-    """RL_UPDATE_GOLDEN=1 writes the files anew; the diff is then for a person to judge."""
+    """RL_UPDATE_GOLDEN=1 writes the files again; the diff is then for a person to judge."""
     rendered = {
         **{case: lambda case=case: pages(render(*CASES[case])) for case in CASES},
         "replicas": lambda: pages(render(make_run(environmentReplicas=2), APART_RUNTIME), exposed=True),

@@ -203,7 +203,7 @@ def test_success_in_the_last_moment_is_success() -> None:
     assert assess(replace(written(LATE["active"][0]), pod=done)).situation is Situation.SUCCEEDED
 
 
-def test_what_cannot_be_mended_comes_before_the_deadline() -> None:
+def test_what_cannot_be_fixed_comes_before_the_deadline() -> None:
     refused = terminated(3, failed_result("credentials", "401"))
     over = make_pod(terminated(0), refused, terminated(0), phase="Failed", deleting=True)
     assert assess(replace(written(LATE["start"][0]), pod=over)).reason == "CredentialsRefused"

@@ -48,7 +48,7 @@ def status_of(view: View) -> RunStatus:
 
 @pytest.mark.parametrize("name", [*ROWS, "training with figures"])
 def test_golden(name: str) -> None:
-    """RL_UPDATE_GOLDEN=1 writes the files anew; the diff is then for a person to judge."""
+    """RL_UPDATE_GOLDEN=1 writes the files again; the diff is then for a person to judge."""
     view = WORKING if name == "training with figures" else ROWS[name][0]
     path = GOLDEN / f"{name.replace(' ', '-').replace(',', '').replace(':', '')}.json"
     text = json.dumps(status_of(view).to_wire(), indent=2) + "\n"

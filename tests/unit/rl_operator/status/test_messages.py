@@ -157,4 +157,4 @@ def test_a_failure_for_good_says_that_its_checkpoint_is_kept() -> None:
 def test_a_failure_without_a_checkpoint_says_what_to_do() -> None:
     words = result(outcome="failed", stepsTrained=0, statePath=None, samplerPath=None)
     view = make_view(RUNNING, pod=make_pod(ready(), terminated(2, words), terminated(0), phase="Failed"))
-    assert assess(view).message.endswith("Trying again cannot help. Mend that and start a new run.")
+    assert assess(view).message.endswith("Trying again cannot help. Fix that and start a new run.")

@@ -50,7 +50,7 @@ def test_the_environments_log(call: Call, write: Callable[..., str], container: 
     assert call("rl_get_logs", container=container).answer["untrusted_output"] == "hello"
 
 
-def test_keys_and_colours_are_taken_out(call: Call, write: Callable[..., str]) -> None:
+def test_keys_and_colors_are_taken_out(call: Call, write: Callable[..., str]) -> None:
     write("\x1b[31mTINKER_API_KEY=tml-abcdefgh12345\x1b[0m\n", "fine\n")
     assert call("rl_get_logs").answer["untrusted_output"] == "TINKER_API_KEY=[redacted]\nfine"
 

@@ -60,14 +60,14 @@ def test_a_run_of_a_newer_kind_hides_no_other(context: ToolContext, call: Call) 
     readable, newer = drafted(context), drafted(context)
     assert isinstance(context.target, LocalTarget)
     context.target._store.update(
-        "RLTrainingRun", context.namespace, newer, lambda run: run["spec"].update(colour="blue")
+        "RLTrainingRun", context.namespace, newer, lambda run: run["spec"].update(color="blue")
     )
     outcome = call("rl_list_runs")
     assert names(outcome) == [readable]
     assert outcome.answer["not_understood"] == [newer]
     named = call("rl_get_current_config", run_id=newer)
     assert named.code == "refused"
-    assert "spec.colour" in named.answer["error"]
+    assert "spec.color" in named.answer["error"]
     assert call("rl_get_current_config").answer["run_id"] == readable
 
 

@@ -14,9 +14,9 @@ from tinker_atropos.tinker_service.engine import Engine
 from tinker_atropos.tinker_service.lora import LoraSpec
 from tinker_atropos.tinker_service.training import (
     ChosenLogprobs,
-    Datum,
     LossOutput,
     Trainee,
+    TrainingDatum,
     all_or_no_gradients,
     forward_backward,
     optim_step,
@@ -31,7 +31,7 @@ def bf16_engine() -> Engine:
     return Engine("bundled", bundled_model_folder(), "cpu", "bfloat16")
 
 
-def score(engine: Engine, trainee: Trainee, data: list[Datum], loss: str = "cross_entropy") -> LossOutput:
+def score(engine: Engine, trainee: Trainee, data: list[TrainingDatum], loss: str = "cross_entropy") -> LossOutput:
     return forward_backward(engine.model, trainee, data, loss_name=loss, loss_config={}, backward=True)
 
 
@@ -85,7 +85,7 @@ def test_in_bfloat16_adapters_logits_and_logprobs_are_float32(bf16_engine: Engin
 def test_bfloat16_is_double_precision_within_its_rounding(
     engine: Engine, bf16_engine: Engine, prompts: Prompts
 ) -> None:
-    data = [Datum(np.array(prompt[:-1]), {"target_tokens": np.array(prompt[1:])}) for prompt in prompts[:8]]
+    data = [TrainingDatum(np.array(prompt[:-1]), {"target_tokens": np.array(prompt[1:])}) for prompt in prompts[:8]]
     exact, rounded = (
         np.concatenate(score(each, Trainee(each.model.new_adapter(LoraSpec(rank=4, seed=0))), data).logprobs)
         for each in (engine, bf16_engine)
@@ -101,7 +101,7 @@ def test_rotary_frequencies_are_not_rounded(bf16_engine: Engine) -> None:
 
 def test_training_in_bfloat16_follows_double_precision(engine: Engine, bf16_engine: Engine, prompts: Prompts) -> None:
     """Ten small steps: updates that bfloat16 weights would round away arrive all the same."""
-    data = [Datum(np.array(prompt[:-1]), {"target_tokens": np.array(prompt[1:])}) for prompt in prompts[:8]]
+    data = [TrainingDatum(np.array(prompt[:-1]), {"target_tokens": np.array(prompt[1:])}) for prompt in prompts[:8]]
     losses = []
     for each in (engine, bf16_engine):
         trainee = Trainee(each.model.new_adapter(LoraSpec(rank=4, seed=0)))
@@ -120,7 +120,7 @@ def test_what_bfloat16_samples_it_also_trains(bf16_engine: Engine, prompts: Prom
     requests = [SamplingRequest(prompt, num_samples=2, max_tokens=6, seed=1) for prompt in prompts[:4]]
     rows = [row for group in generate(bf16_engine.model, trainee.adapter, requests, str) for row in group]
     sequences = [np.array([*row.request.prompt, *row.tokens]) for row in rows]
-    data = [Datum(sequence[:-1], {"target_tokens": sequence[1:]}) for sequence in sequences]
+    data = [TrainingDatum(sequence[:-1], {"target_tokens": sequence[1:]}) for sequence in sequences]
     trained = score(bf16_engine, trainee, data).logprobs
     gaps = [np.abs(scored[-6:] - row.logprobs) for scored, row in zip(trained, rows, strict=True)]
     assert np.mean(gaps) < 0.02

@@ -1,4 +1,4 @@
-"""Results are kept until they are fetched, and a while after; never for ever."""
+"""Results are kept until they are fetched, and a while after; never forever."""
 
 import time
 from concurrent.futures import Future

@@ -19,7 +19,7 @@ from tinker_atropos.errors import ConfigError
 from tinker_atropos.tinker_service.adamw import AdamSettings
 from tinker_atropos.tinker_service.batched_sampling import SamplingRequest, generate
 from tinker_atropos.tinker_service.lora import LoraModel, LoraSpec
-from tinker_atropos.tinker_service.training import Datum, Trainee, forward_backward, optim_step
+from tinker_atropos.tinker_service.training import Trainee, TrainingDatum, forward_backward, optim_step
 
 SIZES: dict[str, Any] = {
     "vocab_size": 64,
@@ -68,7 +68,7 @@ def test_a_family_samples_what_it_trains(config: PreTrainedConfig, dtype: torch.
             "logprobs": np.concatenate([padding, sampled]),
             "advantages": np.concatenate([padding, np.ones_like(sampled)]),
         }
-        data.append(Datum(tokens[:-1], inputs))
+        data.append(TrainingDatum(tokens[:-1], inputs))
     options: dict[str, Any] = {"loss_name": "importance_sampling", "loss_config": {}, "backward": True}
     before = forward_backward(model, trainee, data, **options)
     for row, scored in zip(rows, before.logprobs, strict=True):

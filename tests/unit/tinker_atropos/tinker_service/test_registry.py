@@ -5,18 +5,18 @@ import time
 import pytest
 
 from tinker_atropos.tinker_service.lora import Adapter, LoraSpec
-from tinker_atropos.tinker_service.registry import SAMPLERS_PER_SESSION, SILENT_SESSION_SECONDS, Registry, Sampler
+from tinker_atropos.tinker_service.registry import SAMPLERS_PER_SESSION, SILENT_SESSION_SECONDS, Registry, ServedSampler
 from tinker_atropos.tinker_service.request_errors import NotFoundError
 from tinker_atropos.tinker_service.training import Trainee
 
 
 def test_a_session_keeps_its_most_recently_used_samplers() -> None:
     registry = Registry()
-    registry.add_sampler(Sampler("other", "b", None))
+    registry.add_sampler(ServedSampler("other", "b", None))
     for number in range(SAMPLERS_PER_SESSION):
-        registry.add_sampler(Sampler(f"s{number}", "a", None))
+        registry.add_sampler(ServedSampler(f"s{number}", "a", None))
     registry.sampler("s0")  # used: s1 is the oldest now
-    registry.add_sampler(Sampler("new", "a", None))
+    registry.add_sampler(ServedSampler("new", "a", None))
     assert registry.sampler("s0").sampler_id == "s0"
     assert registry.sampler("other").session_id == "b"
     with pytest.raises(NotFoundError, match="create a new sampling client"):
@@ -28,7 +28,7 @@ def test_a_silent_session_ends_with_its_models_and_samplers() -> None:
     for session in ("silent", "live"):
         registry.touch(session)
         registry.add_model(f"{session}:train:0", Trainee(Adapter(LoraSpec(rank=1), {})))
-        registry.add_sampler(Sampler(f"{session}:sample:0", session, None))
+        registry.add_sampler(ServedSampler(f"{session}:sample:0", session, None))
     now = time.monotonic()
     registry.end_silent_sessions(now + SILENT_SESSION_SECONDS / 2)
     registry.model("silent:train:0")

@@ -7,11 +7,11 @@ from starlette.routing import Route
 
 from tinker_atropos.config import SharedEnvSection
 from tinker_atropos.serving import bind, serve
-from tinker_atropos.trainer.accounting import Bookkeeping
+from tinker_atropos.trainer.accounting import Accounting
 from tinker_atropos.trainer.api_client import ApiClient, MetricsRecord, Peer
-from tinker_atropos.trainer.datums import Batch
+from tinker_atropos.trainer.datums import TrainingBatch
 from tinker_atropos.trainer.generation import Generator
-from tinker_atropos.trainer.lease import Lease
+from tinker_atropos.trainer.lease import TrainerLease
 from tinker_atropos.trainer.ledger import Ledger
 from tinker_atropos.trainer.policy import CurrentPolicy
 from tinker_atropos.trainer.progress import Progress
@@ -23,10 +23,10 @@ ENV = SharedEnvSection(total_steps=4, group_size=8, batch_size=64, tokenizer_nam
 
 
 @pytest.fixture
-def bookkeeping() -> Bookkeeping:
+def bookkeeping() -> Accounting:
     api = ApiClient("http://127.0.0.1:9")
     generator = Generator(CurrentPolicy(), Ledger(), on_failure=print)
-    return Bookkeeping(api, Lease(api), RunStatus(total_steps=4), generator, ENV)
+    return Accounting(api, TrainerLease(api), RunStatus(total_steps=4), generator, ENV)
 
 
 def relayed(**metrics: float) -> MetricsRecord:
@@ -54,7 +54,7 @@ async def test_the_books_name_what_the_api_dropped() -> None:
     async with serve(app, bind("127.0.0.1", 0, "RL_API_URL")) as port:
         api = ApiClient(f"http://127.0.0.1:{port}")
         generator = Generator(CurrentPolicy(), Ledger(), on_failure=print)
-        books = Bookkeeping(api, Lease(api), RunStatus(total_steps=4), generator, ENV)
+        books = Accounting(api, TrainerLease(api), RunStatus(total_steps=4), generator, ENV)
 
         async def filled() -> None:
             while not books.books()["dropped"]:
@@ -78,5 +78,5 @@ async def test_the_books_name_what_the_api_dropped() -> None:
 
 def test_what_has_no_advantage_is_untrained_under_that_reason(bookkeeping) -> None:
     for step in (1, 2):
-        bookkeeping.trained(step, Batch(left_out={"no_advantage": 8, "nothing_generated": 0}))
+        bookkeeping.trained(step, TrainingBatch(left_out={"no_advantage": 8, "nothing_generated": 0}))
     assert bookkeeping.books()["dropped"] == {"no_advantage": 16}

@@ -7,7 +7,7 @@ from tinker_atropos.config import TinkerSection
 from tinker_atropos.trainer.admission import Admission, Admitted, UnusableError
 from tinker_atropos.trainer.deliveries import read_group
 from tinker_atropos.trainer.groups import UNKNOWN_STEP
-from tinker_atropos.trainer.ledger import Ledger, Sampled
+from tinker_atropos.trainer.ledger import Ledger, LedgerEntry
 from tinker_atropos.trainer.policy import CurrentPolicy, Policy, Sample, SampleRefusedError, SamplingSettings
 
 STEP = 10
@@ -46,7 +46,7 @@ class Gate:
 
     def sampled(self, prompt: list[int], output: list[int], step: int = STEP, **settings) -> None:
         logprobs = np.full(len(output), -0.5)
-        self.ledger.record(np.array(prompt), np.array(output), Sampled(logprobs, step, **settings))
+        self.ledger.record(np.array(prompt), np.array(output), LedgerEntry(logprobs, step, **settings))
 
     async def admit(self, **fields) -> Admitted:
         return await self.admission.admit(read_group({**TWO_TURNS, **fields}), STEP)

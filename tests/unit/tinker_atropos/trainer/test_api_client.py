@@ -15,12 +15,12 @@ from starlette.routing import Route
 
 from tinker_atropos.errors import EnvironmentLostError, InternalError
 from tinker_atropos.serving import bind, serve
-from tinker_atropos.trainer.api_client import ApiClient, Registration
-from tinker_atropos.trainer.lease import Lease
+from tinker_atropos.trainer.api_client import ApiClient, RunRegistration
+from tinker_atropos.trainer.lease import TrainerLease
 
 
 class ScriptedApi:
-    """Answers each request with the next of `answers`, the last one for ever; remembers what came."""
+    """Answers each request with the next of `answers`, the last one forever; remembers what came."""
 
     def __init__(self, *answers: Response) -> None:
         self.answers = list(answers)
@@ -132,7 +132,7 @@ async def test_registration_has_upstreams_fields(client_of) -> None:
     api = ScriptedApi(JSONResponse({"uuid": 1}))
     async with client_of(api) as client:
         await client.register(
-            Registration(32, 512, 40, 10, 25, "./temp/", "project", "group", max_staleness=8, vocabulary=512)
+            RunRegistration(32, 512, 40, 10, 25, "./temp/", "project", "group", max_staleness=8, vocabulary=512)
         )
     assert api.bodies == [
         {
@@ -161,7 +161,7 @@ async def test_registration_has_upstreams_fields(client_of) -> None:
 async def test_an_environment_that_ends_early_is_noticed_with_its_reason(client_of, state, reason, message) -> None:
     api = ScriptedApi(lease("absent"), lease("working"), lease(state, reason))
     async with client_of(api) as client:
-        held = Lease(client)
+        held = TrainerLease(client)
         keeping = asyncio.create_task(held.keep())
         with pytest.raises(EnvironmentLostError, match=message):
             await asyncio.wait_for(held.environment_lost(), 20)
@@ -172,7 +172,7 @@ async def test_an_environment_that_ends_early_is_noticed_with_its_reason(client_
 async def test_after_the_training_the_environment_has_time_to_evaluate(client_of) -> None:
     api = ScriptedApi(lease("working"), lease("working"), lease("done"))
     async with client_of(api) as client:
-        held = Lease(client)
+        held = TrainerLease(client)
         keeping = asyncio.create_task(held.keep())
         peer = await held.environment_finished(seconds=20, seconds_if_absent=20)
         keeping.cancel()
@@ -182,7 +182,7 @@ async def test_after_the_training_the_environment_has_time_to_evaluate(client_of
 @pytest.mark.parametrize("state", ["absent", "working"])
 async def test_the_wait_for_an_evaluation_is_bounded(client_of, state) -> None:
     async with client_of(ScriptedApi(lease(state))) as client:
-        held = Lease(client)
+        held = TrainerLease(client)
         keeping = asyncio.create_task(held.keep())
         seconds = 0.3 if state == "working" else 20
         peer = await held.environment_finished(seconds=seconds, seconds_if_absent=0.3)
@@ -193,14 +193,14 @@ async def test_the_wait_for_an_evaluation_is_bounded(client_of, state) -> None:
 async def test_the_last_word_carries_the_reason(client_of) -> None:
     api = ScriptedApi(lease("working"))
     async with client_of(api) as client:
-        await Lease(client).end("failed", "the backend is gone")
+        await TrainerLease(client).end("failed", "the backend is gone")
     assert api.bodies == [{"state": "failed", "reason": "the backend is gone", "ttl_seconds": 15}]
 
 
 async def test_an_api_that_came_back_with_an_empty_journal_is_noticed(client_of) -> None:
     api = ScriptedApi(lease("absent", total_steps=None), lease("working"), lease("absent", total_steps=None))
     async with client_of(api) as client:
-        held = Lease(client)
+        held = TrainerLease(client)
         await held.end("starting", None)  # not registered yet: nothing is missing
         held.state = "working"
         with pytest.raises(InternalError, match="came back with an empty journal"):

@@ -11,11 +11,11 @@ from tinker_atropos.config import TinkerSection
 from tinker_atropos.errors import EnvironmentLostError
 from tinker_atropos.serving import bind, serve
 from tinker_atropos.trainer.admission import Admission
-from tinker_atropos.trainer.api_client import ApiClient, Registration
+from tinker_atropos.trainer.api_client import ApiClient, RunRegistration
 from tinker_atropos.trainer.batch_collector import PATIENCE, Collector, TrajectoryApi
-from tinker_atropos.trainer.deliveries import Delivery, read_group
+from tinker_atropos.trainer.deliveries import DeliveredBatch, read_group
 from tinker_atropos.trainer.groups import Group
-from tinker_atropos.trainer.ledger import Ledger, Sampled
+from tinker_atropos.trainer.ledger import Ledger, LedgerEntry
 from tinker_atropos.trainer.policy import CurrentPolicy, Policy
 from tinker_atropos.trajectory_api.api_routes import trajectory_app
 from tinker_atropos.trajectory_api.journal import Journal
@@ -34,14 +34,14 @@ class Queue:
         self.asked: list[int] = []
         self.empty_answers = 0
 
-    async def batch(self, step: int) -> Delivery | None:
+    async def batch(self, step: int) -> DeliveredBatch | None:
         self.asked.append(step)
         if self.empty_answers:
             self.empty_answers -= 1
             return None
         ids = tuple(self.groups)[: self.size]
         assert len(ids) == self.size, "the test's queue is empty"
-        return Delivery(ids, tuple(self.groups[key] for key in ids), waited=0.25)
+        return DeliveredBatch(ids, tuple(self.groups[key] for key in ids), waited=0.25)
 
     async def drop(self, ids: Sequence[int], reason: str) -> None:
         self.dropped.append((list(ids), reason))
@@ -66,7 +66,7 @@ def collector_of(
     ledger, policy = Ledger(), CurrentPolicy()
     policy.swap(Policy(STEP, sampler=None))
     for token, step in steps.items():
-        ledger.record(np.array([1]), np.array([token]), Sampled(np.array([-0.5]), step))
+        ledger.record(np.array([1]), np.array([token]), LedgerEntry(np.array([-0.5]), step))
     config = TinkerSection(missing_logprobs="refuse", **settings)
     return Collector(queue, Admission(ledger, policy, config), warnings if warnings is not None else Warnings())
 
@@ -140,7 +140,7 @@ async def test_with_the_trajectory_api_itself_every_dropped_group_is_in_its_book
     service = TrajectoryService(journal, time.monotonic, hold_seconds=1)
     async with serve(trajectory_app(service), bind("127.0.0.1", 0, "RL_API_URL")) as port:
         client = ApiClient(f"http://127.0.0.1:{port}")
-        await client.register(Registration(4, 512, 40, STEP, 25, "", "", "", max_staleness=8, vocabulary=512))
+        await client.register(RunRegistration(4, 512, 40, STEP, 25, "", "", "", max_staleness=8, vocabulary=512))
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as environment:
             for token in (2, 3, 4, 5):
                 sent = {"tokens": [[1, token]] * 2, "masks": [[-100, token]] * 2, "scores": [1.0, 0.0]}

@@ -9,7 +9,7 @@ from tinker_atropos.config import TinkerSection
 from tinker_atropos.errors import InternalError
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.backend import Backend, Training
-from tinker_atropos.trainer.checkpoint_keeper import Keeper
+from tinker_atropos.trainer.checkpoint_keeper import CheckpointKeeper
 from tinker_atropos.trainer.stored_checkpoints import StoredCheckpoints
 
 
@@ -27,8 +27,8 @@ async def training(backend: Backend) -> Training:
     return await backend.create(BUNDLED, 4, 0, {})
 
 
-def keeper(run_uid: str, attempt: int, **settings: int) -> Keeper:
-    return Keeper(Settings(run_uid=run_uid, attempt=attempt), TinkerSection(**settings))
+def keeper(run_uid: str, attempt: int, **settings: int) -> CheckpointKeeper:
+    return CheckpointKeeper(Settings(run_uid=run_uid, attempt=attempt), TinkerSection(**settings))
 
 
 async def steps(backend: Backend, run_uid: str) -> list[tuple[int, int, str]]:

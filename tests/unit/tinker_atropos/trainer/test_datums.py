@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tinker_atropos.config import TinkerSection
-from tinker_atropos.trainer.datums import Batch, build_batch, loss_config
+from tinker_atropos.trainer.datums import TrainingBatch, build_batch, loss_config
 from tinker_atropos.trainer.deliveries import read_group
 from tinker_atropos.trainer.groups import UNKNOWN_STEP, Group
-from tinker_atropos.trainer.ledger import Ledger, Sampled
+from tinker_atropos.trainer.ledger import Ledger, LedgerEntry
 
 CENTERED = TinkerSection()
 
@@ -29,7 +29,7 @@ def group(**fields) -> Group:
     return read_group({**PAIR, **fields})
 
 
-def batch_of(*groups: Group, **settings) -> Batch:
+def batch_of(*groups: Group, **settings) -> TrainingBatch:
     return build_batch(groups, TinkerSection(**settings))
 
 
@@ -149,7 +149,7 @@ def conversations(draw: st.DrawFn) -> tuple[dict[str, list], list[list[float]], 
             between = draw(st.lists(st.integers(4, 6), min_size=1, max_size=3))
             recorded = draw(st.booleans())
             if recorded:
-                ledger.record(np.array(tokens), np.array(output), Sampled(np.array(sampled), policy_step=1))
+                ledger.record(np.array(tokens), np.array(output), LedgerEntry(np.array(sampled), policy_step=1))
             told = [1.0] * len(output) if recorded and draw(st.booleans()) else sampled
             tokens, masks = tokens + output + between, masks + output + [-100] * len(between)
             sent, logprobs = sent + told + [1.0] * len(between), logprobs + sampled + [1.0] * len(between)

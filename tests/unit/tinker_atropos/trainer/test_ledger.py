@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tinker_atropos.trainer.groups import UNKNOWN_STEP, TokenSequence
-from tinker_atropos.trainer.ledger import Attribution, Ledger, Sampled, generated_spans, prefix_keys
+from tinker_atropos.trainer.ledger import Attribution, Ledger, LedgerEntry, generated_spans, prefix_keys
 from tinker_atropos.trainer.ledger_file import OVERHEAD_BYTES
 
 NAN = np.nan
@@ -28,7 +28,7 @@ def sequence(tokens: list[int], generated: str, logprobs: list[float] | None = N
 
 
 def record(ledger: Ledger, prompt: list[int], output: list[int], logprobs: list[float], step: int = 7) -> None:
-    ledger.record(np.array(prompt), np.array(output), Sampled(np.array(logprobs), policy_step=step))
+    ledger.record(np.array(prompt), np.array(output), LedgerEntry(np.array(logprobs), policy_step=step))
 
 
 def bits(values: np.ndarray) -> str:
@@ -113,7 +113,7 @@ def test_what_was_sampled_after_the_group_came_is_not_in_it_so_that_a_replay_fin
     ledger = Ledger()
     came_at = 100.0
     for step, sampled_at, output in ((1, 90.0, [3]), (2, 99.0, [3]), (3, 101.0, [3]), (4, 102.0, [3, 4])):
-        sampled = Sampled(np.full(len(output), -float(step)), step, sampled_at=sampled_at)
+        sampled = LedgerEntry(np.full(len(output), -float(step)), step, sampled_at=sampled_at)
         ledger.record(np.array([1]), np.array(output), sampled)
 
     def steps_of(tokens: list[int], generated: str, received_at: float) -> list[int]:
@@ -155,7 +155,7 @@ def test_memory_is_bounded_and_the_oldest_goes_first() -> None:
 
 def test_how_it_was_sampled_comes_with_it() -> None:
     ledger = Ledger()
-    ledger.record(np.array([1]), np.array([3]), Sampled(np.array([-0.5]), 7, temperature=0.5, top_p=0.9, top_k=4))
+    ledger.record(np.array([1]), np.array([3]), LedgerEntry(np.array([-0.5]), 7, temperature=0.5, top_p=0.9, top_k=4))
     (generation,) = ledger.attribute(sequence([1, 3], "01")).generations
     assert (generation.temperature, generation.top_p, generation.top_k) == (0.5, 0.9, 4)
 
@@ -190,7 +190,7 @@ def test_a_file_that_cannot_be_read_begins_anew(tmp_path, caplog) -> None:
     ledger = Ledger(tmp_path)
     record(ledger, [1], [3], [-0.5])
     ledger.close()
-    assert "begins anew" in caplog.text
+    assert "starts over" in caplog.text
     (found,) = attributed(tmp_path, sequence([1, 3], "01"))
     assert not found.missing
 

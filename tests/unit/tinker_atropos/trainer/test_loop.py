@@ -10,9 +10,9 @@ from tinker_atropos.config import TinkerSection
 from tinker_atropos.trainer.admission import Admission
 from tinker_atropos.trainer.backend import Training
 from tinker_atropos.trainer.batch_collector import Collected
-from tinker_atropos.trainer.datums import Batch, build_batch, loss_config
+from tinker_atropos.trainer.datums import TrainingBatch, build_batch, loss_config
 from tinker_atropos.trainer.deliveries import read_group
-from tinker_atropos.trainer.ledger import Ledger, Sampled
+from tinker_atropos.trainer.ledger import Ledger, LedgerEntry
 from tinker_atropos.trainer.loop import train
 from tinker_atropos.trainer.metric_table import describe
 from tinker_atropos.trainer.policy import CurrentPolicy, Policy, SamplingSettings
@@ -38,7 +38,7 @@ class Surroundings:
         self.policy, self.ledger, self.scores, self.off = policy, Ledger(), scores, off
         self.admission = Admission(self.ledger, policy, TinkerSection())
         self.logged: list[Mapping[str, float]] = []
-        self.batches: list[Batch] = []
+        self.batches: list[TrainingBatch] = []
         self.entered: list[str] = []
         self.warnings: dict[str, str | None] = {}
         self.saved: list[int] = []
@@ -51,7 +51,7 @@ class Surroundings:
         )
         outputs = [sample.tokens_T.tolist() for sample in samples]
         for output, sample in zip(outputs, samples, strict=True):
-            self.ledger.record(np.array(PROMPT), np.array(output), Sampled(sample.logprobs_T + self.off, step))
+            self.ledger.record(np.array(PROMPT), np.array(output), LedgerEntry(sample.logprobs_T + self.off, step))
         group = {
             "tokens": [PROMPT + output for output in outputs],
             "masks": [[-100] * len(PROMPT) + output for output in outputs],
@@ -66,7 +66,7 @@ class Surroundings:
     def warn(self, topic: str, sentence: str | None) -> None:
         self.warnings[topic] = sentence
 
-    async def step_trained(self, step: int, seconds: float, metrics: Mapping[str, float], batch: Batch) -> None:
+    async def step_trained(self, step: int, seconds: float, metrics: Mapping[str, float], batch: TrainingBatch) -> None:
         assert step == len(self.logged) + 1
         assert seconds == metrics["time/step"]
         self.logged.append(metrics)

@@ -3,7 +3,7 @@ from collections import Counter
 import pytest
 
 from tinker_atropos.environments.evaluation import fraction_metrics
-from tinker_atropos.environments.runner.counters import Tally
+from tinker_atropos.environments.runner.counters import Counters
 from tinker_atropos.trainer.metric_table import METRICS, describe
 from tinker_atropos.trainer.progress import Progress
 
@@ -39,6 +39,6 @@ async def test_everything_that_the_trainer_counts_is_in_the_table(inference) -> 
 
 
 def test_everything_that_runner_and_evaluation_report_is_in_the_table() -> None:
-    names = [*Tally().take_metrics(), *fraction_metrics(0.5, 8)]
+    names = [*Counters().take_metrics(), *fraction_metrics(0.5, 8)]
     assert names
     assert [name for name in names if describe(name) is None] == []

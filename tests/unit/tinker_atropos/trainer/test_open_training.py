@@ -11,7 +11,7 @@ from tinker_atropos.errors import ConfigError
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.backend import Backend, Training
 from tinker_atropos.trainer.datums import Datum
-from tinker_atropos.trainer.open_training import Opened, Opening
+from tinker_atropos.trainer.open_training import Opened, TrainingOpener
 
 METADATA = {"run_uid": "the-parent"}
 PROBE_T = np.array([1, 2, 3])
@@ -29,9 +29,9 @@ def config(model: str = BUNDLED, rank: int = RANK) -> RunConfig:
     return parse_config({"env": env, "openai": [{"model_name": model}], "tinker": {"lora_rank": rank}})
 
 
-def opening(path: str, *, with_optimizer: bool = False, **changes) -> Opening:
+def opening(path: str, *, with_optimizer: bool = False, **changes) -> TrainingOpener:
     settings = Settings(run_uid=f"child-{path}", start_from=path, start_from_optimizer=with_optimizer)
-    return Opening(settings, config(**changes), os.environ["TINKER_BASE_URL"], PROBE_T)
+    return TrainingOpener(settings, config(**changes), os.environ["TINKER_BASE_URL"], PROBE_T)
 
 
 async def step(training: Training, token: int):

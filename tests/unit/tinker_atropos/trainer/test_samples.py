@@ -1,7 +1,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from tinker_atropos.trainer.datums import Batch, Datum
+from tinker_atropos.trainer.datums import Datum, TrainingBatch
 from tinker_atropos.trainer.samples import MAX_TEXT, sample_rows
 
 
@@ -27,21 +27,21 @@ def decode(tokens_T: NDArray[np.int64]) -> str:
 
 
 def test_a_row_parts_prompt_and_completion() -> None:
-    assert sample_rows(3, Batch(datums=[datum(1.0, 0.5)]), decode) == [(3, "ab", "cde", 1.0, 0.5, 7)]
+    assert sample_rows(3, TrainingBatch(datums=[datum(1.0, 0.5)]), decode) == [(3, "ab", "cde", 1.0, 0.5, 7)]
 
 
 def test_rows_are_spread_from_the_lowest_to_the_highest_score() -> None:
-    batch = Batch(datums=[datum(float(score), 0.0) for score in (5, 1, 4, 2, 3)])
+    batch = TrainingBatch(datums=[datum(float(score), 0.0) for score in (5, 1, 4, 2, 3)])
     assert [row[3] for row in sample_rows(1, batch, decode, count=3)] == [1.0, 3.0, 5.0]
     assert [row[3] for row in sample_rows(1, batch, decode, count=9)] == [1.0, 2.0, 3.0, 4.0, 5.0]
 
 
 def test_a_step_without_a_gradient_has_no_rows() -> None:
-    assert sample_rows(1, Batch(), decode) == []
+    assert sample_rows(1, TrainingBatch(), decode) == []
 
 
 def test_a_long_text_keeps_its_ends() -> None:
-    (row,) = sample_rows(1, Batch(datums=[datum(0.0, 0.0, MAX_TEXT * 2)]), decode)
+    (row,) = sample_rows(1, TrainingBatch(datums=[datum(0.0, 0.0, MAX_TEXT * 2)]), decode)
     assert len(row[2]) == MAX_TEXT + 3
     assert row[2][:3] == "cde"
     assert row[2][-1] == decode(np.array([MAX_TEXT * 2 - 1]))

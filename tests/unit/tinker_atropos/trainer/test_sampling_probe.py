@@ -5,7 +5,7 @@ import pytest
 import tinker
 
 from tinker_atropos.trainer.backend import Training
-from tinker_atropos.trainer.ledger_file import Generation
+from tinker_atropos.trainer.ledger_file import GenerationRecord
 from tinker_atropos.trainer.policy import Sample, SampleRefusedError, SamplingSettings
 from tinker_atropos.trainer.sampling_probe import SamplingProbe, shapings
 
@@ -13,8 +13,8 @@ PROMPT = np.array([1, 2, 3])
 LOGITS = np.array([2.0, 1.0, 0.0, -1.0])
 
 
-def generation(temperature: float = 1.0, top_p: float = 1.0, top_k: int = -1) -> Generation:
-    return Generation(0, 0, b"", b"", 0, temperature, top_p, top_k, sampled_at=0.0)
+def generation(temperature: float = 1.0, top_p: float = 1.0, top_k: int = -1) -> GenerationRecord:
+    return GenerationRecord(0, 0, b"", b"", 0, temperature, top_p, top_k, sampled_at=0.0)
 
 
 ROUTES = {

@@ -5,10 +5,10 @@ import pytest
 
 from tinker_atropos.config import TinkerSection
 from tinker_atropos.trainer.batch_collector import Collected
-from tinker_atropos.trainer.datums import Batch, build_batch
+from tinker_atropos.trainer.datums import TrainingBatch, build_batch
 from tinker_atropos.trainer.deliveries import read_group
 from tinker_atropos.trainer.groups import Group
-from tinker_atropos.trainer.ledger import Ledger, Sampled
+from tinker_atropos.trainer.ledger import Ledger, LedgerEntry
 from tinker_atropos.trainer.step_metrics import (
     batch_metrics,
     collection_metrics,
@@ -29,14 +29,14 @@ def attributed(first: int | None, second: int | None, **fields) -> Group:
     """Two rollouts: two tokens sampled after step `first`, one after step `second`; None: nobody knows."""
     ledger = Ledger()
     if first is not None:
-        ledger.record(np.array([1]), np.array([2, 3]), Sampled(np.array([-0.125, -0.25]), policy_step=first))
+        ledger.record(np.array([1]), np.array([2, 3]), LedgerEntry(np.array([-0.125, -0.25]), policy_step=first))
     if second is not None:
-        ledger.record(np.array([1]), np.array([4]), Sampled(np.array([-0.5]), policy_step=second))
+        ledger.record(np.array([1]), np.array([4]), LedgerEntry(np.array([-0.5]), policy_step=second))
     read = read_group({**GROUP, **fields})
     return Group(tuple(ledger.attribute(one).sequence for one in read.sequences_S), read.rollout_of_S)
 
 
-def batch_of(*groups: Group) -> Batch:
+def batch_of(*groups: Group) -> TrainingBatch:
     return build_batch(groups, TinkerSection())
 
 

@@ -20,8 +20,8 @@ from tinker_atropos.serving import bind, serve
 from tinker_atropos.trajectory_api.api_routes import trajectory_app
 from tinker_atropos.trajectory_api.bodies import MAX_BODY_BYTES
 from tinker_atropos.trajectory_api.journal import Journal
-from tinker_atropos.trajectory_api.records import Books, Delivery, ReceivedGroup
-from tinker_atropos.trajectory_api.requests import Registration
+from tinker_atropos.trajectory_api.records import Books, PostedGroups, ReceivedGroup
+from tinker_atropos.trajectory_api.requests import TrainerRegistration
 from tinker_atropos.trajectory_api.trajectory_service import TrajectoryService
 
 MAX_BYTES = 2**28
@@ -127,9 +127,9 @@ def balanced(books: dict[str, Books]) -> bool:
     )
 
 
-def delivery(*numbers: int, size: int = 2, content: bytes | None = None, **changes: Any) -> Delivery:
+def delivery(*numbers: int, size: int = 2, content: bytes | None = None, **changes: Any) -> PostedGroups:
     """One POST of groups that `number` tells apart."""
-    return Delivery(
+    return PostedGroups(
         tuple(
             replace(
                 ReceivedGroup(
@@ -257,14 +257,14 @@ class Builders:
     trainer_registration: Callable[..., dict[str, Any]] = field(default=trainer_registration)
     env_registration: Callable[..., dict[str, Any]] = field(default=env_registration)
     group: Callable[..., dict[str, Any]] = field(default=group)
-    delivery: Callable[..., Delivery] = field(default=delivery)
+    delivery: Callable[..., PostedGroups] = field(default=delivery)
     balanced: Callable[[dict[str, Books]], bool] = field(default=balanced)
     free_port: Callable[[], int] = field(default=free_port)
     eventually: Callable[..., Any] = field(default=eventually)
     api_command: tuple[str, ...] = tuple(COMMAND)
 
-    def registration(self, **changes: Any) -> Registration:
-        return Registration(**trainer_registration(**changes))
+    def registration(self, **changes: Any) -> TrainerRegistration:
+        return TrainerRegistration(**trainer_registration(**changes))
 
 
 @pytest.fixture

@@ -151,7 +151,7 @@ async def check(client: Client, build: Any, trainer: Trainer, sent: int) -> None
     assert groups["queued"] < 2, "everything was taken"
     for sender in range(SENDERS):
         own = [token for _, token in sorted(trainer.tokens.items()) if token // 10_000 == sender]
-        assert own == list(range(10_000 * sender, own[-1] + 1)), "all of them, in the order of their acknowledgement"
+        assert own == list(range(10_000 * sender, own[-1] + 1)), "all of them, in the order of their acknowledgment"
 
 
 async def worker_pid(ops: str, other_than: int = 0) -> int:

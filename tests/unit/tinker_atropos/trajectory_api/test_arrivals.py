@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tinker_atropos.trajectory_api.arrivals import REPEAT_SECONDS
 from tinker_atropos.trajectory_api.journal import Journal
-from tinker_atropos.trajectory_api.records import Delivery, RefusedGroup, RegisteredEnv
+from tinker_atropos.trajectory_api.records import PostedGroups, RefusedGroup, RegisteredEnv
 from tinker_atropos.trajectory_api.requests import EnvRegistration, ProgressReport
 
 
@@ -103,7 +103,7 @@ def test_when_nothing_is_left_to_give_up_there_is_no_room(small_journal, build) 
 
 def test_refused_groups_are_counted_by_reason(journal) -> None:
     refused = (RefusedGroup("tokens", 4), RefusedGroup("tokens", 2), RefusedGroup("size", 0))
-    journal.add_deliveries([Delivery(refused=refused)], 0.0)
+    journal.add_deliveries([PostedGroups(refused=refused)], 0.0)
     books = journal.books()
     assert (books["groups"]["refused"], books["rollouts"]["refused"]) == (
         {"tokens": 2, "size": 1},

@@ -101,7 +101,7 @@ OVER = {
     "and no more": ([(0, "done", 1), (1, "working", 1)], 11, "done"),
     "the evaluator's replacement is waited for": ([(0, "failed", 1), (1, "done", 1)], 1, "away"),
     "also when it fell silent before": ([(0, "working", 99)], 1, "away"),
-    "and not for ever": ([(0, "failed", 1), (1, "done", 1)], 300, "failed"),
+    "and not forever": ([(0, "failed", 1), (1, "done", 1)], 300, "failed"),
     "it is there": ([(0, "failed", 99), (0, "starting", 1)], 301, "starting"),
     "nobody else is replaced any more": ([(0, "done", 1), (1, "failed", 1)], 1, "done"),
     "nor who evaluates, once that is done": ([(0, "working", 20), (0, "done", 9)], 11, "done"),

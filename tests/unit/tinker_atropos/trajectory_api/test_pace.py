@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from tinker_atropos.trajectory_api.leases import LeaseView
 from tinker_atropos.trajectory_api.pace import over_reason, pace, room_of, status_of_env
 from tinker_atropos.trajectory_api.records import GroupCount, RegisteredEnv
-from tinker_atropos.trajectory_api.requests import EnvRegistration, ProgressReport, Registration
+from tinker_atropos.trajectory_api.requests import EnvRegistration, ProgressReport, TrainerRegistration
 
 WORKING = LeaseView("working")
 
 
-def registration(batch_size: int = 32, num_steps: int = 10, max_staleness: int | None = None) -> Registration:
-    return Registration(
+def registration(batch_size: int = 32, num_steps: int = 10, max_staleness: int | None = None) -> TrainerRegistration:
+    return TrainerRegistration(
         wandb_group="g",
         wandb_project="p",
         batch_size=batch_size,

@@ -170,6 +170,6 @@ async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 def _endless(items: Sequence[Item], generator: random.Random) -> Iterator[Item]:
-    """All items in a random order, then all of them in another one, for ever."""
+    """All items in a random order, then all of them in another one, forever."""
     while True:
         yield from generator.sample(items, len(items))

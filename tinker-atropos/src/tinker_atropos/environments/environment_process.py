@@ -11,12 +11,12 @@ from tinker_atropos.environments.runner import process_setup, wandb_relay
 from tinker_atropos.environments.runner.environment_files import LocatedEnvironment, locate_environment
 from tinker_atropos.environments.runner.failures import environment_failed
 from tinker_atropos.environments.runner.group_sender import GroupSender
-from tinker_atropos.environments.runner.heartbeat import Attendant, attended
-from tinker_atropos.environments.runner.registration import Registering
+from tinker_atropos.environments.runner.heartbeat import Heartbeat, heartbeat_running
+from tinker_atropos.environments.runner.registration import EnvironmentRegistration
 from tinker_atropos.environments.runner.reports import Reports
-from tinker_atropos.environments.runner.run_end import Ending, Stop, exit_within
+from tinker_atropos.environments.runner.run_end import RunEnd, Stop, exit_within
 from tinker_atropos.environments.runner.serve_loop import Deadlines, Rollouts
-from tinker_atropos.environments.runner.shared_state import Board
+from tinker_atropos.environments.runner.shared_state import SharedState
 from tinker_atropos.errors import EnvironmentLostError, ExitCode, RunError
 from tinker_atropos.settings import Settings
 
@@ -44,32 +44,32 @@ async def run_environment(
     Raises ConfigError, EnvironmentLostError when the environment fails or leaves early, InternalError otherwise.
     """
     process_setup.quieten()
-    stop, ending = Stop(), Ending()
+    stop, ending = Stop(), RunEnd()
     located = locate_environment(name_or_path)
     assignment = Assignment(settings, load_config(config_path), located, deadlines or Deadlines())
-    board = Board(total_steps=assignment.run.env.total_steps)
-    async with attended(settings, board, ending.settle, assignment.deadlines.trainer) as attendant:
+    shared = SharedState(total_steps=assignment.run.env.total_steps)
+    async with heartbeat_running(settings, shared, ending.settle, assignment.deadlines.trainer) as heartbeat:
         try:
-            await _serve(assignment, board, attendant, ending)
+            await _serve(assignment, shared, heartbeat, ending)
         except asyncio.CancelledError:
             if not stop.requested:  # a sys.exit of the environment's is on its way out of the event loop
                 exit_within(LINGER_SECONDS, ExitCode.FAILURE, "the environment called sys.exit and did not end")
-                await attendant.conclude("failed", "the environment left early: it called sys.exit")
+                await heartbeat.conclude("failed", "the environment left early: it called sys.exit")
                 raise
             logger.info("stopped as asked")
         except RunError as error:
             exit_within(LINGER_SECONDS, error.exit_code, f"{error}; what it left behind did not end")
-            await attendant.conclude("failed", str(error))
+            await heartbeat.conclude("failed", str(error))
             raise
         else:
             exit_within(LINGER_SECONDS, ExitCode.DONE, "the run is over; what the environment left behind did not end")
-            await attendant.conclude("done")
+            await heartbeat.conclude("done")
 
 
-async def _serve(assignment: Assignment, board: Board, attendant: Attendant, ending: Ending) -> None:
+async def _serve(assignment: Assignment, shared: SharedState, heartbeat: Heartbeat, ending: RunEnd) -> None:
     settings, run = assignment.settings, assignment.run
     process_setup.set_env_vars([settings.api_url, settings.inference_url], run.env.tokenizer_name)
-    wandb_relay.install(board.metrics)
+    wandb_relay.install(shared.metrics)
     # atroposlib comes in with these imports: only now that the relay stands where `import wandb` finds it.
     with process_setup.torch_hidden(unless_mentioned_in=assignment.located.file):
         from tinker_atropos.environments.runner import atropos_patches
@@ -80,19 +80,23 @@ async def _serve(assignment: Assignment, board: Board, attendant: Attendant, end
     atropos_patches.list_token_ids()
     loaded = load_environment(assignment.located)
     env = loaded.build(run, wired_to_run(run, settings))
-    registering = Registering(settings.api_url, settings.environment_index or 0)
+    registration = EnvironmentRegistration(settings.api_url, settings.environment_index or 0)
     rollouts = Rollouts(
-        board, attendant, ending, Reports(env, loaded.source), assignment.deadlines, registering=registering
+        shared, heartbeat, ending, Reports(env, loaded.source), assignment.deadlines, registration=registration
     )
     atropos_patches.widen_retries()
     atropos_patches.replace_env_manager(rollouts.serve)
-    atropos_patches.Seams(
-        env, loaded.source, board.tally, GroupSender(settings.api_url, board.tally, ending.settle), ending.settle
+    atropos_patches.AtroposPatches(
+        env,
+        loaded.source,
+        shared.counters,
+        GroupSender(settings.api_url, shared.counters, ending.settle),
+        ending.settle,
     )
     await _finish(env, rollouts, ending, loaded.source, assignment.deadlines)
 
 
-async def _finish(env: Any, rollouts: Rollouts, ending: Ending, source: Path, deadlines: Deadlines) -> None:
+async def _finish(env: Any, rollouts: Rollouts, ending: RunEnd, source: Path, deadlines: Deadlines) -> None:
     """Run the environment to its end, and no longer than the run's end and the last evaluation allow."""
 
     async def manage() -> None:

@@ -27,7 +27,7 @@ DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class SampleAnswer:
     """The answer to one sample request."""
 
     continuations: list[Continuation]
@@ -70,7 +70,7 @@ class Engine:
         folder = self.base.folder
         return base_model == self.base.name or (Path(base_model).is_absolute() and Path(base_model) == folder)
 
-    def sample(self, jobs: Sequence[SampleJob]) -> list[Sampled]:
+    def sample(self, jobs: Sequence[SampleJob]) -> list[SampleAnswer]:
         """Answer sample jobs that share a sampler."""
         adapter = jobs[0].adapter
         continuations = generate(
@@ -83,7 +83,7 @@ class Engine:
         scored = [(job.request.prompt, job.scoring) for job in jobs if job.scoring]
         scores = iter(score_prompts(self.model, adapter, scored))
         return [
-            Sampled(rows, next(scores) if job.scoring else PromptScores())
+            SampleAnswer(rows, next(scores) if job.scoring else PromptScores())
             for job, rows in zip(jobs, continuations, strict=True)
         ]
 

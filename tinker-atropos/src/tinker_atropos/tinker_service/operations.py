@@ -13,7 +13,7 @@ from tinker_atropos.tinker_service.checkpoint_store import CheckpointStore, Kind
 from tinker_atropos.tinker_service.engine import Engine
 from tinker_atropos.tinker_service.lora import LoraSpec
 from tinker_atropos.tinker_service.model_worker import Job, SampleJob, Worker
-from tinker_atropos.tinker_service.registry import Registry, Sampler, model_id_of, session_of
+from tinker_atropos.tinker_service.registry import Registry, ServedSampler, model_id_of, session_of
 from tinker_atropos.tinker_service.request_errors import NotFoundError, RequestError
 from tinker_atropos.tinker_service.sdk_messages import ForwardBackwardRequest
 from tinker_atropos.tinker_service.service_metrics import Metrics
@@ -202,7 +202,7 @@ class Service:
             adapter = None
             if path is not None:
                 adapter = self.store.load(path, self.engine.device, with_optimizer=False, trainable=False).adapter
-            self.registry.add_sampler(Sampler(sampler_id, request.session_id, adapter, path))
+            self.registry.add_sampler(ServedSampler(sampler_id, request.session_id, adapter, path))
             return {"type": "create_sampling_session", "sampling_session_id": sampler_id}
 
         return self.submit(run)
@@ -220,7 +220,7 @@ class Service:
             raise RequestError("save_weights_for_sampler needs path or sampling_session_seq_id")
         session_id = session_of(request.model_id)
         sampler_id = _sampler_id(session_id, request.sampling_session_seq_id)
-        self.registry.add_sampler(Sampler(sampler_id, session_id, trainee.adapter.snapshot()))
+        self.registry.add_sampler(ServedSampler(sampler_id, session_id, trainee.adapter.snapshot()))
         return {"type": "save_weights_for_sampler", "sampling_session_id": sampler_id}
 
     def _register(self, model_id: str, trainee: Trainee, user_metadata: dict[str, Any] | None) -> None:
@@ -291,4 +291,4 @@ def _check_optimizer(name: str) -> None:
 
 def check_ttl(ttl_seconds: int | None) -> None:
     if ttl_seconds is not None and ttl_seconds < MIN_TTL_SECONDS:
-        raise RequestError(f"ttl_seconds is {ttl_seconds}; it must be at least {MIN_TTL_SECONDS}, or None (for ever)")
+        raise RequestError(f"ttl_seconds is {ttl_seconds}; it must be at least {MIN_TTL_SECONDS}, or None (forever)")

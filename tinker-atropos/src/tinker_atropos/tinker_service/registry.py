@@ -13,7 +13,7 @@ SAMPLERS_PER_SESSION = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Sampler:
+class ServedSampler:
     """A policy that does not change. `adapter` None: the base model."""
 
     sampler_id: str
@@ -29,7 +29,7 @@ class Registry:
         self._last_seen: dict[str, float] = {}
         self._models: dict[str, Trainee] = {}
         self._last_seq_ids: dict[str, int] = {}  # by model
-        self._samplers: dict[str, Sampler] = {}  # least recently used first
+        self._samplers: dict[str, ServedSampler] = {}  # least recently used first
 
     @property
     def sessions(self) -> list[str]:
@@ -75,13 +75,13 @@ class Registry:
             )
         self._last_seq_ids[model_id] = seq_id
 
-    def add_sampler(self, sampler: Sampler) -> None:
+    def add_sampler(self, sampler: ServedSampler) -> None:
         """Add a sampler; a session keeps its most recently used ones."""
         self._samplers[sampler.sampler_id] = sampler
         siblings = [key for key, other in self._samplers.items() if other.session_id == sampler.session_id]
         self._remove_samplers(siblings[:-SAMPLERS_PER_SESSION])
 
-    def sampler(self, sampler_id: str) -> Sampler:
+    def sampler(self, sampler_id: str) -> ServedSampler:
         sampler = self._samplers.pop(sampler_id, None)
         if sampler is None:
             raise NotFoundError(

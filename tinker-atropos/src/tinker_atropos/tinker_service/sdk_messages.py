@@ -10,9 +10,9 @@ from google.protobuf.message import DecodeError
 from tinker.proto import tinker_public_pb2 as pb
 
 from tinker_atropos.tinker_service.batched_sampling import TopLogprobs
-from tinker_atropos.tinker_service.engine import Sampled
+from tinker_atropos.tinker_service.engine import SampleAnswer
 from tinker_atropos.tinker_service.request_errors import RequestError
-from tinker_atropos.tinker_service.training import Array, Datum, LossOutput
+from tinker_atropos.tinker_service.training import Array, LossOutput, TrainingDatum
 
 _DTYPES = {pb.DTYPE_FLOAT32: np.float32, pb.DTYPE_INT64: np.int64}
 _STOP_REASONS = {"stop": pb.STOP_REASON_STOP, "length": pb.STOP_REASON_LENGTH}
@@ -27,7 +27,7 @@ class ForwardBackwardRequest:
     loss_name: str
     loss_config: Mapping[str, float]
     forward_only: bool
-    data: Sequence[Datum]
+    data: Sequence[TrainingDatum]
 
 
 def parse_forward_backward(body: bytes) -> ForwardBackwardRequest:
@@ -61,7 +61,7 @@ def loss_output_message(output: LossOutput) -> bytes:
     return bytes(message.SerializeToString())
 
 
-def sample_message(sampled: Sampled) -> bytes:
+def sample_message(sampled: SampleAnswer) -> bytes:
     message = pb.SampleResponse()
     for continuation in sampled.continuations:
         sequence = message.sequences.add(
@@ -116,7 +116,7 @@ def _loss_config(message: pb.ForwardBackwardRequest) -> dict[str, float]:
     return {name: float(value.number) for name, value in message.loss_fn_config_v2.items()}
 
 
-def _datum(index: int, datum: pb.Datum) -> Datum:
+def _datum(index: int, datum: pb.Datum) -> TrainingDatum:
     if any(chunk.WhichOneof("chunk") != "encoded_text" for chunk in datum.model_input):
         raise RequestError(f"data[{index}].model_input holds images or audio; this service takes tokens only")
     try:
@@ -124,7 +124,7 @@ def _datum(index: int, datum: pb.Datum) -> Datum:
     except ValueError:
         raise RequestError(f"data[{index}].model_input does not hold whole int32 tokens") from None
     tokens = np.concatenate([np.empty(0, np.int32), *chunks]).astype(np.int64)
-    return Datum(tokens, {name: _array(index, name, tensor) for name, tensor in datum.loss_fn_inputs.items()})
+    return TrainingDatum(tokens, {name: _array(index, name, tensor) for name, tensor in datum.loss_fn_inputs.items()})
 
 
 def _array(index: int, name: str, tensor: pb.Tensor) -> npt.NDArray[np.generic]:

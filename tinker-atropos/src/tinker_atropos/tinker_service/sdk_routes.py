@@ -17,7 +17,7 @@ from tinker import types
 from tinker_atropos.serving import json_response
 from tinker_atropos.tinker_service.checkpoint_routes import checkpoint_routes
 from tinker_atropos.tinker_service.downloads import Downloads
-from tinker_atropos.tinker_service.engine import Sampled
+from tinker_atropos.tinker_service.engine import SampleAnswer
 from tinker_atropos.tinker_service.futures import Futures, RequestKey
 from tinker_atropos.tinker_service.operations import Service
 from tinker_atropos.tinker_service.paging import page
@@ -224,7 +224,7 @@ def _result_response(future: Future[Any]) -> Response:
     result = future.result()
     if isinstance(result, LossOutput):
         return Response(loss_output_message(result), media_type=PROTOBUF)
-    if isinstance(result, Sampled):
+    if isinstance(result, SampleAnswer):
         return Response(sample_message(result), media_type=PROTOBUF)
     return json_response(result)
 

@@ -6,10 +6,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from starlette.types import Scope
 
 from tinker_atropos.tinker_service.checkpoint_store import CheckpointStore
-from tinker_atropos.tinker_service.engine import Sampled
+from tinker_atropos.tinker_service.engine import SampleAnswer
 from tinker_atropos.tinker_service.model_worker import SampleJob, Worker
 from tinker_atropos.tinker_service.registry import Registry
-from tinker_atropos.tinker_service.training import Datum
+from tinker_atropos.tinker_service.training import TrainingDatum
 
 _TOKEN_KINDS = ("prompt", "sampled", "forward", "trained")
 _BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -54,13 +54,13 @@ class Metrics:
         endpoint = scope.get("endpoint")
         self._requests.labels(getattr(endpoint, "__name__", "none"), str(status)).inc()
 
-    def count_samples(self, jobs: Sequence[SampleJob], results: Sequence[Sampled]) -> None:
+    def count_samples(self, jobs: Sequence[SampleJob], results: Sequence[SampleAnswer]) -> None:
         rows = [row for result in results for row in result.continuations]
         self._batch.observe(len(rows))
         self._tokens.labels("prompt").inc(sum(len(job.request.prompt) for job in jobs))
         self._tokens.labels("sampled").inc(sum(len(row.tokens) for row in rows))
 
-    def count_training(self, data: Sequence[Datum], *, backward: bool) -> None:
+    def count_training(self, data: Sequence[TrainingDatum], *, backward: bool) -> None:
         self._tokens.labels("trained" if backward else "forward").inc(sum(len(datum.tokens) for datum in data))
 
     def render(self) -> bytes:

@@ -11,7 +11,7 @@ from pathlib import Path
 from tinker_atropos.serving import serve
 from tinker_atropos.tinker_service.checkpoint_store import CheckpointStore
 from tinker_atropos.tinker_service.downloads import DOWNLOADS, Downloads
-from tinker_atropos.tinker_service.engine import Engine, Sampled
+from tinker_atropos.tinker_service.engine import Engine, SampleAnswer
 from tinker_atropos.tinker_service.futures import Futures
 from tinker_atropos.tinker_service.key_gate import Gate
 from tinker_atropos.tinker_service.model_worker import RunSamples, SampleJob, Worker
@@ -66,7 +66,7 @@ async def serve_model(
 
 
 def _counted(engine: Engine, metrics: Metrics) -> RunSamples:
-    def run_samples(jobs: Sequence[SampleJob]) -> Sequence[Sampled]:
+    def run_samples(jobs: Sequence[SampleJob]) -> Sequence[SampleAnswer]:
         results = engine.sample(jobs)
         metrics.count_samples(jobs, results)
         return results

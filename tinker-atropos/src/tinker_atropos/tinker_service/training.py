@@ -22,7 +22,7 @@ MAX_MICROBATCH_LOGITS = 2**27  # 512 MB of float32; autograd holds a few such te
 
 
 @dataclass(frozen=True, slots=True)
-class Datum:
+class TrainingDatum:
     """One sequence: input tokens [T], and loss inputs in the shape of `target_tokens` (one of them).
 
     That is [T], or [T, K] for K weighted targets per position.
@@ -59,7 +59,7 @@ class Trainee:
 def forward_backward(
     model: LoraModel,
     trainee: Trainee,
-    data: Sequence[Datum],
+    data: Sequence[TrainingDatum],
     *,
     loss_name: str,
     loss_config: Mapping[str, float],
@@ -140,7 +140,7 @@ def optim_step(trainee: Trainee, settings: AdamSettings) -> dict[str, float]:
     return {"grad_norm": norm, "optimizer_step": float(trainee.optimizer.step)}
 
 
-def _microbatches(data: Sequence[Datum], vocabulary: int) -> Iterator[Sequence[Datum]]:
+def _microbatches(data: Sequence[TrainingDatum], vocabulary: int) -> Iterator[Sequence[TrainingDatum]]:
     """Cut the data, in order, so that sequences times longest sequence stays within the budget."""
     budget = max(1, min(MAX_MICROBATCH_TOKENS, MAX_MICROBATCH_LOGITS // vocabulary))
     start = longest = 0
@@ -152,7 +152,9 @@ def _microbatches(data: Sequence[Datum], vocabulary: int) -> Iterator[Sequence[D
     yield data[start:]
 
 
-def _stack(data: Sequence[Datum], defaults: Mapping[str, float], device: torch.device) -> dict[str, torch.Tensor]:
+def _stack(
+    data: Sequence[TrainingDatum], defaults: Mapping[str, float], device: torch.device
+) -> dict[str, torch.Tensor]:
     """Tensors padded with zeros on the right: `tokens` [B, T], and in the targets' shape [B, T] or [B, T, K] the rest.
 
     `defaults` names the loss inputs, with the value of those that a sequence does not have. `valid` is 1 where there
@@ -174,12 +176,12 @@ def _stack(data: Sequence[Datum], defaults: Mapping[str, float], device: torch.d
     return {name: torch.from_numpy(array).to(device) for name, array in stacked.items()}
 
 
-def _place(row: int, datum: Datum, shape: Sequence[int]) -> tuple[int | slice, ...]:
+def _place(row: int, datum: TrainingDatum, shape: Sequence[int]) -> tuple[int | slice, ...]:
     """Where a sequence's values stand in a stacked array; one target per position stands first among several."""
     sizes = [slice(size) for size in datum.target_shape]
     return (row, *sizes, *([0] * (len(shape) - 1 - len(sizes))))
 
 
-def _unstack(values: torch.Tensor, data: Sequence[Datum]) -> list[Array]:
+def _unstack(values: torch.Tensor, data: Sequence[TrainingDatum]) -> list[Array]:
     array = values.detach().float().cpu().numpy()
     return [array[_place(row, datum, array.shape)] for row, datum in enumerate(data)]

@@ -11,7 +11,7 @@ from tinker_atropos.tinker_service.losses import LOSSES, MANY_TARGETS, Loss
 from tinker_atropos.tinker_service.request_errors import RequestError
 from tinker_atropos.tinker_service.scoring import NOTHING_ASKED, Integers, PromptScoring
 from tinker_atropos.tinker_service.sdk_messages import ForwardBackwardRequest
-from tinker_atropos.tinker_service.training import Datum
+from tinker_atropos.tinker_service.training import TrainingDatum
 
 MAX_SAMPLES = 1_024
 MAX_TOP = 1_024  # of top-k logprobs and of drawn alternatives, per position
@@ -140,7 +140,7 @@ def _check_tokens(field: str, tokens: Sequence[int], vocabulary: int, limit: int
         )
 
 
-def _check_loss_inputs(field: str, datum: Datum, loss_name: str, loss: Loss, vocabulary: int) -> None:
+def _check_loss_inputs(field: str, datum: TrainingDatum, loss_name: str, loss: Loss, vocabulary: int) -> None:
     required = ("target_tokens", *loss.required)
     known = (*required, *loss.optional)
     for name in required:
@@ -159,7 +159,7 @@ def _check_loss_inputs(field: str, datum: Datum, loss_name: str, loss: Loss, voc
             raise RequestError(f"{field}[{name!r}] holds NaN or infinity: it would ruin the weights")
 
 
-def _check_targets(field: str, datum: Datum, loss_name: str, vocabulary: int) -> None:
+def _check_targets(field: str, datum: TrainingDatum, loss_name: str, vocabulary: int) -> None:
     targets, length = datum.inputs["target_tokens"], len(datum.tokens)
     if not np.issubdtype(targets.dtype, np.integer):
         raise RequestError(f"{field} must be int64, not {targets.dtype}")

@@ -10,10 +10,10 @@ from typing import Never
 
 from tinker_atropos.config import SharedEnvSection
 from tinker_atropos.errors import RunError
-from tinker_atropos.trainer.api_client import ApiClient, Books
-from tinker_atropos.trainer.datums import Batch
+from tinker_atropos.trainer.api_client import ApiClient, BooksAnswer
+from tinker_atropos.trainer.datums import TrainingBatch
 from tinker_atropos.trainer.generation import Generator
-from tinker_atropos.trainer.lease import Lease
+from tinker_atropos.trainer.lease import TrainerLease
 from tinker_atropos.trainer.status import RunStatus
 from tinker_atropos.trainer.wait_reasons import GroupsMade, WaitForBatch, slow_call, why_no_batch
 
@@ -28,9 +28,9 @@ class _Wait:
 
 
 @dataclass
-class Bookkeeping:
+class Accounting:
     api: ApiClient
-    lease: Lease
+    lease: TrainerLease
     status: RunStatus
     generator: Generator
     env: SharedEnvSection
@@ -46,7 +46,7 @@ class Bookkeeping:
                 self._show(await self.api.books())
             await asyncio.sleep(POLL_SECONDS)
 
-    def _show(self, books: Books) -> None:
+    def _show(self, books: BooksAnswer) -> None:
         self._dropped = books.rollouts.dropped
         came_at = books.oldest_queued_at
         self.status.oldest_queued_step = None if came_at is None else self._step_at(came_at)
@@ -56,7 +56,7 @@ class Bookkeeping:
         steps = (step for begun_at, step in reversed(self._steps) if begun_at <= moment)
         return next(steps, self._steps[0][1])
 
-    def trained(self, step: int, batch: Batch) -> None:
+    def trained(self, step: int, batch: TrainingBatch) -> None:
         self._steps.append((time.time(), step))
         self._trained["rollouts"] += batch.trained_rollouts
         self._trained["tokens"] += batch.trained_tokens

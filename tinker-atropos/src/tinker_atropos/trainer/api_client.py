@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tinker_atropos.config import RunConfig
 from tinker_atropos.errors import InternalError
 from tinker_atropos.settings import DEFAULT_API_URL
-from tinker_atropos.trainer.deliveries import Delivery, read_delivery
+from tinker_atropos.trainer.deliveries import DeliveredBatch, read_delivery
 
 RETRY_SECONDS = 60.0
 """How long the api may be away: it restarts its worker within seconds, and starts beside the trainer."""
@@ -59,7 +59,7 @@ class Account(_Wire):
     dropped: dict[str, int] = Field(default_factory=dict)
 
 
-class Books(_Wire):
+class BooksAnswer(_Wire):
     """`oldest_queued_at`: when the group that has waited longest came, in seconds since the epoch."""
 
     groups: Account
@@ -86,7 +86,7 @@ class MetricsAnswer(_Wire):
 
 
 @dataclass(frozen=True, slots=True)
-class Registration:
+class RunRegistration:
     """What the trainer announces. `batch_size` counts rollouts; lengths are in tokens, `vocabulary` in token ids.
 
     `max_staleness` (policy steps) and `vocabulary` are extensions of Atropos' route.
@@ -104,7 +104,7 @@ class Registration:
     vocabulary: int | None = None
 
     @classmethod
-    def of_run(cls, config: RunConfig, starting_step: int, vocabulary: int) -> "Registration":
+    def of_run(cls, config: RunConfig, starting_step: int, vocabulary: int) -> "RunRegistration":
         env, tinker = config.env, config.tinker
         return cls(
             batch_size=env.batch_size,
@@ -131,11 +131,11 @@ class ApiClient:
     async def close(self) -> None:
         await self._client.aclose()
 
-    async def register(self, registration: Registration) -> None:
-        fields = {name: getattr(registration, name) for name in Registration.__slots__}
+    async def register(self, registration: RunRegistration) -> None:
+        fields = {name: getattr(registration, name) for name in RunRegistration.__slots__}
         await self._call("POST", "/register", body=fields)
 
-    async def batch(self, step: int) -> Delivery | None:
+    async def batch(self, step: int) -> DeliveredBatch | None:
         """Batch `step`, the same one whenever it is asked for; None when none was full within BATCH_WAIT_SECONDS.
 
         A batch that lost groups by `drop` is filled up.
@@ -152,9 +152,9 @@ class ApiClient:
         """Take groups out of their batch for good; they are counted under `reason`."""
         await self._call("POST", "/rl/drop", body={"ids": list(ids), "reason": reason})
 
-    async def books(self) -> Books:
+    async def books(self) -> BooksAnswer:
         """What became of everything that the api received."""
-        return await self._ask(Books, "GET", "/rl/books")
+        return await self._ask(BooksAnswer, "GET", "/rl/books")
 
     async def queue_size(self) -> int:
         """Groups waiting at the api."""

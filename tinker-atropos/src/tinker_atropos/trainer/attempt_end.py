@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from tinker_atropos.errors import BackendError, RunError
 from tinker_atropos.trainer.api_client import ApiClient
-from tinker_atropos.trainer.lease import Lease
+from tinker_atropos.trainer.lease import TrainerLease
 from tinker_atropos.trainer.relay import Relay
 from tinker_atropos.trainer.stop_request import StopRequest, cancelled, unless_stopped
 from tinker_atropos.trainer.weights import Weights
@@ -35,9 +35,9 @@ STOPPED_REASON = "the run was stopped on request"
 
 
 @dataclass
-class Ending:
+class AttemptEnd:
     api: ApiClient
-    lease: Lease
+    lease: TrainerLease
     relay: Relay
     stop: StopRequest
     weights: Weights

@@ -16,7 +16,7 @@ import numpy as np
 
 from tinker_atropos.errors import EnvironmentLostError
 from tinker_atropos.trainer.admission import DROP_REASONS, Admission, Admitted, DropReason, UnusableError
-from tinker_atropos.trainer.deliveries import Delivery
+from tinker_atropos.trainer.deliveries import DeliveredBatch
 from tinker_atropos.trainer.groups import Group
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ Warn = Callable[[str, str | None], None]
 class TrajectoryApi(Protocol):
     """What the collector needs of the trajectory API."""
 
-    async def batch(self, step: int) -> Delivery | None: ...
+    async def batch(self, step: int) -> DeliveredBatch | None: ...
 
     async def drop(self, ids: Sequence[int], reason: str) -> None: ...
 

@@ -19,7 +19,7 @@ from tinker_atropos.trainer.stored_checkpoints import StoredCheckpoints
 logger = logging.getLogger(__name__)
 
 
-class Keeper:
+class CheckpointKeeper:
     """Saves states and sampler weights of one attempt.
 
     Periodic states get a TTL as a net, should nobody be left to delete them. What a run ends or stops with has none.

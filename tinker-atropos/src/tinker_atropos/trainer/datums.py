@@ -42,7 +42,7 @@ class Datum:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class TrainingBatch:
     """What one optimizer step trains on, in the groups' order.
 
     `left_out` counts by reason what is not trained: rollouts of groups without an advantage, and sequences in which
@@ -62,9 +62,9 @@ class Batch:
         return sum(int(np.count_nonzero(datum.trained_T)) for datum in self.datums)
 
 
-def build_batch(groups: Sequence[Group], config: TinkerSection) -> Batch:
+def build_batch(groups: Sequence[Group], config: TinkerSection) -> TrainingBatch:
     """Turn groups into datums. A group in which every advantage is zero has no gradient and is left out."""
-    batch = Batch(groups)
+    batch = TrainingBatch(groups)
     for index, group in enumerate(groups):
         advantages_R = advantages(group.scores_R, ADVANTAGES[config.advantage])
         found = [

@@ -23,7 +23,7 @@ Scalar = TypeVar("Scalar", np.int64, np.float64)
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class DeliveredBatch:
     """A batch as the api gave it. `ids` name its groups, in order, for `drop`; it was waited for `waited` seconds."""
 
     ids: tuple[int, ...]
@@ -31,7 +31,7 @@ class Delivery:
     waited: float
 
 
-def read_delivery(content: bytes, waited: float) -> Delivery | None:
+def read_delivery(content: bytes, waited: float) -> DeliveredBatch | None:
     """Decode an answer of `/batch` in NDJSON; None when it holds no batch. Raises ValueError naming what does not fit.
 
     Line by line: a group's numbers become arrays while they are in the processor's cache, which halves the time.
@@ -48,7 +48,7 @@ def read_delivery(content: bytes, waited: float) -> Delivery | None:
         groups = tuple(read_group(orjson.loads(line), at) for line, at in zip(lines, received_at, strict=True))
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
-    return Delivery(tuple(ids), groups, waited)
+    return DeliveredBatch(tuple(ids), groups, waited)
 
 
 def read_group(group: Mapping[str, Any], received_at: float = math.inf) -> Group:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from tinker_atropos.errors import BackendLostError, EnvironmentLostError, RunError
 from tinker_atropos.trainer.groups import Ints
-from tinker_atropos.trainer.ledger import Ledger, Sampled
+from tinker_atropos.trainer.ledger import Ledger, LedgerEntry
 from tinker_atropos.trainer.policy import CurrentPolicy, Policy, Sample, SampleRefusedError, SamplingSettings
 
 Purpose = Literal["training", "evaluation"]
@@ -27,7 +27,7 @@ class ContextOverflowError(SampleRefusedError):
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class GeneratedSamples:
     policy_step: int
     samples: list[Sample]
 
@@ -120,7 +120,7 @@ class Generator:
 
     async def generate(
         self, prompt_T: Ints, n: int, settings: SamplingSettings, purpose: Purpose = "training"
-    ) -> Generation:
+    ) -> GeneratedSamples:
         """Raises SampleRefusedError (this request is wrong) or UnavailableError (nothing can be sampled now)."""
         policy = self._policy.latest
         if self.closed_because is not None or policy is None:
@@ -139,7 +139,7 @@ class Generator:
             self._on_failure(error)
             raise UnavailableError(str(error)) from error
         self._note(prompt_T, samples, policy.step, settings, purpose)
-        return Generation(policy.step, samples)
+        return GeneratedSamples(policy.step, samples)
 
     def seconds_idle(self, now: float) -> float | None:
         """How long nobody has asked for a sample (`now` of time.monotonic()); None: nobody has ever asked."""
@@ -214,5 +214,5 @@ class Generator:
         for sample in samples:
             if not len(sample.tokens_T):
                 continue
-            sampled = Sampled(sample.logprobs_T, step, settings.temperature, settings.top_p, settings.top_k)
+            sampled = LedgerEntry(sample.logprobs_T, step, settings.temperature, settings.top_p, settings.top_k)
             self._ledger.record(prompt_T, sample.tokens_T, sampled)

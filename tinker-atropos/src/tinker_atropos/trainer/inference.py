@@ -25,10 +25,10 @@ from starlette.routing import Route
 
 from tinker_atropos.serving import json_response
 from tinker_atropos.trainer.chat import ChatError
-from tinker_atropos.trainer.generation import ContextOverflowError, Generation, Generator, UnavailableError
+from tinker_atropos.trainer.generation import ContextOverflowError, GeneratedSamples, Generator, UnavailableError
 from tinker_atropos.trainer.groups import Ints
 from tinker_atropos.trainer.inference_answers import chat_answer, completion_answer, generate_answer, ping_answer
-from tinker_atropos.trainer.inference_wire import ChatRequest, CompletionRequest, GenerateRequest, SamplingRequest
+from tinker_atropos.trainer.inference_wire import ChatRequest, CompletionRequest, GenerateRequest, InferenceRequest
 from tinker_atropos.trainer.policy import SampleRefusedError
 from tinker_atropos.trainer.tokenizer import Tokenizer
 
@@ -95,7 +95,9 @@ class InferenceServer:
         generation = await self._sampled(request, body, prompt_T, body.token_limit or self._default_max_tokens)
         return json_response(chat_answer(body, generation, prompt_T, self._tokenizer))
 
-    async def _sampled(self, request: Request, body: SamplingRequest, prompt_T: Ints, max_tokens: int) -> Generation:
+    async def _sampled(
+        self, request: Request, body: InferenceRequest, prompt_T: Ints, max_tokens: int
+    ) -> GeneratedSamples:
         settings = body.settings(max_tokens, self._tokenizer.eos, self._tokenizer.eos_id)
         return await _unless_gone(request, self._generator.generate(prompt_T, body.n, settings, body.rl_purpose))
 

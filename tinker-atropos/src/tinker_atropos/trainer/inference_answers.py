@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from tinker_atropos.trainer.generation import Generation
+from tinker_atropos.trainer.generation import GeneratedSamples
 from tinker_atropos.trainer.groups import Ints
-from tinker_atropos.trainer.inference_wire import ChatRequest, CompletionRequest, GenerateRequest, SamplingRequest
+from tinker_atropos.trainer.inference_wire import ChatRequest, CompletionRequest, GenerateRequest, InferenceRequest
 from tinker_atropos.trainer.policy import Sample
 from tinker_atropos.trainer.tokenizer import Tokenizer
 
@@ -28,7 +28,7 @@ class Written:
     matched: str | int | None
 
 
-def write(sample: Sample, request: SamplingRequest, tokenizer: Tokenizer) -> Written:
+def write(sample: Sample, request: InferenceRequest, tokenizer: Tokenizer) -> Written:
     tokens_T, skip = sample.tokens_T, request.skip_special_tokens
     if sample.stop_reason == "length" or not len(tokens_T):
         return Written(sample, tokenizer.decode(tokens_T, skip_special_tokens=skip), None)
@@ -45,7 +45,7 @@ def first_stop(text: str, stops: Sequence[str]) -> str | None:
     return min((stop for stop in stops if stop in text), key=text.index, default=None)
 
 
-def generate_answer(body: GenerateRequest, generation: Generation, prompt_T: Ints, tokenizer: Tokenizer) -> Any:
+def generate_answer(body: GenerateRequest, generation: GeneratedSamples, prompt_T: Ints, tokenizer: Tokenizer) -> Any:
     """One object for one sample, a list for several. `policy_step` is ours; sglang's clients ignore it."""
     answers = [
         {
@@ -79,7 +79,7 @@ def _sglang_logprobs(sample: Sample, tokenizer: Tokenizer | None) -> list[tuple[
 
 
 def completion_answer(
-    body: CompletionRequest, generation: Generation, prompt_T: Ints, tokenizer: Tokenizer
+    body: CompletionRequest, generation: GeneratedSamples, prompt_T: Ints, tokenizer: Tokenizer
 ) -> dict[str, Any]:
     choices = [
         {
@@ -100,7 +100,9 @@ def _completion_logprobs(sample: Sample, tokenizer: Tokenizer) -> dict[str, Any]
     return {"tokens": tokens, "token_logprobs": logprobs, "text_offset": offsets, "top_logprobs": None}
 
 
-def chat_answer(body: ChatRequest, generation: Generation, prompt_T: Ints, tokenizer: Tokenizer) -> dict[str, Any]:
+def chat_answer(
+    body: ChatRequest, generation: GeneratedSamples, prompt_T: Ints, tokenizer: Tokenizer
+) -> dict[str, Any]:
     choices = [
         {
             "index": index,
@@ -143,7 +145,7 @@ def _openai_answer(
     }
 
 
-def _usage(generation: Generation, prompt_T: Ints) -> dict[str, int]:
+def _usage(generation: GeneratedSamples, prompt_T: Ints) -> dict[str, int]:
     completion = sum(len(sample.tokens_T) for sample in generation.samples)
     return {
         "prompt_tokens": len(prompt_T),

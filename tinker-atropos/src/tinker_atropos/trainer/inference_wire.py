@@ -99,7 +99,7 @@ def _check_foreign(name: str, value: Any) -> None:
     raise UnsupportedFieldError(f"{name} is not a field that this server honors: leave it out")
 
 
-class SamplingRequest(_Request):
+class InferenceRequest(_Request):
     """The fields that all three routes share. `rl_purpose` is ours: evaluations are kept apart in the books."""
 
     n: int = Field(default=1, ge=1, le=1024)
@@ -151,7 +151,7 @@ class SamplingRequest(_Request):
         )
 
 
-class SglangSampling(SamplingRequest):
+class SglangSampling(InferenceRequest):
     max_new_tokens: int = Field(default=128, ge=1)
 
 
@@ -187,7 +187,7 @@ def _sampled_tokens_only(logprobs: Any) -> Any:
     return logprobs
 
 
-class CompletionRequest(SamplingRequest):
+class CompletionRequest(InferenceRequest):
     """`POST /v1/completions`: one prompt, as text or token ids.
 
     `logprobs`: those of the sampled tokens, for true, 0 and 1 alike, without alternatives.
@@ -207,7 +207,7 @@ class CompletionRequest(SamplingRequest):
         return self.prompt == PING_TEXT and self.max_tokens == 1
 
 
-class ChatRequest(SamplingRequest):
+class ChatRequest(InferenceRequest):
     """`POST /v1/chat/completions`. `max_tokens` None: as much as the context has room for.
 
     `tools` go into the prompt by the tokenizer's chat template, and so do the `chat_template_kwargs`. Calls are not

@@ -11,7 +11,7 @@ from tinker_atropos.trainer.api_client import ApiClient, LeaseState, Peer
 HEARTBEAT_SECONDS = 1.0
 
 
-class Lease:
+class TrainerLease:
     """Renewed every second by `keep`; `state` may change at any time and is told with the next heartbeat."""
 
     def __init__(self, api: ApiClient) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tinker_atropos.trainer.groups import Bools, Floats, Ints, TokenSequence
-from tinker_atropos.trainer.ledger_file import Generation, LedgerFile
+from tinker_atropos.trainer.ledger_file import GenerationRecord, LedgerFile
 
 DEFAULT_CAPACITY_BYTES = 256 * 2**20
 """Room for some 60,000 outputs of 512 tokens."""
@@ -31,7 +31,7 @@ Shaping = Literal["temperature", "top_p", "top_k"]
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class LedgerEntry:
     """One generation: its logprobs, under which policy, how it was sampled, and when (seconds since the epoch)."""
 
     logprobs_T: Floats
@@ -52,7 +52,7 @@ class Attribution:
 
     sequence: TokenSequence
     missing: tuple[tuple[int, int], ...]
-    generations: tuple[Generation, ...]
+    generations: tuple[GenerationRecord, ...]
 
 
 class _Part(NamedTuple):
@@ -60,7 +60,7 @@ class _Part(NamedTuple):
 
     start: int
     length: int
-    generation: Generation
+    generation: GenerationRecord
 
 
 class Ledger:
@@ -69,8 +69,8 @@ class Ledger:
     def __init__(self, folder: Path | None = None, capacity_bytes: int = DEFAULT_CAPACITY_BYTES) -> None:
         self._capacity_bytes = capacity_bytes
         self._bytes = 0
-        self._in_order: deque[Generation] = deque()
-        self._by_prompt: dict[int, list[Generation]] = {}
+        self._in_order: deque[GenerationRecord] = deque()
+        self._by_prompt: dict[int, list[GenerationRecord]] = {}
         self._file = LedgerFile(folder) if folder else None
         for generation in self._file.load() if self._file else ():
             self._remember(generation)
@@ -83,9 +83,9 @@ class Ledger:
         if self._file:
             self._file.close()
 
-    def record(self, prompt_T: Ints, output_T: Ints, sampled: Sampled) -> None:
+    def record(self, prompt_T: Ints, output_T: Ints, sampled: LedgerEntry) -> None:
         """Note one generation of at least one token."""
-        generation = Generation(
+        generation = GenerationRecord(
             number=self._in_order[-1].number + 1 if self._in_order else 0,
             prompt_key=int(prefix_keys(prompt_T)[-1]),
             output=output_T.astype(ID).tobytes(),
@@ -114,7 +114,7 @@ class Ledger:
         generated_T, logprobs_T = sequence.generated_T.copy(), sequence.logprobs_T.copy()
         policy_step_T = sequence.policy_step_T.copy()
         keys, ids = prefix_keys(sequence.tokens_T), sequence.tokens_T.astype(ID).tobytes()
-        generations: list[Generation] = []
+        generations: list[GenerationRecord] = []
         missing: list[tuple[int, int]] = []
         for start, end in generated_spans(sequence.generated_T):
             parts = list(self._sampled_parts(keys, ids, (start, end), sequence.logprobs_T, received_at))
@@ -147,14 +147,14 @@ class Ledger:
                 yield part
             position = part.start + part.length if part else position + 1
 
-    def _remember(self, generation: Generation) -> None:
+    def _remember(self, generation: GenerationRecord) -> None:
         self._in_order.append(generation)
         self._by_prompt.setdefault(generation.prompt_key, []).append(generation)
         self._bytes += generation.size
         while self._bytes > self._capacity_bytes and len(self._in_order) > 1:
             self._forget(self._in_order.popleft())
 
-    def _forget(self, generation: Generation) -> None:
+    def _forget(self, generation: GenerationRecord) -> None:
         self._bytes -= generation.size
         of_prompt = self._by_prompt[generation.prompt_key]
         of_prompt.remove(generation)
@@ -195,7 +195,7 @@ def _positions(length: int) -> npt.NDArray[np.uint64]:
 
 
 def _explanation(
-    of_prompt: Sequence[Generation], rest: bytes, position: int, reported_T: Floats, received_at: float
+    of_prompt: Sequence[GenerationRecord], rest: bytes, position: int, reported_T: Floats, received_at: float
 ) -> _Part | None:
     """The generation that explains most of `rest`: its output is a beginning of it, or goes on beyond it.
 
@@ -218,6 +218,6 @@ def _explanation(
     return _Part(position, length, min(reversed(equals), key=lambda one: _distance(one, reported)))
 
 
-def _distance(generation: Generation, reported_T: Floats) -> float:
+def _distance(generation: GenerationRecord, reported_T: Floats) -> float:
     logprobs_T = np.frombuffer(generation.logprobs, np.float32)[: len(reported_T)]
     return float(np.abs(logprobs_T - reported_T).max())

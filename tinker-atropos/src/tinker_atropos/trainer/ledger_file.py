@@ -33,7 +33,7 @@ FROM generations ORDER BY number"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Generation:
+class GenerationRecord:
     """One record. `output` are int32 token ids and `logprobs` float32, as many; `number` rises with each record."""
 
     number: int
@@ -55,12 +55,12 @@ class Generation:
 class _Change(NamedTuple):
     """A new record, and the oldest number that is still kept."""
 
-    generation: Generation
+    generation: GenerationRecord
     oldest: int
 
 
 class LedgerFile:
-    """The file in `folder`. One that cannot be read begins anew; one that cannot be written is given up, with a log."""
+    """The file in `folder`. One that cannot be read starts over; one that cannot be written is given up, with a log."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -68,19 +68,19 @@ class LedgerFile:
         self._changes: queue.SimpleQueue[_Change | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._write, daemon=True, name="ledger-file")
 
-    def load(self) -> list[Generation]:
+    def load(self) -> list[GenerationRecord]:
         """What the file holds, oldest first. Writing starts with it."""
         try:
             generations = self._read()
         except sqlite3.DatabaseError as error:
-            logger.warning("the ledger %s cannot be read and begins anew: %s", self._path, error)
+            logger.warning("the ledger %s cannot be read and starts over: %s", self._path, error)
             for leftover in self._path.parent.glob(f"{FILE_NAME}*"):
                 leftover.unlink()
             generations = []
         self._writer.start()
         return generations
 
-    def append(self, generation: Generation, oldest: int) -> None:
+    def append(self, generation: GenerationRecord, oldest: int) -> None:
         """Write a record soon, and delete those below `oldest`."""
         if self._writer.is_alive():
             self._changes.put(_Change(generation, oldest))
@@ -90,10 +90,10 @@ class LedgerFile:
         self._changes.put(None)
         self._writer.join(CLOSE_SECONDS)
 
-    def _read(self) -> list[Generation]:
+    def _read(self) -> list[GenerationRecord]:
         with self._connected() as connection:
             rows = connection.execute(_READ).fetchall()
-        return [Generation(*row) for row in rows]
+        return [GenerationRecord(*row) for row in rows]
 
     def _write(self) -> None:
         try:

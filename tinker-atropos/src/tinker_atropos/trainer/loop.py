@@ -10,7 +10,7 @@ from typing import Protocol
 from tinker_atropos.config import TinkerSection
 from tinker_atropos.trainer.backend import Training
 from tinker_atropos.trainer.batch_collector import Collected
-from tinker_atropos.trainer.datums import Batch, build_batch, loss_config
+from tinker_atropos.trainer.datums import TrainingBatch, build_batch, loss_config
 from tinker_atropos.trainer.policy import CurrentPolicy, Policy
 from tinker_atropos.trainer.status import Phase
 from tinker_atropos.trainer.step_metrics import batch_metrics, collection_metrics, kl_warning, training_metrics
@@ -30,7 +30,9 @@ class Surroundings(Protocol):
         """Show a warning under its topic; None takes it back."""
         ...
 
-    async def step_trained(self, step: int, seconds: float, metrics: Mapping[str, float], batch: Batch, /) -> None: ...
+    async def step_trained(
+        self, step: int, seconds: float, metrics: Mapping[str, float], batch: TrainingBatch, /
+    ) -> None: ...
 
     async def save(self, step: int) -> None: ...
 

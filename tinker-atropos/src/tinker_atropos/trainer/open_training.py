@@ -1,4 +1,4 @@
-"""How training is opened: from the newest checkpoint of the run, from another run's weights, or anew."""
+"""How training is opened: from the newest checkpoint of the run, from another run's weights, or again."""
 
 import asyncio
 import logging
@@ -34,7 +34,7 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class TrainingOpener:
     """What is needed to open a run's training, again and again. `probe_T` is any prompt."""
 
     settings: Settings
@@ -61,7 +61,7 @@ class Opening:
             raise
 
     async def open_again(self) -> Opened:
-        """Open anew after the backend was lost, as often as it takes within the deadline. Raises as `open`."""
+        """Open again after the backend was lost, as often as it takes within the deadline. Raises as `open`."""
         give_up = time.monotonic() + self.deadline
         while True:
             try:

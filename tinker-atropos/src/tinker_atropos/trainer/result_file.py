@@ -1,4 +1,4 @@
-"""The trainer's result as it grows: one value, written anew at each change."""
+"""The trainer's result as it grows: one value, written again at each change."""
 
 from dataclasses import replace
 from typing import Any

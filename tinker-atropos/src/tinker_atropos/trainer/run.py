@@ -17,18 +17,18 @@ from tinker_atropos.errors import (
     RunError,
 )
 from tinker_atropos.settings import Settings
-from tinker_atropos.trainer.accounting import Bookkeeping
+from tinker_atropos.trainer.accounting import Accounting
 from tinker_atropos.trainer.admission import Admission
-from tinker_atropos.trainer.api_client import ApiClient, Registration
-from tinker_atropos.trainer.attempt_end import Ending
+from tinker_atropos.trainer.api_client import ApiClient, RunRegistration
+from tinker_atropos.trainer.attempt_end import AttemptEnd
 from tinker_atropos.trainer.batch_collector import Collected, Collector
-from tinker_atropos.trainer.checkpoint_keeper import Keeper
-from tinker_atropos.trainer.datums import Batch
+from tinker_atropos.trainer.checkpoint_keeper import CheckpointKeeper
+from tinker_atropos.trainer.datums import TrainingBatch
 from tinker_atropos.trainer.generation import Generator
-from tinker_atropos.trainer.lease import Lease
+from tinker_atropos.trainer.lease import TrainerLease
 from tinker_atropos.trainer.ledger import Ledger
 from tinker_atropos.trainer.loop import train
-from tinker_atropos.trainer.open_training import Opened, Opening
+from tinker_atropos.trainer.open_training import Opened, TrainingOpener
 from tinker_atropos.trainer.policy import CurrentPolicy
 from tinker_atropos.trainer.progress import Progress
 from tinker_atropos.trainer.prometheus import Figures
@@ -44,7 +44,7 @@ from tinker_atropos.trainer.weights import Weights, no_failure
 logger = logging.getLogger(__name__)
 
 STEP_GRACE_SECONDS = 10.0
-"""How long after a stop from outside a step in progress may take to end; see ending.py for what comes after it."""
+"""How long after a stop from outside a step in progress may take to end; see attempt_end.py for what comes after it."""
 
 
 class Run:
@@ -71,17 +71,19 @@ class Run:
         self._failure = no_failure()
         self._ledger = Ledger(ledger_folder)
         self.api = ApiClient(settings.api_url)
-        self.lease = Lease(self.api)
+        self.lease = TrainerLease(self.api)
         self.status = RunStatus(config.env.total_steps, settings.run_uid, settings.attempt)
-        self._weights = Weights(Keeper(settings, config.tinker), self._policy, self._progress, self.status, results)
+        self._weights = Weights(
+            CheckpointKeeper(settings, config.tinker), self._policy, self._progress, self.status, results
+        )
         self.generator = Generator(
             self._policy, self._ledger, on_failure=self._sampling_failed,
             max_context_overflows=config.tinker.max_context_overflows,
         )  # fmt: skip
         self._collector = Collector(self.api, Admission(self._ledger, self._policy, config.tinker), self.warn)
-        self._bookkeeping = Bookkeeping(self.api, self.lease, self.status, self.generator, config.env)
+        self._bookkeeping = Accounting(self.api, self.lease, self.status, self.generator, config.env)
         self._relay = Relay(self.api, self.status, sink)
-        self.ending = Ending(self.api, self.lease, self._relay, stop, self._weights)
+        self.ending = AttemptEnd(self.api, self.lease, self._relay, stop, self._weights)
 
     def unready(self) -> str | None:
         """Why the trainer is not ready, or None."""
@@ -102,7 +104,7 @@ class Run:
         """What Prometheus scrapes."""
         return Figures(self.status, self.generator.totals, self._progress, self._bookkeeping.books())
 
-    async def attempt(self, opening: Opening) -> None:
+    async def attempt(self, opening: TrainingOpener) -> None:
         """Train to the end, or until asked to stop. Raises the RunError that ended it otherwise.
 
         A lost environment or api ends the loop at a step boundary; a sample that the backend does not answer ends
@@ -112,7 +114,7 @@ class Run:
         work = self._attempt(opening)
         await beside(work, self._failed(), *(self._stop_when_it_fails(companion) for companion in watched))
 
-    async def _attempt(self, opening: Opening) -> None:
+    async def _attempt(self, opening: TrainingOpener) -> None:
         opened = await unless_stopped(opening.open(), self._stop)
         if opened is not None:
             await self._begin(opened)
@@ -144,11 +146,11 @@ class Run:
         self.generator.context_length = opened.context_length
 
     async def _register(self, step: int) -> None:
-        await self.api.register(Registration.of_run(self._config, step, self._tokenizer.vocabulary))
+        await self.api.register(RunRegistration.of_run(self._config, step, self._tokenizer.vocabulary))
 
     # The loop, as often as the backend is lost.
 
-    async def _train_on(self, opening: Opening) -> str | None:
+    async def _train_on(self, opening: TrainingOpener) -> str | None:
         """Train until all is done or a stop comes. Returns why the weights cannot be saved, None when they can."""
         while True:
             try:
@@ -159,7 +161,7 @@ class Run:
                 if not await self._open_again(opening, error):
                     return f"the backend was lost and not yet open again: {error}"
 
-    async def _open_again(self, opening: Opening, error: BackendLostError) -> bool:
+    async def _open_again(self, opening: TrainingOpener, error: BackendLostError) -> bool:
         """Go on from the newest checkpoint, in this process: batches since then are asked for again and replayed."""
         self._progress.lost(error)
         logger.warning("the backend was lost after step %d and is opened again: %s", self._progress.weights, error)
@@ -179,7 +181,7 @@ class Run:
         logger.info("going on after step %d in training run %s", opened.step, opened.training.run_id)
         return True
 
-    async def _conclude(self, opening: Opening) -> None:
+    async def _conclude(self, opening: TrainingOpener) -> None:
         """Let the final weights be evaluated, as far as that is possible. Nothing of it can fail the run any more."""
         try:
             while not await self._evaluated(opening):
@@ -188,7 +190,7 @@ class Run:
             logger.warning("the final evaluation is lost: %s", error)
         await self.ending.succeeded()
 
-    async def _evaluated(self, opening: Opening) -> bool:
+    async def _evaluated(self, opening: TrainingOpener) -> bool:
         """False when the backend was lost meanwhile, and the final weights are there again."""
         evaluating = asyncio.ensure_future(self.ending.final_evaluation(self._bookkeeping.totals))
         ends: tuple[asyncio.Future[Any], ...] = (evaluating, self._weights.lost)
@@ -246,12 +248,12 @@ class Run:
     def warn(self, topic: str, sentence: str | None) -> None:
         self.status.warn(topic, sentence)
 
-    async def step_trained(self, step: int, seconds: float, metrics: Mapping[str, float], batch: Batch) -> None:
+    async def step_trained(self, step: int, seconds: float, metrics: Mapping[str, float], batch: TrainingBatch) -> None:
         if self._progress.trained(step):  # a replayed step was counted and logged the first time
             self._log_step(step, seconds, metrics, batch)
         await self.api.report_progress(step, done=False, totals=self._bookkeeping.totals())
 
-    def _log_step(self, step: int, seconds: float, metrics: Mapping[str, float], batch: Batch) -> None:
+    def _log_step(self, step: int, seconds: float, metrics: Mapping[str, float], batch: TrainingBatch) -> None:
         self._bookkeeping.trained(step, batch)
         counts = self.generator.metrics() | self._bookkeeping.metrics() | self._progress.metrics()
         metrics = {**metrics, **counts}
@@ -260,7 +262,7 @@ class Run:
         line = console_line(step, self.status.total_steps, metrics, self.status.warnings)
         logger.info("%s", line, extra={"figures": {"step": step, **metrics}})
 
-    def _sample_rows(self, step: int, batch: Batch) -> list[Row]:
+    def _sample_rows(self, step: int, batch: TrainingBatch) -> list[Row]:
         interval = self._config.tinker.wandb_samples_interval
         return sample_rows(step, batch, self._tokenizer.decode) if interval and step % interval == 0 else []
 

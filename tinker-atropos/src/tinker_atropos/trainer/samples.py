@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tinker_atropos.trainer.datums import Batch, Datum
+from tinker_atropos.trainer.datums import Datum, TrainingBatch
 from tinker_atropos.trainer.groups import Ints
 
 COLUMNS = ("step", "prompt", "completion", "score", "advantage", "policy_step")
@@ -16,7 +16,7 @@ Row = tuple[int, str, str, float, float, int]
 Decode = Callable[[Ints], str]
 
 
-def sample_rows(step: int, batch: Batch, decode: Decode, count: int = ROWS) -> list[Row]:
+def sample_rows(step: int, batch: TrainingBatch, decode: Decode, count: int = ROWS) -> list[Row]:
     """Rows of COLUMNS, spread evenly from the lowest to the highest score of what the step trained on."""
     datums = sorted(batch.datums, key=lambda datum: datum.score)
     chosen = sorted(set(np.linspace(0, len(datums) - 1, min(count, len(datums))).round().astype(int).tolist()))

@@ -12,7 +12,7 @@ import numpy as np
 
 from tinker_atropos.trainer.groups import Ints
 from tinker_atropos.trainer.ledger import Shaping
-from tinker_atropos.trainer.ledger_file import Generation
+from tinker_atropos.trainer.ledger_file import GenerationRecord
 from tinker_atropos.trainer.policy import Sampler, SampleRefusedError, SamplingSettings
 
 logger = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ PROBES: Mapping[Shaping, SamplingSettings] = {
 """Each leaves all mass on the likeliest token: its logprob is 0 under what was sampled from, and less otherwise."""
 
 
-def shapings(generation: Generation) -> frozenset[Shaping]:
+def shapings(generation: GenerationRecord) -> frozenset[Shaping]:
     """How the distribution was changed before this was drawn from it."""
     applied: dict[Shaping, bool] = {
         "temperature": generation.temperature != 1,
@@ -47,7 +47,7 @@ class SamplingProbe:
         self._answers: dict[Shaping, bool] = {}
         self._asking = asyncio.Lock()
 
-    async def trainable(self, generations: Sequence[Generation], sampler: Sampler, prompt_T: Ints) -> bool:
+    async def trainable(self, generations: Sequence[GenerationRecord], sampler: Sampler, prompt_T: Ints) -> bool:
         """Whether the logprobs of these generations are of the distributions that they were drawn from.
 
         Greedy sampling (temperature 0) has no distribution. `prompt_T` is any prompt to probe with.

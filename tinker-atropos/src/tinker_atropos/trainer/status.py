@@ -118,7 +118,7 @@ class RunStatus:
         self.metrics[ours] = sum(value / len(recent) for value in recent)  # a sum might be too large for a float
 
     def _count(self, environment: int, counts: Mapping[str, float]) -> None:
-        """Each environment's counts begin anew when it is replaced; their sum goes on."""
+        """Each environment's counts start over when it is replaced; their sum goes on."""
         before = self.groups_made_by.get(environment, GroupsMade())
         made = replace(before, **counts)
         self.groups_made_by[environment] = made

@@ -11,13 +11,13 @@ import numpy as np
 
 from tinker_atropos.trainer.admission import DROP_REASONS
 from tinker_atropos.trainer.batch_collector import Collected
-from tinker_atropos.trainer.datums import Batch
+from tinker_atropos.trainer.datums import TrainingBatch
 from tinker_atropos.trainer.groups import UNKNOWN_STEP, Floats, Ints
 
 Metrics = dict[str, float]
 
 
-def collection_metrics(collected: Collected, batch: Batch) -> Metrics:
+def collection_metrics(collected: Collected, batch: TrainingBatch) -> Metrics:
     """What it took to get this batch, and how much of what came for it is trained."""
     received = collected.dropped_tokens + sum(
         int(np.count_nonzero(sequence.generated_T)) for group in collected.groups for sequence in group.sequences_S
@@ -32,7 +32,7 @@ def collection_metrics(collected: Collected, batch: Batch) -> Metrics:
     }
 
 
-def batch_metrics(batch: Batch, policy_step: int) -> Metrics:
+def batch_metrics(batch: TrainingBatch, policy_step: int) -> Metrics:
     """What is known before the optimizer step: rewards, advantages, staleness in policy steps, what was left out."""
     scores = np.concatenate([group.scores_R for group in batch.groups])
     metrics = {"reward/mean": float(scores.mean()), "reward/std": float(scores.std())}
@@ -49,7 +49,9 @@ def batch_metrics(batch: Batch, policy_step: int) -> Metrics:
     return metrics
 
 
-def training_metrics(batch: Batch, training_logprobs: Sequence[Floats], loss_sum: float, policy_step: int) -> Metrics:
+def training_metrics(
+    batch: TrainingBatch, training_logprobs: Sequence[Floats], loss_sum: float, policy_step: int
+) -> Metrics:
     """What forward_backward told: the loss per token, and how far sampler and trainer are apart."""
     trained = np.concatenate([datum.trained_T for datum in batch.datums])
     sampling_N = np.concatenate([datum.logprobs_T for datum in batch.datums])[trained]
@@ -95,7 +97,7 @@ def kl_warning(metrics: Metrics, limit: float) -> str | None:
     )
 
 
-def _advantage_metrics(batch: Batch) -> Metrics:
+def _advantage_metrics(batch: TrainingBatch) -> Metrics:
     """Over sequences, as upstream: the mean over each one's trained tokens, which are mostly all the same."""
     advantages = np.array([datum.advantages_T.sum() / np.count_nonzero(datum.trained_T) for datum in batch.datums])
     return {
@@ -105,7 +107,7 @@ def _advantage_metrics(batch: Batch) -> Metrics:
     }
 
 
-def _distillation_metrics(batch: Batch) -> Metrics:
+def _distillation_metrics(batch: TrainingBatch) -> Metrics:
     """The teacher's terms (coefficient included) on trained tokens, and the tokens about which it said nothing."""
     terms = [datum.distilled_T[datum.trained_T] for datum in batch.datums if datum.distilled_T is not None]
     if not terms:
@@ -118,7 +120,7 @@ def _distillation_metrics(batch: Batch) -> Metrics:
     return metrics
 
 
-def _staleness_metrics(batch: Batch, policy_step: int) -> Metrics:
+def _staleness_metrics(batch: TrainingBatch, policy_step: int) -> Metrics:
     """In policy steps. A token of a later step (an earlier life of the run trained on from here) counts as fresh."""
     steps_N = _policy_steps(batch)
     known_N = steps_N[steps_N != UNKNOWN_STEP]
@@ -130,7 +132,7 @@ def _staleness_metrics(batch: Batch, policy_step: int) -> Metrics:
     return metrics
 
 
-def _policy_steps(batch: Batch) -> Ints:
+def _policy_steps(batch: TrainingBatch) -> Ints:
     """Of the trained tokens, [N]."""
     trained = np.concatenate([datum.trained_T for datum in batch.datums])
     steps_N: Ints = np.concatenate([datum.policy_step_T for datum in batch.datums])[trained]

@@ -79,7 +79,7 @@ async def _serve(settings: Settings, config: RunConfig, results: ResultFile, fol
     """Hold the ports while the attempt runs."""
     # The SDK and the tokenizer take a second to import: after the config is known to be good.
     from tinker_atropos.trainer.inference import InferenceServer, inference_app
-    from tinker_atropos.trainer.open_training import Opening
+    from tinker_atropos.trainer.open_training import TrainingOpener
     from tinker_atropos.trainer.prometheus import registry
     from tinker_atropos.trainer.run import Run
     from tinker_atropos.trainer.status import chosen
@@ -108,7 +108,9 @@ async def _serve(settings: Settings, config: RunConfig, results: ResultFile, fol
         async with serve(inference_app(inference_server), data_socket), serve(ops, ops_socket):
             sink.start()
             try:
-                await run.attempt(Opening(settings, config, os.environ.get("TINKER_BASE_URL"), tokenizer.encode("hi")))
+                await run.attempt(
+                    TrainingOpener(settings, config, os.environ.get("TINKER_BASE_URL"), tokenizer.encode("hi"))
+                )
             except RunError as error:
                 results.write_failure(error)
                 await run.fail(error)

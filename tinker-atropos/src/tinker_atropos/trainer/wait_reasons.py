@@ -23,7 +23,7 @@ class GroupsMade:
         return GroupsMade(self.kept + more.kept, self.equal + more.equal)
 
     def since(self, before: "GroupsMade") -> "GroupsMade":
-        """What came after `before`; counts begin anew with an environment that was started again."""
+        """What came after `before`; counts start over with an environment that was started again."""
         if self.kept < before.kept or self.equal < before.equal:
             return self
         return GroupsMade(self.kept - before.kept, self.equal - before.equal)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Never
 
 from tinker_atropos.errors import BackendLostError
-from tinker_atropos.trainer.checkpoint_keeper import Keeper
+from tinker_atropos.trainer.checkpoint_keeper import CheckpointKeeper
 from tinker_atropos.trainer.open_training import Opened
 from tinker_atropos.trainer.policy import CurrentPolicy, Policy
 from tinker_atropos.trainer.progress import Progress
@@ -26,7 +26,7 @@ def no_failure() -> Failure:
 class Weights:
     """`opened` is None before the backend answered; `lost` fails when sampling finds that the backend lost them."""
 
-    keeper: Keeper
+    keeper: CheckpointKeeper
     policy: CurrentPolicy
     progress: Progress
     status: RunStatus

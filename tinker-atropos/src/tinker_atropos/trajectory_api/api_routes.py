@@ -19,7 +19,7 @@ from tinker_atropos.trajectory_api.database import JournalError
 from tinker_atropos.trajectory_api.group_routes import receive_group, receive_groups
 from tinker_atropos.trajectory_api.leases import PEERS, Role
 from tinker_atropos.trajectory_api.queries import number, step_of
-from tinker_atropos.trajectory_api.records import Batch
+from tinker_atropos.trajectory_api.records import StepBatch
 from tinker_atropos.trajectory_api.requests import (
     DropRequest,
     EnvIdentifier,
@@ -27,7 +27,7 @@ from tinker_atropos.trajectory_api.requests import (
     LeaseReport,
     MetricsReport,
     ProgressReport,
-    Registration,
+    TrainerRegistration,
 )
 from tinker_atropos.trajectory_api.route_access import trainers_only
 from tinker_atropos.trajectory_api.trajectory_service import TrajectoryService
@@ -48,7 +48,7 @@ async def show_root(_request: Request) -> Response:
 
 
 async def register(request: Request) -> Response:
-    await _service(request).register(await read(Registration, request))
+    await _service(request).register(await read(TrainerRegistration, request))
     return json_response({"uuid": secrets.randbits(63)})
 
 
@@ -116,7 +116,7 @@ async def take_batch(request: Request) -> Response:
     return Response(_batch_json(batch, step), media_type="application/json")
 
 
-def _batch_lines(batch: Batch, step: int | None) -> bytes:
+def _batch_lines(batch: StepBatch, step: int | None) -> bytes:
     """`{"ids": …, "received_at": …, "step": …}` and then the groups, a line each; `{"batch": null}` without a batch."""
     given = {"ids": batch.group_ids, "received_at": batch.received_at, "step": step}
     head = {"batch": None} if batch.missing else given
@@ -128,7 +128,7 @@ def _on_one_line(content: bytes) -> bytes:
     return orjson.dumps(orjson.loads(content)) if b"\n" in content else content
 
 
-def _batch_json(batch: Batch, step: int | None) -> bytes:
+def _batch_json(batch: StepBatch, step: int | None) -> bytes:
     groups = b"null" if batch.missing else b"[" + b",".join(batch.contents) + b"]"
     ours = b"" if step is None else b',"ids":%b,"step":%d' % (orjson.dumps(batch.group_ids), step)
     return b'{"batch":%b%b}' % (groups, ours)
@@ -214,7 +214,7 @@ ROUTES = [
     trainers_only("/rl/books", show_books),
     trainers_only("/rl/metrics", show_metrics),
 ]
-"""For whom and why: `access.py`."""
+"""For whom and why: `route_access.py`."""
 
 
 def trajectory_app(service: TrajectoryService, max_body_bytes: int = MAX_BODY_BYTES) -> Starlette:

@@ -1,4 +1,4 @@
-"""The process that serves: journal, data port and ops port. Its parent (main.py) starts it again when it dies.
+"""The process that serves: journal, data port and ops port. Its parent (api_process.py) starts it again when it dies.
 
 Run as `python -m tinker_atropos.trajectory_api.api_worker OPTIONS`, with the listening sockets inherited and a pipe on
 stdin whose end says that the parent is gone.

@@ -14,7 +14,7 @@ from tinker_atropos.trajectory_api.batch_forming import first_exact
 from tinker_atropos.trajectory_api.batches import evict_oldest_replay
 from tinker_atropos.trajectory_api.books import post, post_refused
 from tinker_atropos.trajectory_api.database import used_bytes
-from tinker_atropos.trajectory_api.records import Delivery, NewGroupState, ReceivedGroup
+from tinker_atropos.trajectory_api.records import NewGroupState, PostedGroups, ReceivedGroup
 
 REPEAT_SECONDS = 330.0
 """BaseEnv waits 300 s for an answer, and then sends the group again."""
@@ -24,7 +24,7 @@ KnownKeys = dict[str, NewGroupState]
 
 
 def add_deliveries(
-    sql: sqlite3.Connection, deliveries: Sequence[Delivery], *, now: float, max_bytes: int, evict_replay: bool
+    sql: sqlite3.Connection, deliveries: Sequence[PostedGroups], *, now: float, max_bytes: int, evict_replay: bool
 ) -> list[Stored | None]:
     """Store what there is room for. For each delivery the states of its groups, or None where there is no room.
 

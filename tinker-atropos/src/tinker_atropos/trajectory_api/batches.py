@@ -13,14 +13,14 @@ import orjson
 
 from tinker_atropos.trajectory_api.batch_forming import QueuedGroup, form_batch
 from tinker_atropos.trajectory_api.books import drop_rows, post
-from tinker_atropos.trajectory_api.records import Batch
+from tinker_atropos.trajectory_api.records import StepBatch
 
 GZIP_WBITS = zlib.MAX_WBITS | 16
 
 
 def take_batch(
     sql: sqlite3.Connection, step: int, batch_size: int, minimum_shares: Mapping[int, float] | None = None
-) -> Batch:
+) -> StepBatch:
     """Batch `step`: the groups that it has, filled up from the queue to `batch_size` rollouts.
 
     While the queue does not hold what is missing, nothing is taken from it. Where sizes are odd a group may go back
@@ -32,7 +32,7 @@ def take_batch(
     if missing:
         chosen = form_batch([*held, *_candidates(sql, "state = 'queued'", ())], batch_size, minimum_shares or {})
         if chosen is None:
-            return Batch(missing=max(1, missing))
+            return StepBatch(missing=max(1, missing))
         added, returned = set(chosen) - set(held), set(held) - set(chosen)
         sql.executemany(
             "UPDATE groups SET state = 'delivered', step = ? WHERE id = ?", [(step, group.group_id) for group in added]
@@ -43,7 +43,7 @@ def take_batch(
     groups = sql.execute(
         "SELECT id, received_at, gzipped, content FROM groups WHERE step = ? ORDER BY id", (step,)
     ).fetchall()
-    return Batch(
+    return StepBatch(
         group_ids=tuple(group_id for group_id, *_ in groups),
         received_at=tuple(received_at for _, received_at, *_ in groups),
         contents=tuple(group_json(content, gzipped) for *_, gzipped, content in groups),

@@ -119,7 +119,7 @@ def _refusal(error: ValidationError, model: type[BaseModel]) -> Refusal:
     first = error.errors(include_url=False)[0]
     if first["type"] == "json_invalid":
         return Refusal(400, "json", f"the body is not JSON: {first['msg']}")
-    if not first["loc"]:  # no object at all, or a check across fields: its type is the field (wire.py)
+    if not first["loc"]:  # no object at all, or a check across fields: its type is the field (scored_group.py)
         return Refusal(422, first["type"] if first["type"] in model.model_fields else "json", first["msg"])
     given = "" if first["type"] == "missing" else f" (given: {str(first['input'])[:60]})"
     return Refusal(422, str(first["loc"][0]), f"{_path(first['loc'])}: {first['msg']}{given}")

@@ -13,11 +13,11 @@ from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tinker_atropos.scored_group import Group
+from tinker_atropos.scored_group import ScoredGroup
 from tinker_atropos.serving import json_response
 from tinker_atropos.trajectory_api.bodies import JsonBody, Refusal, parse, read_body, split_list, strict
-from tinker_atropos.trajectory_api.records import Delivery, NewGroupState, ReceivedGroup, RefusedGroup
-from tinker_atropos.trajectory_api.requests import Registration
+from tinker_atropos.trajectory_api.records import NewGroupState, PostedGroups, ReceivedGroup, RefusedGroup
+from tinker_atropos.trajectory_api.requests import TrainerRegistration
 from tinker_atropos.trajectory_api.trajectory_service import TrajectoryService
 
 Stored = tuple[ReceivedGroup, NewGroupState]
@@ -50,7 +50,7 @@ async def _deliver(
     try:
         bodies = split(await read_body(request, request.app.state.max_body_bytes))
     except Refusal as refusal:  # one refused group, of unknown size
-        await service.deliver(Delivery(refused=(RefusedGroup(refusal.reason, 0),)))
+        await service.deliver(PostedGroups(refused=(RefusedGroup(refusal.reason, 0),)))
         raise
     groups: list[ReceivedGroup] = []
     refusals: list[Refusal] = []
@@ -61,21 +61,21 @@ async def _deliver(
         except Refusal as refusal:
             refusals.append(refusal)
             refused.append(RefusedGroup(refusal.reason, _sequences(body)))
-    states = await service.deliver(Delivery(tuple(groups), tuple(refused)))
+    states = await service.deliver(PostedGroups(tuple(groups), tuple(refused)))
     if refusals and not groups:
         raise refusals[0]
     return list(zip(groups, states, strict=True)), refusals
 
 
-def _check(body: JsonBody, key: str, registration: Registration | None) -> ReceivedGroup:
-    group = parse(Group, body.json)
+def _check(body: JsonBody, key: str, registration: TrainerRegistration | None) -> ReceivedGroup:
+    group = parse(ScoredGroup, body.json)
     if registration is not None:
         _check_sizes(group, registration)
     kept = strict(body)
     return ReceivedGroup(group.env_id, group.rollout_count, group.largest_token, kept.sent, kept.gzipped, key)
 
 
-def _check_sizes(group: Group, registration: Registration) -> None:
+def _check_sizes(group: ScoredGroup, registration: TrainerRegistration) -> None:
     if group.rollout_count > registration.batch_size:
         raise Refusal(
             422,

@@ -14,18 +14,18 @@ from dataclasses import dataclass
 
 from tinker_atropos.trajectory_api.arrivals import Stored
 from tinker_atropos.trajectory_api.database import DiskFullError, JournalError
-from tinker_atropos.trajectory_api.records import Delivery, NewGroupState
+from tinker_atropos.trajectory_api.records import NewGroupState, PostedGroups
 
 HOLD_SECONDS = 280.0
 RETRY_SECONDS = 1.0
 """How often a held POST looks for room that nobody told of: space on the disk."""
 
-Write = Callable[[Sequence[Delivery]], Awaitable[list[Stored | None]]]
+Write = Callable[[Sequence[PostedGroups]], Awaitable[list[Stored | None]]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Sender:
-    delivery: Delivery
+    delivery: PostedGroups
     states: asyncio.Future[Stored | None]
 
 
@@ -48,7 +48,7 @@ class Intake:
         self._room.set()
         self._room = asyncio.Event()
 
-    async def deliver(self, delivery: Delivery) -> Sequence[NewGroupState]:
+    async def deliver(self, delivery: PostedGroups) -> Sequence[NewGroupState]:
         """Store and count; returns the groups' states. Raises JournalError when there was no room for too long."""
         states = await self._try(delivery)
         if states is not None:
@@ -59,7 +59,7 @@ class Intake:
         finally:
             self.held -= 1
 
-    async def _hold(self, delivery: Delivery) -> Sequence[NewGroupState]:
+    async def _hold(self, delivery: PostedGroups) -> Sequence[NewGroupState]:
         give_up_at = time.monotonic() + self._hold_seconds
         while (remaining := give_up_at - time.monotonic()) > 0:
             with contextlib.suppress(TimeoutError):
@@ -68,7 +68,7 @@ class Intake:
                 return states
         raise JournalError(self._full)
 
-    async def _try(self, delivery: Delivery) -> Stored | None:
+    async def _try(self, delivery: PostedGroups) -> Stored | None:
         """Senders that come during a commit share the next one: a slow disk costs latency, not rate."""
         sender = _Sender(delivery, asyncio.get_running_loop().create_future())
         self._senders.append(sender)

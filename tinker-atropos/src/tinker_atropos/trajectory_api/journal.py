@@ -29,13 +29,13 @@ from tinker_atropos.trajectory_api.batches import (
 )
 from tinker_atropos.trajectory_api.books import drop_rows, read_books
 from tinker_atropos.trajectory_api.database import Database, used_bytes
-from tinker_atropos.trajectory_api.records import Batch, Books, Delivery, GroupCount, RegisteredEnv, RunState
+from tinker_atropos.trajectory_api.records import Books, GroupCount, PostedGroups, RegisteredEnv, RunState, StepBatch
 from tinker_atropos.trajectory_api.requests import (
     EnvRegistration,
     LeaseReport,
     MetricsReport,
     ProgressReport,
-    Registration,
+    TrainerRegistration,
 )
 
 METRICS_KEPT = 1_000
@@ -69,7 +69,7 @@ class Journal:
 
     # Writes: one transaction each, called from one thread at a time.
 
-    def register(self, registration: Registration, lost_leases: Sequence[str]) -> None:
+    def register(self, registration: TrainerRegistration, lost_leases: Sequence[str]) -> None:
         """A new life of the trainer, from its starting step on. Groups that it cannot train are dropped.
 
         `lost_leases` belong to the life before and go with it.
@@ -99,7 +99,7 @@ class Journal:
 
     def add_deliveries(
         self,
-        deliveries: Sequence[Delivery],
+        deliveries: Sequence[PostedGroups],
         now: float,
         evict_replay: bool = False,
     ) -> list[Stored | None]:
@@ -107,12 +107,12 @@ class Journal:
         with self._database.transaction() as sql:
             return add_deliveries(sql, deliveries, now=now, max_bytes=self.max_bytes, evict_replay=evict_replay)
 
-    def take_batch(self, step: int, batch_size: int, minimum_shares: Mapping[int, float]) -> Batch:
+    def take_batch(self, step: int, batch_size: int, minimum_shares: Mapping[int, float]) -> StepBatch:
         """Batch `step`, the same one each time."""
         with self._database.transaction() as sql:
             return take_batch(sql, step, batch_size, minimum_shares)
 
-    def take_next_batch(self, batch_size: int, minimum_shares: Mapping[int, float]) -> Batch:
+    def take_next_batch(self, batch_size: int, minimum_shares: Mapping[int, float]) -> StepBatch:
         """A new batch, for a trainer that does not name its steps."""
         with self._database.transaction() as sql:
             step = step_after_delivered(sql, _run_state(sql).progress.steps_trained)
@@ -184,7 +184,7 @@ class Journal:
             return read_books(sql)
 
     def group_counts(self) -> list[GroupCount]:
-        """Groups by state, environment and size. Read anew only after a commit: environments ask ten times a second."""
+        """Groups by state, environment and size. Read again only after a commit: environments ask often."""
         commits = self._database.commits
         if self._counts[0] != commits:
             with self._database.reading() as sql:
@@ -226,7 +226,7 @@ class Journal:
 def _run_state(sql: sqlite3.Connection) -> RunState:
     values = {key: orjson.loads(value) for key, value in sql.execute("SELECT key, value FROM run").fetchall()}
     return RunState(
-        registration=Registration(**values["registration"]) if "registration" in values else None,
+        registration=TrainerRegistration(**values["registration"]) if "registration" in values else None,
         started="started" in values,
         progress=ProgressReport(**values.get("progress", {"steps_trained": 0})),
         covered_step=values.get("covered_step", 0),

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from tinker_atropos.trajectory_api.batch_forming import first_exact
 from tinker_atropos.trajectory_api.leases import LeaseView
 from tinker_atropos.trajectory_api.records import GroupCount, RegisteredEnv
-from tinker_atropos.trajectory_api.requests import ProgressReport, Registration
+from tinker_atropos.trajectory_api.requests import ProgressReport, TrainerRegistration
 
 MIN_ENV_WEIGHT = 0.01
 ENOUGH_OF_ITS_OWN = 1_000_000
@@ -64,7 +64,7 @@ class Pace:
 
 
 def pace(
-    registration: Registration | None,
+    registration: TrainerRegistration | None,
     progress: ProgressReport,
     counts: Sequence[GroupCount],
     *,
@@ -95,7 +95,7 @@ def _holds(counts: Iterable[GroupCount], rollouts: int) -> bool:
     return first_exact(sizes, rollouts) is not None
 
 
-def _room(registration: Registration, wanted: int, at_hand: int, missing: int) -> int | None:
+def _room(registration: TrainerRegistration, wanted: int, at_hand: int, missing: int) -> int | None:
     """`wanted` for the rest of the run. A trainer that lacks rollouts gets them, whatever odd sizes are at hand.
 
     What is at hand is trained within `max_staleness` steps if it fills at most that many batches and one more.

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
-from tinker_atropos.trajectory_api.requests import EnvRegistration, LeaseReport, ProgressReport, Registration
+from tinker_atropos.trajectory_api.requests import EnvRegistration, LeaseReport, ProgressReport, TrainerRegistration
 
 NewGroupState = Literal["buffered", "queued"]
 GroupState = Literal["buffered", "queued", "delivered", "trained"]
@@ -39,7 +39,7 @@ class RefusedGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class PostedGroups:
     """What one POST brought: stored and counted together, or not at all."""
 
     groups: tuple[ReceivedGroup, ...] = ()
@@ -47,7 +47,7 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class StepBatch:
     """Groups of one step, oldest first. While `missing` rollouts are not there, it is not handed out.
 
     `received_at` is when each group came, in seconds since the epoch.
@@ -68,7 +68,7 @@ class RunState:
     which is `trainer`, `environment`, or `environment/ID`.
     """
 
-    registration: Registration | None
+    registration: TrainerRegistration | None
     started: bool
     progress: ProgressReport
     covered_step: int

@@ -35,7 +35,7 @@ class _Body(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class Registration(_Body):
+class TrainerRegistration(_Body):
     """`POST /register`: the trainer says what it will train. `batch_size` counts rollouts.
 
     `max_staleness` (policy steps that a rollout may be old; None: any) and `vocabulary` (number of token ids) are ours.

@@ -21,14 +21,21 @@ from tinker_atropos.trajectory_api.intake import HOLD_SECONDS, Intake
 from tinker_atropos.trajectory_api.journal import EVALUATION, Journal
 from tinker_atropos.trajectory_api.leases import LeaseView, Role
 from tinker_atropos.trajectory_api.pace import Pace, over_reason, pace, status_of_env
-from tinker_atropos.trajectory_api.records import Batch, Delivery, GroupCount, NewGroupState, RegisteredEnv, RunState
+from tinker_atropos.trajectory_api.records import (
+    GroupCount,
+    NewGroupState,
+    PostedGroups,
+    RegisteredEnv,
+    RunState,
+    StepBatch,
+)
 from tinker_atropos.trajectory_api.requests import (
     DropRequest,
     EnvRegistration,
     LeaseReport,
     MetricsReport,
     ProgressReport,
-    Registration,
+    TrainerRegistration,
 )
 from tinker_atropos.trajectory_api.roster import Roster
 
@@ -66,10 +73,10 @@ class TrajectoryService:
     # The trainer's side.
 
     @property
-    def registration(self) -> Registration | None:
+    def registration(self) -> TrainerRegistration | None:
         return self._state.registration
 
-    async def register(self, registration: Registration) -> None:
+    async def register(self, registration: TrainerRegistration) -> None:
         """A second registration is a new life of the trainer: how the environment of the last one ended is past."""
         ended = [] if self.registration is None else self.leases.ended()
         await self._change("register", self.journal.register, registration, ended)
@@ -77,7 +84,7 @@ class TrajectoryService:
         self._missing = 0
         self._intake.room_made()
 
-    async def take_batch(self, step: int | None, wait_seconds: float, gone: Callable[[], Awaitable[bool]]) -> Batch:
+    async def take_batch(self, step: int | None, wait_seconds: float, gone: Callable[[], Awaitable[bool]]) -> StepBatch:
         """Batch `step`, waited for until it is full. A client that is `gone` gets none.
 
         Without a step it is the next one, and whoever asks for it has trained the ones before. Raises Refusal for a
@@ -85,14 +92,14 @@ class TrajectoryService:
         """
         registration = self.registration
         if registration is None:
-            return Batch(missing=1)
+            return StepBatch(missing=1)
         self._check_kept(step)
         if not self._state.started:
             await self._change("start", self.journal.start)
         if step is None:
             await self._change("finish", self.journal.finish_delivered)
         deadline = self._clock() + wait_seconds
-        batch = Batch(missing=registration.batch_size)
+        batch = StepBatch(missing=registration.batch_size)
         while not await gone():
             arrival = self._intake.arrival
             batch = await self._take_batch_now(step, registration)
@@ -122,7 +129,7 @@ class TrajectoryService:
                 "kept; ask for that step or a later one",
             )
 
-    async def _take_batch_now(self, step: int | None, registration: Registration) -> Batch:
+    async def _take_batch_now(self, step: int | None, registration: TrainerRegistration) -> StepBatch:
         minimum_shares = {
             env.env_id: env.registration.min_batch_allocation
             for env in self._roster.live()
@@ -184,11 +191,11 @@ class TrajectoryService:
         counts = self.journal.group_counts()
         return sum(count.rollouts for count in counts if count.state == "buffered" and count.env_id == env_id)
 
-    async def deliver(self, delivery: Delivery) -> Sequence[NewGroupState]:
+    async def deliver(self, delivery: PostedGroups) -> Sequence[NewGroupState]:
         """Store groups, once each, and count refused ones. Waits for room in the journal."""
         return await self._intake.deliver(delivery)
 
-    async def _store(self, deliveries: Sequence[Delivery]) -> list[Stored | None]:
+    async def _store(self, deliveries: Sequence[PostedGroups]) -> list[Stored | None]:
         starving = self._missing > 0
         return await self._write("groups", self.journal.add_deliveries, deliveries, time.time(), starving)
 

@@ -42,7 +42,7 @@ class Completion:
 
 
 async def sample(options: SampleOptions) -> list[Completion]:
-    """Sample from the weights at `model_path`. Raises ConfigError for what can be mended in the options."""
+    """Sample from the weights at `model_path`. Raises ConfigError for what can be fixed in the options."""
     kind = kind_of(options.model_path, ("weights", "sampler_weights"))
     async with session("sample") as service:
         from tinker import types

@@ -24,7 +24,7 @@ from annotated_types import Ge, Gt, Le, Len, Lt, MaxLen, MinLen
 from pydantic import *
 from pydantic import Field as F
 LIMIT = 7
-class Colour(Enum):
+class Color(Enum):
     RED = "red"
     BLUE = "blue"
 class Level(int, Enum):
@@ -75,17 +75,17 @@ FIELDS: dict[str, tuple[str, dict[str, Any]]] = {
     "NonNegativeFloat or null": ("x: NonNegativeFloat | None = None", {"type": "float | None", "minimum": 0}),
     "a limit of the elements": ("x: list[Annotated[int, Gt(0)]] = []", {"type": "list[int]"}),
     "a limit of one side": ("x: Annotated[int, Gt(0)] | str = 'a'", {"type": "int | str"}),
-    "an enum": ("x: Colour = Colour.RED", {"type": "Colour", "choices": ["red", "blue"], "default": "red"}),
-    "an enum or null": ("x: Colour | None = None", {"type": "Colour | None", "choices": ["red", "blue"]}),
+    "an enum": ("x: Color = Color.RED", {"type": "Color", "choices": ["red", "blue"], "default": "red"}),
+    "an enum or null": ("x: Color | None = None", {"type": "Color | None", "choices": ["red", "blue"]}),
     "a list of enums": (
-        "x: list[Colour] = [Colour.BLUE]",
-        {"type": "list[Colour]", "choices": ["red", "blue"], "default": ["blue"]},
+        "x: list[Color] = [Color.BLUE]",
+        {"type": "list[Color]", "choices": ["red", "blue"], "default": ["blue"]},
     ),
     "an enum of numbers": ("x: Level = Level.LOW", {"choices": [1], "default": 1}),
     "an enum from elsewhere": ("x: 'EvalHandlingEnum' = 1", {"type": "EvalHandlingEnum"}),
-    "two enums": ("x: Colour | Level = Colour.RED", {"type": "Colour | Level"}),
-    "an enum beside a model": ("x: dict[str, Model | Colour] = {}", {"type": "dict[str, Model | Colour]"}),
-    "an enum beside anything": ("x: Colour | Any = 1", {"choices": ["red", "blue"]}),
+    "two enums": ("x: Color | Level = Color.RED", {"type": "Color | Level"}),
+    "an enum beside a model": ("x: dict[str, Model | Color] = {}", {"type": "dict[str, Model | Color]"}),
+    "an enum beside anything": ("x: Color | Any = 1", {"choices": ["red", "blue"]}),
     "Literal": ("x: Literal['a', 'b'] = 'a'", {"type": "Literal['a', 'b']"}),
     "an alias": ("x: Sizes = 'small'", {"type": "Literal['small', 'large']"}),
     "an alias or null": ("x: Optional[Sizes] = None", {"type": "Optional[Literal['small', 'large']]"}),

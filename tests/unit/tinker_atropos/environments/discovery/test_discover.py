@@ -128,7 +128,7 @@ from atroposlib.envs.base import BaseEnv, BaseEnvConfig
 
 LIMIT = 7
 
-class Colour(Enum):
+class Color(Enum):
     RED = "red"
 
 class Config(BaseEnvConfig):
@@ -136,7 +136,7 @@ class Config(BaseEnvConfig):
     described: str = Field("x", description="says so")
     made: list[str] = Field(default_factory=list)
     constant: int = LIMIT
-    colour: Colour = Colour.RED
+    color: Color = Color.RED
     computed: float = float(LIMIT)
     arithmetic: int = 2 * LIMIT + 1
     required: int
@@ -160,7 +160,7 @@ def test_fields_and_their_defaults(folder):
     assert found["described"] == 7
     assert found["made"] == []
     assert found["constant"] == 7
-    assert found["colour"] == "red"
+    assert found["color"] == "red"
     assert found["computed"] is None
     assert found["arithmetic"] == 15
     assert found["required"] == -5

@@ -33,7 +33,7 @@ E = [F, F, F, F]
 F = [G, G, G, G]
 G = ["x", "x", "x", "x"]
 
-class Colour(Enum):
+class Color(Enum):
     RED = "red"
     BLUE = "blue"
     CRIMSON = "red"
@@ -83,9 +83,9 @@ KNOWN = {
     "{}": {},
     "list()": [],
     "dict()": {},
-    "Colour.RED": "red",
-    "lib.Colour.RED": "red",
-    "Colour.RED.value": "red",
+    "Color.RED": "red",
+    "lib.Color.RED": "red",
+    "Color.RED.value": "red",
     "Level.HIGH": 7,
     "Settings.size": 3,
     "1024 * 16": 16384,
@@ -118,12 +118,12 @@ UNKNOWNS = [
     ),
     *("f'{LIMIT}'", "float('inf')", "LIMIT if LIMIT else 0", "[LIMIT, NOWHERE]", "{1: 2}", "{**DICT}", "[*LIST]"),
     *(
-        "Colour.GREEN",
-        "Colour.shade",
+        "Color.GREEN",
+        "Color.shade",
         "Automatic.A",
         "Made.A",
         "math.pi",
-        "Colour",
+        "Color",
         "lib",
         "1 / 0",
         "'a' + 'b'",
@@ -139,7 +139,7 @@ def test_only_running_would_tell(sources: Sources, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "values"), [("Colour", ["red", "blue"]), ("Level", [1, 7]), ("Automatic", None), ("Made", None)]
+    ("name", "values"), [("Color", ["red", "blue"]), ("Level", [1, 7]), ("Automatic", None), ("Made", None)]
 )
 def test_enum(sources: Sources, name: str, values: list[object] | None) -> None:
     module = sources.module_of_file("env.py")

@@ -14,7 +14,7 @@ SHARED = {"total_steps": 3, "group_size": 4, "batch_size": 8, "tokenizer_name": 
 
 
 class Config(BaseEnvConfig):
-    colours: tuple[str, ...] = ("red",)
+    colors: tuple[str, ...] = ("red",)
     weights: dict[str, float] = Field(default_factory=dict)
     strictness: float = Field(0.5, ge=0, le=1)
 
@@ -26,12 +26,12 @@ def configured(config_init=None, openai=(), **env):
 
 def test_config_file_lies_over_config_init_and_wiring_over_both():
     own = Config(
-        group_size=16, worker_timeout=5, colours=("blue",), rollout_server_url="http://elsewhere", use_wandb=False
+        group_size=16, worker_timeout=5, colors=("blue",), rollout_server_url="http://elsewhere", use_wandb=False
     )
     config = configured((own, []), strictness=1).config
     assert type(config) is Config
     assert (config.group_size, config.worker_timeout, config.strictness) == (4, 5, 1.0)
-    assert config.colours == ("blue",)
+    assert config.colors == ("blue",)
     assert config.max_batches_offpolicy == own.max_batches_offpolicy  # not set by the file: the environment's own
     assert config.rollout_server_url == "http://127.0.0.1:18000"
     assert config.tokenizer_name == str(bundled_model_folder())
@@ -62,7 +62,7 @@ def test_exactly_one_server_comes_out(own):
 
 ACCEPTED = {
     "an enum by its value": ({"eval_handling": "NONE"}, "eval_handling", EvalHandlingEnum.NONE),
-    "a list for a tuple": ({"colours": ["red", "blue"]}, "colours", ("red", "blue")),
+    "a list for a tuple": ({"colors": ["red", "blue"]}, "colors", ("red", "blue")),
     "a whole number for a float": ({"weights": {"a": 1}}, "weights", {"a": 1.0}),
     "nothing for an optional": ({"reasoning_effort": None}, "reasoning_effort", None),
 }
@@ -79,7 +79,7 @@ REFUSED = {
     "a number for text": ({"wandb_name": 3}, r"env\.wandb_name is 3: input should be a valid string"),
     "no such choice": ({"eval_handling": "LATER"}, r"env\.eval_handling is 'LATER': input should be 'STOP_TRAIN'"),
     "out of bounds": ({"strictness": 2.0}, r"env\.strictness is 2\.0: input should be less than or equal to 1"),
-    "a wrong element": ({"colours": ["red", 1]}, r"env\.colours is \['red', 1\]: input should be a valid string"),
+    "a wrong element": ({"colors": ["red", 1]}, r"env\.colors is \['red', 1\]: input should be a valid string"),
 }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tinker_atropos.environments.runner.counters import HOPELESS_AFTER, Tally
+from tinker_atropos.environments.runner.counters import HOPELESS_AFTER, Counters
 from tinker_atropos.environments.runner.group_sender import GroupSender
 from tinker_atropos.errors import EnvironmentLostError
 
@@ -58,58 +58,65 @@ class ScriptedApi:
 
 
 @contextlib.asynccontextmanager
-async def sender_to(*script: tuple[int, dict[str, Any]]) -> AsyncIterator[tuple[ScriptedApi, GroupSender, Tally, list]]:
-    api, tally, given_up = ScriptedApi(list(script)), Tally(), list[EnvironmentLostError]()
+async def sender_to(
+    *script: tuple[int, dict[str, Any]],
+) -> AsyncIterator[tuple[ScriptedApi, GroupSender, Counters, list]]:
+    api, counters, given_up = ScriptedApi(list(script)), Counters(), list[EnvironmentLostError]()
     async with await asyncio.start_server(api.answer, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        sender = GroupSender(f"http://127.0.0.1:{port}", tally, given_up.append)
+        sender = GroupSender(f"http://127.0.0.1:{port}", counters, given_up.append)
         async with contextlib.aclosing(sender._client):
-            yield api, sender, tally, given_up
+            yield api, sender, counters, given_up
         await api.until_all_have_left()
 
 
 async def test_a_group_is_sent_with_its_environment_and_a_key_of_its_own() -> None:
-    async with sender_to(RECEIVED) as (api, sender, tally, _):
+    async with sender_to(RECEIVED) as (api, sender, counters, _):
         await sender.send(ENV, {"tokens": np.array([[1, 2]])})
         await sender.send(ENV, {"tokens": [[1] * 2000]})
     assert api.paths == ["/scored_data"] * 2
     assert api.bodies == [{"tokens": [[1, 2]], "env_id": 3}, {"tokens": [[1] * 2000], "env_id": 3}]
     assert len(set(api.keys)) == 2
-    assert (tally.kept, tally.accepted, tally.refused) == (2, 2, 0)
+    assert (counters.kept, counters.accepted, counters.refused) == (2, 2, 0)
 
 
 @pytest.mark.parametrize("trouble", [(503, {"detail": "full"}), (500, {}), CONNECTION_LOST])
 async def test_a_repeat_carries_the_same_key(trouble) -> None:
-    async with sender_to(trouble, RECEIVED) as (api, sender, tally, _):
+    async with sender_to(trouble, RECEIVED) as (api, sender, counters, _):
         await sender.send(ENV, [{"tokens": [[1]]}, {"tokens": [[2]]}])
     assert api.paths == ["/scored_data_list"] * 2
     assert (len(set(api.keys)), api.bodies[0]) == (1, api.bodies[1])
-    assert tally.accepted == 2
+    assert counters.accepted == 2
 
 
 async def test_a_refused_group_is_counted_and_not_sent_again() -> None:
-    async with sender_to((422, {"detail": "scores has 1 entries"})) as (api, sender, tally, _):
+    async with sender_to((422, {"detail": "scores has 1 entries"})) as (api, sender, counters, _):
         await sender.send(ENV, {"scores": [1.0]})
-    assert (len(api.keys), tally.accepted, tally.refused) == (1, 0, 1)
-    assert tally.last_failure == '422: {"detail": "scores has 1 entries"}'
+    assert (len(api.keys), counters.accepted, counters.refused) == (1, 0, 1)
+    assert counters.last_failure == '422: {"detail": "scores has 1 entries"}'
 
 
 async def test_the_good_groups_of_a_list_count_as_accepted() -> None:
     answer = {"status": "received", "groups_processed": 2, "refused": ["tokens[0] is empty"]}
-    async with sender_to((200, answer)) as (_, sender, tally, _given_up):
+    async with sender_to((200, answer)) as (_, sender, counters, _given_up):
         await sender.send(ENV, [{}, {}, {}])
-    assert (tally.kept, tally.accepted, tally.refused, tally.last_failure) == (3, 2, 1, "tokens[0] is empty")
+    assert (counters.kept, counters.accepted, counters.refused, counters.last_failure) == (
+        3,
+        2,
+        1,
+        "tokens[0] is empty",
+    )
 
 
 async def test_what_is_no_json_is_refused_here() -> None:
-    async with sender_to(RECEIVED) as (api, sender, tally, _):
+    async with sender_to(RECEIVED) as (api, sender, counters, _):
         await sender.send(ENV, {"tokens": [[1]], "images": object()})
-    assert (api.keys, tally.refused) == ([], 1)
-    assert "cannot be written as JSON: Type is not JSON serializable: object" in str(tally.last_failure)
+    assert (api.keys, counters.refused) == ([], 1)
+    assert "cannot be written as JSON: Type is not JSON serializable: object" in str(counters.last_failure)
 
 
 async def test_an_environment_all_of_whose_groups_are_refused_is_given_up() -> None:
-    async with sender_to((422, {"detail": "no"})) as (_, sender, _tally, given_up):
+    async with sender_to((422, {"detail": "no"})) as (_, sender, _counters, given_up):
         for _ in range(HOPELESS_AFTER):
             assert not given_up
             await sender.send(ENV, {})

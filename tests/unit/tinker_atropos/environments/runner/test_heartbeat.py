@@ -14,8 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tinker_atropos.environments.runner.heartbeat import SILENCE_SECONDS, LeaseAnswer, attended
-from tinker_atropos.environments.runner.shared_state import Board
+from tinker_atropos.environments.runner.heartbeat import SILENCE_SECONDS, HeartbeatAnswer, heartbeat_running
+from tinker_atropos.environments.runner.shared_state import SharedState
 from tinker_atropos.errors import InternalError, RunError
 from tinker_atropos.serving import bind, json_response, serve
 from tinker_atropos.settings import Settings
@@ -56,36 +56,36 @@ class ScriptedApi:
 
 async def test_the_last_metrics_and_the_last_word_are_told_again_when_they_are_lost() -> None:
     """The final evaluation is in them, and no next heartbeat would repeat it."""
-    api, board = ScriptedApi(failures=2), Board(total_steps=5)
+    api, shared = ScriptedApi(failures=2), SharedState(total_steps=5)
     async with api.running() as url:
         settings = Settings(api_url=url, ops_host="127.0.0.1", ops_port=0)
-        async with attended(settings, board, lambda _error: None) as attendant:
-            board.metrics.put({"eval/percent_correct": 0.5}, 5, "evaluation")
-            await attendant.conclude("done")
+        async with heartbeat_running(settings, shared, lambda _error: None) as heartbeat:
+            shared.metrics.put({"eval/percent_correct": 0.5}, 5, "evaluation")
+            await heartbeat.conclude("done")
     assert api.metrics[0] == {"eval/percent_correct": 0.5}
     assert api.states[-1] == "done"
     assert api.failures == 0
 
 
 async def test_what_must_not_be_lost_is_told_before_the_next_heartbeat() -> None:
-    api, board = ScriptedApi(failures=1), Board(total_steps=5)
+    api, shared = ScriptedApi(failures=1), SharedState(total_steps=5)
     async with api.running() as url:
         settings = Settings(api_url=url, ops_host="127.0.0.1", ops_port=0)
-        async with attended(settings, board, lambda _error: None) as attendant:
-            board.metrics.put({"eval/percent_correct": 0.5}, 0, "evaluation")
-            await attendant.tell()  # the first post is answered with 500
-            await attendant.tell()
+        async with heartbeat_running(settings, shared, lambda _error: None) as heartbeat:
+            shared.metrics.put({"eval/percent_correct": 0.5}, 0, "evaluation")
+            await heartbeat.tell()  # the first post is answered with 500
+            await heartbeat.tell()
             assert api.metrics[0] == {"eval/percent_correct": 0.5}
 
 
 @pytest.mark.parametrize(("given", "told", "replaced"), [(2, 2, True), (0, 0, True), (None, 0, False)])
 async def test_every_heartbeat_and_report_says_whose_it_is(*, given, told, replaced) -> None:
-    api, board = ScriptedApi(failures=0), Board(total_steps=5)
+    api, shared = ScriptedApi(failures=0), SharedState(total_steps=5)
     async with api.running() as url:
         settings = Settings(api_url=url, ops_host="127.0.0.1", ops_port=0, environment_index=given)
-        async with attended(settings, board, lambda _error: None) as attendant:
-            board.metrics.put({"a": 1}, 5, "runner")
-            await attendant.conclude("done")
+        async with heartbeat_running(settings, shared, lambda _error: None) as heartbeat:
+            shared.metrics.put({"a": 1}, 5, "runner")
+            await heartbeat.conclude("done")
     assert {(lease["index"], lease["replaced"]) for lease in api.leases} == {(told, replaced)}
     (own_id,) = {lease["id"] for lease in api.leases}
     assert len(own_id) == 32
@@ -102,10 +102,10 @@ async def test_giving_up_on_a_refusal_quotes_it() -> None:
     app = Starlette(routes=[Route("/rl/lease/environment", refuse, methods=["PUT"])])
     async with serve(app, bind("127.0.0.1", 0, "RL_API_URL")) as port:
         settings = Settings(api_url=f"http://127.0.0.1:{port}", ops_host="127.0.0.1", ops_port=0)
-        async with attended(settings, Board(total_steps=5), errors.append) as attendant:
-            await attendant.tell()
+        async with heartbeat_running(settings, SharedState(total_steps=5), errors.append) as heartbeat:
+            await heartbeat.tell()
             assert errors == []
-            attendant._last_answer_at = time.monotonic() - SILENCE_SECONDS - 1
+            heartbeat._last_answer_at = time.monotonic() - SILENCE_SECONDS - 1
             while not errors:  # bounded by the test's own limit of time: the next heartbeat comes within a second
                 await asyncio.sleep(0.01)
     assert "64 environments are live" in str(errors[0])
@@ -120,8 +120,10 @@ async def test_the_first_answer_may_take_as_long_as_the_trainer(
 ) -> None:
     errors: list[RunError | None] = []
     settings = Settings(api_url="http://rl-api.invalid:8000", ops_host="127.0.0.1", ops_port=0)
-    async with attended(settings, Board(total_steps=5), errors.append, first_answer_seconds) as attendant:
-        attendant.answer = LeaseAnswer(run_over=False, trainer_state="working", reason=None) if answered else None
-        attendant._last_answer_at = time.monotonic() - silence
-        attendant._check_silence(httpx.ConnectError("the name is not known"))
+    async with heartbeat_running(
+        settings, SharedState(total_steps=5), errors.append, first_answer_seconds
+    ) as heartbeat:
+        heartbeat.answer = HeartbeatAnswer(run_over=False, trainer_state="working", reason=None) if answered else None
+        heartbeat._last_answer_at = time.monotonic() - silence
+        heartbeat._check_silence(httpx.ConnectError("the name is not known"))
     assert {type(error) for error in errors} == ({InternalError} if gives_up else set())  # a heartbeat may say it, too

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from tinker_atropos.environments.runner.registration import Registering
+from tinker_atropos.environments.runner.registration import EnvironmentRegistration
 from tinker_atropos.errors import InternalError
 from tinker_atropos.serving import bind, serve
 
@@ -32,14 +32,14 @@ async def test_a_port_that_nobody_listens_on_and_a_stumbling_api_are_waited_out(
     asked: list[dict] = []
     answers: list[Response] = [PlainTextResponse("disk full", 503), JSONResponse({"status": "success"})]
     listener = bind("127.0.0.1", 0, "RL_API_URL")  # bound, and does not listen yet: refused
-    registering = Registering(f"http://127.0.0.1:{listener.getsockname()[1]}", index=3)
-    asking = asyncio.create_task(registering.ask(ENV))
-    while registering.trouble is None:  # bounded by the test's own limit of time
+    registration = EnvironmentRegistration(f"http://127.0.0.1:{listener.getsockname()[1]}", index=3)
+    asking = asyncio.create_task(registration.ask(ENV))
+    while registration.trouble is None:  # bounded by the test's own limit of time
         await asyncio.sleep(0.01)
-    assert registering.trouble.startswith("ConnectError")
+    assert registration.trouble.startswith("ConnectError")
     async with serve(api(answers, asked), listener):
         assert await asyncio.wait_for(asking, 20) == {"status": "success"}
-    assert registering.trouble is None
+    assert registration.trouble is None
     assert asked[-1] == {
         "max_token_length": 64,
         "desired_name": "sort",
@@ -53,4 +53,4 @@ async def test_a_port_that_nobody_listens_on_and_a_stumbling_api_are_waited_out(
 async def test_a_refusal_is_told_at_once() -> None:
     async with serve(api([PlainTextResponse("too many", 409)], []), bind("127.0.0.1", 0, "RL_API_URL")) as port:
         with pytest.raises(InternalError, match=r"refused this environment \(409\): too many"):
-            await Registering(f"http://127.0.0.1:{port}", index=0).ask(ENV)
+            await EnvironmentRegistration(f"http://127.0.0.1:{port}", index=0).ask(ENV)

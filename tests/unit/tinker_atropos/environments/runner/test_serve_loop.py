@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from tinker_atropos.environments.evaluation import Evaluation
-from tinker_atropos.environments.runner.heartbeat import LeaseAnswer
-from tinker_atropos.environments.runner.run_end import Ending
+from tinker_atropos.environments.runner.heartbeat import HeartbeatAnswer
+from tinker_atropos.environments.runner.run_end import RunEnd
 from tinker_atropos.environments.runner.serve_loop import Deadlines, Rollouts, respect_room
-from tinker_atropos.environments.runner.shared_state import Board
+from tinker_atropos.environments.runner.shared_state import SharedState
 
 TOTAL_STEPS = 5
 ROOMS = {
@@ -32,15 +32,15 @@ def test_no_more_groups_are_begun_than_the_run_still_wants(status, workers):
 class Starting:
     """An environment that is still setting up when it is told that the run is over."""
 
-    def __init__(self, *, index: int, answer: LeaseAnswer, counted: int) -> None:
+    def __init__(self, *, index: int, answer: HeartbeatAnswer, counted: int) -> None:
         self.index, self.answer, self.counted = index, answer, counted
-        self.board = Board(total_steps=TOTAL_STEPS)
+        self.shared = SharedState(total_steps=TOTAL_STEPS)
         self.config = SimpleNamespace(steps_per_eval=1)
         self.workers: set[Any] = set()
         self.eval_runner = None
         self.curr_step = 0
         self.status_dict: dict[str, Any] = {}
-        self.ending = Ending()
+        self.ending = RunEnd()
 
     async def setup(self) -> None:
         self.ending.settle()
@@ -65,15 +65,15 @@ class Starting:
     async def live(self) -> list[int]:
         """The steps at which it evaluates."""
         itself: Any = self
-        rollouts = Rollouts(self.board, itself, self.ending, itself, Deadlines(), registering=itself)
+        rollouts = Rollouts(self.shared, itself, self.ending, itself, Deadlines(), registration=itself)
         await rollouts.serve(self)
         assert rollouts.finished
-        return [record.step for record in self.board.metrics.records if record.source == "evaluation"]
+        return [record.step for record in self.shared.metrics.records if record.source == "evaluation"]
 
     source = None
 
 
-DONE = LeaseAnswer(run_over=True, trainer_state="working", reason=None, evaluated_step=0)
+DONE = HeartbeatAnswer(run_over=True, trainer_state="working", reason=None, evaluated_step=0)
 UNSEEN = replace(DONE, evaluated_step=None)
 AFTER_THE_LAST = TOTAL_STEPS + 1
 LATE = {

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from tinker_atropos.environments.runner.sampled_work import Sampled
+from tinker_atropos.environments.runner.sampled_work import SampledWork
 from tinker_atropos.environments.runner.wandb_relay import MAX_RECORDS, MetricsQueue
 
 KEPT = {"int": 3, "float": 0.5, "bool": True, "np_float": np.float32(0.25), "np_int": np.int64(2)}
@@ -71,7 +71,7 @@ def test_ordinary_uses_are_harmless(use):
 
 def test_an_evaluation_of_an_environments_own_has_its_interval_and_n_beside_it():
     queue = MetricsQueue()
-    with queue.judging("eval/percent_correct", Sampled("evaluation", completions=100)):
+    with queue.judging("eval/percent_correct", SampledWork("evaluation", completions=100)):
         queue.put({"mine_0_eval/percent_correct": 0.5, "mine_0_loss": 1.0}, 3, "environment")
     queue.put({"mine_0_eval/percent_correct": 0.5}, 4, "environment")
     judged, later = (record.metrics for record in queue.records)

@@ -25,7 +25,7 @@ def may_derive_from_config(sources: Sources, source_class: SourceClass) -> bool:
 
 
 def own_environments(sources: Sources, module: Module) -> list[SourceClass]:
-    """The environments that a module defines for use, as the runner sees it (runner/loading.py): those that the file
+    """The environments that a module defines for use, as `runner/environment_loader.py` sees it: those that the file
     starts, else all but those that others of them derive from, and those that list ABC among their bases.
     """
     written = (SourceClass(module, node) for node in module.classes.values())

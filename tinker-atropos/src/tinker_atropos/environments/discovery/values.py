@@ -106,7 +106,7 @@ class _Evaluation:
         return self._member(module, node) if isinstance(node, ast.Attribute) else UNKNOWN
 
     def _member(self, module: Module, node: ast.Attribute) -> Any:
-        """`Colour.RED` and `Colour.RED.value`: the member's value, as JSON has an enum."""
+        """`Color.RED` and `Color.RED.value`: the member's value, as JSON has an enum."""
         member = node.value if node.attr == "value" and isinstance(node.value, ast.Attribute) else node
         owner = self._sources.resolve(module, member.value) if isinstance(member, ast.Attribute) else None
         if not isinstance(owner, SourceClass) or not isinstance(member, ast.Attribute):

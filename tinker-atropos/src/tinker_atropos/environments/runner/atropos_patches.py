@@ -13,11 +13,11 @@ from atroposlib.envs.base import BaseEnv
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_random_exponential
 from transformers import PreTrainedTokenizerBase
 
-from tinker_atropos.environments.runner.counters import FailureReason, FilterReason, Tally
+from tinker_atropos.environments.runner.counters import Counters, FailureReason, FilterReason
 from tinker_atropos.environments.runner.failures import describe, environment_failed
 from tinker_atropos.environments.runner.filter_reasons import filter_reason, generated_tokens, rewards
 from tinker_atropos.environments.runner.group_sender import GroupSender
-from tinker_atropos.environments.runner.sampled_work import Sampled, sampling, watch
+from tinker_atropos.environments.runner.sampled_work import SampledWork, sampling, watch
 from tinker_atropos.errors import EnvironmentLostError
 
 RETRY_SECONDS = 120.0
@@ -67,16 +67,21 @@ _handled: ContextVar[list[Any] | None] = ContextVar("handled", default=None)
 """The groups that a `collect_trajectories` handed to `handle_send_to_api` by itself."""
 
 
-class Seams:
+class AtroposPatches:
     """Counts what one environment does, and delivers its groups.
 
     The methods are replaced on the instance, so that an author's overrides and their `super()` stay as written.
     """
 
     def __init__(
-        self, env: Any, source: Path, tally: Tally, sender: GroupSender, give_up: Callable[[EnvironmentLostError], None]
+        self,
+        env: Any,
+        source: Path,
+        counters: Counters,
+        sender: GroupSender,
+        give_up: Callable[[EnvironmentLostError], None],
     ) -> None:
-        self._env, self._source, self._tally, self._sender = env, source, tally, sender
+        self._env, self._source, self._counters, self._sender = env, source, counters, sender
         self._give_up = give_up
         self._collect, self._handle = env.collect_trajectories, env.handle_send_to_api
         self._postprocess = env.postprocess_histories
@@ -103,11 +108,11 @@ class Seams:
             self._nothing_collected(sampled)
         return group, backlog
 
-    def _nothing_collected(self, sampled: Sampled) -> None:
+    def _nothing_collected(self, sampled: SampledWork) -> None:
         """An environment that sampled and returns nothing has filtered its group itself; else it makes none."""
         if sampled.completions:
-            self._tally.scored([])
-            self._tally.was_filtered("by_environment", sampled.tokens)
+            self._counters.scored([])
+            self._counters.was_filtered("by_environment", sampled.tokens)
             return
         nothing = "collect_trajectories returned no group"
         self._note_failure("empty", nothing, EnvironmentLostError(f"the environment makes no groups: {nothing}"))
@@ -127,7 +132,7 @@ class Seams:
         if (handled := _handled.get()) is not None:
             handled += groups
         for group in groups:
-            self._tally.scored(rewards(group))
+            self._counters.scored(rewards(group))
         try:
             with _kept_in(_sent, sent):
                 answer = await self._handle(scored, *args, **kwargs)
@@ -139,13 +144,13 @@ class Seams:
 
     def _account(self, groups: list[Any], sent: int) -> None:
         for _ in range(sent):
-            self._tally.was_kept()
+            self._counters.was_kept()
         dropped = [(reason, group) for group in groups if (reason := self._filter_reason(group))]
         unexplained = max(0, len(groups) - sent - len(dropped))
         for reason, group in dropped:
-            self._tally.was_filtered(reason, generated_tokens(group))
+            self._counters.was_filtered(reason, generated_tokens(group))
         for _ in range(unexplained):
-            self._tally.was_filtered("by_environment", 0)
+            self._counters.was_filtered("by_environment", 0)
 
     def _filter_reason(self, group: Any) -> FilterReason | None:
         config = self._env.config
@@ -160,7 +165,7 @@ class Seams:
         try:
             await self._sender.send(self._env, scored)
         except httpx.HTTPError as error:
-            self._tally.has_failed("undelivered", f"the trajectory API is not reachable: {error!r}")
+            self._counters.has_failed("undelivered", f"the trajectory API is not reachable: {error!r}")
             raise
 
     def _raised(self, error: Exception, tokens: int) -> None:
@@ -174,8 +179,8 @@ class Seams:
     def _note_failure(
         self, reason: FailureReason, description: str, error: EnvironmentLostError, tokens: int = 0
     ) -> None:
-        self._tally.has_failed(reason, description, tokens)
-        if self._tally.hopeless:
+        self._counters.has_failed(reason, description, tokens)
+        if self._counters.hopeless:
             self._give_up(error)
 
 

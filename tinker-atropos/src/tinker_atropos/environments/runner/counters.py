@@ -24,7 +24,7 @@ FAILURE_REASONS: tuple[FailureReason, ...] = ("raised", "empty", "overdue", "und
 
 
 @dataclass
-class Tally:
+class Counters:
     """Groups made, and what became of them: filtered (by atroposlib or by the environment itself), or kept (sent), and
     of these accepted (answered 200) or refused (answered 4xx). Groups of which nothing came have failed.
     """

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import orjson
 
-from tinker_atropos.environments.runner.counters import Tally
+from tinker_atropos.environments.runner.counters import Counters
 from tinker_atropos.errors import EnvironmentLostError
 
 logger = logging.getLogger(__name__)
@@ -30,9 +30,9 @@ REQUEST_TIMEOUT = httpx.Timeout(300.0, connect=5.0)
 class GroupSender:
     """Sends groups in the protocol's form: `/scored_data` for one, `/scored_data_list` for several, gzip from 1 KiB."""
 
-    def __init__(self, api_url: str, tally: Tally, give_up: Callable[[EnvironmentLostError], None]) -> None:
+    def __init__(self, api_url: str, counters: Counters, give_up: Callable[[EnvironmentLostError], None]) -> None:
         self._client = httpx.AsyncClient(base_url=api_url, timeout=REQUEST_TIMEOUT, trust_env=False)
-        self._tally = tally
+        self._counters = counters
         self._give_up = give_up
 
     async def send(self, env: Any, scored: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
@@ -42,7 +42,7 @@ class GroupSender:
         """
         groups = [scored] if isinstance(scored, Mapping) else list(scored)
         stamped = [{**group, "env_id": env.env_id} for group in groups]
-        self._tally.kept += len(groups)
+        self._counters.kept += len(groups)
         single = isinstance(scored, Mapping)
         try:
             body = _encode(stamped[0] if single else stamped)
@@ -51,14 +51,14 @@ class GroupSender:
         else:
             response = await self._post("/scored_data" if single else "/scored_data_list", body)
             refusals = _refusals(response, len(groups))
-        self._tally.accepted += len(groups) - len(refusals)
+        self._counters.accepted += len(groups) - len(refusals)
         for refusal in refusals:
             self._was_refused(refusal)
 
     def _was_refused(self, reason: str) -> None:
-        if self._tally.was_refused(1, reason):  # each kind is told once, and counted in `/status`
+        if self._counters.was_refused(1, reason):  # each kind is told once, and counted in `/status`
             logger.warning("the trajectory API refused a group (%s)", reason)
-        if self._tally.hopeless:
+        if self._counters.hopeless:
             self._give_up(EnvironmentLostError(f"the trajectory API refuses every group ({reason})"))
 
     async def _post(self, path: str, body: bytes) -> httpx.Response:

@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from starlette.applications import Starlette
 
 from tinker_atropos.environments.runner.counters import FAILURE_REASONS, FILTER_REASONS
-from tinker_atropos.environments.runner.shared_state import Board, LeaseState
+from tinker_atropos.environments.runner.shared_state import LeaseState, SharedState
 from tinker_atropos.errors import InternalError, RunError
 from tinker_atropos.serving import bind, ops_app, serve
 from tinker_atropos.settings import Settings
@@ -40,7 +40,7 @@ PROMETHEUS_COUNTS = ("made", "kept", "filtered", "failed", "accepted", "refused"
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseAnswer:
+class HeartbeatAnswer:
     """What the trajectory API knows of the run."""
 
     run_over: bool
@@ -60,8 +60,8 @@ class LeaseAnswer:
         return f"the trainer is {self.trainer_state}" + (f": {self.reason}" if self.reason else "")
 
 
-class Attendant:
-    """Started with `attended`. `answer` is what the last heartbeat brought.
+class Heartbeat:
+    """Started with `heartbeat_running`. `answer` is what the last heartbeat brought.
 
     The first answer may take `first_answer_seconds`: in a pod of its own an environment may be there before the name of
     the trainer's pod is known, and before that pod listens.
@@ -70,16 +70,16 @@ class Attendant:
     def __init__(
         self,
         settings: Settings,
-        board: Board,
+        shared: SharedState,
         on_end: Callable[[RunError | None], None],
         first_answer_seconds: float = SILENCE_SECONDS,
     ) -> None:
-        self.answer: LeaseAnswer | None = None
+        self.answer: HeartbeatAnswer | None = None
         self._id = uuid.uuid4().hex
         self._index = settings.environment_index or 0
         self._replaced = settings.environment_index is not None
         self._first_answer_seconds = first_answer_seconds
-        self._board = board
+        self._shared = shared
         self._on_end = on_end
         self._api_url = settings.api_url
         self._client = httpx.AsyncClient(base_url=settings.api_url, timeout=5.0, trust_env=False)
@@ -102,7 +102,7 @@ class Attendant:
 
     async def conclude(self, state: LeaseState, reason: str | None = None) -> None:
         """Deliver what is left of the metrics, then say how it ended. Tries for at most 10 s; never raises."""
-        self._board.lease_state, self._board.reason = state, reason
+        self._shared.lease_state, self._shared.reason = state, reason
         sent = asyncio.run_coroutine_threadsafe(self._report_the_end(), self._loop)
         try:
             await asyncio.wrap_future(sent)
@@ -148,15 +148,15 @@ class Attendant:
                     await asyncio.sleep(END_RETRY_SECONDS)
 
     async def _beat(self) -> None:
-        board = self._board
+        shared = self._shared
         whose = {"id": self._id, "index": self._index, "replaced": self._replaced}
-        lease = {"state": board.lease_state, "reason": board.lease_reason, "ttl_seconds": TTL_SECONDS}
+        lease = {"state": shared.lease_state, "reason": shared.lease_reason, "ttl_seconds": TTL_SECONDS}
         response = await self._client.put("/rl/lease/environment", json=lease | whose)
         if response.is_error:
             refused = f"HTTP {response.status_code}: {response.text[:300]}"
             raise httpx.HTTPStatusError(refused, request=response.request, response=response)
         body = response.json()
-        self.answer = LeaseAnswer(
+        self.answer = HeartbeatAnswer(
             body["run_over"], body["peer"]["state"], body["peer"]["reason"], body.get("evaluated_step")
         )
         self._last_answer_at = time.monotonic()
@@ -164,8 +164,8 @@ class Attendant:
             self._on_end(None)
 
     async def _pass_metrics_on(self) -> None:
-        queue = self._board.metrics
-        queue.put(self._board.tally.take_metrics(), self._board.step, "runner")
+        queue = self._shared.metrics
+        queue.put(self._shared.counters.take_metrics(), self._shared.step, "runner")
         while queue.records:
             record = queue.records[0].to_wire() | {"environment": self._index}
             response = await self._client.post("/rl/metrics", json=record)
@@ -184,28 +184,28 @@ class Attendant:
             )
 
     def _ops_app(self) -> Starlette:
-        registry, tally = CollectorRegistry(), self._board.tally
+        registry, counters = CollectorRegistry(), self._shared.counters
         groups = Gauge("rl_environment_groups", "Groups by what became of them.", ["outcome"], registry=registry)
         for outcome in PROMETHEUS_COUNTS:
-            groups.labels(outcome).set_function(functools.partial(getattr, tally, outcome))
+            groups.labels(outcome).set_function(functools.partial(getattr, counters, outcome))
         lost = Gauge("rl_environment_groups_lost", "Groups that were not sent, by why.", ["reason"], registry=registry)
         for reason in FILTER_REASONS:
-            lost.labels(reason).set_function(functools.partial(tally.filtered_by.__getitem__, reason))
+            lost.labels(reason).set_function(functools.partial(counters.filtered_by.__getitem__, reason))
         for failure in FAILURE_REASONS:
-            lost.labels(failure).set_function(functools.partial(tally.failed_by.__getitem__, failure))
-        return ops_app(self._board.unready, self._board.to_wire, registry=registry)
+            lost.labels(failure).set_function(functools.partial(counters.failed_by.__getitem__, failure))
+        return ops_app(self._shared.unready, self._shared.to_wire, registry=registry)
 
 
 @contextlib.asynccontextmanager
-async def attended(
+async def heartbeat_running(
     settings: Settings,
-    board: Board,
+    shared: SharedState,
     on_end: Callable[[RunError | None], None],
     first_answer_seconds: float = SILENCE_SECONDS,
-) -> AsyncIterator[Attendant]:
+) -> AsyncIterator[Heartbeat]:
     """An attendant while the block runs. `on_end` is called in its thread: with None when the run is over."""
-    attendant = Attendant(settings, board, on_end, first_answer_seconds)
+    heartbeat = Heartbeat(settings, shared, on_end, first_answer_seconds)
     try:
-        yield attendant
+        yield heartbeat
     finally:
-        await attendant.close()
+        await heartbeat.close()

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 PAUSE_SECONDS = 0.5
 
 
-class Registering:
+class EnvironmentRegistration:
     """Asks until the api answers: a name that is not known yet, a port that nobody listens on and a restart are waited
     out. `trouble` is what there was last.
     """

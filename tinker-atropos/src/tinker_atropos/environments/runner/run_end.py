@@ -16,7 +16,7 @@ STOP_SECONDS = 4.0
 """From SIGTERM to the end, when the environment does not let go by itself."""
 
 
-class Ending:
+class RunEnd:
     """Settled once, from any thread: the run is over (no error), or the environment must give up (its error)."""
 
     def __init__(self) -> None:

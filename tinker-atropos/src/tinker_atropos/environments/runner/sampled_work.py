@@ -15,7 +15,7 @@ Wrapper = Callable[..., Awaitable[Any]]
 
 
 @dataclass(slots=True)
-class Sampled:
+class SampledWork:
     """What came back so far."""
 
     purpose: Literal["training", "evaluation"]
@@ -23,13 +23,13 @@ class Sampled:
     tokens: int = 0
 
 
-_current: ContextVar[Sampled | None] = ContextVar("sampled", default=None)
+_current: ContextVar[SampledWork | None] = ContextVar("sampled", default=None)
 
 
 @contextlib.contextmanager
-def sampling(purpose: Literal["training", "evaluation"]) -> Iterator[Sampled]:
+def sampling(purpose: Literal["training", "evaluation"]) -> Iterator[SampledWork]:
     """Count what is sampled from inside the block."""
-    sampled = Sampled(purpose)
+    sampled = SampledWork(purpose)
     token = _current.set(sampled)
     try:
         yield sampled

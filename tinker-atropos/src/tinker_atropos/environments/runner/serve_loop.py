@@ -21,12 +21,12 @@ from typing import Any
 
 from tinker_atropos.environments.evaluation import EVAL_METRIC, Evaluation, fraction_metrics
 from tinker_atropos.environments.runner.failures import describe, environment_failed
-from tinker_atropos.environments.runner.heartbeat import Attendant
-from tinker_atropos.environments.runner.registration import Registering
+from tinker_atropos.environments.runner.heartbeat import Heartbeat
+from tinker_atropos.environments.runner.registration import EnvironmentRegistration
 from tinker_atropos.environments.runner.reports import Reports
-from tinker_atropos.environments.runner.run_end import Ending
+from tinker_atropos.environments.runner.run_end import RunEnd
 from tinker_atropos.environments.runner.sampled_work import sampling
-from tinker_atropos.environments.runner.shared_state import Board
+from tinker_atropos.environments.runner.shared_state import SharedState
 from tinker_atropos.errors import EnvironmentLostError, RunError
 
 logger = logging.getLogger(__name__)
@@ -54,19 +54,19 @@ class Rollouts:
 
     def __init__(
         self,
-        board: Board,
-        attendant: Attendant,
-        ending: Ending,
+        shared: SharedState,
+        heartbeat: Heartbeat,
+        ending: RunEnd,
         reports: Reports,
         deadlines: Deadlines,
         *,
-        registering: Registering,
+        registration: EnvironmentRegistration,
     ) -> None:
         self.finished = False
-        self._registering = registering
-        self._evaluates = registering.index == EVALUATOR
-        self._board = board
-        self._attendant = attendant
+        self._registration = registration
+        self._evaluates = registration.index == EVALUATOR
+        self._shared = shared
+        self._heartbeat = heartbeat
         self._ending = ending.settled
         self._reports = reports
         self._source = reports.source
@@ -81,26 +81,26 @@ class Rollouts:
         """
         life = asyncio.create_task(self._live(env), name="rollouts")
         await asyncio.wait({life, self._ending}, return_when=asyncio.FIRST_COMPLETED)
-        if self._board.lease_state == "starting" and self._final_evaluation_due:
+        if self._shared.lease_state == "starting" and self._final_evaluation_due:
             await asyncio.wait({life}, timeout=self._deadlines.evaluation)  # it gets ready, and makes no rollouts
         await _let_go({life, *env.workers} | ({env.eval_runner} if env.eval_runner else set()))
         for ended in (life, self._ending):
             if ended.done() and not ended.cancelled():
                 ended.result()  # raises what went wrong
-        answer = self._attendant.answer
+        answer = self._heartbeat.answer
         logger.info("the run is over: %s", answer.why if answer else "the trajectory API is silent")
-        if self._board.lease_state == "working" and self._final_evaluation_due:
-            await self._evaluate(env, self._board.total_steps)
+        if self._shared.lease_state == "working" and self._final_evaluation_due:
+            await self._evaluate(env, self._shared.total_steps)
         self.finished = True
 
     async def _live(self, env: Any) -> None:
         try:
-            self._board.phase = "setting up"
+            self._shared.phase = "setting up"
             await env.setup()
-            self._board.phase = "waiting for the trainer to start"
-            await self._registering.register(env, self._deadlines.trainer)
+            self._shared.phase = "waiting for the trainer to start"
+            await self._registration.register(env, self._deadlines.trainer)
             await env.get_server_info()
-            self._board.lease_state, self._board.step = "working", min(env.curr_step, self._board.total_steps)
+            self._shared.lease_state, self._shared.step = "working", min(env.curr_step, self._shared.total_steps)
             if self._ending.done():
                 return  # ready for the final evaluation, which is all that is left
             self._evaluated_at = env.curr_step
@@ -111,25 +111,25 @@ class Rollouts:
             raise
         except (Exception, SystemExit) as error:
             # The environment's own code runs in here: whatever it raises is its failure, told in one sentence.
-            raise environment_failed(f"while {self._board.phase}", error, self._source) from error
+            raise environment_failed(f"while {self._shared.phase}", error, self._source) from error
 
     @property
     def _baseline_known(self) -> bool:
         """An environment before this one has evaluated, and told."""
-        answer = self._attendant.answer
+        answer = self._heartbeat.answer
         return answer is not None and answer.evaluated_step is not None
 
     @property
     def _final_evaluation_due(self) -> bool:
         """Training is done, and nobody before this one has evaluated what came of it."""
-        answer, total = self._attendant.answer, self._board.total_steps
+        answer, total = self._heartbeat.answer, self._shared.total_steps
         return self._evaluates and answer is not None and answer.training_done and answer.evaluated_step != total
 
     async def _await_baseline(self, env: Any) -> None:
         """The first evaluation is of the untrained policy, and groups of this environment would train it meanwhile. Who
         evaluates may report nothing, or not come: its groups, or time, end the wait.
         """
-        self._board.phase = "waiting for the first evaluation"
+        self._shared.phase = "waiting for the first evaluation"
         give_up_at = time.monotonic() + self._deadlines.evaluation
         while not self._baseline_known and time.monotonic() < give_up_at:
             await env.get_status()
@@ -142,14 +142,14 @@ class Rollouts:
         steps_per_eval, env.config.steps_per_eval = env.config.steps_per_eval, 0  # 0: BaseEnv starts none itself
         first_group_due = time.monotonic() + self._deadlines.first_group
         while True:
-            self._board.phase = "making rollouts"
+            self._shared.phase = "making rollouts"
             await env.get_status()
             step = env.status_dict["current_step"]
-            if step > self._board.total_steps:
+            if step > self._shared.total_steps:
                 await asyncio.wait({self._ending}, timeout=LET_GO_SECONDS)
                 return
             await env.env_step_checks()
-            self._board.step = step
+            self._shared.step = step
             self._start_due_evaluation(env, step, steps_per_eval)
             respect_room(env)
             if _has_room(env):
@@ -161,25 +161,25 @@ class Rollouts:
 
     def _start_due_evaluation(self, env: Any, step: int, steps_per_eval: int) -> None:
         due = self._evaluates and steps_per_eval > 0 and step // steps_per_eval > self._evaluated_at // steps_per_eval
-        if due and not _evaluating(env) and step < self._board.total_steps:
+        if due and not _evaluating(env) and step < self._shared.total_steps:
             self._evaluated_at = step
             env.eval_runner = asyncio.create_task(self._evaluate(env, step), name=f"evaluation at step {step}")
 
     async def _evaluate(self, env: Any, step: int) -> None:
         """Evaluate and report. An evaluation that fails is told and costs the run nothing else."""
-        self._board.phase = f"evaluating step {step}"
+        self._shared.phase = f"evaluating step {step}"
         try:
             async with asyncio.timeout(self._deadlines.evaluation):
                 metrics = await self._measure(env)
         except TimeoutError:
             logger.warning("the evaluation at step %d took longer than %.0f s", step, self._deadlines.evaluation)
         except SystemExit as error:
-            raise environment_failed(f"while {self._board.phase}", error, self._source) from error
+            raise environment_failed(f"while {self._shared.phase}", error, self._source) from error
         except Exception as error:  # noqa: BLE001 -- the environment's code: see the docstring
             logger.warning("the evaluation at step %d failed: %s", step, describe(error, self._source))
         else:
-            self._board.metrics.put(metrics, step, "evaluation")
-            await self._attendant.tell()
+            self._shared.metrics.put(metrics, step, "evaluation")
+            await self._heartbeat.tell()
             shown = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
             logger.info("evaluation at step %d: %s", step, shown or "no result")
 
@@ -187,7 +187,7 @@ class Rollouts:
         """Our base class returns counts. Others hand one number to `wandb_log`, the next time that it is called; how
         many completions stand behind it is counted as they come.
         """
-        metric, queue = getattr(env, "eval_metric", EVAL_METRIC), self._board.metrics
+        metric, queue = getattr(env, "eval_metric", EVAL_METRIC), self._shared.metrics
         queue.latest.clear()
         with sampling("evaluation") as sampled, queue.judging(metric, sampled):
             outcome = await env.evaluate()
@@ -216,16 +216,16 @@ class Rollouts:
                 running["worker"].cancel()
                 env.workers.discard(running["worker"])
                 env.running_items.pop(item_id)
-                self._board.tally.has_failed("overdue", overdue)
-        if self._board.tally.hopeless:
-            raise EnvironmentLostError(f"the environment makes no groups: {self._board.tally.last_failure}")
+                self._shared.counters.has_failed("overdue", overdue)
+        if self._shared.counters.hopeless:
+            raise EnvironmentLostError(f"the environment makes no groups: {self._shared.counters.last_failure}")
 
     def _check_items(self, *, idle: bool, now: float) -> None:
-        """There is room and nothing was begun: `get_next_item` gave None, which BaseEnv asks again for ever."""
+        """There is room and nothing was begun: `get_next_item` gave None, which BaseEnv asks again forever."""
         if not idle:
             self._no_item_since = None
             return
-        self._board.phase = "waiting for an item: get_next_item gives none"
+        self._shared.phase = "waiting for an item: get_next_item gives none"
         self._no_item_since = self._no_item_since or now
         if now - self._no_item_since > self._deadlines.next_item:
             raise EnvironmentLostError(
@@ -234,8 +234,8 @@ class Rollouts:
             )
 
     def _check_first_group(self, due: float) -> None:
-        if not self._board.tally.accepted and time.monotonic() > due:
-            raise EnvironmentLostError(f"{self._board.unready()} within {self._deadlines.first_group:.0f} s")
+        if not self._shared.counters.accepted and time.monotonic() > due:
+            raise EnvironmentLostError(f"{self._shared.unready()} within {self._deadlines.first_group:.0f} s")
 
 
 def _no_metric(metric: str, reported: Iterable[str]) -> str:
@@ -267,7 +267,7 @@ def respect_room(env: Any) -> None:
     """No more groups in flight than the run still wants: `room`, in rollouts, is an extension of `/status-env`.
 
     A last group may go beyond it, or a room smaller than a group would never be used. BaseEnv sets the limit of workers
-    anew with each status, and `_has_room` lets those in flight be.
+    again with each status, and `_has_room` lets those in flight be.
     """
     room = env.status_dict.get("room")
     if room is not None:

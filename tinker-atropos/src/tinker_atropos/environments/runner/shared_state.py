@@ -3,14 +3,14 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tinker_atropos.environments.runner.counters import Tally
+from tinker_atropos.environments.runner.counters import Counters
 from tinker_atropos.environments.runner.wandb_relay import MetricsQueue
 
 LeaseState = Literal["starting", "working", "done", "failed"]
 
 
 @dataclass
-class Board:
+class SharedState:
     """One writer (the environment's thread), one reader (the attendant's)."""
 
     total_steps: int
@@ -18,7 +18,7 @@ class Board:
     lease_state: LeaseState = "starting"
     reason: str | None = None
     step: int = 0
-    tally: Tally = field(default_factory=Tally)
+    counters: Counters = field(default_factory=Counters)
     metrics: MetricsQueue = field(default_factory=MetricsQueue)
 
     @property
@@ -28,13 +28,14 @@ class Board:
 
     def unready(self) -> str | None:
         """Why the container is not ready: it is from the first group that the trajectory API accepted."""
-        tally = self.tally
-        if tally.accepted:
+        counters = self.counters
+        if counters.accepted:
             return None
-        counts = f"{tally.made} groups made, {tally.filtered} dropped, {tally.refused} refused, {tally.failed} failed"
-        failure = f"; last failure: {tally.last_failure}" if tally.last_failure else ""
-        stalled = f"; {tally.stalled}" if tally.stalled else ""
+        dropped = f"{counters.filtered} dropped, {counters.refused} refused, {counters.failed} failed"
+        counts = f"{counters.made} groups made, {dropped}"
+        failure = f"; last failure: {counters.last_failure}" if counters.last_failure else ""
+        stalled = f"; {counters.stalled}" if counters.stalled else ""
         return f"no group accepted yet: {self.phase} ({counts}){failure}{stalled}"
 
     def to_wire(self) -> dict[str, Any]:
-        return {"phase": self.phase, "step": self.step, "totalSteps": self.total_steps, **self.tally.to_wire()}
+        return {"phase": self.phase, "step": self.step, "totalSteps": self.total_steps, **self.counters.to_wire()}

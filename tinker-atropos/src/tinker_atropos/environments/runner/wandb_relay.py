@@ -13,14 +13,14 @@ from types import ModuleType
 from typing import Any
 
 from tinker_atropos.environments.evaluation import fraction_metrics
-from tinker_atropos.environments.runner.sampled_work import Sampled
+from tinker_atropos.environments.runner.sampled_work import SampledWork
 
 MAX_RECORDS = 1_000
 """Records kept while the trajectory API does not answer; the oldest go first."""
 
 
 @dataclass(frozen=True, slots=True)
-class MetricsRecord:
+class ReportedMetrics:
     """One call of `POST /rl/metrics`."""
 
     metrics: dict[str, float]
@@ -35,9 +35,9 @@ class MetricsRecord:
 class MetricsQueue:
     """Records on their way to the trajectory API, from the environment's thread to the attendant's."""
 
-    records: deque[MetricsRecord] = field(default_factory=lambda: deque(maxlen=MAX_RECORDS))
+    records: deque[ReportedMetrics] = field(default_factory=lambda: deque(maxlen=MAX_RECORDS))
     latest: dict[str, float] = field(default_factory=dict)
-    _judged: tuple[str, Sampled] | None = None
+    _judged: tuple[str, SampledWork] | None = None
 
     def put(self, metrics: Mapping[str, Any], step: int | None, source: str) -> None:
         numbers = dict(_numbers(metrics))
@@ -46,11 +46,11 @@ class MetricsQueue:
             for name in [name for name in numbers if name.endswith(suffix)]:
                 numbers |= fraction_metrics(numbers[name], sampled.completions, name)
         if numbers:
-            self.records.append(MetricsRecord(numbers, step, source))
+            self.records.append(ReportedMetrics(numbers, step, source))
             self.latest.update(numbers)
 
     @contextlib.contextmanager
-    def judging(self, suffix: str, sampled: Sampled) -> Iterator[None]:
+    def judging(self, suffix: str, sampled: SampledWork) -> Iterator[None]:
         """While the block runs, a metric whose name ends with suffix is the result of what was sampled: it gets its
         interval and its n beside it.
         """

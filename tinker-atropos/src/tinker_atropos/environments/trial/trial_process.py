@@ -126,7 +126,7 @@ def read_prompts(path: Path) -> list[str]:
 
 
 def end_at(limit_seconds: float, report: Report) -> None:
-    """End the process at the limit, whatever the environment does: it may wait for ever, block the event loop, or hold
+    """End the process at the limit, whatever the environment does: it may wait forever, block the event loop, or hold
     the interpreter's lock, against which only a thread that is none of Python's helps.
     """
 

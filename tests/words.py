@@ -1,0 +1,42 @@
+"""Words that this project does not use, each with the one to use instead: `make lint` runs this.
+
+Spelling is codespell's. This is about words that mean something else elsewhere, and English that nobody speaks.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+INSTEAD = {
+    r"back[ -]ends?": "target (a cluster or this machine), or backend (the Tinker API)",
+    r"premises": "inputs",
+    r"desks?": "context",
+    r"other hands": "drift",
+    r"mend(s|ed|ing)?": "fix",
+    r"anew": "again",
+    r"for ever": "forever",
+    r"catalogues?": "catalog",
+    r"programmes?": "program, or application",
+}
+FILES = ("*.py", "*.md", "*.yaml", "*.toml", "Makefile", ".ci/run")
+NOT_OURS = ("tests/data/", "tests/words.py")
+
+
+def main() -> int:
+    listed = subprocess.run(["git", "ls-files", *FILES], capture_output=True, text=True, check=True).stdout.split()
+    words = {re.compile(rf"\b{pattern}\b", re.IGNORECASE): instead for pattern, instead in INSTEAD.items()}
+    found = [
+        f"{name}:{number}: {match[0]!r}: say {instead}"
+        for name in listed
+        if not name.startswith(NOT_OURS)
+        for number, line in enumerate(Path(name).read_text(encoding="utf-8").splitlines(), 1)
+        for word, instead in words.items()
+        if (match := word.search(line))
+    ]
+    print("\n".join(found) or "Words: none that we avoid")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
