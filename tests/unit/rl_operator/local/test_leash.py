@@ -38,16 +38,16 @@ def test_held_groups_die_with_a_holder_that_is_killed() -> None:
         time.sleep(0.02)
 
 
-def test_groups_that_were_let_go_live_on() -> None:
-    held, let_go = sleeper(), sleeper()
+def test_groups_that_were_released_live_on() -> None:
+    held, released = sleeper(), sleeper()
     with Leash() as leash:
         leash.hold(held.pid)
-        leash.hold(let_go.pid)
-        leash.let_go(let_go.pid)
+        leash.hold(released.pid)
+        leash.release(released.pid)
     assert held.wait(10) == -signal.SIGKILL
-    assert let_go.poll() is None
-    let_go.kill()
-    let_go.wait()
+    assert released.poll() is None
+    released.kill()
+    released.wait()
 
 
 def test_a_killed_reaper_is_replaced_and_knows_everything() -> None:
