@@ -132,5 +132,5 @@ image-sizes: ## Print how large the images are in a registry
 	done && $(PYTHON) $(CURDIR)/images/sizes.py rl-operator.tar=90 tinker-atropos.tar=350 tinker-service.tar
 
 clean: ## Remove .venv and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

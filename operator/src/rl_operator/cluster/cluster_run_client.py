@@ -1,4 +1,4 @@
-"""What a reconcile sees of a cluster and does to it (`reconcile.run_client.World`)."""
+"""What a reconcile sees of a cluster and does to it (`reconcile.run_client.RunClient`)."""
 
 import contextlib
 from collections.abc import Mapping

@@ -41,7 +41,7 @@ _CHILD_KINDS = ("ConfigMap", "Service", "NetworkPolicy")
 
 
 class LocalRunClient:
-    """Implements `reconcile.run_client.World` over a state folder."""
+    """Implements `reconcile.run_client.RunClient` over a state folder."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What the pollers know, as a target's `FigureSource`."""
+"""What the pollers know, as a target's `MetricsSource`."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from rl_operator.status.observation import PodObservation
 
 
 class PolledMetrics:
-    """Implements `status.attempt_metrics.FigureSource`. Without a poller nothing is known of W&B."""
+    """Implements `status.attempt_metrics.MetricsSource`. Without a poller nothing is known of W&B."""
 
     def __init__(self, trainers: TrainerPoller, wandb: WandbPoller | None = None) -> None:
         self._trainers = trainers

@@ -67,7 +67,7 @@ def in_force(run: TrainingRun) -> int:
 
 
 def at_start(run: TrainingRun, limit: int | None) -> EnvironmentPods | None:
-    """`status.environment_slots` of an attempt that begins now; None: its only environment is inside the run's pod."""
+    """`status.environments` of an attempt that begins now; None: its only environment is inside the run's pod."""
     wanted = replicas(run, limit)
     if not is_own(run.spec.environment) and wanted == 1:
         return None
@@ -75,7 +75,7 @@ def at_start(run: TrainingRun, limit: int | None) -> EnvironmentPods | None:
 
 
 def observed(view: View) -> EnvironmentPods | None:
-    """`status.environment_slots` as it is now."""
+    """`status.environments` as it is now."""
     if view.run.status.environments is None:
         return None
     return EnvironmentPods(desired=len(_wanted(view)), ready=len(_ready(view)), failures=len(failures(view)))

@@ -26,7 +26,7 @@ Answer = TypeVar("Answer")
 
 
 class FileInputs:
-    """Implements `reconcile.run_client.PremisesSource`: live reads, each of them a call."""
+    """Implements `reconcile.run_client.InputSource`: live reads, each of them a call."""
 
     def __init__(self, target: Target, beside: Sequence[Manifest] = ()) -> None:
         self.target = target

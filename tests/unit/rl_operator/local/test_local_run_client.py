@@ -1,4 +1,4 @@
-"""The local target keeps the promises of `reconcile.run_client.World`."""
+"""The local target keeps the promises of `reconcile.run_client.RunClient`."""
 
 from datetime import UTC, datetime
 from typing import Any
