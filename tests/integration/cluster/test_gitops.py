@@ -271,7 +271,7 @@ def test_a_renamed_run_is_another_run(runs: RunsNamespace) -> None:
 
 @pytest.mark.parametrize("policy", ["Foreground", "Background"], ids=["Argo CD", "Flux"])
 def test_pruning_a_run_that_trains(runs: RunsNamespace, policy: str) -> None:
-    """The pod is let go, saves what it has, and nothing is left but the checkpoint at the target."""
+    """The pod is let go, saves what it has, and nothing is left but the checkpoint at the backend."""
     ArgoServerSide(runs.admin).apply(source(runs))
     pod = train(runs)
     path = f"{RUNS.format(namespace=runs.namespace)}/sorting"
