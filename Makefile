@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 # The first engine that works; or name one: make images IMAGE_BUILD='podman build'
 IMAGE_BUILD ?= $(shell for it in docker podman buildah; do $$it version >/dev/null 2>&1 && echo "$$it build" && break; done)
 PYTEST := $(BIN)/python -m pytest
-BUNDLED := operator/src/rl_operator/api/bundled
+GENERATE := PYTHONPATH=operator $(BIN)/python -m generate
+BUNDLED := operator/src/rl_operator/documents/bundled
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-programs test-all chaos lint format verify generate dist e2e bench lock images image-sizes clean
@@ -55,7 +56,7 @@ lint: $(VENV)/dev ## Format check, ruff, mypy, layers, declared imports, words
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports
+	@PYTHONPATH=operator $(BIN)/lint-imports
 	@for name in operator tinker-atropos; do (cd $$name && ../$(BIN)/deptry --no-ansi src) || exit 1; done
 	@$(BIN)/codespell .
 	@$(BIN)/python tests/words.py
@@ -65,25 +66,25 @@ format: $(VENV)/dev ## Format the code
 	@$(BIN)/ruff check --fix .
 
 generate: $(VENV)/dev ## Write the generated files again: CRDs, catalog, example runtimes, charts' files, reference pages
-	@$(BIN)/python -m rl_operator.api.crd crds
+	@$(GENERATE).crds crds
 	@$(BIN)/tinker-atropos environments -o json > $(BUNDLED)/catalog.json
 	@for name in default tiny; do cp $(BUNDLED)/$$name.yaml examples/runtime-$$name.yaml; done
 	@for folder in operator tinker-atropos; do cp LICENSE $$folder/; done
 	@cp crds/*.yaml charts/rl-operator/files/crds/
 	@cp $(BUNDLED)/default.yaml $(BUNDLED)/tiny.yaml charts/rl-runtimes/files/
-	@$(BIN)/python -m rl_operator.api.kind_pages docs/reference
-	@$(BIN)/python -m rl_operator.status.page > docs/reference/status.md
+	@$(GENERATE).kind_pages docs/reference
+	@$(GENERATE).status_page > docs/reference/status.md
 	@$(BIN)/python -m tinker_atropos.trainer.metric_page > docs/metrics.md
 
 verify: $(VENV)/dev ## Check that the generated files are up to date
-	@$(BIN)/python -m rl_operator.api.crd crds --check
+	@$(GENERATE).crds crds --check
 	@$(BIN)/tinker-atropos environments -o json | diff $(BUNDLED)/catalog.json - || (echo "stale: run 'make generate'"; exit 1)
 	@for name in default tiny; do diff $(BUNDLED)/$$name.yaml examples/runtime-$$name.yaml || exit 1; done
 	@for folder in operator tinker-atropos; do diff LICENSE $$folder/LICENSE || exit 1; done
 	@diff -r crds charts/rl-operator/files/crds || (echo "stale: run 'make generate'"; exit 1)
 	@for name in default tiny; do diff $(BUNDLED)/$$name.yaml charts/rl-runtimes/files/$$name.yaml || exit 1; done
-	@$(BIN)/python -m rl_operator.api.kind_pages docs/reference --check
-	@$(BIN)/python -m rl_operator.status.page | diff docs/reference/status.md - || (echo "stale: run 'make generate'"; exit 1)
+	@$(GENERATE).kind_pages docs/reference --check
+	@$(GENERATE).status_page | diff docs/reference/status.md - || (echo "stale: run 'make generate'"; exit 1)
 	@$(BIN)/python -m tinker_atropos.trainer.metric_page | diff docs/metrics.md - || (echo "stale: run 'make generate'"; exit 1)
 
 dist: $(VENV)/dev ## Build both distributions into dist/, check them, and use their wheels in a fresh virtual environment

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rl_operator.api.bundled import bundled_runtime_text
-from rl_operator.api.documents import load_documents
 from rl_operator.api.names import API_VERSION, RUN_KIND
-from rl_operator.api.yaml_text import read_yaml
+from rl_operator.documents.parse import load_documents
+from rl_operator.documents.shipped import bundled_runtime_text
+from rl_operator.documents.yaml_text import read_yaml
 
 [_TABLE] = read_yaml((Path(__file__).parent / "data" / "refusals.yaml").read_text(encoding="utf-8"))
 

@@ -7,7 +7,7 @@ import pytest
 from tests.e2e.conftest import ROOT, Kubectl
 from tests.e2e.test_sorting import finish
 
-from rl_operator.api.yaml_text import read_yaml
+from rl_operator.documents.yaml_text import read_yaml
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -7,9 +7,9 @@ from tests.integration.cluster.control_plane import Call, ControlPlane
 from tests.integration.cluster.kubelet import End, FakeKubelet, child_paths, result
 from tests.integration.cluster.polling import wait_for
 
-from rl_operator.api.bundled import bundled_runtime_text
-from rl_operator.api.documents import load_documents
 from rl_operator.api.names import MANAGED_BY_LABEL
+from rl_operator.documents.parse import load_documents
+from rl_operator.documents.shipped import bundled_runtime_text
 
 TOTAL_STEPS = 4
 

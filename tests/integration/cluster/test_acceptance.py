@@ -17,7 +17,7 @@ from tests.unit.rl_operator.strategies import (
     mutated,
 )
 
-from rl_operator.api.documents import DocumentError, parse_environment, parse_run, parse_runtime
+from rl_operator.documents.parse import DocumentError, parse_environment, parse_run, parse_runtime
 
 NAMESPACE = "team-a"
 SAMPLE = 500

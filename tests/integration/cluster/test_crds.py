@@ -9,8 +9,8 @@ import pytest
 from tests.integration.cluster.admin import RUNS, RUNTIMES, AdminClient, ApiError
 from tests.integration.cluster.control_plane import ControlPlane
 
-from rl_operator.api.bundled import bundled_runtime_text
-from rl_operator.api.documents import load_documents, parse_run
+from rl_operator.documents.parse import load_documents, parse_run
+from rl_operator.documents.shipped import bundled_runtime_text
 
 NAMESPACE = "crds"
 PATH = RUNS.format(namespace=NAMESPACE)

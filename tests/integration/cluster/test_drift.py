@@ -10,7 +10,7 @@ from tests.integration.cluster.polling import stays, wait_for
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace, install_runtime
 from tests.integration.cluster.trainer import trainer_status
 
-from rl_operator.status.drift import OTHER_HANDS
+from generate.drift import OTHER_HANDS
 
 SUCCEEDED = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS)
 FIGURES = {"phase": "training", "step": 2, "totalSteps": TOTAL_STEPS, "metrics": {"rewardMean": 0.5}}

@@ -26,8 +26,8 @@ from tests.integration.cluster.polling import stays, wait_for
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace
 from tests.integration.cluster.test_rlctl import RLCTL
 
-from rl_operator.api.bundled import bundled_runtime_text
-from rl_operator.api.documents import load_documents
+from rl_operator.documents.parse import load_documents
+from rl_operator.documents.shipped import bundled_runtime_text
 
 EXAMPLES = Path("examples/gitops/team-a/runs")
 MARK = "rl-operator.dev/started-as"

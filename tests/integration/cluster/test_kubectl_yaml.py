@@ -14,7 +14,7 @@ from tests.integration.cluster.control_plane import ADMIN_TOKEN, ControlPlane
 from tests.integration.cluster.kubectl import Kubectl
 from tests.unit.rl_operator.strategies import draw
 
-from rl_operator.api.yaml_text import YamlError, read_yaml
+from rl_operator.documents.yaml_text import YamlError, read_yaml
 
 HEAD = """\
 apiVersion: rl-operator.dev/v1alpha1

@@ -12,13 +12,13 @@ from tests.integration.cluster.policies import door
 from tests.integration.cluster.polling import wait_for
 from tests.refusals import ROWS, Row, runtimes
 
+from generate.policies import MAX_MESSAGE
 from rl_operator.api import hints
-from rl_operator.api.documents import field_path, parse_runtime
-from rl_operator.api.policies import MAX_MESSAGE
 from rl_operator.api.refusal import Refusal, looks_like_a_key, redacted
 from rl_operator.api.value_text import text_of
-from rl_operator.api.yaml_text import json_value
 from rl_operator.check.runtime_access import selects
+from rl_operator.documents.parse import field_path, parse_runtime
+from rl_operator.documents.yaml_text import json_value
 
 NAMESPACE = "policies"
 

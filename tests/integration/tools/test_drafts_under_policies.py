@@ -11,8 +11,8 @@ from tests.integration.cluster.polling import wait_for
 from tests.integration.cluster.runs import install_runtime
 from tests.integration.tools.conftest import target_of
 
-from rl_operator.api.bundled import bundled_catalog
-from rl_operator.api.documents import parse_runtime
+from rl_operator.documents.parse import parse_runtime
+from rl_operator.documents.shipped import bundled_catalog
 from rl_operator.render.catalog_map import ImageCatalog, catalog_config_map
 from rl_operator.tools.dispatch import Outcome, dispatch
 from rl_operator.tools.runs import named_run

@@ -15,11 +15,11 @@ import yaml
 from tests.integration.cluster.control_plane import find_program
 from tests.unit.rl_operator.status.gitops import HEALTH_SCRIPT, health_by
 
-from rl_operator.api.bundled import bundled_catalog, bundled_runtime_text
-from rl_operator.api.crd import custom_resource_definitions
-from rl_operator.api.documents import load_documents, parse_run, parse_runtime
+from generate.crds import custom_resource_definitions
 from rl_operator.api.run_inputs import RunInputs, choose_environment
 from rl_operator.check import check_run
+from rl_operator.documents.parse import load_documents, parse_run, parse_runtime
+from rl_operator.documents.shipped import bundled_catalog, bundled_runtime_text
 
 ROOT: Final = Path("examples/gitops")
 RUNS: Final = sorted((ROOT / "team-a/runs").iterdir())

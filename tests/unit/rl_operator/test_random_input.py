@@ -27,11 +27,11 @@ from tests.unit.rl_operator.strategies import (
     mutated,
 )
 
-from rl_operator.api.documents import DocumentError, load_run, parse_environment, parse_run, parse_runtime
 from rl_operator.api.model import ApiModel
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.yaml_text import write_yaml
 from rl_operator.check.types import type_problem
+from rl_operator.documents.parse import DocumentError, load_run, parse_environment, parse_run, parse_runtime
+from rl_operator.documents.yaml_text import write_yaml
 
 pytestmark = pytest.mark.timeout(900)  # RL_EXAMPLES may ask for many
 LONGEST_SENTENCE = 1000

@@ -10,12 +10,12 @@ from tests.refusals import ROWS, Row, runtimes
 from tests.unit.rl_operator.samples import CATALOG, TINY, make_run
 from tests.unit.rl_operator.strategies import READY_STATUS, STALLED_STATUS
 
-from rl_operator.api.documents import DocumentError, load_run, parse_environment, parse_runtime
 from rl_operator.api.hints import FROZEN
 from rl_operator.api.refusal import Refusal, RefusalCode
 from rl_operator.api.run_inputs import ParentRun, RunInputs, choose_environment
-from rl_operator.api.yaml_text import write_yaml
 from rl_operator.check import check_run, runtime_not_found
+from rl_operator.documents.parse import DocumentError, load_run, parse_environment, parse_runtime
+from rl_operator.documents.yaml_text import write_yaml
 
 PAGE = Path("docs/settings.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^### |\Z)", PAGE, flags=re.MULTILINE | re.DOTALL))

@@ -12,8 +12,8 @@ import pytest
 from tests.unit.rl_operator.samples import inputs_of
 from tests.unit.rl_operator.status.builders import NOW
 
-from rl_operator.api.documents import parse_run, parse_runtime
 from rl_operator.check import check_run
+from rl_operator.documents.parse import parse_run, parse_runtime
 from rl_operator.render import render_run
 from rl_operator.status.derive import derive
 from rl_operator.status.lifecycle import assess, decide

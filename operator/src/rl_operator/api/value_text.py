@@ -1,4 +1,4 @@
-"""One textual form of JSON values. `api/cel.py` says the same in CEL, so that refusals read alike at the door.
+"""One textual form of JSON values. `cel.py` says the same in CEL, so that refusals read alike at the door.
 
 The forms are those of the API server's own CEL (measured on 1.33 and 1.36; a property test compares):
 numbers and strings as Go's `strconv.FormatFloat(x, 'g', -1, 64)` and `strconv.Quote`, lists and maps as `"%s".format`.

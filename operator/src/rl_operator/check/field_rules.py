@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rl_operator.api import hints
-from rl_operator.api.documents import nearest
 from rl_operator.api.fields import SMALLEST, WIRED_FIELDS, Section
 from rl_operator.api.refusal import Refusal, RefusalCode, looks_like_a_key, redacted
 from rl_operator.api.runtime import Bound
@@ -14,6 +13,7 @@ from rl_operator.api.value_text import text_of
 from rl_operator.check.constraints import constraint_problem
 from rl_operator.check.subject import SectionSubject, Subject
 from rl_operator.check.types import is_number, type_problem
+from rl_operator.documents.parse import nearest
 
 
 @dataclass(frozen=True)

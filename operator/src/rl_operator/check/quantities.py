@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Final
 
-from rl_operator.api.documents import field_path
 from rl_operator.api.refusal import Refusal, redacted
 from rl_operator.api.runtime import ResourceRequirements
+from rl_operator.documents.parse import field_path
 
 _QUANTITY: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)([numkMGTPE]|[KMGTPE]i|[eE][-+]?\d{1,2})?", re.ASCII)
 _OWN: Final = ("cpu", "memory", "ephemeral-storage")

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from rl_operator.api.documents import nearest
 from rl_operator.api.refusal import Refusal, redacted
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
@@ -15,6 +14,7 @@ from rl_operator.check.run_rules import environment_refusals, limit_refusals, si
 from rl_operator.check.runtime_access import namespace_refusals, secret_refusals
 from rl_operator.check.runtime_rules import check_runtime
 from rl_operator.check.subject import Subject
+from rl_operator.documents.parse import nearest
 
 MAX_REPORTED: Final = 3
 """How many refusals a status repeats; `rlctl validate` shows all."""

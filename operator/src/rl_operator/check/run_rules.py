@@ -4,13 +4,13 @@ import json
 from collections.abc import Iterator
 from typing import Final
 
-from rl_operator.api.documents import nearest
 from rl_operator.api.names import OWN_PREFIX
 from rl_operator.api.refusal import Refusal, redacted
 from rl_operator.api.runtime import Bound
 from rl_operator.check.field_rules import refuse_outside
 from rl_operator.check.name_lists import MOST_NAMES, listed
 from rl_operator.check.subject import Subject
+from rl_operator.documents.parse import nearest
 
 MAX_SETTINGS_BYTES: Final = 200_000
 """Of `spec.config` and of `spec.tinker`, as JSON."""

@@ -7,7 +7,6 @@ from ipaddress import ip_network
 from typing import Any, Final
 
 from rl_operator.api import hints
-from rl_operator.api.documents import field_path, nearest
 from rl_operator.api.fields import TINKER_FIELDS, WIRED_FIELDS, Section
 from rl_operator.api.refusal import Refusal, RefusalCode, looks_like_a_key, redacted
 from rl_operator.api.runtime import RESERVED_VARIABLES, TRAINER_KEYS, Bound, Runtime
@@ -15,6 +14,7 @@ from rl_operator.api.value_text import text_of
 from rl_operator.check.field_rules import is_outside, refuse_outside, smallest_problem
 from rl_operator.check.quantities import resource_faults
 from rl_operator.check.types import type_problem
+from rl_operator.documents.parse import field_path, nearest
 
 _SECTIONS: Final[tuple[Section, ...]] = ("env", "openai", "tinker")
 

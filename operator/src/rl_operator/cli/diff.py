@@ -61,8 +61,8 @@ def diff(
 
 def compare(given: "RunFile", target: Target) -> Difference:
     """What the file says against what is there."""
-    from rl_operator.api.documents import parse_run
     from rl_operator.cli.changes import spec_changes
+    from rl_operator.documents.parse import parse_run
     from rl_operator.targets.file_inputs import check_file
 
     live, beside = target.run(*given.run.key), tuple(_beside(given, target))
@@ -114,8 +114,8 @@ def _beside(given: "RunFile", target: Target) -> Iterator[str]:
 
 
 def _texts(document: Manifest | None) -> dict[str, str]:
-    from rl_operator.api.documents import parse_environment
-    from rl_operator.api.yaml_text import write_yaml
+    from rl_operator.documents.parse import parse_environment
+    from rl_operator.documents.yaml_text import write_yaml
 
     if document is None:
         return {}

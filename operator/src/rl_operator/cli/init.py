@@ -69,9 +69,9 @@ def _own(source: Path, name: str, runtime: "Runtime") -> "tuple[str, CatalogEnvi
 
 def accepts_of(environment: "CatalogEnvironment", runtime: "Runtime") -> "Accepts":
     """Asks the check itself: whether some settings bring a refusal that a run without any would not have."""
-    from rl_operator.api.documents import parse_run
     from rl_operator.api.run_inputs import ChosenEnvironment, RunInputs
     from rl_operator.check import check_run
+    from rl_operator.documents.parse import parse_run
     from rl_operator.targets.parameters import plain_run
 
     inputs = RunInputs(runtime, ChosenEnvironment(known=environment))

@@ -98,6 +98,6 @@ def _table(section: str, fields: "Sequence[SettableField]", output: Output) -> s
 
 def _limits(field: "SettableField") -> tuple[str, str]:
     """Default and what is allowed."""
-    from rl_operator.api.yaml_lines import flow
+    from rl_operator.documents.yaml_lines import flow
 
     return ("", f"locked to {flow(field.default)}") if field.locked else (flow(field.default), field.allowed)

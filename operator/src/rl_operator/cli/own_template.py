@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND
-from rl_operator.api.yaml_lines import block, flow
+from rl_operator.documents.yaml_lines import block, flow
 
 
 def object_name(text: str) -> str:

@@ -46,7 +46,7 @@ def print_object(value: Any, output: Output) -> None:
     if output is Output.JSON:
         typer.echo(json.dumps(value, indent=2))
         return
-    from rl_operator.api.yaml_text import write_yaml
+    from rl_operator.documents.yaml_text import write_yaml
 
     typer.echo(write_yaml(value), nl=False)
 

@@ -66,7 +66,7 @@ def objects_of(run: "TrainingRun", rendered: "Rendered") -> list[Manifest]:
 
 def _print_config_map(config_map: "Manifest") -> None:
     """Texts of many lines as they are; templates are left to -o yaml: what is made of them follows."""
-    from rl_operator.api.yaml_lines import block
+    from rl_operator.documents.yaml_lines import block
 
     metadata = config_map["metadata"]
     typer.echo(f"# ConfigMap {metadata['namespace']}/{metadata['name']}")

@@ -12,8 +12,8 @@ from rl_operator.api.catalog import CatalogEnvironment
 from rl_operator.api.names import API_VERSION, RUN_KIND
 from rl_operator.api.run import RunSpec
 from rl_operator.api.runtime import Bound, Runtime
-from rl_operator.api.yaml_lines import flow
-from rl_operator.api.yaml_text import json_value
+from rl_operator.documents.yaml_lines import flow
+from rl_operator.documents.yaml_text import json_value
 from rl_operator.status.sentences import cut
 from rl_operator.targets.parameters import SettableField, fields_of
 

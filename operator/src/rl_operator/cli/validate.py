@@ -26,7 +26,7 @@ def validate(
 
     A ConfigMap, an RLEnvironment or an RLRuntime beside the run in the file counts as if it were applied.
     """
-    from rl_operator.api.documents import DocumentError
+    from rl_operator.documents.parse import DocumentError
     from rl_operator.targets.file_inputs import check_file
     from rl_operator.targets.run_file import read_run_file
 

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from rl_operator.api.documents import DocumentError, parse_environment, parse_runtime, parse_stored_run
 from rl_operator.api.environment import Environment
 from rl_operator.api.model import ObjectMeta
 from rl_operator.api.names import RUN_LABEL, RUNTIME_KIND
@@ -21,6 +20,7 @@ from rl_operator.cluster.resource_cache import Document, Key, ResourceCache, key
 from rl_operator.cluster.resources import CONFIG_MAPS, ENVIRONMENTS, NAMESPACES, RUNS, RUNTIMES
 from rl_operator.cluster.runtime_queues import RuntimeQueues
 from rl_operator.cluster.unstarted import Unstarted
+from rl_operator.documents.parse import DocumentError, parse_environment, parse_runtime, parse_stored_run
 from rl_operator.render.catalog_map import CATALOG_SELECTOR, stored_catalog
 from rl_operator.status.observation import PodObservation, observe_pod
 

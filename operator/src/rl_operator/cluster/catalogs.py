@@ -2,7 +2,7 @@
 
 from collections.abc import Set as AbstractSet
 
-from rl_operator.api.bundled import bundled_catalog
+from rl_operator.documents.shipped import bundled_catalog
 from rl_operator.render.catalog_map import ImageCatalog
 
 

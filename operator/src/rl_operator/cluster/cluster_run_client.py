@@ -6,7 +6,6 @@ from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 from rl_operator.api.catalog import Catalog
-from rl_operator.api.documents import parse_stored_run
 from rl_operator.api.environment import Environment
 from rl_operator.api.names import NAMESPACE_NAME_LABEL, OWN_PREFIX, POD_FINALIZER, STARTED_AS_ANNOTATION
 from rl_operator.api.refusal import Refusal
@@ -20,6 +19,7 @@ from rl_operator.cluster.event_recorder import EventRecorder
 from rl_operator.cluster.merge_patch import merge_patch
 from rl_operator.cluster.resource_cache import Key, key_of
 from rl_operator.cluster.resources import CONFIG_MAPS, PODS, RUNS
+from rl_operator.documents.parse import parse_stored_run
 from rl_operator.errors import ConflictError, GoneError, InvalidError
 from rl_operator.status.attempt_metrics import AttemptMetrics, MetricsSource
 from rl_operator.status.history import extended

@@ -10,8 +10,8 @@ from typing import Final
 from pydantic import ValidationError
 
 from rl_operator.api.catalog import Catalog, CatalogProblem
-from rl_operator.api.source_files import chosen_entry, source_problem
 from rl_operator.discovery.child import Ended, run_limited, run_limited_blocking
+from rl_operator.documents.source_files import chosen_entry, source_problem
 from rl_operator.errors import OperatorError
 from rl_operator.programs import find_program
 

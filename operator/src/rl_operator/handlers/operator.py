@@ -9,7 +9,6 @@ from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
 
-from rl_operator.api.bundled import bundled_runtimes
 from rl_operator.api.names import ENVIRONMENT_PLURAL, MANAGED_BY_LABEL, MANAGER, RUN_LABEL, RUN_PLURAL, RUNTIME_PLURAL
 from rl_operator.cluster.caches import Caches, Changes, list_catalogs, list_own_kinds
 from rl_operator.cluster.catalogs import Catalogs
@@ -25,6 +24,7 @@ from rl_operator.cluster.queue import WorkQueue
 from rl_operator.cluster.resource_cache import Key
 from rl_operator.cluster.resources import CHILDREN, NAMESPACES
 from rl_operator.cluster.watch_ages import WatchAges
+from rl_operator.documents.shipped import bundled_runtimes
 from rl_operator.errors import OperatorError, TargetUnreachableError
 from rl_operator.handlers.kinds import require_kinds, with_patience
 from rl_operator.handlers.leading import lead

@@ -6,7 +6,6 @@ from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from rl_operator.api.bundled import bundled_catalog, bundled_runtimes
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import Environment
 from rl_operator.api.names import (
@@ -19,6 +18,7 @@ from rl_operator.api.names import (
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.api.runtime import Runtime
+from rl_operator.documents.shipped import bundled_catalog, bundled_runtimes
 from rl_operator.errors import GoneError, NameTakenError
 from rl_operator.local.event_log import Event, append_event
 from rl_operator.local.kubelet import KUBELET_FINALIZER

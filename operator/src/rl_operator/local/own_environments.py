@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Final
 
 from rl_operator.api.catalog import Catalog
-from rl_operator.api.documents import parse_environment
 from rl_operator.api.environment import ConfigMapSource, Environment, EnvironmentSource, EnvironmentSpec
 from rl_operator.api.model import ObjectMeta
 from rl_operator.api.names import ENVIRONMENT_KIND, GROUP, OWN_PREFIX
 from rl_operator.api.run import TrainingRun
-from rl_operator.api.source_files import source_hash
+from rl_operator.documents.parse import parse_environment
+from rl_operator.documents.source_files import source_hash
 from rl_operator.local.state_store import Manifest
 from rl_operator.status.environment_status import EnvironmentReading, environment_status, files_in, look_at_source
 from rl_operator.status.verdict import Readiness, Verdict

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
-from rl_operator.api.source_files import source_hash
 from rl_operator.cluster.creation import controller_uid
+from rl_operator.documents.source_files import source_hash
 from rl_operator.errors import GoneError, InvalidError, NameTakenError, OperatorError
 from rl_operator.reconcile.create_network import create_network
 from rl_operator.reconcile.inputs import gather_inputs

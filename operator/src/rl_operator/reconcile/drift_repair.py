@@ -1,4 +1,4 @@
-"""What others took from a run that has started: look for it, and put it back (`status.drift`)."""
+"""What others took from a run that has started: look for it, and put it back (`drift`)."""
 
 from dataclasses import replace
 

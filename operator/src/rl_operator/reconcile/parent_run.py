@@ -7,8 +7,8 @@ from typing import Any
 from rl_operator.api.model import ObservedModel
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import ParentRun
-from rl_operator.api.yaml_text import read_yaml
 from rl_operator.check.lineage import Adapter, adapter_of, describe_parent
+from rl_operator.documents.yaml_text import read_yaml
 from rl_operator.reconcile.run_client import InputSource
 from rl_operator.render.container_template import CONFIG_KEY
 

@@ -2,8 +2,8 @@
 
 import hashlib
 import json
+import posixpath
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Any, Final
 
 from rl_operator.api.environment import Environment
@@ -167,8 +167,8 @@ def _labels() -> dict[str, str]:
 
 def _entry_arguments(entry: str) -> tuple[str, ...]:
     """A path names one file; a name is looked for among the image's environments."""
-    path = PurePosixPath(entry)
-    return ("--path", str(path.parent), "--entry", path.name) if path.is_absolute() else ()
+    folder, name = posixpath.split(entry)
+    return ("--path", folder, "--entry", name) if posixpath.isabs(entry) else ()
 
 
 def _owner(kind: str, metadata: ObjectMeta) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
-from rl_operator.api.source_files import source_hash
-from rl_operator.api.yaml_text import write_yaml
+from rl_operator.documents.source_files import source_hash
+from rl_operator.documents.yaml_text import write_yaml
 from rl_operator.errors import InvalidError
 from rl_operator.render.container_template import CONFIG_KEY
 from rl_operator.render.environment_pod import environment_template

@@ -21,7 +21,7 @@ from rl_operator.api.names import (
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import InferenceProvider
-from rl_operator.api.yaml_text import write_yaml
+from rl_operator.documents.yaml_text import write_yaml
 from rl_operator.render.container_template import (
     CONFIG_FILE,
     CONFIG_FOLDER,

@@ -9,7 +9,7 @@ from typing import Any, Final
 from rl_operator.api.catalog import Catalog, CatalogEnvironment, EnvironmentField
 from rl_operator.api.environment import Environment, EnvironmentStatus
 from rl_operator.api.refusal import Refusal
-from rl_operator.api.source_files import chosen_entry, source_hash
+from rl_operator.documents.source_files import chosen_entry, source_hash
 from rl_operator.status.verdict import Readiness, Verdict, conditions_of
 
 MAX_SOURCE_BYTES: Final = 900_000

@@ -10,7 +10,7 @@ from typing import Any
 from rl_operator.api.hints import FROZEN
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import FrozenSettings, RunSpec, TrainingRun
-from rl_operator.api.yaml_text import json_value
+from rl_operator.documents.yaml_text import json_value
 
 
 def frozen_settings(spec: RunSpec) -> FrozenSettings:

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from rl_operator.api.catalog import CatalogEnvironment
-from rl_operator.api.documents import nearest
 from rl_operator.api.run_inputs import ChosenEnvironment
 from rl_operator.api.runtime import Runtime
 from rl_operator.check import runtime_not_found
+from rl_operator.documents.parse import nearest
 from rl_operator.errors import RefusedError
 from rl_operator.targets.file_inputs import FileInputs, inputs_of
 from rl_operator.targets.parameters import plain_run

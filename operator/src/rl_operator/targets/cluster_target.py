@@ -159,7 +159,7 @@ class ClusterTarget:
         return {item["metadata"]["name"]: Runtime.model_validate(item) for item in self._list(RUNTIMES.path(), {})}
 
     def catalog(self, runtime: "Runtime") -> "Catalog | None":
-        from rl_operator.api.bundled import bundled_catalog
+        from rl_operator.documents.shipped import bundled_catalog
         from rl_operator.render.catalog_map import stored_catalog
 
         reference = runtime.status.fields_ref
@@ -174,7 +174,7 @@ class ClusterTarget:
         return stored.found.catalog if stored else None
 
     def environments(self, namespace: str) -> "list[Environment]":
-        from rl_operator.api.documents import parse_environment
+        from rl_operator.documents.parse import parse_environment
 
         return [parse_environment(item) for item in self._list(ENVIRONMENTS.path(namespace), {})]
 

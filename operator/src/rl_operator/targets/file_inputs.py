@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from rl_operator.api.catalog import Catalog
-from rl_operator.api.documents import DocumentError, parse_environment, parse_run, parse_runtime
 from rl_operator.api.environment import Environment
 from rl_operator.api.names import ENVIRONMENT_KIND, NAMESPACE_NAME_LABEL, OWN_PREFIX, RUNTIME_KIND
 from rl_operator.api.refusal import Refusal
@@ -14,6 +13,7 @@ from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import Runtime
 from rl_operator.check import check_run, runtime_not_found
 from rl_operator.discovery import discover_files_blocking
+from rl_operator.documents.parse import DocumentError, parse_environment, parse_run, parse_runtime
 from rl_operator.errors import ForbiddenError, RefusedError
 from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.reconcile.inputs import gather_inputs

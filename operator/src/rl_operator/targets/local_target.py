@@ -139,12 +139,12 @@ class LocalTarget:
         return self._store.get(kind, namespace, name)
 
     def runtimes(self) -> "dict[str, Runtime]":
-        from rl_operator.api.bundled import bundled_runtimes
+        from rl_operator.documents.shipped import bundled_runtimes
 
         return bundled_runtimes()
 
     def catalog(self, runtime: "Runtime") -> "Catalog | None":  # noqa: ARG002 -- all run what is installed here
-        from rl_operator.api.bundled import bundled_catalog
+        from rl_operator.documents.shipped import bundled_catalog
 
         return bundled_catalog()
 

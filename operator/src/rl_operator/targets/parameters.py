@@ -11,8 +11,8 @@ from rl_operator.api.model import ObjectMeta
 from rl_operator.api.run import RunSpec, TrainingRun
 from rl_operator.api.runtime import Bound, Runtime
 from rl_operator.api.sections import effective_sections
-from rl_operator.api.yaml_lines import flow
-from rl_operator.api.yaml_text import json_value
+from rl_operator.documents.yaml_lines import flow
+from rl_operator.documents.yaml_text import json_value
 
 SPEC_SECTIONS: Final[Mapping[str, Section]] = {"config": "env", "tinker": "tinker"}
 """Where a run's spec has a section of the config file."""

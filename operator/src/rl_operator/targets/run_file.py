@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from rl_operator.api.documents import DocumentError, load_documents, load_run, parse_environment, parse_runtime
 from rl_operator.api.names import ENVIRONMENT_KIND, RUN_KIND, RUNTIME_KIND
 from rl_operator.api.refusal import Refusal, redacted
 from rl_operator.api.run import TrainingRun
+from rl_operator.documents.parse import DocumentError, load_documents, load_run, parse_environment, parse_runtime
 from rl_operator.errors import RefusedError
 from rl_operator.local.own_environments import FILE_ANNOTATION
 from rl_operator.targets.target import Manifest, Target

@@ -8,8 +8,8 @@ from typing import Any, Final, Literal
 
 from pydantic import ValidationError
 
-from rl_operator.api.documents import nearest
 from rl_operator.api.refusal import redacted
+from rl_operator.documents.parse import nearest
 from rl_operator.errors import (
     BusyError,
     ConflictError,

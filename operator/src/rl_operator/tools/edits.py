@@ -11,8 +11,8 @@ from rl_operator.api.refusal import looks_like_a_key, redacted
 from rl_operator.api.run import RunSpec
 from rl_operator.api.sections import same_value
 from rl_operator.api.value_text import text_of
-from rl_operator.api.yaml_text import json_value
 from rl_operator.check.types import type_problem
+from rl_operator.documents.yaml_text import json_value
 from rl_operator.tools.field_names import FREE_FORM, RunField, RunFields
 from rl_operator.tools.tool import ToolRefusedError
 

@@ -15,7 +15,7 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from pydantic_core import to_json
 
-from rl_operator.api.documents import nearest
+from rl_operator.documents.parse import nearest
 from rl_operator.tools.call_pool import Calls
 from rl_operator.tools.dispatch import Outcome
 from rl_operator.tools.schema import input_schema

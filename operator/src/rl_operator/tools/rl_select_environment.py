@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from rl_operator.api.documents import parse_run
 from rl_operator.api.model import ObjectMeta
 from rl_operator.api.names import (
     DRAFTED_AT_ANNOTATION,
@@ -21,6 +20,7 @@ from rl_operator.api.refusal import Refusal, redacted
 from rl_operator.api.run import RunSpec, TrainingRun
 from rl_operator.check import check_run
 from rl_operator.check.name_lists import most_alike
+from rl_operator.documents.parse import parse_run
 from rl_operator.errors import ConflictError, InvalidError, NameTakenError
 from rl_operator.targets.run_file import with_file
 from rl_operator.tools.draft_check import (

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator import samples
 
-from rl_operator.api.documents import parse_environment
 from rl_operator.api.environment import Environment, EnvironmentStatus
 from rl_operator.api.run import Condition
 from rl_operator.api.run_inputs import choose_environment
 from rl_operator.api.runtime import RuntimeStatus
+from rl_operator.documents.parse import parse_environment
 
 READY = {"type": "Ready", "status": "True", "reason": "EnvironmentFound"}
 STALLED = {"type": "Stalled", "status": "True", "reason": "SyntaxError", "message": "env.py, line 3: no"}

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_operator.api.value_text import text_of
-from rl_operator.api.yaml_text import json_value
+from rl_operator.documents.yaml_text import json_value
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.rl_operator.samples import TINY, inputs_of, make_run, make_runtime, run_document
 
-from rl_operator.api.documents import parse_run
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import RunStatus, StartedFrom, TrainingRun
 from rl_operator.api.run_inputs import ParentRun
 from rl_operator.check import check_run
 from rl_operator.check.lineage import Adapter, adapter_of, describe_parent
+from rl_operator.documents.parse import parse_run
 from rl_operator.render.run_config import render_config
 from tinker_atropos.config import parse_config
 

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.rl_operator.samples import CATALOG, make_run, make_runtime
 
-from rl_operator.api.documents import parse_environment
 from rl_operator.api.environment import Environment
 from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND
 from rl_operator.api.refusal import Refusal
@@ -13,6 +12,7 @@ from rl_operator.api.run_inputs import RunInputs, choose_environment
 from rl_operator.api.runtime import LabelSelector
 from rl_operator.check import check_run
 from rl_operator.check.runtime_access import selects
+from rl_operator.documents.parse import parse_environment
 
 LABELS = {"team": "ml", "stage": "prod"}
 

@@ -50,7 +50,7 @@ def write_run(folder: Path, name: str, **spec: str) -> str:
     ("text", "said"), [("a: [", "this is not readable YAML"), ("kind: ConfigMap", "exactly one RLTrainingRun")]
 )
 def test_a_file_without_a_run(call: Call, tmp_path: Path, verb: str, text: str, said: str) -> None:
-    """What else may be in such a file: tests/unit/rl_operator/api/test_documents.py."""
+    """What else may be in such a file: tests/unit/rl_operator/documents/test_parse.py."""
     file = tmp_path / "file.yaml"
     file.write_text(text)
     code, _, errors = call(verb, str(file), "--local")

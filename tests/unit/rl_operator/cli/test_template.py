@@ -8,12 +8,12 @@ import pytest
 from tests.unit.rl_operator.samples import CATALOG, DEFAULT, TINY, catalog_of, make_runtime
 
 from rl_operator.api.catalog import CatalogEnvironment
-from rl_operator.api.documents import load_run
 from rl_operator.api.run_inputs import ChosenEnvironment, RunInputs
 from rl_operator.api.runtime import Bound, Runtime
 from rl_operator.check import check_run
 from rl_operator.cli.init import accepts_of
 from rl_operator.cli.template import run_template, within
+from rl_operator.documents.parse import load_run
 
 SETTING = re.compile(r"^( *)#(\w+:.*)$", re.MULTILINE)
 SORT_DIGITS = CATALOG.by_name["sort_digits"]

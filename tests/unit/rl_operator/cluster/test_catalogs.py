@@ -1,7 +1,7 @@
 from tests.unit.rl_operator import samples
 
-from rl_operator.api.bundled import bundled_catalog
 from rl_operator.cluster.catalogs import Catalogs
+from rl_operator.documents.shipped import bundled_catalog
 from rl_operator.render.catalog_map import ImageCatalog
 
 

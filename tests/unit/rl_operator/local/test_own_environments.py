@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from rl_operator.api.catalog import Catalog
-from rl_operator.api.documents import parse_run
 from rl_operator.api.environment import Environment
 from rl_operator.api.run import TrainingRun
 from rl_operator.discovery import discover_files_blocking
+from rl_operator.documents.parse import parse_run
 from rl_operator.local.own_environments import FILE_ANNOTATION, OwnEnvironments
 from rl_operator.local.state_store import StateStore
 

@@ -11,7 +11,6 @@ import pytest
 from tests.unit.rl_operator.status.builders import failed_result, ready, terminated
 from tests.unit.rl_operator.told_metrics import ToldMetrics
 
-from rl_operator.api.bundled import bundled_catalog
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.names import (
     API_VERSION,
@@ -21,6 +20,7 @@ from rl_operator.api.names import (
     RUN_KIND,
 )
 from rl_operator.api.run import RunStatus, TrainingRun
+from rl_operator.documents.shipped import bundled_catalog
 from rl_operator.errors import ConflictError
 from rl_operator.local.layout import Layout
 from rl_operator.local.local_run_client import LocalRunClient, pods_of

@@ -15,7 +15,6 @@ from typing import Any
 from tests.unit.rl_operator.cluster.documents import runtime_document
 from tests.unit.rl_operator.told_metrics import ToldMetrics
 
-from rl_operator.api.bundled import bundled_runtimes
 from rl_operator.api.names import (
     COMPONENT_LABEL,
     RUN_UID_LABEL,
@@ -29,6 +28,7 @@ from rl_operator.cluster.cluster_run_client import ClusterRunClient
 from rl_operator.cluster.event_recorder import EventRecorder
 from rl_operator.cluster.resource_cache import Key, ResourceCache, key_of
 from rl_operator.cluster.resources import CONFIG_MAPS, NETWORK_POLICIES, PODS, RUNS, SERVICES, Resource
+from rl_operator.documents.shipped import bundled_runtimes
 from rl_operator.errors import (
     ConflictError,
     ForbiddenError,

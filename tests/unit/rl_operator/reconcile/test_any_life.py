@@ -23,12 +23,12 @@ from tests.unit.rl_operator.reconcile.simulated_cluster import (
 )
 from tests.unit.rl_operator.status.builders import failed_result, ready, result, running, terminated
 
+from generate.transitions import TRANSITIONS, situation_of
 from rl_operator.api.names import POD_FINALIZER
 from rl_operator.api.run import RunStatus
 from rl_operator.cluster.resources import PODS, RUNS
 from rl_operator.status.observation import format_time
 from rl_operator.status.queue_rules import EXACT_POSITIONS
-from rl_operator.status.transitions import TRANSITIONS, situation_of
 
 NAMES = ("anna", "bert", "cleo")
 ROUNDS = 120

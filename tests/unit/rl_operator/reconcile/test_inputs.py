@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.reconcile.family import CountingClient, Family
 
-from rl_operator.api.documents import parse_runtime
 from rl_operator.api.runtime import Runtime
+from rl_operator.documents.parse import parse_runtime
 from rl_operator.local.layout import Layout
 from rl_operator.local.state_store import StateStore
 

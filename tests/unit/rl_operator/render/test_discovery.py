@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator import samples
 
-from rl_operator.api.documents import parse_environment
 from rl_operator.api.names import REDISCOVER_ANNOTATION
 from rl_operator.api.runtime import Runtime
+from rl_operator.documents.parse import parse_environment
 from rl_operator.render.discovery import COMMAND, discovery_pod, discovery_policy, environment_reading, runtime_reading
 
 SPEC: dict[str, Any] = {

@@ -22,7 +22,7 @@ from tests.unit.rl_operator.samples import (
 
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
-from rl_operator.api.yaml_text import write_yaml
+from rl_operator.documents.yaml_text import write_yaml
 from rl_operator.render import (
     Rendered,
     config_map_name,

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from rl_operator.api.catalog import Catalog, EnvironmentField
-from rl_operator.api.documents import parse_environment
 from rl_operator.api.environment import Environment
-from rl_operator.api.source_files import source_hash
+from rl_operator.documents.parse import parse_environment
+from rl_operator.documents.source_files import source_hash
 from rl_operator.status.environment_status import (
     MAX_SOURCE_BYTES,
     EnvironmentReading,

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.unit.rl_operator.status.builders import NOW, STARTED, make_run, make_view
 
 from rl_operator.api.run import RunStatus, TrainingRun
-from rl_operator.api.yaml_text import json_value
+from rl_operator.documents.yaml_text import json_value
 from rl_operator.status.derive import derive, started
 from rl_operator.status.frozen import frozen_refusals, frozen_settings
 from rl_operator.status.lifecycle import assess

@@ -10,12 +10,12 @@ from tests.integration.cluster.control_plane import find_program
 from tests.unit.rl_operator.status.gitops import HEALTH_SCRIPT, argo, argo_application, argo_pod, flux
 from tests.unit.rl_operator.status.test_lifecycle import ROWS
 
-from rl_operator.api.crd import custom_resource_definitions
+from generate.crds import custom_resource_definitions
+from generate.transitions import situation_of
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.status.derive import derive
 from rl_operator.status.lifecycle import assess
 from rl_operator.status.table import TABLE, Situation
-from rl_operator.status.transitions import situation_of
 from rl_operator.status.verdict import CONDITIONS, Readiness
 
 needs_kstatus = pytest.mark.skipif(not find_program("kstatus"), reason="needs kstatus beside kube-apiserver")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manifest
 
-from rl_operator.api.documents import DocumentError
+from rl_operator.documents.parse import DocumentError
 from rl_operator.errors import RefusedError
 from rl_operator.targets.file_inputs import check_file, render_file
 from rl_operator.targets.run_file import RunFile, with_uid

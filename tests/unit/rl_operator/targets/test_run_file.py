@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.unit.rl_operator.targets.fakes import MemoryTarget
 
-from rl_operator.api.documents import DocumentError
+from rl_operator.documents.parse import DocumentError
 from rl_operator.local.own_environments import FILE_ANNOTATION
 from rl_operator.targets.run_file import RunFile, read_run_file
 

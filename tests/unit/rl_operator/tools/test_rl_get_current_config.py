@@ -7,7 +7,7 @@ import pytest
 from tests.unit.rl_operator.samples import CATALOG, DEFAULT, TINY, catalog_of, make_runtime
 from tests.unit.rl_operator.tools.contexts import add_own, drafted, write_status
 
-from rl_operator.api.bundled import bundled_catalog, bundled_runtimes
+from rl_operator.documents.shipped import bundled_catalog, bundled_runtimes
 from rl_operator.tools.config_view import config_view
 from rl_operator.tools.dispatch import Outcome
 from rl_operator.tools.field_names import RunFields, run_fields

@@ -6,10 +6,10 @@ import pytest
 from tests.unit.rl_operator.samples import make_runtime
 from tests.unit.rl_operator.tools.contexts import OWN_CODE, Unattended, add_own, call_at
 
-from rl_operator.api.bundled import bundled_catalog
 from rl_operator.api.catalog import Catalog, CatalogEnvironment
 from rl_operator.api.environment import Environment
 from rl_operator.api.runtime import Runtime
+from rl_operator.documents.shipped import bundled_catalog
 from rl_operator.errors import ForbiddenError
 from rl_operator.local.layout import Layout
 from rl_operator.tools.dispatch import Outcome

@@ -15,8 +15,8 @@ from tests.unit.rl_operator.samples import make_runtime
 from tests.unit.rl_operator.strategies import drawn
 from tests.unit.rl_operator.tools.contexts import OWN_CODE, Unattended, add_own, call_at, drafted, other_user, spec_of
 
-from rl_operator.api.documents import parse_run
 from rl_operator.api.names import MAX_RUN_NAME_LENGTH, RUN_NAME_PATTERN
+from rl_operator.documents.parse import parse_run
 from rl_operator.errors import ConflictError
 from rl_operator.local.layout import Layout
 from rl_operator.local.state_store import Manifest

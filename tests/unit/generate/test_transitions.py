@@ -17,6 +17,7 @@ from tests.unit.rl_operator.status.builders import (
     waiting,
 )
 
+from generate.transitions import CREATED, TRANSITIONS, situation_of
 from rl_operator.api.names import STARTED_AS_ANNOTATION
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import RunStatus, TrainingRun
@@ -24,7 +25,6 @@ from rl_operator.status.derive import derive, started
 from rl_operator.status.lifecycle import Action, assess, decide
 from rl_operator.status.observation import PodObservation, format_time
 from rl_operator.status.table import Situation
-from rl_operator.status.transitions import CREATED, TRANSITIONS, situation_of
 from rl_operator.status.view import QueuePosition, View
 
 REFUSAL = Refusal(code="LockedField", field="spec.tinker.lora_rank", given=8, locked=32, hint="it is locked to 32")
@@ -127,8 +127,8 @@ def test_the_picture_shows_what_can_happen_and_nothing_else() -> None:
     missing = {
         f"{before} -> {after}": why for (before, after), why in steps.items() if (before, after) not in TRANSITIONS
     }
-    assert missing == {}, "put it into status/transitions.py"
-    assert set(TRANSITIONS) - set(steps) == set(), "this cannot happen: take it out of status/transitions.py"
+    assert missing == {}, "put it into transitions.py"
+    assert set(TRANSITIONS) - set(steps) == set(), "this cannot happen: take it out of transitions.py"
 
 
 def test_a_status_that_was_not_derived_is_no_situation() -> None:

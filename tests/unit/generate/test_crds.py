@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rl_operator.api.crd import crd_files, custom_resource_definitions, generated_files
+from generate.crds import crd_files, custom_resource_definitions, generated_files
 from tinker_atropos.trajectory_api.leases import MAX_LEASES
 
 DEFINITIONS = custom_resource_definitions()
@@ -70,7 +70,7 @@ def test_a_run_may_have_as_many_environments_as_its_trajectory_api_admits() -> N
 
 @pytest.mark.process
 def test_command_writes_and_compares(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "rl_operator.api.crd", str(tmp_path)]
+    command = [sys.executable, "-m", "generate.crds", str(tmp_path)]
     missing = subprocess.run([*command, "--check"], capture_output=True, text=True, check=False)
     assert (missing.returncode, "not current" in missing.stderr) == (1, True)
     subprocess.run(command, check=True)

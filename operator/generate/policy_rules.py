@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from generate.cel import Cel, fault, filled, is_number, listed, literal, looks_like_a_key
 from rl_operator.api import hints
-from rl_operator.api.cel import Cel, fault, filled, is_number, listed, literal, looks_like_a_key
 from rl_operator.api.fields import SMALLEST, WIRED_FIELDS, Section
 
 SETTINGS: Final[dict[str, Section]] = {"config": "env", "tinker": "tinker"}

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_operator.api.yaml_text import YamlError, read_yaml, write_yaml
+from rl_operator.documents.yaml_text import YamlError, read_yaml, write_yaml
 
 KUBECTL_SCALARS = json.loads(Path("tests/data/kubectl_scalars.json").read_text())
 

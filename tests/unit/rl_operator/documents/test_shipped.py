@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 from tests.unit.rl_operator.samples import DEFAULT, TINY, inputs_of, make_run
 
-from rl_operator.api.bundled import bundled_runtime_text, bundled_runtimes
 from rl_operator.check import check_run
+from rl_operator.documents.shipped import bundled_runtime_text, bundled_runtimes
 
 
 def test_default_locks_what_the_platform_always_locked() -> None:

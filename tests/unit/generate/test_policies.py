@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from rl_operator.api.cel import filled, literal
+from generate.cel import filled, literal
+from generate.policies import policy_documents
 from rl_operator.api.fields import SMALLEST, WIRED_FIELDS
-from rl_operator.api.policies import policy_documents
 
 RUNS, RUNS_BINDING, RUNTIMES, RUNTIMES_BINDING = policy_documents()
 

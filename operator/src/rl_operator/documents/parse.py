@@ -24,7 +24,7 @@ from rl_operator.api.refusal import MAX_PLAIN_NAME, MAX_SHOWN, PLAIN_NAME, Refus
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.value_text import text_of
-from rl_operator.api.yaml_text import YamlError, json_value, read_yaml
+from rl_operator.documents.yaml_text import YamlError, json_value, read_yaml
 from rl_operator.errors import OperatorError
 
 Model = TypeVar("Model", bound=ApiModel)

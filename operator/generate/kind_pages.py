@@ -1,6 +1,6 @@
 """A page per kind, generated from the CRDs: every field with its type, default, limits and meaning, and examples.
 
-`python -m rl_operator.api.kind_pages FOLDER` writes them, with `--check` it only compares.
+`python -m generate.kind_pages FOLDER` writes them, with `--check` it only compares.
 """
 
 import argparse
@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from rl_operator.api.crd import custom_resource_definitions
-from rl_operator.api.kind_examples import EXAMPLES
+from generate.crds import custom_resource_definitions
+from generate.kind_examples import EXAMPLES
 
 Schema = Mapping[str, Any]
 

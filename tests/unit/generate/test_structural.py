@@ -3,8 +3,8 @@ from typing import Any, Literal
 import pytest
 from pydantic import Field
 
+from generate.structural import structural_schema
 from rl_operator.api.model import ApiModel, keyed_by
-from rl_operator.api.structural import structural_schema
 
 
 class Part(ApiModel):

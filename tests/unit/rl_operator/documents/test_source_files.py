@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_operator.api.source_files import chosen_entry, source_hash, source_problem
+from rl_operator.documents.source_files import chosen_entry, source_hash, source_problem
 
 
 def test_the_hash_is_of_names_and_contents_in_any_order() -> None:

@@ -7,10 +7,10 @@ from functools import cache
 from importlib.resources import files
 
 from rl_operator.api.catalog import Catalog
-from rl_operator.api.documents import load_documents, parse_runtime
 from rl_operator.api.runtime import Runtime
+from rl_operator.documents.parse import load_documents, parse_runtime
 
-_FOLDER = files("rl_operator.api") / "bundled"
+_FOLDER = files("rl_operator.documents") / "bundled"
 _RUNTIMES = ("default", "tiny")
 
 

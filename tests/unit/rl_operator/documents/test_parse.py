@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.rl_operator.samples import run_document
 
-from rl_operator.api.documents import (
+from rl_operator.documents.parse import (
     DocumentError,
     field_path,
     load_documents,
@@ -17,7 +17,7 @@ from rl_operator.api.documents import (
     parse_run,
     parse_runtime,
 )
-from rl_operator.api.yaml_text import write_yaml
+from rl_operator.documents.yaml_text import write_yaml
 
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),

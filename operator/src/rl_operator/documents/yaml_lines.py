@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from rl_operator.api.yaml_text import read_yaml
+from rl_operator.documents.yaml_text import read_yaml
 
 _NOT_PRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 """What JSON holds as it is, and YAML only as an escape, or as an end of line."""

@@ -6,10 +6,10 @@ the one that the run names.
 
 from typing import Any, Final
 
-from rl_operator.api import cel
-from rl_operator.api import policy_rules as rules
+from generate import cel
+from generate import policy_rules as rules
 from rl_operator.api.names import API_VERSION, GROUP, RUN_PLURAL, RUNTIME_KIND, VERSION
-from rl_operator.api.yaml_text import write_yaml
+from rl_operator.documents.yaml_text import write_yaml
 
 POLICY_FILE: Final = "validating-admission-policies.yaml"
 RUN_POLICY: Final = f"runs.{GROUP}"

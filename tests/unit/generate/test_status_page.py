@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from rl_operator.status.page import CONDITIONS, PEOPLE, page
+from generate.status_page import CONDITIONS, PEOPLE, page
+from generate.transitions import TRANSITIONS
 from rl_operator.status.reasons import REASONS
 from rl_operator.status.table import TABLE, Situation
-from rl_operator.status.transitions import TRANSITIONS
 
 
 def test_the_page_is_up_to_date() -> None:

@@ -1,6 +1,6 @@
 """The CustomResourceDefinitions, generated from the models.
 
-`python -m rl_operator.api.crd FOLDER` writes them and the admission policies, with `--check` it only compares.
+`python -m generate.crds FOLDER` writes them and the admission policies, with `--check` it only compares.
 """
 
 import argparse
@@ -12,6 +12,8 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from generate.policies import POLICY_FILE, policies_text
+from generate.structural import Schema, structural_schema
 from rl_operator.api.environment import EnvironmentSpec, EnvironmentStatus
 from rl_operator.api.hints import FROZEN
 from rl_operator.api.names import (
@@ -26,12 +28,10 @@ from rl_operator.api.names import (
     RUNTIME_PLURAL,
     VERSION,
 )
-from rl_operator.api.policies import POLICY_FILE, policies_text
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import TYPED_FROZEN_FIELDS, RunSpec, RunStatus
 from rl_operator.api.runtime import RuntimeSpec, RuntimeStatus
-from rl_operator.api.structural import Schema, structural_schema
-from rl_operator.api.yaml_text import write_yaml
+from rl_operator.documents.yaml_text import write_yaml
 
 HEADER: Final = "# Generated from operator/src/rl_operator/api by `make generate`. Do not edit.\n"
 
@@ -252,7 +252,7 @@ def main() -> None:
         if not (arguments.folder / name).exists() or (arguments.folder / name).read_text(encoding="utf-8") != text
     ]
     if arguments.check and stale:
-        sys.exit(f"not current: {', '.join(map(str, stale))}; run `python -m rl_operator.api.crd {arguments.folder}`")
+        sys.exit(f"not current: {', '.join(map(str, stale))}; run `python -m generate.crds {arguments.folder}`")
     for file in stale:
         file.write_text(generated_files()[file.name], encoding="utf-8")
 

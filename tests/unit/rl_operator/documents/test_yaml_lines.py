@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_operator.api.yaml_lines import block, flow
-from rl_operator.api.yaml_text import json_value, read_yaml
+from rl_operator.documents.yaml_lines import block, flow
+from rl_operator.documents.yaml_text import json_value, read_yaml
 
 SCALARS = (
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)

@@ -4,11 +4,11 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.samples import inputs_of, own_environment, own_inputs
 
-from rl_operator.api.documents import load_documents, parse_environment, parse_run, parse_runtime
-from rl_operator.api.kind_examples import EXAMPLES, Example
-from rl_operator.api.kind_pages import kind_pages
+from generate.kind_examples import EXAMPLES, Example
+from generate.kind_pages import kind_pages
 from rl_operator.api.names import ENVIRONMENT_KIND, RUN_KIND, RUNTIME_KIND
 from rl_operator.check import check_run
+from rl_operator.documents.parse import load_documents, parse_environment, parse_run, parse_runtime
 
 PARSE: dict[str, Callable[[Any], Any]] = {
     RUN_KIND: parse_run,

@@ -1,16 +1,16 @@
 """The reference page of phases, conditions and reasons, made from the tables that the code uses.
 
-`python -m rl_operator.status.page` prints docs/reference/status.md.
+`python -m generate.status_page` prints docs/reference/status.md.
 """
 
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from rl_operator.status.drift import OTHER_HANDS
+from generate.drift import OTHER_HANDS
+from generate.transitions import CREATED, TRANSITIONS
 from rl_operator.status.reasons import REASONS, Meaning
 from rl_operator.status.table import TABLE, Situation
-from rl_operator.status.transitions import CREATED, TRANSITIONS
 
 CONDITIONS: Final[Mapping[str, str]] = {
     "Accepted": "the spec was checked",

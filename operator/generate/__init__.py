@@ -1,0 +1,1 @@
+"""Writes the generated files: CRDs, admission policies, reference pages. Runs at development time; not shipped."""

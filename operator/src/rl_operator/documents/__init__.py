@@ -1,0 +1,1 @@
+"""From text to typed documents: YAML as kubectl reads it, the kinds, own environments, and what the package ships."""
