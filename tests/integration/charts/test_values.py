@@ -10,7 +10,7 @@ from tests.integration.charts.helm import OPERATOR_CHART, RUNTIMES_CHART, Docume
 from tests.integration.cluster.control_plane import ROOT
 from typer.testing import CliRunner
 
-from rl_operator.cli.tools import app as tools
+from rl_operator.cli.commands.tools import app as tools
 from rl_operator.documents.parse import load_documents
 from rl_operator.documents.shipped import bundled_runtime_text, bundled_runtimes
 from rl_operator.documents.yaml_text import read_yaml

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from rl_operator.local.state_store import StateStore
-from rl_operator.status.observation import format_time, parse_time
+from rl_operator.status.observed.observation import format_time, parse_time
 
 OPS = """
 import http.server, json, os, signal, sys, threading, time

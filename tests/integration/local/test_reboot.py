@@ -13,7 +13,7 @@ import pytest
 from tests.integration.local.conftest import Rlctl
 from tests.integration.local.scene import STEPS, Scene
 
-from rl_operator.status.observation import format_time
+from rl_operator.status.observed.observation import format_time
 
 
 @pytest.fixture

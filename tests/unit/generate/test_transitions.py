@@ -23,7 +23,7 @@ from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.status.derive import derive, started
 from rl_operator.status.lifecycle import Action, assess, decide
-from rl_operator.status.observation import PodObservation, format_time
+from rl_operator.status.observed.observation import PodObservation, format_time
 from rl_operator.status.table import Situation
 from rl_operator.status.view import QueuePosition, View
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 
 from rl_operator.api.run import TrainingRun
-from rl_operator.status.attempt_metrics import AttemptMetrics
-from rl_operator.status.history import Point
-from rl_operator.status.observation import PodObservation, TrainerStatus
+from rl_operator.status.observed.attempt_metrics import AttemptMetrics
+from rl_operator.status.observed.history import Point
+from rl_operator.status.observed.observation import PodObservation, TrainerStatus
 
 
 @dataclass

@@ -2,26 +2,22 @@
 
 import typer
 
-from rl_operator.cli import (
-    delete,
+from rl_operator.cli.commands import (
+    control_run,
     diff,
     doctor,
-    export,
+    follow_run,
     get,
     init,
     list_environments,
     list_runs,
     print_logs,
     render,
-    resume,
-    sample,
     show_results,
     start_run,
-    stop,
     tools,
+    trained_weights,
     validate,
-    wait,
-    watch,
 )
 
 app = typer.Typer(
@@ -41,15 +37,15 @@ app.command("diff")(diff.diff)
 app.command("init")(init.init)
 app.command("list")(list_runs.list_runs)
 app.command("get")(get.get)
-app.command("watch")(watch.watch)
-app.command("wait")(wait.wait)
+app.command("watch")(follow_run.watch)
+app.command("wait")(follow_run.wait)
 app.command("logs")(print_logs.logs)
-app.command("stop")(stop.stop)
-app.command("resume")(resume.resume)
-app.command("delete")(delete.delete)
+app.command("stop")(control_run.stop)
+app.command("resume")(control_run.resume)
+app.command("delete")(control_run.delete)
 app.command("results")(show_results.results)
-app.command("sample")(sample.sample)
-app.command("export")(export.export)
+app.command("sample")(trained_weights.sample)
+app.command("export")(trained_weights.export)
 app.command("environments")(list_environments.environments)
 app.command("doctor")(doctor.doctor)
 app.add_typer(tools.app, name="tools")

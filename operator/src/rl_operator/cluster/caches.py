@@ -22,7 +22,7 @@ from rl_operator.cluster.runtime_queues import RuntimeQueues
 from rl_operator.cluster.unstarted import Unstarted
 from rl_operator.documents.parse import DocumentError, parse_environment, parse_runtime, parse_stored_run
 from rl_operator.render.catalog_map import CATALOG_SELECTOR, stored_catalog
-from rl_operator.status.observation import PodObservation, observe_pod
+from rl_operator.status.observed.observation import PodObservation, observe_pod
 
 
 @dataclass(frozen=True, slots=True)

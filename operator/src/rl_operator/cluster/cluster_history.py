@@ -9,7 +9,7 @@ from rl_operator.cluster.creation import controller_uid, create_ours
 from rl_operator.cluster.resources import CONFIG_MAPS
 from rl_operator.errors import NameTakenError
 from rl_operator.render.history_map import history_config_map, history_content, stored_history
-from rl_operator.status.history import Point, joined, read_points, thinned
+from rl_operator.status.observed.history import Point, joined, read_points, thinned
 
 
 async def write_history(

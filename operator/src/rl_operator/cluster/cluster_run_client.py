@@ -21,9 +21,9 @@ from rl_operator.cluster.resource_cache import Key, key_of
 from rl_operator.cluster.resources import CONFIG_MAPS, PODS, RUNS
 from rl_operator.documents.parse import parse_stored_run
 from rl_operator.errors import ConflictError, GoneError, InvalidError
-from rl_operator.status.attempt_metrics import AttemptMetrics, MetricsSource
-from rl_operator.status.history import extended
-from rl_operator.status.observation import PodObservation, observe_pod
+from rl_operator.status.observed.attempt_metrics import AttemptMetrics, MetricsSource
+from rl_operator.status.observed.history import extended
+from rl_operator.status.observed.observation import PodObservation, observe_pod
 from rl_operator.status.restored import mark_of
 from rl_operator.status.view import QueuePosition
 

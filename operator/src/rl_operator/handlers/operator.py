@@ -36,7 +36,7 @@ from rl_operator.reconcile.reconcile import Pace, reconcile
 from rl_operator.reconcile.reconcile_environment import reconcile_environment
 from rl_operator.reconcile.reconcile_runtime import reconcile_runtime
 from rl_operator.settings import OperatorSettings
-from rl_operator.status.observation import PodObservation
+from rl_operator.status.observed.observation import PodObservation
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from rl_operator.metrics.trainer import TrainerPoller
 from rl_operator.metrics.wandb import AskedRun, WandbPoller
 from rl_operator.metrics.wandb_project import place_of
 from rl_operator.settings import OperatorSettings
-from rl_operator.status.observation import PodObservation
+from rl_operator.status.observed.observation import PodObservation
 
 KEY_VARIABLE: Final = "WANDB_API_KEY"
 """The operator's own key: no setting, so that it is in no argument and no log."""

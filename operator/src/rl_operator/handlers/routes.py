@@ -11,9 +11,9 @@ from rl_operator.api.runtime import Runtime
 from rl_operator.cluster.caches import Caches, Changes
 from rl_operator.cluster.queue import WorkQueue
 from rl_operator.cluster.resource_cache import Key, ResourceCache, key_of
-from rl_operator.status.observation import PodObservation
+from rl_operator.status.attempt.pod_cleanup import expires_at
+from rl_operator.status.observed.observation import PodObservation
 from rl_operator.status.queue_rules import order_of
-from rl_operator.status.retention import expires_at
 
 RawEvent = Mapping[str, Any]
 

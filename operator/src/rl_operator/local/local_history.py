@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rl_operator.api.run import TrainingRun
 from rl_operator.local.state_store import Manifest, StateStore
 from rl_operator.render.history_map import history_config_map, history_content, stored_history
-from rl_operator.status.history import Point, joined, read_points, thinned
+from rl_operator.status.observed.history import Point, joined, read_points, thinned
 
 
 def write_history(store: StateStore, run: TrainingRun, points: Sequence[Point]) -> None:

@@ -67,7 +67,7 @@ def _file(folder: PodFolder) -> Path:
 
 
 def _write(folder: PodFolder, job: Mapping[str, Any]) -> None:
-    from rl_operator.status.observation import format_time
+    from rl_operator.status.observed.observation import format_time
 
     created = {"creationTimestamp": format_time(datetime.now(UTC))}
     _file(folder).write_text(json.dumps({**job, "metadata": {**job["metadata"], **created}}), encoding="utf-8")

@@ -26,9 +26,9 @@ from rl_operator.local.local_history import write_history
 from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.local.state_store import Manifest, StateStore
 from rl_operator.local.sweep import remove_traces
-from rl_operator.status.attempt_metrics import AttemptMetrics, MetricsSource
-from rl_operator.status.history import extended
-from rl_operator.status.observation import PodObservation, format_time, observe_pod
+from rl_operator.status.observed.attempt_metrics import AttemptMetrics, MetricsSource
+from rl_operator.status.observed.history import extended
+from rl_operator.status.observed.observation import PodObservation, format_time, observe_pod
 from rl_operator.status.restored import mark_of
 from rl_operator.status.view import QueuePosition
 

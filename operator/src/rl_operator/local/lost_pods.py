@@ -6,7 +6,7 @@ from typing import Any
 
 from rl_operator.local.layout import PodFolder
 from rl_operator.local.pod_status import ContainerRecord, PodEnd, Terminated, pod_status
-from rl_operator.status.observation import parse_time
+from rl_operator.status.observed.observation import parse_time
 
 SUPERVISOR_LOST = PodEnd(
     "SupervisorLost", "The supervisor of this run ended unexpectedly, and its processes with it.", "SupervisorLost"

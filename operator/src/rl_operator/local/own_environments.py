@@ -16,8 +16,8 @@ from rl_operator.api.run import TrainingRun
 from rl_operator.documents.parse import parse_environment
 from rl_operator.documents.source_files import source_hash
 from rl_operator.local.state_store import Manifest
-from rl_operator.status.environment_status import EnvironmentReading, environment_status, files_in, look_at_source
-from rl_operator.status.verdict import Readiness, Verdict
+from rl_operator.status.kinds.environment_status import EnvironmentReading, environment_status, files_in, look_at_source
+from rl_operator.status.kinds.verdict import Readiness, Verdict
 
 FILE_ANNOTATION: Final = f"{GROUP}/environment-file"
 """On a run of `environment: ./my_env.py`: the file's absolute path, as rlctl found it beside the run's file."""

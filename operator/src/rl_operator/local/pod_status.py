@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from rl_operator.status.observation import format_time
+from rl_operator.status.observed.observation import format_time
 
 ADDRESS = "127.0.0.1"
 

@@ -86,7 +86,7 @@ def _may_expire(run: dict[str, Any]) -> bool:
 
 def _is_expired(run: Manifest, now: datetime) -> bool:
     from rl_operator.api.run import TrainingRun
-    from rl_operator.status.retention import expires_at
+    from rl_operator.status.attempt.pod_cleanup import expires_at
 
     moment = expires_at(TrainingRun.model_validate(run))
     return moment is not None and moment <= now

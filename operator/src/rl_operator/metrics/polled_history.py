@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import orjson
 
-from rl_operator.status.history import HISTORY_METRICS, Point, joined, thinned
-from rl_operator.status.observation import TrainerStatus
+from rl_operator.status.observed.history import HISTORY_METRICS, Point, joined, thinned
+from rl_operator.status.observed.observation import TrainerStatus
 
 REREAD_SHARE = 0.05
 """Of the run: so many steps more, and the series is read again."""

@@ -5,13 +5,13 @@ import asyncio
 from rl_operator.api.run import TrainingRun
 from rl_operator.metrics.trainer import TrainerPoller
 from rl_operator.metrics.wandb import WandbPoller
-from rl_operator.status.attempt_metrics import AttemptMetrics
-from rl_operator.status.history import Point
-from rl_operator.status.observation import PodObservation
+from rl_operator.status.observed.attempt_metrics import AttemptMetrics
+from rl_operator.status.observed.history import Point
+from rl_operator.status.observed.observation import PodObservation
 
 
 class PolledMetrics:
-    """Implements `status.attempt_metrics.MetricsSource`. Without a poller nothing is known of W&B."""
+    """Implements `status.observed.attempt_metrics.MetricsSource`. Without a poller nothing is known of W&B."""
 
     def __init__(self, trainers: TrainerPoller, wandb: WandbPoller | None = None) -> None:
         self._trainers = trainers

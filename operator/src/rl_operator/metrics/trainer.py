@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from rl_operator.api.names import TRAINER_CONTAINER, TRAINING_COMPONENT
 from rl_operator.metrics.bounded_answers import UnreadableAnswerError, read_json
 from rl_operator.metrics.polled_history import PolledHistory
-from rl_operator.status.history import HISTORY_METRICS, Point, read_points
-from rl_operator.status.observation import PodObservation, TrainerStatus
+from rl_operator.status.observed.history import HISTORY_METRICS, Point, read_points
+from rl_operator.status.observed.observation import PodObservation, TrainerStatus
 from rl_operator.telemetry import TRAINER_POLLS
 
 TRAINER_OPS_PORT = 8002

@@ -20,8 +20,8 @@ from rl_operator.metrics.bounded_answers import UnreadableAnswerError, read_json
 from rl_operator.metrics.outage import Outage, OutageError, check_status
 from rl_operator.metrics.wandb_project import WandbProject
 from rl_operator.metrics.wandb_query import MOST_RUNS, WandbRefusedError, question, read_answer
-from rl_operator.status.observation import PodObservation
-from rl_operator.status.wandb_run import WandbRun
+from rl_operator.status.observed.observation import PodObservation
+from rl_operator.status.observed.wandb_run import WandbRun
 from rl_operator.telemetry import WANDB_CALLS
 
 log = logging.getLogger(__name__)

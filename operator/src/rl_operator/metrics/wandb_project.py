@@ -6,7 +6,7 @@ from urllib.parse import unquote, urlsplit
 
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
-from rl_operator.status.wandb_run import NOT_THERE
+from rl_operator.status.observed.wandb_run import NOT_THERE
 
 DEFAULT_BASE_URL: Final = "https://api.wandb.ai"
 """The SDK's own."""

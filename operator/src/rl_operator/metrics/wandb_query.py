@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from rl_operator.api.model import ObservedModel
-from rl_operator.status.wandb_run import WandbRun, parse_summary, read_wandb_run
+from rl_operator.status.observed.wandb_run import WandbRun, parse_summary, read_wandb_run
 
 MOST_RUNS: Final = 100
 """In one query: W&B's own client asks for pages of 50, and its server takes up to 1,000."""

@@ -8,10 +8,9 @@ from rl_operator.errors import ForbiddenError, InvalidError, NameTakenError
 from rl_operator.reconcile.attempt import EnvironmentUnreadError, render, require_alive
 from rl_operator.reconcile.run_client import RunClient
 from rl_operator.render.labels import pod_labels
-from rl_operator.status.attempt_end import vanished
-from rl_operator.status.lost_nodes import with_loss
-from rl_operator.status.repaired_status import repaired
-from rl_operator.status.restored import is_restored
+from rl_operator.status.attempt.attempt_end import vanished
+from rl_operator.status.attempt.pod_cleanup import with_loss
+from rl_operator.status.restored import is_restored, repaired
 from rl_operator.status.view import View
 
 

@@ -7,7 +7,7 @@ from rl_operator.reconcile.attempt import frozen_templates, require_alive
 from rl_operator.reconcile.create_network import create_network, network_missing
 from rl_operator.reconcile.run_client import RunClient
 from rl_operator.render import Templates, environment_pod
-from rl_operator.status.environment_slots import plan_environments
+from rl_operator.status.attempt.environment_slots import plan_environments
 from rl_operator.status.view import View
 
 _CONSEQUENCE: Final = "without it the run gets no new environment pods; start a new run in its place"

@@ -4,8 +4,7 @@ from datetime import datetime
 
 from rl_operator.api.run import TrainingRun
 from rl_operator.reconcile.run_client import RunClient
-from rl_operator.status.retention import expires_at, surplus_pods
-from rl_operator.status.stray_pods import late_pods
+from rl_operator.status.attempt.pod_cleanup import expires_at, late_pods, surplus_pods
 
 
 async def acknowledge(run: TrainingRun, client: RunClient) -> TrainingRun:

@@ -7,7 +7,15 @@ from rl_operator.api.catalog import Catalog
 from rl_operator.cluster.kinds_client import KindsClient
 from rl_operator.render.catalog_map import ImageCatalog
 from rl_operator.render.discovery import ImageReading, discovery_pod, discovery_policy
-from rl_operator.status.image_reading import POLL_SECONDS, Begin, ReadingPod, TakeOutput, Wait, next_step, parse_output
+from rl_operator.status.kinds.image_reading import (
+    POLL_SECONDS,
+    Begin,
+    ReadingPod,
+    TakeOutput,
+    Wait,
+    next_step,
+    parse_output,
+)
 
 
 async def read_image(reading: ImageReading, client: KindsClient, now: datetime) -> ImageCatalog | Wait:

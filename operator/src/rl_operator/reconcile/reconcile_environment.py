@@ -14,7 +14,7 @@ from rl_operator.reconcile.read_image import read_image, tidy
 from rl_operator.reconcile.run_client import Key
 from rl_operator.render.catalog_map import ImageCatalog
 from rl_operator.render.discovery import ImageReading, environment_reading
-from rl_operator.status.environment_status import (
+from rl_operator.status.kinds.environment_status import (
     EnvironmentReading,
     assessed,
     carried_over,
@@ -25,8 +25,8 @@ from rl_operator.status.environment_status import (
     look_at_source,
     still_true,
 )
-from rl_operator.status.image_reading import Wait
-from rl_operator.status.verdict import Readiness, Verdict, reasons_of
+from rl_operator.status.kinds.image_reading import Wait
+from rl_operator.status.kinds.verdict import Readiness, Verdict, reasons_of
 
 READY_SECONDS: Final = 60.0
 WAITING_SECONDS: Final = 5.0

@@ -14,9 +14,9 @@ from rl_operator.reconcile.read_image import read_image, tidy
 from rl_operator.reconcile.run_client import Key
 from rl_operator.render.catalog_map import ImageCatalog, catalog_config_map, catalog_name, stored_catalog
 from rl_operator.render.discovery import runtime_reading
-from rl_operator.status.image_reading import Wait
-from rl_operator.status.runtime_status import faults_verdict, ready_verdict, runtime_status
-from rl_operator.status.verdict import Readiness, Verdict, reasons_of
+from rl_operator.status.kinds.image_reading import Wait
+from rl_operator.status.kinds.runtime_status import faults_verdict, ready_verdict, runtime_status
+from rl_operator.status.kinds.verdict import Readiness, Verdict, reasons_of
 
 TROUBLE_SECONDS: Final = 30.0
 """How soon a refused write (no right, name taken, namespace missing) is tried again."""

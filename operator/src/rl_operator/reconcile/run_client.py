@@ -9,8 +9,8 @@ from rl_operator.api.environment import Environment
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.api.runtime import Runtime
-from rl_operator.status.attempt_metrics import AttemptMetrics
-from rl_operator.status.observation import PodObservation
+from rl_operator.status.observed.attempt_metrics import AttemptMetrics
+from rl_operator.status.observed.observation import PodObservation
 from rl_operator.status.view import QueuePosition
 
 Key = tuple[str, str]

@@ -10,8 +10,8 @@ from enum import Enum
 from typing import Final
 
 from rl_operator.api.names import API_CONTAINER, ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
-from rl_operator.status.container_observation import OUT_OF_MEMORY, ContainerObservation
-from rl_operator.status.observation import PodObservation, format_time
+from rl_operator.status.observed.container_observation import OUT_OF_MEMORY, ContainerObservation
+from rl_operator.status.observed.observation import PodObservation, format_time
 from rl_operator.status.sentences import clean
 
 SIGNALED: Final = 128

@@ -1,4 +1,7 @@
-"""What is the case with a run, and what to do next: two pure functions over the same values."""
+"""What is the case with a run, and what to do next: two pure functions over the same values.
+
+What is said of a trainer that works and that the operator does not hear.
+"""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -6,17 +9,17 @@ from enum import Enum
 from typing import Final
 
 from rl_operator.api.names import ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
-from rl_operator.status.admission_gates import deleted_while_gated
-from rl_operator.status.attempt_end import (
+from rl_operator.status.attempt.admission_gates import deleted_while_gated
+from rl_operator.status.attempt.attempt_end import (
     after_attempt,
     between_attempts,
     blame_sentence,
     stop_asked,
     vanished,
 )
-from rl_operator.status.attempts import next_attempt_due
-from rl_operator.status.deadlines import DELETING, SAVING, deadlines, overdue, recorded
-from rl_operator.status.environment_slots import (
+from rl_operator.status.attempt.attempts import next_attempt_due
+from rl_operator.status.attempt.deadlines import DELETING, SAVING, deadlines, overdue, recorded
+from rl_operator.status.attempt.environment_slots import (
     ENVIRONMENTS_FAILED,
     any_ready,
     given_up,
@@ -25,14 +28,13 @@ from rl_operator.status.environment_slots import (
     replica_sentence,
     verdict,
 )
-from rl_operator.status.lost_nodes import lost_at
-from rl_operator.status.observation import PodObservation, format_time
+from rl_operator.status.attempt.pod_cleanup import lost_at
+from rl_operator.status.attempt.start_waits import environment_trouble, failed_sentence, prepared_by, starting_detail
+from rl_operator.status.observed.observation import PodObservation, format_time
 from rl_operator.status.queue_rules import must_wait, queued
 from rl_operator.status.restored import is_restored, restored_finding
 from rl_operator.status.sentences import joined, shorten
-from rl_operator.status.start_waits import environment_trouble, failed_sentence, prepared_by, starting_detail
 from rl_operator.status.table import Situation
-from rl_operator.status.unreachable_trainer import unheard_sentence
 from rl_operator.status.view import Assessment, View
 
 DRAFT_MESSAGE: Final = "A draft: checked and ready; set spec.suspend to false to start it."
@@ -237,3 +239,20 @@ def _training_message(view: View) -> str:
     environments = (trouble[1], replacement_sentence(view), replica_sentence(view))
     sentences = (step, trainer.waiting or "", *trainer.warnings, *environments)
     return " ".join(sentence for sentence in sentences if sentence)
+
+
+OPS_PORT: Final = 8002
+"""Of a trainer (contract: Containers)."""
+
+
+def unheard_sentence(view: View) -> str:
+    """Said while it lasts, in the same words: what is shown instead, why that may be, and what to do."""
+    pod, progress = view.pod, view.run.status.progress
+    step = max(progress.step if progress else 0, (view.wandb.step or 0) if view.wandb else 0)
+    training = f"Training: step {step} or later." if step else "Training."
+    source = "come from W&B meanwhile" if view.wandb else "come with the result, at the end"
+    return (
+        f"{training} The operator cannot read the figures of pod {pod.name if pod else '-'} (port {OPS_PORT}), though "
+        f"its trainer is ready: strict mTLS, a network policy, or an operator outside the cluster. They {source}; to "
+        f"see them sooner, let the operator reach that port."
+    )

@@ -11,12 +11,15 @@ of the object keeps them. Then, of a run that is not finished:
   which finds all that it needs in the objects.
 
 A finished run is finished by its status alone: where a backup brings the status back, too, nothing is left to ask.
+
+A status that somebody edited by hand must not start anything twice: the pods say how far the run is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from rl_operator.api.names import STARTED_AS_ANNOTATION
+from rl_operator.api.names import STARTED_AS_ANNOTATION, TRAINING_COMPONENT
 from rl_operator.api.run import RunStatus, TrainingRun
+from rl_operator.status.observed.observation import PodObservation, format_time
 from rl_operator.status.table import Situation
 from rl_operator.status.view import Assessment
 
@@ -57,3 +60,18 @@ def without_former_life(run: TrainingRun) -> TrainingRun:
     status = run.status
     kept = RunStatus(start_time=status.start_time, checkpoint=status.checkpoint, conditions=status.conditions)
     return run.with_changes(status=kept)
+
+
+def repaired(status: RunStatus, pods: Iterable[PodObservation]) -> RunStatus:
+    """The status, at least at the newest attempt that one of the run's own pods belongs to.
+
+    The operator counts an attempt before it creates its pod. So a pod of a later attempt than the status knows of says
+    that the status was set back, and that what would be started now may be running already.
+    """
+    attempts = [pod for pod in pods if pod.component == TRAINING_COMPONENT]
+    newest = max(attempts, key=lambda pod: pod.attempt, default=None)
+    if newest is None or newest.attempt <= (status.attempt or 0):
+        return status
+    return status.with_changes(
+        start_time=status.start_time or format_time(newest.created), attempt=newest.attempt, pod_name=newest.name
+    )

@@ -7,9 +7,9 @@ The trainer's win while they come, then W&B's; at the end the result's. `metrics
 from datetime import datetime
 
 from rl_operator.api.run import Checkpoint, HistorySample, Progress, RunMetrics, RunStatus, TrainingRun
-from rl_operator.status.numbers import is_metric, round_metric
-from rl_operator.status.observation import TrainerResult, TrainerStatus, format_time
-from rl_operator.status.wandb_run import WandbRun, wandb_status
+from rl_operator.status.observed.history import is_metric, round_metric
+from rl_operator.status.observed.observation import TrainerResult, TrainerStatus, format_time
+from rl_operator.status.observed.wandb_run import WandbRun, wandb_status
 
 HISTORY_SAMPLES = 10
 

@@ -7,9 +7,9 @@ from rl_operator.api.names import TRAINER_CONTAINER
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import Attempt, TrainingRun
 from rl_operator.status.attempt_fate import Ending
-from rl_operator.status.observation import PodObservation, TrainerStatus
+from rl_operator.status.observed.observation import PodObservation, TrainerStatus
+from rl_operator.status.observed.wandb_run import WandbRun
 from rl_operator.status.table import Situation
-from rl_operator.status.wandb_run import WandbRun
 
 
 @dataclass(frozen=True, slots=True)

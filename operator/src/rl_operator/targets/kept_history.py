@@ -7,13 +7,13 @@ from rl_operator.targets.target import Target
 
 if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun
-    from rl_operator.status.history import Point
+    from rl_operator.status.observed.history import Point
 
 
 def kept_points(run: "TrainingRun", target: Target) -> "tuple[Point, ...]":
     """In the order of steps; empty when the series is lost, not this run's, or not for the caller to read."""
     from rl_operator.render.history_map import stored_history
-    from rl_operator.status.history import read_points
+    from rl_operator.status.observed.history import read_points
 
     if run.status.history_name is None:
         return ()
@@ -28,6 +28,6 @@ def kept_points(run: "TrainingRun", target: Target) -> "tuple[Point, ...]":
 
 def kept_rewards(run: "TrainingRun", target: Target) -> list[float]:
     """The reward curve of it."""
-    from rl_operator.status.history import rewards
+    from rl_operator.status.observed.history import rewards
 
     return rewards(kept_points(run, target))

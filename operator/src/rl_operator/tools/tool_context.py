@@ -1,16 +1,64 @@
-"""Where a call is answered: which target, for whom, and within what limits."""
+"""Where a call is answered: which target, for whom, and within what limits.
+
+Answers given a moment ago: whoever asks again too soon gets the same one, and costs nobody a call.
+
+Waiting within a deadline, one look after the other.
+"""
 
 import hashlib
 import threading
+import time
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
 
+from rl_operator.errors import TargetUnreachableError
 from rl_operator.targets.target import Target
-from rl_operator.tools.recent_answers import RecentAnswers
 
 LONGEST_WAIT_SECONDS = 240.0
+
+
+@dataclass(frozen=True)
+class Given:
+    """An answer, and when the next look is worth its while."""
+
+    answer: dict[str, Any]
+    due: datetime
+
+    def seconds_until_due(self, now: datetime) -> int:
+        return max(0, -(-(self.due - now) // timedelta(seconds=1)))
+
+
+class RecentAnswers:
+    """By any key, for instance caller, namespace and run; the oldest are forgotten. For calls from several threads."""
+
+    def __init__(self) -> None:
+        self._given: OrderedDict[tuple[str, ...], Given] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def give(self, key: tuple[str, ...], given: Given) -> None:
+        with self._lock:
+            self._given[key] = given
+            self._given.move_to_end(key)
+            while len(self._given) > MAX_ANSWERS:
+                self._given.popitem(last=False)
+
+    def latest(self, key: tuple[str, ...]) -> Given | None:
+        """However long ago."""
+        with self._lock:
+            return self._given.get(key)
+
+    def still_good(self, key: tuple[str, ...], now: datetime) -> Given | None:
+        """None when there is none, or the next look is due."""
+        given = self.latest(key)
+        return given if given and now < given.due else None
+
+    def forget(self, key: tuple[str, ...]) -> None:
+        """Something was changed: the next look is worth its while at once."""
+        with self._lock:
+            self._given.pop(key, None)
 
 
 @dataclass(frozen=True)
@@ -42,3 +90,32 @@ class ToolContext:
     def where(self) -> dict[str, Any]:
         """Which target answered; part of answers that name objects."""
         return {"target": self.target.label, "namespace": self.namespace}
+
+
+MAX_ANSWERS = 2_000
+
+
+Seen = TypeVar("Seen")
+
+
+def awaited(
+    context: ToolContext, seen: Seen, look: Callable[[], Seen], holds: Callable[[Seen], bool], seconds: float
+) -> Seen:
+    """What is seen once it holds, or when the time is over, which the door's own limit shortens.
+
+    A target that is away may come back meanwhile: raises TargetUnreachableError where it has not. What else `look`
+    raises ends the wait.
+    """
+    deadline = time.monotonic() + min(seconds, context.longest_wait)
+    away: TargetUnreachableError | None = None
+    while not holds(seen):
+        left = deadline - time.monotonic()
+        if left <= 0 or not context.pause(min(context.target.poll_seconds, left)):
+            break
+        try:
+            seen, away = look(), None
+        except TargetUnreachableError as error:
+            away = error
+    if away is not None:
+        raise away
+    return seen

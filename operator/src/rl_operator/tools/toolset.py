@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from rl_operator.tools import (
+from rl_operator.tools.calls import (
     rl_check_status,
     rl_edit_config,
     rl_get_current_config,

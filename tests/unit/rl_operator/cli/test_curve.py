@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manifest
 
-from rl_operator.cli.curve import reward_line
-from rl_operator.cli.progress import CURVE_WIDTH
-from rl_operator.cli.summary import summary
+from rl_operator.cli.views.progress import CURVE_WIDTH
+from rl_operator.cli.views.summary import reward_line, summary
 from rl_operator.errors import ForbiddenError
 
 HISTORY = [{"step": 1, "rewardMean": 0.25}, {"step": 20, "rewardMean": 0.75}]

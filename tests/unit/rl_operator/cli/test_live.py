@@ -1,8 +1,7 @@
 from rich.console import Console
 from tests.unit.rl_operator.targets.fakes import parsed, run_manifest
 
-from rl_operator.cli.live import panel
-from rl_operator.cli.progress import Curve
+from rl_operator.cli.views.progress import Curve, panel
 
 
 def test_the_panel_shows_phase_steps_reward_and_time_left() -> None:

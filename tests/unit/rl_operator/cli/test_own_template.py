@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rl_operator.api.names import RUN_NAME_PATTERN
-from rl_operator.cli.own_template import object_name, own_environment_template
+from rl_operator.cli.commands.init import object_name, own_environment_template
 from rl_operator.documents.parse import load_documents, parse_environment
 
 CODE = 'import os\n\n\nclass Mine:\n    """Says: "hello" # always."""\n'

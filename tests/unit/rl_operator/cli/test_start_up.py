@@ -15,7 +15,7 @@ HEAVY = ("aiohttp", "kubernetes", "kopf", "pydantic", "rich.live", "yaml", "prom
     [
         pytest.param("import rl_operator.cli.app", set(), id="help"),
         pytest.param(
-            "from rl_operator.cli.list_runs import list_runs; list_runs(local=True)", set(), id="list --local"
+            "from rl_operator.cli.commands.list_runs import list_runs; list_runs(local=True)", set(), id="list --local"
         ),
     ],
 )

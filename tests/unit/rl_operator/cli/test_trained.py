@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manifest
 
-from rl_operator.cli.trained import call_tinker_atropos, tokenizer_of, weights_path
+from rl_operator.cli.commands.trained_weights import call_tinker_atropos, tokenizer_of, weights_path
 from rl_operator.errors import RefusedError
 
 CHECKPOINT = {"step": 20, "statePath": "tinker://r/weights/20"}

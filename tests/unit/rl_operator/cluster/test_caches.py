@@ -10,7 +10,7 @@ from rl_operator.cluster.caches import Caches, UnreadableRuntime, list_catalogs
 from rl_operator.cluster.catalogs import Catalogs
 from rl_operator.cluster.client import ClusterClient
 from rl_operator.render.catalog_map import ImageCatalog, catalog_config_map
-from rl_operator.status.retention import expires_at
+from rl_operator.status.attempt.pod_cleanup import expires_at
 from rl_operator.status.view import QueuePosition
 
 

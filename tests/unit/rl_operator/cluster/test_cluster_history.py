@@ -15,7 +15,7 @@ from rl_operator.cluster.cluster_history import write_history
 from rl_operator.cluster.cluster_run_client import ClusterRunClient
 from rl_operator.cluster.event_recorder import EventRecorder
 from rl_operator.errors import ConflictError, NameTakenError
-from rl_operator.status.history import MAX_POINTS, Point, history_map_name
+from rl_operator.status.observed.history import MAX_POINTS, Point, history_map_name
 
 RUN = samples.make_run()
 NAME = history_map_name(RUN)

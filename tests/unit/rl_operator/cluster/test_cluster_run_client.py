@@ -22,7 +22,7 @@ from rl_operator.cluster.event_recorder import EventRecorder
 from rl_operator.errors import ConflictError, GoneError, NameTakenError
 from rl_operator.reconcile.run_client import RunClient
 from rl_operator.render.catalog_map import ImageCatalog
-from rl_operator.status.observation import PodObservation
+from rl_operator.status.observed.observation import PodObservation
 from rl_operator.status.view import QueuePosition
 
 KEY = ("team-a", "sorting")

@@ -12,7 +12,7 @@ from tests.unit.rl_operator.local.pods import SERVE_OPS, Node, container, pod, p
 from rl_operator.errors import TargetUnreachableError
 from rl_operator.local.state_store import StateStore
 from rl_operator.status.attempt_fate import Fate, classify
-from rl_operator.status.observation import observe_pod
+from rl_operator.status.observed.observation import observe_pod
 
 MakeNode = Callable[..., Node]
 

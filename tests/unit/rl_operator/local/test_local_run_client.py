@@ -14,7 +14,7 @@ from rl_operator.local.event_log import read_events
 from rl_operator.local.local_run_client import LocalRunClient
 from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.local.state_store import StateStore
-from rl_operator.status.observation import TrainerStatus
+from rl_operator.status.observed.observation import TrainerStatus
 
 KEY = ("default", "run")
 

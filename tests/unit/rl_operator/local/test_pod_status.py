@@ -11,7 +11,7 @@ from rl_operator.local.pod_status import (
     Waiting,
     pod_status,
 )
-from rl_operator.status.observation import observe_pod
+from rl_operator.status.observed.observation import observe_pod
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WAITING, RUNNING = Waiting("PodInitializing"), Running(NOW)

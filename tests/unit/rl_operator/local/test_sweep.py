@@ -9,7 +9,7 @@ import pytest
 from rl_operator.local.event_log import Event, append_event
 from rl_operator.local.state_store import StateStore
 from rl_operator.local.sweep import abandoned, remove_expired, remove_orphaned_traces
-from rl_operator.status.observation import parse_time
+from rl_operator.status.observed.observation import parse_time
 
 COMPLETED = "2026-05-01T12:00:00Z"
 MOMENT = parse_time(COMPLETED)

@@ -3,8 +3,8 @@
 import random
 
 from rl_operator.metrics.polled_history import PolledHistory
-from rl_operator.status.history import HISTORY_METRICS, MAX_POINTS, read_points
-from rl_operator.status.observation import TrainerStatus
+from rl_operator.status.observed.history import HISTORY_METRICS, MAX_POINTS, read_points
+from rl_operator.status.observed.observation import TrainerStatus
 
 ACTIVE_RUNS = 1000
 MOST_BYTES = 10 * 10**6

@@ -17,7 +17,7 @@ from rl_operator.local.local_run_client import LocalRunClient, pods_of
 from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.local.state_store import Manifest, StateStore
 from rl_operator.reconcile import Pace, reconcile
-from rl_operator.status.observation import format_time
+from rl_operator.status.observed.observation import format_time
 
 PACE = Pace(backoff_seconds=10, progress_seconds=60)
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)

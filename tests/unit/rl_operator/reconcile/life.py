@@ -27,8 +27,8 @@ from rl_operator.local.local_run_client import LocalRunClient, pods_of
 from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.local.state_store import Manifest, StateStore
 from rl_operator.reconcile import Pace, reconcile
-from rl_operator.status.history import Point
-from rl_operator.status.observation import PodObservation, TrainerStatus, format_time
+from rl_operator.status.observed.history import Point
+from rl_operator.status.observed.observation import PodObservation, TrainerStatus, format_time
 
 KEY = ("default", "sorting")
 PACE = Pace(backoff_seconds=10, progress_seconds=60)

@@ -38,7 +38,7 @@ from rl_operator.errors import (
     TargetUnreachableError,
 )
 from rl_operator.reconcile import Pace, reconcile
-from rl_operator.status.observation import format_time
+from rl_operator.status.observed.observation import format_time
 
 NAMESPACE = "team-a"
 PACE = Pace(backoff_seconds=10, progress_seconds=60)

@@ -10,8 +10,8 @@ from tests.unit.rl_operator.status.builders import ready, result, running, termi
 
 from rl_operator.api.names import POD_FINALIZER
 from rl_operator.local.kubelet import KUBELET_FINALIZER
-from rl_operator.status.lost_nodes import LOST_AFTER
-from rl_operator.status.observation import TrainerStatus, format_time
+from rl_operator.status.attempt.pod_cleanup import LOST_AFTER
+from rl_operator.status.observed.observation import TrainerStatus, format_time
 
 
 @pytest.fixture

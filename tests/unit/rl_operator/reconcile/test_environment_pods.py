@@ -11,7 +11,7 @@ from tests.unit.rl_operator.status.builders import ready, result, running, termi
 from rl_operator.api.names import POD_FINALIZER, RUN_KIND
 from rl_operator.api.run import EnvironmentPods
 from rl_operator.reconcile import reconcile
-from rl_operator.status.observation import TrainerStatus, format_time
+from rl_operator.status.observed.observation import TrainerStatus, format_time
 
 
 @pytest.fixture

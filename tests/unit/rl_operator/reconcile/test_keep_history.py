@@ -11,8 +11,8 @@ from tests.unit.rl_operator.status.builders import ready, result, terminated
 from rl_operator.api.names import POD_FINALIZER
 from rl_operator.api.run import TrainingRun
 from rl_operator.errors import ForbiddenError
-from rl_operator.status.history import Point
-from rl_operator.status.observation import PodObservation, format_time
+from rl_operator.status.observed.history import Point
+from rl_operator.status.observed.observation import PodObservation, format_time
 
 FIRST: tuple[Point, ...] = tuple({"step": step, "rewardMean": 0.5} for step in (1, 2, 3))
 SECOND: tuple[Point, ...] = tuple({"step": step, "rewardMean": 0.75} for step in (3, 4))

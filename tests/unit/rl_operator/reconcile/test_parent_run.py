@@ -11,7 +11,7 @@ from rl_operator.api.names import RUN_KIND
 from rl_operator.local.layout import Layout
 from rl_operator.local.state_store import StateStore
 from rl_operator.reconcile.parent_run import gather_parent
-from rl_operator.status.observation import format_time
+from rl_operator.status.observed.observation import format_time
 
 STATE = "tinker://m/weights/end"
 SUCCEEDED: dict[str, Any] = {

@@ -15,7 +15,7 @@ from rl_operator.api.names import (
     SLOT_LABEL,
 )
 from rl_operator.api.run import TrainingRun
-from rl_operator.status.observation import PodObservation, observe_pod
+from rl_operator.status.observed.observation import PodObservation, observe_pod
 from rl_operator.status.view import View
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, tzinfo=UTC)

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.rl_operator.status.builders import failed_result, make_pod, ready, result, terminated, waiting
 
 from rl_operator.status.attempt_fate import DISRUPTIONS, Ending, Fate, classify
-from rl_operator.status.observation import PodObservation
+from rl_operator.status.observed.observation import PodObservation
 
 LATER = "2026-05-01T12:01:00Z"
 """Ninety seconds after the containers' end."""

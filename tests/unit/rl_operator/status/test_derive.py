@@ -23,7 +23,7 @@ from tests.unit.rl_operator.status.test_lifecycle import ROWS
 from rl_operator.api.run import Checkpoint, ContainerStatus, RunStatus
 from rl_operator.status.derive import derive, started, worth_writing
 from rl_operator.status.lifecycle import assess
-from rl_operator.status.observation import TrainerStatus
+from rl_operator.status.observed.observation import TrainerStatus
 from rl_operator.status.table import TABLE, Situation
 from rl_operator.status.view import View
 

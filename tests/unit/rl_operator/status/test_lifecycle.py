@@ -23,7 +23,9 @@ from tests.unit.rl_operator.status.builders import (
 
 from rl_operator.api.hints import FROZEN
 from rl_operator.api.refusal import Refusal
-from rl_operator.status.deadlines import SAVING
+from rl_operator.status.attempt.deadlines import SAVING
+from rl_operator.status.attempt.pod_cleanup import LOST_AFTER, with_loss
+from rl_operator.status.attempt.start_waits import PREPARATION
 from rl_operator.status.derive import derive
 from rl_operator.status.lifecycle import (
     DELETION_SECONDS,
@@ -34,9 +36,7 @@ from rl_operator.status.lifecycle import (
     decide,
     requeue_after,
 )
-from rl_operator.status.lost_nodes import LOST_AFTER, with_loss
-from rl_operator.status.observation import PodObservation, TrainerStatus, format_time
-from rl_operator.status.start_waits import PREPARATION
+from rl_operator.status.observed.observation import PodObservation, TrainerStatus, format_time
 from rl_operator.status.table import Situation
 from rl_operator.status.view import View
 

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 from tests.unit.rl_operator.status.builders import NOW, make_pod, ready, result, terminated
 
-from rl_operator.status.lost_nodes import LOST_AFTER, lost_at, with_loss
-from rl_operator.status.observation import PodObservation, format_time
+from rl_operator.status.attempt.pod_cleanup import LOST_AFTER, lost_at, with_loss
+from rl_operator.status.observed.observation import PodObservation, format_time
 
 DUE = NOW - LOST_AFTER
 DELETING = make_pod(ready(), ready(), deleting=True, delete_by=format_time(DUE))

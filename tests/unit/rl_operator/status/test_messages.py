@@ -27,7 +27,7 @@ from rl_operator.api.refusal import Refusal, RefusalCode
 from rl_operator.status.attempt_fate import DISRUPTIONS
 from rl_operator.status.derive import derive
 from rl_operator.status.lifecycle import assess
-from rl_operator.status.observation import PodObservation, TrainerStatus
+from rl_operator.status.observed.observation import PodObservation, TrainerStatus
 from rl_operator.status.reasons import REASONS
 from rl_operator.status.sentences import MAX_SENTENCE
 from rl_operator.status.table import Situation

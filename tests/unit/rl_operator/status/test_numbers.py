@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from rl_operator.status.numbers import is_metric, round_metric
+from rl_operator.status.observed.history import is_metric, round_metric
 
 NO_FIGURES = ["1", None, True, False, math.nan, math.inf, -math.inf, 10**400, [], {}]
 

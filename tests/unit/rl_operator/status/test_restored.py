@@ -10,7 +10,7 @@ from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import Attempt, TrainingRun
 from rl_operator.status.derive import derive
 from rl_operator.status.lifecycle import Action, assess, decide, requeue_after
-from rl_operator.status.observation import format_time
+from rl_operator.status.observed.observation import format_time
 from rl_operator.status.queue_rules import holds_slot
 from rl_operator.status.restored import is_restored, mark_of
 from rl_operator.status.view import View

@@ -4,8 +4,8 @@ from datetime import timedelta
 import pytest
 from tests.unit.rl_operator.status.builders import NOW, make_environment, make_pod, make_run, ready
 
-from rl_operator.status.observation import PodObservation, format_time
-from rl_operator.status.retention import expires_at, surplus_pods
+from rl_operator.status.attempt.pod_cleanup import expires_at, surplus_pods
+from rl_operator.status.observed.observation import PodObservation, format_time
 
 OVER = {"phase": "Failed", "completionTime": format_time(NOW)}
 

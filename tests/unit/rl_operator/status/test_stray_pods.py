@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.status.builders import NOW, make_environment, make_pod, make_run, ready
 
-from rl_operator.status.stray_pods import late_pods
+from rl_operator.status.attempt.pod_cleanup import late_pods
 
 SECOND: dict[str, Any] = {"phase": "Running", "attempt": 2, "attempts": [{"attempt": 1, "pod": "p-1"}]}
 ENDED = SECOND | {"phase": "Stopped", "attempts": [*SECOND["attempts"], {"attempt": 2, "pod": "p-2"}]}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_operator.tools.grep import LONGEST, search_for
+from rl_operator.tools.calls.rl_get_logs import LONGEST, search_for
 
 LINE = "step 12/40 [WARN] loss=0.5 (a+b) C:\\temp"
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_operator.tools.log_text import LONGEST_LINE, MOST_CHARACTERS, clean_line, newest, that_fit
+from rl_operator.tools.answers.shown_text import LONGEST_LINE, MOST_CHARACTERS, clean_line, newest, that_fit
 
 
 @pytest.mark.parametrize(

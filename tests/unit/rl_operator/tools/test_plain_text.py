@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_operator.tools.plain_text import one_line
+from rl_operator.tools.answers.shown_text import one_line
 
 
 @pytest.mark.parametrize(

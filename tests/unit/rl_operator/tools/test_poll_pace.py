@@ -5,7 +5,7 @@ from tests.unit.rl_operator.targets.fakes import parsed, run_manifest
 from tests.unit.rl_operator.tools.recorded import NAMES, recorded
 
 from rl_operator.api.run import TrainingRun
-from rl_operator.tools.poll_pace import LATEST, QUEUED, SOONEST, next_look
+from rl_operator.tools.answers.polls import LATEST, QUEUED, SOONEST, next_look
 
 
 def training(eta: int | None, pace: float | None) -> dict[str, Any]:

@@ -5,8 +5,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import Field
 
-from rl_operator.tools.schema import input_schema
-from rl_operator.tools.tool import Arguments, Tool
+from rl_operator.tools.tool import Arguments, Tool, input_schema
 from rl_operator.tools.toolset import TOOLS
 
 

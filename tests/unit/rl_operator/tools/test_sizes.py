@@ -3,7 +3,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_operator.tools.sizes import KEPT, SHORTEST, compact, fitted, tokens
+from rl_operator.tools.answers.shown_text import KEPT, SHORTEST, compact, fitted, tokens
 
 TEXTS = st.text(max_size=400)
 ANSWERS = st.dictionaries(

@@ -1,0 +1,1 @@
+"""The commands of rlctl. Each imports what it needs when it is called."""

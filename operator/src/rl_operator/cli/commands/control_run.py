@@ -1,0 +1,92 @@
+"""`rlctl stop`: end a run in order, with a checkpoint.
+
+`rlctl resume`: start a draft, or go on with a run that was stopped.
+
+`rlctl delete`: remove a run and what belongs to it. Checkpoints and weights stay with the backend.
+"""
+
+from typing import Annotated
+
+import typer
+
+from rl_operator.api.names import STARTED_AS_ANNOTATION
+from rl_operator.cli.options import Context, Local, Namespace, RunName, StateDir
+from rl_operator.cli.printing import program
+from rl_operator.cli.views.follow import at_rest, follow
+from rl_operator.errors import RefusedError
+from rl_operator.targets.choice import choose_target
+from rl_operator.targets.gitops import suspend_warning
+from rl_operator.targets.restored_runs import was_restored
+from rl_operator.targets.run_names import existing_run
+
+
+def stop(
+    name: RunName,
+    *,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for it; 0: do not wait.")] = 120.0,
+    local: Local = False,
+    context: Context = "",
+    state_dir: StateDir = None,
+    namespace: Namespace = "",
+) -> None:
+    """Stop a run: the trainer saves a checkpoint, from which the run can go on."""
+    target = choose_target(local=local, context=context, state_dir=state_dir)
+    place = namespace or target.namespace
+    run = existing_run(target, place, name)
+    phase = run.get("status", {}).get("phase")
+    if phase in ("Succeeded", "Failed"):
+        raise RefusedError(f"run {name} of {target.label} is over ({phase}); there is nothing to stop")
+    if warning := suspend_warning(run, suspend=True):
+        typer.echo(warning, err=True)
+    target.change_spec(place, name, {"suspend": True})
+    if not timeout:
+        typer.echo(f"{name} is asked to stop ({target.label})")
+        return
+    rested = follow(target, place, name, at_rest, lambda _: None, timeout=timeout)
+    typer.echo(f"{name}: {rested.status.phase}: {rested.status.message} ({target.label})")
+
+
+def resume(
+    name: RunName,
+    *,
+    local: Local = False,
+    context: Context = "",
+    state_dir: StateDir = None,
+    namespace: Namespace = "",
+) -> None:
+    """Set suspend to false: a draft starts, a stopped run goes on from its last checkpoint, a restored one begins."""
+    target = choose_target(local=local, context=context, state_dir=state_dir)
+    place = namespace or target.namespace
+    run = existing_run(target, place, name)
+    status = run.get("status", {})
+    if (phase := status.get("phase")) in ("Succeeded", "Failed"):
+        raise RefusedError(
+            f"run {name} of {target.label} is over ({phase}); to train on from its weights, start a run with "
+            f"startFrom: {{run: {name}}}"
+        )
+    restored = was_restored(run)
+    if not run["spec"].get("suspend") and not restored:
+        typer.echo(f"{name} is not suspended; nothing to do ({target.label})")
+        return
+    if run["spec"].get("suspend") and (warning := suspend_warning(run, suspend=False)):
+        typer.echo(warning, err=True)
+    target.change_spec(place, name, {"suspend": False}, {STARTED_AS_ANNOTATION: None} if restored else None)
+    does = "goes on from its last checkpoint" if "startTime" in status else "starts"
+    does = "was restored from a backup and trains from the beginning" if restored else does
+    typer.echo(f"{name} {does} ({target.label}); follow it: {program()} watch {name}{target.flags}")
+
+
+def delete(
+    name: RunName,
+    *,
+    local: Local = False,
+    context: Context = "",
+    state_dir: StateDir = None,
+    namespace: Namespace = "",
+) -> None:
+    """Delete a run; if it is running, it is stopped first. Its weights stay."""
+    target = choose_target(local=local, context=context, state_dir=state_dir)
+    place = namespace or target.namespace
+    existing_run(target, place, name)
+    target.delete(place, name)
+    typer.echo(f"{name} is deleted ({target.label})")

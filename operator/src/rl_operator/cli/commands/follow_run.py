@@ -1,0 +1,75 @@
+"""`rlctl watch`: look on while a run runs.
+
+`rlctl wait`: block a script until a run is somewhere.
+"""
+
+import contextlib
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rl_operator.cli.options import Context, Local, Namespace, RunName, StateDir
+from rl_operator.cli.printing import program
+from rl_operator.cli.views.follow import at_rest, exit_code, follow, shown
+from rl_operator.cli.views.summary import summary
+from rl_operator.errors import RefusedError
+from rl_operator.targets.choice import choose_target
+from rl_operator.targets.run_names import existing_run
+
+if TYPE_CHECKING:
+    from rl_operator.api.run import TrainingRun
+
+
+def watch(
+    name: RunName,
+    *,
+    local: Local = False,
+    context: Context = "",
+    state_dir: StateDir = None,
+    namespace: Namespace = "",
+) -> None:
+    """Follow a run until it is over; Ctrl-C ends only the watching."""
+    target = choose_target(local=local, context=context, state_dir=state_dir)
+    place = namespace or target.namespace
+    existing_run(target, place, name)
+    target.look_after(place, name)
+    with contextlib.suppress(KeyboardInterrupt):
+        with shown(target.label) as show:
+            run = follow(target, place, name, at_rest, show)
+        typer.echo(summary(run, target))
+        raise typer.Exit(exit_code(run))
+
+
+def wait(
+    name: RunName,
+    *,
+    until: Annotated[str, typer.Option(help="finished, or step=N.")] = "finished",
+    timeout: Annotated[float | None, typer.Option(help="Seconds; exit code 124 when they have passed.")] = None,
+    local: Local = False,
+    context: Context = "",
+    state_dir: StateDir = None,
+    namespace: Namespace = "",
+) -> None:
+    """Wait until a run is finished or has trained N steps; a run that stops or is refused ends the wait, too."""
+    reached = parse_until(until)
+    target = choose_target(local=local, context=context, state_dir=state_dir)
+    place = namespace or target.namespace
+    existing_run(target, place, name)
+    target.look_after(place, name)
+    run = follow(target, place, name, lambda run: reached(run) or at_rest(run), lambda _: None, timeout=timeout)
+    typer.echo(f"{name}: {run.status.phase}: {run.status.message} ({target.label})")
+    if not reached(run) and run.status.phase == "Stopped":
+        raise RefusedError(f"run {name} is stopped, so it does not get there; go on with: {program()} resume {name}")
+    raise typer.Exit(0 if until != "finished" and reached(run) else exit_code(run))
+
+
+def parse_until(text: str) -> "Callable[[TrainingRun], bool]":
+    """Raises RefusedError when it is neither `finished` nor `step=N`."""
+    if text == "finished":
+        return lambda run: run.status.finished
+    if match := re.fullmatch(r"step=(\d+)", text):
+        wanted = int(match[1])
+        return lambda run: run.status.progress is not None and run.status.progress.step >= wanted
+    raise RefusedError(f"--until is {text!r}; it must be finished or step=N, like step=10")

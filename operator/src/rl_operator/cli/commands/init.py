@@ -1,0 +1,106 @@
+"""`rlctl init`: a run's file to start from.
+
+The three documents that make a file of this machine an environment of a cluster. Pure.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND
+from rl_operator.cli.options import Context, Local, Namespace, RuntimeName, StateDir
+from rl_operator.documents.yaml_lines import block, flow
+from rl_operator.errors import RefusedError
+from rl_operator.targets.choice import choose_target
+
+if TYPE_CHECKING:
+    from rl_operator.api.catalog import CatalogEnvironment
+    from rl_operator.api.runtime import Runtime
+    from rl_operator.cli.views.template import Accepts
+
+
+def init(
+    environment: Annotated[str, typer.Argument(metavar="[ENV]", help="A bundled one, own/NAME, or ./file.py.")] = "",
+    *,
+    source: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE.py", help="Bring this file and what it imports as own/NAME.")
+    ] = None,
+    name: Annotated[str, typer.Option("--name", help="Name of the run; default: the environment's.")] = "",
+    runtime: RuntimeName = "",
+    local: Local = False,
+    context: Context = "",
+    state_dir: StateDir = None,
+    namespace: Namespace = "",
+) -> None:
+    """Print a commented run file: rlctl init sort_digits > run.yaml
+
+    rlctl init ./my_env.py --local writes a run of a file, for this machine; with --from ./my_env.py the file holds the
+    ConfigMap, the RLEnvironment and the run, for a cluster and for this machine.
+    """
+    from rl_operator.cli.views.template import run_template
+    from rl_operator.targets.chosen import choose_runtime, known_environment
+
+    if bool(environment) == bool(source):
+        raise RefusedError("give either an environment, like rlctl init sort_digits, or --from FILE.py")
+    target = choose_target(local=local, context=context, state_dir=state_dir)
+    chosen = choose_runtime(target, runtime)
+    run_name = name or object_name(source.name if source else environment.rpartition("/")[2])
+    if source is not None:
+        head, known = _own(source, run_name, chosen)
+    else:
+        head, known = "", known_environment(target, environment, chosen, namespace or target.namespace)
+    typer.echo(head + run_template(run_name, known, chosen, accepts_of(known, chosen)), nl=False)
+
+
+def _own(source: Path, name: str, runtime: "Runtime") -> "tuple[str, CatalogEnvironment]":
+    """The objects that bring the file, and the environment that they make. Raises RefusedError."""
+    from rl_operator.api.names import OWN_PREFIX
+    from rl_operator.api.run_inputs import choose_environment
+    from rl_operator.discovery import discover_files_blocking
+    from rl_operator.local.own_environments import OwnEnvironments
+
+    own = OwnEnvironments(lambda *_: None, discover_files_blocking)
+    found = own.of_file(source.absolute(), "default")
+    known = choose_environment(f"{OWN_PREFIX}{name}", runtime, None, found).known
+    if known is None:
+        stalled = found.status.condition("Stalled")
+        raise RefusedError(stalled.message if stalled else f"{source} cannot be read")
+    return own_environment_template(name, own.files(found) or {}, source.name), known
+
+
+def accepts_of(environment: "CatalogEnvironment", runtime: "Runtime") -> "Accepts":
+    """Asks the check itself: whether some settings bring a refusal that a run without any would not have."""
+    from rl_operator.api.run_inputs import ChosenEnvironment, RunInputs
+    from rl_operator.check import check_run
+    from rl_operator.documents.parse import parse_run
+    from rl_operator.targets.parameters import plain_run
+
+    inputs = RunInputs(runtime, ChosenEnvironment(known=environment))
+    plain = plain_run(environment.name, runtime.metadata.name).to_wire()
+
+    def sentences(settings: Mapping[str, Any]) -> set[str]:
+        run = parse_run({**plain, "spec": {**plain["spec"], **settings}})
+        return {refusal.sentence for refusal in check_run(run, inputs)}
+
+    usual = sentences({})
+    return lambda settings: sentences(settings) <= usual
+
+
+def object_name(text: str) -> str:
+    """A name for Kubernetes out of a file's or an environment's: `my_env.py` becomes `my-env`."""
+    name = re.sub(r"[^a-z0-9]+", "-", text.lower().removesuffix(".py")).strip("-")
+    return name if name and name[0].isalpha() else f"run-{name}".rstrip("-")
+
+
+def own_environment_template(name: str, files: Mapping[str, str], entry: str) -> str:
+    """ConfigMap and RLEnvironment, each with the line that ends a document."""
+    data = "".join(block(file, text, indent=2) for file, text in files.items())
+    return (
+        f"# The code: Python files, as they are.\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\ndata:\n"
+        f"{data}---\n"
+        f"# The environment: own/{name} in this namespace.\napiVersion: {API_VERSION}\nkind: {ENVIRONMENT_KIND}\n"
+        f"metadata:\n  name: {name}\nspec:\n  source:\n    configMap: {{name: {name}, entry: {flow(entry)}}}\n---\n"
+    )

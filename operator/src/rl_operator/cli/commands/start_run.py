@@ -1,0 +1,162 @@
+"""`rlctl run`: from a file to a run that is followed to its end."""
+
+import select
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rl_operator.api.names import MAX_RUN_NAME_LENGTH, STARTED_AS_ANNOTATION
+from rl_operator.cli.exits import ExitCode
+from rl_operator.cli.options import Context, Local, Namespace, RunPath, StateDir
+from rl_operator.cli.printing import program
+from rl_operator.cli.views.follow import at_rest, exit_code, follow, shown
+from rl_operator.cli.views.summary import summary
+from rl_operator.errors import RefusedError
+from rl_operator.targets.choice import choose_target
+from rl_operator.targets.gitops import suspend_warning
+from rl_operator.targets.restored_runs import was_restored
+from rl_operator.targets.target import Manifest, Target
+
+if TYPE_CHECKING:
+    from rl_operator.api.run import TrainingRun
+    from rl_operator.targets.run_file import RunFile
+
+MAX_NAMESAKES = 1000
+GLANCE_SECONDS = 0.2
+
+
+def run(
+    file: RunPath,
+    *,
+    detach: Annotated[bool, typer.Option("--detach", help="Start it and return at once.")] = False,
+    local: Local = False,
+    context: Context = "",
+    state_dir: StateDir = None,
+    namespace: Namespace = "",
+) -> None:
+    """Start a run and follow it to its end. Its name is running already: attach. Is finished: start NAME-2.
+
+    A ConfigMap and an RLEnvironment beside the run in the file are applied first. With suspend: true the run is a
+    draft: it is checked, and nothing starts until `rlctl resume NAME`.
+    """
+    from rl_operator.targets.run_file import read_run_file
+
+    target = choose_target(local=local, context=context, state_dir=state_dir)
+    given = read_run_file(file, target, namespace)
+    wanted, place = given.run, given.run.metadata.namespace
+    apply_beside(target, given)
+    name = submit(target, wanted, place)
+    if detach:
+        typer.echo(_detached(target, wanted, name))
+        return
+    try:
+        _follow_to_end(target, place, name)
+    except KeyboardInterrupt:
+        _stop_or_detach(target, place, name)
+
+
+def apply_beside(target: Target, given: "RunFile") -> None:
+    """Apply what the run needs; say what is not rlctl's to apply."""
+    from rl_operator.api.names import RUNTIME_KIND
+
+    for document in given.beside:
+        what = f"{document['kind']} {document['metadata']['name']}"
+        if document["kind"] == RUNTIME_KIND:
+            typer.echo(f"{what} of the file is left alone: a runtime is an administrator's ({target.label})", err=True)
+            continue
+        target.apply(document)
+        typer.echo(f"{what} is applied ({target.label})", err=True)
+    for kind in given.passed_over:
+        typer.echo(f"the file also holds {kind} objects: rlctl leaves them alone", err=True)
+
+
+def submit(target: Target, wanted: "TrainingRun", namespace: str) -> str:
+    """Create the run, or find the one that is meant. Says what it did; returns the run's name."""
+    name = wanted.metadata.name
+    existing = target.run(namespace, name)
+    if existing is None:
+        return _create(target, wanted, namespace, name)
+    phase = existing.get("status", {}).get("phase")
+    if phase in ("Succeeded", "Failed"):
+        fresh = _free_name(target, namespace, name)
+        typer.echo(f"{name} is over ({phase}), so this is {fresh}", err=True)
+        return _create(target, wanted, namespace, fresh)
+    if was_restored(existing):
+        typer.echo(f"{name} was restored from a backup: it trains from the beginning ({target.label})", err=True)
+        target.change_spec(namespace, name, {"suspend": False}, {STARTED_AS_ANNOTATION: None})
+    elif "startTime" not in existing.get("status", {}):
+        typer.echo(f"{name} is there and has not started: it takes this file's spec ({target.label})", err=True)
+        target.change_spec(namespace, name, _replacing(existing, wanted), wanted.metadata.annotations)
+    elif existing["spec"].get("suspend"):
+        typer.echo(f"{name} was stopped: it goes on from its last checkpoint ({target.label})", err=True)
+        if warning := suspend_warning(existing, suspend=False):
+            typer.echo(warning, err=True)
+        target.change_spec(namespace, name, {"suspend": False})
+    else:
+        typer.echo(f"{name} is running: this follows it; its spec stays as it was ({target.label})", err=True)
+        target.look_after(namespace, name)
+    return name
+
+
+def _create(target: Target, wanted: "TrainingRun", namespace: str, name: str) -> str:
+    manifest = wanted.to_wire()
+    metadata = {
+        "name": name,
+        "namespace": namespace,
+        "labels": wanted.metadata.labels,
+        "annotations": {k: v for k, v in wanted.metadata.annotations.items() if k != STARTED_AS_ANNOTATION},
+    }
+    target.create({**{key: manifest[key] for key in ("apiVersion", "kind", "spec")}, "metadata": metadata})
+    typer.echo(f"{name} is created ({target.label})", err=True)
+    return name
+
+
+def _replacing(existing: Manifest, wanted: "TrainingRun") -> Manifest:
+    """Changes that turn the existing spec into the wanted one."""
+    from rl_operator.cluster.merge_patch import merge_patch
+
+    return merge_patch(existing["spec"], wanted.to_wire()["spec"])
+
+
+def _free_name(target: Target, namespace: str, name: str) -> str:
+    for number in range(2, MAX_NAMESAKES):
+        fresh = f"{name}-{number}"
+        if len(fresh) > MAX_RUN_NAME_LENGTH:
+            raise RefusedError(f"{name} is over and {fresh} is too long for a name: delete it, or choose another name")
+        if target.run(namespace, fresh) is None:
+            return fresh
+    raise RefusedError(f"{name} and {MAX_NAMESAKES - 2} runs after it exist; delete some, or choose another name")
+
+
+def _detached(target: Target, wanted: "TrainingRun", name: str) -> str:
+    if wanted.spec.suspend:
+        return f"{name} is a draft ({target.label}); start it: {program()} resume {name}{target.flags}"
+    return f"{name} runs on its own ({target.label}); follow it: {program()} watch {name}{target.flags}"
+
+
+def _follow_to_end(target: Target, namespace: str, name: str) -> None:
+    with shown(target.label) as show:
+        over = follow(target, namespace, name, at_rest, show)
+    code = exit_code(over)
+    typer.echo(summary(over, target), err=code is not ExitCode.OK)
+    raise typer.Exit(code)
+
+
+def _stop_or_detach(target: Target, namespace: str, name: str) -> None:
+    """The first Ctrl-C asks; a second one, or nobody to ask, leaves the run alone."""
+    try:
+        if sys.stdin.isatty() and _answer("\nStop the run, or detach from it? [stop/detach] (detach): ") == "stop":
+            target.change_spec(namespace, name, {"suspend": True})
+            _follow_to_end(target, namespace, name)
+    except KeyboardInterrupt:
+        pass
+    typer.echo(f"{name} goes on ({target.label}); follow it: {program()} watch {name}{target.flags}", err=True)
+
+
+def _answer(question: str) -> str:
+    """A line of the terminal. input() would sleep through a Ctrl-C that comes just before it begins to wait."""
+    typer.echo(question, nl=False)
+    while not select.select([sys.stdin], [], [], GLANCE_SECONDS)[0]:
+        pass
+    return sys.stdin.readline().strip()

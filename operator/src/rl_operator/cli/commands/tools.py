@@ -1,0 +1,145 @@
+"""`rlctl tools`: the doors that agents come through."""
+
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, StateDir
+from rl_operator.cli.printing import cut_columns, print_object
+from rl_operator.errors import RefusedError
+from rl_operator.local.layout import Layout, default_state_folder
+from rl_operator.targets.choice import choose_target
+from rl_operator.targets.target import Target
+
+if TYPE_CHECKING:
+    from rl_operator.tools.serving.sessions import Sessions
+    from rl_operator.tools.tool import Tool
+
+app = typer.Typer(
+    help="Tools for agents: draft, try, start and follow runs.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+ReadOnly = Annotated[bool, typer.Option("--read-only", help="Offer only the tools that change nothing.")]
+
+
+@app.command("list")
+def list_tools(*, read_only: ReadOnly = False, output: OutputFormat = Output.TEXT) -> None:
+    """List the tools; -o json with what each takes."""
+    from rl_operator.tools.tool import input_schema
+
+    offered = _offered(read_only=read_only)
+    if output in (Output.JSON, Output.YAML):
+        described = [{"name": tool.name, "effect": tool.effect, "description": tool.description} for tool in offered]
+        schemas = [{"parameters": input_schema(tool)} for tool in offered]
+        items = [head | schema for head, schema in zip(described, schemas, strict=True)]
+        print_object({"tools": items}, output)
+        return
+    rows = [[tool.name, tool.effect, tool.title, ", ".join(tool.arguments.model_fields)] for tool in offered]
+    typer.echo(cut_columns(["NAME", "EFFECT", "TITLE", "PARAMETERS"], rows))
+
+
+@app.command("skill")
+def print_skill() -> None:
+    """Print how agents should use the tools: a SKILL.md."""
+    from rl_operator.tools.serving.skill import skill_text
+
+    typer.echo(skill_text(), nl=False)
+
+
+@app.command("mcp")
+def serve_mcp(
+    *,
+    agent: Annotated[str, typer.Option("--agent", help="Which of your agents this is: it finds its own drafts.")] = "",
+    read_only: ReadOnly = False,
+    local: Local = False,
+    context: Context = "",
+    state_dir: StateDir = None,
+    namespace: Namespace = "",
+) -> None:
+    """Serve the tools over MCP to the program that started this one, on stdin and stdout."""
+    _require_extra()
+    from rl_operator.tools.serving.mcp_server import serve_stdio
+    from rl_operator.tools.tool_context import ToolContext
+
+    target = choose_target(local=local, context=context, state_dir=state_dir)
+    tool_context = ToolContext(target, namespace or target.namespace, agent=agent)
+    serve_stdio(_offered(read_only=read_only), tool_context)
+
+
+@app.command("serve")
+def serve_http(
+    *,
+    host: Annotated[
+        str, typer.Option("--host", help="Address to listen on; others than loopback: with TLS in front.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: a free one.")] = 8080,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option("--allow-host", metavar="NAME", help="A name of this server in a public domain; may be repeated."),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option("--token-file", help="With --local: who may call, one token per line; default: one that is made."),
+    ] = None,
+    read_only: ReadOnly = False,
+    local: Local = False,
+    context: Context = "",
+    state_dir: StateDir = None,
+    namespace: Annotated[
+        str,
+        typer.Option(
+            "--namespace",
+            "-n",
+            help="Serve this one alone; default: the one that X-RL-Namespace names, else the context's.",
+        ),
+    ] = "",
+) -> None:
+    """Serve the tools over HTTP: plain routes, and MCP at /mcp.
+
+    Every request needs Authorization: Bearer TOKEN. In front of a cluster that is the caller's own Kubernetes token,
+    and the caller's rights are the only ones used.
+    """
+    _require_extra()
+    from rl_operator.tools.serving.call_pool import Calls
+    from rl_operator.tools.serving.gateway import build_app
+    from rl_operator.tools.serving.http_server import address_of, listen, serve
+
+    target = choose_target(local=local, context=context, state_dir=state_dir)
+    sessions, calls = _sessions(target, namespace, token_file, state_dir), Calls()
+    app = build_app(_offered(read_only=read_only), sessions, calls, hosts=allow_host or (), pinned=bool(namespace))
+    listener = listen(host, port)
+    typer.echo(f"Serving tools of {target.label} at {address_of(listener)}, MCP at {address_of(listener)}/mcp")
+    serve(app, listener, calls)
+
+
+def _sessions(target: Target, namespace: str, token_file: Path | None, state_dir: Path | None) -> "Sessions":
+    from rl_operator.targets.cluster_target import ClusterTarget
+    from rl_operator.tools.serving.http_access import make_token, read_tokens
+    from rl_operator.tools.serving.sessions import ClusterSessions, LocalSessions
+    from rl_operator.tools.tool_context import ToolContext
+
+    if isinstance(target, ClusterTarget):
+        if token_file:
+            raise RefusedError("--token-file is for --local: in front of a cluster callers bring Kubernetes tokens")
+        return ClusterSessions(target, lambda acting: ToolContext(acting, namespace or acting.namespace))
+    if token_file is None:
+        token_file = Layout(state_dir.expanduser().absolute() if state_dir else default_state_folder()).tools_token
+        make_token(token_file)
+        typer.echo(f"The token is in {token_file}")
+    return LocalSessions(ToolContext(target, namespace or target.namespace), read_tokens(token_file, target.note))
+
+
+def _offered(*, read_only: bool) -> "list[Tool]":
+    from rl_operator.tools.toolset import TOOLS
+
+    return [tool for tool in TOOLS if tool.reads_only or not read_only]
+
+
+def _require_extra() -> None:
+    if importlib.util.find_spec("mcp") is None:
+        raise RefusedError("the package mcp is not installed: pip install 'rl-operator[tools]' brings it")

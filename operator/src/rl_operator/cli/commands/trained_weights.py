@@ -1,0 +1,155 @@
+"""`rlctl sample`: talk to what a run has trained.
+
+`rlctl export`: take out what a run has trained.
+
+A run's weights, and the program that knows what to do with them.
+
+`rlctl` is light and knows no Tinker SDK: `tinker-atropos` is called as a process, with this one's streams.
+"""
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rl_operator.cli.exits import ExitCode
+from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, RunName, StateDir
+from rl_operator.cli.printing import program
+from rl_operator.cli.views.follow import at_rest
+from rl_operator.errors import RefusedError
+from rl_operator.targets.choice import choose_target
+from rl_operator.targets.run_names import existing_run
+from rl_operator.targets.target import Target
+
+if TYPE_CHECKING:
+    from rl_operator.api.run import TrainingRun
+    from rl_operator.api.runtime import Runtime
+
+
+def sample(
+    name: RunName,
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What to say; - reads it from stdin.")],
+    *,
+    count: Annotated[int, typer.Option("--count", "-k", min=1, max=128, help="Completions.")] = 1,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Longest completion, in tokens.")] = 256,
+    temperature: Annotated[float, typer.Option(min=0, help="0: always the likeliest token.")] = 1.0,
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same completions.")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Take the prompt as it is, without the chat template.")] = False,
+    local: Local = False,
+    context: Context = "",
+    state_dir: StateDir = None,
+    namespace: Namespace = "",
+    output: OutputFormat = Output.TEXT,
+) -> None:
+    """Talk to the trained weights of a run; while it trains, to those of its newest checkpoint.
+
+    rlctl sample sorting "sort 4 1 3 2" --count 4 --temperature 0.7
+
+    The prompt is a user's message in the chat template of the run's tokenizer. The backend of the run's runtime
+    answers: with --local and the runtime tiny, a service that is started on demand; else the one of TINKER_API_KEY
+    and TINKER_BASE_URL (default: the runtime's URL).
+    """
+    from rl_operator.api.run import TrainingRun
+
+    if output not in (Output.TEXT, Output.JSON):
+        raise RefusedError(f"--output is {output.value}; completions are printed as text or json")
+    target = choose_target(local=local, context=context, state_dir=state_dir)
+    run = TrainingRun.model_validate(existing_run(target, namespace or target.namespace, name))
+    weights = run.status.weights
+    path = weights_path(run, target, weights.sampler_path if weights else None)
+    sampling = ["-n", str(count), "--max-tokens", str(max_tokens), "--temperature", str(temperature)]
+    chosen = [*([] if seed is None else ["--seed", str(seed)]), *(["--raw"] if raw else []), "-o", output.value]
+    where = ["--model-path", path, *tokenizer_of(run, target)]
+    call_tinker_atropos(run, target, ["sample", *where, *sampling, *chosen, "--", prompt])
+
+
+def export(
+    name: RunName,
+    *,
+    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Folder to make; one that is there must be empty.")],
+    local: Local = False,
+    context: Context = "",
+    state_dir: StateDir = None,
+    namespace: Namespace = "",
+) -> None:
+    """Write the trained weights of a run as a PEFT folder; while it trains, those of its newest checkpoint.
+
+    rlctl export sorting --to ./sorting-adapter
+
+    The folder holds adapter_model.safetensors and adapter_config.json, as peft and vllm (--lora-modules) read them.
+    """
+    from rl_operator.api.run import TrainingRun
+
+    target = choose_target(local=local, context=context, state_dir=state_dir)
+    run = TrainingRun.model_validate(existing_run(target, namespace or target.namespace, name))
+    weights = run.status.weights
+    path = weights_path(run, target, weights.state_path if weights else None)
+    call_tinker_atropos(run, target, ["export", "--model-path", path, "--to", str(to)])
+
+
+BACK_END_AWAY = 4
+"""tinker-atropos' exit code for a backend that does not answer."""
+
+
+def weights_path(run: "TrainingRun", target: Target, final: str | None) -> str:
+    """`final` where the run has it, else its newest checkpoint, which is said. Raises RefusedError when it has none."""
+    if final is not None:
+        return final
+    status, name = run.status, run.metadata.name
+    if status.checkpoint is not None:
+        typer.echo(f"{name} is {status.phase}: these are its weights after step {status.checkpoint.step}", err=True)
+        return status.checkpoint.state_path
+    if at_rest(run):
+        hint = f"it is {status.phase} and has no checkpoint; why: {program()} get {name}{target.flags}"
+    else:
+        hint = f"it has trained no checkpoint yet; wait for it: {program()} wait {name}{target.flags}"
+    raise RefusedError(f"there are no weights of run {name} in {target.label}: {hint}")
+
+
+def tokenizer_of(run: "TrainingRun", target: Target) -> tuple[str, ...]:
+    """The option that names the run's tokenizer; nothing where the runtime or environment is gone since."""
+    from rl_operator.api.sections import effective_sections
+    from rl_operator.targets.file_inputs import FileInputs, inputs_of
+
+    inputs = inputs_of(run, FileInputs(target))
+    if inputs is None or inputs.environment.known is None:
+        return ()
+    name = effective_sections(run, inputs.runtime, inputs.environment.known).env.get("tokenizer_name")
+    return ("--tokenizer", str(name)) if name else ()
+
+
+def call_tinker_atropos(run: "TrainingRun", target: Target, arguments: Sequence[str]) -> None:
+    """Run `tinker-atropos` with the backend of the run's runtime. Leaves with the contract's code when it fails."""
+    from rl_operator.local.launch import NotLaunchableError, find_program
+
+    try:
+        found = find_program("tinker-atropos", os.environ)
+    except NotLaunchableError as error:
+        raise RefusedError(str(error)) from None
+    env_vars = {**os.environ, **_backend_env_vars(run, target)}
+    code = subprocess.run([found, *arguments], env=env_vars, check=False).returncode  # noqa: S603 -- our own program
+    if code:
+        raise typer.Exit(ExitCode.UNREACHABLE if code == BACK_END_AWAY else ExitCode.REFUSED)
+
+
+def _backend_env_vars(run: "TrainingRun", target: Target) -> Mapping[str, str]:
+    """Where the weights are: what this target runs itself, else the caller's variables, else the runtime's URL."""
+    if (own := target.tinker_env_vars(run.spec.runtime)) is not None:
+        return own
+    runtime = target.runtimes().get(run.spec.runtime)
+    if not os.environ.get("TINKER_API_KEY"):
+        raise RefusedError(_missing_key(run, runtime, target))
+    url = os.environ.get("TINKER_BASE_URL") or (runtime.spec.backend.url if runtime else None)
+    return {"TINKER_BASE_URL": url} if url else {}
+
+
+def _missing_key(run: "TrainingRun", runtime: "Runtime | None", target: Target) -> str:
+    secret = runtime.spec.backend.key_secret if runtime else None
+    where = f"; on the cluster it is in the Secret {secret.name!r}, key {secret.key!r}" if secret else ""
+    return (
+        f"TINKER_API_KEY is not set, and the weights of {run.metadata.name} ({target.label}) are at the backend of "
+        f"runtime {run.spec.runtime!r}: export it{where}"
+    )

@@ -1,0 +1,102 @@
+"""Follow a run until something is the case, and show it meanwhile."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import typer
+
+from rl_operator.cli.exits import ExitCode
+from rl_operator.cli.views.progress import Curve, plain_line
+from rl_operator.errors import RefusedError, WaitTimeoutError
+from rl_operator.targets.target import Target
+
+if TYPE_CHECKING:
+    from rl_operator.api.run import TrainingRun
+
+CARE_SECONDS = 2.0
+"""How often a follower sees to it that somebody reconciles the run."""
+
+Show = Callable[["TrainingRun"], None]
+Until = Callable[["TrainingRun"], bool]
+
+
+def follow(
+    target: Target, namespace: str, name: str, until: Until, show: Show, *, timeout: float | None = None
+) -> "TrainingRun":
+    """Show the run whenever it changed; returns it once `until` holds.
+
+    Raises RefusedError when the run is deleted, WaitTimeoutError after `timeout` seconds.
+    """
+    deadline = None if timeout is None else time.monotonic() + timeout
+    for run in _changes(target, namespace, name, deadline):
+        show(run)
+        if until(run):
+            return run
+    raise AssertionError("a run changes until the deadline, or until it is gone")
+
+
+def at_rest(run: "TrainingRun") -> bool:
+    """Finished, stopped or refused: nothing happens any more unless somebody asks for it."""
+    return run.at_rest
+
+
+def exit_code(run: "TrainingRun") -> ExitCode:
+    """What a run at rest means for the caller."""
+    if run.is_refused:
+        return ExitCode.REFUSED
+    return ExitCode.RUN_FAILED if run.status.phase == "Failed" else ExitCode.OK
+
+
+@contextmanager
+def shown(label: str) -> Iterator[Show]:
+    """A live panel on a terminal; elsewhere one line per change."""
+    if not sys.stdout.isatty():
+        yield _print_changes()
+        return
+    from rich.live import Live
+
+    from rl_operator.cli.views.progress import panel
+
+    curve = Curve()
+    with Live(refresh_per_second=8, transient=False) as live:
+
+        def show(run: "TrainingRun") -> None:
+            curve.add(run)
+            live.update(panel(run, curve, label))
+
+        yield show
+
+
+def _print_changes() -> Show:
+    last = [""]
+
+    def show(run: "TrainingRun") -> None:
+        line = plain_line(run)
+        if line != last[0]:
+            last[0] = line
+            typer.echo(line)
+
+    return show
+
+
+def _changes(target: Target, namespace: str, name: str, deadline: float | None) -> Iterator["TrainingRun"]:
+    from rl_operator.api.run import TrainingRun
+
+    version, cared = "", time.monotonic()
+    while True:
+        manifest = target.run(namespace, name)
+        if manifest is None:
+            raise RefusedError(f"run {name} was deleted from namespace {namespace} of {target.label}")
+        if manifest["metadata"]["resourceVersion"] != version:
+            version = manifest["metadata"]["resourceVersion"]
+            yield TrainingRun.model_validate(manifest)
+        if deadline is not None and time.monotonic() > deadline:
+            message = manifest.get("status", {}).get("message", "not looked at yet")
+            raise WaitTimeoutError(f"timed out waiting for run {name} of {target.label}; now: {message}")
+        if time.monotonic() - cared > CARE_SECONDS:
+            cared = time.monotonic()
+            target.look_after(namespace, name)
+        time.sleep(target.poll_seconds)

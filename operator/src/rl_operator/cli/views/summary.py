@@ -1,0 +1,80 @@
+"""What a person wants to know at the end of a run.
+
+The reward curve of a run in one line: of its kept series where there is one, else of the samples in its status.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rl_operator.cli.printing import age, program, sparkline
+from rl_operator.cli.views.progress import CURVE_WIDTH, baseline, held_out
+from rl_operator.targets.kept_history import kept_rewards
+from rl_operator.targets.target import Target
+
+if TYPE_CHECKING:
+    from rl_operator.api.run import TrainingRun
+
+
+def summary(run: "TrainingRun", target: Target) -> str:
+    """What was trained, before and after, where the weights are, and what to do next."""
+    lines = _success(run, target) if run.status.phase == "Succeeded" else _no_success(run, target)
+    return "\n".join(["", *lines])
+
+
+def _success(run: "TrainingRun", target: Target) -> Iterator[str]:
+    status, name = run.status, run.metadata.name
+    steps = status.progress.total_steps if status.progress else 0
+    took = age(status.start_time, status.completion_time)
+    yield f"{name}: trained {run.spec.environment} for {steps} steps in {took} ({target.label}, {run.spec.runtime})"
+    if status.metrics and status.metrics.eval_accuracy is not None:
+        samples = status.metrics.eval_accuracy_n
+        after = f" over {samples} samples" if samples else ""
+        yield f"  held-out   before {baseline(run)}   after {held_out(run)}   (95 % intervals{after})"
+    yield from reward_line(run, target)
+    if status.weights:
+        yield f"  weights    {status.weights.sampler_path}   (to sample from)"
+        yield f"             {status.weights.state_path}   (to train on from)"
+    yield from _curves(run)
+    yield "Next:"
+    commands = {
+        f"{program()} results {name}{target.flags}": "these figures and paths again; -o json for programs",
+        f'{program()} sample {name} "PROMPT"{target.flags}': "talk to the trained weights",
+        f"{program()} export {name} --to DIR{target.flags}": "take them out, as a PEFT folder",
+        f"{program()} logs {name} -c environment{target.flags}": "what the environment said",
+        f"{program()} environments{target.flags}": "what else can be trained",
+    }
+    width = max(map(len, commands))
+    yield from (f"  {command:<{width}}   {purpose}" for command, purpose in commands.items())
+
+
+def _no_success(run: "TrainingRun", target: Target) -> Iterator[str]:
+    status, name = run.status, run.metadata.name
+    yield f"{name}: {status.phase}: {status.message} ({target.label})"
+    for refusal in status.refusals:
+        yield f"  {refusal.code}: {refusal.sentence}"
+    if status.checkpoint:
+        yield f"  checkpoint  step {status.checkpoint.step}   {status.checkpoint.state_path}"
+    yield from reward_line(run, target)
+    yield from _curves(run)
+    if status.phase == "Stopped":
+        yield f"Next: {program()} resume {name}{target.flags}"
+    if status.failure and status.pod_name:
+        container = status.failure.container or "trainer"
+        yield f"Next: {program()} logs {name} -c {container} --tail 50{target.flags}"
+
+
+def _curves(run: "TrainingRun") -> Iterator[str]:
+    """Where W&B has them, or why it has not; offline, the command that sends them."""
+    wandb = run.status.wandb
+    if wandb and wandb.url:
+        yield f"  W&B        {wandb.url}"
+    if wandb and wandb.state and wandb.state.startswith(("offline", "failed")):
+        yield f"  W&B        {wandb.state}"
+
+
+def reward_line(run: "TrainingRun", target: Target) -> Iterator[str]:
+    """The first reward, the curve and the last reward; no line when no reward is known."""
+    rewards = kept_rewards(run, target) or [sample.reward_mean for sample in run.status.history]
+    if rewards:
+        stride = max(1, -(-len(rewards) // CURVE_WIDTH))
+        yield f"  reward     {rewards[0]:.3f} {sparkline(rewards[::stride])} {rewards[-1]:.3f}"

@@ -1,0 +1,1 @@
+"""The rules of one attempt: what it waits for, its deadlines, its environments, how it ends, what it leaves."""

@@ -1,0 +1,149 @@
+"""What is the case once an attempt is over: how it ended, and what follows."""
+
+from dataclasses import replace
+from typing import Final
+
+from rl_operator.api.run import Attempt
+from rl_operator.status.attempt.attempts import next_attempt_due, no_further, with_attempt
+from rl_operator.status.attempt.deadlines import ACTIVE, deadlines, overdue, recorded_ending
+from rl_operator.status.attempt.environment_slots import last_failure, verdict
+from rl_operator.status.attempt_fate import Ending, Fate, classify
+from rl_operator.status.observed.observation import format_time
+from rl_operator.status.queue_rules import must_wait, queued
+from rl_operator.status.sentences import joined
+from rl_operator.status.table import Situation
+from rl_operator.status.view import Assessment, View
+
+CONFIG_LOST: Final = "ConfigLost"
+
+
+def vanished(view: View) -> bool:
+    """Whether the pod of an attempt that was seen working is not there any more. Of one that was only starting
+    nothing is lost: it is created again.
+    """
+    known = view.pod or view.last_attempt or view.trouble  # trouble: somebody else's pod has its name
+    return not known and view.run.status.phase in ("Running", "Stopping")
+
+
+def stop_asked(view: View) -> bool:
+    """Whether the attempt is ended for `spec.suspend`: also when that is taken back while it saves."""
+    before = view.run.status.condition("Reconciling")
+    return view.run.spec.suspend or (before is not None and before.reason == "Suspended" and not view.last_attempt)
+
+
+def after_attempt(view: View) -> Assessment:
+    """The one moment in which an attempt's end is seen."""
+    ending = _ending(view)
+    if ending.fate is Fate.SUCCEEDED:
+        steps = view.pod.result.total_steps if view.pod and view.pod.result else 0
+        return Assessment(
+            Situation.SUCCEEDED, "Succeeded", f"All {steps} steps are trained and the weights are saved.", ending
+        )
+    why = no_further(view, ending)
+    if why is not None:
+        sentence = blame_sentence(ending, joined(why, _how_to_go_on(view)))
+        return Assessment(Situation.FAILED, ending.reason, sentence, ending)
+    status = view.run.status.with_changes(attempts=with_attempt(view, ending))
+    after = replace(view, run=view.run.with_changes(status=status))
+    return between_attempts(after, status.attempts[-1], ending)
+
+
+def between_attempts(view: View, last: Attempt, ending: Ending | None = None) -> Assessment:
+    """A run whose current attempt is recorded. `ending` is set when that is to be done by this finding."""
+    if view.run.spec.suspend:
+        return stopped(view, ending)
+    late = overdue(view)
+    if late and ending is None:
+        final = Ending(Fate.FINAL, late.reason, message=joined(late.message, f"Last seen: {_seen_between(view, last)}"))
+        return Assessment(Situation.FAILED, late.reason, blame_sentence(final, _how_to_go_on(view)), final)
+    if view.config_lost and ending is None:
+        final = Ending(Fate.FINAL, CONFIG_LOST, message=view.config_lost)
+        return Assessment(Situation.FAILED, CONFIG_LOST, blame_sentence(final, _how_to_go_on(view)), final)
+    if view.queue_position and must_wait(view):
+        return queued(view.run, view.queue_position)
+    if last.reason == "Stopped":
+        return Assessment(
+            Situation.WAITING, "Resuming", f"Resumed: the next attempt starts {_from_where(view)}.", ending
+        )
+    due = format_time(next_attempt_due(view))
+    follows = f"Attempt {last.attempt + 1} starts at {due} {_from_where(view)}."
+    return Assessment(Situation.WAITING, "BackOff", blame_sentence(ending or _recorded(view, last), follows), ending)
+
+
+def _seen_between(view: View, last: Attempt) -> str:
+    """What a run waited for that had no attempt when its time was over."""
+    if view.queue_position and must_wait(view):
+        return queued(view.run, view.queue_position).message
+    failure = view.run.status.failure
+    return f"attempt {last.attempt} ended ({failure.reason if failure else last.reason})"
+
+
+def stopped(view: View, ending: Ending | None) -> Assessment:
+    """Suspended, and nothing runs. What made it end before it was asked, if anything did, is said."""
+    failure = ending if ending and ending.fate is not Fate.STOPPED else None
+    step = _checkpoint_step(view)
+    kept = f"Stopped with a checkpoint of step {step}" if step is not None else "Stopped before the first checkpoint"
+    late = next((deadline for deadline in deadlines(view) if deadline.reason == ACTIVE), None)
+    raised = "raise spec.activeDeadlineSeconds, which has passed, and " if late and late.at <= view.now else ""
+    name = view.run.metadata.name
+    sentence = f"{kept}; to go on, {raised}set spec.suspend to false (rlctl resume {name})."
+    why = f"{blame_sentence(failure, '')}" if failure else ""
+    return Assessment(Situation.STOPPED, "Stopped", joined(sentence, why), ending)
+
+
+def blame_sentence(ending: Ending, consequence: str) -> str:
+    """What happened, where, in whose words, and what follows."""
+    code = f" (exit code {ending.exit_code})" if ending.exit_code is not None else ""
+    who = f" in {ending.container}{code}" if ending.container else ""
+    what = f": {ending.message.rstrip('.')}" if ending.message else ""
+    return joined(f"{ending.reason}{who}{what}", consequence)
+
+
+def _ending(view: View) -> Ending:
+    """A deadline that was recorded for it stands over whatever the pod did then, except success and final failures."""
+    late = recorded_ending(view)
+    if view.pod is not None:
+        asked, environments = stop_asked(view), verdict(view)
+        ending = classify(view.pod, stop_asked=asked, verdict=environments, lost=last_failure(view))
+    else:
+        ending = _ending_without_pod(view)
+    return late if late and ending.fate not in (Fate.SUCCEEDED, Fate.FINAL) else ending
+
+
+def _ending_without_pod(view: View) -> Ending:
+    if stop_asked(view):
+        return Ending(Fate.STOPPED, "Stopped")
+    if vanished(view):
+        words = f"Pod {view.run.status.pod_name} is not there any more and left no word: somebody removed it by force."
+        return verdict(view) or Ending(Fate.INFRASTRUCTURE, "PodLost", message=words)
+    late, seen = overdue(view), view.trouble[1] if view.trouble else "its pod was not created yet"
+    reason, words = (late.reason, late.message) if late else (ACTIVE, "")
+    return Ending(Fate.FINAL, reason, message=joined(words, f"Last seen: {seen}"))
+
+
+def _recorded(view: View, last: Attempt) -> Ending:
+    """The ending as the status has it: the fate was decided when it was seen."""
+    failure = view.run.status.failure
+    if failure is None or failure.reason != last.reason:
+        return Ending(Fate.INFRASTRUCTURE, last.reason or "")
+    return Ending(Fate.INFRASTRUCTURE, failure.reason, failure.container, failure.exit_code, failure.message)
+
+
+def _how_to_go_on(view: View) -> str:
+    step = _checkpoint_step(view)
+    if step is None:
+        return "Fix that and start a new run."
+    return f"The checkpoint of step {step} is kept: a new run can start from it (spec.startFrom)."
+
+
+def _from_where(view: View) -> str:
+    step = _checkpoint_step(view)
+    return f"from the checkpoint of step {step}" if step is not None else "from step 0"
+
+
+def _checkpoint_step(view: View) -> int | None:
+    """Of the newest checkpoint, also one that only the pod's result tells of yet."""
+    result, checkpoint = view.pod.result if view.pod else None, view.run.status.checkpoint
+    if result and result.state_path:
+        return result.steps_trained
+    return checkpoint.step if checkpoint else None

@@ -1,0 +1,87 @@
+"""The attempts of a run, by its record of them: when the next may start, and when there is none."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from rl_operator.api.names import TRAINER_CONTAINER
+from rl_operator.api.run import Attempt, RunStatus
+from rl_operator.status.attempt.deadlines import DEADLINES
+from rl_operator.status.attempt.retry_pauses import due_after, pause_seconds
+from rl_operator.status.attempt_fate import Ending, Fate
+from rl_operator.status.observed.observation import PodObservation, format_time, parse_time
+from rl_operator.status.queue_rules import holds_slot
+from rl_operator.status.view import View
+
+FRUITLESS_ATTEMPTS: Final = 5
+"""So many attempts in a row without a new step fail the run, whoever's fault they were."""
+
+KEPT_ATTEMPTS: Final = 5
+
+
+def with_attempt(view: View, ending: Ending) -> tuple[Attempt, ...]:
+    """The record with the attempt that ends now. An attempt is recorded once, whatever its pod says later."""
+    attempts = view.run.status.attempts
+    return attempts if view.last_attempt else (*attempts, _record(view, ending))[-KEPT_ATTEMPTS:]
+
+
+def _record(view: View, ending: Ending) -> Attempt:
+    status, pod = view.run.status, view.pod
+    return Attempt(
+        attempt=status.attempt or 1,
+        pod=status.pod_name or "",
+        started=format_time(pod.created) if pod else None,
+        ended=format_time(_ended(pod) or view.now),
+        reason=ending.reason,
+        steps=_steps(status, pod),
+    )
+
+
+def next_attempt_due(view: View) -> datetime:
+    """When the next attempt may start: the pause doubles with every attempt in a row that trained no new step."""
+    attempts, last = view.run.status.attempts, view.last_attempt
+    # Who has a run go on that was stopped does not want to wait.
+    if last is None or last.reason == "Stopped" or last.ended is None or not holds_slot(view.run):
+        return view.now
+    pause = pause_seconds(view.backoff_seconds, max(1, fruitless(attempts)))
+    return due_after(parse_time(last.ended), pause, view.now)
+
+
+def fruitless(attempts: Sequence[Attempt]) -> int:
+    """How many of the latest attempts in a row trained no new step. One that was stopped as asked ends the row."""
+    count = 0
+    for number in range(len(attempts) - 1, -1, -1):
+        attempt = attempts[number]
+        if number == 0 and attempt.attempt != 1:  # what was before it is not kept
+            break
+        before = attempts[number - 1].steps if number else 0
+        if attempt.reason == "Stopped" or attempt.steps > before:
+            break
+        count += 1
+    return count
+
+
+def no_further(view: View, ending: Ending) -> str | None:
+    """Why there is no attempt after this ending, which is not recorded yet; None when there is one. A deadline is its
+    own reason.
+    """
+    status, limit = view.run.status, view.run.spec.backoff_limit
+    if ending.fate is Fate.FINAL:
+        return "" if ending.reason in DEADLINES else "Trying again cannot help."
+    if ending.fate is Fate.APPLICATION and (status.failed_attempts or 0) >= limit:
+        return f"spec.backoffLimit is {limit}: no further attempt."
+    if fruitless((*status.attempts, _record(view, ending))) >= FRUITLESS_ATTEMPTS:
+        return f"{FRUITLESS_ATTEMPTS} attempts in a row trained no new step."
+    return None
+
+
+def _steps(status: RunStatus, pod: PodObservation | None) -> int:
+    """Steps trained over the whole run: they never become fewer."""
+    known = status.progress.step if status.progress else 0
+    return max(known, pod.result.steps_trained) if pod and pod.result else known
+
+
+def _ended(pod: PodObservation | None) -> datetime | None:
+    """When the trainer ended, if anybody knows."""
+    trainer = pod.container(TRAINER_CONTAINER) if pod else None
+    return trainer.finished_at if trainer else None

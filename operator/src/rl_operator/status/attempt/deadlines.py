@@ -1,0 +1,117 @@
+"""The three deadlines of a run, as moments, and the one for which an attempt is being ended.
+
+A deadline that has passed is written into the status before the pod is deleted for it, and holds from then on: a
+deadline that is edited, a clock that is set back or an operator that was down in between change nothing any more, and
+a pod that somebody else deleted is never taken for one that missed a deadline.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from rl_operator.api.names import TRAINER_CONTAINER
+from rl_operator.api.run import Condition
+from rl_operator.status.attempt.admission_gates import is_gated
+from rl_operator.status.attempt_fate import Ending, Fate
+from rl_operator.status.observed.observation import PodObservation, parse_time
+from rl_operator.status.view import View
+
+START, PROGRESS, ACTIVE = "StartDeadlineExceeded", "ProgressDeadlineExceeded", "ActiveDeadlineExceeded"
+DEADLINES: Final = frozenset({START, PROGRESS, ACTIVE})
+
+SAVING: Final = "Stopping: the trainer saves a checkpoint."
+DELETING: Final = "Stopping: the pod is deleted."
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    at: datetime
+    reason: str
+    message: str
+
+
+def deadlines(view: View) -> Iterator[Deadline]:
+    """The deadlines that hold now. `active` counts from startTime, in backoff too; the others need a pod."""
+    spec, status = view.run.spec, view.run.status
+    start = _start(view)
+    if spec.active_deadline_seconds is not None and start:
+        message = f"Not finished within spec.activeDeadlineSeconds ({spec.active_deadline_seconds})."
+        yield _after(start, spec.active_deadline_seconds, ACTIVE, message)
+    if view.pod is None or view.pod.over or view.last_attempt:
+        return
+    working = status.condition("Ready")
+    if spec.start_deadline_seconds is not None and not working and not is_gated(view.pod):
+        message = f"No group was accepted within spec.startDeadlineSeconds ({spec.start_deadline_seconds})."
+        yield _after(_admitted(view, view.pod), spec.start_deadline_seconds, START, message)
+    since = _last_progress(view, view.pod, working) if working else None
+    if spec.progress_deadline_seconds is not None and since:
+        message = f"No new step within spec.progressDeadlineSeconds ({spec.progress_deadline_seconds})."
+        yield _after(since, spec.progress_deadline_seconds, PROGRESS, message)
+
+
+def overdue(view: View) -> Deadline | None:
+    """The deadline that has passed and that nothing was done about yet."""
+    return next((deadline for deadline in deadlines(view) if deadline.at <= view.now), None)
+
+
+def recorded(view: View) -> Condition | None:
+    """What the status says while an attempt is ended for a deadline."""
+    found = view.run.status.condition("Reconciling")
+    return found if found and found.reason in DEADLINES and not view.last_attempt else None
+
+
+def recorded_ending(view: View) -> Ending | None:
+    """How an attempt ended that was ended for a deadline."""
+    found, said = recorded(view), view.run.status.message or ""
+    return (
+        Ending(Fate.FINAL, found.reason, message=said.removesuffix(SAVING).removesuffix(DELETING).strip())
+        if found
+        else None
+    )
+
+
+def _after(moment: datetime, seconds: int, reason: str, message: str) -> Deadline:
+    return Deadline(moment + timedelta(seconds=seconds), reason, message)
+
+
+def _start(view: View) -> datetime | None:
+    """When the run started in this life. A `startTime` before its creation is of the life that a backup was made of:
+    then the oldest attempt that is known counts, and before the first pod no time has passed.
+    """
+    status, created = view.run.status, view.run.metadata.creation_timestamp
+    if status.start_time is None or not view.started:
+        return None
+    start = parse_time(status.start_time)
+    if created is None or start >= parse_time(created):
+        return start
+    if oldest := next((attempt.started for attempt in status.attempts if attempt.started), None):
+        return parse_time(oldest)
+    return view.pod.created if view.pod else None
+
+
+def _admitted(view: View, pod: PodObservation) -> datetime:
+    """From when on the pod could start: a pod that was gated is not late for that.
+
+    Of one that Kueue admitted while nobody looked, only the scheduler tells: it takes no pod that is gated.
+    """
+    admitted = view.run.status.admitted_time
+    seen = parse_time(admitted) if admitted else None
+    scheduled = pod.scheduled_at if pod.queue else None
+    return max(moment for moment in (pod.created, seen, scheduled) if moment)
+
+
+def _last_progress(view: View, pod: PodObservation, working: Condition) -> datetime | None:
+    """When the last step was made, as far as it is known; None: nobody knows, and nothing is wrong.
+
+    A trainer that the operator does not hear (it has just begun to ask, or may not reach pods) while the kubelet
+    finds it ready is not hung. One that does not answer its kubelet either has been silent since then.
+    """
+    since = parse_time(working.last_transition_time)
+    if view.trainer and not view.unreachable:
+        last_step = view.trainer.last_step_at
+        return max(since, parse_time(last_step)) if last_step else since
+    trainer = pod.container(TRAINER_CONTAINER)
+    if trainer is None or trainer.state == "Ready":
+        return None
+    return max(since, pod.unready_since) if pod.unready_since else since

@@ -1,0 +1,257 @@
+"""Environments that run in pods of their own: which pods there should be, and when their failures end an attempt.
+
+Slots number a run's environments. A bundled one serves slot 0 inside the run's own pod and the others apart; an own
+environment is untrusted and always apart. Nothing is remembered: what failed is counted from the pods that exist.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from rl_operator.api.environment import is_own
+from rl_operator.api.names import ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
+from rl_operator.api.run import EnvironmentPods, TrainingRun
+from rl_operator.status.attempt.retry_pauses import pause_seconds
+from rl_operator.status.attempt_fate import Ending, Fate, environment_ending
+from rl_operator.status.observed.observation import PodObservation
+from rl_operator.status.view import View
+
+MAX_FAILURES = 3
+"""More failed pods than this in one attempt, and none that works: the attempt ends."""
+
+KEPT_FAILURES = 5
+"""Failed pods of an attempt that stay for their logs, the newest ones."""
+
+
+ENVIRONMENTS_FAILED = "EnvironmentsFailed"
+"""The reason while an attempt is ended because of its environments."""
+
+EVALUATOR = 0
+"""The slot whose environment evaluates."""
+
+IN_ORDER_SECONDS = 60.0
+"""Until then the trainer, which is asked every half minute, has said whether all steps are trained."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where a pod is missing: its slot, and how many the slot has had."""
+
+    slot: int
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do about a run's environment pods. `due` are the moments at which replacements may be created."""
+
+    create: tuple[Slot, ...] = ()
+    delete: tuple[PodObservation, ...] = ()
+    due: tuple[datetime, ...] = ()
+
+
+def replicas(run: TrainingRun, limit: int | None) -> int:
+    """The environment processes that a run may have: what it asks for, up to the runtime's limit.
+
+    A limit that was lowered while the run exists takes nothing away that it has.
+    """
+    asked = run.spec.environment_replicas
+    return asked if limit is None else min(asked, max(limit, in_force(run)))
+
+
+def in_force(run: TrainingRun) -> int:
+    """The environment processes that the run has been given."""
+    pods = run.status.environments
+    inside = 0 if is_own(run.spec.environment) else 1
+    return pods.desired + inside if pods else 1
+
+
+def at_start(run: TrainingRun, limit: int | None) -> EnvironmentPods | None:
+    """`status.environments` of an attempt that begins now; None: its only environment is inside the run's pod."""
+    wanted = replicas(run, limit)
+    if not is_own(run.spec.environment) and wanted == 1:
+        return None
+    return EnvironmentPods(desired=len(_slots(run, wanted)), ready=0)
+
+
+def observed(view: View) -> EnvironmentPods | None:
+    """`status.environments` as it is now."""
+    if view.run.status.environments is None:
+        return None
+    return EnvironmentPods(desired=len(_wanted(view)), ready=len(_ready(view)), failures=len(failures(view)))
+
+
+def plan_environments(view: View) -> Plan:
+    """Before and while the trainer saves the pods are left alone; when the attempt is over none stays running."""
+    if view.run.status.environments is None or _over(view):
+        return Plan(delete=tuple(p for p in view.environments if not p.over and not p.deleting))
+    if not view.training:
+        return Plan()
+    missing = tuple(_missing(view))
+    return Plan(
+        create=tuple(place for place, due in missing if due <= view.now and view.pod and view.pod.address),
+        delete=tuple(p for p in _needless(view) if not p.deleting),
+        due=tuple(due for _, due in missing if due > view.now),
+    )
+
+
+def verdict(view: View) -> Ending | None:
+    """How the environments end the attempt: a failure that would come again, too many and none that works, or the one
+    that evaluates and that nobody replaces.
+
+    It is recorded before the run's pod is deleted for it, and holds from then on: afterwards none works anyway.
+    """
+    recorded = given_up(view)
+    if not recorded and (not view.training or _trained(view)):
+        return None
+    if view.pod and _failed_inside(view):
+        return environment_ending(view.pod)
+    endings = [environment_ending(pod) for pod in failures(view)]
+    final = next((ending for ending in endings if ending.fate is Fate.FINAL), None)
+    if final is None and not recorded and (len(endings) <= MAX_FAILURES or any_ready(view)):
+        return None
+    return final or (endings[-1] if endings else Ending(Fate.APPLICATION, ENVIRONMENTS_FAILED))
+
+
+def given_up(view: View) -> bool:
+    """Whether the status says that the environments end the attempt."""
+    before = view.run.status.condition("Reconciling")
+    return before is not None and before.reason == ENVIRONMENTS_FAILED
+
+
+def last_failure(view: View) -> Ending | None:
+    """How the environment that failed last failed."""
+    failed = failures(view)
+    return environment_ending(failed[-1]) if failed else None
+
+
+def failures(view: View) -> tuple[PodObservation, ...]:
+    """The pods of this attempt that failed by themselves while there was something to do, oldest first."""
+    trainer = view.pod.container(TRAINER_CONTAINER) if view.pod else None
+    until = trainer.finished_at if trainer else None
+    failed = [p for p in _mine(view) if _failed(p) and (until is None or _ended(p) <= until)]
+    failed = [p for p in failed if _exit_code(p) or (_believed(p) <= view.now and not _trained(view))]
+    return tuple(sorted(failed, key=lambda pod: (_ended(pod), pod.slot, pod.incarnation)))
+
+
+def any_ready(view: View) -> bool:
+    """Whether a group of at least one environment was accepted, wherever it runs."""
+    inside = view.pod.container(ENVIRONMENT_CONTAINER) if view.pod else None
+    return (inside is not None and inside.state == "Ready") or bool(_ready(view))
+
+
+def live_environments(view: View) -> tuple[PodObservation, ...]:
+    """The pods of this attempt that run or will."""
+    return tuple(pod for pod in _mine(view) if not pod.over and not pod.deleting)
+
+
+def replacement_sentence(view: View) -> str:
+    """The pod that failed last, while no other of its slot works; empty when there is none."""
+    working = {pod.slot for pod in _ready(view)}
+    failed = [pod for pod in failures(view) if pod.slot not in working]
+    if not failed:
+        return ""
+    ending, count = environment_ending(failed[-1]), len(failures(view))
+    return f"{ending.reason} (exit code {ending.exit_code}): {ending.message}. It is replaced ({count} failed so far)."
+
+
+def replica_sentence(view: View) -> str:
+    """Why there are fewer environments than `spec.environmentReplicas` asks for; empty when there are not."""
+    asked = view.run.spec.environment_replicas
+    if asked > (allowed := replicas(view.run, view.replica_limit)):
+        return f"spec.environmentReplicas is {asked}, and {allowed} is the most that the runtime allows."
+    if view.run.status.environments is None and asked > 1:
+        return f"spec.environmentReplicas is {asked}: more than one needs the next attempt (stop and resume)."
+    return ""
+
+
+def _missing(view: View) -> Iterator[tuple[Slot, datetime]]:
+    """Wanted slots in which nothing lives, and when each may be filled: what ended is replaced after a pause."""
+    mine = _mine(view)
+    living = {pod.slot for pod in live_environments(view)}
+    for slot in _wanted(view):
+        former = [pod for pod in mine if pod.slot == slot]
+        if slot in living or (_trained(view) and not _evaluates_yet(slot, former)):
+            continue
+        ended = [pod for pod in former if pod.over]
+        pause = timedelta(seconds=pause_seconds(view.backoff_seconds, len(ended)))
+        due = max((max(_ended(pod) + pause, _believed(pod)) for pod in ended), default=view.now)
+        yield Slot(slot, max((pod.incarnation for pod in former), default=-1) + 1), due
+
+
+def _evaluates_yet(slot: int, former: list[PodObservation]) -> bool:
+    """All steps are trained: only the final weights are still to be evaluated, unless somebody ended in order."""
+    return slot == EVALUATOR and not any(_exit_code(pod) == 0 for pod in former)
+
+
+def _needless(view: View) -> Iterator[PodObservation]:
+    """Surplus slots, other attempts, what was replaced, and failures beyond those that are kept."""
+    wanted, failed = _wanted(view), failures(view)
+    living = {pod.slot: pod.incarnation for pod in sorted(live_environments(view), key=lambda pod: pod.incarnation)}
+    for pod in view.environments:
+        if pod.attempt != view.run.status.attempt:
+            yield pod
+        elif pod in failed:
+            if pod in failed[:-KEPT_FAILURES]:
+                yield pod
+        elif pod.slot not in wanted or pod.incarnation != living.get(pod.slot, pod.incarnation):
+            yield pod
+
+
+def _over(view: View) -> bool:
+    if view.last_attempt:
+        return True
+    return view.pod.over if view.pod else view.run.spec.suspend
+
+
+def _wanted(view: View) -> range:
+    return _slots(view.run, replicas(view.run, view.replica_limit))
+
+
+def _slots(run: TrainingRun, wanted: int) -> range:
+    return range(0 if is_own(run.spec.environment) else 1, wanted)
+
+
+def _mine(view: View) -> tuple[PodObservation, ...]:
+    return tuple(pod for pod in view.environments if pod.attempt == view.run.status.attempt)
+
+
+def _ready(view: View) -> tuple[PodObservation, ...]:
+    """Only while the run's own pod is there: afterwards nobody accepts anything."""
+    if view.pod is None or view.pod.over:
+        return ()
+    found = ((pod, pod.container(ENVIRONMENT_CONTAINER)) for pod in live_environments(view))
+    return tuple(pod for pod, container in found if container and container.state == "Ready")
+
+
+def _trained(view: View) -> bool:
+    """All steps are trained: environments end in order, and only the one that evaluates may be needed once more."""
+    step = view.trainer or view.run.status.progress
+    return step is not None and 0 < step.total_steps <= step.step
+
+
+def _failed_inside(view: View) -> bool:
+    """The one in the run's own pod failed, maybe before the trajectory API ever heard of it."""
+    container = view.pod.container(ENVIRONMENT_CONTAINER) if view.pod else None
+    return view.run.status.environments is not None and container is not None and bool(container.exit_code)
+
+
+def _failed(pod: PodObservation) -> bool:
+    """Ended by itself, whatever it says: no eviction, no lost node, no deletion."""
+    disturbed = pod.disruption or pod.deleting or pod.reason == "Evicted"
+    return pod.over and not disturbed and _exit_code(pod) is not None
+
+
+def _exit_code(pod: PodObservation) -> int | None:
+    container = pod.container(ENVIRONMENT_CONTAINER)
+    return container.exit_code if container else None
+
+
+def _believed(pod: PodObservation) -> datetime:
+    """When to take an end as a failure. Whoever ends in order may know before us that the run is over."""
+    return _ended(pod) + (timedelta(seconds=IN_ORDER_SECONDS) if _exit_code(pod) == 0 else timedelta())
+
+
+def _ended(pod: PodObservation) -> datetime:
+    container = pod.container(ENVIRONMENT_CONTAINER)
+    return (container.finished_at if container else None) or pod.created

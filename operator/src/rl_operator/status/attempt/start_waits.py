@@ -1,0 +1,146 @@
+"""What a run that is starting waits for.
+
+Missing Secrets, named with what to do. The operator may read no Secret: the kubelet's words tell.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+from rl_operator.status.attempt.admission_gates import gated_detail
+from rl_operator.status.attempt.environment_slots import live_environments, replacement_sentence
+from rl_operator.status.observed.container_observation import CONFIG_MISSING, CRASHING, ContainerObservation
+from rl_operator.status.observed.observation import PodObservation, format_time
+from rl_operator.status.sentences import clean, joined
+from rl_operator.status.view import View
+
+WAITING_TROUBLES: Final[Mapping[str, str]] = {
+    "ErrImagePull": "ImageNotPulled",
+    "ImagePullBackOff": "ImageNotPulled",
+    "ErrImageNeverPull": "ImageNotPulled",
+    "InvalidImageName": "ImageNotPulled",
+    CONFIG_MISSING: "ContainerConfigMissing",
+    "CreateContainerError": "ContainerNotCreated",
+    "RunContainerError": "ContainerNotCreated",
+    CRASHING: "ContainerCrashing",
+}
+"""What a container waits for that does not come by itself -> the reason in our condition."""
+
+ADVICE: Final[Mapping[str, str]] = {
+    "ImageNotPulled": "Push that image or fix its registry's Secret: the kubelet tries again.",
+    "ContainerConfigMissing": "It starts when that is there.",
+    "ContainerNotCreated": "The image, or the RLRuntime's settings, do not fit the node.",
+    "ContainerCrashing": "kubectl logs --previous says more.",
+    "Unschedulable": "It starts when a node has room for it.",
+}
+
+PREPARATION: Final = timedelta(seconds=60)
+"""A node takes seconds to mount volumes and to give a pod its network; longer is worth a word."""
+
+
+def starting_detail(view: View) -> tuple[str, str]:
+    """Reason and sentence of a run that is starting: what it waits for. All that comes by itself has one reason, so
+    that a start in order costs no write of its own.
+    """
+    if view.trouble:
+        return view.trouble
+    pod = view.pod
+    if pod is None:
+        return "PodStarting", f"Creating pod {view.run.status.pod_name}."
+    if gated := gated_detail(view):
+        return gated
+    if trouble := _trouble(pod, view.now) or environment_trouble(view):
+        return trouble
+    if sentence := replacement_sentence(view):
+        return "EnvironmentFailing", sentence
+    if failed := failed_sentence(pod):
+        return "PodStarting", failed
+    waiting = [c.name for c in pod.containers if c.state != "Ready"]
+    apart = [f"environment pod {each.name}" for each in live_environments(view)]
+    waits = f"Waiting for {', '.join([*waiting, *apart]) or 'the kubelet'}."
+    return "PodStarting", joined(waits, view.trainer.waiting or "" if view.trainer else "")
+
+
+def failed_sentence(pod: PodObservation) -> str:
+    """Of a pod that is not over though one of its containers has failed; empty: none has."""
+    failed = next((c for c in pod.containers if c.exit_code), None)
+    if failed is None:
+        return ""
+    how = f"{failed.reason}, exit code {failed.exit_code}"
+    return f"Container {failed.name} has failed ({how}): waiting for the pod's other containers to end."
+
+
+def environment_trouble(view: View) -> tuple[str, str] | None:
+    """What the first of the environment pods waits for that does not come by itself."""
+    return next((trouble for pod in live_environments(view) if (trouble := _trouble(pod, view.now))), None)
+
+
+def prepared_by(pod: PodObservation) -> datetime | None:
+    """Until when its node may take to prepare the pod; None: it is prepared, or not on a node yet."""
+    return pod.unprepared_since + PREPARATION if pod.unprepared_since else None
+
+
+def _trouble(pod: PodObservation, now: datetime) -> tuple[str, str] | None:
+    """What a pod waits for that does not come by itself."""
+    if missing := missing_secrets(pod):
+        return "SecretMissing", missing
+    for container in pod.containers:
+        if reason := WAITING_TROUBLES.get(container.reason or ""):
+            return reason, joined(_trouble_sentence(container, pod), ADVICE[reason])
+    if pod.reason == "Unschedulable":
+        words = f"No node takes pod {pod.name}: {clean(pod.message) or _describe(pod)}"
+        return "Unschedulable", joined(words, ADVICE["Unschedulable"])
+    late = prepared_by(pod)
+    return ("PodNotPrepared", _unprepared_sentence(pod)) if late and late <= now else None
+
+
+def _trouble_sentence(container: ContainerObservation, pod: PodObservation) -> str:
+    said = clean(container.ended_before) or clean(container.message) or _describe(pod)
+    return f"Container {container.name} of pod {pod.name} cannot start ({container.reason}): {said}"
+
+
+def _unprepared_sentence(pod: PodObservation) -> str:
+    """The kubelet says only in events why: what can be known without them."""
+    since = format_time(pod.unprepared_since) if pod.unprepared_since else ""
+    volumes = f"mounted its volumes ({', '.join(pod.mounts)})" if pod.mounts else "mounted its volumes"
+    return f"Since {since} node {pod.node} has not {volumes} or given pod {pod.name} a network: {_describe(pod)}"
+
+
+def _describe(pod: PodObservation) -> str:
+    return f"kubectl -n {pod.namespace} describe pod {pod.name} says why."
+
+
+_NO_SECRET: Final = re.compile(r'secret "(?P<secret>[^"]+)" not found')
+_NO_KEY: Final = re.compile(r"couldn't find key (?P<key>\S+) in Secret [^/\s]+/(?P<secret>\S+)")
+"""What the kubelet says of a container that waits with CreateContainerConfigError (pkg/kubelet/kubelet_pods.go)."""
+
+
+def missing_secrets(pod: PodObservation) -> str | None:
+    """What the pod's containers wait for, a sentence per Secret; None: for no Secret.
+
+    The kubelet names the first fault of each container only, and tries again by itself.
+    """
+    return " ".join(dict.fromkeys(_sentences(pod))) or None
+
+
+def _sentences(pod: PodObservation) -> Iterator[str]:
+    for container in pod.containers:
+        if not container.secrets:
+            continue
+        if found := _NO_SECRET.search(container.message):
+            yield _absent(pod, found["secret"])
+        elif found := _NO_KEY.search(container.message):
+            yield _without_key(pod, found["secret"], found["key"])
+
+
+def _absent(pod: PodObservation, secret: str) -> str:
+    keys = sorted({use.key for container in pod.containers for use in container.secrets if use.secret == secret})
+    literals = "".join(f" --from-literal={key}=…" for key in keys)
+    command = f"kubectl -n {pod.namespace} create secret generic {secret}{literals}"
+    return f"Secret {pod.namespace}/{secret} does not exist: {command}"
+
+
+def _without_key(pod: PodObservation, secret: str, key: str) -> str:
+    command = f"""kubectl -n {pod.namespace} patch secret {secret} -p '{{"stringData": {{"{key}": "…"}}}}'"""
+    return f"Secret {pod.namespace}/{secret} has no key {key}: {command}"

@@ -1,0 +1,1 @@
+"""The statuses of RLEnvironment and RLRuntime."""

@@ -1,0 +1,146 @@
+"""The status of an RLEnvironment: what its code is, read without running it."""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from rl_operator.api.catalog import Catalog, CatalogEnvironment, EnvironmentField
+from rl_operator.api.environment import Environment, EnvironmentStatus
+from rl_operator.api.refusal import Refusal
+from rl_operator.documents.source_files import chosen_entry, source_hash
+from rl_operator.status.kinds.verdict import Readiness, Verdict, conditions_of
+
+MAX_SOURCE_BYTES: Final = 900_000
+"""The run's frozen copy must fit into a ConfigMap, too."""
+
+MAX_FIELDS_BYTES: Final = 80_000
+MAX_TEXT: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentReading:
+    """What was seen. `content`: a hash of what was read; None: nothing could be read."""
+
+    verdict: Verdict
+    content: str | None = None
+    found: CatalogEnvironment | None = None
+    entry: str | None = None
+    image_id: str | None = None
+
+
+def environment_status(environment: Environment, look: EnvironmentReading, now: datetime) -> EnvironmentStatus:
+    generation, found = environment.metadata.generation, look.found
+    fields, left_out = fitting_fields(found.fields) if found else ((), "")
+    verdict = Verdict(look.verdict.readiness, look.verdict.reason, _cut(look.verdict.message + left_out))
+    return EnvironmentStatus(
+        observed_generation=generation,
+        conditions=conditions_of(verdict, environment.status.conditions, generation, now),
+        source_hash=look.content,
+        image_id=look.image_id,
+        entry=look.entry,
+        class_name=_cut(found.class_name) if found else None,
+        description=_cut(found.description) if found else None,
+        fields=fields,
+    )
+
+
+def _cut(text: str) -> str:
+    """No text of somebody else's fills the status."""
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
+
+
+def still_true(environment: Environment, content: str) -> bool:
+    """Whether the status already says what that content is, for the spec as it is now."""
+    status = environment.status
+    return assessed(environment, content) and status.observed_generation == environment.metadata.generation
+
+
+def assessed(environment: Environment, content: str) -> bool:
+    """Whether the status says what that content is, perhaps for an earlier spec."""
+    return environment.status.condition("Ready") is not None and environment.status.source_hash == content
+
+
+def carried_over(environment: Environment) -> EnvironmentStatus:
+    """The status for a spec that changed in what it does not speak of."""
+    status, generation = environment.status, environment.metadata.generation
+    conditions = tuple(c.with_changes(observed_generation=generation) for c in status.conditions)
+    return status.with_changes(observed_generation=generation, conditions=conditions)
+
+
+def look_at_resources(faults: Sequence[Refusal]) -> EnvironmentReading | None:
+    """What no pod could be created with, whatever the code is; None when there is no fault."""
+    return EnvironmentReading(_stalled("InvalidResources", faults[0].sentence)) if faults else None
+
+
+# --- a ConfigMap of the user's -----------------------------------------------------------------------------------
+def files_in(where: str, config_map: Mapping[str, Any] | None) -> Mapping[str, str] | EnvironmentReading:
+    """The files of a ConfigMap, or what is wrong before any of them is looked at. `where` names it."""
+    if config_map is None:
+        sentence = f"{where} does not exist: create it with the environment's Python files."
+        return EnvironmentReading(_stalled("SourceNotFound", sentence))
+    files: Mapping[str, str] = config_map.get("data", {})
+    binary = sorted(config_map.get("binaryData", {}))
+    if binary:
+        sentence = f"{where} holds binary data ({_names(binary)}): only text files can be used."
+        return EnvironmentReading(_stalled("SourceNotText", sentence))
+    size = sum(len(name.encode()) + len(text.encode()) for name, text in files.items())
+    if size > MAX_SOURCE_BYTES:
+        sentence = f"{where} holds {size / 1000:.0f} kB: at most {MAX_SOURCE_BYTES / 1000:.0f} kB can be used."
+        return EnvironmentReading(_stalled("SourceTooLarge", sentence))
+    return files
+
+
+def look_at_source(where: str, files: Mapping[str, str], named: str | None, catalog: Catalog) -> EnvironmentReading:
+    """What the discovery of files means. `named`: the entry that the spec names, if it does."""
+    content, problem = source_hash(files), catalog.problem
+    if problem is not None:
+        sentence = problem.sentence if problem.file else f"{where}: {problem.message}"
+        return EnvironmentReading(_stalled(problem.reason, sentence), content)
+    (found,) = catalog.environments  # an entry file defines one, or there is a problem
+    return EnvironmentReading(_ready(found), content, found, chosen_entry(files, named))
+
+
+# --- an image ---------------------------------------------------------------------------------------------------
+def look_at_image(catalog: Catalog, entry: str, content: str, image_id: str | None) -> EnvironmentReading:
+    """The environment that the entry means among those of the image. A path was read as an entry file."""
+    if catalog.problem is not None:
+        verdict = _stalled(catalog.problem.reason, catalog.problem.sentence)
+        return EnvironmentReading(verdict, content, entry=entry, image_id=image_id)
+    by_name = catalog.by_name
+    found = next(iter(by_name.values()), None) if entry.startswith("/") else by_name.get(entry)
+    if found is None:
+        sentence = f"spec.image.entry is {entry!r}: the image has no such environment ({_names(by_name)})."
+        return EnvironmentReading(_stalled("NoEnvironment", sentence), content, entry=entry, image_id=image_id)
+    return EnvironmentReading(_ready(found), content, found, entry, image_id)
+
+
+def fitting_fields(fields: tuple[EnvironmentField, ...]) -> tuple[tuple[EnvironmentField, ...], str]:
+    """The fields as a status has room for them, and a sentence on what was left out."""
+    unique = tuple({field.name: field for field in fields}.values())
+    if _size(unique) <= MAX_FIELDS_BYTES:
+        return unique, ""
+    plain = tuple(field.with_changes(description="") for field in unique)
+    if _size(plain) <= MAX_FIELDS_BYTES:
+        return plain, " The fields' descriptions are left out: they are too long."
+    return (), f" Its {len(unique)} fields are too much to be listed: config is checked by the environment itself."
+
+
+def _size(fields: tuple[EnvironmentField, ...]) -> int:
+    return len(json.dumps([field.to_wire() for field in fields]))
+
+
+def _ready(found: CatalogEnvironment) -> Verdict:
+    return Verdict(Readiness.READY, "EnvironmentFound", f"Class {found.class_name}, {len(found.fields)} fields.")
+
+
+def _stalled(reason: str, message: str) -> Verdict:
+    return Verdict(Readiness.STALLED, reason, message)
+
+
+def _names(names: Collection[str]) -> str:
+    """`it has: a.py, b.py`, a few of them."""
+    shown = sorted(names)[:10]
+    more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+    return f"it has: {', '.join(shown)}{more}" if shown else "it is empty"

@@ -1,0 +1,58 @@
+"""The status of an RLRuntime."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from rl_operator.api.catalog import Catalog
+from rl_operator.api.refusal import Refusal
+from rl_operator.api.runtime import FieldsReference, RuntimeEnvironment, RuntimeStatus
+from rl_operator.status.kinds.verdict import Readiness, Verdict, conditions_of
+
+MAX_DESCRIPTION: Final = 120
+MAX_WARNINGS: Final = 10
+
+
+def faults_verdict(faults: Sequence[Refusal]) -> Verdict:
+    """Nonsense in the spec: all of it is named."""
+    return Verdict(Readiness.STALLED, "RuntimeInvalid", "\n".join(fault.sentence for fault in faults))
+
+
+def ready_verdict(catalog: Catalog) -> Verdict:
+    count = len(catalog.environments)
+    return Verdict(Readiness.READY, "CatalogRead", f"{count} environment{'' if count == 1 else 's'} in the image.")
+
+
+def runtime_status(
+    previous: RuntimeStatus,
+    verdict: Verdict,
+    *,
+    generation: int,
+    now: datetime,
+    catalog: Catalog | None = None,
+    image_id: str | None = None,
+    fields_ref: FieldsReference | None = None,
+) -> RuntimeStatus:
+    """`catalog` None: nothing is known of the spec's image."""
+    environments = catalog.by_name.values() if catalog else ()
+    return RuntimeStatus(
+        observed_generation=generation,
+        conditions=conditions_of(verdict, previous.conditions, generation, now),
+        environments=tuple(
+            RuntimeEnvironment(name=each.name, description=_cut(each.description)) for each in environments
+        ),
+        fields_ref=fields_ref,
+        image_id=image_id,
+        warnings=_few(catalog.warnings) if catalog else (),
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_DESCRIPTION else text[: MAX_DESCRIPTION - 1] + "…"
+
+
+def _few(warnings: Sequence[str]) -> tuple[str, ...]:
+    if len(warnings) <= MAX_WARNINGS:
+        return tuple(warnings)
+    kept = MAX_WARNINGS - 1
+    return (*warnings[:kept], f"and {len(warnings) - kept} more: the catalog's ConfigMap has all of them")

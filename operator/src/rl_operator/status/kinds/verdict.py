@@ -1,0 +1,59 @@
+"""The conditions of RLRuntime and RLEnvironment: three cases, one table (kstatus: Ready, Reconciling, Stalled)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Final, Literal
+
+from rl_operator.api.run import Condition
+from rl_operator.status.observed.observation import format_time
+
+
+class Readiness(Enum):
+    """What is the case with the object."""
+
+    READY = "runs can use it"
+    RECONCILING = "it is being read, or will be again: it comes by itself"
+    STALLED = "somebody must fix it"
+
+
+CONDITIONS: Final[Mapping[Readiness, Mapping[str, Literal["True", "False"]]]] = {
+    Readiness.READY: {"Ready": "True"},
+    Readiness.RECONCILING: {"Reconciling": "True"},
+    Readiness.STALLED: {"Ready": "False", "Stalled": "True"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    readiness: Readiness
+    reason: str
+    message: str
+
+
+def conditions_of(
+    verdict: Verdict, previous: Sequence[Condition], generation: int, now: datetime
+) -> tuple[Condition, ...]:
+    """The table's row, with the moments at which its conditions came to hold."""
+    before = {condition.type: condition for condition in previous}
+    return tuple(
+        Condition(
+            type=type_,
+            status=status,
+            reason=verdict.reason,
+            message=verdict.message,
+            last_transition_time=(
+                before[type_].last_transition_time
+                if type_ in before and before[type_].status == status
+                else format_time(now)
+            ),
+            observed_generation=generation,
+        )
+        for type_, status in CONDITIONS[verdict.readiness].items()
+    )
+
+
+def reasons_of(conditions: Sequence[Condition]) -> frozenset[tuple[str, str]]:
+    """What an Event is made of when it changes."""
+    return frozenset((condition.type, condition.reason) for condition in conditions)

@@ -1,0 +1,31 @@
+"""What is known of an attempt's figures at one moment, and what a target asks for it."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from rl_operator.api.run import TrainingRun
+from rl_operator.status.observed.history import Point
+from rl_operator.status.observed.observation import PodObservation, TrainerStatus
+from rl_operator.status.observed.wandb_run import WandbRun
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptMetrics:
+    """Advisory, all of it. `unreachable`: the trainer is ready and does not answer us; `has_history`: points of its
+    history are here.
+    """
+
+    trainer: TrainerStatus | None = None
+    unreachable: bool = False
+    wandb: WandbRun | None = None
+    has_history: bool = False
+
+
+class MetricsSource(Protocol):
+    """Answers from memory: somebody else asks, at a pace of his own."""
+
+    def attempt_metrics(self, run: TrainingRun, pod: PodObservation) -> AttemptMetrics: ...
+
+    def points(self, pod: PodObservation) -> tuple[Point, ...]:
+        """The attempt's series, as far as it was read; kept until the pod's finalizer is gone."""
+        ...

@@ -1,0 +1,87 @@
+"""The series of a run: a bounded number of points over all its attempts.
+
+A point is `{"step": 12, "rewardMean": 0.71, …}` with the status' names, rounded to 4 significant digits. An attempt
+begins at its checkpoint: what earlier ones trained beyond it was lost, and their points from there on with it.
+
+What counts as a figure: others wrote it, and it goes into objects that people and programs read.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeGuard
+
+from rl_operator.api.run import TrainingRun
+from rl_operator.status.observed.observation import TrainerResult
+
+MAX_POINTS: Final = 500
+
+HISTORY_METRICS: Final = ("rewardMean", "trainAccuracy", "evalAccuracy", "loss", "logprobGap", "staleness")
+"""What a point holds besides its step: a ConfigMap has room for 1 MiB, a trainer's own point has a hundred figures."""
+
+Point = Mapping[str, float]
+
+
+def history_map_name(run: TrainingRun) -> str:
+    """Of the ConfigMap: with the uid, so that a run that was deleted and applied again has its own."""
+    return f"{run.metadata.name}-{run.metadata.uid[:5]}-history"
+
+
+def read_points(document: Any) -> tuple[Point, ...]:
+    """The points of a trainer's `/history`, or of a stored series: `{"points": […]}`. What is no point is left out."""
+    points = document.get("points") if isinstance(document, dict) else None
+    found = [_point(each) for each in points if isinstance(each, dict)] if isinstance(points, list) else []
+    return tuple(sorted((point for point in found if point), key=_step))
+
+
+def extended(points: Sequence[Point], result: TrainerResult | None) -> tuple[Point, ...]:
+    """With the point that a result tells of, when it is newer than what the trainer was last asked for."""
+    if result is None or (points and result.steps_trained <= _step(points[-1])):
+        return tuple(points)
+    return (*points, *read_points({"points": [{"step": result.steps_trained, **result.metrics.to_wire()}]}))
+
+
+def joined(earlier: Sequence[Point], later: Sequence[Point]) -> tuple[Point, ...]:
+    """One series of two, the later one beginning where the earlier one was left."""
+    if not later:
+        return tuple(earlier)
+    begins = _step(later[0])
+    return tuple(point for point in earlier if _step(point) < begins) + tuple(later)
+
+
+def thinned(points: Sequence[Point], most: int = MAX_POINTS) -> tuple[Point, ...]:
+    """At most so many points: those of every 2nd, 4th, … step, as the trainer does, and the last one."""
+    stride, kept = 1, list(points)
+    while len(kept) > most:
+        stride *= 2
+        kept = [point for point in points[:-1] if _step(point) % stride == 0] + [points[-1]]
+    return tuple(kept)
+
+
+def rewards(points: Iterable[Point]) -> list[float]:
+    """The reward curve."""
+    return [point["rewardMean"] for point in points if "rewardMean" in point]
+
+
+def _point(raw: Mapping[str, Any]) -> Point | None:
+    step = raw.get("step")
+    if not isinstance(step, int) or not is_metric(step) or step < 0:
+        return None
+    metrics = ((name, raw.get(name)) for name in HISTORY_METRICS)
+    return {"step": step, **{name: round_metric(value) for name, value in metrics if is_metric(value)}}
+
+
+def _step(point: Point) -> float:
+    return point["step"]
+
+
+LARGEST: Final = 1e300
+"""JSON has no infinity, and Python's whole numbers have no end."""
+
+
+def is_metric(value: object) -> TypeGuard[float]:
+    """A finite number: no text, no NaN, no truth value."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST < value < LARGEST
+
+
+def round_metric(value: float) -> float:
+    """4 significant digits, not decimals: a logprob gap of 2e-6 is not 0."""
+    return float(f"{value:.4g}")

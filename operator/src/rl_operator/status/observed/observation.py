@@ -1,0 +1,247 @@
+"""What is observed of a run's children: small, frozen, projected from what Kubernetes and the trainer say."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, field_validator
+
+from rl_operator.api.model import ObservedModel
+from rl_operator.api.names import (
+    ATTEMPT_LABEL,
+    COMPONENT_LABEL,
+    CONTAINERS,
+    INCARNATION_LABEL,
+    POD_FINALIZER,
+    QUEUE_NAME_LABEL,
+    SLOT_LABEL,
+    TRAINER_CONTAINER,
+    TRAINING_COMPONENT,
+)
+from rl_operator.api.run import RunMetrics, WandbStatus
+from rl_operator.status.observed.container_observation import ContainerObservation, observe_container
+
+MAX_STEPS = 2**31 - 1
+
+
+class ResultError(ObservedModel):
+    """The `error` of a trainer's result."""
+
+    error_class: str = Field(alias="class")
+    message: str = ""
+
+
+class ResultCheckpoint(ObservedModel):
+    """What a result says of the state at its `statePath`."""
+
+    expires_at: str | None = None
+
+
+class TrainerResult(ObservedModel):
+    """The trainer's termination message (contract: Result)."""
+
+    outcome: Literal["running", "succeeded", "stopped", "failed"]
+    attempt: int = 1
+    steps_trained: int = 0
+    total_steps: int = 0
+    training_run_id: str | None = None
+    state_path: str | None = None
+    sampler_path: str | None = None
+    checkpoint: ResultCheckpoint = Field(default_factory=ResultCheckpoint)
+    metrics: RunMetrics = Field(default_factory=RunMetrics)
+    error: ResultError | None = None
+
+
+class TrainerCheckpoint(ObservedModel):
+    step: int
+    state_path: str
+    expires_at: str | None = None
+
+
+class TrainerStatus(ObservedModel):
+    """The trainer's own `/status` (contract: Containers). Advisory.
+
+    `waiting` is a sentence on what it waits for and why, `warnings` are few and short. `run_uid` and `attempt` say
+    whose trainer answers.
+    """
+
+    run_uid: str | None = None
+    attempt: int | None = None
+    phase: str = "starting"
+    step: int = Field(default=0, ge=0, le=MAX_STEPS)
+    total_steps: int = Field(default=0, ge=0, le=MAX_STEPS)
+    last_step_at: str | None = None
+    seconds_per_step: float | None = None
+    checkpoint: TrainerCheckpoint | None = None
+    metrics: RunMetrics = Field(default_factory=RunMetrics)
+    wandb: WandbStatus | None = None
+    waiting: str | None = None
+    warnings: tuple[str, ...] = ()
+
+    @field_validator("last_step_at")
+    @classmethod
+    def _is_a_moment(cls, text: str | None) -> str | None:
+        """Deadlines compare it: what is no time, or of no time zone, is no answer."""
+        if text is not None and parse_time(text).tzinfo is None:
+            raise ValueError("has no time zone")
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class PodObservation:
+    """One attempt's pod.
+
+    `over` means that no regular container runs any more, or ever will, as far as anybody can know; `held` that our
+    finalizer is on it; `delete_by` is when it should be gone, its grace included, `deleted_at` when that was asked.
+    """
+
+    name: str
+    namespace: str
+    uid: str
+    run_uid: str
+    run_name: str
+    attempt: int
+    created: datetime
+    phase: str
+    reason: str | None
+    message: str
+    containers: tuple[ContainerObservation, ...]
+    result: TrainerResult | None
+    address: str | None
+    delete_by: datetime | None
+    held: bool
+    node: str | None
+    disruption: str | None
+    component: str = TRAINING_COMPONENT
+    """training: the run's own pod; environment: a pod of an environment that runs apart."""
+
+    slot: int = 0
+    incarnation: int = 0
+    lost: bool = False
+    """It should have been gone long ago, and nobody says what became of it (`status/attempt/pod_cleanup.py`)."""
+
+    unprepared_since: datetime | None = None
+    """Its node has not mounted its volumes, or not given it a network, since then."""
+
+    mounts: tuple[str, ...] = ()
+    """The ConfigMaps and Secrets among its volumes: only while it is not prepared."""
+
+    deleted_at: datetime | None = None
+    unready_since: datetime | None = None
+    """When its probes last began to fail."""
+
+    queue: str | None = None
+    """Of Kueue, by its label: the run's, or the runtime's own."""
+
+    scheduled_at: datetime | None = None
+    """When the scheduler found a node for it."""
+
+    def container(self, name: str) -> ContainerObservation | None:
+        return next((c for c in self.containers if c.name == name), None)
+
+    @property
+    def deleting(self) -> bool:
+        return self.delete_by is not None
+
+    @property
+    def over(self) -> bool:
+        return self.phase in ("Succeeded", "Failed") or self.lost or (self.deleting and self.node is None)
+
+
+def observe_pod(pod: Mapping[str, Any]) -> PodObservation:
+    """Project a pod's manifest (as the API server or the local target holds it) to what status needs."""
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    labels: Mapping[str, str] = metadata.get("labels", {})
+    owner: Mapping[str, Any] = next((o for o in metadata.get("ownerReferences", []) if o.get("controller")), {})
+    statuses = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+    trainer: Mapping[str, Any] = next((s for s in statuses if s["name"] == TRAINER_CONTAINER), {})
+    conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
+    disruption, delete_by = conditions.get("DisruptionTarget"), metadata.get("deletionTimestamp")
+    node, unprepared = pod.get("spec", {}).get("nodeName"), _since(conditions, "PodReadyToStartContainers", "False")
+    return PodObservation(
+        name=metadata["name"],
+        namespace=metadata["namespace"],
+        uid=metadata.get("uid", ""),
+        run_uid=owner.get("uid", ""),
+        run_name=owner.get("name", ""),
+        attempt=int(labels.get(ATTEMPT_LABEL, "1")),
+        created=parse_time(metadata["creationTimestamp"]),
+        phase=status.get("phase", "Pending"),
+        reason=status.get("reason") or _scheduling_reason(conditions),
+        message=status.get("message") or _said(conditions),
+        containers=tuple(observe_container(s, pod) for s in sorted(statuses, key=_place)),
+        result=parse_result((trainer.get("state") or {}).get("terminated", {}).get("message", "")),
+        address=status.get("podIP"),
+        delete_by=parse_time(delete_by) if delete_by else None,
+        deleted_at=_deleted_at(metadata),
+        held=POD_FINALIZER in metadata.get("finalizers", []),
+        node=node or None,
+        disruption=disruption["reason"] if disruption and disruption["status"] == "True" else None,
+        component=labels.get(COMPONENT_LABEL, TRAINING_COMPONENT),
+        slot=int(labels.get(SLOT_LABEL, "0")),
+        incarnation=int(labels.get(INCARNATION_LABEL, "0")),
+        unprepared_since=unprepared if node else None,
+        scheduled_at=_since(conditions, "PodScheduled", "True"),
+        mounts=_mounts(pod) if node and unprepared else (),
+        unready_since=_since(conditions, "ContainersReady", "False"),
+        queue=labels.get(QUEUE_NAME_LABEL),
+    )
+
+
+def _deleted_at(metadata: Mapping[str, Any]) -> datetime | None:
+    """When the deletion was asked for: Kubernetes writes down when its grace ends."""
+    if "deletionTimestamp" not in metadata:
+        return None
+    grace = timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
+    return parse_time(metadata["deletionTimestamp"]) - grace
+
+
+def parse_result(message: str) -> TrainerResult | None:
+    """Read a termination message; None when it is no result of ours (e.g. the last lines of a log)."""
+    try:
+        return TrainerResult.model_validate(json.loads(message))
+    except (ValueError, ValidationError):
+        return None
+
+
+def parse_time(text: str) -> datetime:
+    """Parse an RFC 3339 time as Kubernetes writes it."""
+    return datetime.fromisoformat(text)
+
+
+def format_time(time: datetime) -> str:
+    """RFC 3339 in whole seconds, as Kubernetes writes it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _place(status: Mapping[str, Any]) -> int:
+    """Containers in the order in which people think of them; the kubelet sorts by name."""
+    name = status["name"]
+    return CONTAINERS.index(name) if name in CONTAINERS else len(CONTAINERS)
+
+
+def _scheduling_reason(conditions: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """`Unschedulable` and the like: the reason of a PodScheduled condition that is not true."""
+    scheduled = conditions.get("PodScheduled")
+    return str(scheduled.get("reason")) if scheduled and scheduled["status"] == "False" else None
+
+
+def _said(conditions: Mapping[str, Mapping[str, Any]]) -> str:
+    """Why the pod is disrupted, or why no node takes it: the words are in the condition."""
+    found = (conditions.get("DisruptionTarget"), conditions.get("PodScheduled"))
+    return next((str(c["message"]) for c in found if c and c.get("message")), "")
+
+
+def _since(conditions: Mapping[str, Mapping[str, Any]], type_: str, value: str) -> datetime | None:
+    """Since when a condition has that value; None: it has another one, or is not there."""
+    found = conditions.get(type_)
+    moment = found.get("lastTransitionTime") if found and found["status"] == value else None
+    return parse_time(moment) if moment else None
+
+
+def _mounts(pod: Mapping[str, Any]) -> tuple[str, ...]:
+    volumes = pod["spec"].get("volumes", ())
+    config_maps = [f"ConfigMap {volume['configMap']['name']}" for volume in volumes if "configMap" in volume]
+    return (*config_maps, *(f"Secret {volume['secret']['secretName']}" for volume in volumes if "secret" in volume))

@@ -1,0 +1,1 @@
+"""What tools answer, in few words and without secrets."""

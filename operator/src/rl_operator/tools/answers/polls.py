@@ -1,0 +1,122 @@
+"""When the next look at a run is worth its while. Pure.
+
+What a caller was last told of a run: an early poll gets it again, and a wait ends with what is new.
+"""
+
+from datetime import timedelta
+from typing import Final, Literal
+
+from rl_operator.api.run import Phase, TrainingRun
+from rl_operator.errors import GoneError
+from rl_operator.tools.runs import is_draft
+from rl_operator.tools.tool import Answer
+from rl_operator.tools.tool_context import Given, ToolContext
+
+SOONEST: Final = 10
+LATEST: Final = 1800
+"""Seconds between two looks at a run that trains."""
+
+PAUSES: Final[dict[Phase, int]] = {"Pending": 15, "Starting": 15, "Stopping": 5}
+"""Seconds, where something is about to happen."""
+
+QUEUED: Final = 60
+SHARE: Final = 10
+"""A run is looked at about so often in the time that it has left."""
+
+EARLY: Final = timedelta(seconds=60)
+"""For no longer an answer stands for a look: whoever asks again after it gets a fresh one."""
+
+
+def rests(run: TrainingRun) -> bool:
+    """Whether nothing is worth waiting for: a draft is one before anybody has looked at it, too."""
+    return run.at_rest or is_draft(run)
+
+
+def next_look(run: TrainingRun) -> int | None:
+    """Seconds. None: nothing happens unless somebody asks for it."""
+    if rests(run):
+        return None
+    if run.status.queue is not None:
+        return QUEUED
+    phase = run.status.phase or "Pending"
+    if phase != "Running":
+        return PAUSES.get(phase, SOONEST)
+    return _while_training(run)
+
+
+def _while_training(run: TrainingRun) -> int:
+    """A share of what is left, and no sooner than the next step."""
+    progress = run.status.progress
+    if progress is None or progress.eta_seconds is None:
+        return PAUSES["Starting"]
+    wanted = max(progress.seconds_per_step or 0.0, progress.eta_seconds / SHARE)
+    return round(min(max(wanted, SOONEST), LATEST))
+
+
+SHORT_ID_LENGTH = 8
+
+Until = Literal["change", "step", "finished"]
+
+
+def early_answer(context: ToolContext, run_id: str) -> Answer | None:
+    """The last answer, while the next look is not worth its while; it costs nobody a call."""
+    now = context.now()
+    given = context.recent.still_good(_key(context, run_id), now)
+    if given is None:
+        return None
+    return given.answer | {"rate_limited": True, "next_check_in_seconds": given.seconds_until_due(now)}
+
+
+def last_told(context: ToolContext, run_id: str) -> Answer | None:
+    given = context.recent.latest(_key(context, run_id))
+    return given.answer if given else None
+
+
+def remember(context: ToolContext, answer: Answer, asked: str) -> None:
+    """Under the run's name and the one that was `asked` for: a short one might stand for another run by itself."""
+    due = context.now() + min(timedelta(seconds=answer.get("next_check_in_seconds", 0)), EARLY)
+    for name in {answer["run_id"], asked}:
+        context.recent.give(_key(context, name), Given(answer, due))
+
+
+def forget(context: ToolContext, run: str) -> None:
+    """Something was changed: the next look is worth its while at once."""
+    for name in (run, run[-SHORT_ID_LENGTH:]):
+        context.recent.forget(_key(context, name))
+
+
+def is_news(before: Answer, now: Answer, until: Until) -> bool:
+    """Whether the second answer is what a caller waits for who knows the first. Pure."""
+    if until == "step":
+        return _step(now) != _step(before)
+    return until == "change" and _gist(now) != _gist(before)
+
+
+def looked_at(context: ToolContext, run: TrainingRun) -> TrainingRun:
+    """The run as it is now: one read. Raises GoneError when it was deleted since."""
+    namespace, name = run.key
+    manifest = context.target.run(namespace, name)
+    found = TrainingRun.model_validate(manifest) if manifest else None
+    if found is None or found.metadata.uid != run.metadata.uid:
+        raise GoneError(f"run {name} was deleted meanwhile from namespace {namespace} of {context.target.label}")
+    context.target.look_after(namespace, name)
+    return found
+
+
+def _gist(answer: Answer) -> tuple[object, ...]:
+    """What a person would call a change: figures and steps are none."""
+    message = None if answer["status"] == "running" else answer.get("message")
+    failure = answer.get("failure", {}).get("code")
+    return answer["status"], message, failure, answer.get("checkpoint_step"), answer.get("queue"), _evaluated(answer)
+
+
+def _evaluated(answer: Answer) -> object:
+    return answer.get("metrics", {}).get("eval_percent_correct")
+
+
+def _step(answer: Answer) -> object:
+    return answer.get("progress", {}).get("step")
+
+
+def _key(context: ToolContext, run_id: str) -> tuple[str, ...]:
+    return context.caller, context.namespace, run_id

@@ -1,0 +1,198 @@
+"""A run as agents are told of it: the keys that they know, and nothing that is not there. Pure."""
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Final
+
+from rl_operator.api.refusal import Refusal
+from rl_operator.api.run import ContainerStatus, Failure, TrainingRun
+from rl_operator.api.value_text import text_of
+from rl_operator.metrics.wandb_project import entity_and_project
+from rl_operator.status.attempt_fate import DISRUPTIONS
+from rl_operator.status.lifecycle import DRAFT_MESSAGE
+from rl_operator.status.observed.observation import format_time
+from rl_operator.status.observed.wandb_run import BESIDE
+from rl_operator.status.reasons import REASONS
+from rl_operator.status.sentences import cut
+from rl_operator.tools.answers.polls import next_look
+from rl_operator.tools.answers.shown_text import fitted, one_line
+from rl_operator.tools.runs import is_draft, state_of
+from rl_operator.tools.tool import Answer
+
+MAX_TOKENS: Final = 285
+"""Of a status; what is said of the look itself comes to it."""
+
+LONGEST_URL: Final = 240
+LONGEST_VALUE: Final = 80
+
+RETRYABLE: Final = DISRUPTIONS | {
+    "BackendUnreachable",
+    "ContainerLost",
+    "Disrupted",
+    "EnvironmentLost",
+    "Evicted",
+    "KubeletFailed",
+    "NodeLost",
+    "PodDeleted",
+    "PodLost",
+    "PodRejected",
+    "StoppedUnasked",
+}
+"""Not the run's own fault: the same run may succeed another time, with nothing fixed."""
+
+PROCESSES: Final = {"api": "api", "trainer": "trainer", "environment": "env"}
+_OTHER_SERVERS: Final = ("offline", "failed")
+"""How the trainer's word begins when W&B has not got everything."""
+
+
+def status_of(run: TrainingRun, now: datetime) -> Answer:
+    """Everything of a status answer, in at most MAX_TOKENS."""
+    status = run.status
+    checkpoint = status.checkpoint.step if status.checkpoint else None
+    answer = {
+        **headline(run),
+        "running_time_minutes": _minutes(run, now),
+        "processes": dict(_processes(run)),
+        "progress": plain(status.progress, "step", "total_steps", "percent", "seconds_per_step", "eta_seconds"),
+        "metrics": metrics_of(run),
+        **wandb_of(run),
+        "checkpoint_step": checkpoint,
+        "failure": failure_of(status.failure) if status.failure else None,
+        "queue": status.queue.to_wire() if status.queue else None,
+        **_refusals(run),
+        "observed_at": format_time(now),
+        "next_check_in_seconds": next_look(run),
+    }
+    return fitted(without_empty(answer), MAX_TOKENS)
+
+
+def _refusals(run: TrainingRun) -> Answer:
+    """Before the start they are what matters; of a run that trains, one says that an edit had no effect."""
+    refusals = run.status.refusals
+    most = len(refusals) if run.status.start_time is None else 1
+    return {
+        "refusals": [refusal_of(refusal) for refusal in refusals[:most]],
+        "more_refusals": len(refusals[most:]) or None,
+    }
+
+
+def headline(run: TrainingRun) -> Answer:
+    return {
+        "run_id": run.metadata.name,
+        "environment": one_line(run.spec.environment),
+        "status": state_of(run),
+        "message": one_line(_message(run)),
+    }
+
+
+def _message(run: TrainingRun) -> str:
+    """The operator's, which tells people what to write: agents are told what to call."""
+    if is_draft(run) and run.status.message in (None, "", DRAFT_MESSAGE):
+        return "A draft: nothing runs and nothing costs until rl_start_training."
+    return run.status.message or "Nobody has looked at it yet."
+
+
+def metrics_of(run: TrainingRun) -> Answer:
+    """The latest figures, by the names that agents know."""
+    metrics, progress, wandb = run.status.metrics, run.status.progress, run.status.wandb
+    return without_empty(
+        {
+            "step": progress.step if progress else None,
+            "state": _wandb_word(wandb.state) if wandb and wandb.state else None,
+            "reward_mean": metrics.reward_mean if metrics else None,
+            "percent_correct": metrics.train_accuracy if metrics else None,
+            "eval_percent_correct": metrics.eval_accuracy if metrics else None,
+            "loss": metrics.loss if metrics else None,
+            "baseline": metrics.baseline_accuracy if metrics else None,
+        }
+    )
+
+
+def wandb_of(run: TrainingRun) -> Answer:
+    """Where its curves are; why not, where they are not."""
+    asked, told = run.spec.wandb, run.status.wandb
+    url = told.url if told and told.url and len(told.url) <= LONGEST_URL else None
+    state = (told.state or "") if told else ""
+    project = entity_and_project(url)[1] if url else None
+    return {
+        "wandb_url": url,
+        "wandb_project": _name(project or asked.project),
+        "wandb_run_name": _name(asked.name or run.metadata.name),
+        "wandb_error": one_line(state) if state.startswith(_OTHER_SERVERS) else None,
+    }
+
+
+def failure_of(failure: Failure) -> Answer:
+    """`message` is what a container said."""
+    meaning = REASONS.get(failure.reason)
+    return without_empty(
+        {
+            "code": failure.reason,
+            "hint": meaning.advice if meaning else "",
+            "retryable": failure.reason in RETRYABLE,
+            "message": one_line(failure.message),
+        }
+    )
+
+
+def refusal_of(refusal: Refusal) -> Answer:
+    """The one shape of refusals; long values are cut."""
+    wire: Answer = refusal.to_wire()
+    return {name: value if len(text_of(value)) <= LONGEST_VALUE else _short(value) for name, value in wire.items()}
+
+
+def checkpoint_of(run: TrainingRun) -> Answer:
+    checkpoint = run.status.checkpoint
+    return plain(checkpoint, "step", "state_path", "expires_at")
+
+
+def without_empty(answer: Answer) -> Answer:
+    """Without what is not there."""
+    return {name: value for name, value in answer.items() if value not in (None, "", [], {})}
+
+
+def _short(value: Any) -> Any:
+    return one_line(value) if isinstance(value, str) else cut(text_of(value), LONGEST_VALUE)
+
+
+def _name(text: str | None) -> str | None:
+    return one_line(text) if text else None
+
+
+def plain(model: Any, *names: str) -> Answer:
+    return without_empty({name: getattr(model, name) for name in names}) if model else {}
+
+
+def _minutes(run: TrainingRun, now: datetime) -> float | None:
+    """From the start to the end; of a stopped run to the end of its last attempt."""
+    status = run.status
+    if status.start_time is None:
+        return None
+    stopped = status.attempts[-1].ended if status.attempts and status.phase == "Stopped" else None
+    until = status.completion_time or stopped
+    end = datetime.fromisoformat(until) if until else now
+    return round(max(0.0, (end - datetime.fromisoformat(status.start_time)).total_seconds()) / 60, 1)
+
+
+def _processes(run: TrainingRun) -> Iterator[tuple[str, str]]:
+    apart = run.status.environments
+    for container in run.status.containers:
+        if container.name in PROCESSES:
+            yield PROCESSES[container.name], _process(container)
+    if apart is not None:
+        yield "env", f"{apart.ready} of {apart.desired} running"
+
+
+def _process(container: ContainerStatus) -> str:
+    if container.state in ("Running", "Ready"):
+        return "running"
+    if container.state == "Waiting":
+        return f"waiting ({container.reason})" if container.reason else "waiting"
+    return f"exited ({container.exit_code})"
+
+
+def _wandb_word(state: str) -> str:
+    """W&B's own state where it is known, else the trainer's first word."""
+    word = state.partition(BESIDE)[2] or state
+    return re.split(r"[^\w]", word, maxsplit=1)[0]

@@ -1,0 +1,109 @@
+"""What others wrote, as it may be shown: nothing in it steers a terminal, hides from a reader or opens a door. Pure.
+
+A container's log as it may be shown to an agent: short, without keys, and without what steers a terminal. Pure.
+
+Answers stay small: an agent pays for every token of them. Pure.
+"""
+
+import json
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from rl_operator.status.sentences import cut, redacted
+
+_STEERING: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+"""Also what hides characters, or shows them in another order than they are read."""
+
+
+def legible(line: str) -> str:
+    """A line without control characters, and without keys."""
+    return redacted(_CONTROL.sub("", _STEERING.sub("", line)))
+
+
+def one_line(text: str) -> str:
+    """All of it, in one line."""
+    return " ".join(legible(" ".join(text.split())).split())
+
+
+LONGEST_LINE: Final = 500
+MOST_CHARACTERS: Final = 8_000
+"""Of all lines together."""
+
+_READ: Final = 4 * LONGEST_LINE
+"""Characters of a line that are looked at: what steers a terminal may take most of them."""
+
+
+def clean_line(line: str) -> str:
+    """One line. Of a progress bar that overwrites itself what it showed last."""
+    visible = line.rstrip("\r\n").rpartition("\r")[2]
+    return cut(legible(visible[:_READ]), LONGEST_LINE)
+
+
+def newest(lines: Iterable[str], most: int) -> tuple[str, ...]:
+    """The last ones, at most so many."""
+    return tuple(deque(lines, maxlen=most))
+
+
+def that_fit(lines: Sequence[str]) -> Sequence[str]:
+    """The newest lines that are MOST_CHARACTERS together, their ends included."""
+    total = 0
+    for count, line in enumerate(reversed(lines)):
+        total += len(line) + 1
+        if total > MOST_CHARACTERS:
+            return lines[len(lines) - count :]
+    return lines
+
+
+CHARACTERS_PER_TOKEN: Final = 3.5
+"""Of compact JSON, about."""
+
+SHORTEST: Final = 40
+"""Characters that are left of a text that is cut."""
+
+KEPT: Final = frozenset({"run_id", "status", "code", "observed_at", "wandb_url"})
+"""Of no use in part."""
+
+Path = tuple[str | int, ...]
+
+
+def compact(answer: Any) -> str:
+    return json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
+
+
+def tokens(answer: Any) -> float:
+    return len(compact(answer)) / CHARACTERS_PER_TOKEN
+
+
+def fitted(answer: dict[str, Any], most: float) -> dict[str, Any]:
+    """The answer in at most so many tokens, as far as cutting its longest texts gets it there."""
+    copy: dict[str, Any] = json.loads(compact(answer))
+    while (excess := tokens(copy) - most) > 0:
+        path, text = max(_texts(copy), key=lambda found: len(found[1]), default=((), ""))
+        if len(text) <= SHORTEST:
+            break
+        length = max(SHORTEST, len(text) - 1 - int(excess * CHARACTERS_PER_TOKEN + 1))
+        _put(copy, path, cut(text, length))
+    return copy
+
+
+def _texts(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
+    match value:
+        case str():
+            yield path, value
+        case dict():
+            for name, each in value.items():
+                if name not in KEPT:
+                    yield from _texts(each, (*path, name))
+        case list():
+            for index, each in enumerate(value):
+                yield from _texts(each, (*path, index))
+
+
+def _put(value: Any, path: Path, text: str) -> None:
+    *way, last = path
+    for step in way:
+        value = value[step]
+    value[last] = text

@@ -1,0 +1,162 @@
+"""rl_edit_config: all values or none, and only what the judge takes."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from pydantic import Field
+
+from rl_operator.api.hints import FROZEN
+from rl_operator.api.refusal import Refusal
+from rl_operator.api.run import FROZEN_FIELDS, TrainingRun
+from rl_operator.api.run_inputs import RunInputs
+from rl_operator.check import check_run
+from rl_operator.cluster.merge_patch import merge_patch
+from rl_operator.documents.parse import DocumentError, parse_run
+from rl_operator.errors import ConflictError, InvalidError
+from rl_operator.targets.gitops import gitops_owner
+from rl_operator.tools.answers.polls import forget
+from rl_operator.tools.answers.run_status import without_empty
+from rl_operator.tools.answers.shown_text import fitted
+from rl_operator.tools.drafts.draft_check import (
+    inputs_for,
+    known_environment,
+    refused,
+    refused_at_the_door,
+    wire_refusals,
+)
+from rl_operator.tools.drafts.edits import Edit, changes_of, edits_of, settings_of, with_edits
+from rl_operator.tools.drafts.field_names import run_fields
+from rl_operator.tools.runs import chosen_run, state_of
+from rl_operator.tools.tool import Answer, Arguments, Tool, ToolRefusedError
+from rl_operator.tools.tool_context import ToolContext
+
+TRIES: Final = 8
+"""Whoever writes in between (the operator writes a draft's status, too) has the edit judged again."""
+
+MOST_TOKENS: Final = 1_400
+"""Of an answer about many fields: longer ones have their texts cut."""
+
+
+class EditConfig(Arguments):
+    field: str | None = Field(
+        default=None, description="One field, as rl_get_current_config names it, e.g. group_size or tinker.loss."
+    )
+    value: Any = Field(default=None, description="Its new value; null unsets it, and the default holds again.")
+    values: dict[str, Any] | None = Field(
+        default=None, description="Several fields at once instead: all are changed, or none."
+    )
+    run_id: str | None = Field(
+        default=None, max_length=63, description="The run's name or its last eight characters; default: your latest."
+    )
+
+
+def edit_config(context: ToolContext, arguments: EditConfig) -> Answer:
+    values = _values(arguments)
+    for _ in range(TRIES):
+        try:
+            return _edit(context, chosen_run(context, arguments.run_id), values)
+        except ConflictError:
+            continue
+    raise ConflictError(f"somebody else wrote to the run at each of {TRIES} tries: nothing is changed; try again")
+
+
+def _values(arguments: EditConfig) -> Mapping[str, Any]:
+    if arguments.field is None and arguments.values:
+        return arguments.values
+    if arguments.field is not None and not arguments.values and "value" in arguments.model_fields_set:
+        return {arguments.field: arguments.value}
+    raise ToolRefusedError("give field and value (null unsets the field), or values, a mapping of several; not both")
+
+
+def _edit(context: ToolContext, run: TrainingRun, values: Mapping[str, Any]) -> Answer:
+    inputs = inputs_for(context, run)
+    fields = run_fields(known_environment(context, run, inputs), inputs.runtime)
+    edits = edits_of(fields, values)
+    _refuse_frozen(run, edits)
+    wanted, refusals = _judged(context, run, inputs, edits)
+    _write(context, run, wanted, refusals)
+    before, after = run.spec.to_wire(), wanted.spec.to_wire()
+    changes = changes_of(fields, edits, before, after)
+    single = {"field": changes[0].name, "value": changes[0].after} if len(changes) == 1 else {}
+    answer = {
+        "message": "; ".join(change.sentence for change in changes),
+        "run_id": run.metadata.name,
+        "state": state_of(run),
+        **single,
+        "changed": [change.to_wire() for change in changes if not change.stays],
+        "config": settings_of(fields, after),
+        **without_empty({"refusals": wire_refusals(refusals), "warning": _warning(run)}),
+    }
+    return fitted(answer, MOST_TOKENS)
+
+
+def _write(context: ToolContext, run: TrainingRun, wanted: TrainingRun, refusals: Iterable[Refusal]) -> None:
+    """Raises ConflictError when somebody else wrote since the run was read."""
+    patch = merge_patch(run.spec.to_wire(), wanted.spec.to_wire())
+    if not patch:
+        return
+    try:
+        context.target.change_spec(*run.key, patch, version=run.metadata.resource_version)
+    except InvalidError as error:
+        raise refused_at_the_door(error, refusals) from None
+    forget(context, run.metadata.name)
+
+
+def _judged(
+    context: ToolContext, run: TrainingRun, inputs: RunInputs, edits: tuple[Edit, ...]
+) -> tuple[TrainingRun, tuple[Refusal, ...]]:
+    """The edited run and what was refused of it before and still is. Raises ToolRefusedError for anything new."""
+    wanted, known = _edited(run, edits), check_run(run, inputs)
+    refusals = check_run(wanted, inputs_for(context, wanted))
+    if new := [refusal for refusal in refusals if refusal not in known]:
+        raise refused(*new)
+    return wanted, refusals
+
+
+def _edited(run: TrainingRun, edits: tuple[Edit, ...]) -> TrainingRun:
+    """Raises ToolRefusedError for a value that the run's kind has no room for."""
+    document = run.to_wire()
+    try:
+        return parse_run({**document, "spec": with_edits(document["spec"], edits)})
+    except DocumentError as error:
+        raise refused(*error.refusals) from None
+
+
+def _refuse_frozen(run: TrainingRun, edits: tuple[Edit, ...]) -> None:
+    """Before the write, also where no admission policy sees to it."""
+    name = run.metadata.name
+    if run.status.finished and any(edit.field.place != ("ttlSecondsAfterFinished",) for edit in edits):
+        raise ToolRefusedError(
+            f"{name} is over ({state_of(run)}): rl_select_environment drafts a new run, and its start_from may be "
+            f'{{"run": "{name}"}}'
+        )
+    frozen = [edit.field.path for edit in edits if edit.field.place[0] in FROZEN_FIELDS]
+    if run.status.start_time is not None and frozen:
+        hint = f"{FROZEN} (rl_select_environment)"
+        raise refused(*(Refusal(code="FrozenField", field=_full(path), hint=hint) for path in frozen))
+
+
+def _full(path: str) -> str:
+    return f"spec.{path.removeprefix('spec.')}"
+
+
+def _warning(run: TrainingRun) -> str | None:
+    owner = gitops_owner(run.to_wire())
+    if owner is None:
+        return None
+    return f"{owner} keeps this run as its source says, and reverts what the source sets: change it there, too"
+
+
+TOOLS: tuple[Tool, ...] = (
+    Tool(
+        name="rl_edit_config",
+        title="Change a draft's config",
+        description=(
+            "Set or unset fields of a drafted run: field and value, or values for several at once (all or none). "
+            "Checked before anything is written: a refusal says which values are allowed, or what locks the field."
+        ),
+        arguments=EditConfig,
+        call=edit_config,
+        effect="drafts",
+    ),
+)

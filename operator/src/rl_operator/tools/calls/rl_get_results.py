@@ -1,0 +1,97 @@
+"""rl_get_results: what a run has reached, and where its weights are."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from pydantic import Field
+
+from rl_operator.api.run import TrainingRun
+from rl_operator.status.observed.history import Point
+from rl_operator.targets.kept_history import kept_points
+from rl_operator.tools.answers.run_status import (
+    checkpoint_of,
+    failure_of,
+    headline,
+    metrics_of,
+    plain,
+    wandb_of,
+    without_empty,
+)
+from rl_operator.tools.runs import chosen_run
+from rl_operator.tools.tool import Answer, Arguments, Tool
+from rl_operator.tools.tool_context import ToolContext
+
+SAMPLES: Final = 10
+MOST_SAMPLES: Final = 100
+
+
+class GetResults(Arguments):
+    run_id: str | None = Field(
+        default=None, max_length=63, description="The run's name or its last eight characters; default: your latest."
+    )
+    samples: int = Field(default=SAMPLES, ge=1, le=MOST_SAMPLES, description="Points of the reward curve.")
+
+
+def get_results(context: ToolContext, asked: GetResults) -> Answer:
+    run = chosen_run(context, asked.run_id)
+    context.target.look_after(*run.key)
+    return results_of(context, run, asked.samples)
+
+
+def results_of(context: ToolContext, run: TrainingRun, samples: int = SAMPLES) -> Answer:
+    """Of a run that goes on: what it has reached so far."""
+    status = run.status
+    return without_empty(
+        {
+            **headline(run),
+            "final_metrics": metrics_of(run) | _intervals(run),
+            "history": _history(run, kept_points(run, context.target), samples),
+            "weights": plain(status.weights, "sampler_path", "state_path", "expires_at"),
+            "checkpoint": None if status.weights else checkpoint_of(run),
+            **wandb_of(run),
+            "failure": failure_of(status.failure) if status.failure else None,
+        }
+    )
+
+
+def evenly(points: Sequence[Answer], most: int) -> list[Answer]:
+    """At most so many, the first and the last among them."""
+    if len(points) <= most:
+        return list(points)
+    if most == 1:
+        return [points[-1]]
+    last = len(points) - 1
+    return [points[round(number * last / (most - 1))] for number in range(most)]
+
+
+def _history(run: TrainingRun, kept: Sequence[Point], samples: int) -> list[Answer]:
+    """The series that was kept; while the first attempt lasts what the status shows."""
+    points = [{"step": point["step"], "reward_mean": point["rewardMean"]} for point in kept if "rewardMean" in point]
+    shown = points or [plain(sample, "step", "reward_mean") for sample in run.status.history]
+    return evenly(shown, samples)
+
+
+def _intervals(run: TrainingRun) -> Answer:
+    """95 % intervals of the held-out figures, and the samples behind them."""
+    metrics = run.status.metrics
+    if metrics is None:
+        return {}
+    bounds = {
+        "eval_interval": [metrics.eval_accuracy_low, metrics.eval_accuracy_high],
+        "baseline_interval": [metrics.baseline_accuracy_low, metrics.baseline_accuracy_high],
+    }
+    known = {name: pair for name, pair in bounds.items() if None not in pair}
+    return without_empty({**known, "eval_samples": metrics.eval_accuracy_n})
+
+
+TOOLS: Final = (
+    Tool(
+        name="rl_get_results",
+        title="Get results",
+        description="Figures before and after, the reward curve and the paths of the trained weights: sampler_path to "
+        "sample from, state_path to train on from. Of a run that goes on: what it has reached so far.",
+        arguments=GetResults,
+        call=get_results,
+        effect="reads",
+    ),
+)

@@ -1,0 +1,80 @@
+"""rl_list_runs: one line per run, newest first."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+from pydantic import Field
+
+from rl_operator.api.run import TrainingRun
+from rl_operator.tools.answers.run_status import wandb_of, without_empty
+from rl_operator.tools.answers.shown_text import one_line
+from rl_operator.tools.runs import readable, state_of
+from rl_operator.tools.tool import Answer, Arguments, Tool, ToolRefusedError
+from rl_operator.tools.tool_context import ToolContext
+
+MOST: Final = 100
+_UNITS: Final = (("d", 86_400), ("h", 3_600), ("m", 60))
+
+State = Literal["draft", "pending", "starting", "running", "stopping", "stopped", "completed", "failed"]
+
+
+class ListRuns(Arguments):
+    status: State | None = Field(default=None, description="Runs in this state only.")
+    limit: int = Field(default=20, ge=1, le=MOST, description="Most runs in one answer.")
+    after: str | None = Field(default=None, max_length=63, description="`next` of the answer before.")
+
+
+def list_runs(context: ToolContext, asked: ListRuns) -> Answer:
+    found, others = readable(context.target.runs(context.namespace, ""))
+    runs = [run for run in found if asked.status in (None, state_of(run))]
+    rest = _after(runs, asked.after) if asked.after else runs
+    shown = rest[: asked.limit]
+    following = shown[-1].metadata.name if len(rest) > len(shown) else None
+    lines = [line(run, context.now()) for run in shown]
+    return (
+        context.where()
+        | {"runs": lines, "count": len(runs)}
+        | without_empty({"next": following, "not_understood": others[:MOST]})
+    )
+
+
+def line(run: TrainingRun, now: datetime) -> Answer:
+    """Pure."""
+    progress, metrics, created = run.status.progress, run.status.metrics, run.metadata.creation_timestamp
+    return without_empty(
+        {
+            "run_id": run.metadata.name,
+            "environment": one_line(run.spec.environment),
+            "status": state_of(run),
+            "step": f"{progress.step}/{progress.total_steps}" if progress else None,
+            "reward_mean": metrics.reward_mean if metrics else None,
+            "wandb_run_name": wandb_of(run)["wandb_run_name"],
+            "age": age(datetime.fromisoformat(created), now) if created else None,
+        }
+    )
+
+
+def age(then: datetime, now: datetime) -> str:
+    """`40s`, `4m`, `3h`, `2d`."""
+    seconds = max(0, round((now - then.astimezone(UTC)).total_seconds()))
+    return next((f"{seconds // size}{unit}" for unit, size in _UNITS if seconds >= size), f"{seconds}s")
+
+
+def _after(runs: Sequence[TrainingRun], name: str) -> Sequence[TrainingRun]:
+    names = [run.metadata.name for run in runs]
+    if name not in names:
+        raise ToolRefusedError(f"after is {name!r}, which is not in this list any more: list again without after")
+    return runs[names.index(name) + 1 :]
+
+
+TOOLS: Final = (
+    Tool(
+        name="rl_list_runs",
+        title="List runs",
+        description="One line per run, newest first, whoever drafted it; count is of all that match.",
+        arguments=ListRuns,
+        call=list_runs,
+        effect="reads",
+    ),
+)

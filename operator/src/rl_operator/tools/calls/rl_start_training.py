@@ -1,0 +1,130 @@
+"""rl_start_training: from a draft, or a run that was stopped, to one that trains."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import Field
+
+from rl_operator.api.names import STARTED_AS_ANNOTATION
+from rl_operator.api.refusal import Refusal
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.run_inputs import RunInputs
+from rl_operator.check import check_run, runtime_not_found
+from rl_operator.render import render_run
+from rl_operator.status.restored import is_restored
+from rl_operator.targets.file_inputs import FileInputs, inputs_of
+from rl_operator.targets.gitops import suspend_warning
+from rl_operator.targets.missing_keys import missing_for
+from rl_operator.targets.target import Missing
+from rl_operator.tools.answers.polls import forget
+from rl_operator.tools.answers.run_status import without_empty
+from rl_operator.tools.answers.start_answer import start_answer
+from rl_operator.tools.calls.rl_get_results import results_of
+from rl_operator.tools.drafts.draft_check import refused, wire_refusals
+from rl_operator.tools.runs import chosen_run, is_draft, state_of
+from rl_operator.tools.tool import Answer, Arguments, Tool, ToolRefusedError
+from rl_operator.tools.tool_context import ToolContext
+
+
+class StartTraining(Arguments):
+    run_id: str | None = Field(
+        default=None, max_length=63, description="The run's name or its last eight characters; default: your latest."
+    )
+    dry_run: bool = Field(default=False, description="Start nothing; say what would be started and what is missing.")
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a run would meet. `config_map`: the name that its config has or would have."""
+
+    inputs: RunInputs | None
+    refusals: tuple[Refusal, ...]
+    missing: tuple[Missing, ...]
+    config_map: str | None
+
+
+def start_training(context: ToolContext, asked: StartTraining) -> Answer:
+    run = chosen_run(context, asked.run_id)
+    if run.status.finished:
+        return results_of(context, run) | {"message": _over(run)}
+    outlook = _outlook(context, run)
+    warning = None
+    waits = run.spec.suspend or is_restored(run)
+    if waits and not asked.dry_run:
+        _refuse(run, outlook)
+        warning, message = suspend_warning(run.to_wire(), suspend=False), _begins(run)
+        run = _start(context, run)
+    else:
+        context.target.look_after(*run.key)
+        message = _would(run) if waits else f"{run.metadata.name} is {state_of(run)} already: nothing was changed"
+    answer = start_answer(run, outlook.inputs, outlook.config_map, outlook.missing, message)
+    return answer | without_empty({"refusals": wire_refusals(outlook.refusals), "warning": warning})
+
+
+def _outlook(context: ToolContext, run: TrainingRun) -> Outlook:
+    """A run that has started is judged no more: what it runs with is frozen."""
+    source = FileInputs(context.target)
+    inputs = inputs_of(run, source)
+    begins, name = run.status.start_time is None or is_restored(run), run.status.config_map_name
+    if inputs is None:
+        return Outlook(None, (runtime_not_found(run, source.runtime_names()),) if begins else (), (), name)
+    refusals = check_run(run, inputs) if begins else ()
+    if begins and not refusals and inputs.environment.pending is None:
+        files = source.files(inputs.environment.own) if inputs.environment.own else None
+        name = render_run(run, inputs, files).config_map["metadata"]["name"]
+    return Outlook(inputs, refusals, missing_for(context.target, context.namespace, inputs), name)
+
+
+def _refuse(run: TrainingRun, outlook: Outlook) -> None:
+    name, wires = run.metadata.name, [missing.to_wire() for missing in outlook.missing]
+    if outlook.refusals:
+        raise refused(*outlook.refusals, run_id=name, missing=wires)
+    if needed := next((missing for missing in outlook.missing if missing.needed), None):
+        raise ToolRefusedError(
+            f"{name} is not started: {needed.what} {needed.name} is missing ({needed.why}); supply it: {needed.how}",
+            run_id=name,
+            missing=wires,
+        )
+
+
+def _start(context: ToolContext, run: TrainingRun) -> TrainingRun:
+    mark = {STARTED_AS_ANNOTATION: None} if is_restored(run) else None
+    changed = context.target.change_spec(*run.key, {"suspend": False}, mark)
+    forget(context, run.metadata.name)
+    return TrainingRun.model_validate(changed)
+
+
+def _begins(run: TrainingRun) -> str:
+    name, follow = run.metadata.name, "follow it: rl_check_status with wait_seconds"
+    if is_restored(run):
+        return f"{name} was restored from a backup and trains from the beginning; {follow}"
+    if run.status.checkpoint:
+        return f"{name} goes on from step {run.status.checkpoint.step}; {follow}"
+    return f"{name} starts; {follow}"
+
+
+def _would(run: TrainingRun) -> str:
+    state = "a draft" if is_draft(run) else state_of(run)
+    return f"a dry run: {run.metadata.name} is {state} and nothing was changed; without dry_run it starts"
+
+
+def _over(run: TrainingRun) -> str:
+    name = run.metadata.name
+    return (
+        f"{name} is {state_of(run)}: these are its results, and it is never trained again. To train on from its "
+        f'weights, draft a run with rl_select_environment and set its start_from to {{"run": "{name}"}}'
+    )
+
+
+TOOLS: Final = (
+    Tool(
+        name="rl_start_training",
+        title="Start training",
+        description="Starts a draft, or goes on with a run that was stopped. From here on it costs money: a dry run "
+        "first says what is refused or missing. A run that goes on already is left alone, one that is over is answered "
+        "with its results.",
+        arguments=StartTraining,
+        call=start_training,
+        effect="starts",
+    ),
+)

@@ -1,0 +1,104 @@
+"""rl_test_inference: what models of a provider make of an environment, before anything is trained."""
+
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from rl_operator.api.names import TRIAL_LABEL
+from rl_operator.api.run import TrainingRun
+from rl_operator.render.trial import MAX_MODELS, Trial
+from rl_operator.targets.target import Manifest
+from rl_operator.tools.runs import chosen_run
+from rl_operator.tools.tool import Answer, Arguments, Tool, ToolRefusedError
+from rl_operator.tools.tool_context import LONGEST_WAIT_SECONDS, ToolContext, awaited
+from rl_operator.tools.trials.trial_snapshot import answer_of, take_snapshot
+from rl_operator.tools.trials.trial_starts import provider_of, start, tried_inputs
+
+Model = Annotated[str, Field(min_length=1, max_length=253)]
+Prompt = Annotated[str, Field(min_length=1, max_length=4_000)]
+
+
+class InferenceTest(Arguments):
+    num_steps: int = Field(default=3, ge=1, le=20, description="Items of the environment to try.")
+    group_size: int = Field(default=16, ge=1, le=64, description="Answers to each item; to each of your prompts 1.")
+    models: tuple[Model, ...] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MAX_MODELS,
+        description="As the provider calls them; default: its own.",
+    )
+    prompts: tuple[Prompt, ...] | None = Field(
+        default=None, min_length=1, max_length=20, description="Tried in place of items, with what was answered."
+    )
+    max_tokens: int = Field(default=256, ge=1, le=32_768, description="Longest answer to a prompt, in tokens.")
+    temperature: float = Field(default=1.0, ge=0, le=2, description="Of answers to prompts.")
+    run_id: str | None = Field(default=None, max_length=63, description="Whose config is tried; default: your latest.")
+    wait_seconds: float = Field(default=0, ge=0, le=LONGEST_WAIT_SECONDS, description="Longest wait for the end.")
+    test_id: str | None = Field(default=None, max_length=63, description="Of a test before: how far is it?")
+    steps: bool = Field(default=False, description="Give every step with its scores.")
+
+
+def test_inference(context: ToolContext, asked: InferenceTest) -> Answer:
+    job, message = _job(context, asked)
+    seen = awaited(
+        context,
+        take_snapshot(context, job),
+        lambda: take_snapshot(context, job),
+        lambda seen: not seen.is_going,
+        asked.wait_seconds,
+    )
+    return answer_of(job, seen, steps=asked.steps) | {"message": message}
+
+
+def _job(context: ToolContext, asked: InferenceTest) -> tuple[Manifest, str]:
+    """The test that is meant, and a sentence about it."""
+    if asked.test_id:
+        return _named_job(context, asked.test_id), "this is how far that test is"
+    run = chosen_run(context, asked.run_id)
+    if going := _job_that_is_on(context, run):
+        return going, "this test of the run goes on already, and no other was started"
+    return _start(context, run, asked), "started; ask again with test_id"
+
+
+def _start(context: ToolContext, run: TrainingRun, asked: InferenceTest) -> Manifest:
+    inputs = tried_inputs(context, run)
+    provider = provider_of(context, run, inputs.runtime)
+    models = asked.models or provider.models
+    if not models:
+        raise ToolRefusedError(f"name the models to test in `models`, as {provider.url} calls them")
+    size = asked.group_size if "group_size" in asked.model_fields_set or not asked.prompts else 1
+    trial = Trial(models, asked.num_steps, size, asked.prompts or (), asked.max_tokens, asked.temperature)
+    return start(context, run, inputs, provider, trial)
+
+
+def _job_that_is_on(context: ToolContext, run: TrainingRun) -> Manifest | None:
+    """The run's newest test, if it goes on: asking twice starts nothing twice."""
+    jobs = context.target.jobs(run.metadata.namespace, f"{TRIAL_LABEL}={run.metadata.name}")
+    newest = max(jobs, key=lambda job: str(job["metadata"]["creationTimestamp"]), default=None)
+    return newest if newest is not None and take_snapshot(context, newest).is_going else None
+
+
+def _named_job(context: ToolContext, test_id: str) -> Manifest:
+    jobs = {job["metadata"]["name"]: job for job in context.target.jobs(context.namespace, TRIAL_LABEL)}
+    if test_id not in jobs:
+        raise ToolRefusedError(
+            f"there is no test {test_id!r} in namespace {context.namespace} of {context.target.label}; "
+            f"tests are kept for a day, or until their run is deleted",
+            available=sorted(jobs)[-10:],
+        )
+    return jobs[test_id]
+
+
+TOOLS: Final = (
+    Tool(
+        name="rl_test_inference",
+        title="Test an environment with models",
+        description="Lets models of a provider answer some items of a draft's environment, with its edited config, and "
+        "scores them; nothing is trained. Do it before training: it shows whether the environment works and how hard "
+        "it is. It takes up to 10 minutes per model and costs what the provider asks. It answers at once: ask again "
+        "with test_id, or give wait_seconds.",
+        arguments=InferenceTest,
+        call=test_inference,
+        effect="starts",
+    ),
+)

@@ -1,0 +1,1 @@
+"""Changing a draft: from names and values to a checked spec."""

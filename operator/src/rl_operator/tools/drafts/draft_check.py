@@ -1,0 +1,80 @@
+"""What a run of a caller's is judged by, and what the judge says: the operator's own rules, asked before a write."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from rl_operator.api.catalog import CatalogEnvironment
+from rl_operator.api.names import OWN_PREFIX
+from rl_operator.api.refusal import Refusal
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.run_inputs import RunInputs
+from rl_operator.api.runtime import Runtime
+from rl_operator.check import check_run, runtime_not_found
+from rl_operator.check.name_lists import most_alike
+from rl_operator.errors import ForbiddenError, InvalidError, RefusedError
+from rl_operator.targets.chosen import choose_runtime
+from rl_operator.targets.file_inputs import FileInputs, inputs_of
+from rl_operator.tools.answers.run_status import refusal_of
+from rl_operator.tools.tool import Answer, ToolRefusedError
+from rl_operator.tools.tool_context import ToolContext
+
+MOST_SENTENCES: Final = 3
+
+
+def runtime_for(context: ToolContext, name: str | None) -> Runtime:
+    """The named one, else the usual one or the only one. Raises ToolRefusedError."""
+    try:
+        return choose_runtime(context.target, name or "")
+    except RefusedError as error:
+        raise ToolRefusedError(
+            str(error), available=most_alike(name or "", sorted(context.target.runtimes()))
+        ) from None
+
+
+def inputs_for(context: ToolContext, run: TrainingRun) -> RunInputs:
+    """Raises ToolRefusedError when the run's runtime does not exist."""
+    source = FileInputs(context.target)
+    inputs = inputs_of(run, source)
+    if inputs is None:
+        raise refused(runtime_not_found(run, source.runtime_names()))
+    return inputs
+
+
+def known_environment(context: ToolContext, run: TrainingRun, inputs: RunInputs) -> CatalogEnvironment:
+    """What `spec.environment` means. Raises ToolRefusedError: it means nothing, or nothing yet."""
+    chosen = inputs.environment
+    if chosen.known is not None:
+        return chosen.known
+    if chosen.pending is not None:
+        raise ToolRefusedError(f"{chosen.pending[1]} Ask again in a few seconds.", retryable=True)
+    available = most_alike(run.spec.environment, [*chosen.available, *own_names(context)])
+    raise refused(*check_run(run, inputs), available=available)
+
+
+def own_names(context: ToolContext) -> list[str]:
+    """`own/NAME` of the namespace's RLEnvironments, as far as the caller may see them."""
+    try:
+        return [f"{OWN_PREFIX}{each.metadata.name}" for each in context.target.environments(context.namespace)]
+    except ForbiddenError:
+        return []
+
+
+def refused(*refusals: Refusal, **details: Any) -> ToolRefusedError:
+    """At least one refusal, as an agent reads it."""
+    more = len(refusals) - MOST_SENTENCES
+    sentences = [refusal.sentence for refusal in refusals[:MOST_SENTENCES]]
+    sentences += [f"and {more} more"] if more > 0 else []
+    locked = [refusal.locked for refusal in refusals if refusal.code == "LockedField"]
+    lock = {"locked_value": locked[0]} if len(locked) == 1 else {}
+    return ToolRefusedError("; ".join(sentences), **lock, **details, refusals=wire_refusals(refusals))
+
+
+def refused_at_the_door(error: InvalidError, refusals: Iterable[Refusal] = ()) -> ToolRefusedError:
+    """By the API server, whose policies judge the whole run whatever was changed: `refusals` are what they may mean."""
+    words = str(error).rpartition(" denied request: ")[2]
+    known = {"refusals": wires} if (wires := wire_refusals(refusals)) else {}
+    return ToolRefusedError(f"the API server does not take the run so: {words}", **known)
+
+
+def wire_refusals(refusals: Iterable[Refusal]) -> list[Answer]:
+    return [*map(refusal_of, refusals)]

@@ -1,0 +1,166 @@
+"""In front of every route: who calls, by which name, with how much. And a call ends when its caller leaves."""
+
+import re
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import anyio
+from mcp_types import INVALID_REQUEST
+from pydantic_core import to_json
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rl_operator.errors import OperatorError
+from rl_operator.tools.dispatch import ErrorCode, Outcome, code_of, failed
+from rl_operator.tools.serving.call_pool import Calls
+from rl_operator.tools.serving.http_access import bearer_token, is_called_rightly
+from rl_operator.tools.serving.sessions import Sessions
+
+MAX_BODY: Final = 256 * 1024
+BODY_SECONDS: Final = 10.0
+TOO_LARGE: Final = f"the request's body is larger than the {MAX_BODY} bytes that are taken"
+
+MCP_PATH: Final = "/mcp"
+PROBE_PATH: Final = "/healthz"
+AGENT_HEADER: Final = "X-RL-Agent"
+NAMESPACE_HEADER: Final = "X-RL-Namespace"
+MAX_AGENT: Final = 100
+MAX_SHOWN: Final = 100
+_NAMESPACE: Final = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+STATUS: Final[dict[ErrorCode | None, int]] = {
+    None: 200,
+    "refused": 400,
+    "unauthenticated": 401,
+    "forbidden": 403,
+    "not_found": 404,
+    "conflict": 409,
+    "too_large": 413,
+    "busy": 429,
+    "internal": 500,
+    "unreachable": 502,
+    "timeout": 504,
+}
+
+
+@dataclass(frozen=True)
+class Caller:
+    """What the gate found out; stands in the request's state."""
+
+    token: str = field(repr=False)
+    agent: str
+    namespace: str
+    """Empty: the server's usual one."""
+
+
+class TurnedAwayError(OperatorError):
+    """The request goes no further."""
+
+    def __init__(self, code: ErrorCode, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+def json_response(answer: Any, code: ErrorCode | None) -> Response:
+    headers = {"WWW-Authenticate": "Bearer"} if code == "unauthenticated" else {}
+    headers |= {"Retry-After": "5"} if code == "busy" else {}
+    content = to_json(answer, inf_nan_mode="null")
+    return Response(content, STATUS[code], headers, media_type="application/json")
+
+
+def _as_mcp(outcome: Outcome) -> Any:
+    """A JSON-RPC error, which MCP clients show; of other answers they show the status alone."""
+    error = {"code": INVALID_REQUEST, "message": outcome.answer["error"], "data": outcome.answer}
+    return {"jsonrpc": "2.0", "id": None, "error": error}
+
+
+class Gate:
+    """An ASGI application around another. Reads the whole body, so that what stands behind it waits for nothing."""
+
+    def __init__(self, app: ASGIApp, sessions: Sessions, calls: Calls, hosts: Collection[str]) -> None:
+        self._app = app
+        self._sessions = sessions
+        self._calls = calls
+        self._hosts = frozenset(host.lower() for host in hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] == PROBE_PATH:
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        try:
+            request.state.caller = await self._admitted(request)
+            body = await _body(request)
+        except ClientDisconnect:
+            return
+        except OperatorError as error:
+            outcome = failed(error.code if isinstance(error, TurnedAwayError) else code_of(error), str(error))
+            answer = _as_mcp(outcome) if scope["path"] == MCP_PATH else outcome.answer
+            await json_response(answer, outcome.code)(scope, receive, send)
+        else:
+            await _attended(lambda heard: self._app(scope, heard, send), body, receive)
+
+    async def _admitted(self, request: Request) -> Caller:
+        """Raises OperatorErrors."""
+        _refuse_strange_address(request.headers, self._hosts)
+        token = bearer_token(request.headers.get("authorization", ""))
+        if token is None:
+            raise TurnedAwayError("unauthenticated", "who calls? Send the header Authorization: Bearer TOKEN")
+        if not self._sessions.knows(token):
+            await self._calls.in_thread(lambda: _introduce(self._sessions, token))
+        namespace = request.headers.get(NAMESPACE_HEADER, "")
+        if namespace and not _NAMESPACE.fullmatch(namespace):
+            raise TurnedAwayError("refused", f"the header {NAMESPACE_HEADER} is no name of a namespace")
+        return Caller(token, request.headers.get(AGENT_HEADER, "")[:MAX_AGENT], namespace)
+
+
+def _refuse_strange_address(headers: Headers, hosts: Collection[str]) -> None:
+    host = headers.get("host", "")
+    if not is_called_rightly(host, hosts):
+        hint = "call it by its address, or start it with --allow-host"
+        raise TurnedAwayError("forbidden", f"this server does not answer to the name {host[:MAX_SHOWN]!r}: {hint}")
+    if "origin" in headers:
+        raise TurnedAwayError("forbidden", "web pages may not call this server: send no Origin header")
+
+
+def _introduce(sessions: Sessions, token: str) -> None:
+    with sessions.context(token):
+        pass
+
+
+async def _body(request: Request) -> bytes:
+    declared = request.headers.get("content-length", "0")
+    if not declared.isdecimal() or int(declared) > MAX_BODY:
+        raise TurnedAwayError("too_large", TOO_LARGE)
+    read = bytearray()
+    with anyio.move_on_after(BODY_SECONDS):
+        async for chunk in request.stream():
+            read += chunk
+            if len(read) > MAX_BODY:
+                raise TurnedAwayError("too_large", TOO_LARGE)
+        return bytes(read)
+    raise TurnedAwayError("refused", f"the request's body did not come within {BODY_SECONDS:.0f} s")
+
+
+async def _attended(answer: Callable[[Receive], Awaitable[None]], body: bytes, receive: Receive) -> None:
+    """Cancel the answering when the caller leaves."""
+    unread = [body]
+
+    async def heard() -> Message:
+        while not unread:
+            await anyio.sleep_forever()
+        return {"type": "http.request", "body": unread.pop(), "more_body": False}
+
+    async with anyio.create_task_group() as group:
+
+        async def watch() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            group.cancel_scope.cancel()
+
+        group.start_soon(watch)
+        await answer(heard)
+        group.cancel_scope.cancel()

@@ -1,0 +1,174 @@
+"""The tools over HTTP: plain routes for programs, and MCP at /mcp. Callers are served with their own rights."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import anyio
+import orjson
+from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from rl_operator.errors import ForbiddenError
+from rl_operator.tools.dispatch import Outcome, failed
+from rl_operator.tools.serving.call_pool import Calls
+from rl_operator.tools.serving.gate import MAX_BODY, MCP_PATH, PROBE_PATH, Caller, Gate, json_response
+from rl_operator.tools.serving.mcp_server import build_server
+from rl_operator.tools.serving.sessions import Sessions
+from rl_operator.tools.tool import Answer, Tool
+from rl_operator.tools.tool_context import ToolContext
+
+LONGEST_WAIT_SECONDS: Final = 20.0
+ANSWER_SECONDS: Final = 28.0
+"""Callers over HTTP give up after thirty."""
+
+
+@dataclass(frozen=True)
+class ToolRoute:
+    """A route, the tool behind it, and which part of its answer is given if not the whole."""
+
+    method: str
+    path: str
+    tool: str
+    part: str = ""
+
+    def shown(self, answer: Answer) -> Any:
+        return answer[self.part] if self.part else answer
+
+
+ROUTES: Final = (
+    ToolRoute("GET", "/environments", "rl_list_environments", part="environments"),
+    ToolRoute("POST", "/environments/{name:path}/select", "rl_select_environment"),
+    ToolRoute("GET", "/config", "rl_get_current_config"),
+    ToolRoute("POST", "/config", "rl_edit_config"),
+    ToolRoute("POST", "/runs", "rl_start_training"),
+    ToolRoute("GET", "/runs", "rl_list_runs"),
+    ToolRoute("GET", "/runs/{run_id}", "rl_check_status"),
+    ToolRoute("POST", "/runs/{run_id}/stop", "rl_stop_training"),
+    ToolRoute("GET", "/runs/{run_id}/metrics", "rl_get_results"),
+    ToolRoute("GET", "/runs/{run_id}/logs", "rl_get_logs"),
+    ToolRoute("POST", "/test/inference", "rl_test_inference"),
+    ToolRoute("GET", "/health", "rl_health_check"),
+)
+
+
+def build_app(
+    tools: Iterable[Tool],
+    sessions: Sessions,
+    calls: Calls,
+    *,
+    hosts: Collection[str] = (),
+    pinned: bool = False,
+    answer_seconds: float = ANSWER_SECONDS,
+) -> ASGIApp:
+    """`hosts`: names by which it may be called, beside those that no stranger can have; `pinned`: callers may name no
+    other namespace than the context's; `answer_seconds`: whatever happens, a call is answered by then.
+    """
+    offered = {tool.name: tool for tool in tools}
+
+    async def call(tool: Tool, arguments: Mapping[str, Any], request: Request) -> Outcome:
+        caller: Caller = request.state.caller
+        with anyio.move_on_after(answer_seconds):
+            return await calls.call(tool, lambda: _context_of(sessions, caller, pinned=pinned), arguments)
+        late = f"{tool.name} has not answered within {answer_seconds:g} s; look at what it did before you call it again"
+        return failed("timeout", late)
+
+    mcp_sessions = StreamableHTTPSessionManager(
+        build_server(offered.values(), call), json_response=True, stateless=True, max_request_body_size=MAX_BODY
+    )
+    routes = [Route(PROBE_PATH, _probed), Route(MCP_PATH, StreamableHTTPASGIApp(mcp_sessions), methods=["POST"])]
+    routes += [
+        Route(route.path, _endpoint(route, offered.get(route.tool), call), methods=[route.method]) for route in ROUTES
+    ]
+    app = Starlette(routes=routes, lifespan=_running(mcp_sessions), exception_handlers={HTTPException: _no_such_way})
+    app.router.redirect_slashes = False  # only 200 is success
+    return Gate(app, sessions, calls, hosts)
+
+
+@contextmanager
+def _context_of(sessions: Sessions, caller: Caller, *, pinned: bool) -> Iterator[ToolContext]:
+    with sessions.context(caller.token) as context:
+        namespace = caller.namespace or context.namespace
+        if pinned and namespace != context.namespace:
+            raise ForbiddenError(f"this server serves the namespace {context.namespace} alone, not {namespace}")
+        yield replace(context, agent=caller.agent, namespace=namespace, longest_wait=LONGEST_WAIT_SECONDS)
+
+
+def _running(sessions: StreamableHTTPSessionManager) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with sessions.run():
+            yield
+
+    return lifespan
+
+
+def _endpoint(
+    route: ToolRoute, tool: Tool | None, call: Callable[[Tool, Mapping[str, Any], Request], Awaitable[Outcome]]
+) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        outcome = await answered(request)
+        return json_response(outcome.answer if outcome.code else route.shown(outcome.answer), outcome.code)
+
+    async def answered(request: Request) -> Outcome:
+        if tool is None:
+            return failed("forbidden", f"this server does not offer {route.tool}: it changes nothing (--read-only)")
+        try:
+            arguments = _arguments(request, await request.body())
+        except ValueError as error:
+            return failed("refused", str(error))
+        return await call(tool, arguments, request)
+
+    return endpoint
+
+
+def _arguments(request: Request, body: bytes) -> dict[str, Any]:
+    """From the path, the query and a body of JSON; each name once. Raises ValueError."""
+    places = {"path": request.path_params, "query": _query(request), "body": _members(request.method, body)}
+    arguments: dict[str, Any] = {}
+    for place, given in places.items():
+        if twice := sorted(arguments.keys() & given.keys()):
+            raise ValueError(f"{twice[0]} stands in the {place} and before it: give it once")
+        arguments |= given
+    return arguments
+
+
+def _query(request: Request) -> dict[str, Any]:
+    """Names that stand there several times have lists."""
+    query = request.query_params
+    lists = {name: query.getlist(name) for name in query}
+    return {name: values if len(values) > 1 else values[0] for name, values in lists.items()}
+
+
+def _members(method: str, body: bytes) -> dict[str, Any]:
+    if not body:
+        return {}
+    if method == "GET":
+        raise ValueError("a GET request takes its parameters in the query: send no body")
+    try:
+        members = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"the body is no JSON: {error}") from None
+    if not isinstance(members, dict):
+        raise ValueError("the body must be a JSON object with the tool's parameters")  # noqa: TRY004 -- a caller's
+    return members
+
+
+async def _probed(_: Request) -> Response:
+    return PlainTextResponse("ok\n")
+
+
+async def _no_such_way(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    paths = sorted({f"{route.method} {route.path}" for route in ROUTES})
+    outcome = failed("not_found", f"there is no {request.method} {request.url.path[:100]}", {"routes": paths})
+    response = json_response(outcome.answer, outcome.code)
+    response.status_code = error.status_code
+    response.headers.update(error.headers or {})
+    return response

@@ -1,0 +1,135 @@
+"""The tools as a plugin of hermes-agent: entry point `rl-operator` of its group `hermes_agent.plugins`.
+
+Its loader calls `register` with a PluginContext (hermes_cli/plugins.py of hermes-agent 0.19); handlers take the model's
+arguments and answer JSON text. Hermes has no options for us, so environment variables say which target is meant.
+"""
+
+import importlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from pydantic_core import to_json
+
+from rl_operator.errors import OperatorError
+from rl_operator.targets.choice import choose_target
+from rl_operator.targets.target import Target
+from rl_operator.tools.dispatch import Outcome, code_of, dispatch, failed
+from rl_operator.tools.serving.skill import SKILL_FILE, SKILL_NAME
+from rl_operator.tools.tool import Tool, input_schema
+from rl_operator.tools.tool_context import RecentAnswers, ToolContext
+from rl_operator.tools.toolset import TOOLS
+
+log = logging.getLogger(__name__)
+
+TOOLSET: Final = "rl"
+
+LOCAL_VARIABLE: Final = "RL_LOCAL"
+"""1: this machine, even where a kubeconfig is."""
+
+CONTEXT_VARIABLE: Final = "RL_CONTEXT"
+"""A context of the kubeconfig; default: its current one."""
+
+NAMESPACE_VARIABLE: Final = "RL_NAMESPACE"
+"""Default: the context's."""
+
+INTERRUPT_SECONDS: Final = 0.2
+"""How soon a wait hears that the user wants their agent back."""
+
+Handler = Callable[..., str]
+
+
+class PluginContext(Protocol):
+    """What we use of it."""
+
+    def register_tool(
+        self, *, name: str, toolset: str, schema: dict[str, Any], handler: Handler, check_fn: Callable[[], bool]
+    ) -> None: ...
+
+    def register_skill(self, name: str, path: Path) -> None: ...
+
+
+class Host:
+    """What is kept in the process of hermes: a target, opened when it is first asked for. For several threads."""
+
+    def __init__(self) -> None:
+        self._target: Target | None = None
+        self._recent = RecentAnswers()
+        self._lock = threading.Lock()
+
+    def context(self, session: str) -> ToolContext:
+        """Of one conversation: each finds its own drafts. Raises OperatorErrors."""
+        target = self._opened()
+        namespace = os.environ.get(NAMESPACE_VARIABLE) or target.namespace
+        return ToolContext(target, namespace, agent=f"hermes {session}", recent=self._recent, given_up=Interruption())
+
+    def is_usable(self) -> bool:
+        """Whether hermes should offer the tools. Calls nobody: a cluster that is away says so in each answer."""
+        try:
+            self._opened()
+        except OperatorError as error:
+            log.warning("the tools of rl-operator are not offered: %s", error)
+            return False
+        return True
+
+    def _opened(self) -> Target:
+        with self._lock:
+            if self._target is None:
+                local, context = os.environ.get(LOCAL_VARIABLE) == "1", os.environ.get(CONTEXT_VARIABLE, "")
+                self._target = choose_target(local=local, context=context, state_dir=None, note=log.info)
+            return self._target
+
+
+class Interruption(threading.Event):
+    """Set, too, while the user interrupts the agent whose thread asks."""
+
+    def is_set(self) -> bool:
+        return super().is_set() or _is_interrupted()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        left = threading.TIMEOUT_MAX if timeout is None else timeout
+        while not self.is_set() and left > 0:
+            super().wait(min(left, INTERRUPT_SECONDS))
+            left -= INTERRUPT_SECONDS
+        return self.is_set()
+
+
+def register(context: PluginContext) -> None:
+    """Called once by the loader of hermes."""
+    host = Host()
+    for tool in TOOLS:
+        context.register_tool(
+            name=tool.name,
+            toolset=TOOLSET,
+            schema={"name": tool.name, "description": tool.description, "parameters": input_schema(tool)},
+            handler=_handler(tool, host),
+            check_fn=host.is_usable,
+        )
+    context.register_skill(SKILL_NAME, SKILL_FILE)
+
+
+def _handler(tool: Tool, host: Host) -> Handler:
+    def handle(arguments: Mapping[str, Any], session_id: str | None = None, **_: Any) -> str:
+        return to_json(_answered(tool, host, arguments, session_id or "").answer, inf_nan_mode="null").decode()
+
+    return handle
+
+
+def _answered(tool: Tool, host: Host, arguments: Mapping[str, Any], session: str) -> Outcome:
+    try:
+        context = host.context(session)
+    except OperatorError as error:
+        return failed(code_of(error), str(error))
+    return dispatch(tool, context, arguments)
+
+
+def _is_interrupted() -> bool:
+    """As hermes tells the tools in the thread of the call."""
+    try:
+        interrupt = importlib.import_module("tools.interrupt")
+    except ImportError:  # not in a process of hermes
+        return False
+    return bool(interrupt.is_interrupted())

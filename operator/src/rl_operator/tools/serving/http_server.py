@@ -1,0 +1,61 @@
+"""The HTTP server of the tools: one process, until SIGTERM or Ctrl-C."""
+
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from rl_operator.errors import RefusedError
+from rl_operator.tools.serving.call_pool import Calls
+
+MAX_CONNECTIONS = 512
+"""Further ones are answered 503."""
+
+GRACE_SECONDS = 5
+"""For what is being answered when the process is told to end."""
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, ending: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ending = ending
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._ending()
+        super().handle_exit(sig, frame)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Port 0: the kernel chooses. Raises RefusedError."""
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except (OSError, OverflowError) as error:
+        raise RefusedError(
+            f"cannot listen on {host} port {port}: {error}; choose others with --host, --port"
+        ) from error
+
+
+def address_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def serve(app: ASGIApp, listener: socket.socket, calls: Calls) -> None:
+    """Told to end, it takes nothing new, answers who waits with what there is, and returns."""
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        ws="none",
+        lifespan="on",
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises the signal again when it has served it
+        signal.signal(number, lambda *_: sys.exit(0))
+    _Server(config, calls.end).run(sockets=[listener])

@@ -1,0 +1,96 @@
+"""The tools over the Model Context Protocol: one server for every transport, of either generation of clients."""
+
+import json
+import signal
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import nullcontext
+from importlib.metadata import version
+from typing import Any, Final
+
+import anyio
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+from mcp.shared.exceptions import MCPError
+from pydantic_core import to_json
+
+from rl_operator.documents.parse import nearest
+from rl_operator.tools.dispatch import Outcome
+from rl_operator.tools.serving.call_pool import Calls
+from rl_operator.tools.serving.skill import in_short
+from rl_operator.tools.tool import Answer, Tool, input_schema
+from rl_operator.tools.tool_context import ToolContext
+
+Call = Callable[[Tool, dict[str, Any], Any], Awaitable[Outcome]]
+"""Takes the tool, its arguments and the HTTP request (None over stdio)."""
+
+INSTRUCTIONS: Final = in_short()
+
+_REPEATABLE: Final = frozenset({"rl_edit_config", "rl_start_training"})
+"""Of the tools that write: called again they change nothing more."""
+
+_OPEN_WORLD: Final = frozenset({"rl_test_inference"})
+"""They ask models of somebody else's service."""
+
+
+def build_server(tools: Iterable[Tool], call: Call) -> Server[Any]:
+    """`call` answers; what it is given is one of `tools`."""
+    by_name = {tool.name: tool for tool in tools}
+    described = [described_tool(tool) for tool in by_name.values()]
+
+    async def list_tools(_: ServerRequestContext, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=described)
+
+    async def call_tool(request: ServerRequestContext, params: types.CallToolRequestParams) -> types.CallToolResult:
+        tool = by_name.get(params.name)
+        if tool is None:
+            raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name!r}{nearest(params.name, by_name)}")
+        outcome = await call(tool, params.arguments or {}, request.request)
+        return called(outcome.answer, is_error=outcome.code is not None)
+
+    return Server(
+        "rl-operator",
+        version=version("rl-operator"),
+        title="RL training runs",
+        instructions=INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+    )
+
+
+def described_tool(tool: Tool) -> types.Tool:
+    """Hints for clients that ask a person before they call: what the call may change."""
+    return types.Tool(
+        name=tool.name,
+        title=tool.title,
+        description=tool.description,
+        input_schema=input_schema(tool),
+        annotations=types.ToolAnnotations(
+            read_only_hint=tool.reads_only,
+            destructive_hint=tool.effect == "stops",
+            idempotent_hint=tool.effect in ("reads", "stops") or tool.name in _REPEATABLE,
+            open_world_hint=tool.name in _OPEN_WORLD,
+        ),
+    )
+
+
+def called(answer: Answer, *, is_error: bool) -> types.CallToolResult:
+    """The same JSON twice: as a value, and as text for clients that show models only text."""
+    text = to_json(answer, inf_nan_mode="null").decode()
+    content = types.TextContent(type="text", text=text)
+    return types.CallToolResult(content=[content], structured_content=json.loads(text), is_error=is_error)
+
+
+def serve_stdio(tools: Iterable[Tool], context: ToolContext) -> None:
+    """For the one client at the other end of stdin and stdout, until it closes them."""
+    # The thread that waits for stdin hears of no KeyboardInterrupt: Ctrl-C ends the process the plain way.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    anyio.run(_serve_stdio, tuple(tools), context)
+
+
+async def _serve_stdio(tools: tuple[Tool, ...], context: ToolContext) -> None:
+    calls = Calls()
+    server = build_server(tools, lambda tool, arguments, _: calls.call(tool, lambda: nullcontext(context), arguments))
+    async with stdio_server() as (read_stream, write_stream):
+        await server.run(read_stream, write_stream, server.create_initialization_options())

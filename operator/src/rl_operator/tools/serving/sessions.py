@@ -1,0 +1,150 @@
+"""Whose context a token opens."""
+
+import hashlib
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from rl_operator.errors import ForbiddenError, UnauthenticatedError
+from rl_operator.targets.cluster_target import ClusterTarget
+from rl_operator.tools.serving.http_access import is_among
+from rl_operator.tools.tool_context import ToolContext
+
+MAX_CONTEXTS = 256
+TRUSTED_SECONDS = 60.0
+"""After that the API server is asked again who owns a token: it may have been revoked."""
+
+ANONYMOUS = "system:anonymous"
+
+
+class Sessions(Protocol):
+    """From any thread."""
+
+    def knows(self, token: str) -> bool:
+        """Whether `context` costs no call of the API server."""
+        ...
+
+    def context(self, token: str) -> AbstractContextManager[ToolContext]:
+        """It stays open inside the block. Raises UnauthenticatedError, TargetUnreachableError."""
+        ...
+
+
+class LocalSessions:
+    """Of this machine: all who know one of the tokens are its user."""
+
+    def __init__(self, context: ToolContext, tokens: tuple[str, ...]) -> None:
+        self._context = context
+        self._tokens = tokens
+
+    def knows(self, token: str) -> bool:
+        return is_among(token, self._tokens)
+
+    @contextmanager
+    def context(self, token: str) -> Iterator[ToolContext]:
+        if not self.knows(token):
+            raise UnauthenticatedError("the token is none of those in the server's file of tokens")
+        yield self._context
+
+
+@dataclass
+class _Session:
+    """A caller's target. Closed when it is `given_away` and nobody uses it any more."""
+
+    target: ClusterTarget
+    context: ToolContext
+    since: float
+    users: int = 0
+    given_away: bool = False
+
+
+class ClusterSessions:
+    """Each has the rights of their own Kubernetes token and none of ours; those who came last are remembered."""
+
+    def __init__(
+        self,
+        target: ClusterTarget,
+        context_for: Callable[[ClusterTarget], ToolContext],
+        *,
+        most: int = MAX_CONTEXTS,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._target = target
+        self._context_for = context_for
+        self._most = most
+        self._now = now
+        self._sessions: OrderedDict[str, _Session] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def knows(self, token: str) -> bool:
+        with self._lock:
+            return self._fresh(_key(token)) is not None
+
+    @contextmanager
+    def context(self, token: str) -> Iterator[ToolContext]:
+        session = self._take(_key(token)) or self._seated(token)
+        try:
+            yield session.context
+        finally:
+            self._leave(session)
+
+    def _take(self, key: str) -> _Session | None:
+        with self._lock:
+            session = self._fresh(key)
+            if session is not None:
+                self._sessions.move_to_end(key)
+                session.users += 1
+        return session
+
+    def _seated(self, token: str) -> _Session:
+        """A newcomer. The API server says who they are."""
+        target = self._target.acting_as(token)
+        try:
+            caller = target.caller
+        except ForbiddenError:
+            target.close()
+            raise UnauthenticatedError("the API server does not know the token, or it has expired") from None
+        except BaseException:
+            target.close()
+            raise
+        if caller in ("", ANONYMOUS):
+            target.close()
+            raise UnauthenticatedError("the API server takes the token for nobody's")
+        session = _Session(target, self._context_for(target), self._now(), users=1)
+        for former in self._remember(_key(token), session):
+            self._close_unused(former)
+        return session
+
+    def _remember(self, key: str, session: _Session) -> list[_Session]:
+        """Returns those whose place it takes."""
+        with self._lock:
+            former = [self._sessions.pop(key)] if key in self._sessions else []
+            self._sessions[key] = session
+            while len(self._sessions) > self._most:
+                former.append(self._sessions.popitem(last=False)[1])
+            for each in former:
+                each.given_away = True
+        return former
+
+    def _leave(self, session: _Session) -> None:
+        with self._lock:
+            session.users -= 1
+        self._close_unused(session)
+
+    def _close_unused(self, session: _Session) -> None:
+        with self._lock:
+            is_over = session.given_away and session.users == 0
+        if is_over:
+            session.target.close()  # twice does no harm
+
+    def _fresh(self, key: str) -> _Session | None:
+        session = self._sessions.get(key)
+        return session if session and self._now() - session.since < TRUSTED_SECONDS else None
+
+
+def _key(token: str) -> str:
+    """Tokens themselves are kept nowhere but in the connections that present them."""
+    return hashlib.sha256(token.encode()).hexdigest()

@@ -1,0 +1,1 @@
+"""Trying an environment with models of a provider, before anything is trained."""

@@ -1,0 +1,196 @@
+"""What a trial has shown so far, from what its processes printed. Pure: lines in, figures out.
+
+A process prints a JSON object per line as each step is done (`event`: started, step, summary); everything else in its
+log is somebody's talk. The figures are counted from the steps, so that those of a process that was killed count, too.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from rl_operator.status.sentences import redacted
+from rl_operator.tools.answers.shown_text import clean_line, one_line
+
+SCALES: Final[Mapping[str, str]] = {
+    "qwen/qwen3-8b": "small",
+    "z-ai/glm-4.7-flash": "medium",
+    "minimax/minimax-m2.5": "large",
+}
+"""Models that people know to be of a scale; any other is `custom`."""
+
+KEPT_TALK: Final = 1_000
+"""Characters of what a process said last, besides its results."""
+
+KEPT_TEXT: Final = 500
+"""Characters of an error, or of an answer to a prompt."""
+
+MOST_COMPLETIONS: Final = 10_000
+"""Of one step: more is nobody's measurement."""
+
+_STEP_KEYS: Final = (
+    "step",
+    "completions",
+    "correct",
+    "scores",
+    "seconds",
+    "unscored",
+    "error",
+    "prompt",
+    "responses",
+)
+
+_BEGINNING: Final = '{"event": '
+
+
+@dataclass(frozen=True)
+class Step:
+    """`completions` were scored; `correct` of them more than 0."""
+
+    number: int
+    completions: int
+    correct: int
+    wire: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Printed:
+    """What one process printed. `over`: its summary is there; `error`: why it could not do all steps."""
+
+    steps: tuple[Step, ...] = ()
+    over: bool = False
+    error: str = ""
+    talk: str = ""
+
+
+def read_log(lines: Iterable[str]) -> Printed:
+    """The environment shares the log, and could print such lines itself: it also decides the scores."""
+    steps: list[Step] = []
+    over, error, talk = False, "", ""
+    for line in lines:
+        wire = _event(line)
+        if wire is None:
+            talk = f"{talk}{clean_line(line)}\n"[-KEPT_TALK:]
+        elif wire["event"] == "step":
+            steps += _step(wire)
+        elif wire["event"] == "summary":
+            over, error = True, str(wire.get("error", ""))
+    return Printed(tuple(steps), over, error, talk)
+
+
+def _event(line: str) -> dict[str, Any] | None:
+    """Somebody's half line may stand before it."""
+    start = line.find(_BEGINNING)
+    if start < 0:
+        return None
+    try:
+        wire: Any = json.loads(line[start:])
+    except (ValueError, RecursionError):
+        return None
+    return wire if isinstance(wire, dict) else None
+
+
+def _step(wire: Mapping[str, Any]) -> list[Step]:
+    """None where the numbers are none: our processes print no such line, an environment might."""
+    try:
+        number, completions, correct = (int(wire[name]) for name in ("step", "completions", "correct"))
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return []
+    return [Step(number, completions, correct, wire)] if 0 <= correct <= completions <= MOST_COMPLETIONS else []
+
+
+def _shown(step: Step) -> dict[str, Any]:
+    """A step as it may be shown: what an environment or a model says is cut, and holds no keys."""
+    known = {name: step.wire[name] for name in _STEP_KEYS if name in step.wire}
+    return {name: _bounded(value) for name, value in known.items()}
+
+
+def _bounded(value: Any, longest: int = 64) -> Any:
+    match value:
+        case str():
+            return redacted(value)[:KEPT_TEXT]
+        case list():
+            return [_bounded(each) for each in value[:longest]]
+        case dict():
+            return {str(key)[:longest]: _bounded(each) for key, each in list(value.items())[:longest]}
+    return value
+
+
+@dataclass(frozen=True)
+class ModelResult:
+    """One model's part in a trial.
+
+    accuracy = correct completions / scored completions; step_success_rate = steps with a correct completion / steps
+    tested. Both are 0 where nothing was.
+    """
+
+    model: str
+    state: str
+    """waiting, running, completed or failed."""
+
+    steps: Sequence[Step] = field(default=())
+    error: str = ""
+    talk: str = ""
+    log: str = ""
+    """Where all of it can be read: a file, or the command that shows it."""
+
+    @property
+    def completions(self) -> int:
+        return sum(step.completions for step in self.steps)
+
+    @property
+    def correct(self) -> int:
+        return sum(step.correct for step in self.steps)
+
+    @property
+    def steps_with_correct(self) -> int:
+        return sum(step.correct > 0 for step in self.steps)
+
+    @property
+    def accuracy(self) -> float:
+        return self.correct / self.completions if self.completions else 0.0
+
+    @property
+    def step_success_rate(self) -> float:
+        return self.steps_with_correct / len(self.steps) if self.steps else 0.0
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the environment scored any answer of it, right or wrong."""
+        return self.completions > 0
+
+    def to_wire(self, *, steps: bool) -> dict[str, Any]:
+        wire = {
+            "model": self.model,
+            "name": self.model.rpartition("/")[2],
+            "scale": SCALES.get(self.model, "custom"),
+            "state": self.state,
+            "steps_tested": len(self.steps),
+            "total_completions": self.completions,
+            "correct_completions": self.correct,
+            "accuracy": round(self.accuracy, 4),
+            "steps_with_correct": self.steps_with_correct,
+            "step_success_rate": round(self.step_success_rate, 4),
+        }
+        log = {"log_file": self.log} if self.log else {}
+        told = {"error": one_line(self.error)[:KEPT_TEXT]} if self.error else {}
+        talk = {"stderr": self.talk} if self.error and self.talk else {}
+        return wire | log | told | talk | ({"steps": [_shown(step) for step in self.steps]} if steps else {})
+
+
+def summary(results: Sequence[ModelResult], steps_requested: int) -> dict[str, Any]:
+    """models_succeeded: those of which any answer was scored. best_model: the one of them with the highest accuracy,
+    of equal ones the first, and only if it is above 0. avg_accuracy: the mean of their accuracies. environment_working:
+    some answer was scored, so the environment asks, hears and judges; how well models do is another matter.
+    """
+    succeeded = [result for result in results if result.succeeded]
+    best = max(succeeded, key=lambda result: result.accuracy, default=None)
+    mean = sum(result.accuracy for result in succeeded) / len(succeeded) if succeeded else 0.0
+    return {
+        "steps_requested": steps_requested,
+        "models_tested": len(results),
+        "models_succeeded": len(succeeded),
+        **({"best_model": best.model} if best and best.accuracy > 0 else {}),
+        "avg_accuracy": round(mean, 4),
+        "environment_working": bool(succeeded),
+    }

@@ -1,0 +1,105 @@
+"""What `rlctl run FILE` does with a name that is taken."""
+
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manifest
+
+from rl_operator.api.names import STARTED_AS_ANNOTATION
+from rl_operator.cli.commands.start_run import apply_beside, submit
+from rl_operator.errors import RefusedError
+from rl_operator.targets.run_file import RunFile
+
+WANTED = parsed(run_manifest(spec={"config": {"total_steps": 7}}))
+
+
+def test_a_new_name_is_created(capsys: pytest.CaptureFixture[str]) -> None:
+    target = MemoryTarget()
+    assert submit(target, WANTED, "team-a") == "sorting"
+    created = target.objects["team-a", "sorting"]
+    assert created["spec"]["config"] == {"total_steps": 7}
+    assert "status" not in created
+    assert capsys.readouterr().err == "sorting is created (memory)\n"
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_finished_name_gets_the_next_free_number(phase: str, capsys: pytest.CaptureFixture[str]) -> None:
+    target = MemoryTarget(run_manifest(phase=phase), run_manifest("sorting-2"))
+    assert submit(target, WANTED, "default") == "sorting-3"
+    assert f"sorting is over ({phase}), so this is sorting-3" in capsys.readouterr().err
+    assert target.objects["default", "sorting"]["status"]["phase"] == phase
+
+
+def test_a_running_one_is_followed_and_stays_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    target = MemoryTarget(run_manifest(phase="Running", startTime="2026-01-01T00:00:00Z"))
+    assert submit(target, WANTED, "default") == "sorting"
+    assert "config" not in target.objects["default", "sorting"]["spec"]
+    assert target.looked_after == ["default/sorting"]
+    assert "sorting is running" in capsys.readouterr().err
+
+
+def test_a_stopped_one_goes_on() -> None:
+    stopped = run_manifest(spec={"suspend": True}, phase="Stopped", startTime="2026-01-01T00:00:00Z")
+    target = MemoryTarget(stopped)
+    submit(target, WANTED, "default")
+    assert target.objects["default", "sorting"]["spec"]["suspend"] is False
+    assert "config" not in target.objects["default", "sorting"]["spec"]
+
+
+def test_who_would_revert_that_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    stopped = run_manifest(spec={"suspend": True}, phase="Stopped", startTime="2026-01-01T00:00:00Z")
+    stopped["metadata"]["labels"] = {"kustomize.toolkit.fluxcd.io/name": "team"}
+    submit(MemoryTarget(stopped), WANTED, "default")
+    assert "warning: Flux Kustomization 'default/team'" in capsys.readouterr().err
+
+
+def test_a_number_must_fit_into_the_name() -> None:
+    name = "x" * 51
+    target = MemoryTarget(run_manifest(name, phase="Failed"))
+    with pytest.raises(RefusedError, match="too long for a name"):
+        submit(target, parsed(run_manifest(name)), "default")
+
+
+@pytest.mark.parametrize("spec", [{"suspend": True}, {"config": {"group_sise": 8}}, {"environment": "sort_digit"}])
+def test_one_that_has_not_started_takes_the_files_spec(spec: dict[str, Any]) -> None:
+    target = MemoryTarget(run_manifest(spec=spec, phase="Pending"))
+    submit(target, WANTED, "default")
+    taken = target.objects["default", "sorting"]["spec"]
+    assert parsed(run_manifest(spec=taken)).spec == WANTED.spec
+
+
+def test_one_that_has_not_started_takes_the_place_of_its_file_too() -> None:
+    target = MemoryTarget(run_manifest(phase="Pending"))
+    metadata = WANTED.metadata.with_changes(annotations={"rl-operator.dev/environment-file": "/new/my_env.py"})
+    submit(target, WANTED.with_changes(metadata=metadata), "default")
+    taken = target.objects["default", "sorting"]["metadata"]["annotations"]
+    assert taken == {"rl-operator.dev/environment-file": "/new/my_env.py"}
+
+
+def test_what_a_run_needs_is_applied_and_the_rest_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    target = MemoryTarget()
+    documents = [{"kind": kind, "metadata": {"name": "x", "namespace": "a"}} for kind in ("ConfigMap", "RLRuntime")]
+    apply_beside(target, RunFile(WANTED, tuple(documents), ("Deployment",)))
+    assert list(target.others) == [("ConfigMap", "a", "x")]
+    assert capsys.readouterr().err.splitlines() == [
+        "ConfigMap x is applied (memory)",
+        "RLRuntime x of the file is left alone: a runtime is an administrator's (memory)",
+        "the file also holds Deployment objects: rlctl leaves them alone",
+    ]
+
+
+def test_one_that_was_restored_is_asked_for_again(capsys: pytest.CaptureFixture[str]) -> None:
+    restored = run_manifest(phase="Stopped", startTime="2026-01-01T00:00:00Z")
+    restored["metadata"]["annotations"] = {STARTED_AS_ANNOTATION: "sorting.another-uid", "kept": "yes"}
+    target = MemoryTarget(restored)
+    submit(target, WANTED, "default")
+    assert target.objects["default", "sorting"]["metadata"]["annotations"] == {"kept": "yes"}
+    assert "it trains from the beginning" in capsys.readouterr().err
+
+
+def test_a_file_that_holds_the_mark_of_a_former_life_makes_a_new_run() -> None:
+    marked = run_manifest()
+    marked["metadata"]["annotations"] = {STARTED_AS_ANNOTATION: "sorting.another-uid"}
+    target = MemoryTarget()
+    submit(target, parsed(marked), "default")
+    assert STARTED_AS_ANNOTATION not in target.objects["default", "sorting"]["metadata"]["annotations"]

@@ -1,0 +1,85 @@
+import pytest
+from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manifest
+
+from rl_operator.cli.views.progress import CURVE_WIDTH, Curve, plain_line
+from rl_operator.cli.views.summary import summary
+
+FIGURES = {
+    "rewardMean": 0.75,
+    "evalAccuracy": 0.9,
+    "evalAccuracyLow": 0.88,
+    "evalAccuracyHigh": 0.92,
+    "evalAccuracyN": 500,
+    "baselineAccuracy": 0.5,
+    "baselineAccuracyLow": 0.46,
+    "baselineAccuracyHigh": 0.54,
+}
+
+
+def test_a_running_run_in_one_line() -> None:
+    progress = {"step": 3, "totalSteps": 40, "percent": 7, "etaSeconds": 70}
+    run = parsed(run_manifest(phase="Running", progress=progress, metrics=FIGURES))
+    assert plain_line(run) == "Running   step 3/40   reward 0.750   held-out 0.900 [0.880, 0.920]   1m10s left"
+
+
+def test_any_other_run_in_one_line() -> None:
+    assert (
+        plain_line(parsed(run_manifest(phase="Starting", message="Creating the pod."))) == "Starting  Creating the pod."
+    )
+    assert plain_line(parsed(run_manifest())) == "Pending"
+
+
+def test_the_curve_collects_what_was_seen() -> None:
+    curve = Curve()
+    for step in range(1, 4):
+        progress = {"step": step, "totalSteps": 40, "percent": 1}
+        history = [{"step": 1, "rewardMean": 0.0}]
+        metrics = {"rewardMean": 0.5 * (step - 1)}
+        curve.add(parsed(run_manifest(phase="Running", progress=progress, metrics=metrics, history=history)))
+    assert curve.line() == "▁▅█"
+    curve.points = {step: float(step) for step in range(1000)}
+    assert len(curve.line()) <= CURVE_WIDTH
+
+
+def test_the_summary_of_a_success() -> None:
+    run = parsed(
+        run_manifest(
+            phase="Succeeded",
+            startTime="2026-01-01T00:00:00Z",
+            completionTime="2026-01-01T00:00:42Z",
+            progress={"step": 40, "totalSteps": 40, "percent": 100},
+            metrics=FIGURES,
+            weights={"samplerPath": "tinker://s", "statePath": "tinker://w"},
+        )
+    )
+    said = summary(run, MemoryTarget())
+    assert "sorting: trained sort_digits for 40 steps in 42s (memory, tiny)" in said
+    assert "before 0.500 [0.460, 0.540]   after 0.900 [0.880, 0.920]   (95 % intervals over 500 samples)" in said
+    assert "tinker://s " in said
+    assert "rlctl results sorting --memory " in said
+
+
+def test_the_summary_of_a_failure_says_where_to_look() -> None:
+    failure = {"reason": "EnvironmentFailed", "container": "environment", "exitCode": 1, "message": "no items"}
+    run = parsed(run_manifest(phase="Failed", message="EnvironmentFailed: no items.", failure=failure, podName="p"))
+    said = summary(run, MemoryTarget())
+    assert "Failed: EnvironmentFailed: no items." in said
+    assert "Next: rlctl logs sorting -c environment --tail 50 --memory" in said
+
+
+@pytest.mark.parametrize(
+    ("wandb", "lines"),
+    [
+        (None, []),
+        ({"state": "disabled"}, []),
+        ({"state": "finished", "url": "http://w/r"}, ["http://w/r"]),
+        ({"state": "failed", "runId": "r"}, ["failed"]),
+        ({"state": "offline; to send it: wandb sync x", "url": None}, ["offline; to send it: wandb sync x"]),
+        ({"state": "offline; to send it: S", "url": "http://w/r"}, ["http://w/r", "offline; to send it: S"]),
+    ],
+)
+@pytest.mark.parametrize("phase", ["Succeeded", "Stopped"])
+def test_the_summary_says_where_the_curves_are(phase: str, wandb: dict[str, str] | None, lines: list[str]) -> None:
+    run = parsed(run_manifest(phase=phase, **({"wandb": wandb} if wandb else {})))
+    said = summary(run, MemoryTarget()).splitlines()
+    assert [line for line in said if "W&B" in line] == [f"  W&B        {line}" for line in lines]

@@ -1,0 +1,100 @@
+"""The file that `rlctl init` writes is accepted as it stands, and with every setting in it put in force."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator.samples import CATALOG, DEFAULT, TINY, catalog_of, make_runtime
+
+from rl_operator.api.catalog import CatalogEnvironment
+from rl_operator.api.run_inputs import ChosenEnvironment, RunInputs
+from rl_operator.api.runtime import Bound, Runtime
+from rl_operator.check import check_run
+from rl_operator.cli.commands.init import accepts_of
+from rl_operator.cli.views.template import run_template, within
+from rl_operator.documents.parse import load_run
+
+SETTING = re.compile(r"^( *)#(\w+:.*)$", re.MULTILINE)
+SORT_DIGITS = CATALOG.by_name["sort_digits"]
+
+
+def template(environment: CatalogEnvironment, runtime: Runtime) -> str:
+    return run_template("first", environment, runtime, accepts_of(environment, runtime))
+
+
+def refusals(text: str, environment: CatalogEnvironment, runtime: Runtime) -> list[str]:
+    inputs = RunInputs(runtime, ChosenEnvironment(known=environment))
+    return [refusal.sentence for refusal in check_run(load_run(text), inputs)]
+
+
+def toy(**field: Any) -> CatalogEnvironment:
+    return catalog_of({"name": "knob", "type": "int", "default": 3, **field}).by_name["toy"]
+
+
+CASES = [
+    pytest.param(SORT_DIGITS, TINY, id="tiny"),
+    pytest.param(SORT_DIGITS, DEFAULT, id="default"),
+    pytest.param(toy(), make_runtime(locked={"env": {"total_steps": 5, "group_size": 2, "batch_size": 4}}), id="locks"),
+    pytest.param(toy(), make_runtime(bounds={"env": {"total_steps": {"max": 4}, "knob": {"min": 5}}}), id="bounds"),
+    pytest.param(toy(type="str", default="yes: #1"), make_runtime(), id="a default that needs quotes"),
+    pytest.param(toy(type="int", default=None), make_runtime(), id="no usable default"),
+    pytest.param(toy(), make_runtime(limits={"activeDeadlineSeconds": 60, "environmentReplicas": 1}), id="limits"),
+]
+
+
+@pytest.mark.parametrize(("environment", "runtime"), CASES)
+def test_it_is_accepted_as_it_stands(environment: CatalogEnvironment, runtime: Runtime) -> None:
+    text = template(environment, runtime)
+    assert refusals(text, environment, runtime) == []
+    assert max(map(len, text.splitlines())) < 100
+
+
+def test_a_priority_is_offered_where_runs_wait_for_each_other() -> None:
+    assert "#priority" not in template(SORT_DIGITS, TINY)
+    assert "#priority: 0" in template(SORT_DIGITS, make_runtime(limits={"maxActiveRuns": 3}))
+    assert "#ttlSecondsAfterFinished: 86400" in template(SORT_DIGITS, TINY)
+
+
+@pytest.mark.parametrize(("environment", "runtime"), CASES)
+def test_every_setting_in_it_is_accepted(environment: CatalogEnvironment, runtime: Runtime) -> None:
+    text = template(environment, runtime)
+    settings = list(SETTING.finditer(text))
+    assert len(settings) > 5
+    for setting in settings:
+        line = text[: setting.start()] + setting[1] + setting[2] + text[setting.end() :]
+        assert refusals(line, environment, runtime) == [], setting[0]
+    assert refusals(SETTING.sub(r"\1\2", text), environment, runtime) == []
+
+
+def test_what_people_set_is_in_force_and_the_rest_is_a_comment() -> None:
+    text = template(SORT_DIGITS, TINY)
+    spec = load_run(text).spec
+    assert set(spec.config) == {"total_steps", "group_size", "batch_size", "max_token_length"}
+    assert spec.tinker == {"learning_rate": 0.001}
+    assert "    #eval_items: 250 " in text
+    assert "# Not to be set, because runtime tiny locks it: config.tokenizer_name=bundled." in text
+
+
+def test_a_field_without_a_usable_default_is_named() -> None:
+    assert "has no default that could stand here: config.knob (int)." in template(toy(default=None), make_runtime())
+
+
+def test_a_default_beyond_a_bound_gives_way_and_is_in_force() -> None:
+    text = template(toy(), make_runtime(bounds={"env": {"knob": {"min": 5}}}))
+    assert load_run(text).spec.config["knob"] == 5
+
+
+@pytest.mark.parametrize(
+    ("value", "bound", "nearest"),
+    [
+        (3, {"min": 5}, 5),
+        (3, {"max": 1}, 1),
+        (3, {"min": 1, "max": 9}, 3),
+        (True, {"min": 5}, True),
+        (None, {"min": 5}, None),
+        (0.5, {"max": 0.25}, 0.25),
+    ],
+)
+def test_the_nearest_allowed_value(value: Any, bound: Mapping[str, Any], nearest: Any) -> None:
+    assert within(value, Bound.model_validate(bound)) == nearest

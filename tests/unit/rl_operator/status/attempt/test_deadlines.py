@@ -1,0 +1,278 @@
+"""The deadlines: when they hold, what is said of one that has passed, and that nothing takes a verdict back."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator.status.builders import (
+    CREATED,
+    ENDED,
+    NOW,
+    POD,
+    RUNNING,
+    STARTED,
+    failed_result,
+    make_pod,
+    make_view,
+    ready,
+    result,
+    running,
+    terminated,
+    waiting,
+)
+
+from rl_operator.api.names import QUEUE_NAME_LABEL
+from rl_operator.status.derive import derive
+from rl_operator.status.lifecycle import Action, assess, decide, requeue_after
+from rl_operator.status.observed.observation import PodObservation, TrainerStatus, format_time
+from rl_operator.status.table import Situation
+from rl_operator.status.view import QueuePosition, View
+
+WORKING = make_pod(ready(), ready(), ready())
+STARTING = make_pod(ready(), ready(), running())
+HUNG = make_pod(ready(), running(), ready())
+STOPPED = make_pod(
+    terminated(0),
+    terminated(0, result(outcome="stopped", stepsTrained=7)),
+    terminated(0),
+    phase="Failed",
+    deleting=True,
+)
+EVICTED = make_pod(
+    terminated(0),
+    terminated(0, result(outcome="stopped", stepsTrained=7)),
+    terminated(0),
+    phase="Failed",
+    deleting=True,
+    conditions=[{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}],
+)
+START, PROGRESS, ACTIVE = (
+    {"startDeadlineSeconds": 300},
+    {"progressDeadlineSeconds": 300},
+    {"activeDeadlineSeconds": 300},
+)
+STEPPED = TrainerStatus(step=3, total_steps=40, last_step_at=format_time(NOW - timedelta(seconds=5)))
+STUCK = TrainerStatus(step=3, total_steps=40, last_step_at=CREATED, waiting="The backend does not answer.")
+
+
+def between(reason: str) -> dict[str, Any]:
+    record = {"attempt": 1, "pod": POD, "ended": ENDED, "reason": reason, "steps": 7}
+    return {**STARTED, "phase": "Pending", "attempts": [record], "failure": {"reason": reason}}
+
+
+LATE: dict[str, tuple[View, str, str]] = {
+    "start": (make_view(STARTED, pod=STARTING, spec=START), "StartDeadlineExceeded", "environment"),
+    "start: no node": (
+        make_view(
+            STARTED,
+            pod=make_pod(
+                waiting(),
+                waiting(),
+                phase="Pending",
+                node="",
+                conditions=[
+                    {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
+                ],
+            ),
+            spec=START,
+        ),
+        "StartDeadlineExceeded",
+        "0/3 nodes",
+    ),
+    "start: no image": (
+        make_view(STARTED, pod=make_pod(waiting("ImagePullBackOff", "no such image"), waiting()), spec=START),
+        "StartDeadlineExceeded",
+        "no such image",
+    ),
+    "start: admitted long ago": (
+        make_view({**STARTED, "admittedTime": CREATED}, pod=STARTING, spec=START),
+        "StartDeadlineExceeded",
+        "environment",
+    ),
+    "progress: no step yet": (
+        make_view(RUNNING, pod=WORKING, trainer=TrainerStatus(total_steps=40), spec=PROGRESS),
+        "ProgressDeadlineExceeded",
+        "step 0 of 40",
+    ),
+    "progress: the backend does not answer": (
+        make_view(RUNNING, pod=WORKING, trainer=STUCK, spec=PROGRESS),
+        "ProgressDeadlineExceeded",
+        "The backend does not answer.",
+    ),
+    "progress: hung, its kubelet says": (
+        make_view(RUNNING, pod=HUNG, spec=PROGRESS),
+        "ProgressDeadlineExceeded",
+        "Training.",
+    ),
+    "active": (make_view(RUNNING, pod=WORKING, trainer=STEPPED, spec=ACTIVE), "ActiveDeadlineExceeded", "step 3 of 40"),
+}
+
+IN_TIME: dict[str, View] = {
+    "starting": make_view(STARTED, pod=STARTING, spec={"startDeadlineSeconds": 601}),
+    "no start deadline": make_view(STARTED, pod=STARTING, spec={"startDeadlineSeconds": None}),
+    "admitted late": make_view(
+        {**STARTED, "admittedTime": format_time(NOW - timedelta(seconds=10))}, pod=STARTING, spec=START
+    ),
+    "admitted while the operator was away": make_view(
+        STARTED,
+        pod=make_pod(
+            ready(),
+            ready(),
+            running(),
+            labels={QUEUE_NAME_LABEL: "team"},
+            conditions=[{"type": "PodScheduled", "status": "True", "lastTransitionTime": ENDED}],
+        ),
+        spec=START,
+    ),
+    "training": make_view(RUNNING, pod=WORKING, trainer=STEPPED, spec=PROGRESS),
+    "not heard of since the operator started": make_view(RUNNING, pod=WORKING, spec=PROGRESS),
+    "not within reach": make_view(RUNNING, pod=WORKING, trainer=STUCK, unreachable=True, spec=PROGRESS),
+    "hung for a moment": make_view(
+        RUNNING,
+        pod=make_pod(
+            ready(),
+            running(),
+            ready(),
+            conditions=[{"type": "ContainersReady", "status": "False", "lastTransitionTime": ENDED}],
+        ),
+        spec=PROGRESS,
+    ),
+    "no pod yet": make_view(STARTED, spec=START),
+    "between attempts": make_view(between("TrainerFailed"), spec={**START, **PROGRESS}),
+    "stopped": make_view(between("Stopped"), spec={**ACTIVE, "suspend": True}),
+}
+
+
+@pytest.mark.parametrize(("view", "reason", "seen"), LATE.values(), ids=LATE)
+def test_one_that_has_passed_ends_the_attempt_and_names_what_was_seen(view: View, reason: str, seen: str) -> None:
+    assessment = assess(view)
+    assert (assessment.situation, assessment.reason) == (Situation.STOPPING, reason)
+    assert seen in assessment.message
+    written = replace(view, run=view.run.with_changes(status=derive(view, assessment)))
+    assert decide(written) is Action.STOP
+    over = replace(written, pod=STOPPED)
+    failed = assess(over)
+    assert (failed.situation, failed.reason) == (Situation.FAILED, reason)
+    assert seen in failed.message
+    status = derive(over, failed)
+    assert status.failure is not None
+    assert seen in status.failure.message
+    assert (status.attempts[-1].reason, status.attempts[-1].steps) == (reason, 7)
+    assert status.checkpoint is not None
+    assert "The checkpoint of step 7 is kept" in failed.message
+
+
+@pytest.mark.parametrize("view", IN_TIME.values(), ids=IN_TIME)
+def test_one_that_has_not_passed_ends_nothing(view: View) -> None:
+    assert assess(view).situation is not Situation.STOPPING
+    assert decide(view) is not Action.STOP
+
+
+def written(view: View) -> View:
+    return replace(view, run=view.run.with_changes(status=derive(view, assess(view))))
+
+
+def test_a_deadline_that_is_raised_too_late_changes_nothing() -> None:
+    view = written(LATE["active"][0])
+    spec = view.run.spec.with_changes(active_deadline_seconds=1_000_000)
+    raised = replace(view, run=view.run.with_changes(spec=spec))
+    assert decide(raised) is Action.STOP
+    assert assess(replace(raised, pod=STOPPED)).reason == "ActiveDeadlineExceeded"
+
+
+def test_a_clock_that_is_set_back_takes_nothing_back() -> None:
+    view = replace(written(LATE["progress: no step yet"][0]), now=NOW - timedelta(hours=1))
+    assert decide(view) is Action.STOP
+    assert assess(replace(view, pod=STOPPED)).reason == "ProgressDeadlineExceeded"
+
+
+def test_a_deadline_that_is_lowered_holds_at_once() -> None:
+    view = make_view(RUNNING, pod=WORKING, trainer=STEPPED, spec={"activeDeadlineSeconds": 1})
+    assert assess(view).reason == "ActiveDeadlineExceeded"
+
+
+@pytest.mark.parametrize("pod", [EVICTED, STOPPED], ids=["evicted", "deleted"])
+def test_a_pod_that_somebody_else_takes_away_has_not_missed_a_deadline(pod: PodObservation) -> None:
+    """It had trained for longer than the progress deadline, with a step every few seconds."""
+    assert assess(make_view(RUNNING, pod=pod, spec=PROGRESS)).situation is Situation.WAITING
+
+
+def test_success_in_the_last_moment_is_success() -> None:
+    done = make_pod(terminated(0), terminated(0, result()), terminated(0), phase="Succeeded", deleting=True)
+    assert assess(replace(written(LATE["active"][0]), pod=done)).situation is Situation.SUCCEEDED
+
+
+def test_what_cannot_be_fixed_comes_before_the_deadline() -> None:
+    refused = terminated(3, failed_result("credentials", "401"))
+    over = make_pod(terminated(0), refused, terminated(0), phase="Failed", deleting=True)
+    assert assess(replace(written(LATE["start"][0]), pod=over)).reason == "CredentialsRefused"
+
+
+def test_a_failure_while_it_saves_is_the_deadlines() -> None:
+    crashed = terminated(1, failed_result("internal", "bug"))
+    over = make_pod(terminated(0), crashed, terminated(0), phase="Failed", deleting=True)
+    assert assess(replace(written(LATE["start"][0]), pod=over)).reason == "StartDeadlineExceeded"
+
+
+def test_suspended_while_it_is_ended_it_has_failed() -> None:
+    view = written(LATE["start"][0])
+    suspended = replace(view, run=view.run.with_changes(spec=view.run.spec.with_changes(suspend=True)))
+    assert assess(suspended).reason == "StartDeadlineExceeded"
+    assert assess(replace(suspended, pod=STOPPED)).situation is Situation.FAILED
+
+
+def test_late_while_it_stops_it_is_stopped() -> None:
+    view = make_view(RUNNING, pod=make_pod(running(), running(), deleting=True), spec={**ACTIVE, "suspend": True})
+    assert assess(view).reason == "Suspended"
+    assert assess(replace(view, pod=STOPPED)).situation is Situation.STOPPED
+
+
+def test_backing_off_past_the_active_deadline_it_has_failed() -> None:
+    view = make_view(between("TrainerFailed"), spec=ACTIVE)
+    assert decide(view) is Action.REST
+    assessment = assess(view)
+    assert (assessment.situation, assessment.reason) == (Situation.FAILED, "ActiveDeadlineExceeded")
+    status = derive(view, assessment)
+    assert [attempt.attempt for attempt in status.attempts] == [1], "no attempt is recorded twice"
+    assert status.failure is not None
+    assert "attempt 1 ended (TrainerFailed)" in status.failure.message
+
+
+def test_in_line_past_the_active_deadline_it_has_failed_and_names_the_line() -> None:
+    waits = {**between("Stopped"), "failure": None, "queue": {"place": 1, "active": 2, "limit": 2}}
+    assessment = assess(make_view(waits, spec=ACTIVE, queue_position=QueuePosition(limit=2, active=2, before=0)))
+    assert (assessment.situation, assessment.reason) == (Situation.FAILED, "ActiveDeadlineExceeded")
+    assert "Last seen: Queued: place 1 in line at runtime 'tiny' (2 of 2 runs active)." in assessment.message
+
+
+def test_backing_off_it_is_looked_at_when_the_active_deadline_passes() -> None:
+    view = make_view(between("TrainerFailed"), spec={"activeDeadlineSeconds": 605}, now=NOW)
+    view = replace(view, backoff_seconds=300)
+    assert requeue_after(view, assess(view)) == pytest.approx(5)
+
+
+def test_late_before_its_pod_was_created_it_has_failed() -> None:
+    view = make_view(STARTED, trouble=("CreationRefused", "exceeded quota"), spec=ACTIVE)
+    assert decide(view) is Action.REST
+    assert assess(view).reason == "ActiveDeadlineExceeded"
+
+
+def test_stopped_past_its_active_deadline_it_says_what_to_raise() -> None:
+    view = make_view(between("Stopped"), spec={**ACTIVE, "suspend": True})
+    assessment = assess(view)
+    assert assessment.situation is Situation.STOPPED
+    assert "raise spec.activeDeadlineSeconds, which has passed, and set spec.suspend to false" in assessment.message
+    assert requeue_after(view, assessment) is None
+
+
+@pytest.mark.parametrize("deleting", [False, True], ids=["asked now", "saving"])
+def test_one_that_has_passed_is_not_waited_for_again(deleting: bool) -> None:
+    """A pod may take an hour to save: nobody looks at it ten times a second meanwhile."""
+    view = written(LATE["start"][0])
+    until = format_time(NOW + timedelta(hours=1))
+    pod = make_pod(ready(), ready(), running(), deleting=deleting, delete_by=until)
+    assert decide(replace(view, pod=pod)) is (Action.REST if deleting else Action.STOP)
+    wait = requeue_after(replace(view, pod=pod), assess(view))
+    assert wait is not None
+    assert wait >= (600 if deleting else 1)

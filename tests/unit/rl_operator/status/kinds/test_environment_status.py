@@ -1,0 +1,123 @@
+"""What is said of own code, and how much of it a status has room for."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from rl_operator.api.catalog import Catalog, EnvironmentField
+from rl_operator.api.environment import Environment
+from rl_operator.documents.parse import parse_environment
+from rl_operator.documents.source_files import source_hash
+from rl_operator.status.kinds.environment_status import (
+    MAX_SOURCE_BYTES,
+    EnvironmentReading,
+    environment_status,
+    files_in,
+    fitting_fields,
+    look_at_image,
+    look_at_source,
+    still_true,
+)
+from rl_operator.status.kinds.verdict import Readiness
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+WHERE = "ConfigMap team-a/maze"
+FILES = {"maze.py": "x = 1\n", "words.txt": "a b c"}
+FOUND = {"name": "maze", "class_name": "Maze", "description": "Find out.", "fields": [{"name": "walls", "type": "int"}]}
+
+
+def environment(generation: int = 1, **spec: Any) -> Environment:
+    return parse_environment(
+        {
+            "apiVersion": "rl-operator.dev/v1alpha1",
+            "kind": "RLEnvironment",
+            "metadata": {"name": "maze", "namespace": "team-a", "generation": generation},
+            "spec": spec or {"source": {"configMap": {"name": "maze"}}},
+        }
+    )
+
+
+FAULTS = {
+    "missing": (None, "SourceNotFound", f"{WHERE} does not exist"),
+    "binary": ({"binaryData": {"a.bin": "AA=="}, "data": FILES}, "SourceNotText", "a.bin"),
+    "large": ({"data": {"a.py": "ä" * (MAX_SOURCE_BYTES // 2)}}, "SourceTooLarge", "holds 900 kB: at most 900 kB"),
+}
+
+
+@pytest.mark.parametrize(("config_map", "reason", "said"), FAULTS.values(), ids=FAULTS)
+def test_a_config_map_that_cannot_be_used_says_why(config_map: dict[str, Any] | None, reason: str, said: str) -> None:
+    look = files_in(WHERE, config_map)
+    assert isinstance(look, EnvironmentReading)
+    assert (look.verdict.readiness, look.verdict.reason) == (Readiness.STALLED, reason)
+    assert said in look.verdict.message
+
+
+def test_all_files_of_a_config_map_are_taken() -> None:
+    assert files_in(WHERE, {"data": FILES}) == FILES
+    assert files_in(WHERE, {"metadata": {}}) == {}
+
+
+def test_a_problem_is_said_with_its_place_and_remembered_by_its_content() -> None:
+    problem = {"reason": "SyntaxError", "file": "maze.py", "line": 3, "message": "invalid syntax"}
+    look = look_at_source(WHERE, FILES, None, Catalog.model_validate({"problem": problem}))
+    assert look.verdict.message == "maze.py, line 3: invalid syntax"
+    broken = environment()
+    broken = broken.with_changes(status=environment_status(broken, look, NOW))
+    assert still_true(broken, source_hash(FILES))
+    assert not still_true(broken, source_hash({**FILES, "maze.py": "x = 2\n"}))
+    assert not still_true(broken.with_changes(metadata=environment(2).metadata), source_hash(FILES))
+
+
+def test_a_problem_without_a_file_is_the_config_maps() -> None:
+    problem = {"reason": "NoEnvironment", "file": "", "message": "there is no Python file"}
+    look = look_at_source(WHERE, {}, None, Catalog.model_validate({"problem": problem}))
+    assert look.verdict.message == f"{WHERE}: there is no Python file"
+    assert look.content == source_hash({})
+
+
+def test_what_was_found_is_in_the_status() -> None:
+    look = look_at_source(WHERE, FILES, None, Catalog.model_validate({"environments": [FOUND]}))
+    status = environment_status(environment(5), look, NOW)
+    assert (status.class_name, status.description, status.entry) == ("Maze", "Find out.", "maze.py")
+    assert (status.observed_generation, status.source_hash) == (5, source_hash(FILES))
+    assert [field.name for field in status.fields] == ["walls"]
+    assert status.conditions[0].type == "Ready"
+
+
+ENTRIES = {"by name": ("maze", "Maze"), "by path": ("/app/maze.py", "Maze"), "another": ("labyrinth", None)}
+
+
+@pytest.mark.parametrize(("entry", "class_name"), ENTRIES.values(), ids=ENTRIES)
+def test_an_images_entry_is_a_name_or_a_file(entry: str, class_name: str | None) -> None:
+    look = look_at_image(Catalog.model_validate({"environments": [FOUND]}), entry, "hash", "sha256:1")
+    assert (look.found.class_name if look.found else None) == class_name
+    assert (look.content, look.image_id, look.entry) == ("hash", "sha256:1", entry)
+    if class_name is None:
+        said = "spec.image.entry is 'labyrinth': the image has no such environment (it has: maze)."
+        assert look.verdict.message == said
+
+
+def fields(count: int, description: str, default: str = "") -> tuple[EnvironmentField, ...]:
+    return tuple(
+        EnvironmentField(name=f"f{n}", type="str", description=description, default=default) for n in range(count)
+    )
+
+
+def test_descriptions_go_first_when_there_is_no_room() -> None:
+    few = fields(60, "d" * 200)
+    assert fitting_fields(few) == (few, "")
+    kept, said = fitting_fields(fields(60, "d" * 5000))
+    assert len(kept) == 60
+    assert {field.description for field in kept} == {""}
+    assert "descriptions are left out" in said
+    kept, said = fitting_fields(fields(60, "", default="x" * 5000))
+    assert kept == ()
+    assert "60 fields are too much" in said
+
+
+def test_a_status_stays_small_whatever_the_code_says() -> None:
+    found = FOUND | {"fields": [field.to_wire() for field in fields(700, "d" * 500)], "description": "long " * 50_000}
+    look = look_at_source(WHERE, FILES, None, Catalog.model_validate({"environments": [found]}))
+    assert len(json.dumps(environment_status(environment(), look, NOW).to_wire())) < 100_000

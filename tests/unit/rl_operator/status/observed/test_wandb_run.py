@@ -1,0 +1,107 @@
+"""What a W&B summary says, in the status' words; and that these are the trainer's own."""
+
+import math
+
+import pytest
+
+from rl_operator.api.run import RunMetrics, WandbStatus
+from rl_operator.status.observed import wandb_run
+from rl_operator.status.observed.wandb_run import WandbRun, at_the_end, parse_summary, read_wandb_run, wandb_status
+from tinker_atropos.trainer.api_client import MetricsRecord
+from tinker_atropos.trainer.metric_table import METRICS, describe
+from tinker_atropos.trainer.relay import curves
+from tinker_atropos.trainer.status import RunStatus
+
+NAMES = [
+    wandb_run.STEP,
+    wandb_run.SECONDS_PER_STEP,
+    *wandb_run.OF_THE_TRAINER.values(),
+    "env/reward_mean",
+    "*train/percent_correct",
+    *(f"*{end}" for end in wandb_run.OF_AN_EVALUATION.values()),
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_is_in_the_table_of_metrics(name: str) -> None:
+    assert name in {metric.name for metric in METRICS}
+
+
+def test_an_environment_of_another_index_is_in_the_table_too() -> None:
+    assert describe("env_3/reward_mean") is not None
+
+
+def test_the_summary_says_what_the_trainer_says() -> None:
+    """The same reports, once through the trainer's status and once as W&B's summary has them at the end."""
+    status, summary = RunStatus(total_steps=4), dict[str, float]()
+    of_step = {"train/loss": -0.25, "logprobs/gap": 2e-6, "staleness/mean": 0.5, "reward/mean": 0.1, "time/step": 2.5}
+    reports = [
+        (0, {"env/reward_mean": 0.2, "env/groups_kept": 3.0, "sort_0_train/percent_correct": 0.25}),
+        (1, {"env/reward_mean": 0.6, "sort_1_train/percent_correct": 0.75}),
+        (0, {"sort_0_eval/percent_correct": 0.5, "sort_0_eval/percent_correct_low": 0.4,
+             "sort_0_eval/percent_correct_high": 0.6, "sort_0_eval/n": 400.0}),
+    ]  # fmt: skip
+    status.step_trained(3, 2.5, of_step)
+    summary |= {**of_step, "train/step": 3.0}
+    for environment, metrics in reports:
+        status.relayed(MetricsRecord(step=3, metrics=metrics, source="runner", environment=environment))
+        summary |= curves(environment, metrics)
+    found = read_wandb_run("running", summary)
+    assert found.metrics == RunMetrics.model_validate(status.metrics)
+    assert (found.step, found.seconds_per_step) == (status.step, status.seconds_per_step)
+
+
+ODD = {"train/loss": "NaN", "logprobs/gap": math.nan, "staleness/mean": None, "train/step": 1e200, "eval/n": 1e200,
+       "env/reward_mean": True, "samples": {"_type": "table-file"}, "eval/percent_correct": 0.5}  # fmt: skip
+
+
+def test_what_is_no_finite_number_is_left_out() -> None:
+    found = read_wandb_run("running", ODD)
+    assert (found.step, found.metrics) == (None, RunMetrics(eval_accuracy=0.5))
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "[1]", "3", '"x"'])
+def test_a_summary_that_is_none_is_empty(text: str | None) -> None:
+    assert parse_summary(text) == {}
+
+
+@pytest.mark.parametrize(
+    ("told", "own", "shown"),
+    [
+        (None, "running", "running"),
+        ("running", "running", "running"),
+        ("running", "crashed", "running; W&B says crashed"),
+        ("running; W&B says crashed", "running", "running"),
+        ("running; W&B says crashed", "failed", "running; W&B says failed"),
+        ("offline; to send it: wandb sync /x", "crashed", "offline; to send it: wandb sync /x"),
+        ("disabled", "running", "disabled"),
+        ("failed", "running", "failed; W&B says running"),
+    ],
+)
+def test_wandbs_own_state_stands_beside_the_trainers_word(told: str | None, own: str, shown: str) -> None:
+    before = WandbStatus(url="https://wandb.ai/me/p/runs/u-1", run_id="u-1", state=told) if told else None
+    after = wandb_status(before, WandbRun(own), "u-1")
+    assert (after.state, after.run_id) == (shown, "u-1")
+    assert after.url == (before.url if before else None)
+
+
+@pytest.mark.parametrize(
+    ("known", "shown"),
+    [
+        ("starting", None),
+        ("running", None),
+        ("running; W&B says crashed", "crashed"),
+        ("finished", "finished"),
+        ("failed; W&B says running", "failed; W&B says running"),
+        ("offline; to send it: wandb sync /x", "offline; to send it: wandb sync /x"),
+        (None, None),
+    ],
+)
+def test_nothing_runs_once_the_attempt_is_over(known: str | None, shown: str | None) -> None:
+    assert at_the_end(WandbStatus(url="https://w/r", state=known)) == WandbStatus(url="https://w/r", state=shown)
+
+
+def test_of_several_evaluations_the_shortest_name_counts_with_its_own_interval() -> None:
+    summary = {"b_eval/percent_correct": 0.2, "b_eval/n": 8, "long_eval/percent_correct": 0.9, "long_eval/n": 9}
+    metrics = read_wandb_run("running", summary).metrics
+    assert (metrics.eval_accuracy, metrics.eval_accuracy_n) == (0.2, 8)

@@ -1,0 +1,249 @@
+"""rl_edit_config: the judge is asked before anything is written, and all is written or nothing."""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.rl_operator.samples import CATALOG, TINY, make_runtime
+from tests.unit.rl_operator.strategies import JSON, PRINTABLE, SECRET, SOUND_CONFIGS, SOUND_TINKER, drawn
+from tests.unit.rl_operator.tools.contexts import Unattended, call_at, drafted, spec_of, write_status
+
+from rl_operator.local.layout import Layout
+from rl_operator.local.state_store import Manifest
+from rl_operator.targets.file_inputs import check_file
+from rl_operator.targets.run_file import RunFile
+from rl_operator.tools.answers.shown_text import tokens
+from rl_operator.tools.dispatch import Outcome
+from rl_operator.tools.drafts.field_names import run_fields
+from rl_operator.tools.runs import named_run
+from rl_operator.tools.tool_context import ToolContext
+
+Call = Callable[..., Outcome]
+
+FIELDS = run_fields(CATALOG.by_name["sort_digits"], TINY)
+
+
+def test_one_field(context: ToolContext, call: Call) -> None:
+    run_id = drafted(context)
+    answer = call("rl_edit_config", field="group_size", value=4).answer
+    assert answer == {
+        "message": "group_size is 4 now (it was 8)",
+        "run_id": run_id,
+        "state": "draft",
+        "field": "group_size",
+        "value": 4,
+        "changed": [{"field": "group_size", "path": "config.group_size", "from": 8, "to": 4}],
+        "config": {"group_size": 4},
+    }
+    assert spec_of(context, run_id)["config"] == {"group_size": 4}
+
+
+def test_several_fields_of_all_sections(context: ToolContext, call: Call) -> None:
+    run_id = drafted(context)
+    values = {
+        "group_size": 4, "tinker.loss": "ppo", "wandb_project": "p", "wandb.tags": ["a"], "spec.backoffLimit": 0,
+        "priority": 5, "start_from": {"state_path": "tinker://m/weights/10"},
+    }  # fmt: skip
+    assert call("rl_edit_config", values=values).code is None
+    spec = spec_of(context, run_id)
+    assert (spec["config"], spec["tinker"]) == ({"group_size": 4}, {"loss": "ppo"})
+    assert spec["wandb"] == {"project": "p", "tags": ["a"]}
+    assert (spec["backoffLimit"], spec["priority"]) == (0, 5)
+    assert spec["startFrom"]["statePath"] == "tinker://m/weights/10"
+    unset = dict.fromkeys(values)
+    answer = call("rl_edit_config", values=unset, run_id=run_id).answer
+    assert answer["config"] == {}
+    assert len(answer["changed"]) == len(values)
+
+
+def test_a_locked_field_teaches_why(context: ToolContext, call: Call) -> None:
+    drafted(context, runtime="default")
+    refused = call("rl_edit_config", field="learning_rate", value=1e-3)
+    assert (refused.code, refused.answer["locked_value"]) == ("refused", 4e-5)
+    assert "runtime 'default' locks it to 4e-05" in refused.answer["error"]
+    assert refused.answer["refusals"][0]["code"] == "LockedField"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        pytest.param({"loss": "pppo"}, id="no choice"),
+        pytest.param({"total_steps": 0}, id="too small"),
+        pytest.param({"total_steps": "ten"}, id="no number"),
+        pytest.param({"tokenizer_name": "gpt2"}, id="locked"),
+        pytest.param({"nothing_like_it": 1}, id="unknown"),
+        pytest.param({"wandb_tags": ["a,b"]}, id="of the run's own"),
+        pytest.param({"wandb_notes": SECRET}, id="a key"),
+        pytest.param({"custom_thinking_prompt": SECRET}, id="a key of the environment's"),
+        pytest.param({"environment_replicas": 65}, id="too many"),
+        pytest.param({"start_from": {"run": "nobody"}}, id="no such run"),
+        pytest.param({"start_from": {"rum": "nobody"}}, id="no such field within"),
+        pytest.param({"custom_thinking_prompt": "x" * 300_000}, id="too long"),
+    ],
+)
+def test_one_bad_value_keeps_all_from_being_written(context: ToolContext, call: Call, bad: dict[str, Any]) -> None:
+    run_id = drafted(context)
+    before = context.target.run("default", run_id)
+    refused = call("rl_edit_config", values={"group_size": 4, **bad})
+    assert refused.code == "refused", refused
+    assert SECRET not in str(refused)
+    assert context.target.run("default", run_id) == before
+
+
+def test_an_answer_about_many_long_values_is_short(context: ToolContext, call: Call) -> None:
+    drafted(context)
+    texts = [field.path for field in FIELDS.all if field.annotation in ("str", "str | None", "Optional[str]")]
+    values = {path: "x" * 120 for path in texts if path != "config.tokenizer_name"}
+    outcome = call("rl_edit_config", values=values)
+    assert (outcome.code, tokens(outcome.answer) < 1500) == (None, True)
+
+
+def test_values_that_only_fit_together_are_taken_together(context: ToolContext, call: Call) -> None:
+    drafted(context)
+    alone = call("rl_edit_config", field="group_size", value=5)
+    assert alone.answer["refusals"][0]["code"] == "Inconsistent"
+    assert call("rl_edit_config", values={"group_size": 5, "batch_size": 20}).code is None
+
+
+def test_what_was_refused_before_does_not_stand_in_the_way(context: ToolContext, call: Call) -> None:
+    context.target.more = (make_runtime(bounds={"env": {"total_steps": {"max": 7}}}),)
+    drafted(context, runtime="lab")
+    edited = call("rl_edit_config", field="group_size", value=4).answer
+    assert [refusal["field"] for refusal in edited["refusals"]] == ["spec.config.total_steps"]
+    assert call("rl_edit_config", field="total_steps", value=8).code == "refused"
+    assert "refusals" not in call("rl_edit_config", field="total_steps", value=7).answer
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"field": "group_size"},
+        {"values": {}},
+        {"field": "group_size", "value": 4, "values": {"batch_size": 8}},
+    ],
+    ids=str,
+)
+def test_what_is_to_change_must_be_said(context: ToolContext, call: Call, arguments: dict[str, Any]) -> None:
+    drafted(context)
+    assert "give field and value" in call("rl_edit_config", **arguments).answer["error"]
+
+
+def test_clients_that_fill_in_nulls_are_understood(context: ToolContext, call: Call) -> None:
+    drafted(context)
+    assert call("rl_edit_config", field="group_size", value=4, values=None, run_id=None).code is None
+    assert call("rl_edit_config", field=None, value=None, values={"group_size": 2}).code is None
+    assert call("rl_edit_config", field="group_size", value=None).answer["config"] == {}
+
+
+def test_what_stays_is_not_written(context: ToolContext, call: Call) -> None:
+    run_id = drafted(context)
+    call("rl_edit_config", field="group_size", value=4)
+    before = context.target.run("default", run_id)
+    assert call("rl_edit_config", field="group_size", value="4").answer["changed"] == []
+    assert context.target.run("default", run_id) == before
+
+
+def test_the_setting_of_a_run_that_has_started_holds(context: ToolContext, call: Call) -> None:
+    run_id = drafted(context)
+    context.target.change_spec("default", run_id, {"suspend": False})
+    write_status(context, run_id, phase="Running", startTime="2026-05-01T12:00:00Z", observedGeneration=2)
+    for field in ("group_size", "wandb_project", "backoff_limit", "start_from"):
+        refused = call("rl_edit_config", field=field, value=None)
+        assert refused.answer["refusals"][0]["code"] == "FrozenField"
+    assert "rl_select_environment" in refused.answer["error"]
+    assert call("rl_edit_config", field="priority", value=7).answer["state"] == "running"
+    assert spec_of(context, run_id)["priority"] == 7
+
+
+def test_a_run_that_is_over_says_how_to_train_on(context: ToolContext, call: Call) -> None:
+    run_id = drafted(context)
+    write_status(context, run_id, phase="Succeeded", startTime="2026-05-01T12:00:00Z", observedGeneration=1)
+    refused = call("rl_edit_config", field="priority", value=7)
+    assert f'{{"run": "{run_id}"}}' in refused.answer["error"]
+    assert call("rl_edit_config", field="ttl_seconds_after_finished", value=60).code is None
+
+
+def test_a_draft_of_a_restored_run_is_edited(context: ToolContext, call: Call) -> None:
+    """Its status did not come back: whoever asks for it again trains from the beginning, with what they set."""
+    run_id = drafted(context)
+    mark = {"rl-operator.dev/started-as": f"{run_id}.another-uid"}
+    context.target.change_spec("default", run_id, {}, mark)
+    assert call("rl_edit_config", field="group_size", value=4).code is None
+
+
+def test_who_would_revert_an_edit_is_named(context: ToolContext, call: Call) -> None:
+    run_id = drafted(context)
+    label = {"kustomize.toolkit.fluxcd.io/name": "team"}
+    context.target._store.update(
+        "RLTrainingRun", "default", run_id, lambda run: run["metadata"]["labels"].update(label)
+    )
+    assert "Flux Kustomization 'default/team'" in call("rl_edit_config", field="group_size", value=4).answer["warning"]
+
+
+class Contested(Unattended):
+    """Somebody else writes to the run, just before each of the caller's first writes."""
+
+    others: list[dict[str, Any]]
+
+    def change_spec(self, namespace: str, name: str, changes, annotations=None, *, version: str = "") -> Manifest:
+        if self.others:
+            super().change_spec(namespace, name, self.others.pop())
+        return super().change_spec(namespace, name, changes, annotations, version=version)
+
+
+def contested(folder: Path, *others: dict[str, Any]) -> ToolContext:
+    target = Contested(Layout(folder), "", print)
+    target.others = []
+    context = ToolContext(target, "default")
+    drafted(context)
+    target.others = list(others)
+    return context
+
+
+def test_an_edit_is_judged_together_with_what_others_wrote_meanwhile(tmp_path: Path) -> None:
+    context = contested(tmp_path, {"config": {"batch_size": 16}}, {"priority": 5})
+    refused = call_at(context, "rl_edit_config", field="group_size", value=32)
+    assert (refused.code, refused.answer["refusals"][0]["code"]) == ("refused", "Inconsistent")
+    [run] = context.target.runs("default", "")
+    assert (run["spec"]["config"], run["spec"]["priority"]) == ({"batch_size": 16}, 5)
+
+
+def test_who_is_never_first_may_try_again(tmp_path: Path) -> None:
+    context = contested(tmp_path, *({"priority": number} for number in range(99)))
+    refused = call_at(context, "rl_edit_config", field="group_size", value=8)
+    assert (refused.code, refused.answer["retryable"]) == ("conflict", True)
+
+
+NAMES = st.sampled_from([spelling for field in FIELDS.all for spelling in sorted(field.spellings)]) | st.sampled_from(
+    ["group_sise", "spec", "config.", "env.api_key", "suspend", "", SECRET]
+)
+EDITS = (
+    SOUND_CONFIGS
+    | SOUND_TINKER
+    | st.dictionaries(NAMES, st.none() | JSON, min_size=1, max_size=3)
+    | st.fixed_dictionaries({}, optional={"wandb_name": PRINTABLE, "wandb_tags": st.lists(PRINTABLE), "priority": JSON})
+)
+
+
+@drawn(0.4)
+@given(st.sampled_from(["tiny", "default"]), st.lists(EDITS, max_size=4))
+def test_after_any_edits_the_spec_is_what_the_judge_takes_or_what_it_was(runtime: str, edits: list[Any]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        context = ToolContext(Unattended(Layout(Path(folder)), "", print), "default")
+        run_id = drafted(context, runtime=runtime)
+        for values in edits:
+            before = context.target.run("default", run_id)
+            outcome = call_at(context, "rl_edit_config", values=values)
+            assert SECRET not in str(outcome)
+            if outcome.code is None:
+                assert check_file(RunFile(named_run(context, run_id)), context.target) == ((), None)
+                config = call_at(context, "rl_get_current_config")
+                assert (config.code, tokens(config.answer) < 1500) == (None, True)
+            else:
+                assert outcome.code == "refused"
+                assert context.target.run("default", run_id) == before

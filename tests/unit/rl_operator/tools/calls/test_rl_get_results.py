@@ -1,0 +1,92 @@
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.rl_operator.tools.contexts import drafted, write_status
+from tests.unit.rl_operator.tools.recorded import NAMES, recorded
+
+from rl_operator.api.run import TrainingRun
+from rl_operator.render.history_map import history_config_map
+from rl_operator.tools.calls.rl_get_results import evenly, results_of
+from rl_operator.tools.dispatch import Outcome
+from rl_operator.tools.tool_context import ToolContext
+
+Call = Callable[..., Outcome]
+STARTED = "2026-11-22T00:30:00Z"
+METRICS = {
+    "rewardMean": 0.9,
+    "evalAccuracy": 0.8,
+    "evalAccuracyLow": 0.7,
+    "evalAccuracyHigh": 0.9,
+    "evalAccuracyN": 64,
+    "baselineAccuracy": 0.1,
+}
+
+
+def over(context: ToolContext, **status: Any) -> TrainingRun:
+    return write_status(context, drafted(context), **{"phase": "Succeeded", "startTime": STARTED, **status})
+
+
+def test_figures_and_weights_of_a_success(context: ToolContext, call: Call) -> None:
+    weights = {"samplerPath": "tinker://s", "statePath": "tinker://w", "expiresAt": STARTED}
+    checkpoint = {"step": 40, "statePath": "tinker://w"}
+    run = over(context, metrics=METRICS, weights=weights, checkpoint=checkpoint)
+    answer = call("rl_get_results").answer
+    assert answer["run_id"] == run.metadata.name
+    assert answer["status"] == "completed"
+    assert answer["weights"] == {"sampler_path": "tinker://s", "state_path": "tinker://w", "expires_at": STARTED}
+    assert "checkpoint" not in answer
+    assert answer["final_metrics"] == {
+        "reward_mean": 0.9,
+        "eval_percent_correct": 0.8,
+        "baseline": 0.1,
+        "eval_interval": [0.7, 0.9],
+        "eval_samples": 64,
+    }
+
+
+def test_a_failure_has_its_checkpoint_and_its_reason(context: ToolContext, call: Call) -> None:
+    failure = {"reason": "TrainerFailed", "message": "no more"}
+    run = over(context, phase="Failed", failure=failure, checkpoint={"step": 3, "statePath": "tinker://w"})
+    answer = call("rl_get_results", run_id=run.metadata.name[-8:]).answer
+    assert answer["checkpoint"] == {"step": 3, "state_path": "tinker://w"}
+    assert answer["failure"]["code"] == "TrainerFailed"
+
+
+def test_the_curve_of_the_status(context: ToolContext, call: Call) -> None:
+    over(context, history=[{"step": step, "rewardMean": step / 10} for step in range(10)])
+    history = call("rl_get_results", samples=4).answer["history"]
+    assert history == [{"step": step, "reward_mean": step / 10} for step in (0, 3, 6, 9)]
+
+
+def test_the_curve_that_was_kept(context: ToolContext, call: Call) -> None:
+    run = over(context, history=[{"step": 1, "rewardMean": 0.1}])
+    points = [{"step": step, "rewardMean": step / 100} for step in range(1, 101)] + [{"step": 101, "loss": 0.5}]
+    series = history_config_map(run, "kept", points)
+    context.target.apply(series)
+    write_status(context, run.metadata.name, phase="Succeeded", historyName=series["metadata"]["name"])
+    history = call("rl_get_results").answer["history"]
+    assert len(history) == 10
+    assert history[0] == {"step": 1, "reward_mean": 0.01}
+    assert history[-1] == {"step": 100, "reward_mean": 1.0}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_recorded_run_has_results(context: ToolContext, name: str) -> None:
+    answer = results_of(context, TrainingRun.model_validate(recorded(name)))
+    assert answer["run_id"] == "sorting"
+    assert None not in answer.values()
+
+
+@given(st.integers(0, 600), st.integers(1, 100))
+def test_samples_are_spread_evenly(count: int, most: int) -> None:
+    points = [{"step": step} for step in range(count)]
+    steps = [point["step"] for point in evenly(points, most)]
+    assert len(steps) == min(count, most)
+    assert steps == sorted(set(steps))
+    assert not steps or steps[-1] == count - 1
+    gaps = [later - earlier for earlier, later in pairwise(steps)]
+    assert not gaps or max(gaps) - min(gaps) <= 1

@@ -1,0 +1,41 @@
+import platform
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from tests.unit.rl_operator.targets.fakes import MemoryTarget
+from tests.unit.rl_operator.tools.contexts import call_at
+
+from rl_operator.tools.calls.rl_health_check import NO_RUNTIME
+from rl_operator.tools.dispatch import Outcome
+from rl_operator.tools.tool_context import ToolContext
+
+Call = Callable[..., Outcome]
+
+
+def test_this_machine(context: ToolContext, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TINKER_API_KEY", raising=False)
+    monkeypatch.setenv("WANDB_API_KEY", "made-up-for-a-test")
+    answer = call("rl_health_check").answer
+    assert answer["target"] == context.target.label
+    assert answer["versions"]["python"] == platform.python_version()
+    assert set(answer["versions"]) == {"rl_operator", "api", "python"}
+    assert answer["runtimes"] == ["default", "tiny"]
+    [key] = answer["missing"]
+    assert (key["name"], key["needed"]) == ("TINKER_API_KEY", True)
+    assert "made-up-for-a-test" not in str(answer)
+
+
+def test_each_key_is_missing_once(context: ToolContext) -> None:
+    cluster = replace(context, target=MemoryTarget(runs_files=False))
+    missing = call_at(cluster, "rl_health_check").answer["missing"]
+    assert [each["name"] for each in missing] == ["tinker", "wandb"]
+
+
+def test_a_cluster_without_runtimes(context: ToolContext) -> None:
+    class Bare(MemoryTarget):
+        def runtimes(self) -> dict[str, object]:  # type: ignore[override]
+            return {}
+
+    answer = call_at(replace(context, target=Bare()), "rl_health_check").answer
+    assert (answer["runtimes"], answer["missing"]) == ([], [NO_RUNTIME.to_wire()])

@@ -1,0 +1,107 @@
+"""rl_list_environments."""
+
+from collections.abc import Callable
+
+import pytest
+from tests.unit.rl_operator.samples import make_runtime
+from tests.unit.rl_operator.tools.contexts import OWN_CODE, Unattended, add_own, call_at
+
+from rl_operator.api.catalog import Catalog, CatalogEnvironment
+from rl_operator.api.environment import Environment
+from rl_operator.api.runtime import Runtime
+from rl_operator.documents.shipped import bundled_catalog
+from rl_operator.errors import ForbiddenError
+from rl_operator.local.layout import Layout
+from rl_operator.tools.answers.shown_text import tokens
+from rl_operator.tools.dispatch import Outcome
+from rl_operator.tools.tool_context import ToolContext
+
+Call = Callable[..., Outcome]
+
+
+def test_the_bundled_ones_with_the_seeds_keys(call: Call) -> None:
+    answer = call("rl_list_environments").answer
+    found = {each["name"]: each for each in answer["environments"]}
+    assert found.keys() == bundled_catalog().by_name.keys()
+    assert found["sort_digits"]["class_name"] == "SortDigits"
+    assert found["sort_digits"]["file_path"] == "environments/sort_digits.py"
+    assert found["sort_digits"]["description"].startswith("Sort four digits")
+    assert answer["count"] == len(found)
+    assert 1 <= len(answer["tips"]) <= 3
+    assert "warnings" not in answer
+
+
+@pytest.mark.parametrize(("query", "count"), [("SORT", 1), ("four digits", 1), ("chess", 0), ("  ", 1)])
+def test_a_query_looks_at_names_and_descriptions(call: Call, query: str, count: int) -> None:
+    assert call("rl_list_environments", query=query).answer["count"] == count
+
+
+@pytest.mark.process
+def test_what_its_author_says_of_one_hides_nothing(context: ToolContext, call: Call) -> None:
+    hidden = OWN_CODE.replace("Words in capitals.", "Words in \\x1b[1mcapitals\\u202e. tml-abcdefgh123")
+    add_own(context, code=hidden)
+    own = call("rl_list_environments", query="own/").answer["environments"]
+    assert [each["description"] for each in own] == ["Words in capitals. [redacted]"]
+
+
+@pytest.mark.process
+def test_own_ones_say_what_keeps_them_from_being_trained(context: ToolContext, call: Call) -> None:
+    add_own(context)
+    add_own(context, "broken", "class Broken(")
+    own = {e["name"]: e for e in call("rl_list_environments").answer["environments"] if e["name"].startswith("own/")}
+    assert own["own/shout"] == {
+        "name": "own/shout",
+        "class_name": "Shout",
+        "file_path": "shout.py",
+        "description": "Words in capitals.",
+    }
+    assert own["own/broken"]["state"] == "SyntaxError"
+    assert "broken.py, line 1" in own["own/broken"]["message"]
+
+
+def test_an_unknown_runtime_is_refused_with_those_there_are(call: Call) -> None:
+    refused = call("rl_list_environments", runtime="tony")
+    assert (refused.code, refused.answer["available"]) == ("refused", ["tiny", "default"])
+
+
+class Unread(Unattended):
+    """Its image is being read, and own environments are not the caller's to see."""
+
+    def catalog(self, runtime: Runtime) -> Catalog | None:  # noqa: ARG002 -- whatever the runtime
+        return None
+
+    def environments(self, namespace: str) -> list[Environment]:
+        raise ForbiddenError(f"GET rlenvironments of {namespace}: the API server answered 403: no")
+
+
+def test_what_cannot_be_listed_is_said(tmp_path) -> None:
+    context = ToolContext(Unread(Layout(tmp_path), "", print), "default")
+    answer = call_at(context, "rl_list_environments").answer
+    assert (answer["environments"], answer["count"]) == ([], 0)
+    assert [warning.split(":")[0] for warning in answer["warnings"]] == [
+        "the image of runtime tiny is being read",
+        "own environments are not listed",
+    ]
+    refused = call_at(context, "rl_select_environment", name="sort_digits")
+    assert refused.answer["retryable"] is True
+    assert "Ask again in a few seconds" in refused.answer["error"]
+
+
+class Crowded(Unattended):
+    def catalog(self, runtime: Runtime) -> Catalog | None:  # noqa: ARG002 -- whatever the runtime
+        many = tuple(CatalogEnvironment(name=f"env_{i:03}", description="x" * 1000) for i in range(250))
+        return Catalog(environments=many, warnings=tuple("w" * 1000 for _ in range(50)))
+
+
+def test_a_long_list_is_cut_and_says_so(tmp_path) -> None:
+    target = Crowded(Layout(tmp_path), "", print)
+    target.more = (make_runtime(),)
+    answer = call_at(ToolContext(target, "default"), "rl_list_environments", runtime="lab").answer
+    assert (len(answer["environments"]), answer["count"], answer["left_out"]) == (100, 250, 150)
+    assert len(answer["warnings"]) == 5
+    assert max(len(each["description"]) for each in answer["environments"]) == 200
+    refused = call_at(ToolContext(target, "default"), "rl_select_environment", name="env_1233", runtime="lab").answer
+    assert len(refused["available"]) == 20
+    assert refused["available"][0] in ("env_123", "env_233")
+    assert "and 230 more" in refused["error"]
+    assert tokens(refused) < 500

@@ -1,0 +1,135 @@
+"""From values that an agent sends to another spec."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from tests.unit.rl_operator.samples import CATALOG, DEFAULT, TINY, catalog_of, make_runtime
+from tests.unit.rl_operator.strategies import JSON, SECRET
+
+from rl_operator.tools.drafts.edits import changes_of, edits_of, settings_of, with_edits
+from rl_operator.tools.drafts.field_names import run_fields
+from rl_operator.tools.tool import ToolRefusedError
+
+FIELDS = run_fields(CATALOG.by_name["sort_digits"], TINY)
+SPEC: dict[str, Any] = {"environment": "sort_digits", "config": {"group_size": 4}, "tinker": {}, "wandb": {"tags": []}}
+
+
+def sent(value: Any, type_: str, **field: Any) -> tuple[Any, str]:
+    """What becomes of a value for a field of that type."""
+    toy = catalog_of({"name": "knob", "type": type_, **field}).by_name["toy"]
+    [edit] = edits_of(run_fields(toy, make_runtime()), {"knob": value})
+    return edit.value, edit.note
+
+
+@pytest.mark.parametrize(
+    ("value", "type_", "taken"),
+    [
+        ("8", "int", 8),
+        ("8.0", "int", 8),
+        (" 8 ", "int", 8),
+        ("4e-5", "float", 4e-5),
+        ("true", "bool", True),
+        ("False", "bool", False),
+        ("[1, 2]", "list[int]", [1, 2]),
+        ('{"a": 1}', "dict[str, int]", {"a": 1}),
+        ("null", "int | None", None),
+        ("7", "Optional[int]", 7),
+    ],
+)
+def test_texts_for_what_is_no_text_are_taken_as_what_they_spell(value: str, type_: str, taken: Any) -> None:
+    found, note = sent(value, type_)
+    assert (found, type(found)) == (taken, type(taken))
+    assert "was taken as" in note
+
+
+@pytest.mark.parametrize(
+    ("value", "type_"),
+    [
+        ("8", "str"),
+        ("8", "str | int"),
+        ("8", "Any"),
+        ("eight", "int"),
+        ("8.5", "int"),
+        ("1", "bool"),
+        ("NaN", "float"),
+        ("Infinity", "float"),
+        ("[" * 100_000, "list[int]"),
+        ("9" * 5000, "int"),
+        ("", "int"),
+        (8, "str"),
+        (True, "int"),
+    ],
+)
+def test_all_else_stays_what_it_is(value: Any, type_: str) -> None:
+    assert sent(value, type_) == (value, "")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "\ud800", {"a": [float("-inf")]}])
+def test_what_is_no_json_is_refused_with_its_field(value: Any) -> None:
+    with pytest.raises(ToolRefusedError, match=r"config\.group_size: "):
+        edits_of(FIELDS, {"group_size": value})
+
+
+@pytest.mark.parametrize("values", [{"wandb_notes": SECRET}, {"wandb_tags": [SECRET]}, {"start_from": {"run": SECRET}}])
+def test_a_key_is_refused_where_the_judge_does_not_look(values: dict[str, Any]) -> None:
+    with pytest.raises(ToolRefusedError, match="this looks like a key") as refused:
+        edits_of(FIELDS, values)
+    assert SECRET not in str(refused.value)
+
+
+def test_one_field_by_two_names_is_refused() -> None:
+    with pytest.raises(ToolRefusedError, match=r"group_size and env\.group_size are one field"):
+        edits_of(FIELDS, {"group_size": 1, "env.group_size": 2})
+
+
+def test_a_mapping_replaces_what_was_there() -> None:
+    before = {**SPEC, "startFrom": {"run": "parent", "withOptimizer": True}}
+    edited = with_edits(before, edits_of(FIELDS, {"start_from": {"statePath": "tinker://a"}}))
+    assert edited["startFrom"] == {"statePath": "tinker://a"}
+    assert before["startFrom"] == {"run": "parent", "withOptimizer": True}
+
+
+@given(JSON)
+def test_a_value_stands_where_it_belongs_and_null_takes_it_away(value: Any) -> None:
+    edits = edits_of(run_fields(catalog_of({"name": "knob", "type": "Any"}).by_name["toy"], TINY), {"knob": value})
+    edited = with_edits(SPEC, edits)
+    assert edited["config"].get("knob") == value
+    assert ("knob" in edited["config"]) == (value is not None)
+    assert {**edited, "config": {"group_size": 4}} == SPEC
+
+
+def sentence(values: dict[str, Any], spec: dict[str, Any] = SPEC) -> str:
+    edits = edits_of(FIELDS, values)
+    [change] = changes_of(FIELDS, edits, spec, with_edits(spec, edits))
+    return change.sentence
+
+
+def test_what_changed_is_said() -> None:
+    assert sentence({"group_size": 8}) == "group_size is 8 now (it was 4)"
+    assert sentence({"group_size": "8"}) == 'group_size is 8 now (it was 4); the text "8" was taken as 8'
+    assert sentence({"group_size": 4}) == "group_size stays 4"
+    assert sentence({"group_size": None}) == "group_size is unset, so 8 holds (it was 4)"
+    assert sentence({"wandb_project": "x"}) == 'wandb_project is "x" now (it was null)'
+    assert len(sentence({"custom_thinking_prompt": "x" * 100_000})) < 300
+
+
+def test_long_texts_that_end_differently_are_a_change() -> None:
+    before = {**SPEC, "config": {"custom_thinking_prompt": "x" * 200}}
+    assert " now (it was " in sentence({"custom_thinking_prompt": "x" * 200 + "y"}, before)
+    assert "stays" in sentence({"custom_thinking_prompt": "x" * 200}, before)
+
+
+def test_what_a_run_sets() -> None:
+    spec = {**SPEC, "wandb": {"name": "n", "tags": []}, "backoffLimit": 0, "startDeadlineSeconds": 1800}
+    assert settings_of(FIELDS, spec) == {"group_size": 4, "wandb_name": "n", "backoff_limit": 0}
+    foreign = {**SPEC, "config": {"group_sise": 1, "api_key": SECRET}}
+    assert settings_of(FIELDS, foreign) == {"config.group_sise": 1, "config.api_key": "(not shown)"}
+
+
+def test_a_lock_holds_whatever_the_run_says() -> None:
+    fields = run_fields(CATALOG.by_name["sort_digits"], DEFAULT)
+    edits = edits_of(fields, {"total_steps": None})
+    spec = {**SPEC, "config": {"total_steps": 5}}
+    [change] = changes_of(fields, edits, spec, with_edits(spec, edits))
+    assert change.sentence == "total_steps stays 2500"

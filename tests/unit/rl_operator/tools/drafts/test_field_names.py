@@ -1,0 +1,110 @@
+"""From what an agent calls a field to its place in the spec."""
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from tests.unit.rl_operator.samples import CATALOG, DEFAULT, TINY, catalog_of, make_runtime
+
+from rl_operator.check.name_lists import MOST_NAMES
+from rl_operator.tools.drafts.field_names import RunFields, run_fields
+from rl_operator.tools.tool import ToolRefusedError
+
+FIELDS = run_fields(CATALOG.by_name["sort_digits"], DEFAULT)
+
+
+def toy(*names: str) -> RunFields:
+    fields = [{"name": name, "type": "int", "default": 3} for name in names]
+    return run_fields(catalog_of(*fields).by_name["toy"], make_runtime())
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("group_size", ("config", "group_size")),
+        ("config.group_size", ("config", "group_size")),
+        ("env.group_size", ("config", "group_size")),
+        ("spec.config.group_size", ("config", "group_size")),
+        ("learning_rate", ("tinker", "learning_rate")),
+        ("tinker.learning_rate", ("tinker", "learning_rate")),
+        ("spec.tinker.learning_rate", ("tinker", "learning_rate")),
+        ("wandb_project", ("wandb", "project")),
+        ("wandb.project", ("wandb", "project")),
+        ("spec.wandb.project", ("wandb", "project")),
+        ("wandb_name", ("wandb", "name")),
+        ("wandb_run_name", ("wandb", "name")),
+        ("config.wandb_name", ("config", "wandb_name")),
+        ("wandb_tags", ("wandb", "tags")),
+        ("backoff_limit", ("backoffLimit",)),
+        ("spec.backoff_limit", ("backoffLimit",)),
+        ("spec.backoffLimit", ("backoffLimit",)),
+        ("ttl_seconds_after_finished", ("ttlSecondsAfterFinished",)),
+        ("start_from", ("startFrom",)),
+    ],
+)
+def test_a_field_and_all_that_it_is_called(name: str, place: tuple[str, ...]) -> None:
+    assert FIELDS.named(name).place == place
+
+
+@pytest.mark.parametrize("runtime", [TINY, DEFAULT], ids=["tiny", "default"])
+def test_every_listed_name_and_path_is_found_again(runtime) -> None:
+    fields = run_fields(CATALOG.by_name["sort_digits"], runtime)
+    for field in fields.all:
+        assert fields.named(fields.called(field)) is field
+        assert fields.named(field.path) is field
+
+
+@pytest.mark.parametrize(
+    ("clash", "paths"),
+    [("seed", ["config.seed", "tinker.seed"]), ("priority", ["config.priority", "spec.priority"])],
+)
+def test_a_name_of_two_fields_is_refused_with_both_paths(clash: str, paths: list[str]) -> None:
+    fields = toy(clash)
+    with pytest.raises(ToolRefusedError, match=f"{clash} may be {' or '.join(paths)}: name one of them") as refused:
+        fields.named(clash)
+    assert refused.value.details == {"available_fields": paths}
+    assert [fields.called(fields.named(path)) for path in paths] == paths
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("rollout_server_url", "addresses are chosen by the platform"),
+        ("env.api_key", "keys come from the Secrets"),
+        ("spec.tinker.checkpoint_dir", "folders are chosen by the platform"),
+        ("tinker.wandb_project", "set spec.wandb.project instead"),
+        ("environment", "rl_select_environment drafts"),
+        ("spec.runtime", "rl_select_environment drafts"),
+        ("suspend", "rl_start_training starts"),
+    ],
+)
+def test_what_is_set_elsewhere_says_where(name: str, why: str) -> None:
+    with pytest.raises(ToolRefusedError, match=why):
+        FIELDS.named(name)
+
+
+def test_an_unknown_name_gets_the_nearest_ones() -> None:
+    with pytest.raises(ToolRefusedError, match="did you mean 'group_size'") as refused:
+        FIELDS.named("groupsize")
+    available = refused.value.details["available_fields"]
+    assert (available[0], len(available)) == ("group_size", MOST_NAMES)
+
+
+def test_a_key_in_a_fields_place_is_not_repeated() -> None:
+    with pytest.raises(ToolRefusedError) as refused:
+        FIELDS.named("tml-0123456789abcdef")
+    assert "tml-" not in str(refused.value)
+
+
+@given(st.text(max_size=300) | st.builds(".".join, st.lists(st.sampled_from([*"ab", "config", "spec", "tinker"]))))
+def test_no_other_name_is_found_and_no_answer_is_long(name: str) -> None:
+    known = {spelling for field in FIELDS.all for spelling in field.spellings}
+    assume(name not in known)
+    with pytest.raises(ToolRefusedError) as refused:
+        FIELDS.named(name)
+    assert len(str(refused.value)) < 600
+
+
+def test_the_runs_own_fields_know_their_limits() -> None:
+    assert FIELDS.named("environment_replicas").allowed == "at least 1, at most 64"
+    assert FIELDS.named("start_deadline_seconds").type == "int | None"
+    assert FIELDS.named("wandb_project").default == "atropos-tinker"

@@ -1,0 +1,83 @@
+"""Calls in threads: how many, how they end, and what happens to those that nobody waits for."""
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.unit.rl_operator.tools.small_toolset import POLL_SECONDS, TOOLS
+
+from rl_operator.errors import BusyError, TargetUnreachableError
+from rl_operator.targets.local_target import LocalTarget
+from rl_operator.tools.dispatch import Outcome
+from rl_operator.tools.serving.call_pool import CallLimits, Calls, OpenContext
+from rl_operator.tools.tool_context import ToolContext
+
+TOOL = {tool.name: tool for tool in TOOLS}
+WAIT = {"run_id": "a", "wait_seconds": 200}
+
+
+@pytest.fixture
+def open_context(tmp_path: Path) -> OpenContext:
+    context = ToolContext(LocalTarget.open(tmp_path, print, asked=True), "default")
+    return lambda: contextlib.nullcontext(context)
+
+
+async def until(what: str, holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline, f"not within 20 s: {what}"
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def waiting_threads() -> int:
+    return sum(thread.name == "tool-call" for thread in threading.enumerate())
+
+
+async def test_those_who_come_when_enough_wait_are_answered_at_once(open_context: OpenContext) -> None:
+    calls = Calls(CallLimits(at_once=6, waiting=4, in_line=2))
+    waiting = [asyncio.ensure_future(calls.call(TOOL["rl_check_status"], open_context, WAIT)) for _ in range(4)]
+    await until("four wait", lambda: waiting_threads() == 4)
+    late = await calls.call(TOOL["rl_check_status"], open_context, WAIT)
+    assert late.answer == {"run_id": "a", "status": "running", "given_up": False}
+    assert not any(task.done() for task in waiting)
+    calls.end()
+    assert [outcome.answer["given_up"] for outcome in await asyncio.gather(*waiting)] == [True] * 4
+    assert (await calls.call(TOOL["rl_check_status"], open_context, WAIT)).answer["given_up"]
+
+
+async def test_a_line_that_is_too_long_is_refused(open_context: OpenContext) -> None:
+    calls, gate = Calls(CallLimits(at_once=2, waiting=2, in_line=3)), threading.Event()
+    working = [asyncio.ensure_future(calls.in_thread(gate.wait)) for _ in range(5)]
+    await asyncio.sleep(0)
+    with pytest.raises(BusyError, match="3 calls stand in line already"):
+        await calls.in_thread(gate.wait)
+    refused = await calls.call(TOOL["rl_health_check"], open_context, {})
+    assert (refused.code, refused.answer["retryable"]) == ("busy", True)
+    gate.set()
+    assert await asyncio.gather(*working) == [True] * 5
+
+
+async def test_a_call_that_nobody_waits_for_ends_and_frees_its_place(open_context: OpenContext) -> None:
+    calls = Calls(CallLimits(at_once=1, waiting=1, in_line=1))
+    task = asyncio.ensure_future(calls.call(TOOL["rl_check_status"], open_context, WAIT))
+    await until("it waits", lambda: waiting_threads() == 1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    after = await asyncio.wait_for(calls.call(TOOL["rl_check_status"], open_context, {"run_id": "b"}), 20)
+    assert after == Outcome({"run_id": "b", "status": "running", "given_up": False})
+    await until("the thread has ended", lambda: waiting_threads() == 0)
+
+
+async def test_a_context_that_cannot_be_had_is_an_answer() -> None:
+    @contextlib.contextmanager
+    def no_context():
+        raise TargetUnreachableError("the API server does not answer")
+        yield
+
+    outcome = await Calls().call(TOOL["rl_health_check"], no_context, {})
+    assert outcome.answer == {"error": "the API server does not answer", "code": "unreachable", "retryable": True}

@@ -1,0 +1,132 @@
+"""Contexts per token: whose rights, for how long, and what becomes of those that are no longer needed."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, serving, write_kubeconfig
+
+from rl_operator.cluster.client import ClusterClient
+from rl_operator.errors import TargetUnreachableError, UnauthenticatedError
+from rl_operator.targets.cluster_target import ClusterTarget
+from rl_operator.targets.loop import LoopThread
+from rl_operator.tools.serving.sessions import TRUSTED_SECONDS, ClusterSessions
+from rl_operator.tools.tool_context import ToolContext
+
+REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+RUNS = "/apis/rl-operator.dev/v1alpha1/namespaces/default/rltrainingruns"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def reviewed(username: str) -> Answer:
+    return Answer({"status": {"userInfo": {"username": username}}}, 201)
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    async with serving(FakeApi()) as fake:
+        fake.answers("GET", RUNS, Answer({"items": [], "metadata": {"resourceVersion": "1"}}))
+        yield fake
+
+
+@pytest.fixture
+def target(api: FakeApi, tmp_path: Path) -> Iterator[ClusterTarget]:
+    """With credentials of its own, which no caller's request may carry."""
+    opened: list[ClusterTarget] = []
+
+    class Counted(ClusterTarget):
+        def acting_as(self, token: str) -> Self:
+            acting = super().acting_as(token)
+            opened.append(acting)
+            return acting
+
+    loop = LoopThread()
+    client = loop.wait(ClusterClient.connect(str(write_kubeconfig(tmp_path, api.url, "of-the-gateway"))))
+    opened.append(Counted(loop, client, label="cluster:test", flags="", namespace="default", note=print))
+    yield opened[0]
+    for each in reversed(opened):
+        each.close()
+
+
+def context_for(acting: Any) -> ToolContext:
+    return ToolContext(acting, acting.namespace)
+
+
+def list_runs(sessions: ClusterSessions, token: str) -> str:
+    """Who the context takes the caller for."""
+    with sessions.context(token) as context:
+        context.target.runs("default", "")
+        return context.target.caller
+
+
+async def test_each_caller_is_known_by_their_own_token_alone(api: FakeApi, target: ClusterTarget) -> None:
+    api.answers("POST", REVIEWS, reviewed("ann"), reviewed("ben"))
+    sessions = ClusterSessions(target, context_for)
+    assert await asyncio.to_thread(list_runs, sessions, "token-of-ann") == "ann"
+    assert await asyncio.to_thread(list_runs, sessions, "token-of-ben") == "ben"
+    assert await asyncio.to_thread(list_runs, sessions, "token-of-ann") == "ann"
+    sent = [request.headers["Authorization"] for request in api.requests]
+    assert sent == ["Bearer token-of-ann"] * 2 + ["Bearer token-of-ben"] * 2 + ["Bearer token-of-ann"]
+
+
+async def test_after_a_minute_the_api_server_is_asked_again(api: FakeApi, target: ClusterTarget) -> None:
+    api.answers("POST", REVIEWS, reviewed("ann"), Answer({"message": "Unauthorized"}, 401))
+    clock = Clock()
+    sessions = ClusterSessions(target, context_for, now=clock)
+    await asyncio.to_thread(list_runs, sessions, "token")
+    clock.seconds = TRUSTED_SECONDS - 1
+    assert sessions.knows("token")
+    await asyncio.to_thread(list_runs, sessions, "token")
+    clock.seconds = TRUSTED_SECONDS
+    assert not sessions.knows("token")
+    with pytest.raises(UnauthenticatedError, match="does not know the token, or it has expired"):
+        await asyncio.to_thread(list_runs, sessions, "token")
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "sentence"),
+    [
+        pytest.param(Answer({"message": "no"}, 401), UnauthenticatedError, "does not know the token", id="unknown"),
+        pytest.param(
+            reviewed("system:anonymous"), UnauthenticatedError, "takes the token for nobody's", id="anonymous"
+        ),
+        pytest.param(Answer({"message": "busy"}, 503), TargetUnreachableError, "busy", id="away"),
+    ],
+)
+async def test_who_is_not_known_has_no_context(
+    api: FakeApi, target: ClusterTarget, answer: Answer, error: type[Exception], sentence: str
+) -> None:
+    api.answers("POST", REVIEWS, answer)
+    sessions = ClusterSessions(target, context_for)
+    with pytest.raises(error, match=sentence):
+        await asyncio.to_thread(list_runs, sessions, "token")
+    assert not sessions.knows("token")
+    assert len(api.requests) == 1
+
+
+async def test_a_context_that_is_given_away_closes_when_its_caller_has_left(
+    api: FakeApi, target: ClusterTarget
+) -> None:
+    api.answers("POST", REVIEWS, reviewed("ann"), reviewed("ben"), reviewed("ann"))
+    sessions = ClusterSessions(target, context_for, most=1)
+
+    def crowd_out() -> Any:
+        with sessions.context("token-of-ann") as context:
+            list_runs(sessions, "token-of-ben")
+            assert not sessions.knows("token-of-ann")
+            context.target.runs("default", "")  # still open
+            return context.target
+
+    left = await asyncio.to_thread(crowd_out)
+    with pytest.raises(RuntimeError, match="Session is closed"):
+        await asyncio.to_thread(left.runs, "default", "")
+    assert await asyncio.to_thread(list_runs, sessions, "token-of-ann") == "ann"

@@ -1,0 +1,41 @@
+"""SKILL.md: what agents read before they call."""
+
+import re
+
+import pytest
+import yaml
+
+from rl_operator.tools.serving.skill import SKILL_FILE, SKILL_NAME, in_short, skill_text
+from rl_operator.tools.toolset import TOOLS
+
+NAMES = {tool.name for tool in TOOLS}
+
+
+def test_its_head_is_what_clients_index() -> None:
+    head = yaml.safe_load(skill_text().split("---\n")[1])
+    assert head["name"] == SKILL_NAME
+    assert 40 < len(head["description"]) <= 1024
+    assert set(head) == {"name", "description"}
+
+
+def test_it_names_no_tool_that_is_not_there() -> None:
+    named = set(re.findall(r"\brl_[a-z_]*[a-z]\b", skill_text()))
+    assert named <= NAMES
+    assert named >= {"rl_test_inference", "rl_start_training", "rl_check_status", "rl_get_results"}
+
+
+@pytest.mark.parametrize("parameter", ["dry_run", "wait_seconds", "values", "test_id", "until", "container"])
+def test_it_names_no_parameter_that_is_not_there(parameter: str) -> None:
+    assert parameter in skill_text()
+    assert any(parameter in tool.arguments.model_fields for tool in TOOLS)
+
+
+def test_its_short_form_is_its_first_section() -> None:
+    assert in_short().startswith("Train language models")
+    assert in_short().endswith("never instructions.")
+    assert "\n## " not in in_short()
+    assert len(in_short()) < 1_800  # it goes into every conversation
+
+
+def test_it_is_short() -> None:
+    assert len(SKILL_FILE.read_text(encoding="utf-8").splitlines()) < 70
