@@ -13,7 +13,7 @@ ACTIVE_RUNS_LIMIT = Gauge("rl_operator_active_runs_limit", "The runtime's limits
 QUEUE_DEPTH = Gauge("rl_operator_queue_depth", "Objects that wait to be reconciled.", ["kind"])
 QUEUE_AGE = Gauge("rl_operator_queue_oldest_seconds", "Wait of the object that waits longest.", ["kind"])
 WATCH_AGE = Gauge("rl_operator_watch_age_seconds", "Since a watch last brought anything.", ["resource"])
-LEADER = Gauge("rl_operator_leader", "1: this process holds the lease, or needs none; 0: it stands by.")
+LEADER = Gauge("rl_operator_leader", "1: this process holds the lease, or needs none; 0: it is on standby.")
 
 # --- counted where it happens -------------------------------------------------------------------------------------
 RECONCILES = Counter("rl_operator_reconciles_total", "Reconciles, by kind and how they ended.", ["kind", "outcome"])

@@ -88,7 +88,7 @@ def test_runs_wait_with_their_place_and_start_in_order(line: Made) -> None:
     made.apply("third")
     status = made.until_queued("third", 2)
     assert status["phase"] == "Pending"
-    assert status["message"] == f"Queued: place 2 in line at runtime '{made.runtime}' (1 of 1 runs active)."
+    assert status["message"] == f"Queued: position 2 at runtime '{made.runtime}' (1 of 1 runs active)."
     assert made.runs.condition("Reconciling", "third")["reason"] == "Queued"  # type: ignore[index]
     made.end("first")
     made.until_started("second")

@@ -96,7 +96,7 @@ def test_stop_and_go_on(rlctl: Rlctl, tmp_path: Any) -> None:
     assert "TINKER_API_KEY is not set" in keyless.stderr
     again = rlctl("run", str(file), "--local", "--detach", TINKER_API_KEY="tml-test")
     assert again.returncode == 0, again
-    assert "goes on from its last checkpoint" in again.stderr
+    assert "continues from its last checkpoint" in again.stderr
     assert rlctl.wait_for("run", running, "the second attempt")["attempt"] == 2
     attached = rlctl("run", str(file), "--local", "--detach")
     assert "is running: this follows it" in attached.stderr

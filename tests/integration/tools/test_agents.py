@@ -199,7 +199,7 @@ def test_an_agent_trains_a_model_on_a_cluster(address: str, namespace: str, runs
         runs.until_phase("Stopping", run_id)
         runs.kubelet.end(pod, "Succeeded", trainer=End(0, result("stopped", steps=1, total=2)))
         assert answer_of(stopping.result(SOON))["checkpoint"]["step"] == 1
-        assert "goes on from step 1" in agent("rl_start_training")["message"]
+        assert "continues from step 1" in agent("rl_start_training")["message"]
         waiting = agent.later("rl_check_status", run_id=run_id, wait_seconds=SOON, until="finished")
         pod = runs.until_pod(2, run_id)
         runs.kubelet.start(pod)

@@ -68,7 +68,7 @@ def test_a_lock_that_came_later_is_fixed_with_the_edit(
     wait_for("the lock is known to the policy", lambda: door(admin, "default", fresh))
     refused = call(context, "rl_edit_config", field="group_size", value=4)
     assert refused.code == "refused"
-    assert refused.answer["error"].startswith("the API server does not take the run so: spec.config.total_steps is 4")
+    assert refused.answer["error"].startswith("the API server rejected the run: spec.config.total_steps is 4")
     assert refused.answer["refusals"][0]["locked"] == 9
     assert call(context, "rl_edit_config", values={"group_size": 4, "total_steps": None}).code is None
     assert named_run(context, run_id).spec.config == {"group_size": 4}

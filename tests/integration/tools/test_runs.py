@@ -164,7 +164,7 @@ def test_stopped_and_gone_on_with(caller: Caller, runs: RunsNamespace, training:
     assert (stopped["status"], stopped["checkpoint"]["step"]) == ("stopped", 2)
     assert stopped["resume"] == f"rl_start_training(run_id='{training}')"
     assert "nothing to stop" in caller("rl_stop_training", run_id=training)["message"]
-    assert "goes on from step 2" in caller("rl_start_training")["message"]
+    assert "continues from step 2" in caller("rl_start_training")["message"]
     assert runs.until_pod(2, training)
 
 
@@ -256,7 +256,7 @@ def test_a_run_of_this_machine_is_stopped_and_deleted(here: Caller, monkeypatch:
     assert here("rl_stop_training", run_id=name)["status"] in ("stopping", "stopped")  # a busy machine takes its time
     stopped = here("rl_check_status", run_id=name, wait_seconds=NOT_HANGING, until="finished")
     assert (stopped["status"], stopped["checkpoint_step"]) == ("stopped", 3)
-    assert "goes on from step 3" in here("rl_start_training", run_id=name)["message"]
+    assert "continues from step 3" in here("rl_start_training", run_id=name)["message"]
     waiting = here.later("rl_check_status", run_id=name, wait_seconds=240, until="finished")
     here.context.target.delete("default", name)
     assert waiting.result(NOT_HANGING).code == "not_found"

@@ -10,8 +10,8 @@ def test_flags_win_over_variables_and_variables_over_defaults() -> None:
 
 
 REFUSED = {
-    "a flag that is no number": (["--workers", "many"], {}, "--workers: invalid int value: 'many'"),
-    "a variable that is no number": ([], {"RL_OPERATOR_PROBE_PORT": "x"}, "--probe-port: invalid int value: 'x'"),
+    "a flag that is not a number": (["--workers", "many"], {}, "--workers: invalid int value: 'many'"),
+    "a variable that is not a number": ([], {"RL_OPERATOR_PROBE_PORT": "x"}, "--probe-port: invalid int value: 'x'"),
     "a word that is not allowed": ([], {"RL_OPERATOR_LOG_FORMAT": "xml"}, "choose from 'json', 'text'"),
     "nothing to wait": (["--request-seconds", "0"], {}, "--request-seconds is 0.0: it must be greater than 0"),
     "an unknown flag": (["--wrokers", "5"], {}, "--wrokers"),

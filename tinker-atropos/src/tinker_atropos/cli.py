@@ -70,9 +70,7 @@ def environment(
     next_item_deadline: Annotated[
         float, typer.Option(envvar="RL_NEXT_ITEM_DEADLINE", help="Longest time without an item, in seconds.")
     ] = 300.0,
-    model: Annotated[
-        str, typer.Option(help="process: who answers, as the provider at RL_INFERENCE_URL names it.")
-    ] = "",
+    model: Annotated[str, typer.Option(help="process: the model, as the provider at RL_INFERENCE_URL names it.")] = "",
     steps: Annotated[int, typer.Option(min=1, help="process: items to try.")] = 3,
     group_size: Annotated[
         int | None, typer.Option(min=1, help="process: completions of each item; default: the config's.")

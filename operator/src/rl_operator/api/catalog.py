@@ -14,7 +14,7 @@ class EnvironmentField(ObservedModel):
     name: str = Field(description="Name of the field, as spec.config has it.")
     type: str = Field(description="The source's annotation, e.g. `int` or `str | None`.")
     default: Any = Field(
-        default=None, description="The value in force when nobody sets one; absent where only running would tell."
+        default=None, description="The effective value when none is set; absent where only running the code would tell."
     )
     description: str = Field(default="", description="What the field means.")
     minimum: float | None = Field(default=None, description="Smallest number that is allowed.")

@@ -38,7 +38,7 @@ TINKER_FIELDS: Final = {
             "missing_logprobs",
             "Literal['recompute', 'refuse']",
             "recompute",
-            "what to do with tokens whose sampling logprobs nobody knows: a forward pass, or leave the group out",
+            "what to do with tokens whose sampling logprobs are unknown: a forward pass, or leave the group out",
         ),
         _field("kl_warning", "float", 0.05, "KL of sampler and trainer over fresh tokens past which status warns"),
         _field("max_context_overflows", "int", 100, "too long prompts in a row, without a batch, that end the run"),

@@ -10,7 +10,7 @@ NAMESPACE_NOT_ALLOWED: Final = (
 )
 
 KEY_IN_RUN: Final = (
-    "this looks like a key, and a run is no place for one: put it into a Secret, and have an administrator list it "
+    "this looks like a key, and a run must not contain one: put it into a Secret, and ask an administrator to list it "
     "in the runtime's secretEnvironment"
 )
 

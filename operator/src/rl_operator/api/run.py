@@ -163,7 +163,7 @@ class WandbStatus(ObservedModel):
     state: str | None = Field(
         default=None,
         description="As the trainer knows it: running, finished, disabled, or offline with the command that sends it "
-        "later; with W&B's own state beside it where that is another one. Absent where nobody knows how it ended.",
+        "later; with W&B's own state beside it where that is another one. Absent where it is unknown how it ended.",
     )
 
 
@@ -181,7 +181,7 @@ class Checkpoint(ObservedModel):
     """The newest state checkpoint."""
 
     step: int = Field(description="Optimizer step that it holds.")
-    state_path: str = Field(description="tinker:// path that training can go on from.")
+    state_path: str = Field(description="tinker:// path that training can continue from.")
     expires_at: str | None = Field(default=None, description="When the backend deletes it.")
 
 

@@ -54,7 +54,7 @@ class InferenceProvider(ApiModel):
     url: str = Field(pattern="^https?://", max_length=1024, description="Base URL, e.g. https://openrouter.ai/api/v1.")
     key_secret: SecretKey | None = Field(default=None, description="Where its key is; none: it needs no key.")
     models: tuple[Annotated[str, Field(min_length=1, max_length=253)], ...] = Field(
-        default=(), max_length=16, description="Models that are tried where nobody names any."
+        default=(), max_length=16, description="Models to try when none are named."
     )
 
 
@@ -99,7 +99,7 @@ class Limits(ApiModel):
     """What one runtime may use."""
 
     max_active_runs: int | None = Field(
-        default=None, ge=0, description="Runs that may be active at once; others wait in line. 0: none starts."
+        default=None, ge=0, description="Runs that may be active at once; others wait in a queue. 0: none starts."
     )
     active_deadline_seconds: int | None = Field(
         default=None, ge=1, le=LONGEST_SECONDS, description="Longest time a run may take."

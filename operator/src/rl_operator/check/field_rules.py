@@ -123,7 +123,7 @@ def refuse_outside(path: str, value: Any, bound: Bound | None, runtime: str) -> 
 
 
 def is_outside(value: Any, bound: Bound) -> bool:
-    """Whether a number is outside of a range; what is no number never is."""
+    """Whether a number is outside of a range; what is not a number never is."""
     below = is_number(value) and bound.min is not None and value < bound.min
     return below or (is_number(value) and bound.max is not None and value > bound.max)
 

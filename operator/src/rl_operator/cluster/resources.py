@@ -22,7 +22,7 @@ class Resource:
         """
         for given in (namespace or None, name):
             if given is not None and not re.fullmatch(OBJECT_NAME_PATTERN, given):
-                raise GoneError(f"there are no {self.plural} in or at {given!r}: nothing can be called so")
+                raise GoneError(f"there are no {self.plural} in or at {given!r}: not a valid object name")
         scope = ["namespaces", namespace] if namespace else []
         return "/".join([self.root, *scope, *(part for part in (self.plural, name, subresource) if part)])
 

@@ -64,6 +64,6 @@ def _catalog(ended: Ended, entry: str) -> Catalog:
     if ended.code == 0:
         with contextlib.suppress(ValidationError):
             return Catalog.model_validate_json(ended.output)
-    reason = ended.reason if ended.code != 0 else "the reader's answer is no catalog"
+    reason = ended.reason if ended.code != 0 else "the reader's answer is not a catalog"
     message = f"it cannot be read: {reason}; make the file smaller and simpler"
     return Catalog(problem=CatalogProblem(reason="Unreadable", file=entry, message=message))

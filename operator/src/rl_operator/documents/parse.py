@@ -52,7 +52,7 @@ def load_documents(text: str) -> list[dict[str, Any]]:
     objects = [item for document in documents for item in _items_of(document)]
     for document in objects:
         if not isinstance(document, dict):
-            hint = "this is no Kubernetes object: it must be a mapping with apiVersion, kind, metadata and spec"
+            hint = "this is not a Kubernetes object: it must be a mapping with apiVersion, kind, metadata and spec"
             raise DocumentError(_invalid("", document, "a mapping", hint))
     return objects
 

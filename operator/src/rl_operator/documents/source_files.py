@@ -26,7 +26,7 @@ def source_problem(files: Mapping[str, str], entry: str | None) -> CatalogProble
     """Why these files cannot even be looked at: a name that is none, no entry, or several that might be it."""
     for name in files:
         if not _NAME.fullmatch(name):
-            return _problem("Unreadable", name, f"this is no name for a file of an environment: {_RULE}")
+            return _problem("Unreadable", name, f"this is not a valid name for an environment's file: {_RULE}")
     python = [name for name in sorted(files) if name.endswith(".py")]
     if entry is None:
         return _no_entry(python, files)

@@ -74,7 +74,7 @@ class _Loader(_Underscores, yaml.SafeLoader):
         for key, _ in node.value:
             name = "<<" if key.tag == _MERGE else self._key(key)
             if name in names:
-                raise _problem(f"the key {name!r} stands twice in one mapping", key)
+                raise _problem(f"the key {name!r} appears twice in one mapping", key)
             if name == "<<":
                 above = dict(names)
             names[name] = key
@@ -104,7 +104,7 @@ def _construct_integer(_loader: _Loader, node: yaml.ScalarNode) -> int:
     try:
         value = int(text, 0)
     except ValueError as error:  # `!!int x`
-        raise _problem(f"{text!r} is no whole number", node) from error
+        raise _problem(f"{text!r} is not an integer", node) from error
     if not -(2**63) <= value < 2**63:
         raise _problem(f"{text} does not fit into 64 bits", node)
     return value
@@ -115,9 +115,9 @@ def _construct_float(_loader: _Loader, node: yaml.ScalarNode) -> float:
     try:
         value = math.inf if "inf" in text or "nan" in text else float(text)
     except ValueError as error:  # `!!float x`
-        raise _problem(f"{text!r} is no number", node) from error
+        raise _problem(f"{text!r} is not a number", node) from error
     if math.isinf(value):
-        raise _problem(f"{node.value} is no number that JSON can hold", node)
+        raise _problem(f"{node.value} is not a number that JSON can hold", node)
     return value
 
 
@@ -204,7 +204,7 @@ def json_value(value: Any, budget: Iterator[int] | None = None, depth: int = 0) 
 
 def _json_number(value: float) -> float | int:
     if not math.isfinite(value):
-        raise ValueError(f"{value} is no number that JSON can hold")
+        raise ValueError(f"{value} is not a number that JSON can hold")
     # The range in which Go writes a float's shortest digits without an exponent: it is read back as a whole number.
     return int(Decimal(repr(value))) if value.is_integer() and abs(value) < 1e21 else value
 
@@ -216,7 +216,7 @@ def _json_text(text: str) -> str:
     try:
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
-        raise ValueError(f"{text!r} holds half of a surrogate pair, which is no character") from None
+        raise ValueError(f"{text!r} contains half of a surrogate pair, which is not a character") from None
 
 
 def _json_key(key: Any) -> str:

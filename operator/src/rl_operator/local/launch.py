@@ -103,7 +103,7 @@ def make_room(launch: Launch) -> None:
 
 def unwritable(error: OSError) -> str:
     """What is wrong with the state folder, and what to do."""
-    return f"cannot write {error.filename or 'in the state folder'}: {error.strerror}; it goes on when there is room"
+    return f"cannot write {error.filename or 'in the state folder'}: {error.strerror}; it continues when there is room"
 
 
 def passed_on(caller: Mapping[str, str]) -> dict[str, str]:

@@ -94,7 +94,7 @@ class OwnEnvironments:
             return _stalled("SourceNotFound", f"There is no file {path}: its path begins at the run's file.")
         files = _python_files(path.parent)
         if path.name not in files:
-            return _stalled("Unreadable", f"{path} is no text in UTF-8.")
+            return _stalled("Unreadable", f"{path} is not UTF-8 text.")
         catalog = self._catalog(files, path.name)
         # The hash is of what the pods get: a run waits while it is of something else.
         given = {name: files[name] for name in catalog.modules} or files

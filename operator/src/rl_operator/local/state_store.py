@@ -63,7 +63,7 @@ class StateStore:
             yield
 
     def create(self, manifest: Mapping[str, Any]) -> Manifest:
-        """Raises NameTakenError when the name is in use, InvalidError when nothing can be called so."""
+        """Raises NameTakenError when the name is in use, InvalidError when not a valid object name."""
         with self.exclusive():
             kind, namespace, name = _identity(manifest)
             if self.get(kind, namespace, name) is not None:
@@ -181,7 +181,7 @@ def _take_content(live: Manifest, wanted: Manifest) -> None:
 def _require_version(current: Manifest, resource_version: str) -> None:
     if resource_version not in ("", current["metadata"]["resourceVersion"]):
         kind, namespace, name = _identity(current)
-        raise ConflictError(f"{kind} {namespace}/{name} was written by somebody else in between")
+        raise ConflictError(f"{kind} {namespace}/{name} was changed by someone else in the meantime")
 
 
 def _identity(manifest: Mapping[str, Any]) -> tuple[str, str, str]:

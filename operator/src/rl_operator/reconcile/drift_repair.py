@@ -29,7 +29,9 @@ async def look_for_pod(view: View, client: RunClient) -> View:
     if pod is None:
         return view
     if pod.run_uid != run.metadata.uid:
-        sentence = f"Pod {pod.namespace}/{name} is there and is not this run's any more: delete it, and the run goes on"
+        sentence = (
+            f"Pod {pod.namespace}/{name} exists and no longer belongs to this run: delete it, and the run continues"
+        )
         return replace(view, trouble=("NameTaken", sentence))
     labels = pod_labels(run, TRAINING_COMPONENT) | {ATTEMPT_LABEL: str(run.status.attempt or 1)}
     await client.label_pod(pod, labels)

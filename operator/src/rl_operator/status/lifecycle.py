@@ -165,7 +165,7 @@ def _stopping(view: View, pod: PodObservation) -> Assessment | None:
         return Assessment(Situation.STOPPING, ENVIRONMENTS_FAILED, blame_sentence(ending, SAVING))
     if pod.deleting and not _done(pod):
         why = f" ({pod.disruption})" if pod.disruption else ""
-        words = f"Pod {pod.name} is being deleted by somebody else{why}: the trainer saves, and another attempt follows"
+        words = f"Pod {pod.name} is being deleted by someone else{why}: the trainer saves, and another attempt follows"
         return Assessment(Situation.STOPPING, "PodDeleting", joined(words, _overdue_sentence(view, pod)))
     return None
 
@@ -226,7 +226,7 @@ def _training_message(view: View) -> str:
     if view.pod and _done(view.pod):
         return "The trainer is done: waiting for the pod's other containers to end."
     if view.config_lost:
-        return f"{view.config_lost}. The training goes on; there is no further attempt."
+        return f"{view.config_lost}. Training continues; there will be no further attempt."
     if view.unreachable:
         return unheard_sentence(view)
     if trainer is None:  # silent for now: what it said last still says most

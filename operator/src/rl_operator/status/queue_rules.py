@@ -56,7 +56,7 @@ def queued(run: TrainingRun, position: QueuePosition) -> Assessment:
     held = f"{position.active} of {position.limit} runs active"
     if position.limit == 0:
         held = "its limits.maxActiveRuns is 0: no run starts until an administrator raises it"
-    sentence = f"Queued: place {about}{shown_position(number)} in line at runtime {runtime!r} ({held})."
+    sentence = f"Queued: position {about}{shown_position(number)} at runtime {runtime!r} ({held})."
     return Assessment(Situation.WAITING, QUEUED, sentence)
 
 

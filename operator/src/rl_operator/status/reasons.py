@@ -42,7 +42,7 @@ _BEFORE_AND_AT_START: Final[Mapping[str, Meaning]] = {
     ),
     "Gated": Meaning(
         (_STARTING,),
-        "The pod has a scheduling gate: Kueue, or who else gated it, has not admitted it yet.",
+        "The pod has a scheduling gate: Kueue, or whatever set the gate, has not admitted it yet.",
         "Look at that queue; the start deadline begins when the gate is gone.",
     ),
     "Restored": Meaning(
@@ -136,8 +136,8 @@ _WHILE_IT_LIVES: Final[Mapping[str, Meaning]] = {
     ),
     "PodDeleting": Meaning(
         (_STOPPING,),
-        "Somebody else deletes the pod (kubectl, a drain, the cluster's autoscaler): the trainer saves a checkpoint.",
-        "Nothing; another attempt goes on from it.",
+        "Someone else is deleting the pod (kubectl, a drain, an autoscaler): the trainer saves a checkpoint.",
+        "Nothing; another attempt continues from it.",
     ),
     "EnvironmentsFailed": Meaning(
         (_STOPPING, _FAILED),
@@ -147,7 +147,7 @@ _WHILE_IT_LIVES: Final[Mapping[str, Meaning]] = {
     "Stopped": Meaning(
         (Situation.STOPPED,),
         "The run was stopped as asked and keeps its checkpoint.",
-        "Set spec.suspend to false to go on from it.",
+        "Set spec.suspend to false to continue from it.",
     ),
     "Resuming": Meaning(
         (_WAITING,), "spec.suspend was set to false again: the next attempt is about to start.", "Nothing."
@@ -171,12 +171,12 @@ _DEADLINES: Final[Mapping[str, Meaning]] = {
     "ProgressDeadlineExceeded": Meaning(
         (_STOPPING, _FAILED),
         "No new step within spec.progressDeadlineSeconds.",
-        "The message names what the trainer waited for. A new run goes on with startFrom.",
+        "The message names what the trainer waited for. Continue with a new run and startFrom.",
     ),
     "ActiveDeadlineExceeded": Meaning(
         (_STOPPING, _FAILED),
         "The run was not finished within spec.activeDeadlineSeconds of its start (or the runtime's limit).",
-        "A new run goes on from the checkpoint with startFrom; give it more time.",
+        "Continue from the checkpoint with a new run and startFrom; give it more time.",
     ),
 }
 
@@ -203,15 +203,15 @@ _ENDS_OF_CONTAINERS: Final[Mapping[str, Meaning]] = {
     ),
     "ContainerLost": _ends(
         "The node lost track of the container: it was restarted, or its container runtime was.",
-        "Nothing; another attempt goes on from the checkpoint.",
+        "Nothing; another attempt continues from the checkpoint.",
     ),
     "ConfigLost": _ends(
-        "The run's ConfigMap was deleted and cannot be made again as it was: there is no further attempt.",
+        "The run's ConfigMap was deleted and cannot be recreated as it was: there will be no further attempt.",
         "Start a new run from the checkpoint with startFrom.",
     ),
     "StoppedUnasked": _ends(
-        "The pod ended in order before the training did, and nobody had asked it to.",
-        "Nothing; another attempt goes on from the checkpoint.",
+        "The pod exited cleanly before training was done, and nobody had asked it to.",
+        "Nothing; another attempt continues from the checkpoint.",
     ),
 }
 
@@ -228,17 +228,17 @@ _LOSSES: Final[Mapping[str, Meaning]] = {
     "PodRejected": _ends(
         "The node refused the pod before anything ran.", "Read the node's words; the scheduler chooses again."
     ),
-    "PodDeleted": _ends("Somebody deleted the pod.", "Nothing; to stop a run, set spec.suspend to true."),
+    "PodDeleted": _ends("Someone deleted the pod.", "Nothing; to stop a run, set spec.suspend to true."),
     "PodLost": _ends(
         "The pod of a run that was running is not there any more and left no word.",
-        "Nothing; another attempt follows. Somebody took our finalizer off and deleted it.",
+        "Nothing; another attempt follows. Someone removed our finalizer and deleted it.",
     ),
     "NodeLost": _ends(
         "The pod should have been gone for a minute and its node says nothing of it.",
         "Nothing; another attempt follows. Should the node come back, its trainer finds the newer attempt and ends.",
     ),
     "SupervisorLost": _ends(
-        "Local mode: the supervisor of the run was killed, and its processes with it.", "rlctl resume goes on."
+        "Local mode: the supervisor of the run was killed, and its processes with it.", "rlctl resume continues it."
     ),
     "KubeletFailed": _ends("Local mode: a fault of the supervisor ended the pod.", "Report it, with the log."),
 }

@@ -250,7 +250,7 @@ class LocalTarget:
 def _warn_when_full(root: Path, note: Note) -> None:
     """Nothing that is written of a run would say it: it cannot be written."""
     if root.exists() and shutil.disk_usage(root).free < SMALLEST_ROOM:
-        note(f"No room is left in {root}: runs wait or train on unseen, and go on by themselves when there is")
+        note(f"No room is left in {root}: runs wait or train unobserved, and continue by themselves when there is")
 
 
 def _refuse_missing_program() -> None:

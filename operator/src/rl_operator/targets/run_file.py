@@ -101,4 +101,4 @@ def _read_text(path: Path) -> str:
     except OSError as error:
         raise RefusedError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise RefusedError(f"{path} is no text file: a run is YAML in UTF-8") from None
+        raise RefusedError(f"{path} is not a text file: a run is YAML in UTF-8") from None

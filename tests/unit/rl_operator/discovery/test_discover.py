@@ -54,7 +54,7 @@ def test_an_environment_and_its_fields(discover: Discover) -> None:
 def test_a_broken_file_is_named_with_its_line(discover: Discover) -> None:
     problem = discover({"env.py": "x = 1\ndef f(:"}, None).problem
     assert problem is not None
-    assert problem.sentence == "env.py, line 2: this is no valid Python: invalid syntax"
+    assert problem.sentence == "env.py, line 2: this is not valid Python: invalid syntax"
 
 
 def test_names_are_refused_before_anything_is_started(discover: Discover) -> None:
@@ -97,8 +97,8 @@ MISBEHAVING = {
     "it crashes": ("kill -SEGV $$", "the reader ended with signal 11"),
     "it fails": ("echo one >&2; echo two >&2; exit 1", "the reader ended with code 1: two"),
     "it is no program": ("exec /nowhere/at/all", "the reader ended with code 127"),
-    "it says nothing": ("exit 0", "the reader's answer is no catalog"),
-    "it says something else": ("echo hello", "the reader's answer is no catalog"),
+    "it says nothing": ("exit 0", "the reader's answer is not a catalog"),
+    "it says something else": ("echo hello", "the reader's answer is not a catalog"),
     "it says too much": ("exec head -c 9000000 /dev/zero", "the reader ended with signal 25"),
     "it wants too much memory": (
         "exec python3 -c 'x = bytearray(3 * 2**30)'",

@@ -309,7 +309,7 @@ async def test_a_pod_waits_until_its_folders_can_be_made(make_node: MakeNode) ->
     in_the_way.touch()
     node.create(pod(sidecar(), container("trainer", "print('trained')")))
     waits = await node.until(lambda p: "CreateContainerError" in json.dumps(state_of(p, "api")), "the api to wait")
-    assert "it goes on when there is room" in state_of(waits, "api")["state"]["waiting"]["message"]
+    assert "it continues when there is room" in state_of(waits, "api")["state"]["waiting"]["message"]
     in_the_way.unlink()
     assert (await node.end())["status"]["phase"] == "Succeeded"
 

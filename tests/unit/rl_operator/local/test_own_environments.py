@@ -128,7 +128,7 @@ def test_a_broken_file_is_named_with_its_line(own: OwnEnvironments, folder: Path
     ("name", "said"),
     [
         ("nobody.py", "SourceNotFound: There is no file {path}"),
-        ("latin.py", "Unreadable: {path} is no text in UTF-8"),
+        ("latin.py", "Unreadable: {path} is not UTF-8 text"),
         ("words.py", "NoEnvironment: words.py"),
     ],
 )

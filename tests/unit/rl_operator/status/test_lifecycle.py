@@ -328,7 +328,7 @@ def message_of(name: str) -> str:
 
 def test_a_stop_says_how_to_go_on() -> None:
     assert message_of("stopped") == (
-        "Stopped with a checkpoint of step 40; to go on, set spec.suspend to false (rlctl resume sorting)."
+        "Stopped with a checkpoint of step 40; to resume, set spec.suspend to false (rlctl resume sorting)."
     )
 
 

@@ -54,7 +54,7 @@ def test_a_full_runtime_makes_a_new_run_wait_with_its_place() -> None:
     assert decide(view) is Action.REST
     assert (assessment.reason, assessment.message) == (
         "Queued",
-        "Queued: place 3 in line at runtime 'tiny' (2 of 2 runs active).",
+        "Queued: position 3 at runtime 'tiny' (2 of 2 runs active).",
     )
     status = derive(view, assessment)
     assert status.phase == "Pending"
@@ -66,7 +66,7 @@ def test_a_full_runtime_makes_a_new_run_wait_with_its_place() -> None:
 
 def test_a_far_place_is_said_to_be_rounded() -> None:
     assessment = queued(make_run(), QueuePosition(limit=5, active=5, before=346))
-    assert assessment.message == "Queued: place about 300 in line at runtime 'tiny' (5 of 5 runs active)."
+    assert assessment.message == "Queued: position about 300 at runtime 'tiny' (5 of 5 runs active)."
 
 
 def test_a_limit_of_nothing_says_who_can_help() -> None:

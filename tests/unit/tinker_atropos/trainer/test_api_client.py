@@ -88,7 +88,7 @@ async def test_batches_are_parsed_at_the_border(client_of) -> None:
     assert (batch.ids, batch.groups[0].sequences_S[0].tokens_T.tolist()) == ((7,), [1, 2])
     assert api.paths == ["GET /batch?wait=5&step=3"]
     async with client_of(ScriptedApi(Response(head))) as client:
-        with pytest.raises(InternalError, match="/batch answered what nobody expects"):
+        with pytest.raises(InternalError, match="/batch gave an unexpected answer"):
             await client.batch(3)
 
 

@@ -232,7 +232,7 @@ class CheckpointStore:
         try:
             record = CheckpointRecord.model_validate_json((folder / RECORD_FILE).read_text(encoding="utf-8"))
         except (OSError, ValidationError):
-            log.warning("%s is no checkpoint: its %s cannot be read; it stays where it is", folder, RECORD_FILE)
+            log.warning("%s is not a checkpoint: its %s cannot be read; it stays where it is", folder, RECORD_FILE)
             return False
         return record.expires_at is not None and record.expires_at <= _now()
 

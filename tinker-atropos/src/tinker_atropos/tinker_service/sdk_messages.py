@@ -37,7 +37,7 @@ def parse_forward_backward(body: bytes) -> ForwardBackwardRequest:
         message.ParseFromString(body)
     except DecodeError:
         raise RequestError(
-            "the body is no ForwardBackwardRequest; this service speaks to the tinker SDK 0.38"
+            "the body is not a ForwardBackwardRequest; this service speaks to the tinker SDK 0.38"
         ) from None
     return ForwardBackwardRequest(
         model_id=message.model_id,

@@ -53,7 +53,7 @@ class Admission:
         missing = [attribution for attribution in attributions if attribution.missing]
         if missing and self._config.missing_logprobs == "refuse":
             raise UnusableError(
-                "no_logprobs", "nobody knows the logprobs of its tokens, and tinker.missing_logprobs is 'refuse'"
+                "no_logprobs", "the logprobs of its tokens are unknown, and tinker.missing_logprobs is 'refuse'"
             )
         sequences_S = tuple([await _with_logprobs(attribution, policy) for attribution in attributions])
         _check_staleness(sequences_S, step, self._config.max_staleness)

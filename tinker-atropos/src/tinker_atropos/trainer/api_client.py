@@ -146,7 +146,7 @@ class ApiClient:
         try:
             return read_delivery(content, waited)
         except ValueError as error:
-            raise InternalError(f"GET {self._url}/batch answered what nobody expects: {error}") from None
+            raise InternalError(f"GET {self._url}/batch gave an unexpected answer: {error}") from None
 
     async def drop(self, ids: Sequence[int], reason: str) -> None:
         """Take groups out of their batch for good; they are counted under `reason`."""
@@ -192,7 +192,7 @@ class ApiClient:
         try:
             return answer.model_validate_json(content)
         except ValidationError as error:
-            raise InternalError(f"{method} {self._url}{path} answered what nobody expects: {error}") from None
+            raise InternalError(f"{method} {self._url}{path} gave an unexpected answer: {error}") from None
 
     async def _call(
         self, method: str, path: str, *, body: dict[str, Any] | None = None, query: dict[str, int] | None = None

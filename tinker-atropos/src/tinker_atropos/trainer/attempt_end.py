@@ -109,7 +109,7 @@ class AttemptEnd:
         if self._lost_because is not None:
             raise BackendError(
                 f"stopped on request, but the last {self._lost_steps} steps could not be saved: {self._lost_because}; "
-                f"the run can go on from step {self.weights.progress.saved}"
+                f"the run can continue from step {self.weights.progress.saved}"
             )
         metrics = dict(self.weights.status.metrics)
         if self.weights.opened is not None:

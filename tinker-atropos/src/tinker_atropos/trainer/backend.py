@@ -190,7 +190,7 @@ class Training:
         return self._sampler(await self._wait(self._client.save_weights_and_get_sampling_client(), SNAPSHOT))
 
     async def save_state(self, name: str, metadata: Mapping[str, str], ttl_seconds: int | None) -> str:
-        """Save weights and optimizer; returns the path that training can go on from. TTL None: kept forever."""
+        """Save weights and optimizer; returns the path that training can continue from. TTL None: kept forever."""
         future = self._client.save_state(name, ttl_seconds=ttl_seconds, user_metadata=dict(metadata))
         return str((await self._wait(future, f"saving state {name}")).path)
 

@@ -100,5 +100,5 @@ def _check_variables(template_kwargs: Mapping[str, Any]) -> None:
     for name in template_kwargs:
         if name in taken:
             raise ChatError(
-                f"chat_template_kwargs.{name} is no variable of the tokenizer's chat template: leave it out"
+                f"chat_template_kwargs.{name} is not a variable of the tokenizer's chat template: leave it out"
             )

@@ -54,7 +54,7 @@ def resume(
     state_dir: StateDir = None,
     namespace: Namespace = "",
 ) -> None:
-    """Set suspend to false: a draft starts, a stopped run goes on from its last checkpoint, a restored one begins."""
+    """Set suspend to false: a draft starts, a stopped run continues from its last checkpoint, a restored one begins."""
     target = choose_target(local=local, context=context, state_dir=state_dir)
     place = namespace or target.namespace
     run = existing_run(target, place, name)
@@ -71,7 +71,7 @@ def resume(
     if run["spec"].get("suspend") and (warning := suspend_warning(run, suspend=False)):
         typer.echo(warning, err=True)
     target.change_spec(place, name, {"suspend": False}, {STARTED_AS_ANNOTATION: None} if restored else None)
-    does = "goes on from its last checkpoint" if "startTime" in status else "starts"
+    does = "continues from its last checkpoint" if "startTime" in status else "starts"
     does = "was restored from a backup and trains from the beginning" if restored else does
     typer.echo(f"{name} {does} ({target.label}); follow it: {program()} watch {name}{target.flags}")
 

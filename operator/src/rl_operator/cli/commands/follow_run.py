@@ -61,7 +61,7 @@ def wait(
     run = follow(target, place, name, lambda run: reached(run) or at_rest(run), lambda _: None, timeout=timeout)
     typer.echo(f"{name}: {run.status.phase}: {run.status.message} ({target.label})")
     if not reached(run) and run.status.phase == "Stopped":
-        raise RefusedError(f"run {name} is stopped, so it does not get there; go on with: {program()} resume {name}")
+        raise RefusedError(f"run {name} is stopped and will not get there; resume it: {program()} resume {name}")
     raise typer.Exit(0 if until != "finished" and reached(run) else exit_code(run))
 
 

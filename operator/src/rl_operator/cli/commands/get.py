@@ -44,7 +44,7 @@ def describe(run: Manifest, target: Target, *, wide: bool) -> Iterator[str]:
     parsed = TrainingRun.model_validate(run)
     spec, status = parsed.spec, parsed.status
     yield f"{parsed.metadata.namespace}/{parsed.metadata.name}   {status.phase or 'Pending'}   ({target.label})"
-    yield f"  {status.message or 'Not looked at yet.'}"
+    yield f"  {status.message or 'Not reconciled yet.'}"
     yield from (f"  {refusal.code}: {refusal.sentence}" for refusal in status.refusals)
     yield f"  environment {spec.environment}, runtime {spec.runtime}, attempt {status.attempt or '-'}"
     if origin := status.started_from:

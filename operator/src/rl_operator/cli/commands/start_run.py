@@ -89,7 +89,7 @@ def submit(target: Target, wanted: "TrainingRun", namespace: str) -> str:
         typer.echo(f"{name} is there and has not started: it takes this file's spec ({target.label})", err=True)
         target.change_spec(namespace, name, _replacing(existing, wanted), wanted.metadata.annotations)
     elif existing["spec"].get("suspend"):
-        typer.echo(f"{name} was stopped: it goes on from its last checkpoint ({target.label})", err=True)
+        typer.echo(f"{name} was stopped: it continues from its last checkpoint ({target.label})", err=True)
         if warning := suspend_warning(existing, suspend=False):
             typer.echo(warning, err=True)
         target.change_spec(namespace, name, {"suspend": False})
@@ -151,7 +151,7 @@ def _stop_or_detach(target: Target, namespace: str, name: str) -> None:
             _follow_to_end(target, namespace, name)
     except KeyboardInterrupt:
         pass
-    typer.echo(f"{name} goes on ({target.label}); follow it: {program()} watch {name}{target.flags}", err=True)
+    typer.echo(f"{name} continues ({target.label}); follow it: {program()} watch {name}{target.flags}", err=True)
 
 
 def _answer(question: str) -> str:

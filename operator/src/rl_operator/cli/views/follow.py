@@ -94,7 +94,7 @@ def _changes(target: Target, namespace: str, name: str, deadline: float | None) 
             version = manifest["metadata"]["resourceVersion"]
             yield TrainingRun.model_validate(manifest)
         if deadline is not None and time.monotonic() > deadline:
-            message = manifest.get("status", {}).get("message", "not looked at yet")
+            message = manifest.get("status", {}).get("message", "not reconciled yet")
             raise WaitTimeoutError(f"timed out waiting for run {name} of {target.label}; now: {message}")
         if time.monotonic() - cared > CARE_SECONDS:
             cared = time.monotonic()

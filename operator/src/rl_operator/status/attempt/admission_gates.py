@@ -22,7 +22,7 @@ def gated_detail(view: View) -> tuple[str, str] | None:
     if view.pod.deleting:
         return GATED, f"Pod {view.pod.name} was deleted before it was admitted: it is created again."
     queue = view.pod.queue
-    who = f"Kueue admits it when queue {queue!r} has room" if queue else "whoever gated it lets it go"
+    who = f"Kueue admits it when queue {queue!r} has room" if queue else "the controller that set the gate removes it"
     return GATED, f"Waiting for admission: pod {view.pod.name} has a scheduling gate; {who}."
 
 

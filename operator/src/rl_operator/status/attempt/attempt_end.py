@@ -86,7 +86,7 @@ def stopped(view: View, ending: Ending | None) -> Assessment:
     late = next((deadline for deadline in deadlines(view) if deadline.reason == ACTIVE), None)
     raised = "raise spec.activeDeadlineSeconds, which has passed, and " if late and late.at <= view.now else ""
     name = view.run.metadata.name
-    sentence = f"{kept}; to go on, {raised}set spec.suspend to false (rlctl resume {name})."
+    sentence = f"{kept}; to resume, {raised}set spec.suspend to false (rlctl resume {name})."
     why = f"{blame_sentence(failure, '')}" if failure else ""
     return Assessment(Situation.STOPPED, "Stopped", joined(sentence, why), ending)
 
@@ -114,7 +114,7 @@ def _ending_without_pod(view: View) -> Ending:
     if stop_asked(view):
         return Ending(Fate.STOPPED, "Stopped")
     if vanished(view):
-        words = f"Pod {view.run.status.pod_name} is not there any more and left no word: somebody removed it by force."
+        words = f"Pod {view.run.status.pod_name} no longer exists and left no message: someone removed it by force."
         return verdict(view) or Ending(Fate.INFRASTRUCTURE, "PodLost", message=words)
     late, seen = overdue(view), view.trouble[1] if view.trouble else "its pod was not created yet"
     reason, words = (late.reason, late.message) if late else (ACTIVE, "")

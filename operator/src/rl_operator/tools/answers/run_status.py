@@ -90,7 +90,7 @@ def _message(run: TrainingRun) -> str:
     """The operator's, which tells people what to write: agents are told what to call."""
     if is_draft(run) and run.status.message in (None, "", DRAFT_MESSAGE):
         return "A draft: nothing runs and nothing costs until rl_start_training."
-    return run.status.message or "Nobody has looked at it yet."
+    return run.status.message or "Not reconciled yet."
 
 
 def metrics_of(run: TrainingRun) -> Answer:

@@ -57,7 +57,7 @@ def edit_config(context: ToolContext, arguments: EditConfig) -> Answer:
             return _edit(context, chosen_run(context, arguments.run_id), values)
         except ConflictError:
             continue
-    raise ConflictError(f"somebody else wrote to the run at each of {TRIES} tries: nothing is changed; try again")
+    raise ConflictError(f"someone else changed the run during each of {TRIES} tries: nothing is changed; try again")
 
 
 def _values(arguments: EditConfig) -> Mapping[str, Any]:

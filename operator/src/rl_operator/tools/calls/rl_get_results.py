@@ -39,7 +39,7 @@ def get_results(context: ToolContext, asked: GetResults) -> Answer:
 
 
 def results_of(context: ToolContext, run: TrainingRun, samples: int = SAMPLES) -> Answer:
-    """Of a run that goes on: what it has reached so far."""
+    """For a run that is not over: what it has reached so far."""
     status = run.status
     return without_empty(
         {
@@ -89,7 +89,7 @@ TOOLS: Final = (
         name="rl_get_results",
         title="Get results",
         description="Figures before and after, the reward curve and the paths of the trained weights: sampler_path to "
-        "sample from, state_path to train on from. Of a run that goes on: what it has reached so far.",
+        "sample from, state_path to train on from. For a run that is not over: what it has reached so far.",
         arguments=GetResults,
         call=get_results,
         effect="reads",

@@ -72,7 +72,7 @@ TOOLS: Final = (
     Tool(
         name="rl_list_runs",
         title="List runs",
-        description="One line per run, newest first, whoever drafted it; count is of all that match.",
+        description="One line per run, newest first, whoever created it; count includes every match.",
         arguments=ListRuns,
         call=list_runs,
         effect="reads",

@@ -99,7 +99,7 @@ def _begins(run: TrainingRun) -> str:
     if is_restored(run):
         return f"{name} was restored from a backup and trains from the beginning; {follow}"
     if run.status.checkpoint:
-        return f"{name} goes on from step {run.status.checkpoint.step}; {follow}"
+        return f"{name} continues from step {run.status.checkpoint.step}; {follow}"
     return f"{name} starts; {follow}"
 
 
@@ -120,9 +120,9 @@ TOOLS: Final = (
     Tool(
         name="rl_start_training",
         title="Start training",
-        description="Starts a draft, or goes on with a run that was stopped. From here on it costs money: a dry run "
-        "first says what is refused or missing. A run that goes on already is left alone, one that is over is answered "
-        "with its results.",
+        description="Starts a draft, or resumes a stopped run. From here on it costs money: a dry run "
+        "first says what is refused or missing. A run that is already running is left alone; for one that is over, "
+        "the answer has its results.",
         arguments=StartTraining,
         call=start_training,
         effect="starts",

@@ -61,7 +61,7 @@ TOOLS: Final = (
     Tool(
         name="rl_stop_training",
         title="Stop a run",
-        description="Ends a run in order: the trainer saves a checkpoint, from which rl_start_training goes on. A run "
+        description="Ends a run in order: the trainer saves a checkpoint, from which rl_start_training resumes. A run "
         "that is not running stays as it is.",
         arguments=StopTraining,
         call=stop_training,

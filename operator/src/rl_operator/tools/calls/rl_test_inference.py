@@ -56,7 +56,7 @@ def _job(context: ToolContext, asked: InferenceTest) -> tuple[Manifest, str]:
         return _named_job(context, asked.test_id), "this is how far that test is"
     run = chosen_run(context, asked.run_id)
     if going := _job_that_is_on(context, run):
-        return going, "this test of the run goes on already, and no other was started"
+        return going, "a test of this run is already in progress; no other was started"
     return _start(context, run, asked), "started; ask again with test_id"
 
 

@@ -73,7 +73,7 @@ def refused_at_the_door(error: InvalidError, refusals: Iterable[Refusal] = ()) -
     """By the API server, whose policies judge the whole run whatever was changed: `refusals` are what they may mean."""
     words = str(error).rpartition(" denied request: ")[2]
     known = {"refusals": wires} if (wires := wire_refusals(refusals)) else {}
-    return ToolRefusedError(f"the API server does not take the run so: {words}", **known)
+    return ToolRefusedError(f"the API server rejected the run: {words}", **known)
 
 
 def wire_refusals(refusals: Iterable[Refusal]) -> list[Answer]:

@@ -59,7 +59,7 @@ class Calls:
         Raises BusyError.
         """
         if self._places.statistics().tasks_waiting >= self._limits.in_line:
-            raise BusyError(f"{self._limits.in_line} calls stand in line already: try again in a few seconds")
+            raise BusyError(f"{self._limits.in_line} calls are already waiting: try again in a few seconds")
         loop, place = asyncio.get_running_loop(), object()
         await self._places.acquire_on_behalf_of(place)
         return await asyncio.wrap_future(

@@ -108,12 +108,14 @@ class Gate:
         _refuse_strange_address(request.headers, self._hosts)
         token = bearer_token(request.headers.get("authorization", ""))
         if token is None:
-            raise TurnedAwayError("unauthenticated", "who calls? Send the header Authorization: Bearer TOKEN")
+            raise TurnedAwayError(
+                "unauthenticated", "missing bearer token: send the header Authorization: Bearer TOKEN"
+            )
         if not self._sessions.knows(token):
             await self._calls.in_thread(lambda: _introduce(self._sessions, token))
         namespace = request.headers.get(NAMESPACE_HEADER, "")
         if namespace and not _NAMESPACE.fullmatch(namespace):
-            raise TurnedAwayError("refused", f"the header {NAMESPACE_HEADER} is no name of a namespace")
+            raise TurnedAwayError("refused", f"the header {NAMESPACE_HEADER} is not a namespace name")
         return Caller(token, request.headers.get(AGENT_HEADER, "")[:MAX_AGENT], namespace)
 
 
@@ -121,7 +123,7 @@ def _refuse_strange_address(headers: Headers, hosts: Collection[str]) -> None:
     host = headers.get("host", "")
     if not is_called_rightly(host, hosts):
         hint = "call it by its address, or start it with --allow-host"
-        raise TurnedAwayError("forbidden", f"this server does not answer to the name {host[:MAX_SHOWN]!r}: {hint}")
+        raise TurnedAwayError("forbidden", f"this server does not allow the host name {host[:MAX_SHOWN]!r}: {hint}")
     if "origin" in headers:
         raise TurnedAwayError("forbidden", "web pages may not call this server: send no Origin header")
 

@@ -154,7 +154,7 @@ def _members(method: str, body: bytes) -> dict[str, Any]:
     try:
         members = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise ValueError(f"the body is no JSON: {error}") from None
+        raise ValueError(f"the body is not JSON: {error}") from None
     if not isinstance(members, dict):
         raise ValueError("the body must be a JSON object with the tool's parameters")  # noqa: TRY004 -- a caller's
     return members

@@ -53,7 +53,7 @@ def read_tokens(path: Path, note: Note) -> tuple[str, ...]:
     try:
         text, mode = path.read_text(encoding="utf-8"), path.stat().st_mode
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise RefusedError(f"the file of tokens {path} cannot be read: {reason}") from error
     lines = [line.strip() for line in text.splitlines()]
     tokens = tuple(line for line in lines if line and not line.startswith("#"))
@@ -62,8 +62,8 @@ def read_tokens(path: Path, note: Note) -> tuple[str, ...]:
     for number, line in enumerate(lines, start=1):
         if line in tokens and not (len(line) >= MIN_TOKEN and re.fullmatch(_SPELLING, line)):
             raise RefusedError(
-                f"line {number} of {path} is no token: it takes at least {MIN_TOKEN} characters, of letters, digits "
-                "and ._~+/-; `openssl rand -hex 32` makes one"
+                f"line {number} of {path} is not a token: a token has at least {MIN_TOKEN} characters, of letters, "
+                "digits and ._~+/-; `openssl rand -hex 32` makes one"
             )
     if mode & 0o077:
         note(f"others on this machine may read the tokens in {path}: chmod 600 {path}")

@@ -112,7 +112,7 @@ class ClusterSessions:
             raise
         if caller in ("", ANONYMOUS):
             target.close()
-            raise UnauthenticatedError("the API server takes the token for nobody's")
+            raise UnauthenticatedError("the API server does not know this token")
         session = _Session(target, self._context_for(target), self._now(), users=1)
         for former in self._remember(_key(token), session):
             self._close_unused(former)

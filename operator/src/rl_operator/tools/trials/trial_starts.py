@@ -55,7 +55,7 @@ def provider_of(context: ToolContext, run: TrainingRun, runtime: Runtime) -> Inf
     if provider is None:
         here = f", or export {INFERENCE_URL_VARIABLE} and {INFERENCE_KEY_VARIABLE} where this is called from"
         raise ToolRefusedError(
-            f"nobody is there to answer: runtime {name} names no provider. Set spec.inference (url, keySecret, models) "
+            f"there is no model to ask: runtime {name} names no provider. Set spec.inference (url, keySecret, models) "
             f"of RLRuntime {name} to an OpenAI-compatible API{here if target.runs_files else ''}"
         )
     secret, namespace = provider.key_secret, run.metadata.namespace

@@ -31,7 +31,7 @@ def test_a_gated_pod_is_waited_for_by_its_own_reason() -> None:
     assessment = assess(View(labeled, NOW, 10.0, gated(labels={QUEUE_NAME_LABEL: "team"})))
     assert (assessment.situation.name, assessment.reason) == ("STARTING", "Gated")
     assert "Kueue admits it when queue 'team' has room" in assessment.message
-    assert "whoever gated it lets it go" in assess(make_view(STARTED, pod=gated())).message
+    assert "the controller that set the gate removes it" in assess(make_view(STARTED, pod=gated())).message
 
 
 def test_no_start_deadline_runs_while_the_pod_is_gated() -> None:

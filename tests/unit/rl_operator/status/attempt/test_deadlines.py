@@ -243,7 +243,7 @@ def test_in_line_past_the_active_deadline_it_has_failed_and_names_the_line() -> 
     waits = {**between("Stopped"), "failure": None, "queue": {"place": 1, "active": 2, "limit": 2}}
     assessment = assess(make_view(waits, spec=ACTIVE, queue_position=QueuePosition(limit=2, active=2, before=0)))
     assert (assessment.situation, assessment.reason) == (Situation.FAILED, "ActiveDeadlineExceeded")
-    assert "Last seen: Queued: place 1 in line at runtime 'tiny' (2 of 2 runs active)." in assessment.message
+    assert "Last seen: Queued: position 1 at runtime 'tiny' (2 of 2 runs active)." in assessment.message
 
 
 def test_backing_off_it_is_looked_at_when_the_active_deadline_passes() -> None:

@@ -118,7 +118,7 @@ def test_one_that_was_stopped_goes_on_whatever_its_runtime_says_now(context: Too
     checkpoint = {"step": 3, "statePath": "tinker://w"}
     write_status(context, name, **status, checkpoint=checkpoint)
     answer = call("rl_start_training").answer
-    assert "goes on from step 3" in answer["message"]
+    assert "continues from step 3" in answer["message"]
     assert answer["status"] == "pending"
     assert answer["config_path"] == "ConfigMap default/frozen"
     assert not suspended(context, name)

@@ -82,7 +82,9 @@ def test_a_file_of_tokens_has_one_per_line(tmp_path: Path) -> None:
     ("text", "sentence"),
     [
         pytest.param("\n# none\n", "is empty: write one token per line", id="empty"),
-        pytest.param(f"{TOKEN}\nshort\n", "line 2 of .* is no token: it takes at least 16 characters", id="short"),
+        pytest.param(
+            f"{TOKEN}\nshort\n", "line 2 of .* is not a token: a token has at least 16 characters", id="short"
+        ),
         pytest.param("two words of a sentence\n", "line 1 of .* is no token", id="words"),
         pytest.param(None, "cannot be read", id="missing"),
     ],

@@ -51,20 +51,20 @@ def test_json_of_a_problem_is_an_answer(folder: Path) -> None:
         "reason": "SyntaxError",
         "file": "bad.py",
         "line": 2,
-        "message": "this is no valid Python: invalid syntax",
+        "message": "this is not valid Python: invalid syntax",
     }
 
 
 def test_people_see_a_problem_as_an_error(folder: Path) -> None:
     done = call("--path", folder, "--entry", "bad.py")
     assert done.returncode == 2
-    assert done.stderr == b"error: bad.py, line 2: this is no valid Python: invalid syntax\n"
+    assert done.stderr == b"error: bad.py, line 2: this is not valid Python: invalid syntax\n"
 
 
 def test_a_folder_as_a_table(folder: Path) -> None:
     done = call("--path", folder)
     assert (done.returncode, done.stdout.decode()) == (0, "good  Läuft. (good.py)\n")
-    assert done.stderr == b"warning: bad.py cannot be read (line 2): this is no valid Python: invalid syntax\n"
+    assert done.stderr == b"warning: bad.py cannot be read (line 2): this is not valid Python: invalid syntax\n"
 
 
 WRONG = {

@@ -74,8 +74,8 @@ FAULTS = {
     "429": "the provider answered 429: ",
     "500": "the provider answered 500: ",
     "404": "the provider answered 404: ",
-    "garbage": "the provider's answer is no completion: <html>busy</html>",
-    "error in 200": "the provider's answer is no completion: {'message': 'no endpoint has room'}",
+    "garbage": "the provider's answer is not a completion: <html>busy</html>",
+    "error in 200": "the provider's answer is not a completion: {'message': 'no endpoint has room'}",
 }
 
 

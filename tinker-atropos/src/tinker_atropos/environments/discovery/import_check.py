@@ -39,7 +39,7 @@ def import_problem(entry: Module, module: Module) -> Problem | None:
     depth = len(package.split(".")) if package else 0
     for node in module.tree.body:
         if isinstance(node, ast.ImportFrom) and node.level > depth:
-            message = f"`{ast.unparse(node)}` cannot work: the folder is no package; write `{_absolute(node)}`"
+            message = f"`{ast.unparse(node)}` cannot work: the folder is not a package; write `{_absolute(node)}`"
             return Problem("NotImportable", module.file, node.lineno, message)
     return None
 

@@ -62,7 +62,7 @@ def parse(text: str) -> ast.Module:
     except (RecursionError, MemoryError):
         raise _unreadable("its expressions are nested too deeply to be read, or too many") from None
     except ValueError as error:  # surrogates, from an encoding that has them
-        raise _unreadable(f"it is no text: {error}") from None
+        raise _unreadable(f"it is not text: {error}") from None
 
 
 def compile_problem(tree: ast.Module) -> UnreadableSourceError | None:
@@ -79,13 +79,13 @@ def compile_problem(tree: ast.Module) -> UnreadableSourceError | None:
 
 
 def _syntax_message(error: SyntaxError) -> str:
-    return f"this is no valid Python: {error.msg}"
+    return f"this is not valid Python: {error.msg}"
 
 
 def _read(path: Path) -> bytes:
     try:
         if not path.is_file():
-            raise _unreadable("it is no ordinary file")
+            raise _unreadable("it is not a regular file")
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
@@ -100,7 +100,7 @@ def _decoded(content: bytes) -> str:
         return decode_source(content)
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise _unreadable(f"it is no {error.encoding} text: save it as UTF-8", line) from None
+        raise _unreadable(f"it is not {error.encoding} text: save it as UTF-8", line) from None
     except (SyntaxError, LookupError, ValueError) as error:
         message = getattr(error, "msg", None) or str(error)
         raise _unreadable(f"its encoding cannot be read ({message}): save it as UTF-8", 1) from None

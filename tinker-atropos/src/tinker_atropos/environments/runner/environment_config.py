@@ -85,7 +85,7 @@ def overlay(base: BaseModel, given: Mapping[str, Any], wired: Mapping[str, Any],
 
 
 def _checked(field: str, value: Any, annotation: Any, metadata: list[Any]) -> Any:
-    """The value as the field's type. JSON rules: an enum's value may be a string, but "8" is no number.
+    """The value as the field's type. JSON rules: an enum's value may be a string, but "8" is not a number.
     YAML's dates are texts, and its whole numbers have no limit.
     """
     adapter: TypeAdapter[Any] = TypeAdapter(Annotated[annotation, *metadata] if metadata else annotation)

@@ -25,7 +25,7 @@ class Provider:
         it. Raises ConfigError.
         """
         if not model:
-            raise ConfigError("--model is missing: it names who answers, as the provider calls it")
+            raise ConfigError("--model is missing: it names the model, as the provider calls it")
         url = environ.get(URL_VARIABLE, "").rstrip("/")
         if not url.startswith(("http://", "https://")):
             raise ConfigError(

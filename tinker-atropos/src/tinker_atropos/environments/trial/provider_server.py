@@ -99,9 +99,9 @@ class ProviderServer(OpenAIServer):  # type: ignore[misc]  # atroposlib ships no
             try:
                 answer = await create(**request)
             except (json.JSONDecodeError, openai.APIResponseValidationError) as error:
-                raise ProviderError(f"the provider's answer is no JSON: {str(error)[:MAX_SAID]}") from error
+                raise ProviderError(f"the provider's answer is not JSON: {str(error)[:MAX_SAID]}") from error
         if not getattr(answer, "choices", None):
-            raise ProviderError(f"the provider's answer is no completion: {_said(answer)}")
+            raise ProviderError(f"the provider's answer is not a completion: {_said(answer)}")
         return answer
 
     def _as_texts(self, stop: Any) -> Any:
