@@ -18,9 +18,10 @@ MODULES = (
     "pydantic_cli", "pygments.lexers", "rich", "tenacity", "tinker", "tqdm.asyncio", "transformers", "typer",
     "uvicorn", "yaml", "tinker_atropos.cli", "tinker_atropos.environments.environment_process",
     "tinker_atropos.environments.trial.trial_process",
-    "tinker_atropos.trainer.inference", "tinker_atropos.trainer.trainer_process",
-    "tinker_atropos.trainer.open_training",
-    "tinker_atropos.trainer.prometheus", "tinker_atropos.trainer.run", "tinker_atropos.trainer.tokenizer",
+    "tinker_atropos.trainer.inference.inference_routes", "tinker_atropos.trainer.trainer_process",
+    "tinker_atropos.trainer.backend.open_training",
+    "tinker_atropos.trainer.reporting.prometheus", "tinker_atropos.trainer.run",
+    "tinker_atropos.trainer.inference.tokenizer",
     "tinker_atropos.trajectory_api.api_process", "tinker_atropos.weights.export_weights",
     "tinker_atropos.weights.sample_weights",
 )  # fmt: skip

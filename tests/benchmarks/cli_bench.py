@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rl_operator.local.layout import Layout
-from rl_operator.local.state_store import StateStore
+from rl_operator.local.state.layout import Layout
+from rl_operator.local.state.state_store import StateStore
 
 RLCTL = Path(sys.executable).with_name("rlctl")
 TIMES = 9

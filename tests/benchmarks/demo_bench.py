@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from rl_operator.local.locks import holder
+from rl_operator.local.state.locks import holder
 
 RLCTL = Path(sys.executable).with_name("rlctl")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "sorting.yaml"

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import aiohttp
 import orjson
 
-from rl_operator.cluster.client import METADATA_ONLY
+from rl_operator.cluster.api_server.client import METADATA_ONLY
 
 AT_ONCE = 32
 MERGE_PATCH = "application/merge-patch+json"

@@ -17,8 +17,8 @@ import tinker
 from tinker import types
 from transformers import AutoTokenizer
 
-from tinker_atropos import digits
 from tinker_atropos.bundled import resolve_tokenizer
+from tinker_atropos.environments import digits
 
 KEY = "tml-bench"
 WAIT = 120

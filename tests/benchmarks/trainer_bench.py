@@ -19,14 +19,14 @@ import numpy as np
 import orjson
 
 from tinker_atropos.config import TinkerSection
-from tinker_atropos.trainer.admission import Admission
-from tinker_atropos.trainer.backend import to_tinker
-from tinker_atropos.trainer.batch_collector import Collected
-from tinker_atropos.trainer.datums import build_batch
-from tinker_atropos.trainer.deliveries import read_delivery
-from tinker_atropos.trainer.ledger import Ledger, LedgerEntry
-from tinker_atropos.trainer.policy import CurrentPolicy, Policy
-from tinker_atropos.trainer.step_metrics import batch_metrics, collection_metrics, training_metrics
+from tinker_atropos.trainer.backend.backend import to_tinker
+from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
+from tinker_atropos.trainer.data.datums import build_batch
+from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry
+from tinker_atropos.trainer.reporting.step_metrics import batch_metrics, collection_metrics, training_metrics
+from tinker_atropos.trainer.trajectories.admission import Admission
+from tinker_atropos.trainer.trajectories.batch_collector import Collected
+from tinker_atropos.trainer.trajectories.deliveries import read_delivery
 
 GROUPS, GROUP_SIZE, PROMPT, OUTPUT = 32, 8, 128, 384
 VOCABULARY = 150_000

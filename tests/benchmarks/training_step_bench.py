@@ -19,13 +19,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from tinker_atropos.config import TinkerSection
-from tinker_atropos.digits import Item, answer, prompt, split
-from tinker_atropos.trainer.datums import build_batch
-from tinker_atropos.trainer.groups import UNKNOWN_STEP, Group, TokenSequence
-from tinker_atropos.trainer.ledger import Ledger, LedgerEntry
-from tinker_atropos.trainer.policy import Sampler, SamplingSettings
-from tinker_atropos.trainer.step_metrics import training_metrics
-from tinker_atropos.trainer.tokenizer import Tokenizer
+from tinker_atropos.environments.digits import Item, answer, prompt, split
+from tinker_atropos.trainer.backend.policy import Sampler, SamplingSettings
+from tinker_atropos.trainer.data.datums import build_batch
+from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, TokenSequence
+from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry
+from tinker_atropos.trainer.inference.tokenizer import Tokenizer
+from tinker_atropos.trainer.reporting.step_metrics import training_metrics
 
 GROUPS, GROUP_SIZE = 4, 8
 CONFIG = TinkerSection(lora_rank=16, learning_rate=1e-3)
@@ -61,7 +61,7 @@ async def rollouts_of(item: Item, sampler: Sampler, tokenizer: Tokenizer, ledger
 
 
 async def measure(steps: int) -> list[Step]:
-    from tinker_atropos.trainer.backend import Backend
+    from tinker_atropos.trainer.backend.backend import Backend
 
     tokenizer, ledger = Tokenizer("bundled"), Ledger()
     backend = await Backend.open(60, {})
@@ -132,7 +132,7 @@ def main() -> None:
             stderr=subprocess.DEVNULL,
         )
         try:
-            from tinker_atropos.trainer.backend import wait_for_backend
+            from tinker_atropos.trainer.backend.backend import wait_for_backend
 
             asyncio.run(wait_for_backend(os.environ["TINKER_BASE_URL"], 60))
             show(asyncio.run(measure(steps)))

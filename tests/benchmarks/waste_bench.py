@@ -18,11 +18,11 @@ import numpy as np
 from tests.conftest import TinkerServiceProcess, running_tinker_service
 from tests.integration.training.conftest import Container, TrainingHalf, eventually, training_half
 
-from tinker_atropos.digits import prompt, split
-from tinker_atropos.trainer.backend import Backend
-from tinker_atropos.trainer.datums import Datum
-from tinker_atropos.trainer.policy import Sampler, SamplingSettings
-from tinker_atropos.trainer.tokenizer import Tokenizer
+from tinker_atropos.environments.digits import prompt, split
+from tinker_atropos.trainer.backend.backend import Backend
+from tinker_atropos.trainer.backend.policy import Sampler, SamplingSettings
+from tinker_atropos.trainer.data.datums import Datum
+from tinker_atropos.trainer.inference.tokenizer import Tokenizer
 
 GROUP_SIZE, BATCH_SIZE, OFFPOLICY = 8, 32, 3
 ENV = {

@@ -29,7 +29,7 @@ def test_only_the_tinker_service_asks_for_torch() -> None:
 
 
 PROCESSES = {
-    "the operator": "rl_operator.handlers.operator",
+    "the operator": "rl_operator.process.operator",
     "rlctl": "rl_operator.cli",
     "the trajectory API": "tinker_atropos.trajectory_api.api_process",
     "the trainer, before its config is read": "tinker_atropos.trainer.trainer_process",

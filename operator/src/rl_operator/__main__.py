@@ -1,7 +1,7 @@
 """`python -m rl_operator`: the operator process.
 
 Exit codes: 0 stopped by a signal; 2 bad flags or kubeconfig; 3 the cluster cannot be served (not reachable, access
-refused, CRDs missing, port taken); 4 the lease is another's (handlers/leading.py); 1 anything else.
+refused, CRDs missing, port taken); 4 the lease is another's (process/leading.py); 1 anything else.
 """
 
 import asyncio
@@ -10,10 +10,10 @@ import logging
 import sys
 from typing import Final
 
-from rl_operator.cluster.connection import ConnectionSettingsError
+from rl_operator.cluster.api_server.connection import ConnectionSettingsError
 from rl_operator.errors import OperatorError
-from rl_operator.handlers.log_format import configure_logging
-from rl_operator.handlers.process import run_operator
+from rl_operator.process.log_format import configure_logging
+from rl_operator.process.operator_process import run_operator
 from rl_operator.settings import OperatorSettings
 
 log = logging.getLogger("rl_operator")

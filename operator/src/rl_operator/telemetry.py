@@ -5,7 +5,7 @@ docs/monitoring.md lists them; a test compares.
 
 from prometheus_client import Counter, Gauge, Histogram
 
-# --- read from caches and queues at each scrape (handlers/process_health.py) ------------------------------------------
+# --- read from caches and queues at each scrape (process/process_health.py) ------------------------------------------
 RUNS = Gauge("rl_operator_runs", "Runs that exist.", ["phase"])
 ACTIVE_RUNS = Gauge("rl_operator_active_runs", "Runs that hold a place of their runtime.", ["runtime"])
 QUEUED_RUNS = Gauge("rl_operator_queued_runs", "Runs that wait for a place.", ["runtime"])

@@ -14,8 +14,8 @@ from tinker_cookbook.rl import train
 from tinker_cookbook.rl.problem_env import ProblemEnv, ProblemGroupBuilder
 from tinker_cookbook.rl.types import EnvGroupBuilder, RLDataset, RLDatasetBuilder
 
-from tinker_atropos import digits
 from tinker_atropos.bundled import resolve_tokenizer
+from tinker_atropos.environments import digits
 
 GROUPS, GROUP_SIZE = 8, 8
 RENDERER = "qwen3_instruct"

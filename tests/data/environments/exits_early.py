@@ -1,6 +1,6 @@
 import sys
 
-from tinker_atropos import digits
+from tinker_atropos.environments import digits
 from tinker_atropos.environments.sort_digits import SortDigits
 
 

@@ -10,7 +10,7 @@ from tests.integration.cluster.runs import RunsNamespace
 
 from rl_operator.check.quantities import parse_quantity
 from rl_operator.discovery.child import MEMORY_KIB
-from rl_operator.handlers.operator import ENVIRONMENT_WORKERS
+from rl_operator.process.operator import ENVIRONMENT_WORKERS
 
 MANIFEST = Path(__file__).parents[3] / "examples" / "operator.yaml"
 DOCUMENTS: dict[str, dict[str, Any]] = {

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
-from rl_operator.local.layout import Layout
-from rl_operator.local.locks import holder
-from rl_operator.local.state_store import StateStore
+from rl_operator.local.state.layout import Layout
+from rl_operator.local.state.locks import holder
+from rl_operator.local.state.state_store import StateStore
 
 RLCTL = Path(sys.executable).with_name("rlctl")
 KEPT = ("PATH", "LANG", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")

@@ -13,7 +13,7 @@ from typing import Any
 from tests.integration.local.conftest import Rlctl
 from tests.integration.local.scripted import start_scripted
 
-from rl_operator.local.locks import holder, is_held
+from rl_operator.local.state.locks import holder, is_held
 
 STEPS, HELD = 8, 3
 """A trainer makes no more than HELD of them before it may finish: nothing ends before a test has done its worst."""

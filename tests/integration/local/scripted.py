@@ -7,7 +7,7 @@ import json
 import sys
 from typing import Any
 
-from rl_operator.local.state_store import StateStore
+from rl_operator.local.state.state_store import StateStore
 from rl_operator.status.observed.observation import format_time, parse_time
 
 OPS = """

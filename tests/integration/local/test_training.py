@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.integration.local.conftest import Rlctl
 
-from rl_operator.local.locks import FileLock, holder
+from rl_operator.local.state.locks import FileLock, holder
 
 WriteRun = Callable[..., str]
 SHORT = {"total_steps": 2, "steps_per_eval": 100}

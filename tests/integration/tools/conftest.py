@@ -12,8 +12,8 @@ from tests.integration.cluster.polling import wait_for
 from tests.integration.cluster.runs import RunsNamespace
 from tests.integration.local.conftest import end_everything
 
-from rl_operator.cluster.client import ClusterClient
-from rl_operator.local.layout import Layout
+from rl_operator.cluster.api_server.client import ClusterClient
+from rl_operator.local.state.layout import Layout
 from rl_operator.targets.cluster_target import ClusterTarget
 from rl_operator.targets.local_target import LocalTarget
 from rl_operator.targets.loop import LoopThread

@@ -14,8 +14,8 @@ from tests.integration.cluster.polling import wait_for
 from tests.integration.cluster.runs import RunsNamespace, install_runtime
 from tests.unit.tinker_atropos.environments.trial.provider import KEY, ScriptedProvider
 
-from rl_operator.local.layout import PodFolder
-from rl_operator.local.locks import is_held
+from rl_operator.local.state.layout import PodFolder
+from rl_operator.local.state.locks import is_held
 from rl_operator.targets.cluster_target import ClusterTarget
 from rl_operator.targets.local_target import LocalTarget
 from rl_operator.tools.dispatch import Outcome, dispatch

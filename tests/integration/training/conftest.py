@@ -21,7 +21,7 @@ from tests import forking
 from tests.conftest import TinkerServiceProcess
 from tests.forking import ForkedProcess
 
-from tinker_atropos.digits import prompt, split
+from tinker_atropos.environments.digits import prompt, split
 
 CLI = str(Path(sys.executable).with_name("tinker-atropos"))
 END_SECONDS = 90.0

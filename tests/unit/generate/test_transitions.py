@@ -21,11 +21,11 @@ from generate.transitions import CREATED, TRANSITIONS, situation_of
 from rl_operator.api.names import STARTED_AS_ANNOTATION
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import RunStatus, TrainingRun
+from rl_operator.status.attempt.view import QueuePosition, View
 from rl_operator.status.derive import derive, started
 from rl_operator.status.lifecycle import Action, assess, decide
 from rl_operator.status.observed.observation import PodObservation, format_time
-from rl_operator.status.table import Situation
-from rl_operator.status.view import QueuePosition, View
+from rl_operator.status.text.table import Situation
 
 REFUSAL = Refusal(code="LockedField", field="spec.tinker.lora_rank", given=8, locked=32, hint="it is locked to 32")
 FULL = QueuePosition(limit=2, active=2, before=0)

@@ -118,7 +118,7 @@ def environments(
     """List environments, read from their source without running it."""
     import gc
 
-    from tinker_atropos.environments.discovery.environment_list import as_json, as_table, look
+    from tinker_atropos.environments.discovery.discover import as_json, as_table, look
 
     gc.disable()  # syntax trees are many objects, and all of them are used until this short process ends
     try:

@@ -12,7 +12,7 @@ Phase = Literal["Pending", "Starting", "Running", "Stopping", "Stopped", "Succee
 LONGEST_SECONDS = 10 * 365 * 86_400
 """Ten years. A pod's own deadline must fit into 31 bits."""
 MAX_ENVIRONMENT_REPLICAS = 64
-"""What a run's trajectory API admits at once (`tinker_atropos.trajectory_api.leases.MAX_LEASES`)."""
+"""What a run's trajectory API admits at once (`tinker_atropos.trajectory_api.messages.leases.MAX_LEASES`)."""
 
 TYPED_FROZEN_FIELDS: Final = ("environment", "runtime", "backoffLimit", "wandb", "startFrom")
 """Of the spec: they hold from the start on. The API server sees to it."""

@@ -6,11 +6,16 @@ from typing import Final
 from rl_operator.api.refusal import Refusal, redacted
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
-from rl_operator.check.consistency import inherited_bound_refusals, shared_field_refusals
 from rl_operator.check.field_rules import field_refusals
 from rl_operator.check.lineage import lineage_refusals
 from rl_operator.check.name_lists import MOST_NAMES, listed
-from rl_operator.check.run_rules import environment_refusals, limit_refusals, size_refusals
+from rl_operator.check.run_rules import (
+    environment_refusals,
+    inherited_bound_refusals,
+    limit_refusals,
+    shared_field_refusals,
+    size_refusals,
+)
 from rl_operator.check.runtime_access import namespace_refusals, secret_refusals
 from rl_operator.check.runtime_rules import check_runtime
 from rl_operator.check.subject import Subject

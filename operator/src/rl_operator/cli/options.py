@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rl_operator.local.layout import STATE_DIR_VARIABLE
+from rl_operator.local.state.layout import STATE_DIR_VARIABLE
 
 
 class Output(StrEnum):

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from rl_operator.cli.options import Output
-from rl_operator.status.sentences import cut
+from rl_operator.status.text.sentences import cut
 
 PROGRAM = "rlctl"
 BARS = "▁▂▃▄▅▆▇█"

@@ -1,7 +1,7 @@
-"""What a reconcile sees of a cluster and does to it (`reconcile.run_client.RunClient`)."""
+"""What a reconcile reads of a cluster and writes to it (`reconcile.run_client.RunClient`)."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal
 
@@ -11,21 +11,21 @@ from rl_operator.api.names import NAMESPACE_NAME_LABEL, OWN_PREFIX, POD_FINALIZE
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.api.runtime import Runtime
-from rl_operator.cluster.caches import Caches, UnreadableRuntime
-from rl_operator.cluster.client import JSON, JSON_PATCH, METADATA_ONLY, ClusterClient
-from rl_operator.cluster.cluster_history import write_history
-from rl_operator.cluster.creation import create_ours
-from rl_operator.cluster.event_recorder import EventRecorder
-from rl_operator.cluster.merge_patch import merge_patch
-from rl_operator.cluster.resource_cache import Key, key_of
-from rl_operator.cluster.resources import CONFIG_MAPS, PODS, RUNS
+from rl_operator.cluster.api_server.client import JSON, JSON_PATCH, METADATA_ONLY, ClusterClient
+from rl_operator.cluster.api_server.event_recorder import EventRecorder
+from rl_operator.cluster.api_server.resources import CONFIG_MAPS, PODS, RUNS, create_ours
+from rl_operator.cluster.cache.caches import Caches, UnreadableRuntime
+from rl_operator.cluster.cache.resource_cache import Key, key_of
+from rl_operator.documents.merge_patch import merge_patch
 from rl_operator.documents.parse import parse_stored_run
-from rl_operator.errors import ConflictError, GoneError, InvalidError
+from rl_operator.errors import ConflictError, GoneError, InvalidError, NameTakenError
+from rl_operator.render.config_maps import history_config_map, history_content, stored_history
+from rl_operator.render.labels import controller_uid
+from rl_operator.status.attempt.restored import mark_of
+from rl_operator.status.attempt.view import QueuePosition
 from rl_operator.status.observed.attempt_metrics import AttemptMetrics, MetricsSource
-from rl_operator.status.observed.history import extended
+from rl_operator.status.observed.history import Point, extended, joined, read_points, thinned
 from rl_operator.status.observed.observation import PodObservation, observe_pod
-from rl_operator.status.restored import mark_of
-from rl_operator.status.view import QueuePosition
 
 
 class ClusterRunClient:
@@ -216,3 +216,24 @@ class ClusterRunClient:
 
     def record_event(self, run: TrainingRun, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         self._recorder.record(run, kind, reason, message)
+
+
+async def write_history(
+    client: ClusterClient, run: TrainingRun, points: Sequence[Point], existing: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """The ConfigMap as it is now. `existing` is what earlier attempts left.
+
+    Raises NameTakenError when it is not this run's.
+    """
+    name, namespace = run.status.history_name or "", run.metadata.namespace
+    if existing is None:
+        return await create_ours(client, history_config_map(run, name, thinned(points)))
+    if controller_uid(existing) != run.metadata.uid:
+        raise NameTakenError(f"ConfigMap {namespace}/{name} exists and is not this run's")
+    metadata = existing["metadata"]
+    merged = thinned(joined(read_points(stored_history(existing)), points))
+    body = {
+        "metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]},
+        "data": history_content(merged),
+    }
+    return await client.patch(CONFIG_MAPS.path(namespace, name), body)

@@ -5,16 +5,22 @@ from typing import Any, Literal
 
 from rl_operator.api.environment import Environment, EnvironmentStatus
 from rl_operator.api.runtime import Runtime, RuntimeStatus
-from rl_operator.cluster.caches import Caches, UnreadableRuntime
-from rl_operator.cluster.client import ClusterClient
-from rl_operator.cluster.creation import controller_uid, create_ours
-from rl_operator.cluster.event_recorder import EventRecorder, EventSubject
-from rl_operator.cluster.merge_patch import merge_patch
-from rl_operator.cluster.resource_cache import Key
-from rl_operator.cluster.resources import CONFIG_MAPS, ENVIRONMENTS, PODS, RUNTIMES
+from rl_operator.cluster.api_server.client import ClusterClient
+from rl_operator.cluster.api_server.event_recorder import EventRecorder, EventSubject
+from rl_operator.cluster.api_server.resources import (
+    CONFIG_MAPS,
+    ENVIRONMENTS,
+    PODS,
+    RUNTIMES,
+    create_ours,
+)
+from rl_operator.cluster.cache.caches import Caches, UnreadableRuntime
+from rl_operator.cluster.cache.resource_cache import Key
+from rl_operator.documents.merge_patch import merge_patch
 from rl_operator.errors import ConflictError, GoneError, NameTakenError
-from rl_operator.render.catalog_map import ImageCatalog
+from rl_operator.render.config_maps import ImageCatalog
 from rl_operator.render.discovery import CONTAINER, DISCOVERY_SELECTOR
+from rl_operator.render.labels import controller_uid
 from rl_operator.status.kinds.image_reading import MAX_OUTPUT_BYTES, ReadingPod, observe_reading_pod
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from rl_operator.errors import ConflictError, RefusedError
-from rl_operator.local.detached import detach
-from rl_operator.local.launch import Launch, NotLaunchableError, Surroundings, make_room, plan_launch
-from rl_operator.local.layout import Layout, PodFolder
-from rl_operator.local.locks import FileLock, is_held
-from rl_operator.local.ports import PodPorts
+from rl_operator.local.programs.detached import detach
+from rl_operator.local.programs.launch import Launch, NotLaunchableError, Surroundings, make_room, plan_launch
+from rl_operator.local.programs.ports import PodPorts
+from rl_operator.local.state.layout import Layout, PodFolder
+from rl_operator.local.state.locks import FileLock, is_held
 
 Manifest = dict[str, Any]
 

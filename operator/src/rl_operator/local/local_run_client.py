@@ -20,17 +20,16 @@ from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.api.runtime import Runtime
 from rl_operator.documents.shipped import bundled_catalog, bundled_runtimes
 from rl_operator.errors import GoneError, NameTakenError
-from rl_operator.local.event_log import Event, append_event
-from rl_operator.local.kubelet import KUBELET_FINALIZER
-from rl_operator.local.local_history import write_history
 from rl_operator.local.own_environments import OwnEnvironments
-from rl_operator.local.state_store import Manifest, StateStore
+from rl_operator.local.pods.kubelet import KUBELET_FINALIZER
+from rl_operator.local.state.event_log import Event, append_event
+from rl_operator.local.state.state_store import Manifest, StateStore, write_history
 from rl_operator.local.sweep import remove_traces
+from rl_operator.status.attempt.restored import mark_of
+from rl_operator.status.attempt.view import QueuePosition
 from rl_operator.status.observed.attempt_metrics import AttemptMetrics, MetricsSource
 from rl_operator.status.observed.history import extended
 from rl_operator.status.observed.observation import PodObservation, format_time, observe_pod
-from rl_operator.status.restored import mark_of
-from rl_operator.status.view import QueuePosition
 
 Key = tuple[str, str]
 

@@ -15,7 +15,7 @@ from rl_operator.api.names import ENVIRONMENT_KIND, GROUP, OWN_PREFIX
 from rl_operator.api.run import TrainingRun
 from rl_operator.documents.parse import parse_environment
 from rl_operator.documents.source_files import source_hash
-from rl_operator.local.state_store import Manifest
+from rl_operator.local.state.state_store import Manifest
 from rl_operator.status.kinds.environment_status import EnvironmentReading, environment_status, files_in, look_at_source
 from rl_operator.status.kinds.verdict import Readiness, Verdict
 

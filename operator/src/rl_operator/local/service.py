@@ -13,9 +13,9 @@ from pathlib import Path
 import aiohttp
 
 from rl_operator.errors import TargetUnreachableError
-from rl_operator.local.detached import detach
-from rl_operator.local.launch import NotLaunchableError, find_program, passed_on
-from rl_operator.local.locks import FileLock, is_held
+from rl_operator.local.programs.detached import detach
+from rl_operator.local.programs.launch import NotLaunchableError, find_program, passed_on
+from rl_operator.local.state.locks import FileLock, is_held
 
 TINY_RUNTIME = "tiny"
 """Runs of this runtime train against the shared service."""

@@ -11,9 +11,9 @@ from typing import Any
 
 from rl_operator.api.names import RUN_KIND
 from rl_operator.errors import ConflictError, GoneError
-from rl_operator.local.layout import Layout, PodFolder
-from rl_operator.local.left_over import end_left_over
-from rl_operator.local.state_store import Manifest, StateStore
+from rl_operator.local.programs.left_over import end_left_over
+from rl_operator.local.state.layout import Layout, PodFolder
+from rl_operator.local.state.state_store import Manifest, StateStore
 
 Key = tuple[str, str]
 

@@ -1,11 +1,12 @@
-"""Patience with a server that does not answer: exponential, as long as it asks for, one log line per outage."""
+"""Polling a server that may be away or hostile: exponential pauses, one log line per outage, bounded answers."""
 
 import logging
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
+import orjson
 
 from rl_operator.metrics.wandb_query import WandbRefusedError
 
@@ -78,3 +79,20 @@ def retry_after(value: str | None, now: datetime | None = None) -> float | None:
         return None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return max(0.0, (moment - (now or datetime.now(UTC))).total_seconds())
+
+
+class UnreadableAnswerError(Exception):
+    """What came is no JSON, or longer than anything that we asked for."""
+
+
+async def read_json(response: aiohttp.ClientResponse, most_bytes: int) -> Any:
+    """The body as JSON; raises UnreadableAnswerError, and no more than `most_bytes` (and one piece) are ever held."""
+    held = bytearray()
+    async for piece in response.content.iter_any():
+        held += piece
+        if len(held) > most_bytes:
+            raise UnreadableAnswerError(f"more than {most_bytes} bytes")
+    try:
+        return orjson.loads(held)
+    except orjson.JSONDecodeError as error:
+        raise UnreadableAnswerError(f"no JSON: {error}") from error

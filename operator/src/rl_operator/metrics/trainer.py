@@ -9,7 +9,7 @@ import aiohttp
 from pydantic import ValidationError
 
 from rl_operator.api.names import TRAINER_CONTAINER, TRAINING_COMPONENT
-from rl_operator.metrics.bounded_answers import UnreadableAnswerError, read_json
+from rl_operator.metrics.outage import UnreadableAnswerError, read_json
 from rl_operator.metrics.polled_history import PolledHistory
 from rl_operator.status.observed.history import HISTORY_METRICS, Point, read_points
 from rl_operator.status.observed.observation import PodObservation, TrainerStatus

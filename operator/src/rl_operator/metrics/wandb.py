@@ -16,10 +16,8 @@ import aiohttp
 from pydantic import ValidationError
 
 from rl_operator.api.run import TrainingRun
-from rl_operator.metrics.bounded_answers import UnreadableAnswerError, read_json
-from rl_operator.metrics.outage import Outage, OutageError, check_status
-from rl_operator.metrics.wandb_project import WandbProject
-from rl_operator.metrics.wandb_query import MOST_RUNS, WandbRefusedError, question, read_answer
+from rl_operator.metrics.outage import Outage, OutageError, UnreadableAnswerError, check_status, read_json
+from rl_operator.metrics.wandb_query import MOST_RUNS, WandbProject, WandbRefusedError, question, read_answer
 from rl_operator.status.observed.observation import PodObservation
 from rl_operator.status.observed.wandb_run import WandbRun
 from rl_operator.telemetry import WANDB_CALLS

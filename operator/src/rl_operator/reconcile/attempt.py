@@ -6,10 +6,8 @@ from dataclasses import replace
 
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
-from rl_operator.cluster.creation import controller_uid
 from rl_operator.documents.source_files import source_hash
 from rl_operator.errors import GoneError, InvalidError, NameTakenError, OperatorError
-from rl_operator.reconcile.create_network import create_network
 from rl_operator.reconcile.inputs import gather_inputs
 from rl_operator.reconcile.run_client import RunClient
 from rl_operator.render import (
@@ -21,10 +19,11 @@ from rl_operator.render import (
     render_run,
     templates_of,
 )
+from rl_operator.render.labels import controller_uid
+from rl_operator.status.attempt.queue_rules import must_wait
+from rl_operator.status.attempt.view import View
 from rl_operator.status.derive import started
 from rl_operator.status.frozen import frozen_settings
-from rl_operator.status.queue_rules import must_wait
-from rl_operator.status.view import View
 
 
 class EnvironmentUnreadError(OperatorError):
@@ -137,6 +136,16 @@ async def _create_surroundings(run: TrainingRun, rendered: Rendered, client: Run
     for config_map in rendered.config_maps:
         await client.create_child(config_map)
     await create_network(run, rendered.templates, client)
+
+
+async def create_network(run: TrainingRun, templates: Templates, client: RunClient) -> None:
+    """Create what is missing of it; nothing while the run's only environment is inside its pod."""
+    if run.status.environments is None:
+        return
+    there = client.children(run.key)
+    for child in templates.network:
+        if (child["kind"], child["metadata"]["name"]) not in there:
+            await client.create_child(child)
 
 
 async def _create_pod(view: View, live: TrainingRun | None, templates: Templates, client: RunClient) -> View:

@@ -10,8 +10,8 @@ from rl_operator.reconcile.run_client import RunClient
 from rl_operator.render.labels import pod_labels
 from rl_operator.status.attempt.attempt_end import vanished
 from rl_operator.status.attempt.pod_cleanup import with_loss
-from rl_operator.status.restored import is_restored, repaired
-from rl_operator.status.view import View
+from rl_operator.status.attempt.restored import is_restored, repaired
+from rl_operator.status.attempt.view import View
 
 
 async def put_right(run: TrainingRun, client: RunClient) -> TrainingRun:

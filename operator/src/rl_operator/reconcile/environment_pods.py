@@ -1,14 +1,14 @@
-"""Bring a run's environment pods, and what they need, to where they should be."""
+"""Bring a run's environment pods to where they should be, and the Service and NetworkPolicies that they need."""
 
 from typing import Final
 
+from rl_operator.api.run import TrainingRun
 from rl_operator.errors import InvalidError
-from rl_operator.reconcile.attempt import frozen_templates, require_alive
-from rl_operator.reconcile.create_network import create_network, network_missing
+from rl_operator.reconcile.attempt import create_network, frozen_templates, require_alive
 from rl_operator.reconcile.run_client import RunClient
-from rl_operator.render import Templates, environment_pod
+from rl_operator.render import Templates, environment_pod, network_names
 from rl_operator.status.attempt.environment_slots import plan_environments
-from rl_operator.status.view import View
+from rl_operator.status.attempt.view import View
 
 _CONSEQUENCE: Final = "without it the run gets no new environment pods; start a new run in its place"
 
@@ -40,3 +40,8 @@ def _require_config_maps(view: View, templates: Templates, client: RunClient) ->
     mounted = {("ConfigMap", volume["configMap"]["name"]) for volume in volumes if "configMap" in volume}
     for _, name in sorted(mounted - client.children(view.run.key)):
         raise InvalidError(f"ConfigMap {view.run.metadata.namespace}/{name} is gone: {_CONSEQUENCE}")
+
+
+def network_missing(run: TrainingRun, client: RunClient) -> bool:
+    """Whether somebody has to create some of it, as far as the caches know."""
+    return run.status.environments is not None and not network_names(run) <= client.children(run.key)

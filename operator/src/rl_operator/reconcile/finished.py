@@ -1,10 +1,18 @@
-"""What is left of attempts and runs that are over: how long it stays, and that it goes."""
+"""What is left of attempts and runs that are over: their history is kept, their pods stay for a while and go.
 
+The order at an end is status -> history -> finalizer. A process that is killed in between leaves a status that names a
+history which is not there, or is that of the attempts before: it may be missing, it is never wrong. Nothing waits for
+it.
+"""
+
+import logging
 from datetime import datetime
 
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.run import RunStatus, TrainingRun
+from rl_operator.errors import OperatorError
 from rl_operator.reconcile.run_client import RunClient
 from rl_operator.status.attempt.pod_cleanup import expires_at, late_pods, surplus_pods
+from rl_operator.status.attempt.view import View
 
 
 async def acknowledge(run: TrainingRun, client: RunClient) -> TrainingRun:
@@ -43,3 +51,17 @@ async def drop_old_pods(run: TrainingRun, client: RunClient) -> None:
     own = [pod for pod in client.pods(run.key) if pod.run_uid == run.metadata.uid]
     for pod in (*late_pods(own, run.status), *surplus_pods(own, None if ended else run.status.attempt)):
         await client.delete_pod(pod)
+
+
+log = logging.getLogger(__name__)
+
+
+async def keep_history(view: View, status: RunStatus, client: RunClient) -> None:
+    """Write the series of the attempt that has just ended, if there is one. Its loss is no failure."""
+    if view.pod is None or not view.has_history:
+        return
+    run = view.run.with_changes(status=status)
+    try:
+        await client.save_history(run, view.pod)
+    except OperatorError as error:
+        log.warning("run %s/%s: the series of attempt %s is lost: %s", *run.key, status.attempt, error)

@@ -1,11 +1,16 @@
-"""Gather what a run is checked against and rendered from."""
+"""Gather what a run is checked against and rendered from, the run that it starts from included."""
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
+from rl_operator.api.model import ObservedModel
 from rl_operator.api.run import TrainingRun
-from rl_operator.api.run_inputs import RunInputs, choose_environment
-from rl_operator.reconcile.parent_run import gather_parent
+from rl_operator.api.run_inputs import ParentRun, RunInputs, choose_environment
+from rl_operator.check.lineage import Adapter, adapter_of, describe_parent
+from rl_operator.documents.yaml_text import read_yaml
 from rl_operator.reconcile.run_client import InputSource
+from rl_operator.render.container_template import CONFIG_KEY
 
 
 async def gather_inputs(run: TrainingRun, client: InputSource, now: datetime) -> RunInputs | None:
@@ -21,3 +26,49 @@ async def gather_inputs(run: TrainingRun, client: InputSource, now: datetime) ->
         namespace_labels=client.namespace_labels(run.metadata.namespace),
         parent=await gather_parent(run, client, now),
     )
+
+
+class _Sections(ObservedModel):
+    """A config file, as far as it says what was trained."""
+
+    env: dict[str, Any]
+    openai: tuple[dict[str, Any], ...] = ()
+    tinker: dict[str, Any]
+
+
+async def gather_parent(run: TrainingRun, source: InputSource, now: datetime) -> ParentRun | None:
+    """What `spec.startFrom.run` names; None when it names nothing. A start is frozen: it holds whatever came after.
+
+    Two live reads when that run is over: the caches keep next to nothing of those.
+    """
+    name = run.spec.start_from.run if run.spec.start_from else None
+    if name is None:
+        return None
+    if run.status.started_from is not None:
+        return ParentRun(name, exists=True, state=run.status.started_from)
+    key = (run.metadata.namespace, name)
+    parent = source.run(key)
+    if parent is not None and parent.status.finished:
+        parent = await source.read_run(key)
+    if parent is None or parent.metadata.deletion_timestamp is not None:
+        return ParentRun(name, exists=False)
+    return describe_parent(parent, await _trained(parent, source), now)
+
+
+async def _trained(parent: TrainingRun, source: InputSource) -> Adapter | None:
+    """What a run that is over trained, by the config that was frozen at its start."""
+    name = parent.status.config_map_name
+    if not parent.status.finished or name is None:
+        return None
+    config_map = await source.read_config_map(parent.metadata.namespace, name)
+    return _adapter_in(config_map) if config_map else None
+
+
+def _adapter_in(config_map: Mapping[str, Any]) -> Adapter | None:
+    """None when there is no config file of ours in it."""
+    try:
+        [document] = read_yaml(config_map["data"][CONFIG_KEY])
+        sections = _Sections.model_validate(document)
+    except (KeyError, ValueError):
+        return None
+    return adapter_of(sections.env, sections.openai[0] if sections.openai else {}, sections.tinker)

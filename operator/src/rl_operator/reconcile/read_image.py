@@ -5,7 +5,7 @@ from datetime import datetime
 
 from rl_operator.api.catalog import Catalog
 from rl_operator.cluster.kinds_client import KindsClient
-from rl_operator.render.catalog_map import ImageCatalog
+from rl_operator.render.config_maps import ImageCatalog
 from rl_operator.render.discovery import ImageReading, discovery_pod, discovery_policy
 from rl_operator.status.kinds.image_reading import (
     POLL_SECONDS,

@@ -19,19 +19,18 @@ from rl_operator.errors import ForbiddenError, InvalidError, NameTakenError
 from rl_operator.reconcile.attempt import EnvironmentUnreadError, create_missing, render, start
 from rl_operator.reconcile.drift_repair import look_for_pod, put_right, restore_config
 from rl_operator.reconcile.environment_pods import reconcile_environment_pods
-from rl_operator.reconcile.finished import acknowledge, drop_old_pods, expire
+from rl_operator.reconcile.finished import acknowledge, drop_old_pods, expire, keep_history
 from rl_operator.reconcile.inputs import gather_inputs
-from rl_operator.reconcile.keep_history import keep_history
 from rl_operator.reconcile.run_client import Key, RunClient
 from rl_operator.status.attempt.environment_slots import in_force, replacement_sentence
 from rl_operator.status.attempt.pod_cleanup import with_loss
+from rl_operator.status.attempt.view import Assessment, View
 from rl_operator.status.derive import derive, worth_writing
 from rl_operator.status.frozen import frozen_refusals
 from rl_operator.status.lifecycle import Action, assess, decide, requeue_after
 from rl_operator.status.observed.attempt_metrics import AttemptMetrics
 from rl_operator.status.observed.observation import PodObservation
-from rl_operator.status.table import Situation
-from rl_operator.status.view import Assessment, View
+from rl_operator.status.text.table import Situation
 
 TROUBLE_SECONDS = 5.0
 """How soon a refused write (name taken, quota, admission) is tried again."""

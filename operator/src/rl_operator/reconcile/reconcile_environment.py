@@ -12,7 +12,7 @@ from rl_operator.documents.source_files import source_hash
 from rl_operator.errors import ForbiddenError, InvalidError, NameTakenError, OperatorError
 from rl_operator.reconcile.read_image import read_image, tidy
 from rl_operator.reconcile.run_client import Key
-from rl_operator.render.catalog_map import ImageCatalog
+from rl_operator.render.config_maps import ImageCatalog
 from rl_operator.render.discovery import ImageReading, environment_reading
 from rl_operator.status.kinds.environment_status import (
     EnvironmentReading,

@@ -7,12 +7,12 @@ from typing import Final
 
 from rl_operator.api.runtime import FieldsReference, Runtime, RuntimeStatus
 from rl_operator.check.runtime_rules import check_runtime
-from rl_operator.cluster.caches import UnreadableRuntime
+from rl_operator.cluster.cache.caches import UnreadableRuntime
 from rl_operator.cluster.kinds_client import KindsClient
 from rl_operator.errors import ForbiddenError, GoneError, InvalidError, NameTakenError
 from rl_operator.reconcile.read_image import read_image, tidy
 from rl_operator.reconcile.run_client import Key
-from rl_operator.render.catalog_map import ImageCatalog, catalog_config_map, catalog_name, stored_catalog
+from rl_operator.render.config_maps import ImageCatalog, catalog_config_map, catalog_name, stored_catalog
 from rl_operator.render.discovery import runtime_reading
 from rl_operator.status.kinds.image_reading import Wait
 from rl_operator.status.kinds.runtime_status import faults_verdict, ready_verdict, runtime_status

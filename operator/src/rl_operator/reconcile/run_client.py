@@ -9,9 +9,9 @@ from rl_operator.api.environment import Environment
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.api.runtime import Runtime
+from rl_operator.status.attempt.view import QueuePosition
 from rl_operator.status.observed.attempt_metrics import AttemptMetrics
 from rl_operator.status.observed.observation import PodObservation
-from rl_operator.status.view import QueuePosition
 
 Key = tuple[str, str]
 """Namespace and name of a run."""
@@ -116,7 +116,7 @@ class RunClient(InputSource, Protocol):
         ...
 
     async def mark_started(self, run: TrainingRun) -> TrainingRun | None:
-        """Write the mark of a run that was started (`status.restored.mark_of`) on this very run, if it is not there.
+        """Mark this very run as started (`status.attempt.restored.mark_of`), unless it is marked.
 
         The answer is the live run: the last look at it before something costs money. None when it is gone; raises
         ConflictError when another run has its name.

@@ -1,5 +1,6 @@
-"""Labels, annotations and owner of every child."""
+"""Labels, annotations and owner of every child; label selectors as kubectl reads them."""
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rl_operator.api.names import (
@@ -13,6 +14,12 @@ from rl_operator.api.names import (
     RUN_UID_LABEL,
 )
 from rl_operator.api.run import TrainingRun
+
+
+def controller_uid(document: Mapping[str, Any]) -> str | None:
+    """The uid of the object that owns this one."""
+    owners = document["metadata"].get("ownerReferences", ())
+    return next((owner["uid"] for owner in owners if owner.get("controller")), None)
 
 
 def child_labels(run: TrainingRun, component: str) -> dict[str, str]:
@@ -54,3 +61,24 @@ def owner_reference(run: TrainingRun) -> dict[str, Any]:
         "controller": True,
         "blockOwnerDeletion": True,
     }
+
+
+Labels = Mapping[str, str]
+
+
+def parse_selector(text: str) -> Callable[[Labels], bool]:
+    """A predicate over labels; an empty text matches everything."""
+    terms = [_parse_term(term.strip()) for term in text.split(",") if term.strip()]
+    return lambda labels: all(term(labels) for term in terms)
+
+
+def _parse_term(term: str) -> Callable[[Labels], bool]:
+    if "!=" in term:
+        key, value = term.split("!=", 1)
+        return lambda labels: labels.get(key.strip()) != value.strip()
+    if "=" in term:
+        key, value = term.replace("==", "=").split("=", 1)
+        return lambda labels: labels.get(key.strip()) == value.strip()
+    if term.startswith("!"):
+        return lambda labels: term[1:].strip() not in labels
+    return lambda labels: term in labels

@@ -11,12 +11,12 @@ from rl_operator.api.run_inputs import RunInputs
 from rl_operator.documents.source_files import source_hash
 from rl_operator.documents.yaml_text import write_yaml
 from rl_operator.errors import InvalidError
+from rl_operator.render.config_maps import render_config
 from rl_operator.render.container_template import CONFIG_KEY
 from rl_operator.render.environment_pod import environment_template
 from rl_operator.render.labels import child_labels, owner_reference
 from rl_operator.render.network import network_children
 from rl_operator.render.pod import pod_name_prefix, pod_template
-from rl_operator.render.run_config import render_config
 
 POD_KEY: Final = "pod.json"
 ENVIRONMENTS_KEY: Final = "environments.json"

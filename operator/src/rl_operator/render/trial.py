@@ -22,6 +22,7 @@ from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import InferenceProvider
 from rl_operator.documents.yaml_text import write_yaml
+from rl_operator.render.config_maps import render_config
 from rl_operator.render.container_template import (
     CONFIG_FILE,
     CONFIG_FOLDER,
@@ -40,7 +41,6 @@ from rl_operator.render.environment_pod import (
     environment_resources,
 )
 from rl_operator.render.pod import placement, pod_name_prefix
-from rl_operator.render.run_config import render_config
 
 PROMPTS_KEY: Final = "prompts.json"
 LIMIT_SECONDS: Final = 600

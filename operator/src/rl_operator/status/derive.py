@@ -12,20 +12,20 @@ from rl_operator.api.run import (
     Weights,
 )
 from rl_operator.status.attempt.admission_gates import admitted_time
+from rl_operator.status.attempt.attempt_fate import Ending, Fate
 from rl_operator.status.attempt.attempts import with_attempt
 from rl_operator.status.attempt.environment_slots import at_start, observed
-from rl_operator.status.attempt_fate import Ending, Fate
+from rl_operator.status.attempt.queue_rules import QUEUED, queue_place
+from rl_operator.status.attempt.restored import is_restored, without_former_life
+from rl_operator.status.attempt.view import Assessment, View
 from rl_operator.status.frozen import frozen_settings
 from rl_operator.status.observed.history import history_map_name
 from rl_operator.status.observed.observation import PodObservation, TrainerResult, format_time, parse_time
 from rl_operator.status.observed.wandb_run import at_the_end
-from rl_operator.status.queue_rules import QUEUED, queue_place
-from rl_operator.status.restored import is_restored, without_former_life
 from rl_operator.status.run_metrics import with_result, with_trainer, with_wandb
-from rl_operator.status.sentences import MAX_MESSAGE, shorten
 from rl_operator.status.size import fitted
-from rl_operator.status.table import TABLE, Situation
-from rl_operator.status.view import Assessment, View
+from rl_operator.status.text.sentences import MAX_MESSAGE, shorten
+from rl_operator.status.text.table import TABLE, Situation
 
 KEPT_REFUSALS = 3
 

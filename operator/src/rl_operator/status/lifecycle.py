@@ -29,13 +29,13 @@ from rl_operator.status.attempt.environment_slots import (
     verdict,
 )
 from rl_operator.status.attempt.pod_cleanup import lost_at
+from rl_operator.status.attempt.queue_rules import must_wait, queued
+from rl_operator.status.attempt.restored import is_restored, restored_finding
 from rl_operator.status.attempt.start_waits import environment_trouble, failed_sentence, prepared_by, starting_detail
+from rl_operator.status.attempt.view import Assessment, View
 from rl_operator.status.observed.observation import PodObservation, format_time
-from rl_operator.status.queue_rules import must_wait, queued
-from rl_operator.status.restored import is_restored, restored_finding
-from rl_operator.status.sentences import joined, shorten
-from rl_operator.status.table import Situation
-from rl_operator.status.view import Assessment, View
+from rl_operator.status.text.sentences import joined, shorten
+from rl_operator.status.text.table import Situation
 
 DRAFT_MESSAGE: Final = "A draft: checked and ready; set spec.suspend to false to start it."
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import RunStatus
-from rl_operator.status.sentences import shorten
+from rl_operator.status.text.sentences import shorten
 
 WHILE_IT_LIVES: Final = 2048
 AT_THE_END: Final = 4096

@@ -7,10 +7,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rl_operator.api.names import DEFAULT_RUNTIME, ENVIRONMENT_KIND, MANAGER, RUN_LABEL
-from rl_operator.cluster.client import METADATA_ONLY, ClusterClient
-from rl_operator.cluster.connection import ConnectionSettingsError, named
-from rl_operator.cluster.context import cluster_context
-from rl_operator.cluster.resources import (
+from rl_operator.cluster.api_server.client import METADATA_ONLY, ClusterClient
+from rl_operator.cluster.api_server.connection import ConnectionSettingsError, cluster_context, named
+from rl_operator.cluster.api_server.resources import (
     CONFIG_MAPS,
     DEPLOYMENTS,
     ENVIRONMENTS,
@@ -160,7 +159,7 @@ class ClusterTarget:
 
     def catalog(self, runtime: "Runtime") -> "Catalog | None":
         from rl_operator.documents.shipped import bundled_catalog
-        from rl_operator.render.catalog_map import stored_catalog
+        from rl_operator.render.config_maps import stored_catalog
 
         reference = runtime.status.fields_ref
         if reference is None:

@@ -17,17 +17,17 @@ from rl_operator.api.names import (
     NAMESPACE_NAME_LABEL,
     RUN_KIND,
 )
-from rl_operator.cluster.merge_patch import merged
+from rl_operator.documents.merge_patch import merged
 from rl_operator.errors import RefusedError, TargetUnreachableError
-from rl_operator.local.event_log import read_events
-from rl_operator.local.layout import STATE_DIR_VARIABLE, Layout, default_state_folder
 from rl_operator.local.local_jobs import LocalJobs
-from rl_operator.local.log_reader import follow_log, tail_log
-from rl_operator.local.state_store import Manifest, StateStore
+from rl_operator.local.state.event_log import read_events
+from rl_operator.local.state.layout import STATE_DIR_VARIABLE, Layout, default_state_folder
+from rl_operator.local.state.log_reader import follow_log, tail_log
+from rl_operator.local.state.state_store import Manifest, StateStore
 from rl_operator.local.sweep import abandoned, remove_expired, remove_orphaned_traces, remove_traces
 from rl_operator.programs import INSTALL_HINT, ProgramMissingError, find_program
+from rl_operator.render.labels import parse_selector
 from rl_operator.targets.job_pods import JobContainer, JobPod
-from rl_operator.targets.selector import parse_selector
 from rl_operator.targets.supervisors import Supervisors, owner
 from rl_operator.targets.target import Missing, Note, TargetHealth
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import Runtime, SecretKey
-from rl_operator.status.reasons import REASONS
+from rl_operator.status.text.reasons import REASONS
 from rl_operator.targets.target import Missing, Target
 
 TINKER_KEY: Final = "TINKER_API_KEY"

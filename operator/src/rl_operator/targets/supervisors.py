@@ -7,9 +7,9 @@ from typing import Final
 
 from rl_operator.api.names import RUN_KIND
 from rl_operator.errors import GoneError, TargetUnreachableError, WaitTimeoutError
-from rl_operator.local.detached import detach
-from rl_operator.local.locks import is_held
-from rl_operator.local.state_store import Manifest, StateStore
+from rl_operator.local.programs.detached import detach
+from rl_operator.local.state.locks import is_held
+from rl_operator.local.state.state_store import Manifest, StateStore
 
 DELETION_SECONDS: Final = 120.0
 LOOK_SECONDS: Final = 0.2
@@ -57,7 +57,7 @@ class Supervisors:
             raise TargetUnreachableError(f"cannot write {log}: {error.strerror}; free some space") from error
         with output:
             process = subprocess.Popen(  # noqa: S603 -- our own module
-                [sys.executable, "-m", "rl_operator.targets.supervise", str(self._layout.root), namespace, name],
+                [sys.executable, "-m", "rl_operator.process.supervise", str(self._layout.root), namespace, name],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

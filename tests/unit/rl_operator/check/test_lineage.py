@@ -15,7 +15,7 @@ from rl_operator.api.run_inputs import ParentRun
 from rl_operator.check import check_run
 from rl_operator.check.lineage import Adapter, adapter_of, describe_parent
 from rl_operator.documents.parse import parse_run
-from rl_operator.render.run_config import render_config
+from rl_operator.render.config_maps import render_config
 from tinker_atropos.config import parse_config
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)

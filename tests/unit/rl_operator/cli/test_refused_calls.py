@@ -9,8 +9,8 @@ import yaml
 from tests.unit.rl_operator.targets.fakes import run_manifest
 
 from rl_operator.cli import main
-from rl_operator.local.layout import Layout
-from rl_operator.local.state_store import StateStore
+from rl_operator.local.state.layout import Layout
+from rl_operator.local.state.state_store import StateStore
 
 Call = Callable[..., tuple[int, str, str]]
 

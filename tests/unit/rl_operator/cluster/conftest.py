@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from tests.unit.rl_operator.cluster.fake_api import FakeApi, connect, serving
 
-from rl_operator.cluster.client import ClusterClient
+from rl_operator.cluster.api_server.client import ClusterClient
 
 
 @pytest.fixture

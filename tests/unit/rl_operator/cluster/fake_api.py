@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
-from rl_operator.cluster.client import ClusterClient
+from rl_operator.cluster.api_server.client import ClusterClient
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,15 @@ from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi
 from tests.unit.rl_operator.told_metrics import ToldMetrics
 
 from rl_operator.api.names import POD_FINALIZER
-from rl_operator.cluster.caches import Caches
-from rl_operator.cluster.client import JSON_PATCH, ClusterClient
+from rl_operator.cluster.api_server.client import JSON_PATCH, ClusterClient
+from rl_operator.cluster.api_server.event_recorder import EventRecorder
+from rl_operator.cluster.cache.caches import Caches
 from rl_operator.cluster.cluster_run_client import ClusterRunClient
-from rl_operator.cluster.event_recorder import EventRecorder
 from rl_operator.errors import ConflictError, GoneError, NameTakenError
 from rl_operator.reconcile.run_client import RunClient
-from rl_operator.render.catalog_map import ImageCatalog
+from rl_operator.render.config_maps import ImageCatalog
+from rl_operator.status.attempt.view import QueuePosition
 from rl_operator.status.observed.observation import PodObservation
-from rl_operator.status.view import QueuePosition
 
 KEY = ("team-a", "sorting")
 PODS = "/api/v1/namespaces/team-a/pods"

@@ -7,12 +7,12 @@ from tests.unit.rl_operator import samples
 from tests.unit.rl_operator.cluster.documents import environment_document, runtime_document
 from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi
 
-from rl_operator.cluster.caches import Caches
-from rl_operator.cluster.client import ClusterClient
-from rl_operator.cluster.event_recorder import EventRecorder
+from rl_operator.cluster.api_server.client import ClusterClient
+from rl_operator.cluster.api_server.event_recorder import EventRecorder
+from rl_operator.cluster.cache.caches import Caches
 from rl_operator.cluster.kinds_client import KindsClient
 from rl_operator.errors import NameTakenError
-from rl_operator.render.catalog_map import ImageCatalog, catalog_config_map
+from rl_operator.render.config_maps import ImageCatalog, catalog_config_map
 
 CONFIG_MAPS = "/api/v1/namespaces/ops/configmaps"
 CONFIG_MAP = f"{CONFIG_MAPS}/rl-catalog-lab"

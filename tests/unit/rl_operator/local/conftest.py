@@ -7,12 +7,12 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.unit.rl_operator.local.pods import Node
+from tests.unit.rl_operator.local.pod_examples import Node
 
-from rl_operator.local.kubelet import Kubelet
-from rl_operator.local.layout import Layout
-from rl_operator.local.leash import Leash
-from rl_operator.local.state_store import StateStore
+from rl_operator.local.pods.kubelet import Kubelet
+from rl_operator.local.programs.leash import Leash
+from rl_operator.local.state.layout import Layout
+from rl_operator.local.state.state_store import StateStore
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 from tests.integration.cluster.polling import wait_for
 
 from rl_operator.errors import ConflictError, RefusedError
-from rl_operator.local.layout import Layout
 from rl_operator.local.local_jobs import LocalJobs
+from rl_operator.local.state.layout import Layout
 from rl_operator.local.sweep import remove_traces
 
 pytestmark = pytest.mark.process

@@ -12,7 +12,7 @@ from rl_operator.api.run import TrainingRun
 from rl_operator.discovery import discover_files_blocking
 from rl_operator.documents.parse import parse_run
 from rl_operator.local.own_environments import FILE_ANNOTATION, OwnEnvironments
-from rl_operator.local.state_store import StateStore
+from rl_operator.local.state.state_store import StateStore
 
 ENTRY = '''
 from tinker_atropos.environments.base import Environment, EnvironmentConfig

@@ -20,7 +20,7 @@ from tests.unit.tinker_atropos.trainer.wandb_server import (
 
 from rl_operator.api.run import TrainingRun
 from rl_operator.metrics.wandb import AskedRun, WandbPoller
-from rl_operator.metrics.wandb_project import WandbProject
+from rl_operator.metrics.wandb_query import WandbProject
 
 KEY = "k" * 40
 BASIC = "Basic " + base64.b64encode(f"api:{KEY}".encode()).decode()

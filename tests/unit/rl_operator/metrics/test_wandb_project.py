@@ -5,7 +5,7 @@ from tests.unit.rl_operator.samples import TINY
 from tests.unit.rl_operator.status.builders import make_run
 
 from rl_operator.api.runtime import Runtime, RuntimeWandb
-from rl_operator.metrics.wandb_project import WandbProject, place_of
+from rl_operator.metrics.wandb_query import WandbProject, place_of
 
 KEY = {"keySecret": {"name": "wandb", "key": "WANDB_API_KEY"}}
 

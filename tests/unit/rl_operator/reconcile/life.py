@@ -22,10 +22,10 @@ from rl_operator.api.names import (
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.documents.shipped import bundled_catalog
 from rl_operator.errors import ConflictError
-from rl_operator.local.layout import Layout
 from rl_operator.local.local_run_client import LocalRunClient, pods_of
 from rl_operator.local.own_environments import OwnEnvironments
-from rl_operator.local.state_store import Manifest, StateStore
+from rl_operator.local.state.layout import Layout
+from rl_operator.local.state.state_store import Manifest, StateStore
 from rl_operator.reconcile import Pace, reconcile
 from rl_operator.status.observed.history import Point
 from rl_operator.status.observed.observation import PodObservation, TrainerStatus, format_time

@@ -9,7 +9,7 @@ from tests.unit.rl_operator.reconcile.life import KEY, Life, make_life
 from tests.unit.rl_operator.status.builders import ready, result, running, terminated, waiting
 
 from rl_operator.api.names import POD_FINALIZER
-from rl_operator.local.kubelet import KUBELET_FINALIZER
+from rl_operator.local.pods.kubelet import KUBELET_FINALIZER
 from rl_operator.status.attempt.pod_cleanup import LOST_AFTER
 from rl_operator.status.observed.observation import TrainerStatus, format_time
 

@@ -8,7 +8,7 @@ from tests.unit.rl_operator.reconcile.life import KEY, PACE, Life, make_life
 from tests.unit.rl_operator.status.builders import ready
 
 from rl_operator.api.names import RUN_LABEL
-from rl_operator.local.state_store import Manifest
+from rl_operator.local.state.state_store import Manifest
 
 BACKOFF = timedelta(seconds=PACE.backoff_seconds + 1)
 

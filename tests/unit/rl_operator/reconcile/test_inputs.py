@@ -10,8 +10,8 @@ from tests.unit.rl_operator.reconcile.family import CountingClient, Family
 
 from rl_operator.api.runtime import Runtime
 from rl_operator.documents.parse import parse_runtime
-from rl_operator.local.layout import Layout
-from rl_operator.local.state_store import StateStore
+from rl_operator.local.state.layout import Layout
+from rl_operator.local.state.state_store import StateStore
 
 
 class Platform(CountingClient):

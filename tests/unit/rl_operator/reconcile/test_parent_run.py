@@ -8,9 +8,9 @@ import pytest
 from tests.unit.rl_operator.reconcile.family import NOW, Family, KilledError
 
 from rl_operator.api.names import RUN_KIND
-from rl_operator.local.layout import Layout
-from rl_operator.local.state_store import StateStore
-from rl_operator.reconcile.parent_run import gather_parent
+from rl_operator.local.state.layout import Layout
+from rl_operator.local.state.state_store import StateStore
+from rl_operator.reconcile.inputs import gather_parent
 from rl_operator.status.observed.observation import format_time
 
 STATE = "tinker://m/weights/end"

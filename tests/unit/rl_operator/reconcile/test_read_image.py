@@ -11,11 +11,11 @@ import pytest
 from tests.unit.rl_operator import samples
 from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect, serving
 
-from rl_operator.cluster.caches import Caches
-from rl_operator.cluster.event_recorder import EventRecorder
+from rl_operator.cluster.api_server.event_recorder import EventRecorder
+from rl_operator.cluster.cache.caches import Caches
 from rl_operator.cluster.kinds_client import KindsClient
 from rl_operator.reconcile.read_image import read_image, tidy
-from rl_operator.render.catalog_map import ImageCatalog
+from rl_operator.render.config_maps import ImageCatalog
 from rl_operator.render.discovery import discovery_pod, runtime_reading
 from rl_operator.status.kinds.image_reading import FIRST_PAUSE_SECONDS, Wait
 

@@ -9,8 +9,8 @@ import pytest
 from tests.unit.rl_operator.cluster.documents import environment_document
 from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect, serving
 
-from rl_operator.cluster.caches import Caches
-from rl_operator.cluster.event_recorder import EventRecorder
+from rl_operator.cluster.api_server.event_recorder import EventRecorder
+from rl_operator.cluster.cache.caches import Caches
 from rl_operator.cluster.kinds_client import KindsClient
 from rl_operator.reconcile.reconcile_environment import READY_SECONDS, WAITING_SECONDS, reconcile_environment
 

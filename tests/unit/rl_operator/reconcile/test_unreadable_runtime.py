@@ -7,9 +7,9 @@ from tests.unit.rl_operator.cluster.documents import run_document, runtime_docum
 from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect, serving
 from tests.unit.rl_operator.told_metrics import ToldMetrics
 
-from rl_operator.cluster.caches import Caches
+from rl_operator.cluster.api_server.event_recorder import EventRecorder
+from rl_operator.cluster.cache.caches import Caches
 from rl_operator.cluster.cluster_run_client import ClusterRunClient
-from rl_operator.cluster.event_recorder import EventRecorder
 from rl_operator.reconcile import Pace, reconcile
 
 STATUS = "/apis/rl-operator.dev/v1alpha1/namespaces/team-a/rltrainingruns/sorting/status"

@@ -4,7 +4,7 @@ from tests.unit.rl_operator.samples import inputs_of, make_run, make_runtime
 
 from rl_operator.documents.shipped import bundled_runtimes
 from rl_operator.render import render_run
-from rl_operator.render.run_config import render_config
+from rl_operator.render.config_maps import render_config
 from tinker_atropos.config import parse_config
 
 

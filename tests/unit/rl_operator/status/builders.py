@@ -15,8 +15,8 @@ from rl_operator.api.names import (
     SLOT_LABEL,
 )
 from rl_operator.api.run import TrainingRun
+from rl_operator.status.attempt.view import View
 from rl_operator.status.observed.observation import PodObservation, observe_pod
-from rl_operator.status.view import View
 
 NOW = datetime(2026, 5, 1, 12, 0, 0, tzinfo=UTC)
 CREATED = "2026-05-01T11:50:00Z"

@@ -21,11 +21,11 @@ from tests.unit.rl_operator.status.builders import (
 from tests.unit.rl_operator.status.test_lifecycle import ROWS
 
 from rl_operator.api.run import Checkpoint, ContainerStatus, RunStatus
+from rl_operator.status.attempt.view import View
 from rl_operator.status.derive import derive, started, worth_writing
 from rl_operator.status.lifecycle import assess
 from rl_operator.status.observed.observation import TrainerStatus
-from rl_operator.status.table import TABLE, Situation
-from rl_operator.status.view import View
+from rl_operator.status.text.table import TABLE, Situation
 
 GOLDEN = Path("tests/data/golden/status")
 TRAINER = TrainerStatus.model_validate(

@@ -7,10 +7,10 @@ from tests.unit.rl_operator.status.builders import NOW, STARTED, make_run, make_
 
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.documents.yaml_text import json_value
+from rl_operator.status.attempt.view import View
 from rl_operator.status.derive import derive, started
 from rl_operator.status.frozen import frozen_refusals, frozen_settings
 from rl_operator.status.lifecycle import assess
-from rl_operator.status.view import View
 
 SPEC = {"config": {"group_size": 8, "names": ["a", "b"]}, "tinker": {"learning_rate": 1e-3}}
 

@@ -16,7 +16,7 @@ from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.status.derive import derive
 from rl_operator.status.kinds.verdict import CONDITIONS, Readiness
 from rl_operator.status.lifecycle import assess
-from rl_operator.status.table import TABLE, Situation
+from rl_operator.status.text.table import TABLE, Situation
 
 needs_kstatus = pytest.mark.skipif(not find_program("kstatus"), reason="needs kstatus beside kube-apiserver")
 

@@ -26,6 +26,7 @@ from rl_operator.api.refusal import Refusal
 from rl_operator.status.attempt.deadlines import SAVING
 from rl_operator.status.attempt.pod_cleanup import LOST_AFTER, with_loss
 from rl_operator.status.attempt.start_waits import PREPARATION
+from rl_operator.status.attempt.view import View
 from rl_operator.status.derive import derive
 from rl_operator.status.lifecycle import (
     DELETION_SECONDS,
@@ -37,8 +38,7 @@ from rl_operator.status.lifecycle import (
     requeue_after,
 )
 from rl_operator.status.observed.observation import PodObservation, TrainerStatus, format_time
-from rl_operator.status.table import Situation
-from rl_operator.status.view import View
+from rl_operator.status.text.table import Situation
 
 REFUSAL = Refusal(code="LockedField", field="spec.tinker.lora_rank", given=8, locked=32, hint="it is locked to 32")
 WORKING = make_pod(ready(), ready(), ready())

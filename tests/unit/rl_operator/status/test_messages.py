@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from typing import Any, get_args
 
 import pytest
+from tests.unit.rl_operator.status.attempt.test_attempt_fate import ENDINGS
+from tests.unit.rl_operator.status.attempt.test_deadlines import LATE
 from tests.unit.rl_operator.status.builders import (
     NOW,
     RUNNING,
@@ -18,20 +20,18 @@ from tests.unit.rl_operator.status.builders import (
     terminated,
     waiting,
 )
-from tests.unit.rl_operator.status.test_attempt_fate import ENDINGS
-from tests.unit.rl_operator.status.test_deadlines import LATE
 from tests.unit.rl_operator.status.test_lifecycle import ROWS
 
 from rl_operator.api.names import STARTED_AS_ANNOTATION
 from rl_operator.api.refusal import Refusal, RefusalCode
-from rl_operator.status.attempt_fate import DISRUPTIONS
+from rl_operator.status.attempt.attempt_fate import DISRUPTIONS
+from rl_operator.status.attempt.view import Assessment, QueuePosition, View
 from rl_operator.status.derive import derive
 from rl_operator.status.lifecycle import assess
 from rl_operator.status.observed.observation import PodObservation, TrainerStatus
-from rl_operator.status.reasons import REASONS
-from rl_operator.status.sentences import MAX_SENTENCE
-from rl_operator.status.table import Situation
-from rl_operator.status.view import Assessment, QueuePosition, View
+from rl_operator.status.text.reasons import REASONS
+from rl_operator.status.text.sentences import MAX_SENTENCE
+from rl_operator.status.text.table import Situation
 
 GATED = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "gated"}
 NO_KEY = waiting("CreateContainerConfigError", 'secret "tinker" not found')

@@ -8,11 +8,11 @@ import pytest
 from tests.unit.rl_operator.status.builders import NOW, RUNNING, make_pod, make_view, ready, result, terminated
 
 from rl_operator.api.run import RunMetrics, RunStatus
+from rl_operator.status.attempt.view import View
 from rl_operator.status.derive import derive, worth_writing
 from rl_operator.status.lifecycle import assess
 from rl_operator.status.observed.observation import TrainerStatus
 from rl_operator.status.observed.wandb_run import WandbRun
-from rl_operator.status.view import View
 
 TRAINER = TrainerStatus.model_validate(
     {"phase": "training", "step": 12, "totalSteps": 40, "secondsPerStep": 0.5,

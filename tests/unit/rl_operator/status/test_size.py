@@ -22,11 +22,11 @@ from tests.unit.rl_operator.status.builders import (
 from rl_operator.api.hints import FROZEN
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import RunStatus
+from rl_operator.status.attempt.view import View
 from rl_operator.status.derive import derive
 from rl_operator.status.lifecycle import assess
 from rl_operator.status.observed.observation import TrainerStatus
 from rl_operator.status.size import AT_THE_END, WHILE_IT_LIVES, fitted, size_of
-from rl_operator.status.view import View
 
 METRICS = {
     "rewardMean": 0.7123,

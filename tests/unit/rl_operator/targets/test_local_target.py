@@ -8,8 +8,8 @@ import pytest
 from tests.unit.rl_operator.targets.fakes import run_manifest
 
 from rl_operator.errors import ConflictError, RefusedError
-from rl_operator.local.layout import Layout
-from rl_operator.local.locks import is_held
+from rl_operator.local.state.layout import Layout
+from rl_operator.local.state.locks import is_held
 from rl_operator.targets.local_target import LocalTarget
 
 SETTLED_SECONDS = 30.0

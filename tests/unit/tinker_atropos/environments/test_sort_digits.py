@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tinker_atropos import digits
+from tinker_atropos.environments import digits
 from tinker_atropos.environments.base import _endless
 from tinker_atropos.environments.sort_digits import SortDigits
 

@@ -7,9 +7,9 @@ import tinker
 import torch
 from tests.conftest import TinkerServiceProcess
 
-from tinker_atropos import digits
 from tinker_atropos.bundled import bundled_model_folder
-from tinker_atropos.tinker_service.engine import Engine
+from tinker_atropos.environments import digits
+from tinker_atropos.tinker_service.model.engine import Engine
 
 
 @pytest.fixture(scope="session")

@@ -11,17 +11,17 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tinker_atropos.tinker_service.adamw import AdamState
-from tinker_atropos.tinker_service.checkpoint_files import ADAPTER_CONFIG_FILE, ADAPTER_FILE, BaseModel
 from tinker_atropos.tinker_service.checkpoint_store import (
     RECORD_FILE,
     CheckpointRecord,
     CheckpointStore,
     Location,
 )
-from tinker_atropos.tinker_service.lora import Adapter, LoraSpec
+from tinker_atropos.tinker_service.model.adamw import AdamState
+from tinker_atropos.tinker_service.model.checkpoint_files import ADAPTER_CONFIG_FILE, ADAPTER_FILE, BaseModel
+from tinker_atropos.tinker_service.model.lora import Adapter, LoraSpec
+from tinker_atropos.tinker_service.model.training import Trainee
 from tinker_atropos.tinker_service.request_errors import NotFoundError, RequestError
-from tinker_atropos.tinker_service.training import Trainee
 
 CPU = torch.device("cpu")
 STATE = Location("s:train:0", "weights", "step-1")

@@ -10,12 +10,12 @@ import pytest
 
 from tinker_atropos.errors import RunError
 from tinker_atropos.serving import bind, serve
-from tinker_atropos.trainer.generation import Generator
-from tinker_atropos.trainer.groups import UNKNOWN_STEP, Floats, Ints, TokenSequence
-from tinker_atropos.trainer.inference import InferenceServer, inference_app
-from tinker_atropos.trainer.ledger import Ledger
-from tinker_atropos.trainer.policy import CurrentPolicy, Policy, Sample, SamplingSettings, StopReason
-from tinker_atropos.trainer.tokenizer import Tokenizer
+from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy, Sample, SamplingSettings, StopReason
+from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Floats, Ints, TokenSequence
+from tinker_atropos.trainer.inference.generation import Generator
+from tinker_atropos.trainer.inference.inference_routes import InferenceServer, inference_app
+from tinker_atropos.trainer.inference.ledger import Ledger
+from tinker_atropos.trainer.inference.tokenizer import Tokenizer
 
 
 class ScriptedSampler:

@@ -14,8 +14,8 @@ from atroposlib.envs.server_handling.server_baseline import APIServerConfig
 from atroposlib.envs.server_handling.sglang_server import SGLangServer
 
 from tinker_atropos.bundled import bundled_model_folder
-from tinker_atropos.trainer.backend import Backend, Training
-from tinker_atropos.trainer.policy import Policy
+from tinker_atropos.trainer.backend.backend import Backend, Training
+from tinker_atropos.trainer.backend.policy import Policy
 
 MESSAGES = [{"role": "user", "content": "sort 4 1 3 2"}]
 

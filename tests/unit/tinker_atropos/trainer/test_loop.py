@@ -7,16 +7,16 @@ import pytest
 import tinker
 
 from tinker_atropos.config import TinkerSection
-from tinker_atropos.trainer.admission import Admission
-from tinker_atropos.trainer.backend import Training
-from tinker_atropos.trainer.batch_collector import Collected
-from tinker_atropos.trainer.datums import TrainingBatch, build_batch, loss_config
-from tinker_atropos.trainer.deliveries import read_group
-from tinker_atropos.trainer.ledger import Ledger, LedgerEntry
+from tinker_atropos.trainer.backend.backend import Training
+from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy, SamplingSettings
+from tinker_atropos.trainer.data.datums import TrainingBatch, build_batch, loss_config
+from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry
 from tinker_atropos.trainer.loop import train
-from tinker_atropos.trainer.metric_table import describe
-from tinker_atropos.trainer.policy import CurrentPolicy, Policy, SamplingSettings
-from tinker_atropos.trainer.step_timing import PARTS
+from tinker_atropos.trainer.reporting.metric_table import describe
+from tinker_atropos.trainer.reporting.step_metrics import PARTS
+from tinker_atropos.trainer.trajectories.admission import Admission
+from tinker_atropos.trainer.trajectories.batch_collector import Collected
+from tinker_atropos.trainer.trajectories.deliveries import read_group
 
 PROMPT = [5, 6, 7]
 

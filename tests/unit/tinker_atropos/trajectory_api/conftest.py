@@ -17,12 +17,12 @@ import httpx
 import pytest
 
 from tinker_atropos.serving import bind, serve
-from tinker_atropos.trajectory_api.api_routes import trajectory_app
-from tinker_atropos.trajectory_api.bodies import MAX_BODY_BYTES
-from tinker_atropos.trajectory_api.journal import Journal
-from tinker_atropos.trajectory_api.records import Books, PostedGroups, ReceivedGroup
-from tinker_atropos.trajectory_api.requests import TrainerRegistration
-from tinker_atropos.trajectory_api.trajectory_service import TrajectoryService
+from tinker_atropos.trajectory_api.messages.bodies import MAX_BODY_BYTES
+from tinker_atropos.trajectory_api.messages.records import Books, PostedGroups, ReceivedGroup
+from tinker_atropos.trajectory_api.messages.requests import TrainerRegistration
+from tinker_atropos.trajectory_api.routes.api_routes import trajectory_app
+from tinker_atropos.trajectory_api.service.trajectory_service import TrajectoryService
+from tinker_atropos.trajectory_api.store.journal import Journal
 
 MAX_BYTES = 2**28
 HOLD_SECONDS = 0.3

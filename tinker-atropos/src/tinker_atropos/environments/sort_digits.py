@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tinker_atropos import digits
+from tinker_atropos.environments import digits
 from tinker_atropos.environments.base import Environment, EnvironmentConfig, Message
 
 

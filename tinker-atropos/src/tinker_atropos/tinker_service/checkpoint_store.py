@@ -21,10 +21,10 @@ import torch
 from pydantic import BaseModel as Record
 from pydantic import ConfigDict, ValidationError
 
-from tinker_atropos.tinker_service import checkpoint_files as files
-from tinker_atropos.tinker_service.lora import LoraSpec
+from tinker_atropos.tinker_service.model import checkpoint_files as files
+from tinker_atropos.tinker_service.model.lora import LoraSpec
+from tinker_atropos.tinker_service.model.training import Trainee
 from tinker_atropos.tinker_service.request_errors import NotFoundError, RequestError
-from tinker_atropos.tinker_service.training import Trainee
 
 log = logging.getLogger(__name__)
 

@@ -6,10 +6,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from starlette.types import Scope
 
 from tinker_atropos.tinker_service.checkpoint_store import CheckpointStore
-from tinker_atropos.tinker_service.engine import SampleAnswer
-from tinker_atropos.tinker_service.model_worker import SampleJob, Worker
-from tinker_atropos.tinker_service.registry import Registry
-from tinker_atropos.tinker_service.training import TrainingDatum
+from tinker_atropos.tinker_service.model.engine import SampleAnswer
+from tinker_atropos.tinker_service.model.model_worker import SampleJob, Worker
+from tinker_atropos.tinker_service.model.registry import Registry
+from tinker_atropos.tinker_service.model.training import TrainingDatum
 
 _TOKEN_KINDS = ("prompt", "sampled", "forward", "trained")
 _BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)

@@ -8,7 +8,7 @@ from pathlib import Path
 from tinker_atropos.bundled import BUNDLED, bundled_model_folder
 from tinker_atropos.errors import ConfigError
 from tinker_atropos.serving import bind
-from tinker_atropos.tinker_service.key_gate import KEY_PREFIX
+from tinker_atropos.tinker_service.sdk.key_gate import KEY_PREFIX
 
 
 @dataclass(frozen=True, slots=True)

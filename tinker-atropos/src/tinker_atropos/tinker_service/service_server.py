@@ -11,13 +11,13 @@ from pathlib import Path
 from tinker_atropos.serving import serve
 from tinker_atropos.tinker_service.checkpoint_store import CheckpointStore
 from tinker_atropos.tinker_service.downloads import DOWNLOADS, Downloads
-from tinker_atropos.tinker_service.engine import Engine, SampleAnswer
-from tinker_atropos.tinker_service.futures import Futures
-from tinker_atropos.tinker_service.key_gate import Gate
-from tinker_atropos.tinker_service.model_worker import RunSamples, SampleJob, Worker
-from tinker_atropos.tinker_service.operations import Service
-from tinker_atropos.tinker_service.registry import Registry
-from tinker_atropos.tinker_service.sdk_routes import PROBES, service_app
+from tinker_atropos.tinker_service.model.engine import Engine, SampleAnswer
+from tinker_atropos.tinker_service.model.model_worker import RunSamples, SampleJob, Worker
+from tinker_atropos.tinker_service.model.registry import Registry
+from tinker_atropos.tinker_service.sdk.futures import Futures
+from tinker_atropos.tinker_service.sdk.key_gate import Gate
+from tinker_atropos.tinker_service.sdk.operations import Service
+from tinker_atropos.tinker_service.sdk.sdk_routes import PROBES, service_app
 from tinker_atropos.tinker_service.service_metrics import Metrics
 
 TIDY_SECONDS = 10.0

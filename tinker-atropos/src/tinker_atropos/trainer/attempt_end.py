@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tinker_atropos.errors import BackendError, RunError
-from tinker_atropos.trainer.api_client import ApiClient
-from tinker_atropos.trainer.lease import TrainerLease
-from tinker_atropos.trainer.relay import Relay
+from tinker_atropos.trainer.reporting.relay import Relay
 from tinker_atropos.trainer.stop_request import StopRequest, cancelled, unless_stopped
+from tinker_atropos.trainer.trajectories.api_client import ApiClient
+from tinker_atropos.trainer.trajectories.lease import TrainerLease
 from tinker_atropos.trainer.weights import Weights
 
 logger = logging.getLogger(__name__)

@@ -8,13 +8,18 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from tinker_atropos.config import TinkerSection
-from tinker_atropos.trainer.backend import Training
-from tinker_atropos.trainer.batch_collector import Collected
-from tinker_atropos.trainer.datums import TrainingBatch, build_batch, loss_config
-from tinker_atropos.trainer.policy import CurrentPolicy, Policy
-from tinker_atropos.trainer.status import Phase
-from tinker_atropos.trainer.step_metrics import batch_metrics, collection_metrics, kl_warning, training_metrics
-from tinker_atropos.trainer.step_timing import Stopwatch
+from tinker_atropos.trainer.backend.backend import Training
+from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
+from tinker_atropos.trainer.data.datums import TrainingBatch, build_batch, loss_config
+from tinker_atropos.trainer.reporting.step_metrics import (
+    Stopwatch,
+    batch_metrics,
+    collection_metrics,
+    kl_warning,
+    training_metrics,
+)
+from tinker_atropos.trainer.reporting.trainer_status import Phase
+from tinker_atropos.trainer.trajectories.batch_collector import Collected
 
 
 class Surroundings(Protocol):

@@ -3,13 +3,13 @@
 import sys
 from collections.abc import Iterator
 
-from tinker_atropos.trainer.metric_table import METRICS, Source
+from tinker_atropos.trainer.reporting.metric_table import METRICS, Source
 
 HEAD = """# Metrics
 
-Generated from `tinker_atropos/trainer/metric_table.py` by `make generate`. All of them go into the run's one W&B run,
-with `train/step` as their axis; the trainer's are in its `/history`, too. `*` stands for any text, as an environment's
-name or a reason. How to read them: [training.md](training.md).
+Generated from `tinker_atropos/trainer/reporting/metric_table.py` by `make generate`. All of them go into the run's
+one W&B run, with `train/step` as their axis; the trainer's are in its `/history`, too. `*` stands for any text, as an
+environment's name or a reason. How to read them: [training.md](training.md).
 """
 
 SECTIONS: dict[Source, str] = {

@@ -17,29 +17,28 @@ from tinker_atropos.errors import (
     RunError,
 )
 from tinker_atropos.settings import Settings
-from tinker_atropos.trainer.accounting import Accounting
-from tinker_atropos.trainer.admission import Admission
-from tinker_atropos.trainer.api_client import ApiClient, RunRegistration
 from tinker_atropos.trainer.attempt_end import AttemptEnd
-from tinker_atropos.trainer.batch_collector import Collected, Collector
-from tinker_atropos.trainer.checkpoint_keeper import CheckpointKeeper
-from tinker_atropos.trainer.datums import TrainingBatch
-from tinker_atropos.trainer.generation import Generator
-from tinker_atropos.trainer.lease import TrainerLease
-from tinker_atropos.trainer.ledger import Ledger
+from tinker_atropos.trainer.backend.checkpoint_keeper import CheckpointKeeper
+from tinker_atropos.trainer.backend.open_training import Opened, TrainingOpener
+from tinker_atropos.trainer.backend.policy import CurrentPolicy
+from tinker_atropos.trainer.data.datums import TrainingBatch
+from tinker_atropos.trainer.data.progress import Progress
+from tinker_atropos.trainer.inference.generation import Generator
+from tinker_atropos.trainer.inference.ledger import Ledger
+from tinker_atropos.trainer.inference.tokenizer import Tokenizer
 from tinker_atropos.trainer.loop import train
-from tinker_atropos.trainer.open_training import Opened, TrainingOpener
-from tinker_atropos.trainer.policy import CurrentPolicy
-from tinker_atropos.trainer.progress import Progress
-from tinker_atropos.trainer.prometheus import Figures
-from tinker_atropos.trainer.relay import Relay
-from tinker_atropos.trainer.result_file import ResultFile
-from tinker_atropos.trainer.samples import Row, sample_rows
-from tinker_atropos.trainer.status import Phase, RunStatus, console_line
+from tinker_atropos.trainer.reporting.accounting import Accounting
+from tinker_atropos.trainer.reporting.prometheus import Figures
+from tinker_atropos.trainer.reporting.relay import Relay
+from tinker_atropos.trainer.reporting.samples import Row, sample_rows
+from tinker_atropos.trainer.reporting.trainer_status import Phase, RunStatus, console_line
+from tinker_atropos.trainer.reporting.wandb_sink import WandbSink
 from tinker_atropos.trainer.stop_request import StopRequest, beside, cancelled, forever, unless_stopped
-from tinker_atropos.trainer.tokenizer import Tokenizer
-from tinker_atropos.trainer.wandb_sink import WandbSink
-from tinker_atropos.trainer.weights import Weights, no_failure
+from tinker_atropos.trainer.trajectories.admission import Admission
+from tinker_atropos.trainer.trajectories.api_client import ApiClient, RunRegistration
+from tinker_atropos.trainer.trajectories.batch_collector import Collected, Collector
+from tinker_atropos.trainer.trajectories.lease import TrainerLease
+from tinker_atropos.trainer.weights import ResultFile, Weights, no_failure
 
 logger = logging.getLogger(__name__)
 

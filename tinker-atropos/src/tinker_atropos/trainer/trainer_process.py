@@ -21,9 +21,9 @@ from tinker_atropos.errors import ConfigError, InternalError, RunError
 from tinker_atropos.result import Result
 from tinker_atropos.serving import bind, json_response, ops_app, serve
 from tinker_atropos.settings import Settings
-from tinker_atropos.trainer.result_file import ResultFile
+from tinker_atropos.trainer.reporting.wandb_sink import WandbSink, wandb_settings
 from tinker_atropos.trainer.stop_request import StopRequest
-from tinker_atropos.trainer.wandb_sink import WandbSink, wandb_settings
+from tinker_atropos.trainer.weights import ResultFile
 
 logger = logging.getLogger(__name__)
 
@@ -78,12 +78,12 @@ def _prepare_process() -> None:
 async def _serve(settings: Settings, config: RunConfig, results: ResultFile, folder: Path) -> None:
     """Hold the ports while the attempt runs."""
     # The SDK and the tokenizer take a second to import: after the config is known to be good.
-    from tinker_atropos.trainer.inference import InferenceServer, inference_app
-    from tinker_atropos.trainer.open_training import TrainingOpener
-    from tinker_atropos.trainer.prometheus import registry
+    from tinker_atropos.trainer.backend.open_training import TrainingOpener
+    from tinker_atropos.trainer.inference.inference_routes import InferenceServer, inference_app
+    from tinker_atropos.trainer.inference.tokenizer import Tokenizer
+    from tinker_atropos.trainer.reporting.prometheus import registry
+    from tinker_atropos.trainer.reporting.trainer_status import chosen
     from tinker_atropos.trainer.run import Run
-    from tinker_atropos.trainer.status import chosen
-    from tinker_atropos.trainer.tokenizer import Tokenizer
 
     stop = StopRequest()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,16 +1,16 @@
-"""The weights being trained: opened, saved, lost, and opened again."""
+"""The weights being trained: opened, saved, lost, and opened again; and the result file, written at each change."""
 
 import asyncio
-from dataclasses import dataclass, field
-from typing import Never
+from dataclasses import dataclass, field, replace
+from typing import Any, Never
 
-from tinker_atropos.errors import BackendLostError
-from tinker_atropos.trainer.checkpoint_keeper import CheckpointKeeper
-from tinker_atropos.trainer.open_training import Opened
-from tinker_atropos.trainer.policy import CurrentPolicy, Policy
-from tinker_atropos.trainer.progress import Progress
-from tinker_atropos.trainer.result_file import ResultFile
-from tinker_atropos.trainer.status import RunStatus
+from tinker_atropos.errors import BackendLostError, RunError
+from tinker_atropos.result import Result, ResultError, write_result
+from tinker_atropos.trainer.backend.checkpoint_keeper import CheckpointKeeper
+from tinker_atropos.trainer.backend.open_training import Opened
+from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy
+from tinker_atropos.trainer.data.progress import Progress
+from tinker_atropos.trainer.reporting.trainer_status import RunStatus
 
 Failure = asyncio.Future[Never]
 """Waited for beside the work; it only ever ends with an error."""
@@ -20,6 +20,21 @@ def no_failure() -> Failure:
     failure: Failure = asyncio.get_running_loop().create_future()
     failure.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, also when nobody waits for it
     return failure
+
+
+class ResultFile:
+    """Holds the result; nothing is written before the first `write`, so that a start says nothing it does not know."""
+
+    def __init__(self, path: str | None, result: Result) -> None:
+        self._path = path
+        self.result = result
+
+    def write(self, **changes: Any) -> None:
+        self.result = replace(self.result, **changes)
+        write_result(self._path, self.result)
+
+    def write_failure(self, error: RunError) -> None:
+        self.write(outcome="failed", error=ResultError(error.error_class, str(error)))
 
 
 @dataclass

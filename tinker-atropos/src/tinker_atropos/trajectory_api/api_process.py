@@ -17,7 +17,7 @@ from tinker_atropos.errors import InternalError
 from tinker_atropos.serving import bind
 from tinker_atropos.settings import Settings
 from tinker_atropos.trajectory_api.api_worker import WorkerOptions
-from tinker_atropos.trajectory_api.journal import Journal
+from tinker_atropos.trajectory_api.store.journal import Journal
 
 DEFAULT_MAX_JOURNAL_BYTES = 2 * 2**30
 RESPAWN_SECONDS = 0.2

@@ -21,10 +21,10 @@ from prometheus_client import CollectorRegistry
 from tinker_atropos.errors import ExitCode, RunError
 from tinker_atropos.logs import configure_logging, log_format_of
 from tinker_atropos.serving import ops_app, serve
-from tinker_atropos.trajectory_api.api_routes import trajectory_app
-from tinker_atropos.trajectory_api.journal import Journal
-from tinker_atropos.trajectory_api.ops import ServiceCollector, ops_status
-from tinker_atropos.trajectory_api.trajectory_service import TrajectoryService
+from tinker_atropos.trajectory_api.routes.api_routes import trajectory_app
+from tinker_atropos.trajectory_api.routes.ops import ServiceCollector, ops_status
+from tinker_atropos.trajectory_api.service.trajectory_service import TrajectoryService
+from tinker_atropos.trajectory_api.store.journal import Journal
 
 logger = logging.getLogger(__name__)
 

@@ -33,7 +33,7 @@ def kind_of(path: str, allowed: tuple[str, ...] = KINDS) -> str:
 
 async def ask(doing: str, submit: Callable[[], Any]) -> Any:
     """Make one call of the SDK and wait for its result. Raises the RunError that says what is wrong."""
-    from tinker_atropos.trainer.sdk_calls import submitted
+    from tinker_atropos.trainer.backend.sdk_calls import submitted
 
     return await submitted(doing, SECONDS, submit)
 
@@ -50,7 +50,7 @@ async def session(purpose: str) -> "AsyncIterator[tinker.ServiceClient]":
         "TRANSFORMERS_VERBOSITY": "error",
     }
     logging.getLogger("tinker").setLevel(logging.CRITICAL)  # what fails is said once, by the error that is raised
-    from tinker_atropos.trainer.backend import wait_for_backend
+    from tinker_atropos.trainer.backend.backend import wait_for_backend
 
     if base_url := os.environ.get("TINKER_BASE_URL"):
         await wait_for_backend(base_url, CONNECT_SECONDS)

@@ -11,7 +11,7 @@ from tinker_atropos.weights.backend_session import ask, kind_of, session
 if TYPE_CHECKING:
     import tinker
 
-    from tinker_atropos.trainer.tokenizer import Tokenizer
+    from tinker_atropos.trainer.inference.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ async def _sampling_client(service: "tinker.ServiceClient", path: str, kind: str
 
 def _tokenizer(options: SampleOptions, client: "tinker.SamplingClient") -> "Tokenizer":
     """The one named in the options, else the one of the model that the backend names."""
-    from tinker_atropos.trainer.tokenizer import Tokenizer
+    from tinker_atropos.trainer.inference.tokenizer import Tokenizer
 
     name = options.tokenizer or client.get_base_model()
     try:
@@ -94,7 +94,7 @@ def _tokenizer(options: SampleOptions, client: "tinker.SamplingClient") -> "Toke
 
 
 def _prompt_ids(options: SampleOptions, tokenizer: "Tokenizer") -> list[int]:
-    from tinker_atropos.trainer.chat import ChatError
+    from tinker_atropos.trainer.inference.tokenizer import ChatError
 
     if options.raw:
         ids: list[int] = tokenizer.encode(options.prompt).tolist()

@@ -14,10 +14,9 @@ from rl_operator.cli.options import Context, Local, Namespace, RunName, StateDir
 from rl_operator.cli.printing import program
 from rl_operator.cli.views.follow import at_rest, follow
 from rl_operator.errors import RefusedError
-from rl_operator.targets.choice import choose_target
 from rl_operator.targets.gitops import suspend_warning
-from rl_operator.targets.restored_runs import was_restored
-from rl_operator.targets.run_names import existing_run
+from rl_operator.targets.run_lookup import existing_run, was_restored
+from rl_operator.targets.target_choice import choose_target
 
 
 def stop(

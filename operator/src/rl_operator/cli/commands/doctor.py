@@ -13,7 +13,7 @@ import typer
 from rl_operator.cli.exits import ExitCode
 from rl_operator.cli.options import Context, StateDir
 from rl_operator.errors import OperatorError
-from rl_operator.targets.choice import choose_target, cluster_is_configured
+from rl_operator.targets.target_choice import choose_target, cluster_is_configured
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from rl_operator.cli.printing import program
 from rl_operator.cli.views.follow import at_rest, exit_code, follow, shown
 from rl_operator.cli.views.summary import summary
 from rl_operator.errors import RefusedError
-from rl_operator.targets.choice import choose_target
-from rl_operator.targets.run_names import existing_run
+from rl_operator.targets.run_lookup import existing_run
+from rl_operator.targets.target_choice import choose_target
 
 if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun

@@ -7,9 +7,9 @@ import typer
 
 from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, RunName, StateDir
 from rl_operator.cli.printing import age, columns, duration, interval, print_object, sparkline
-from rl_operator.targets.choice import choose_target
-from rl_operator.targets.run_names import existing_run
+from rl_operator.targets.run_lookup import existing_run
 from rl_operator.targets.target import Manifest, Target
+from rl_operator.targets.target_choice import choose_target
 
 if TYPE_CHECKING:
     from rl_operator.api.run import RunStatus

@@ -14,7 +14,7 @@ from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND
 from rl_operator.cli.options import Context, Local, Namespace, RuntimeName, StateDir
 from rl_operator.documents.yaml_lines import block, flow
 from rl_operator.errors import RefusedError
-from rl_operator.targets.choice import choose_target
+from rl_operator.targets.target_choice import choose_target
 
 if TYPE_CHECKING:
     from rl_operator.api.catalog import CatalogEnvironment
@@ -41,7 +41,7 @@ def init(
     ConfigMap, the RLEnvironment and the run, for a cluster and for this machine.
     """
     from rl_operator.cli.views.template import run_template
-    from rl_operator.targets.chosen import choose_runtime, known_environment
+    from rl_operator.targets.environment_choice import choose_runtime, known_environment
 
     if bool(environment) == bool(source):
         raise RefusedError("give either an environment, like rlctl init sort_digits, or --from FILE.py")

@@ -7,8 +7,8 @@ import typer
 
 from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, RuntimeName, StateDir
 from rl_operator.cli.printing import columns, cut_columns, print_object, program
-from rl_operator.targets.choice import choose_target
 from rl_operator.targets.target import Target
+from rl_operator.targets.target_choice import choose_target
 
 if TYPE_CHECKING:
     from rl_operator.api.catalog import CatalogEnvironment
@@ -31,7 +31,7 @@ def environments(
 
     NAME is a bundled one, own/NAME, or with --local a file. -o wide says what each field means, -o json everything.
     """
-    from rl_operator.targets.chosen import choose_runtime, known_environment
+    from rl_operator.targets.environment_choice import choose_runtime, known_environment
 
     target = choose_target(local=local, context=context, state_dir=state_dir)
     chosen, place = choose_runtime(target, runtime), namespace or target.namespace

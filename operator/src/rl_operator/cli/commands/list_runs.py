@@ -6,8 +6,8 @@ import typer
 
 from rl_operator.cli.options import AllNamespaces, Context, Local, Namespace, Output, OutputFormat, Selector, StateDir
 from rl_operator.cli.printing import age, columns, print_object
-from rl_operator.targets.choice import choose_target
 from rl_operator.targets.target import Manifest
+from rl_operator.targets.target_choice import choose_target
 
 Cell = Callable[[Manifest], str]
 

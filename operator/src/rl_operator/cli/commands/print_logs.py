@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from rl_operator.cli.options import Context, Local, Namespace, RunName, StateDir
-from rl_operator.targets.choice import choose_target
-from rl_operator.targets.containers import container_named
+from rl_operator.targets.run_lookup import container_named
+from rl_operator.targets.target_choice import choose_target
 
 
 def logs(

@@ -6,8 +6,8 @@ import typer
 
 from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, RunPath, StateDir
 from rl_operator.cli.printing import print_object
-from rl_operator.targets.choice import choose_target
 from rl_operator.targets.target import Manifest
+from rl_operator.targets.target_choice import choose_target
 
 if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun

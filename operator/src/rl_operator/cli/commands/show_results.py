@@ -6,8 +6,8 @@ from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFor
 from rl_operator.cli.printing import print_object
 from rl_operator.cli.views.follow import exit_code
 from rl_operator.cli.views.summary import summary
-from rl_operator.targets.choice import choose_target
-from rl_operator.targets.run_names import existing_run
+from rl_operator.targets.run_lookup import existing_run
+from rl_operator.targets.target_choice import choose_target
 
 PARTS = (
     "phase",

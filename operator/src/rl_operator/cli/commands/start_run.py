@@ -13,10 +13,10 @@ from rl_operator.cli.printing import program
 from rl_operator.cli.views.follow import at_rest, exit_code, follow, shown
 from rl_operator.cli.views.summary import summary
 from rl_operator.errors import RefusedError
-from rl_operator.targets.choice import choose_target
 from rl_operator.targets.gitops import suspend_warning
-from rl_operator.targets.restored_runs import was_restored
+from rl_operator.targets.run_lookup import was_restored
 from rl_operator.targets.target import Manifest, Target
+from rl_operator.targets.target_choice import choose_target
 
 if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun
@@ -114,7 +114,7 @@ def _create(target: Target, wanted: "TrainingRun", namespace: str, name: str) ->
 
 def _replacing(existing: Manifest, wanted: "TrainingRun") -> Manifest:
     """Changes that turn the existing spec into the wanted one."""
-    from rl_operator.cluster.merge_patch import merge_patch
+    from rl_operator.documents.merge_patch import merge_patch
 
     return merge_patch(existing["spec"], wanted.to_wire()["spec"])
 

@@ -9,9 +9,9 @@ import typer
 from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, StateDir
 from rl_operator.cli.printing import cut_columns, print_object
 from rl_operator.errors import RefusedError
-from rl_operator.local.layout import Layout, default_state_folder
-from rl_operator.targets.choice import choose_target
+from rl_operator.local.state.layout import Layout, default_state_folder
 from rl_operator.targets.target import Target
+from rl_operator.targets.target_choice import choose_target
 
 if TYPE_CHECKING:
     from rl_operator.tools.serving.sessions import Sessions

@@ -20,9 +20,9 @@ from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFor
 from rl_operator.cli.printing import program
 from rl_operator.cli.views.follow import at_rest
 from rl_operator.errors import RefusedError
-from rl_operator.targets.choice import choose_target
-from rl_operator.targets.run_names import existing_run
+from rl_operator.targets.run_lookup import existing_run
 from rl_operator.targets.target import Target
+from rl_operator.targets.target_choice import choose_target
 
 if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun
@@ -123,7 +123,7 @@ def tokenizer_of(run: "TrainingRun", target: Target) -> tuple[str, ...]:
 
 def call_tinker_atropos(run: "TrainingRun", target: Target, arguments: Sequence[str]) -> None:
     """Run `tinker-atropos` with the backend of the run's runtime. Leaves with the contract's code when it fails."""
-    from rl_operator.local.launch import NotLaunchableError, find_program
+    from rl_operator.local.programs.launch import NotLaunchableError, find_program
 
     try:
         found = find_program("tinker-atropos", os.environ)

@@ -7,7 +7,7 @@ import typer
 from rl_operator.cli.exits import ExitCode
 from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, RunPath, StateDir
 from rl_operator.cli.printing import print_object
-from rl_operator.targets.choice import choose_target
+from rl_operator.targets.target_choice import choose_target
 
 if TYPE_CHECKING:
     from rl_operator.api.refusal import Refusal

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rl_operator.cli.printing import age, program, sparkline
 from rl_operator.cli.views.progress import CURVE_WIDTH, baseline, held_out
-from rl_operator.targets.kept_history import kept_rewards
+from rl_operator.targets.run_lookup import kept_rewards
 from rl_operator.targets.target import Target
 
 if TYPE_CHECKING:

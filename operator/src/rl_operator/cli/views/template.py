@@ -14,7 +14,7 @@ from rl_operator.api.run import RunSpec
 from rl_operator.api.runtime import Bound, Runtime
 from rl_operator.documents.yaml_lines import flow
 from rl_operator.documents.yaml_text import json_value
-from rl_operator.status.sentences import cut
+from rl_operator.status.text.sentences import cut
 from rl_operator.targets.parameters import SettableField, fields_of
 
 USUAL: Final = ("total_steps", "group_size", "batch_size", "max_token_length", "learning_rate")

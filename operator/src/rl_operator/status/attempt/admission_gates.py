@@ -4,8 +4,8 @@ Kueue gates a pod by its label and lifts the gate when its queue has room. Waiti
 start deadline begins when the gate has gone, and a gated pod that somebody deletes never was an attempt.
 """
 
+from rl_operator.status.attempt.view import View
 from rl_operator.status.observed.observation import PodObservation, format_time
-from rl_operator.status.view import View
 
 GATED = "Gated"
 

@@ -4,15 +4,15 @@ from dataclasses import replace
 from typing import Final
 
 from rl_operator.api.run import Attempt
+from rl_operator.status.attempt.attempt_fate import Ending, Fate, classify
 from rl_operator.status.attempt.attempts import next_attempt_due, no_further, with_attempt
 from rl_operator.status.attempt.deadlines import ACTIVE, deadlines, overdue, recorded_ending
 from rl_operator.status.attempt.environment_slots import last_failure, verdict
-from rl_operator.status.attempt_fate import Ending, Fate, classify
+from rl_operator.status.attempt.queue_rules import must_wait, queued
+from rl_operator.status.attempt.view import Assessment, View
 from rl_operator.status.observed.observation import format_time
-from rl_operator.status.queue_rules import must_wait, queued
-from rl_operator.status.sentences import joined
-from rl_operator.status.table import Situation
-from rl_operator.status.view import Assessment, View
+from rl_operator.status.text.sentences import joined
+from rl_operator.status.text.table import Situation
 
 CONFIG_LOST: Final = "ConfigLost"
 

@@ -6,12 +6,12 @@ from typing import Final
 
 from rl_operator.api.names import TRAINER_CONTAINER
 from rl_operator.api.run import Attempt, RunStatus
+from rl_operator.status.attempt.attempt_fate import Ending, Fate
 from rl_operator.status.attempt.deadlines import DEADLINES
+from rl_operator.status.attempt.queue_rules import holds_slot
 from rl_operator.status.attempt.retry_pauses import due_after, pause_seconds
-from rl_operator.status.attempt_fate import Ending, Fate
+from rl_operator.status.attempt.view import View
 from rl_operator.status.observed.observation import PodObservation, format_time, parse_time
-from rl_operator.status.queue_rules import holds_slot
-from rl_operator.status.view import View
 
 FRUITLESS_ATTEMPTS: Final = 5
 """So many attempts in a row without a new step fail the run, whoever's fault they were."""

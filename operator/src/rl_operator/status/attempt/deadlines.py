@@ -13,9 +13,9 @@ from typing import Final
 from rl_operator.api.names import TRAINER_CONTAINER
 from rl_operator.api.run import Condition
 from rl_operator.status.attempt.admission_gates import is_gated
-from rl_operator.status.attempt_fate import Ending, Fate
+from rl_operator.status.attempt.attempt_fate import Ending, Fate
+from rl_operator.status.attempt.view import View
 from rl_operator.status.observed.observation import PodObservation, parse_time
-from rl_operator.status.view import View
 
 START, PROGRESS, ACTIVE = "StartDeadlineExceeded", "ProgressDeadlineExceeded", "ActiveDeadlineExceeded"
 DEADLINES: Final = frozenset({START, PROGRESS, ACTIVE})

@@ -11,10 +11,10 @@ from datetime import datetime, timedelta
 from rl_operator.api.environment import is_own
 from rl_operator.api.names import ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
 from rl_operator.api.run import EnvironmentPods, TrainingRun
+from rl_operator.status.attempt.attempt_fate import Ending, Fate, environment_ending
 from rl_operator.status.attempt.retry_pauses import pause_seconds
-from rl_operator.status.attempt_fate import Ending, Fate, environment_ending
+from rl_operator.status.attempt.view import View
 from rl_operator.status.observed.observation import PodObservation
-from rl_operator.status.view import View
 
 MAX_FAILURES = 3
 """More failed pods than this in one attempt, and none that works: the attempt ends."""

@@ -11,7 +11,8 @@ kubelet could say that they ended. Rules:
 * Should the node come back, its kubelet may report that pod as running, then as ended. An attempt is recorded once:
   what comes later from a pod of an attempt that is over changes nothing.
 * Its trainer may still train then, beside that of the next attempt. Checkpoints carry their attempt: the older
-  trainer finds a newer attempt's checkpoint when it saves, and ends (tinker_atropos.trainer.checkpoints; the test is
+  trainer finds a newer attempt's checkpoint when it saves, and ends
+  (tinker_atropos.trainer.backend.stored_checkpoints; the test is
   tests/integration/training/test_ending.py::test_an_older_attempt_ends_when_a_newer_one_has_saved).
 * A pod that vanished although its run was running (somebody took our finalizer off): `PodLost`, likewise.
 

@@ -10,10 +10,10 @@ from typing import Final
 
 from rl_operator.status.attempt.admission_gates import gated_detail
 from rl_operator.status.attempt.environment_slots import live_environments, replacement_sentence
+from rl_operator.status.attempt.view import View
 from rl_operator.status.observed.container_observation import CONFIG_MISSING, CRASHING, ContainerObservation
 from rl_operator.status.observed.observation import PodObservation, format_time
-from rl_operator.status.sentences import clean, joined
-from rl_operator.status.view import View
+from rl_operator.status.text.sentences import clean, joined
 
 WAITING_TROUBLES: Final[Mapping[str, str]] = {
     "ErrImagePull": "ImageNotPulled",

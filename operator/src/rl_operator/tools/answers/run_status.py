@@ -8,13 +8,13 @@ from typing import Any, Final
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import ContainerStatus, Failure, TrainingRun
 from rl_operator.api.value_text import text_of
-from rl_operator.metrics.wandb_project import entity_and_project
-from rl_operator.status.attempt_fate import DISRUPTIONS
+from rl_operator.metrics.wandb_query import entity_and_project
+from rl_operator.status.attempt.attempt_fate import DISRUPTIONS
 from rl_operator.status.lifecycle import DRAFT_MESSAGE
 from rl_operator.status.observed.observation import format_time
 from rl_operator.status.observed.wandb_run import BESIDE
-from rl_operator.status.reasons import REASONS
-from rl_operator.status.sentences import cut
+from rl_operator.status.text.reasons import REASONS
+from rl_operator.status.text.sentences import cut
 from rl_operator.tools.answers.polls import next_look
 from rl_operator.tools.answers.shown_text import fitted, one_line
 from rl_operator.tools.runs import is_draft, state_of

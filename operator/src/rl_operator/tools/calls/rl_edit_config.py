@@ -10,7 +10,7 @@ from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import FROZEN_FIELDS, TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.check import check_run
-from rl_operator.cluster.merge_patch import merge_patch
+from rl_operator.documents.merge_patch import merge_patch
 from rl_operator.documents.parse import DocumentError, parse_run
 from rl_operator.errors import ConflictError, InvalidError
 from rl_operator.targets.gitops import gitops_owner

@@ -10,7 +10,7 @@ from typing import Any, Final
 from pydantic import Field
 
 from rl_operator.api.refusal import redacted
-from rl_operator.status.sentences import cut
+from rl_operator.status.text.sentences import cut
 from rl_operator.tools.answers.shown_text import tokens
 from rl_operator.tools.drafts.draft_check import inputs_for, known_environment
 from rl_operator.tools.drafts.edits import Spec, value_in

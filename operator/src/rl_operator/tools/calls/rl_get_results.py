@@ -7,7 +7,7 @@ from pydantic import Field
 
 from rl_operator.api.run import TrainingRun
 from rl_operator.status.observed.history import Point
-from rl_operator.targets.kept_history import kept_points
+from rl_operator.targets.run_lookup import kept_points
 from rl_operator.tools.answers.run_status import (
     checkpoint_of,
     failure_of,

@@ -9,7 +9,7 @@ from rl_operator.api.environment import Environment
 from rl_operator.api.names import OWN_PREFIX
 from rl_operator.api.runtime import Runtime
 from rl_operator.errors import ForbiddenError
-from rl_operator.status.sentences import cut
+from rl_operator.status.text.sentences import cut
 from rl_operator.tools.answers.shown_text import one_line
 from rl_operator.tools.drafts.draft_check import runtime_for
 from rl_operator.tools.tool import Answer, Arguments, Tool

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rl_operator.status.sentences import redacted
+from rl_operator.status.text.sentences import redacted
 from rl_operator.tools.answers.shown_text import clean_line, one_line
 
 SCALES: Final[Mapping[str, str]] = {

@@ -7,7 +7,7 @@ from typing import Any, Final
 from rl_operator.api.names import TRIAL_ANNOTATION, TRIAL_LABEL
 from rl_operator.errors import GoneError, InvalidError
 from rl_operator.render.trial import model_container
-from rl_operator.status.sentences import shorten
+from rl_operator.status.text.sentences import shorten
 from rl_operator.targets.job_pods import JobContainer, JobPod
 from rl_operator.targets.target import Manifest
 from rl_operator.tools.tool import Answer

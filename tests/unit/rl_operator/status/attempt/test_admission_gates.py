@@ -5,10 +5,10 @@ import pytest
 from tests.unit.rl_operator.status.builders import CREATED, NOW, STARTED, make_pod, make_run, make_view, waiting
 
 from rl_operator.api.names import QUEUE_NAME_LABEL
+from rl_operator.status.attempt.view import View
 from rl_operator.status.derive import derive
 from rl_operator.status.lifecycle import Action, assess, decide
 from rl_operator.status.observed.observation import PodObservation, format_time
-from rl_operator.status.view import View
 
 SCHEDULING = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "gated"}
 GATED_STATUS = {

@@ -20,8 +20,8 @@ from tests.unit.rl_operator.status.builders import (
 )
 
 from rl_operator.api.run import Attempt
+from rl_operator.status.attempt.attempt_fate import Ending, Fate
 from rl_operator.status.attempt.attempts import KEPT_ATTEMPTS, fruitless, next_attempt_due, no_further, with_attempt
-from rl_operator.status.attempt_fate import Ending, Fate
 
 LOSS = Ending(Fate.INFRASTRUCTURE, "Evicted")
 EVICTED = make_pod(ready(), terminated(137), phase="Failed", reason="Evicted")

@@ -23,11 +23,11 @@ from tests.unit.rl_operator.status.builders import (
 )
 
 from rl_operator.api.names import QUEUE_NAME_LABEL
+from rl_operator.status.attempt.view import QueuePosition, View
 from rl_operator.status.derive import derive
 from rl_operator.status.lifecycle import Action, assess, decide, requeue_after
 from rl_operator.status.observed.observation import PodObservation, TrainerStatus, format_time
-from rl_operator.status.table import Situation
-from rl_operator.status.view import QueuePosition, View
+from rl_operator.status.text.table import Situation
 
 WORKING = make_pod(ready(), ready(), ready())
 STARTING = make_pod(ready(), ready(), running())

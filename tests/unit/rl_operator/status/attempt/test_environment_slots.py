@@ -35,10 +35,10 @@ from rl_operator.status.attempt.environment_slots import (
     replicas,
     verdict,
 )
+from rl_operator.status.attempt.view import View
 from rl_operator.status.lifecycle import Action, assess, decide, requeue_after
 from rl_operator.status.observed.observation import PodObservation, TrainerStatus, format_time
-from rl_operator.status.table import Situation
-from rl_operator.status.view import View
+from rl_operator.status.text.table import Situation
 
 OWN = {"environment": "own/digits"}
 WORKING = make_pod(ready(), ready(), podIP="10.0.0.1")

@@ -7,10 +7,10 @@ import pytest
 from rl_operator.api.run import RunMetrics, WandbStatus
 from rl_operator.status.observed import wandb_run
 from rl_operator.status.observed.wandb_run import WandbRun, at_the_end, parse_summary, read_wandb_run, wandb_status
-from tinker_atropos.trainer.api_client import MetricsRecord
-from tinker_atropos.trainer.metric_table import METRICS, describe
-from tinker_atropos.trainer.relay import curves
-from tinker_atropos.trainer.status import RunStatus
+from tinker_atropos.trainer.reporting.metric_table import METRICS, describe
+from tinker_atropos.trainer.reporting.relay import curves
+from tinker_atropos.trainer.reporting.trainer_status import RunStatus
+from tinker_atropos.trainer.trajectories.api_client import MetricsRecord
 
 NAMES = [
     wandb_run.STEP,

@@ -10,7 +10,7 @@ from tests.unit.rl_operator.tools.recorded import NAMES, recorded
 
 from rl_operator.api.refusal import RefusalCode
 from rl_operator.api.run import Phase, TrainingRun
-from rl_operator.status.reasons import REASONS
+from rl_operator.status.text.reasons import REASONS
 from rl_operator.tools.answers.run_status import RETRYABLE, failure_of, metrics_of, status_of, wandb_of
 from rl_operator.tools.answers.shown_text import tokens
 from rl_operator.tools.runs import DRAFT, STATES

@@ -10,7 +10,7 @@ from tests.unit.rl_operator.tools.contexts import Unattended, call_at, drafted
 
 from rl_operator.api.names import API_VERSION, RUN_KIND
 from rl_operator.errors import TargetUnreachableError
-from rl_operator.local.layout import Layout
+from rl_operator.local.state.layout import Layout
 from rl_operator.tools.dispatch import Outcome
 from rl_operator.tools.tool_context import ToolContext
 

@@ -12,8 +12,8 @@ from tests.unit.rl_operator.samples import CATALOG, TINY, make_runtime
 from tests.unit.rl_operator.strategies import JSON, PRINTABLE, SECRET, SOUND_CONFIGS, SOUND_TINKER, drawn
 from tests.unit.rl_operator.tools.contexts import Unattended, call_at, drafted, spec_of, write_status
 
-from rl_operator.local.layout import Layout
-from rl_operator.local.state_store import Manifest
+from rl_operator.local.state.layout import Layout
+from rl_operator.local.state.state_store import Manifest
 from rl_operator.targets.file_inputs import check_file
 from rl_operator.targets.run_file import RunFile
 from rl_operator.tools.answers.shown_text import tokens

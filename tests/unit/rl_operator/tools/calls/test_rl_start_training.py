@@ -8,7 +8,7 @@ from tests.unit.rl_operator.tools.contexts import Unattended, call_at, drafted, 
 
 from rl_operator.api.names import STARTED_AS_ANNOTATION
 from rl_operator.api.runtime import SecretKey
-from rl_operator.local.layout import Layout
+from rl_operator.local.state.layout import Layout
 from rl_operator.tools.dispatch import Outcome
 from rl_operator.tools.tool_context import ToolContext
 

@@ -16,8 +16,8 @@ import pytest
 from tests.integration.local.conftest import end_everything
 from tests.integration.local.scripted import WORKS_ON, start_scripted
 
-from rl_operator.local.layout import Layout
-from rl_operator.local.state_store import StateStore
+from rl_operator.local.state.layout import Layout
+from rl_operator.local.state.state_store import StateStore
 from rl_operator.tools.serving.hermes import Handler, Interruption
 from rl_operator.tools.serving.skill import SKILL_FILE
 from rl_operator.tools.toolset import TOOLS

@@ -8,7 +8,7 @@ from typing import Any, Self
 import pytest
 from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, serving, write_kubeconfig
 
-from rl_operator.cluster.client import ClusterClient
+from rl_operator.cluster.api_server.client import ClusterClient
 from rl_operator.errors import TargetUnreachableError, UnauthenticatedError
 from rl_operator.targets.cluster_target import ClusterTarget
 from rl_operator.targets.loop import LoopThread

@@ -2,9 +2,12 @@
 
 An agent asks this about code it does not trust, so nothing of that code runs. A file that cannot be read becomes a
 warning beside the others.
+
+What `tinker-atropos environments` shows.
 """
 
 import ast
+import json
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -159,3 +162,25 @@ def _first_line(node: ast.ClassDef | ast.Module) -> str:
     """Of the docstring."""
     lines = (ast.get_docstring(node) or "").strip().splitlines()
     return lines[0].strip() if lines else ""
+
+
+def look(folder: Path | None, entry: str | None) -> Discovery:
+    """The bundled environments, those of a folder, or the one of a file in it. Raises ValueError for a wrong option."""
+    if folder is None:
+        if entry is not None:
+            raise ValueError("--entry names a file of --path: give both")
+        return discover_bundled()
+    if not folder.is_dir():
+        raise ValueError(f"--path {folder} is not a folder")
+    return discover(folder) if entry is None else discover_entry(folder, entry)
+
+
+def as_json(found: Discovery) -> bytes:
+    """UTF-8, whatever the terminal speaks; what a broken file name or an odd encoding left of a text becomes `?`."""
+    return json.dumps(found.to_wire(), indent=2, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def as_table(found: Discovery) -> str:
+    width = max([len(each.name) for each in found.environments], default=0)
+    lines = (f"{each.name:<{width}}  {each.description} ({each.file_path})\n" for each in found.environments)
+    return "".join(lines)

@@ -5,9 +5,8 @@ import sys
 from collections.abc import Iterable
 from typing import Final
 
-from tinker_atropos.environments.discovery.files import dotted_name
 from tinker_atropos.environments.discovery.modules import Module
-from tinker_atropos.environments.discovery.packages import READABLE_PACKAGES
+from tinker_atropos.environments.discovery.packages import READABLE_PACKAGES, dotted_name
 from tinker_atropos.environments.discovery.source_parser import Problem
 
 TAKEN_NAMES: Final = frozenset({*sys.stdlib_module_names, *READABLE_PACKAGES, "wandb"})

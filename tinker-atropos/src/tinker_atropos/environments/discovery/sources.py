@@ -13,14 +13,16 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from tinker_atropos.environments.discovery.files import (
+from tinker_atropos.environments.discovery.modules import Import, Module, SourceClass, last_name
+from tinker_atropos.environments.discovery.packages import (
+    READABLE_PACKAGES,
     dotted_name,
     importable_names,
+    package_folders,
+    package_module,
     python_files,
     without_leading_parts,
 )
-from tinker_atropos.environments.discovery.modules import Import, Module, SourceClass, last_name
-from tinker_atropos.environments.discovery.packages import READABLE_PACKAGES, package_folders, package_module
 from tinker_atropos.environments.discovery.source_parser import Problem, UnreadableSourceError, parse_file
 
 MAX_ALIASES = 10

@@ -13,9 +13,15 @@ from atroposlib.envs.base import BaseEnv
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_random_exponential
 from transformers import PreTrainedTokenizerBase
 
-from tinker_atropos.environments.runner.counters import Counters, FailureReason, FilterReason
+from tinker_atropos.environments.runner.counters import (
+    Counters,
+    FailureReason,
+    FilterReason,
+    filter_reason,
+    generated_tokens,
+    rewards,
+)
 from tinker_atropos.environments.runner.failures import describe, environment_failed
-from tinker_atropos.environments.runner.filter_reasons import filter_reason, generated_tokens, rewards
 from tinker_atropos.environments.runner.group_sender import GroupSender
 from tinker_atropos.environments.runner.sampled_work import SampledWork, sampling, watch
 from tinker_atropos.errors import EnvironmentLostError

@@ -1,8 +1,14 @@
-"""The provider, in the place of the run's own inference server."""
+"""The provider, in the place of the run's own inference server.
+
+Environments render prompts with the tokenizer of the model that they train, and ask for tokens or text that follow. A
+provider serves other models, with templates of their own: it must get the messages, so a rendered prompt is taken back
+to the messages that it was made of.
+"""
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import openai
@@ -14,7 +20,6 @@ from openai.types.completion_choice import CompletionChoice
 from tenacity import stop_after_attempt
 
 from tinker_atropos.environments.trial.provider import Wishes
-from tinker_atropos.environments.trial.renderings import Renderings
 
 REQUESTS_AT_ONCE = 16
 RETRIES = 3
@@ -151,3 +156,37 @@ def _said(answer: Any) -> str:
     """What stands in an answer: some providers tell their errors with status 200."""
     extra = getattr(answer, "model_extra", None) or {}
     return str(extra.get("error") or extra or answer)[:MAX_SAID]
+
+
+MAX_RENDERINGS = 10_000
+
+Message = Mapping[str, Any]
+
+
+class Renderings:
+    """Remembers what an environment's tokenizer renders: its `apply_chat_template` is replaced on the instance."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._render = tokenizer.apply_chat_template
+        self._messages: OrderedDict[str, list[Message]] = OrderedDict()
+        tokenizer.apply_chat_template = self._rendered
+
+    def messages_of(self, text: str) -> list[Message] | None:
+        """The messages that were rendered as this text; None: none were."""
+        return self._messages.get(text)
+
+    def _rendered(self, conversation: Any, *args: Any, **kwargs: Any) -> Any:
+        answer = self._render(conversation, *args, **kwargs)
+        text = answer if isinstance(answer, str) else self._decoded(answer)
+        if text is not None and isinstance(conversation, Sequence):
+            self._messages[text] = [dict(message) for message in conversation]
+            while len(self._messages) > MAX_RENDERINGS:
+                self._messages.popitem(last=False)
+        return answer
+
+    def _decoded(self, answer: Any) -> str | None:
+        """Of a list of token ids; batches, mappings and tensors are nobody's prompt here."""
+        if not (isinstance(answer, list) and all(isinstance(token, int) for token in answer)):
+            return None
+        return str(self._tokenizer.decode(answer, skip_special_tokens=False))

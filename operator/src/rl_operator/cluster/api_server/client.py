@@ -1,0 +1,276 @@
+"""The only door to the API server: deadlines on every call, errors translated once, one pool of connections."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Literal, Self
+from urllib.parse import urlencode
+
+import aiohttp
+import orjson
+from kubernetes.aio.client.configuration import Configuration
+from yarl import URL
+
+from rl_operator.cluster.api_server.clock import ServerClock
+from rl_operator.cluster.api_server.connection import (
+    connector_of,
+    load_configuration,
+    open_session,
+    request_options,
+    without_credentials,
+)
+from rl_operator.cluster.api_server.failures import failure, pause_asked
+from rl_operator.errors import TargetUnreachableError
+from rl_operator.log_lines import LineCutter
+
+PAGE_SIZE = 100
+"""Larger chunks cost memory that is never given back: 500 finished pods are 60 MiB while they are read."""
+WATCH_SECONDS = 290
+"""The server ends a watch after this long; the client gives it ten seconds more."""
+INACTIVITY_SECONDS = 75
+"""Bookmarks come every minute: a stream that is silent for longer is dead."""
+
+METADATA_ONLY = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json"
+_METADATA_LIST = METADATA_ONLY.replace("Metadata;", "MetadataList;")
+"""A list must be asked for by this name, and a watch by the other: the wrong one gives a stream without events."""
+
+JSON = "application/json"
+
+PatchType = Literal["application/merge-patch+json", "application/json-patch+json"]
+MERGE_PATCH: PatchType = "application/merge-patch+json"
+JSON_PATCH: PatchType = "application/json-patch+json"
+
+Params = Mapping[str, str | int]
+Middlewares = tuple[aiohttp.ClientMiddlewareType, ...]
+
+
+class ClusterClient:
+    """Calls that return decoded JSON and raise `OperatorError`s. Must be made inside a running event loop."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        request_seconds: float = 20.0,
+        middlewares: Middlewares = (),
+        connector: aiohttp.BaseConnector | None = None,
+    ) -> None:
+        """Every request passes through `middlewares`, kopf's as well. Without a `connector` it has connections of its
+        own.
+        """
+        self._configuration = configuration
+        self._middlewares = middlewares
+        self._timeout = aiohttp.ClientTimeout(total=request_seconds, sock_connect=10)
+        self._session = open_session(configuration, *middlewares, connector=connector)
+        self._guests: aiohttp.BaseConnector | None = None
+        self._options = request_options(configuration)
+        self.clock = ServerClock()
+
+    @classmethod
+    async def connect(
+        cls, kubeconfig: str = "", context: str = "", request_seconds: float = 20.0, middlewares: Middlewares = ()
+    ) -> Self:
+        """Load the configuration; nothing is called yet. Raises ConnectionSettingsError."""
+        return cls(await load_configuration(kubeconfig, context), request_seconds, middlewares)
+
+    async def acting_as(self, token: str) -> Self:
+        """A client of the same API server with this token and none of our credentials. Its connections, which it shares
+        with others like it, close with this client.
+        """
+        bare = without_credentials(self._configuration)
+        self._guests = self._guests or connector_of(bare)
+        bare.api_key["BearerToken"] = f"Bearer {token}"
+        return type(self)(bare, self._timeout.total or 0.0, self._middlewares, self._guests)
+
+    @property
+    def server(self) -> str:
+        return str(self._configuration.host)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
+        if self._guests is not None:
+            await self._guests.close()
+
+    # --- calls --------------------------------------------------------------------------------------------------
+    async def get(self, path: str, params: Params | None = None, accept: str = JSON) -> dict[str, Any]:
+        """Raises GoneError when there is no such object."""
+        return await self._call("GET", path, params=params, accept=accept)
+
+    async def each(self, path: str, params: Params, take: Callable[[dict[str, Any]], None], accept: str = JSON) -> str:
+        """Give every object of a collection to `take`; returns the list's resourceVersion.
+
+        One chunk is in memory at a time. Raises ExpiredError when listing took too long: start again.
+        """
+        query: Params = {**params, "limit": PAGE_SIZE}
+        version, token = await self._page(path, query, take, accept)
+        while token:
+            _, token = await self._page(path, {**query, "continue": token}, take, accept)
+        return version
+
+    async def _page(
+        self, path: str, params: Params, take: Callable[[dict[str, Any]], None], accept: str
+    ) -> tuple[str, str]:
+        page = await self.get(path, params, _METADATA_LIST if accept == METADATA_ONLY else accept)
+        for document in page["items"] or ():  # an empty list of metadata is null
+            take(document)
+        return page["metadata"]["resourceVersion"], page["metadata"].get("continue", "")
+
+    async def create(self, path: str, body: Mapping[str, Any], accept: str = JSON) -> dict[str, Any]:
+        """Raises ConflictError when the name is taken."""
+        return await self._call("POST", path, body=body, accept=accept)
+
+    async def patch(self, path: str, body: Any, patch_type: PatchType = MERGE_PATCH) -> dict[str, Any]:
+        """Raises ConflictError when the resourceVersion or uid in `body` is not the live one."""
+        return await self._call("PATCH", path, body=body, content_type=patch_type)
+
+    async def apply(self, path: str, body: Mapping[str, Any], field_manager: str) -> dict[str, Any]:
+        """Server-side apply. Raises ConflictError when another manager owns a field with another value."""
+        params = {"fieldManager": field_manager}
+        return await self._call("PATCH", path, params=params, body=body, content_type="application/apply-patch+yaml")
+
+    async def update(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Replace an object. Raises ConflictError when the resourceVersion in `body` is not the live one."""
+        return await self._call("PUT", path, body=body)
+
+    async def delete(self, path: str, uid: str, resource_version: str | None = None) -> dict[str, Any]:
+        """Delete that very object, or just that version of it. Raises ConflictError when it is another one by now."""
+        version = {"resourceVersion": resource_version} if resource_version else {}
+        return await self._call("DELETE", path, body={"preconditions": {"uid": uid, **version}})
+
+    async def watch(self, path: str, params: Params, accept: str = JSON) -> AsyncIterator[dict[str, Any]]:
+        """Events from `params["resourceVersion"]` on, until the server ends the stream.
+
+        Raises ExpiredError when the version is too old, TargetUnreachableError when the stream breaks.
+        """
+        what = f"watch {path}"
+        query = {**params, "watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": WATCH_SECONDS}
+        timeout = aiohttp.ClientTimeout(total=WATCH_SECONDS + 10, sock_connect=10, sock_read=INACTIVITY_SECONDS)
+        try:
+            response = await self._open("GET", path, query, accept=accept, timeout=timeout)
+            async with response:
+                async for line in response.content:
+                    event = decoded(line)
+                    if event["type"] == "ERROR":
+                        raise failure(what, event["object"])
+                    yield event
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._unreachable(what, error) from error
+
+    async def lines(self, path: str, params: Params) -> AsyncIterator[bytes]:
+        """A text (a container's log) line by line, long ones cut, for as long as the server sends.
+
+        Only one that is followed may be silent for longer than an ordinary call takes. Raises as `get` does.
+        """
+        silence = None if "follow" in params else self._timeout.total
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=silence)
+        try:
+            response = await self._open("GET", path, params, accept="*/*", timeout=timeout)
+            cutter = LineCutter()
+            async with response:
+                async for chunk in response.content.iter_any():
+                    for line in cutter.feed(chunk):
+                        yield line
+            for line in cutter.rest():
+                yield line
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._unreachable(f"GET {path}", error) from error
+
+    async def text(self, path: str, params: Params) -> str:
+        """A whole text (a container's log so far), under the deadline of ordinary calls. Raises as `get` does."""
+        try:
+            response = await self._open("GET", path, params, accept="*/*", timeout=self._timeout)
+            async with response:
+                return (await response.read()).decode(errors="replace")
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._unreachable(f"GET {path}", error) from error
+
+    def kopf_session(self, listed: Callable[[], None]) -> aiohttp.ClientSession:
+        """A session for kopf: our connections and credentials, but closing it leaves ours open.
+
+        `listed` is called when the API server has answered the beginning of a list: from there on kopf watches.
+        """
+        middlewares = (*self._middlewares, _telling_of_lists(listed))
+        return open_session(self._configuration, *middlewares, connector=self._session.connector)
+
+    # --- one way out --------------------------------------------------------------------------------------------
+    async def _call(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        what = f"{method} {path}"
+        try:
+            response = await self._open(method, path, timeout=self._timeout, **options)
+            async with response:
+                return decoded(await response.read())
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, RecursionError) as error:
+            raise self._unreachable(what, error) from error
+
+    async def _open(
+        self,
+        method: str,
+        path: str,
+        params: Params | None = None,
+        *,
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 -- aiohttp's own timeout, not a second one
+        body: Any = None,
+        accept: str = JSON,
+        content_type: str = JSON,
+    ) -> aiohttp.ClientResponse:
+        """Send a request; the answer's head is there and good. The caller reads and closes it.
+
+        This is the one place that honors `Retry-After`: an API server that names a pause has done nothing yet, so the
+        same request goes out again after it, as often as fits into the deadline of ordinary calls.
+        """
+        url = self.server + path + (f"?{urlencode({k: v for k, v in params.items() if v != ''})}" if params else "")
+        headers = {"Accept": accept, "Content-Type": content_type}
+        text = None if body is None else orjson.dumps(body)
+        deadline = asyncio.get_running_loop().time() + (self._timeout.total or 0.0)
+        while True:
+            response = await self._session.request(
+                method, URL(url, encoded=True), data=text, headers=headers, timeout=timeout, **self._options
+            )
+            self.clock.observe(response.headers.get("Date", ""))
+            if response.status < 400:
+                return response
+            status = await _status_object(response)
+            pause = pause_asked(response.status, response.headers)
+            if pause is None or asyncio.get_running_loop().time() + pause > deadline:
+                raise failure(f"{method} {path}", status)
+            await asyncio.sleep(pause)
+
+    def _unreachable(self, what: str, error: BaseException) -> TargetUnreachableError:
+        reason = str(error) or type(error).__name__
+        return TargetUnreachableError(f"{what}: the API server {self.server} does not answer: {reason}")
+
+
+def _telling_of_lists(listed: Callable[[], None]) -> aiohttp.ClientMiddlewareType:
+    """A middleware that says when a list began: the first page, which fixes the version of all of them."""
+
+    async def tell(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        response = await handler(request)
+        query = request.url.query
+        if response.status < 400 and "limit" in query and "continue" not in query:
+            listed()
+        return response
+
+    return tell
+
+
+def decoded(text: bytes) -> dict[str, Any]:
+    """An answer of the API server. What is nested more than 1,024 deep is beyond orjson, and users may write it."""
+    try:
+        document: dict[str, Any] = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        document = json.loads(text)
+    return document
+
+
+async def _status_object(response: aiohttp.ClientResponse) -> dict[str, Any]:
+    """The `Status` in a refusal; gateways in between may answer with anything."""
+    async with response:
+        text = await response.text(errors="replace")
+    plain = {"message": text[:200], "code": response.status}
+    try:
+        status = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return plain
+    return {**plain, **status, "code": response.status} if isinstance(status, dict) else plain

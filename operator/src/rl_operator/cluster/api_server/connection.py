@@ -1,0 +1,198 @@
+"""Where the API server is and who we are: kubeconfig or service account, by the official client's own loaders.
+
+`cluster_context` says which context and namespace that is.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+import yaml
+from kubernetes.aio.client.configuration import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
+from kubernetes.aio.config.config_exception import ConfigException
+from kubernetes.aio.config.incluster_config import load_incluster_config
+from kubernetes.aio.config.kube_config import KUBE_CONFIG_DEFAULT_LOCATION, list_kube_config_contexts, load_kube_config
+
+from rl_operator import __version__
+from rl_operator.errors import OperatorError
+
+MAX_CONNECTIONS = 20
+"""Eight of them are watches. Each costs a quarter of a mebibyte, which asyncio keeps to read into."""
+
+
+_SERVER_SETTINGS = (
+    "host",
+    "verify_ssl",
+    "disable_strict_ssl_verification",
+    "ssl_ca_cert",
+    "ca_cert_data",
+    "assert_hostname",
+    "tls_server_name",
+    "proxy",
+    "proxy_headers",
+    "connection_pool_maxsize",
+)
+"""Of a configuration: all that is not a credential."""
+
+
+class ConnectionSettingsError(OperatorError):
+    """The kubeconfig or the service account cannot be used: a person must act."""
+
+
+async def load_configuration(kubeconfig: str = "", context: str = "") -> Configuration:
+    """The named kubeconfig; without one the pod's service account, else the default kubeconfig.
+
+    Raises ConnectionSettingsError with what is wrong and what to do.
+    """
+    # `type.__call__` skips the class's process-wide default: a configuration belongs to one client.
+    configuration = type.__call__(Configuration)
+    configuration.connection_pool_maxsize = MAX_CONNECTIONS
+    if not kubeconfig and not context:
+        try:
+            load_incluster_config(client_configuration=configuration)
+        except ConfigException:
+            pass  # not in a pod
+        else:
+            return configuration
+    path = kubeconfig or KUBE_CONFIG_DEFAULT_LOCATION
+    await _load_kubeconfig(configuration, path, context)
+    return configuration
+
+
+async def _load_kubeconfig(configuration: Configuration, path: str, context: str) -> None:
+    if not any_file(path):
+        raise ConnectionSettingsError(
+            f"kubeconfig {path!r} does not exist: name one with --kubeconfig or KUBECONFIG, or run inside a cluster"
+        )
+    try:
+        loader = await load_kube_config(path, context or None, configuration, persist_config=False)
+    except (ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, AttributeError) as error:
+        # The loader lets Python's own errors out when the file is no kubeconfig at all.
+        raise ConnectionSettingsError(f"kubeconfig {path!r} cannot be used: {error}") from error
+    if hasattr(loader, "exec_plugin_expiry"):
+        configuration.refresh_api_key_hook = _plugin_hook(loader)
+
+
+def any_file(paths: str) -> bool:
+    """Whether one of the kubeconfigs exists that KUBECONFIG lists."""
+    return any(Path(part).expanduser().is_file() for part in paths.split(":"))
+
+
+def _plugin_hook(loader: Any) -> Callable[[Configuration], Awaitable[None]]:
+    """Ask the credential plugin again once its token has expired (the loader knows when)."""
+
+    async def refresh(configuration: Configuration) -> None:
+        await loader.load_from_exec_plugin()
+        configuration.api_key["BearerToken"] = loader.token
+
+    return refresh
+
+
+def authorization(configuration: Configuration) -> aiohttp.ClientMiddlewareType:
+    """A middleware that puts the current token on every request, so that rotated tokens are taken up."""
+
+    async def authorize(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        token = (await configuration.auth_settings()).get("BearerToken")
+        if token:
+            request.headers["Authorization"] = token["value"]
+        return await handler(request)
+
+    return authorize
+
+
+def named(program: str) -> aiohttp.ClientMiddlewareType:
+    """A middleware that says which program calls. The API server keeps the name beside the fields that a call sets, and
+    Flux takes back what a program sets whose name begins with kubectl.
+    """
+
+    async def name(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        request.headers["User-Agent"] = f"{program}/{__version__}"
+        return await handler(request)
+
+    return name
+
+
+def open_session(
+    configuration: Configuration,
+    *middlewares: aiohttp.ClientMiddlewareType,
+    connector: aiohttp.BaseConnector | None = None,
+) -> aiohttp.ClientSession:
+    """A session with these credentials; on the connections of another session if those are given.
+
+    The official client reads what is to be trusted. The environment is asked for a proxy here, once: aiohttp would ask
+    it, and ~/.netrc, in a thread at every request, which costs as much as the request.
+    """
+    return aiohttp.ClientSession(
+        connector=connector or connector_of(configuration),
+        connector_owner=connector is None,
+        middlewares=(authorization(configuration), *middlewares),
+        proxy=configuration.proxy or environment_proxy(str(configuration.host)),
+        read_bufsize=2**21,  # an event is one line, and an object may have 1.5 MiB
+    )
+
+
+def connector_of(configuration: Configuration) -> aiohttp.TCPConnector:
+    """Connections that trust what the configuration trusts, and present its client certificate if it has one."""
+    context = RESTClientObject(configuration).ssl_context
+    return aiohttp.TCPConnector(limit=configuration.connection_pool_maxsize, ssl=context)
+
+
+def without_credentials(configuration: Configuration) -> Configuration:
+    """Where the API server is and how it is known, without who we are: the API server asks a client certificate first,
+    and would take whoever comes with a token for its owner.
+    """
+    bare = type.__call__(Configuration)
+    for name in _SERVER_SETTINGS:
+        setattr(bare, name, getattr(configuration, name))
+    return bare
+
+
+def environment_proxy(server: str) -> str | None:
+    """The proxy that HTTPS_PROXY and its like name for that URL, unless NO_PROXY excludes it."""
+    url = urlsplit(server)
+    return None if proxy_bypass(url.hostname or "") else getproxies().get(url.scheme)
+
+
+def request_options(configuration: Configuration) -> dict[str, Any]:
+    """What aiohttp takes per request only."""
+    options = {"proxy_headers": configuration.proxy_headers, "server_hostname": configuration.tls_server_name}
+    return {name: value for name, value in options.items() if value}
+
+
+SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterContext:
+    name: str
+    namespace: str
+
+
+def cluster_context(name: str = "") -> ClusterContext:
+    """The named context; without a name that of the pod, as a connection is made, else the current one."""
+    if not name and in_cluster():
+        return ClusterContext("in-cluster", own_namespace())
+    if not any_file(KUBE_CONFIG_DEFAULT_LOCATION):
+        return ClusterContext(name or "in-cluster", own_namespace())  # the loader would print a warning of its own
+    try:
+        contexts, active = list_kube_config_contexts()
+    except (ConfigException, OSError, ValueError, TypeError):
+        # None that can be read: connecting says what is wrong with it.
+        return ClusterContext(name or "in-cluster", own_namespace())
+    chosen = next((context for context in contexts if context["name"] == name), active)
+    return ClusterContext(chosen["name"], chosen["context"].get("namespace") or "default")
+
+
+def in_cluster() -> bool:
+    """Whether this process runs in a pod."""
+    return SERVICE_ACCOUNT_NAMESPACE.is_file()
+
+
+def own_namespace() -> str:
+    """The namespace of the pod that this process runs in; outside of a cluster `default`."""
+    return SERVICE_ACCOUNT_NAMESPACE.read_text(encoding="utf-8").strip() if in_cluster() else "default"

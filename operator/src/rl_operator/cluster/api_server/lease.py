@@ -1,0 +1,244 @@
+"""Who of several operators works: the holder of one coordination.k8s.io Lease.
+
+client-go's protocol (k8s.io/client-go/tools/leaderelection), so that its rules hold: every update names the
+resourceVersion that it was decided on, and whether a lease has run out is measured by the reader's own monotonic clock,
+from when it first saw the lease as it is. What clocks of different nodes say is never compared.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from rl_operator.cluster.api_server.client import ClusterClient
+from rl_operator.cluster.api_server.resources import LEASES
+from rl_operator.errors import ConflictError, ForbiddenError, GoneError, OperatorError
+
+log = logging.getLogger(__name__)
+
+
+class LeaseLostError(OperatorError):
+    """Somebody else may work now: this process must end at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTimes:
+    """Seconds. All follow from `duration`: how long after the last renewal nobody else may take the lease."""
+
+    duration: int = 12
+
+    @property
+    def renew(self) -> float:
+        return self.duration / 4
+
+    @property
+    def patience(self) -> float:
+        """How long a holder goes on without a renewal: it must be gone before others may take over."""
+        return self.duration * 5 / 6
+
+    @property
+    def call(self) -> float:
+        """How long one call may take: some must fit into `patience`."""
+        return self.duration / 4
+
+    @property
+    def retry(self) -> float:
+        return self.duration / 12
+
+    @property
+    def look(self) -> float:
+        """How often who waits looks at the lease: so long a lease that was given back may stay unused."""
+        return self.duration / 8
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRecord:
+    """A Lease's spec. Holder and `acquired` together name one leadership: a restarted holder acquires again."""
+
+    holder: str = ""
+    duration: int = 0
+    acquired: str = ""
+    renewed: str = ""
+    transitions: int = 0
+
+    @classmethod
+    def of(cls, document: dict[str, Any]) -> "LeaseRecord":
+        spec = document.get("spec") or {}
+        return cls(
+            spec.get("holderIdentity") or "",
+            spec.get("leaseDurationSeconds") or 0,
+            spec.get("acquireTime") or "",
+            spec.get("renewTime") or "",
+            spec.get("leaseTransitions") or 0,
+        )
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """As the API takes it: no holder is no field."""
+        named = {"holderIdentity": self.holder} if self.holder else {}
+        times = {"acquireTime": self.acquired, "renewTime": self.renewed}
+        return {**named, **times, "leaseDurationSeconds": self.duration, "leaseTransitions": self.transitions}
+
+
+class LeaderElector:
+    """`acquire`, then `keep` for as long as the work goes on, then `release`. `identity` must be this process's own."""
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        namespace: str,
+        name: str,
+        identity: str,
+        *,
+        times: LeaseTimes = LeaseTimes(),
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+        self._identity = identity
+        self._times = times
+        self._clock = clock
+        self._document: dict[str, Any] = {}
+        self._seen = LeaseRecord()
+        self._seen_at = float("-inf")
+        self._renewed_at = float("-inf")
+
+    def __str__(self) -> str:
+        return f"lease {self._namespace}/{self._name}"
+
+    @property
+    def leads(self) -> bool:
+        """Whether the lease is ours and cannot have run out yet."""
+        return time.monotonic() < self._renewed_at + self._times.duration
+
+    # --- before -------------------------------------------------------------------------------------------------
+    async def acquire(self) -> None:
+        """Wait until the lease is ours. Raises ForbiddenError when the API server refuses for longer than a moment."""
+        refused_since: float | None = None
+        while True:
+            try:
+                async with asyncio.timeout(self._times.call):
+                    if await self._take():
+                        return
+                refused_since = None
+            except ForbiddenError as error:
+                # An API server that has just started refuses what it will allow in a second.
+                refused_since = refused_since or time.monotonic()
+                if time.monotonic() > refused_since + self._times.patience:
+                    raise ForbiddenError(self._right_missing(error)) from error
+            except (OperatorError, TimeoutError) as error:
+                log.debug("%s: %s", self, error)  # somebody was faster, or the API server is away: no harm is done
+            await asyncio.sleep(self._times.look * random.uniform(0.8, 1.2))  # noqa: S311 -- jitter, no secret
+
+    async def _take(self) -> bool:
+        """Look at the lease, and take it if nobody holds it any more."""
+        sent_at = time.monotonic()
+        try:
+            self._document = await self._client.get(LEASES.path(self._namespace, self._name))
+        except GoneError:
+            self._keep_answer(await self._create(self._ours(transitions=0)), sent_at)
+            return True
+        found = LeaseRecord.of(self._document)
+        if found != self._seen:
+            self._seen, self._seen_at = found, time.monotonic()
+        expired = time.monotonic() > self._seen_at + found.duration
+        if found.holder not in ("", self._identity) and not expired:
+            return False
+        changed = found.holder != self._identity
+        sent_at = time.monotonic()
+        self._keep_answer(await self._update(self._ours(found.transitions + changed)), sent_at)
+        return True
+
+    def _ours(self, transitions: int) -> LeaseRecord:
+        now = _micro_time(self._clock())
+        return LeaseRecord(self._identity, self._times.duration, now, now, transitions)
+
+    def _right_missing(self, error: ForbiddenError) -> str:
+        return (
+            f"{self}: the operator needs the verbs get, create and update for leases of coordination.k8s.io in "
+            f"namespace {self._namespace} (examples/operator.yaml gives them; --lease-name '' does without): {error}"
+        )
+
+    # --- while it is held ---------------------------------------------------------------------------------------
+    async def keep(self) -> None:
+        """Renew forever. Raises LeaseLostError when somebody else has the lease, or may soon have it."""
+        while True:
+            await asyncio.sleep(self._times.renew)
+            await self._renew()
+
+    async def _renew(self) -> None:
+        """Renew once, however often it must be tried; a process that stood still for too long does not even try."""
+        deadline = self._renewed_at + self._times.patience
+        cause: object = "this process stood still"
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                async with asyncio.timeout(min(self._times.call, left)):
+                    return await self._renew_once()
+            except LeaseLostError:
+                raise
+            except TimeoutError:
+                cause = "the API server did not answer in time"
+            except OperatorError as error:
+                cause = error
+            await asyncio.sleep(self._times.retry)
+        raise LeaseLostError(f"{self} was not renewed for {self._times.patience:.0f} s: {cause}")
+
+    async def _renew_once(self) -> None:
+        sent_at = time.monotonic()
+        renewed = replace(self._seen, renewed=_micro_time(self._clock()))
+        try:
+            answer = await self._update(renewed)
+        except GoneError:  # deleted by a person
+            answer = await self._create(renewed)
+        except ConflictError:
+            await self._require_ours()
+            raise
+        self._keep_answer(answer, sent_at)
+
+    async def _require_ours(self) -> None:
+        """Somebody wrote: a person who set a label, we ourselves with an answer that was lost, or the next holder."""
+        live = await self._client.get(LEASES.path(self._namespace, self._name))
+        found = LeaseRecord.of(live)
+        if (found.holder, found.acquired) != (self._seen.holder, self._seen.acquired):
+            raise LeaseLostError(f"{self} is held by {found.holder or 'nobody'} now")
+        self._document = live
+
+    # --- after --------------------------------------------------------------------------------------------------
+    async def release(self) -> None:
+        """Give the lease back, so that nobody has to wait for its end. Does its best and never fails."""
+        if not self.leads:
+            return
+        self._renewed_at = float("-inf")
+        nobodys = replace(self._seen, holder="", duration=1, renewed=_micro_time(self._clock()))
+        try:
+            async with asyncio.timeout(self._times.call):
+                await self._update(nobodys)
+        except (OperatorError, TimeoutError) as error:
+            log.info("%s was not given back and ends in %d s: %s", self, self._times.duration, error)
+
+    # --- calls --------------------------------------------------------------------------------------------------
+    async def _create(self, record: LeaseRecord) -> dict[str, Any]:
+        head = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+        metadata = {"name": self._name, "namespace": self._namespace}
+        return await self._client.create(
+            LEASES.path(self._namespace), {**head, "metadata": metadata, "spec": record.spec}
+        )
+
+    async def _update(self, record: LeaseRecord) -> dict[str, Any]:
+        """Against the resourceVersion of what was read or written last."""
+        body = {**self._document, "spec": record.spec}
+        return await self._client.update(LEASES.path(self._namespace, self._name), body)
+
+    def _keep_answer(self, answer: dict[str, Any], sent_at: float) -> None:
+        """The lease is ours from when the call was sent: others count from later."""
+        self._document, self._seen, self._renewed_at = answer, LeaseRecord.of(answer), sent_at
+
+
+def _micro_time(moment: datetime) -> str:
+    """Kubernetes' MicroTime."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,93 @@
+"""The paths of the resources that the operator reads and writes, and creation that may be repeated.
+
+An object of a deterministic name is created again and again with the same result.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rl_operator.api.names import API_VERSION, ENVIRONMENT_PLURAL, OBJECT_NAME_PATTERN, RUN_PLURAL, RUNTIME_PLURAL
+from rl_operator.cluster.api_server.client import JSON, ClusterClient
+from rl_operator.errors import ConflictError, GoneError, NameTakenError
+from rl_operator.render.labels import controller_uid
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One resource of the API. `root` is `/api/v1` or `/apis/GROUP/VERSION`."""
+
+    root: str
+    plural: str
+
+    def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+        """The path of the collection, of one object or of its subresource; no namespace: cluster-wide.
+
+        Raises GoneError for what nothing can be called: users write names, and a path must not lead elsewhere.
+        """
+        for given in (namespace or None, name):
+            if given is not None and not re.fullmatch(OBJECT_NAME_PATTERN, given):
+                raise GoneError(f"there are no {self.plural} in or at {given!r}: not a valid object name")
+        scope = ["namespaces", namespace] if namespace else []
+        return "/".join([self.root, *scope, *(part for part in (self.plural, name, subresource) if part)])
+
+
+PODS: Final = Resource("/api/v1", "pods")
+CONFIG_MAPS: Final = Resource("/api/v1", "configmaps")
+SERVICES: Final = Resource("/api/v1", "services")
+NAMESPACES: Final = Resource("/api/v1", "namespaces")
+SECRETS: Final = Resource("/api/v1", "secrets")
+JOBS: Final = Resource("/apis/batch/v1", "jobs")
+DEPLOYMENTS: Final = Resource("/apis/apps/v1", "deployments")
+NETWORK_POLICIES: Final = Resource("/apis/networking.k8s.io/v1", "networkpolicies")
+EVENTS: Final = Resource("/apis/events.k8s.io/v1", "events")
+LEASES: Final = Resource("/apis/coordination.k8s.io/v1", "leases")
+RUNS: Final = Resource(f"/apis/{API_VERSION}", RUN_PLURAL)
+RUNTIMES: Final = Resource(f"/apis/{API_VERSION}", RUNTIME_PLURAL)
+ENVIRONMENTS: Final = Resource(f"/apis/{API_VERSION}", ENVIRONMENT_PLURAL)
+
+CHILDREN: Final = {
+    "Pod": PODS,
+    "ConfigMap": CONFIG_MAPS,
+    "Service": SERVICES,
+    "NetworkPolicy": NETWORK_POLICIES,
+}
+
+
+async def create_ours(
+    client: ClusterClient, manifest: Mapping[str, Any], owner: str = "run", accept: str = JSON
+) -> dict[str, Any]:
+    """The object as it is now: created (as `accept` asks for it), or ours from an earlier try. `owner` is whose it is,
+    in a person's word.
+
+    Raises NameTakenError when somebody else's object, or one on its way out, has the name.
+    """
+    resource, metadata = CHILDREN[manifest["kind"]], manifest["metadata"]
+    try:
+        return await client.create(resource.path(metadata["namespace"]), manifest, accept)
+    except ConflictError:
+        return await _ours_already(client, manifest, owner)
+
+
+async def _ours_already(client: ClusterClient, manifest: Mapping[str, Any], owner: str) -> dict[str, Any]:
+    kind, metadata = manifest["kind"], manifest["metadata"]
+    what = f"{kind} {metadata['namespace']}/{metadata['name']}"
+    try:
+        live = await client.get(CHILDREN[kind].path(metadata["namespace"], metadata["name"]))
+    except GoneError as error:
+        raise ConflictError(f"{what} was in the way and is gone") from error
+    if "deletionTimestamp" in live["metadata"]:
+        raise NameTakenError(f"{what} is still being deleted: its name is free when that is done")
+    if controller_uid(live) != controller_uid(manifest):
+        raise NameTakenError(f"{what} exists and is not this {owner}'s: delete or rename it, or rename the {owner}")
+    return await _labeled(client, live, metadata["labels"]) if kind == "Pod" else live
+
+
+async def _labeled(client: ClusterClient, live: dict[str, Any], labels: Mapping[str, str]) -> dict[str, Any]:
+    """Put back labels that somebody took off a pod: without them no watch tells how it goes on."""
+    metadata = live["metadata"]
+    if labels.items() <= metadata.get("labels", {}).items():
+        return live
+    body = {"metadata": {"uid": metadata["uid"], "labels": labels}}
+    return await client.patch(CHILDREN["Pod"].path(metadata["namespace"], metadata["name"]), body)

@@ -1,0 +1,247 @@
+"""The caches and what each keeps of an object."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from sys import intern
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from rl_operator.api.environment import Environment
+from rl_operator.api.model import ObjectMeta
+from rl_operator.api.names import RUN_LABEL, RUNTIME_KIND
+from rl_operator.api.refusal import Refusal
+from rl_operator.api.run import TERMINAL_PHASES, Phase, RunSpec, RunStatus, TrainingRun
+from rl_operator.api.runtime import Runtime, RuntimeStatus
+from rl_operator.cluster.api_server.client import METADATA_ONLY, ClusterClient
+from rl_operator.cluster.api_server.resources import CONFIG_MAPS, ENVIRONMENTS, NAMESPACES, RUNS, RUNTIMES
+from rl_operator.cluster.cache.catalogs import Catalogs
+from rl_operator.cluster.cache.resource_cache import Document, Key, ResourceCache, key_of
+from rl_operator.cluster.cache.runtime_queues import RuntimeQueues
+from rl_operator.cluster.cache.unstarted import Unstarted
+from rl_operator.documents.parse import DocumentError, parse_environment, parse_runtime, parse_stored_run
+from rl_operator.render.config_maps import CATALOG_SELECTOR, stored_catalog
+from rl_operator.status.observed.observation import PodObservation, observe_pod
+
+
+@dataclass(frozen=True, slots=True)
+class HeldPod:
+    """A pod as status needs it, and the finalizers that a patch must name by place."""
+
+    observation: PodObservation
+    finalizers: tuple[str, ...]
+
+
+def project_run(document: Document) -> TrainingRun:
+    """A run as reconciling needs it: a finished one keeps its identity, phase and expiry. Raises DocumentError."""
+    phase = document.get("status", {}).get("phase")
+    return _finished_run(document) if phase in TERMINAL_PHASES else parse_stored_run(document)
+
+
+def _finished_run(document: Document) -> TrainingRun:
+    """Thousands of them stay around: no reconcile reads more of one than this, they share the rest, and what the API
+    server has checked is not checked again.
+    """
+    identity, status = document["metadata"], document["status"]
+    metadata = ObjectMeta.model_construct(
+        _SAID,
+        name=identity["name"],
+        namespace=intern(identity["namespace"]),
+        uid=identity["uid"],
+        resource_version=identity["resourceVersion"],
+        generation=identity.get("generation", 0),
+        creation_timestamp=identity.get("creationTimestamp"),
+        deletion_timestamp=identity.get("deletionTimestamp"),
+        labels=_EMPTY,
+        annotations=_EMPTY,
+        finalizers=(),
+    )
+    spec, end = _UNREAD_SPEC, _end(status["phase"], status.get("observedGeneration", -1))
+    ttl = document["spec"].get("ttlSecondsAfterFinished")
+    if ttl is not None:
+        spec, end = _expiring(ttl), end.with_changes(completion_time=status.get("completionTime"))
+    return TrainingRun.model_construct(_SAID, metadata=metadata, spec=spec, status=end)
+
+
+@lru_cache
+def _end(phase: Phase | None, observed_generation: int) -> RunStatus:
+    """Thousands have the same few: an edit of a finished run is acknowledged by its generation."""
+    return RunStatus(phase=phase, observed_generation=observed_generation)
+
+
+@lru_cache
+def _expiring(ttl: int) -> RunSpec:
+    return _UNREAD_SPEC.with_changes(ttl_seconds_after_finished=ttl)
+
+
+_EMPTY: dict[str, str] = {}
+_SAID: set[str] = set()
+"""Which fields a document set: each model has a set of its own, which is as large as the model."""
+
+_UNREAD_SPEC = RunSpec(environment="-")
+
+
+def project_pod(document: Document) -> HeldPod:
+    return HeldPod(observe_pod(document), tuple(document["metadata"].get("finalizers", ())))
+
+
+def slim_pod(pod: PodObservation) -> PodObservation:
+    """The pod of a finished run, let go of: what its containers said is in the run's status."""
+    node = intern(pod.node) if pod.node else None
+    slimmer = replace(pod, containers=(), result=None, reason=None, message="", address=None)
+    return replace(slimmer, namespace=intern(pod.namespace), run_name=intern(pod.run_name), node=node)
+
+
+def run_of_child(document: Document) -> Key | None:
+    """The run that a child's label names."""
+    name = document["metadata"].get("labels", {}).get(RUN_LABEL)
+    return (intern(document["metadata"]["namespace"]), intern(name)) if name else None
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableRuntime:
+    """An RLRuntime that is there and cannot be typed, e.g. because a newer release wrote it."""
+
+    metadata: ObjectMeta
+    status: RuntimeStatus
+    faults: tuple[Refusal, ...]
+    kind: Literal["RLRuntime"] = RUNTIME_KIND
+
+
+def project_runtime(document: Document) -> Runtime | UnreadableRuntime:
+    """A runtime that nobody can read is held, too: its runs must not hear that there is none."""
+    try:
+        return parse_runtime(document)
+    except DocumentError as error:
+        metadata = ObjectMeta.model_validate(document["metadata"])
+        return UnreadableRuntime(metadata, _status_of(document), error.refusals)
+
+
+def _status_of(document: Document) -> RuntimeStatus:
+    try:
+        return RuntimeStatus.model_validate(document.get("status") or {})
+    except ValidationError:
+        return RuntimeStatus()
+
+
+def _labels(document: Document) -> Mapping[str, str]:
+    labels: Mapping[str, str] = document["metadata"].get("labels", {})
+    return labels
+
+
+def _nothing(_: Document) -> None:
+    return None
+
+
+def _existence() -> ResourceCache[None]:
+    return ResourceCache(_nothing, run_of_child)
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """`namespaces` tells of each by its own key; the other stores without runs tell of nothing."""
+
+    catalogs: Catalogs = field(default_factory=Catalogs)
+    runs: ResourceCache[TrainingRun] = field(default_factory=lambda: ResourceCache(project_run, key_of))
+    runtimes: ResourceCache[Runtime | UnreadableRuntime] = field(
+        default_factory=lambda: ResourceCache(project_runtime, _nothing)
+    )
+    environments: ResourceCache[Environment] = field(default_factory=lambda: ResourceCache(parse_environment, _nothing))
+    namespaces: ResourceCache[Mapping[str, str]] = field(default_factory=lambda: ResourceCache(_labels, key_of))
+    pods: ResourceCache[HeldPod] = field(init=False)
+    config_maps: ResourceCache[None] = field(default_factory=_existence)
+    services: ResourceCache[None] = field(default_factory=_existence)
+    network_policies: ResourceCache[None] = field(default_factory=_existence)
+    live_pods: dict[Key, PodObservation] = field(default_factory=dict)
+    """Pods that work or that nobody has read yet: few among thousands, and looked through every second."""
+
+    unstarted: Unstarted = field(default_factory=Unstarted)
+    runtime_queues: RuntimeQueues = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pods", ResourceCache(self._project_pod, run_of_child))
+        object.__setattr__(self, "runtime_queues", RuntimeQueues(self.active_limit))
+        self.runs.on_change(self._run_changed)
+        self.pods.on_change(self._pod_changed)
+
+    def _project_pod(self, document: Document) -> HeldPod:
+        pod = project_pod(document)
+        run = self.runs.get((pod.observation.namespace, pod.observation.run_name))
+        over = run is not None and run.status.finished and pod.observation.over
+        return replace(pod, observation=slim_pod(pod.observation)) if over and not pod.observation.held else pod
+
+    def _pod_changed(self, key: Key, pod: HeldPod | None) -> None:
+        if pod and (pod.observation.held or not pod.observation.over):
+            self.live_pods[key] = pod.observation
+        else:
+            self.live_pods.pop(key, None)
+
+    def _run_changed(self, key: Key, run: TrainingRun | None) -> None:
+        self.unstarted.changed(key, run)
+        self.runtime_queues.changed(key, run)
+
+    def active_limit(self, runtime: str) -> int | None:
+        """How many runs a runtime lets be active at once; None: as many as there are."""
+        held = self.runtimes.get(("", runtime))
+        return held.spec.limits.max_active_runs if isinstance(held, Runtime) else None
+
+    @property
+    def children(self) -> Mapping[str, ResourceCache[Any]]:
+        """The stores of what runs own, by kind."""
+        return {
+            "Pod": self.pods,
+            "ConfigMap": self.config_maps,
+            "Service": self.services,
+            "NetworkPolicy": self.network_policies,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Of which of our kinds a list brought news: objects that are new, other than they were, or gone."""
+
+    runtimes: frozenset[Key]
+    environments: frozenset[Key]
+    runs: frozenset[Key]
+
+
+async def list_own_kinds(client: ClusterClient, caches: Caches, namespace: str | None) -> Changes:
+    """Make the caches of our kinds complete, and forget what vanished while nobody watched.
+
+    kopf's watch feeds them in between; it never tells of objects that vanished during an outage. Who serves one
+    namespace only may not watch namespaces: it reads that one's labels here.
+    """
+    changes = Changes(
+        runtimes=await _list(client, RUNTIMES.path(), caches.runtimes),
+        environments=await _list(client, ENVIRONMENTS.path(namespace), caches.environments),
+        runs=await _list(client, RUNS.path(namespace), caches.runs),
+    )
+    if namespace:
+        caches.namespaces.put(await client.get(NAMESPACES.path(name=namespace), accept=METADATA_ONLY))
+    return changes
+
+
+async def list_catalogs(client: ClusterClient, catalogs: Catalogs, namespace: str) -> None:
+    """Take up what an earlier process read of images and left in ConfigMaps."""
+
+    def take(document: Document) -> None:
+        stored = stored_catalog(document)
+        if stored is not None:
+            catalogs.hold(stored.image, stored.found)
+
+    await client.each(CONFIG_MAPS.path(namespace), {"labelSelector": CATALOG_SELECTOR}, take)
+
+
+async def _list(client: ClusterClient, path: str, store: ResourceCache[Any]) -> frozenset[Key]:
+    """The keys of what is news."""
+    listed: set[Key] = set()
+    changed: set[Key] = set()
+
+    def take(document: dict[str, Any]) -> None:
+        listed.add(key_of(document))
+        if store.put(document):
+            changed.add(key_of(document))
+
+    version = await client.each(path, {}, take)
+    return frozenset(changed | {key for key, _ in store.sweep(listed, int(version))})

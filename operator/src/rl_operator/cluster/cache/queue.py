@@ -1,0 +1,140 @@
+"""The work queue: each key once, a bounded number at a time, failures tried again later and later."""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+
+from rl_operator.cluster.cache.resource_cache import Key
+from rl_operator.errors import ConflictError, GoneError, OperatorError
+from rl_operator.telemetry import RECONCILE_SECONDS, RECONCILES
+
+log = logging.getLogger(__name__)
+
+Work = Callable[[Key], Awaitable[float | None]]
+"""One reconcile; answers in how many seconds it wants to be called again, if at all."""
+
+FIRST_PAUSE_SECONDS = 0.25
+MAX_PAUSE_SECONDS = 300.0
+
+
+class WorkQueue:
+    """Never runs one key twice at once; a key added while it runs is run once more afterwards."""
+
+    def __init__(
+        self, work: Work, *, kind: str = "run", deadline_seconds: float = 60.0, standing_by: bool = False
+    ) -> None:
+        """`standing_by`: keys are passed over until `begin`, because whoever begins looks at everything."""
+        self._work = work
+        self._kind = kind
+        self._deadline = deadline_seconds
+        self._standing_by = standing_by
+        self._ready: asyncio.Queue[Key] = asyncio.Queue()
+        self._waiting: dict[Key, float] = {}
+        """Since when, the oldest first."""
+        self._ended_at = time.monotonic()
+        self._running: dict[Key, float] = {}
+        self._again: set[Key] = set()
+        self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self._failures: dict[Key, int] = {}
+
+    @property
+    def kind(self) -> str:
+        return self._kind
+
+    def begin(self) -> None:
+        """Take keys from now on."""
+        self._standing_by = False
+
+    def add(self, key: Key) -> None:
+        """Run the key as soon as a worker is free."""
+        self._cancel_timer(key)
+        if key in self._running:
+            self._again.add(key)
+        elif key not in self._waiting and not self._standing_by:
+            self._waiting[key] = time.monotonic()
+            self._ready.put_nowait(key)
+
+    def add_after(self, key: Key, seconds: float) -> None:
+        """Run the key in that many seconds, unless something is due sooner."""
+        loop = asyncio.get_running_loop()
+        timer = self._timers.get(key)
+        if self._standing_by or key in self._waiting or (timer and timer.when() <= loop.time() + seconds):
+            return
+        self._cancel_timer(key)
+        self._timers[key] = loop.call_later(seconds, self.add, key)
+
+    # --- what probes and scrapes ask ----------------------------------------------------------------------------
+    @property
+    def depth(self) -> int:
+        """How many keys wait for a worker."""
+        return len(self._waiting)
+
+    def oldest_waiting_seconds(self) -> float:
+        """How long the key that waits longest has waited for a worker."""
+        now = time.monotonic()
+        return now - next(iter(self._waiting.values()), now)
+
+    def longest_running_seconds(self) -> float:
+        """How long the oldest reconcile in progress has taken so far."""
+        return time.monotonic() - min(self._running.values(), default=time.monotonic())
+
+    def standstill_seconds(self) -> float:
+        """For how long keys have waited without any reconcile coming to an end."""
+        return min(self.oldest_waiting_seconds(), time.monotonic() - self._ended_at)
+
+    async def work(self) -> None:
+        """One worker: start as many as runs may be reconciled at once. Ends only by cancellation."""
+        while True:
+            key = await self._ready.get()
+            del self._waiting[key]
+            self._running[key] = time.monotonic()
+            try:
+                await self._attempt(key)
+            finally:
+                self._ended_at = time.monotonic()
+                RECONCILE_SECONDS.labels(self._kind).observe(self._ended_at - self._running.pop(key))
+            if key in self._again:
+                self._again.discard(key)
+                self.add(key)
+
+    async def _attempt(self, key: Key) -> None:
+        try:
+            async with asyncio.timeout(self._deadline):
+                wish = await self._work(key)
+        except (ConflictError, GoneError) as error:
+            # The cache was behind; what is newer is on its way or there already.
+            self._try_again(key, "conflict", logging.DEBUG, error)
+        except OperatorError as error:
+            self._try_again(key, "error", logging.WARNING, error)
+        except TimeoutError:
+            self._try_again(key, "timeout", logging.ERROR, f"took longer than {self._deadline:.0f} s")
+        except Exception:  # noqa: BLE001 -- the loop's edge: one run's defect must not stop the others
+            self._try_again(key, "defect", logging.ERROR, "failed unexpectedly", with_traceback=True)
+        else:
+            RECONCILES.labels(self._kind, "ok").inc()
+            self._failures.pop(key, None)
+            if wish is not None:
+                self.add_after(key, wish)
+
+    def _try_again(self, key: Key, outcome: str, level: int, cause: object, *, with_traceback: bool = False) -> None:
+        RECONCILES.labels(self._kind, outcome).inc()
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        pause = _pause(failures)
+        name = "/".join(part for part in key if part)
+        log.log(level, "%s %s: %s; again in %.1f s", self._kind, name, cause, pause, exc_info=with_traceback)
+        self.add_after(key, pause)
+
+    def _cancel_timer(self, key: Key) -> None:
+        timer = self._timers.pop(key, None)
+        if timer:
+            timer.cancel()
+
+
+def _pause(failures: int) -> float:
+    """Seconds before the next try, doubling up to five minutes, jittered."""
+    # The exponent is bounded: a run that fails for months must not overflow.
+    exact = min(FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 16), MAX_PAUSE_SECONDS)
+    return exact * random.uniform(0.8, 1.2)  # noqa: S311 -- jitter, no secret

@@ -1,0 +1,175 @@
+"""The slots of runtimes that limit their active runs: who holds one, who waits, and whom to wake.
+
+An index over the cache of runs, kept by its changes: one change costs a search in a sorted list, not a look at all
+runs. The rule itself is in `status/attempt/queue_rules.py`. A claim holds the slot of a run between the decision to
+start it and the cache's knowledge of that: without it, several reconciles at once would all take the last slot.
+"""
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+
+from rl_operator.api.run import TrainingRun
+from rl_operator.cluster.cache.resource_cache import Key
+from rl_operator.errors import ConflictError, TargetUnreachableError
+from rl_operator.status.attempt.queue_rules import Order, holds_slot, order_of, positions_with_news, waits_in_queue
+from rl_operator.status.attempt.view import QueuePosition
+
+OnChange = Callable[[Key], None]
+
+
+class QueueState(Enum):
+    HOLDS = "holds a slot"
+    CLAIMS = "is being started"
+    WAITS = "waits"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueEntry:
+    runtime: str
+    state: QueueState
+    order: Order
+
+
+@dataclass(slots=True)
+class _Runtime:
+    """`waiting` is sorted; `taken` counts the slots that are held or claimed."""
+
+    taken: int = 0
+    waiting: list[Order] = field(default_factory=list)
+
+
+def _ignore(_: Key) -> None:
+    """Nobody is told before somebody wants to know."""
+
+
+class RuntimeQueues:
+    """`limit_of` gives a runtime's `limits.maxActiveRuns`; None: it has none."""
+
+    def __init__(self, limit_of: Callable[[str], int | None]) -> None:
+        self._limit_of = limit_of
+        self._entries: dict[Key, QueueEntry] = {}
+        self._claimed: dict[Key, QueueEntry | None] = {}
+        """What the cache says of runs that claim a slot."""
+
+        self._runtimes: defaultdict[str, _Runtime] = defaultdict(_Runtime)
+        self._start: OnChange = _ignore
+        self._moved: OnChange = _ignore
+
+    def on_change(self, *, start: OnChange, moved: OnChange) -> None:
+        """From now on: `start` hears of a run that may start by what is known here, `moved` of a waiting one
+        whose position reads otherwise.
+        """
+        self._start, self._moved = start, moved
+
+    # --- questions ----------------------------------------------------------------------------------------------
+    def queue_position(self, run: TrainingRun) -> QueuePosition | None:
+        """Where the run stands among the others, or would stand if it waited."""
+        limit = self._limit_of(run.spec.runtime)
+        if limit is None:
+            return None
+        runtime, own = self._runtimes[run.spec.runtime], self._entries.get(run.key)
+        taken = runtime.taken - (own is not None and own.state is not QueueState.WAITS)
+        return QueuePosition(limit, taken, bisect_left(runtime.waiting, order_of(run)))
+
+    def waiting(self, runtime: str) -> tuple[Key, ...]:
+        return tuple(_key(order) for order in self._runtimes[runtime].waiting)
+
+    def counts(self) -> Iterator[tuple[str, int, int, int | None]]:
+        """Of each runtime that runs name: its name, the slots taken, the runs that wait, its limit. For scrapes."""
+        for name, runtime in self._runtimes.items():
+            yield name, runtime.taken, len(runtime.waiting), self._limit_of(name)
+
+    # --- changes ------------------------------------------------------------------------------------------------
+    def changed(self, key: Key, run: TrainingRun | None) -> None:
+        """The cache holds another version of a run, or none any more. That settles what was claimed for it: what was
+        decided on an older version has been written, or is refused by the API server.
+        """
+        self._claimed.pop(key, None)
+        self._replace(key, _entry(run) if run else None)
+
+    @contextmanager
+    def claimed(self, run: TrainingRun) -> Iterator[None]:
+        """Hold a slot while the run's start is written.
+
+        When nobody knows whether it was, the claim stays until the cache has a newer version of the run: the next
+        reconcile finds out. A waiting run whose start is refused leaves the queue until then: whoever cannot start
+        must not hold up the others. One that holds a slot, between two attempts, keeps it.
+        """
+        key = run.key
+        self._claimed.setdefault(key, self._entries.get(key))
+        self._replace(key, QueueEntry(run.spec.runtime, QueueState.CLAIMS, order_of(run)))
+        try:
+            yield
+        except TargetUnreachableError:
+            raise
+        except ConflictError:
+            self._release_claim(key)
+            raise
+        except Exception:
+            if key in self._claimed:
+                before = self._claimed.pop(key)
+                self._replace(key, before if before and before.state is QueueState.HOLDS else None)
+            raise
+        else:
+            self._release_claim(key)
+
+    def _release_claim(self, key: Key) -> None:
+        if key in self._claimed:
+            self._replace(key, self._claimed.pop(key))
+
+    def _replace(self, key: Key, entry: QueueEntry | None) -> None:
+        before = self._entries.pop(key, None)
+        if entry:
+            self._entries[key] = entry
+        if before == entry:
+            return
+        if before:
+            self._leave(before)
+        if entry:
+            self._join(entry)
+        for name in {each.runtime for each in (before, entry) if each}:
+            self.wake(name)
+
+    def _join(self, entry: QueueEntry) -> None:
+        runtime = self._runtimes[entry.runtime]
+        if entry.state is not QueueState.WAITS:
+            runtime.taken += 1
+            return
+        insort(runtime.waiting, entry.order)
+        self._tell_moved(runtime.waiting, bisect_left(runtime.waiting, entry.order) + 1, up=False)
+
+    def _leave(self, entry: QueueEntry) -> None:
+        runtime = self._runtimes[entry.runtime]
+        if entry.state is not QueueState.WAITS:
+            runtime.taken -= 1
+            return
+        index = bisect_left(runtime.waiting, entry.order)
+        del runtime.waiting[index]
+        self._tell_moved(runtime.waiting, index, up=True)
+
+    def wake(self, name: str) -> None:
+        """Tell those at the head of a runtime's queue that there is room for them, as far as there is."""
+        runtime, limit = self._runtimes[name], self._limit_of(name)
+        room = len(runtime.waiting) if limit is None else max(limit - runtime.taken, 0)
+        for order in runtime.waiting[:room]:
+            self._start(_key(order))
+
+    def _tell_moved(self, waiting: list[Order], first: int, *, up: bool) -> None:
+        """Tell those from index `first` on whose position reads otherwise now."""
+        for position in positions_with_news(len(waiting), moved_up=up):
+            if position > first:
+                self._moved(_key(waiting[position - 1]))
+
+
+def _entry(run: TrainingRun) -> QueueEntry | None:
+    if holds_slot(run):
+        return QueueEntry(run.spec.runtime, QueueState.HOLDS, order_of(run))
+    return QueueEntry(run.spec.runtime, QueueState.WAITS, order_of(run)) if waits_in_queue(run) else None
+
+
+def _key(order: Order) -> Key:
+    return order[3], order[2]

@@ -1,0 +1,1 @@
+"""Pods on this machine: a small kubelet, and a process for each container."""

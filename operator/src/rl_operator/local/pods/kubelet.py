@@ -1,0 +1,207 @@
+"""The node of local mode: turns the pods of one run into processes, and writes what becomes of them."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from rl_operator.api.names import ATTEMPT_LABEL, COMPONENT_LABEL, ENVIRONMENT_COMPONENT
+from rl_operator.errors import GoneError, TargetUnreachableError
+from rl_operator.local.pods.lost_pods import SUPERVISOR_LOST, lost_pod_status
+from rl_operator.local.pods.pod_status import PodEnd
+from rl_operator.local.pods.pod_worker import PodWorker
+from rl_operator.local.programs.launch import Surroundings
+from rl_operator.local.programs.leash import Leash
+from rl_operator.local.programs.left_over import end_left_over
+from rl_operator.local.programs.ports import PodPorts, choose_ports
+from rl_operator.local.state.layout import PodFolder
+from rl_operator.local.state.state_store import Manifest, StateStore
+
+KUBELET_FINALIZER = "rl-operator.dev/kubelet"
+"""Keeps a pod's object until its processes are gone; on a cluster the API server waits for the kubelet likewise."""
+
+BackendVariables = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, str]]]
+"""For a pod: the variables that point its trainer at the backend, once that answers."""
+
+TROUBLE_SECONDS = 5.0
+"""How soon a status that could not be written is tried again."""
+
+logger = logging.getLogger(__name__)
+
+
+class Kubelet:
+    """All pods of one run. `changed` is called after every change of a pod's object."""
+
+    def __init__(
+        self,
+        store: StateStore,
+        *,
+        caller: Mapping[str, str],
+        backend: BackendVariables,
+        leash: Leash,
+        session: aiohttp.ClientSession,
+        changed: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._caller = caller
+        self._backend = backend
+        self._leash = leash
+        self._session = session
+        self._changed = changed
+        self._lives: dict[str, _Life] = {}
+
+    def sync(self, pods: tuple[Manifest, ...]) -> None:
+        """Start what is new, stop what shall go, write again what could not be written."""
+        for pod in pods:
+            metadata = pod["metadata"]
+            if KUBELET_FINALIZER not in metadata.get("finalizers", []):
+                continue
+            life = self._lives.get(metadata["uid"])
+            if life is None:
+                self._adopt(pod)
+                continue
+            if life.status != pod.get("status"):
+                self._write_status(pod, life)
+            if life.task.done():
+                self._release(pod)
+            elif "deletionTimestamp" in metadata:
+                life.worker.stop()
+
+    def trainer_url(self, pod_uid: str) -> str | None:
+        """The trainer's ops port, while its pod runs here."""
+        life = self._lives.get(pod_uid)
+        return life.ports.ops_url("trainer") if life and not life.task.done() else None
+
+    @property
+    def busy(self) -> bool:
+        return any(not life.task.done() for life in self._lives.values())
+
+    async def close(self) -> None:
+        """Stop every pod in order; returns when their processes are gone."""
+        for life in self._lives.values():
+            life.worker.stop()
+        await asyncio.gather(*(life.task for life in self._lives.values()), return_exceptions=True)
+
+    def _start(self, pod: Manifest) -> None:
+        ports = choose_ports(self._data_ports(pod))
+
+        def report(status: dict[str, Any]) -> None:
+            life.status = status
+            self._write_status(pod, life)
+
+        def prepare() -> Surroundings:
+            self._write_volumes(pod, self._folder(pod))
+            return Surroundings(self._folder(pod), ports, self._caller)
+
+        async def backend() -> Mapping[str, str]:
+            return await self._backend(pod)
+
+        worker = PodWorker(pod, prepare, backend, leash=self._leash, session=self._session, report=report)
+        task = asyncio.create_task(worker.run(), name=f"pod {pod['metadata']['name']}")
+        life = self._lives[pod["metadata"]["uid"]] = _Life(pod, worker, task, ports)
+        task.add_done_callback(lambda _: self._finish(pod, life))
+
+    def _data_ports(self, pod: Manifest) -> PodPorts | None:
+        """For an environment's pod those of its attempt's own pod: what a Service does on a cluster."""
+        if _component(pod) != ENVIRONMENT_COMPONENT:
+            return None
+        lives = (life for life in self._lives.values() if _attempt(life.pod) == _attempt(pod))
+        return next((life.ports for life in lives if _component(life.pod) != ENVIRONMENT_COMPONENT), None)
+
+    def _finish(self, pod: Manifest, life: "_Life") -> None:
+        """The pod is over; a fault of ours must not leave it behind as if it were running."""
+        if fault := life.task.exception():
+            logger.error("pod %s was abandoned", pod["metadata"]["name"], exc_info=fault)
+            end = PodEnd("KubeletFailed", f"A fault in rlctl's supervisor ended the pod: {fault!r}", "KubeletFailed")
+            life.status = lost_pod_status({**pod, "status": life.status or {}}, self._folder(pod), end)
+            self._write_status(pod, life)
+        self._release(pod)
+
+    def _folder(self, pod: Manifest) -> PodFolder:
+        return self._store.layout.pod(pod["metadata"]["namespace"], pod["metadata"]["name"])
+
+    def _write_volumes(self, pod: Manifest, folder: PodFolder) -> None:
+        """Make a folder of every volume, and W&B's; a ConfigMap's keys become files."""
+        if _component(pod) != ENVIRONMENT_COMPONENT:
+            folder.wandb.mkdir(parents=True, exist_ok=True)
+        for volume in pod["spec"].get("volumes", []):
+            path = folder.volume(volume["name"])
+            path.mkdir(parents=True, exist_ok=True)
+            if "configMap" in volume:
+                self._write_config_map(pod["metadata"]["namespace"], volume["configMap"], path)
+        for container in (*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]):
+            for mount in container.get("volumeMounts", []):
+                (folder.volume(mount["name"]) / mount.get("subPath", "")).mkdir(parents=True, exist_ok=True)
+
+    def _write_config_map(self, namespace: str, source: Mapping[str, Any], folder: Path) -> None:
+        found = self._store.get("ConfigMap", namespace, source["name"])
+        data: Mapping[str, str] = (found or {}).get("data", {})
+        chosen = {item["key"]: item["path"] for item in source.get("items", [])} or {key: key for key in data}
+        for key, path in chosen.items():
+            if key in data:
+                (folder / path).write_text(data[key], encoding="utf-8")
+
+    def _adopt(self, pod: Manifest) -> None:
+        """Start a new pod; one that an earlier supervisor left behind is lost. Nothing that it started lives on."""
+        for lock in self._folder(pod).locks:
+            end_left_over(lock)
+        if "status" in pod:
+            self._mark_lost(pod)
+        else:
+            self._start(pod)
+
+    def _mark_lost(self, pod: Manifest) -> None:
+        if pod["status"].get("phase") not in ("Succeeded", "Failed"):
+            status = lost_pod_status(pod, self._folder(pod), SUPERVISOR_LOST)
+            self._change(pod, lambda manifest: manifest.update(status=status))
+        self._release(pod)
+
+    def _write_status(self, pod: Manifest, life: "_Life") -> None:
+        self._change(pod, lambda manifest: manifest.update(status=life.status))
+
+    def _release(self, pod: Manifest) -> None:
+        def release(manifest: Manifest) -> None:
+            finalizers = manifest["metadata"].get("finalizers", [])
+            manifest["metadata"]["finalizers"] = [name for name in finalizers if name != KUBELET_FINALIZER]
+
+        self._change(pod, release)
+
+    def _change(self, pod: Manifest, change: Callable[[Manifest], None]) -> None:
+        """A state folder that cannot be written costs time, not the pod: `sync` tries again."""
+        metadata = pod["metadata"]
+        try:
+            self._store.update("Pod", metadata["namespace"], metadata["name"], change, uid=metadata["uid"])
+        except GoneError:
+            pass
+        except TargetUnreachableError as error:
+            logger.warning("%s", error)
+            asyncio.get_running_loop().call_later(TROUBLE_SECONDS, self._changed)
+            return
+        self._changed()
+
+
+@dataclass
+class _Life:
+    """One pod that this kubelet started, and the last status of it."""
+
+    pod: Manifest
+    worker: PodWorker
+    task: asyncio.Task[None]
+    ports: PodPorts
+    status: dict[str, Any] | None = None
+
+
+def _component(pod: Manifest) -> str | None:
+    component: str | None = pod["metadata"].get("labels", {}).get(COMPONENT_LABEL)
+    return component
+
+
+def _attempt(pod: Manifest) -> tuple[str, str]:
+    """Uid of the run and number of the attempt."""
+    metadata = pod["metadata"]
+    owner: Manifest = next(iter(metadata.get("ownerReferences", [])), {})
+    return owner.get("uid", ""), metadata.get("labels", {}).get(ATTEMPT_LABEL, "")

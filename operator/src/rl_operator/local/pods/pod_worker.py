@@ -1,0 +1,250 @@
+"""Runs one pod's containers as a kubelet does: sidecars first and last, the others together, probes, grace periods."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import aiohttp
+
+from rl_operator.api.names import TRAINER_CONTAINER
+from rl_operator.errors import OperatorError
+from rl_operator.local.pods import pod_probes
+from rl_operator.local.pods.pod_records import PodRecords, Report
+from rl_operator.local.pods.pod_status import PodEnd, Running, Terminated, Waiting
+from rl_operator.local.pods.processes import KILL_DEADLINE_SECONDS, ContainerProcess
+from rl_operator.local.programs.launch import (
+    Launch,
+    NotLaunchableError,
+    Surroundings,
+    make_room,
+    plan_launch,
+    unwritable,
+)
+from rl_operator.local.programs.leash import Leash
+
+RESTART_SECONDS, MAX_RESTART_SECONDS = 1.0, 30.0
+"""A sidecar that ended is started again after this long, then after twice as long, …"""
+
+RETRY_SECONDS = 5.0
+"""How soon a container that cannot be made is tried again."""
+
+Manifest = Mapping[str, Any]
+Prepare = Callable[[], Surroundings]
+"""Makes the pod's folders. May raise OSError and OperatorError."""
+
+BackendVariables = Callable[[], Awaitable[Mapping[str, str]]]
+"""The variables that point a trainer at its backend, once that answers. May raise OperatorError."""
+
+
+class PodWorker:
+    """One pod from its creation to its end. `run` is its whole life; `stop` asks it to end in order."""
+
+    def __init__(
+        self,
+        pod: Manifest,
+        prepare: Prepare,
+        backend: BackendVariables,
+        *,
+        leash: Leash,
+        session: aiohttp.ClientSession,
+        report: Report,
+    ) -> None:
+        self._spec: Manifest = pod["spec"]
+        self._prepare = prepare
+        self._backend = backend
+        self._leash = leash
+        self._session = session
+        self._sidecars: list[Manifest] = list(self._spec.get("initContainers", []))
+        self._regular: list[Manifest] = list(self._spec["containers"])
+        self._records = PodRecords(self._spec, report)
+        self._processes: dict[str, ContainerProcess] = {}
+        self._stopping = asyncio.Event()
+        self._closing = False
+        self._end: PodEnd | None = None
+
+    async def run(self) -> None:
+        """Until every container has ended and the last status is reported."""
+        self._records.publish()
+        self._finding_backend = asyncio.ensure_future(self._backend())
+        keepers: dict[str, asyncio.Task[None]] = {}
+        deadline = self._deadline_task()
+        try:
+            await self._prepare_folders()
+            for sidecar in self._sidecars:
+                keepers[sidecar["name"]] = asyncio.create_task(self._keep_running(sidecar))
+                await self._until_started(sidecar)
+            async with asyncio.TaskGroup() as group:
+                for container in self._regular:
+                    group.create_task(self._run_once(container), name=container["name"])
+        finally:
+            deadline.cancel()
+            self._finding_backend.cancel()
+            await self._stop_sidecars(keepers)
+            self._records.tell_the_end(self._end)
+
+    def stop(self, end: PodEnd | None = None) -> None:
+        """Ask the regular containers to end (SIGTERM; SIGKILL after the grace period), the sidecars after them."""
+        if self._stopping.is_set():
+            return
+        self._end = end
+        self._stopping.set()
+        for container in self._regular:
+            if process := self._processes.get(container["name"]):
+                process.terminate()
+        asyncio.get_running_loop().call_later(self._grace, self._kill_regular)
+
+    async def _prepare_folders(self) -> None:
+        """Waits for room on the disk, and says so."""
+        while not self._stopping.is_set():
+            try:
+                self._surroundings = self._prepare()
+            except (OSError, OperatorError) as error:
+                why = unwritable(error) if isinstance(error, OSError) else str(error)
+                self._records.all_wait("CreateContainerError", why)
+                await self._pause()
+            else:
+                return
+
+    # --- regular containers -------------------------------------------------------------------------------------
+    async def _run_once(self, container: Manifest) -> None:
+        launch = await self._plan(container)
+        if launch is None or self._stopping.is_set():
+            self._records.never_started(container["name"])
+            return
+        state = await self._run_process(container, launch)
+        self._records.put(self._records[container["name"]].now(state))
+
+    async def _run_process(self, container: Manifest, launch: Launch) -> Terminated:
+        """Start the process, watch its readiness, wait for its end."""
+        name = launch.name
+        try:
+            process = await ContainerProcess.start(launch, self._leash.hold, self._leash.release)
+        except OSError as error:
+            now = datetime.now(UTC)
+            return Terminated(128, "StartError", f"cannot execute {launch.argv[0]}: {error.strerror}", None, now)
+        self._processes[name] = process
+        readiness = pod_probes.read_probe(container, "readinessProbe", self._surroundings.ports)
+        self._records.put(self._records[name].now(Running(process.started), ready=readiness is None))
+        watch = asyncio.create_task(self._watch(name, readiness)) if readiness else None
+        if self._stopping.is_set() and not self._records[name].sidecar:
+            process.terminate()
+        try:
+            return await process.wait()
+        except asyncio.CancelledError:
+            process.kill()
+            raise
+        finally:
+            self._processes.pop(name)
+            if watch:
+                watch.cancel()
+
+    async def _watch(self, name: str, probe: pod_probes.Probe) -> None:
+        def report(ready: bool) -> None:
+            record = self._records[name]
+            self._records.put(record.now(record.state, ready=ready))
+
+        await pod_probes.watch_readiness(self._answers, probe, report)
+
+    # --- sidecars -----------------------------------------------------------------------------------------------
+    async def _keep_running(self, sidecar: Manifest) -> None:
+        """Start a sidecar again whenever it ends, until this task is cancelled."""
+        pause = RESTART_SECONDS
+        while (launch := await self._plan(sidecar)) is not None:
+            begun = time.monotonic()
+            state = await self._run_process(sidecar, launch)
+            record = self._records[sidecar["name"]]
+            if self._closing:
+                self._records.put(record.now(state))
+                return
+            why = f"it ended with exit code {state.exit_code} and starts again in {pause:.0f} s: {state.message}"
+            self._records.put(replace(record.now(Waiting("CrashLoopBackOff", why)), restarts=record.restarts + 1))
+            await asyncio.sleep(pause)
+            lived = time.monotonic() - begun
+            pause = RESTART_SECONDS if lived > MAX_RESTART_SECONDS else min(2 * pause, MAX_RESTART_SECONDS)
+
+    async def _until_started(self, sidecar: Manifest) -> None:
+        """Until the startup probe passes. A sidecar that loses its patience is ended, and so started again."""
+        if self._stopping.is_set():
+            return
+        probe = pod_probes.read_probe(sidecar, "startupProbe", self._surroundings.ports)
+        while probe and not self._stopping.is_set():
+            if await pod_probes.wait_started(self._answers, probe, self._stopping):
+                return
+            if process := self._processes.get(sidecar["name"]):
+                process.kill()
+
+    async def _stop_sidecars(self, keepers: Mapping[str, asyncio.Task[None]]) -> None:
+        """In reverse order; each within the grace period."""
+        self._closing = True
+        self._stopping.set()
+        for name, keeper in reversed(list(keepers.items())):
+            if process := self._processes.get(name):
+                process.terminate()
+                await asyncio.wait({keeper}, timeout=self._grace)
+                process.kill()
+                await asyncio.wait({keeper}, timeout=KILL_DEADLINE_SECONDS)
+            keeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await keeper
+        for sidecar in self._sidecars:
+            if not isinstance(self._records[sidecar["name"]].state, Terminated):
+                self._records.never_started(sidecar["name"])
+
+    # --- both ---------------------------------------------------------------------------------------------------
+    async def _plan(self, container: Manifest) -> Launch | None:
+        """How to start a container; waits while something of the caller is missing. None: the pod is stopping."""
+        backend = await self._find_backend(container)
+        while not self._stopping.is_set():
+            try:
+                launch = plan_launch(container, self._surroundings, backend)
+                make_room(launch)
+            except NotLaunchableError as error:
+                self._records.wait(container["name"], error.reason, str(error))
+            else:
+                return launch
+            await self._pause()
+        return None
+
+    async def _pause(self) -> None:
+        """RETRY_SECONDS, or until the pod is stopping."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), RETRY_SECONDS)
+
+    async def _find_backend(self, container: Manifest) -> Mapping[str, str]:
+        """Only who speaks to the backend waits for it; the others load meanwhile."""
+        if container["name"] != TRAINER_CONTAINER:
+            return {}
+        stopping = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait({self._finding_backend, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not self._finding_backend.done():
+            return {}
+        try:
+            return self._finding_backend.result()
+        except (OSError, OperatorError) as error:
+            self.stop(PodEnd("BackendNotStarted", str(error), "BackendNotStarted"))
+            return {}
+
+    async def _answers(self, probe: pod_probes.Probe) -> bool:
+        return await pod_probes.passes(self._session, probe)
+
+    @property
+    def _grace(self) -> float:
+        return float(self._spec.get("terminationGracePeriodSeconds", 30))
+
+    def _kill_regular(self) -> None:
+        for container in self._regular:
+            if process := self._processes.get(container["name"]):
+                process.kill()
+
+    def _deadline_task(self) -> asyncio.Task[None]:
+        async def enforce() -> None:
+            if (seconds := self._spec.get("activeDeadlineSeconds")) is not None:
+                await asyncio.sleep(seconds)
+                self.stop(PodEnd("DeadlineExceeded", f"The pod was active longer than its {seconds} s."))
+
+        return asyncio.create_task(enforce())

@@ -1,0 +1,1 @@
+"""Starting programs, and leaving none of them behind."""

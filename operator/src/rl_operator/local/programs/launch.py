@@ -1,0 +1,157 @@
+"""How a container of a pod's manifest becomes a process: program, arguments, variables, folders."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rl_operator import programs
+from rl_operator.api.names import TRAINER_CONTAINER
+from rl_operator.local.programs.ports import PodPorts
+from rl_operator.local.state.layout import PodFolder
+
+PASSED_ON = re.compile(
+    r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_\w+|TZ|VIRTUAL_ENV|PYTHON\w+|LD_LIBRARY_PATH|DYLD_\w+|OMP_NUM_THREADS|CUDA_\w+"
+    r"|RL_LOG_FORMAT|HF_HOME|HF_HUB_\w+|HF_ENDPOINT|XDG_CACHE_HOME|SSL_CERT_\w+|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|(?:https?|no|all)_proxy"
+    r"|(?:HTTPS?|NO|ALL)_PROXY"
+)
+"""What a process needs of its machine. Everything else stays behind: keys reach only the container that names them."""
+
+WANDB_WISHES = ("WANDB_MODE", "WANDB_BASE_URL")
+"""Whether the caller's W&B may be reached, and which one: the caller's key must not go elsewhere. For the trainer;
+what the run or its runtime says about the server comes first.
+"""
+
+
+class NotLaunchableError(Exception):
+    """The container cannot be made yet. `reason` is Kubernetes' word."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Everything that starts one container."""
+
+    name: str
+    argv: tuple[str, ...]
+    env_vars: Mapping[str, str]
+    folder: Path
+    log: Path
+    lock: Path
+    termination_message: Path
+    falls_back_to_logs: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the containers of one pod share."""
+
+    folder: PodFolder
+    ports: PodPorts
+    caller: Mapping[str, str]
+
+
+def plan_launch(container: Mapping[str, Any], surroundings: Surroundings, backend: Mapping[str, str]) -> Launch:
+    """`backend` overrides the container's own variables (the shared Tinker service).
+
+    Raises NotLaunchableError when a variable of the caller or the program is missing.
+    """
+    name, folder = container["name"], surroundings.folder
+    mounts = mounted_paths(container, folder)
+    caller = surroundings.caller
+    own = {each["name"]: backend.get(each["name"]) or _value(each, caller) for each in container.get("env", [])}
+    mapped = {key: map_paths(value, mounts) for key, value in own.items() if value is not None}
+    folders = {"WANDB_DIR": str(folder.wandb)} if name == TRAINER_CONTAINER else {}
+    wishes = {key: caller[key] for key in WANDB_WISHES if key in caller} if name == TRAINER_CONTAINER else {}
+    if "/tmp" in mounts:  # noqa: S108 -- a path inside the pod
+        folders["TMPDIR"] = mounts["/tmp"]  # noqa: S108 -- the same
+    command: list[str] = [*container.get("command", ()), *container.get("args", ())]
+    program, arguments = command[0], command[1:]  # the program is this machine's: only what follows is mapped
+    return Launch(
+        name=name,
+        argv=(find_program(program, caller), *(map_paths(argument, mounts) for argument in arguments)),
+        env_vars={
+            **passed_on(caller),
+            "PYTHONUNBUFFERED": "1",
+            **wishes,
+            **folders,
+            **mapped,
+            **surroundings.ports.env_vars(name),
+        },
+        folder=folder.working_folder(name),
+        log=folder.log(name),
+        lock=folder.lock(name),
+        termination_message=folder.termination_message(name),
+        falls_back_to_logs=container.get("terminationMessagePolicy") == "FallbackToLogsOnError",
+    )
+
+
+def make_room(launch: Launch) -> None:
+    """Make the container's folders and an empty termination message. Raises NotLaunchableError when nothing fits."""
+    try:
+        for folder in (launch.folder, launch.log.parent, launch.lock.parent, launch.termination_message.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        launch.lock.touch()
+        launch.termination_message.write_bytes(b"")
+    except OSError as error:
+        raise NotLaunchableError("CreateContainerError", unwritable(error)) from None
+
+
+def unwritable(error: OSError) -> str:
+    """What is wrong with the state folder, and what to do."""
+    return f"cannot write {error.filename or 'in the state folder'}: {error.strerror}; it continues when there is room"
+
+
+def passed_on(caller: Mapping[str, str]) -> dict[str, str]:
+    """The caller's variables that every process gets. Downloaded tokenizers are shared with the caller."""
+    passed = {key: value for key, value in caller.items() if PASSED_ON.fullmatch(key)}
+    cache = {"HF_HOME": str(Path(caller["HOME"]) / ".cache" / "huggingface")} if "HOME" in caller else {}
+    return cache | passed
+
+
+def mounted_paths(container: Mapping[str, Any], folder: PodFolder) -> dict[str, str]:
+    """From paths inside the pod to paths on this machine."""
+    mounts = {
+        mount["mountPath"].rstrip("/"): str(folder.volume(mount["name"]) / mount.get("subPath", ""))
+        for mount in container.get("volumeMounts", [])
+    }
+    message_path = container.get("terminationMessagePath", "/dev/termination-log")
+    return mounts | {message_path: str(folder.termination_message(container["name"]))}
+
+
+def map_paths(text: str, mounts: Mapping[str, str]) -> str:
+    """Replace a mounted path at the start of the text, or after the `=` of an option."""
+    option, equals, path = text.rpartition("=") if text.startswith("--") else ("", "", text)
+    for inside in sorted(mounts, key=len, reverse=True):
+        if path == inside or path.startswith(f"{inside}/"):
+            return f"{option}{equals}{mounts[inside]}{path.removeprefix(inside)}"
+    return text
+
+
+def find_program(program: str, caller: Mapping[str, str]) -> str:
+    """Its path. Raises NotLaunchableError."""
+    try:
+        return programs.find_program(program, caller.get("PATH"))
+    except programs.ProgramMissingError as error:
+        raise NotLaunchableError("CreateContainerError", str(error)) from None
+
+
+def _value(variable: Mapping[str, Any], caller: Mapping[str, str]) -> str | None:
+    """The value of one entry of `env`. None: an optional secret that the caller does not have."""
+    name = variable["name"]
+    if "valueFrom" not in variable:
+        return str(variable.get("value", "")).replace("$$", "$")  # the manifest escapes it for the kubelet
+    secret = variable["valueFrom"]["secretKeyRef"]
+    if value := caller.get(name):
+        return value
+    if secret.get("optional"):
+        return None
+    raise NotLaunchableError(
+        "CreateContainerConfigError",
+        f"{name} is not set; set it in the shell where you call rlctl (on a cluster it comes from the Secret "
+        f"{secret['name']!r}, key {secret['key']!r})",
+    )

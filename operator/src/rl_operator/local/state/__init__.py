@@ -1,0 +1,1 @@
+"""Objects, locks, events and logs, as files below one folder."""

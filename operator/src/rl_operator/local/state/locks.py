@@ -1,0 +1,93 @@
+"""File locks: the kernel gives them back when their holder dies, so nothing stale can remain."""
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from rl_operator.errors import TargetUnreachableError
+from rl_operator.local.state.layout import STATE_DIR_VARIABLE
+
+LOCK_DEADLINE_SECONDS = 15.0
+
+
+class FileLock:
+    """An exclusive lock on a file, between processes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+
+    def take(self) -> bool:
+        """Take the lock if nobody holds it; says whether it is ours now."""
+        descriptor = _open(self._path)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        self._descriptor = descriptor
+        return True
+
+    def sign(self, pid: int) -> None:
+        """Say in the file whose process holds it: for people, and for who must end it. A full disk costs only that."""
+        os.ftruncate(self.descriptor, 0)
+        with contextlib.suppress(OSError):
+            os.pwrite(self.descriptor, f"{pid}\n".encode(), 0)
+
+    @property
+    def descriptor(self) -> int:
+        """To be inherited by a process that shall hold the lock while it lives."""
+        assert self._descriptor is not None
+        return self._descriptor
+
+    def give_back(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock for a few file operations. Raises TargetUnreachableError when another process keeps it."""
+    lock = FileLock(path)
+    deadline = time.monotonic() + LOCK_DEADLINE_SECONDS
+    while not lock.take():
+        if time.monotonic() > deadline:
+            raise TargetUnreachableError(
+                f"another process has kept {path} locked for {LOCK_DEADLINE_SECONDS:.0f} s; end it and try again"
+            )
+        time.sleep(0.005)
+    try:
+        yield
+    finally:
+        lock.give_back()
+
+
+def is_held(path: Path) -> bool:
+    """Whether some process holds the lock now."""
+    if not path.exists():
+        return False
+    lock = FileLock(path)
+    if not lock.take():
+        return True
+    lock.give_back()
+    return False
+
+
+def holder(path: Path) -> int | None:
+    """The process id of who holds a signed lock; None: nobody does."""
+    signature = path.read_text().strip() if is_held(path) else ""
+    return int(signature) if signature else None
+
+
+def _open(path: Path) -> int:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise TargetUnreachableError(
+            f"cannot write in the state folder: {path}: {error.strerror}; set {STATE_DIR_VARIABLE} to another folder"
+        ) from error

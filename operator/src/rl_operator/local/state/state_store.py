@@ -1,0 +1,238 @@
+"""The API server of local mode: JSON objects in a folder, with the semantics that a reconcile relies on.
+
+uid, resourceVersion, generation (bumped when the spec changes), deletionTimestamp with finalizers, and garbage
+collection of what an object owned. Every write is a rename, made under one lock that all processes share.
+"""
+
+import json
+import os
+import re
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from rl_operator.api.names import OBJECT_NAME_PATTERN
+from rl_operator.api.run import TrainingRun
+from rl_operator.errors import ConflictError, GoneError, InvalidError, NameTakenError, TargetUnreachableError
+from rl_operator.local.state.layout import STATE_DIR_VARIABLE, Layout
+from rl_operator.local.state.locks import locked
+from rl_operator.render.config_maps import history_config_map, history_content, stored_history
+from rl_operator.status.observed.history import Point, joined, read_points, thinned
+
+Manifest = dict[str, Any]
+Change = Callable[[Manifest], None]
+"""Edits a manifest in place."""
+
+_OWNED_KINDS = ("ConfigMap", "Service", "NetworkPolicy", "Pod")
+"""In the order of their removal: what just goes makes room for what must be written first."""
+
+
+class StateStore:
+    """Objects by kind, namespace and name. Every method may raise TargetUnreachableError."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+
+    # --- reads --------------------------------------------------------------------------------------------------
+    def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        return _read(self._path(kind, namespace, name)) if _can_be(namespace, name) else None
+
+    def list_all(self, kind: str, namespace: str | None = None, prefix: str = "") -> tuple[Manifest, ...]:
+        """All objects of a kind whose names begin with `prefix`; `namespace` None: of every namespace."""
+        if namespace is not None and not _can_be(namespace):
+            return ()
+        folder = self.layout.objects / kind.lower()
+        paths = sorted(folder.glob(f"{namespace or '*'}/{prefix}*.json"))
+        return tuple(manifest for path in paths if (manifest := _read(path)) is not None)
+
+    def version(self, kind: str, namespace: str, name: str) -> tuple[int, int] | None:
+        """Changes whenever the object is written; costs one `stat`. None: there is no such object."""
+        if not _can_be(namespace, name):
+            return None
+        try:
+            stat = self._path(kind, namespace, name).stat()
+        except OSError:
+            return None
+        return stat.st_ino, stat.st_mtime_ns
+
+    # --- writes -------------------------------------------------------------------------------------------------
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Nobody else writes while the block runs."""
+        with locked(self.layout.lock):
+            yield
+
+    def create(self, manifest: Mapping[str, Any]) -> Manifest:
+        """Raises NameTakenError when the name is in use, InvalidError when not a valid object name."""
+        with self.exclusive():
+            kind, namespace, name = _identity(manifest)
+            if self.get(kind, namespace, name) is not None:
+                raise NameTakenError(f"{kind} {namespace}/{name} is there already")
+            return self._create(manifest)
+
+    def apply(self, manifest: Mapping[str, Any]) -> Manifest:
+        """Create the object, or give the one of its name this content. Raises NameTakenError when a run owns it."""
+        with self.exclusive():
+            kind, namespace, name = _identity(manifest)
+            current = self.get(kind, namespace, name)
+            if current is None:
+                return self._create(manifest)
+            if current["metadata"].get("ownerReferences"):
+                raise NameTakenError(f"{kind} {namespace}/{name} belongs to a run: choose another name")
+            return self._replace(current, lambda live: _take_content(live, _copy(manifest)))
+
+    def update(
+        self, kind: str, namespace: str, name: str, change: Change, *, uid: str = "", resource_version: str = ""
+    ) -> Manifest:
+        """Read, change, write.
+
+        Raises GoneError (also when another object took the name of `uid`) and ConflictError (somebody wrote since
+        `resource_version`).
+        """
+        with self.exclusive():
+            current = self._current(kind, namespace, name, uid)
+            _require_version(current, resource_version)
+            return self._replace(current, change)
+
+    def delete(self, kind: str, namespace: str, name: str, *, uid: str = "", resource_version: str = "") -> None:
+        """Remove, or mark for deletion while finalizers hold it. Raises GoneError and ConflictError, as `update`."""
+        with self.exclusive():
+            current = self._current(kind, namespace, name, uid)
+            _require_version(current, resource_version)
+            self._delete(current)
+
+    # --- under the lock -----------------------------------------------------------------------------------------
+    def _create(self, manifest: Mapping[str, Any]) -> Manifest:
+        created = _copy(manifest)
+        created["metadata"] |= {
+            "uid": str(uuid.uuid4()),
+            "resourceVersion": "1",
+            "generation": 1,
+            "creationTimestamp": _timestamp(),
+        }
+        _write(self._path(*_identity(created)), created)
+        return created
+
+    def _current(self, kind: str, namespace: str, name: str, uid: str) -> Manifest:
+        current = self.get(kind, namespace, name)
+        if current is None or uid not in ("", current["metadata"]["uid"]):
+            raise GoneError(f"there is no {kind} {namespace}/{name}")
+        return current
+
+    def _replace(self, current: Manifest, change: Change) -> Manifest:
+        updated = _copy(current)
+        change(updated)
+        if updated == current:
+            return current
+        metadata = updated["metadata"]
+        metadata["resourceVersion"] = str(int(metadata["resourceVersion"]) + 1)
+        if updated.get("spec") != current.get("spec"):
+            metadata["generation"] += 1
+        if "deletionTimestamp" in metadata and not metadata.get("finalizers"):
+            self._remove(updated)
+        else:
+            _write(self._path(*_identity(updated)), updated)
+        return updated
+
+    def _delete(self, current: Manifest) -> None:
+        if current["metadata"].get("finalizers"):
+            grace = current.get("spec", {}).get("terminationGracePeriodSeconds", 0)
+            self._replace(current, lambda m: m["metadata"].setdefault("deletionTimestamp", _timestamp(grace)))
+        else:
+            self._remove(current)
+
+    def _remove(self, manifest: Manifest) -> None:
+        """Remove everything that an object owned, then the object: an interrupted removal can be asked for again."""
+        kind, namespace, name = _identity(manifest)
+        uid = manifest["metadata"]["uid"]
+        for owned_kind in _OWNED_KINDS:
+            for owned in self.list_all(owned_kind, namespace):
+                if any(owner["uid"] == uid for owner in owned["metadata"].get("ownerReferences", [])):
+                    self._delete(owned)
+        self._path(kind, namespace, name).unlink(missing_ok=True)
+
+    def _path(self, kind: str, namespace: str, name: str) -> Path:
+        """Raises InvalidError: users write names, and a path must not lead elsewhere."""
+        if not _can_be(namespace, name):
+            raise InvalidError(f"no {kind} can be called {name!r} in the namespace {namespace!r}")
+        return self.layout.objects / kind.lower() / namespace / f"{name}.json"
+
+
+def _can_be(*names: str) -> bool:
+    """Whether objects may be called so."""
+    return all(re.fullmatch(OBJECT_NAME_PATTERN, name) for name in names)
+
+
+def _copy(manifest: Mapping[str, Any]) -> Manifest:
+    copy: Manifest = json.loads(json.dumps(manifest))
+    return copy
+
+
+def _take_content(live: Manifest, wanted: Manifest) -> None:
+    """Everything that an author writes: what is not there any more goes, identity and status stay."""
+    for part in set(live) - {"metadata", "status"} - set(wanted):
+        del live[part]
+    live |= {part: value for part, value in wanted.items() if part not in ("metadata", "status")}
+    for part in ("labels", "annotations"):
+        if live["metadata"].get(part, {}) != wanted["metadata"].get(part, {}):
+            live["metadata"][part] = wanted["metadata"].get(part, {})
+
+
+def _require_version(current: Manifest, resource_version: str) -> None:
+    if resource_version not in ("", current["metadata"]["resourceVersion"]):
+        kind, namespace, name = _identity(current)
+        raise ConflictError(f"{kind} {namespace}/{name} was changed by someone else in the meantime")
+
+
+def _identity(manifest: Mapping[str, Any]) -> tuple[str, str, str]:
+    metadata = manifest["metadata"]
+    return manifest["kind"], metadata["namespace"], metadata["name"]
+
+
+def _timestamp(seconds_ahead: float = 0) -> str:
+    return (datetime.now(UTC) + timedelta(seconds=seconds_ahead)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _read(path: Path) -> Manifest | None:
+    try:
+        manifest: Manifest = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise TargetUnreachableError(f"cannot read {path}: {error}") from error
+    return manifest
+
+
+def _write(path: Path, manifest: Manifest) -> None:
+    """Write beside and rename, so that a reader sees the old object or the new one, also after a loss of power."""
+    draft = path.with_suffix(".tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with draft.open("w", encoding="utf-8") as file:
+            file.write(json.dumps(manifest, indent=1))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)  # noqa: PTH105 -- the same call, but it says that it overwrites
+    except OSError as error:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise TargetUnreachableError(
+            f"cannot write {path}: {error.strerror}; free some space, or set {STATE_DIR_VARIABLE} to another folder"
+        ) from error
+
+
+def write_history(store: StateStore, run: TrainingRun, points: Sequence[Point]) -> None:
+    """Create it, or go on with what earlier attempts left."""
+    namespace, name = run.metadata.namespace, run.status.history_name or ""
+
+    def go_on(manifest: Manifest) -> None:
+        merged = thinned(joined(read_points(stored_history(manifest)), points))
+        manifest["data"] = history_content(merged)
+
+    if store.get("ConfigMap", namespace, name):
+        store.update("ConfigMap", namespace, name, go_on)
+    else:
+        store.create(history_config_map(run, name, thinned(points)))

@@ -1,0 +1,130 @@
+"""Which news brings which keys into which queue. Nothing here waits, calls or decides."""
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rl_operator.api.names import OWN_PREFIX
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.runtime import Runtime
+from rl_operator.cluster.cache.caches import Caches, Changes
+from rl_operator.cluster.cache.queue import WorkQueue
+from rl_operator.cluster.cache.resource_cache import Key, ResourceCache, key_of
+from rl_operator.status.attempt.pod_cleanup import expires_at
+from rl_operator.status.attempt.queue_rules import order_of
+from rl_operator.status.observed.observation import PodObservation
+
+RawEvent = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Queues:
+    """One per kind."""
+
+    runs: WorkQueue
+    environments: WorkQueue
+    runtimes: WorkQueue
+
+    @property
+    def all(self) -> tuple[WorkQueue, ...]:
+        return self.runs, self.environments, self.runtimes
+
+
+class Routes:
+    """`position_seconds`: how soon a run in line is looked at whose place reads otherwise; none starts later for it."""
+
+    def __init__(self, caches: Caches, queues: Queues, *, position_seconds: float = 60.0) -> None:
+        self._caches = caches
+        self._queues = queues
+        caches.runtime_queues.on_change(
+            start=queues.runs.add, moved=lambda key: queues.runs.add_after(key, position_seconds)
+        )
+
+    # --- kopf's events: projected into the cache, then told ------------------------------------------------------
+    def run_event(self, event: RawEvent) -> None:
+        if _take(self._caches.runs, event):
+            self._run_changed(key_of(event["object"]))
+
+    def _run_changed(self, key: Key) -> None:
+        self._queues.runs.add(key)
+        run = self._caches.runs.get(key)
+        if run is None or run.status.finished or run.status.phase is None:  # gone, over or new: its children care
+            for child in self._caches.unstarted.begin_from(key):
+                self._queues.runs.add(child)
+
+    def environment_event(self, event: RawEvent) -> None:
+        if _take(self._caches.environments, event):
+            self._environment_changed(key_of(event["object"]))
+
+    def _environment_changed(self, key: Key) -> None:
+        """Also the runs that a new or fixed environment may let start."""
+        namespace, name = key
+        self._queues.environments.add(key)
+        own = f"{OWN_PREFIX}{name}"
+        self._wake(r for r in self._caches.unstarted if r.metadata.namespace == namespace and r.spec.environment == own)
+
+    def runtime_event(self, event: RawEvent) -> None:
+        if _take(self._caches.runtimes, event):
+            self._runtime_changed(key_of(event["object"]))
+
+    def _runtime_changed(self, key: Key) -> None:
+        """Also the runs that a new or fixed runtime, or another limit, may let start."""
+        self._queues.runtimes.add(key)
+        self._wake(run for run in self._caches.unstarted if run.spec.runtime == key[1])
+        for waiting in self._caches.runtime_queues.waiting(key[1]):
+            self._queues.runs.add(waiting)
+
+    def listed(self, changes: Changes) -> None:
+        """What a list brought that kopf's watch had not told, and what it never tells: objects that vanished."""
+        for keys, changed in (
+            (changes.runtimes, self._runtime_changed),
+            (changes.environments, self._environment_changed),
+            (changes.runs, self._run_changed),
+        ):
+            for key in sorted(keys):
+                changed(key)
+
+    # --- our informers and pollers ------------------------------------------------------------------------------
+    def namespace_changed(self, key: Key) -> None:
+        """Its labels decide which runtimes it may use."""
+        self._wake(run for run in self._caches.unstarted if run.metadata.namespace == key[1])
+
+    def catalog_changed(self, image: str) -> None:
+        """Every runtime of that image writes it down; the change of its status brings its runs."""
+        for runtime in self._caches.runtimes:
+            if isinstance(runtime, Runtime) and runtime.spec.image == image:
+                self._queues.runtimes.add(("", runtime.metadata.name))
+
+    def metrics_changed(self, pod: PodObservation) -> None:
+        self._queues.runs.add((pod.namespace, pod.run_name))
+
+    def add_all(self, spread_seconds: float) -> None:
+        """Everything that is not finished, who is first in line first, and finished runs that something is left of."""
+        unfinished = sorted((run for run in self._caches.runs if not run.status.finished), key=order_of)
+        runs = dict.fromkeys([*(run.key for run in unfinished), *self._caches.pods.runs()])
+        keys: tuple[tuple[WorkQueue, Iterable[Key]], ...] = (
+            (self._queues.runtimes, [("", name) for name in self._caches.runtimes.names()]),
+            (self._queues.environments, [environment.key for environment in self._caches.environments]),
+            (self._queues.runs, runs),
+        )
+        for queue, members in keys:
+            for key in members:
+                queue.add_after(key, random.uniform(0.0, spread_seconds))  # noqa: S311 -- spread, no secret
+
+    def add_expiring(self) -> None:
+        """Finished runs that are to be deleted some time: from then on each has a timer, and nobody looks for them."""
+        for run in self._caches.runs:
+            if expires_at(run):
+                self._queues.runs.add(run.key)
+
+    def _wake(self, runs: Iterable[TrainingRun]) -> None:
+        for run in runs:
+            self._queues.runs.add(run.key)
+
+
+def _take(store: ResourceCache[Any], event: RawEvent) -> bool:
+    document: dict[str, Any] = event["object"]
+    changed = store.remove(document) if event["type"] == "DELETED" else store.put(document)
+    store.watched(int(document["metadata"]["resourceVersion"]))
+    return changed

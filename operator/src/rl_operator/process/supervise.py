@@ -1,0 +1,200 @@
+"""The supervisor of one local run: the same reconcile as on a cluster, over a folder and processes.
+
+Whoever asks for the run starts it detached: `python -m rl_operator.process.supervise STATE_FOLDER NAMESPACE NAME`. It
+outlives them, its containers do not outlive it, and it ends when there is nothing left to do for its run.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from rl_operator.api.names import RUN_KIND, TRAINER_CONTAINER
+from rl_operator.discovery import discover_files_blocking
+from rl_operator.errors import ConflictError, GoneError, OperatorError, TargetUnreachableError
+from rl_operator.local.local_run_client import LocalRunClient, pods_of
+from rl_operator.local.own_environments import OwnEnvironments
+from rl_operator.local.pods.kubelet import KUBELET_FINALIZER, Kubelet
+from rl_operator.local.programs.leash import Leash
+from rl_operator.local.service import TINY_RUNTIME, TinkerService
+from rl_operator.local.state.layout import Layout
+from rl_operator.local.state.locks import FileLock
+from rl_operator.local.state.state_store import StateStore
+from rl_operator.local.sweep import remove_expired
+from rl_operator.metrics.polled_metrics import PolledMetrics
+from rl_operator.metrics.trainer import TrainerPoller
+from rl_operator.reconcile.reconcile import Pace, reconcile
+from rl_operator.reconcile.run_client import Key
+
+PACE = Pace(backoff_seconds=2.0, progress_seconds=1.0)
+POLL_SECONDS = 0.5
+LOOK_SECONDS = 0.2
+"""How often the run's file is looked at for what rlctl wrote."""
+
+TROUBLE_SECONDS = 5.0
+
+logger = logging.getLogger(__name__)
+
+
+class Supervisor:
+    """One run's loop. Everything it knows is in the store: it may be killed at any moment."""
+
+    def __init__(
+        self, store: StateStore, key: Key, kubelet: Kubelet, client: LocalRunClient, changed: asyncio.Event
+    ) -> None:
+        self._store = store
+        self._key = key
+        self._kubelet = kubelet
+        self._client = client
+        self._changed = changed
+        self._seen = self._version()
+
+    async def run(self, lock: FileLock, ended: asyncio.Event) -> None:
+        """Until there is nothing left to do (the lock is given back then) or `ended` is set."""
+        look = asyncio.create_task(self._look_for_writes(), name="look")
+        try:
+            while not ended.is_set():
+                self._changed.clear()
+                self._seen = self._version()
+                # Processes follow what is written, also while nothing new can be written.
+                delay = _sooner(await self._attempt(self._reconcile), await self._attempt(self._sync))
+                if (delay is None or self._finished()) and self._settled() and self._retire(lock):
+                    return
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._changed.wait(), delay)
+        finally:
+            look.cancel()
+            await self._kubelet.close()
+
+    async def _reconcile(self) -> float | None:
+        return await reconcile(self._key, self._client, lambda: datetime.now(UTC), PACE)
+
+    async def _sync(self) -> None:
+        self._kubelet.sync(pods_of(self._store, self._key))
+
+    async def _attempt(self, step: Callable[[], Awaitable[float | None]]) -> float | None:
+        """In how many seconds to look again."""
+        try:
+            return await step()
+        except (ConflictError, GoneError):
+            return 0.0
+        except OperatorError as error:
+            logger.warning("%s", error)
+            return TROUBLE_SECONDS
+        except Exception:  # the loop's edge: a fault of ours must not kill the containers
+            logger.exception("%s failed; it is tried again in %.0f s", step.__name__, TROUBLE_SECONDS)
+            return TROUBLE_SECONDS
+
+    async def _look_for_writes(self) -> None:
+        """Also our own writes are looked at: what a reconcile wrote may be what the next one acts on."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            if self._version() != self._seen:
+                self._changed.set()
+
+    def _finished(self) -> bool:
+        """Nobody waits here until it expires: whoever lists runs sees to that."""
+        run = self._client.run(self._key)
+        return run is not None and run.status.finished
+
+    def _settled(self) -> bool:
+        """No processes, no pod that waits for one of us, and nothing that the last reconcile has not seen.
+
+        What `sync` has just found out may be what the next attempt is for: that a pod was lost with its supervisor.
+        """
+        pods = pods_of(self._store, self._key)
+        awaited = any(KUBELET_FINALIZER in pod["metadata"].get("finalizers", []) for pod in pods)
+        return not (self._kubelet.busy or awaited or self._changed.is_set())
+
+    def _retire(self, lock: FileLock) -> bool:
+        """Give the lock back unless somebody wrote meanwhile: whoever writes after this starts a new supervisor."""
+        with self._store.exclusive():
+            if self._version() != self._seen:
+                return False
+            lock.give_back()
+            return True
+
+    def _version(self) -> tuple[int, int] | None:
+        return self._store.version(RUN_KIND, *self._key)
+
+
+def _sooner(*delays: float | None) -> float | None:
+    return min((delay for delay in delays if delay is not None), default=None)
+
+
+async def supervise(layout: Layout, key: Key, caller: Mapping[str, str]) -> None:
+    """Take care of one run until there is nothing left to do. Returns at once when another supervisor does."""
+    lock = FileLock(layout.supervisor_lock(*key))
+    if not lock.take():
+        return
+    lock.sign(os.getpid())
+    store, changed, ended = StateStore(layout), asyncio.Event(), asyncio.Event()
+
+    def end() -> None:
+        ended.set()
+        changed.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, end)
+    with contextlib.suppress(TargetUnreachableError):  # it can wait until there is room
+        remove_expired(store, datetime.now(UTC))
+    async with aiohttp.ClientSession() as session:
+        with Leash() as leash:
+            backend = _SharedTinkerService(store, TinkerService(layout.service, caller, session))
+            kubelet = Kubelet(store, caller=caller, backend=backend, leash=leash, session=session, changed=changed.set)
+            poller = TrainerPoller(
+                lambda: client.pods(key),
+                lambda _: changed.set(),
+                interval_seconds=POLL_SECONDS,
+                ops_url=lambda pod: kubelet.trainer_url(pod.uid),
+            )
+            client = LocalRunClient(store, OwnEnvironments(store.get, discover_files_blocking), PolledMetrics(poller))
+            beside = [
+                asyncio.create_task(poller.run(), name="poll"),
+                asyncio.create_task(backend.keep(lambda: kubelet.busy), name="keep the service"),
+            ]
+            await Supervisor(store, key, kubelet, client, changed).run(lock, ended)
+            for task in beside:
+                task.cancel()
+
+
+class _SharedTinkerService:
+    """Points the trainers of runtime `tiny` at the shared Tinker service."""
+
+    def __init__(self, store: StateStore, service: TinkerService) -> None:
+        self._store = store
+        self._service = service
+        self._used = False
+
+    async def keep(self, wanted: Callable[[], bool]) -> None:
+        """See to it that the service lives while a trainer uses it and `wanted` says so; forever."""
+        await self._service.keep(lambda: self._used and wanted())
+
+    async def __call__(self, pod: Mapping[str, Any]) -> Mapping[str, str]:
+        if all(container["name"] != TRAINER_CONTAINER for container in pod["spec"]["containers"]):
+            return {}
+        owner = pod["metadata"]["ownerReferences"][0]["name"]
+        run = self._store.get(RUN_KIND, pod["metadata"]["namespace"], owner)
+        if run is None or run["spec"].get("runtime") != TINY_RUNTIME:
+            return {}
+        address = await self._service.ensure()
+        self._used = True
+        return address.env_vars()
+
+
+def main(arguments: list[str]) -> None:
+    state_folder, namespace, name = arguments
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    asyncio.run(supervise(Layout(Path(state_folder)), (namespace, name), os.environ))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,193 @@
+"""The ConfigMaps that are rendered: a runtime's catalog, a run's config file, and a run's history.
+
+The config file is what trainer and environment read, without addresses and without secrets. The catalog says what a
+runtime's image holds: for people and agents, and for the operator's next life. The history outlives a run's pods.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from rl_operator.api.catalog import Catalog, CatalogEnvironment, EnvironmentField
+from rl_operator.api.names import (
+    API_VERSION,
+    COMPONENT_LABEL,
+    MANAGED_BY_LABEL,
+    MANAGER,
+    REDISCOVER_ANNOTATION,
+    RUNTIME_KIND,
+)
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.run_inputs import RunInputs
+from rl_operator.api.runtime import Runtime
+from rl_operator.api.sections import effective_sections
+from rl_operator.errors import InvalidError
+from rl_operator.render.labels import child_labels, owner_reference
+
+CATALOG_COMPONENT: Final = "catalog"
+CATALOG_SELECTOR: Final = f"{MANAGED_BY_LABEL}={MANAGER},{COMPONENT_LABEL}={CATALOG_COMPONENT}"
+MAX_BYTES: Final = 900_000
+"""A ConfigMap holds 1 MiB in all."""
+
+CATALOG_KEY: Final = "catalog.json"
+_IMAGE_KEY: Final = "image"
+_IMAGE_ID_KEY: Final = "imageID"
+_REDISCOVER_KEY: Final = "rediscover"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageCatalog:
+    """What was read of an image. `image_id`: its digest, as the kubelet named it."""
+
+    catalog: Catalog
+    image_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCatalog:
+    """What a catalog's ConfigMap says. `rediscover`: the annotation's value that it answers."""
+
+    image: str
+    rediscover: str
+    found: ImageCatalog
+
+
+def catalog_name(runtime: str) -> str:
+    return f"rl-catalog-{runtime}"
+
+
+def catalog_config_map(runtime: Runtime, namespace: str, found: ImageCatalog) -> dict[str, Any]:
+    """Raises InvalidError when it would not fit into a ConfigMap."""
+    metadata = runtime.metadata
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": catalog_name(metadata.name),
+            "namespace": namespace,
+            "labels": {
+                "app.kubernetes.io/name": "rl-catalog",
+                "app.kubernetes.io/instance": metadata.name,
+                COMPONENT_LABEL: CATALOG_COMPONENT,
+                "app.kubernetes.io/part-of": "rl-operator",
+                MANAGED_BY_LABEL: MANAGER,
+            },
+            # Without blockOwnerDeletion, which would need a right to the owner's finalizers.
+            "ownerReferences": [
+                {
+                    "apiVersion": API_VERSION,
+                    "kind": RUNTIME_KIND,
+                    "name": metadata.name,
+                    "uid": metadata.uid,
+                    "controller": True,
+                }
+            ],
+        },
+        "data": {
+            CATALOG_KEY: _catalog_text(runtime, found.catalog),
+            _IMAGE_KEY: runtime.spec.image,
+            _IMAGE_ID_KEY: found.image_id or "",
+            _REDISCOVER_KEY: metadata.annotations.get(REDISCOVER_ANNOTATION, ""),
+        },
+    }
+
+
+def stored_catalog(config_map: Mapping[str, Any]) -> StoredCatalog | None:
+    """Read a catalog's ConfigMap; None when it is none of ours or damaged: then the image is read again."""
+    data = config_map.get("data", {})
+    try:
+        catalog = Catalog.model_validate_json(data.get(CATALOG_KEY, ""))
+    except ValidationError:
+        return None
+    found = ImageCatalog(catalog, data.get(_IMAGE_ID_KEY) or None)
+    return StoredCatalog(data.get(_IMAGE_KEY, ""), data.get(_REDISCOVER_KEY, ""), found)
+
+
+def _catalog_text(runtime: Runtime, catalog: Catalog) -> str:
+    """The catalog as `tinker-atropos environments -o json` prints it, with each field's lock and bounds.
+
+    Descriptions of fields are left out where there is no room for them.
+    """
+    for described in (True, False):
+        environments = [_environment(environment, runtime, described) for environment in catalog.environments]
+        content = {"environments": environments, "warnings": list(catalog.warnings)}
+        text = json.dumps(content, separators=(",", ":"), ensure_ascii=False)
+        size = len(text.encode())
+        if size <= MAX_BYTES:
+            return text
+    raise InvalidError(
+        f"the fields of the {len(catalog.environments)} environments in image {runtime.spec.image} take "
+        f"{size / 1000:.0f} kB and a ConfigMap has room for {MAX_BYTES / 1000:.0f} kB: split the image"
+    )
+
+
+def _environment(environment: CatalogEnvironment, runtime: Runtime, described: bool) -> dict[str, Any]:
+    head = environment.model_dump(mode="json", by_alias=False, exclude={"fields"})
+    return {**head, "fields": [_field(field, runtime, described) for field in environment.fields]}
+
+
+def _field(field: EnvironmentField, runtime: Runtime, described: bool) -> dict[str, Any]:
+    """Limits that the source does not state are left out; so is a default that only running would tell."""
+    wire = field.model_dump(mode="json", by_alias=False, exclude_unset=True)
+    if not described:
+        wire.pop("description", None)
+    locked, bounds = runtime.spec.locked.env, runtime.spec.bounds.env
+    if field.name in locked:
+        wire["locked"] = locked[field.name]
+    if field.name in bounds:
+        wire["bounds"] = bounds[field.name].to_wire()
+    return wire
+
+
+def render_config(run: TrainingRun, inputs: RunInputs) -> dict[str, Any]:
+    """The sections of `config.yaml` (contract: Config file). `openai` is a list of one: there is one server."""
+    runtime, environment = inputs.runtime, inputs.environment.known
+    assert environment is not None, "an accepted run has a known environment"
+    sections = effective_sections(run, runtime, environment)
+    wandb = run.spec.wandb
+    tracking = {
+        "wandb_project": wandb.project or runtime.spec.wandb.project,
+        "wandb_group": wandb.group,
+        "wandb_run_name": wandb.name or run.metadata.name,
+    }
+    return {
+        "env": sections.env,
+        "openai": [sections.openai],
+        "tinker": sections.tinker | {name: value for name, value in tracking.items() if value is not None},
+        "slurm": False,
+        "testing": False,
+    }
+
+
+HISTORY_KEY: Final = "history.json"
+HISTORY_COMPONENT: Final = "history"
+
+
+def history_config_map(run: TrainingRun, name: str, points: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    """Not immutable: a further attempt goes on with it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": name,
+            "namespace": run.metadata.namespace,
+            "labels": child_labels(run, HISTORY_COMPONENT),
+            "ownerReferences": [owner_reference(run)],
+        },
+        "data": history_content(points),
+    }
+
+
+def history_content(points: Sequence[Mapping[str, float]]) -> dict[str, str]:
+    return {HISTORY_KEY: json.dumps({"points": list(points)}, separators=(",", ":"))}
+
+
+def stored_history(config_map: Mapping[str, Any]) -> Any:
+    """The document of such a ConfigMap; None when it holds none that can be read."""
+    try:
+        return json.loads((config_map.get("data") or {})[HISTORY_KEY])
+    except (KeyError, TypeError, ValueError):
+        return None

@@ -1,0 +1,202 @@
+"""How an attempt ended, and whose fault it was: that decides whether there is another.
+
+The trainer's result decides success; the pod's phase is never trusted (an evicted pod can say Succeeded).
+"""
+
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final
+
+from rl_operator.api.names import API_CONTAINER, ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
+from rl_operator.status.observed.container_observation import OUT_OF_MEMORY, ContainerObservation
+from rl_operator.status.observed.observation import PodObservation, format_time
+from rl_operator.status.text.sentences import clean
+
+SIGNALED: Final = 128
+"""Exit codes above this are signals."""
+
+
+class Fate(Enum):
+    """What follows from the end of an attempt."""
+
+    SUCCEEDED = "the weights exist"
+    STOPPED = "stopped as asked: resumable"
+    INFRASTRUCTURE = "not the application's fault: tried again, not counted"
+    APPLICATION = "the application's fault: tried again up to backoffLimit"
+    FINAL = "trying again cannot help"
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    fate: Fate
+    reason: str
+    container: str | None = None
+    exit_code: int | None = None
+    message: str = ""
+
+
+EXIT_CODES: Mapping[int, tuple[Fate, str]] = {
+    2: (Fate.FINAL, "ConfigInvalid"),
+    3: (Fate.FINAL, "CredentialsRefused"),
+    4: (Fate.INFRASTRUCTURE, "BackendUnreachable"),
+}
+"""The contract's exit codes that say more than `this container failed`."""
+
+CONTAINER_FAILED: Mapping[str, str] = {
+    API_CONTAINER: "ApiFailed",
+    TRAINER_CONTAINER: "TrainerFailed",
+    ENVIRONMENT_CONTAINER: "EnvironmentFailed",
+}
+
+DISRUPTIONS: Final = frozenset(
+    {
+        "PreemptionByScheduler",
+        "EvictionByEvictionAPI",
+        "DeletionByTaintManager",
+        "DeletionByPodGC",
+        "TerminationByKubelet",
+        "SupervisorLost",
+        "KubeletFailed",
+    }
+)
+"""The words that Kubernetes, and local mode's supervisor, have for why they ended a pod."""
+
+FORGOTTEN: Final = frozenset({"ContainerStatusUnknown", "Unknown"})
+"""What the kubelet says of a container that it cannot find any more, as after a restart of the node."""
+
+
+def classify(
+    pod: PodObservation, *, stop_asked: bool, verdict: Ending | None = None, lost: Ending | None = None
+) -> Ending:
+    """Say how a run's pod that is over ended.
+
+    Of the environments that run apart: `verdict` is set when they are why the pod was deleted, `lost` says how the
+    last of them failed, should the trainer miss one.
+    """
+    if _succeeded(pod):
+        return Ending(Fate.SUCCEEDED, "Succeeded")
+    if stop_asked and pod.deleting:  # an attempt that ended by itself before it was asked has failed
+        return Ending(Fate.STOPPED, "Stopped")
+    if pod.lost:
+        return verdict or _node_lost(pod)
+    if pod.reason == "Evicted" or pod.disruption:
+        return _disrupted(pod)
+    if pod.reason == "DeadlineExceeded":
+        words = clean(pod.message) or "The pod's own deadline has passed, which is the runtime's limit."
+        return Ending(Fate.FINAL, "ActiveDeadlineExceeded", message=words)
+    if pod.deleting and not _failed_by_itself(pod):
+        return verdict or Ending(Fate.INFRASTRUCTURE, "PodDeleted", message="The pod was deleted by someone else.")
+    return _blame(pod, lost)
+
+
+def environment_ending(pod: PodObservation) -> Ending:
+    """How the environment of a pod of its own failed."""
+    container = pod.container(ENVIRONMENT_CONTAINER)
+    if container is None or container.exit_code is None:
+        return Ending(Fate.APPLICATION, CONTAINER_FAILED[ENVIRONMENT_CONTAINER], ENVIRONMENT_CONTAINER)
+    ending = _environment_ending(container, "it ended before the run was over" if container.exit_code == 0 else "")
+    return replace(ending, message=f"{ending.message} (pod {pod.name})".strip())
+
+
+def _succeeded(pod: PodObservation) -> bool:
+    trainer, result = pod.container(TRAINER_CONTAINER), pod.result
+    return (
+        trainer is not None
+        and trainer.exit_code == 0
+        and result is not None
+        and result.outcome == "succeeded"
+        and result.steps_trained == result.total_steps
+        and result.sampler_path is not None
+    )
+
+
+def _node_lost(pod: PodObservation) -> Ending:
+    due = format_time(pod.delete_by) if pod.delete_by else ""
+    words = f"The pod was to be gone by {due}, and node {pod.node} says nothing of it."
+    return Ending(Fate.INFRASTRUCTURE, "NodeLost", message=words)
+
+
+def _disrupted(pod: PodObservation) -> Ending:
+    word, message = pod.disruption or "", clean(pod.message)
+    if pod.reason == "Evicted":
+        return Ending(Fate.INFRASTRUCTURE, "Evicted", message=message)
+    if word in DISRUPTIONS:
+        return Ending(Fate.INFRASTRUCTURE, word, message=message)
+    return Ending(Fate.INFRASTRUCTURE, "Disrupted", message=f"{word}: {message}".removesuffix(": "))
+
+
+def _failed_by_itself(pod: PodObservation) -> bool:
+    """The trainer failed of its own accord, not by the signals of a deletion."""
+    trainer = pod.container(TRAINER_CONTAINER)
+    if pod.result is not None and pod.result.outcome == "failed":
+        return True
+    if trainer is None or not trainer.exit_code:
+        return False
+    earlier = trainer.finished_at and pod.deleted_at and trainer.finished_at < pod.deleted_at
+    return bool(earlier) or trainer.exit_code < SIGNALED or trainer.reason == OUT_OF_MEMORY
+
+
+def _blame(pod: PodObservation, lost: Ending | None) -> Ending:
+    """Find the container that failed first. The trainer's own word comes before exit codes."""
+    trainer, error = pod.container(TRAINER_CONTAINER), pod.result.error if pod.result else None
+    if error and error.error_class == "environment":
+        return _blame_environment(pod, lost, clean(error.message))
+    if trainer and trainer.exit_code:
+        said = trainer.message if pod.result is None else ""  # else it is the result, and no sentence
+        ending = _failure_of(trainer, error.message if error else said)
+        return replace(ending, reason="BillingRefused") if error and error.error_class == "billing" else ending
+    failed = next((c for c in pod.containers if c.exit_code), None)
+    if failed:
+        return _failure_of(failed, failed.message)
+    if trainer is None or trainer.exit_code is None:
+        words = (
+            f"{pod.reason or 'The pod'}: {clean(pod.message)}" if pod.message else "It ended before its trainer ran."
+        )
+        return Ending(Fate.INFRASTRUCTURE, "PodRejected", message=words)
+    return Ending(Fate.INFRASTRUCTURE, "StoppedUnasked", message="The pod ended in order before the training did.")
+
+
+def _blame_environment(pod: PodObservation, lost: Ending | None, said_by_trainer: str) -> Ending:
+    inside = pod.container(ENVIRONMENT_CONTAINER)
+    if inside and (inside.exit_code or not lost):
+        return _environment_ending(inside, said_by_trainer)
+    # None failed: they were never started, or evicted.
+    return lost or Ending(Fate.INFRASTRUCTURE, "EnvironmentLost", message=said_by_trainer)
+
+
+def _environment_ending(environment: ContainerObservation, said_by_trainer: str) -> Ending:
+    if environment.exit_code:
+        return _failure_of(environment, environment.message or said_by_trainer)
+    return Ending(
+        Fate.APPLICATION, "EnvironmentLeftEarly", ENVIRONMENT_CONTAINER, environment.exit_code, said_by_trainer
+    )
+
+
+def _failure_of(container: ContainerObservation, said: str) -> Ending:
+    """What a container's exit code means, with its own words, or with what can be said without them."""
+    code = container.exit_code or 0
+    if container.reason == OUT_OF_MEMORY:
+        return Ending(Fate.APPLICATION, OUT_OF_MEMORY, container.name, code, _out_of_memory(container))
+    if container.reason in FORGOTTEN:
+        words = clean(said) or "The node lost track of it: it was restarted, or its container runtime was."
+        return Ending(Fate.INFRASTRUCTURE, "ContainerLost", container.name, code, words)
+    fate, reason = EXIT_CODES.get(code, (Fate.APPLICATION, CONTAINER_FAILED[container.name]))
+    return Ending(fate, reason, container.name, code, clean(said) or _signalled(code))
+
+
+def _out_of_memory(container: ContainerObservation) -> str:
+    name, limit = container.name, container.memory_limit
+    if limit is None:
+        return f"the node ran out of memory: give spec.resources.{name} of the RLRuntime a request that is large enough"
+    return (
+        f"it needed more than its memory limit of {limit}: raise spec.resources.{name} of the RLRuntime, or make"
+        " smaller groups or shorter answers"
+    )
+
+
+def _signalled(code: int) -> str:
+    """Who was killed says nothing more; 1 to 64 are signals on Linux."""
+    number = code - SIGNALED
+    return f"it was killed by {signal.Signals(number).name}" if number in set(signal.Signals) else ""

@@ -1,0 +1,90 @@
+"""Who may start at a runtime with `limits.maxActiveRuns`, and what those are told who may not yet.
+
+The rule. A run holds a place from its start until it is finished or Stopped, also between two attempts. A run that is
+new, or that was stopped and is to go on, starts when the places that are held, and those who wait before it, are fewer
+than the limit. Before others is who has the higher priority, then who is older. Nobody who holds a place ever loses it
+to the queue: not when the limit is lowered, and not to a higher priority. Who waits has `status.queue`: that is the
+whole memory, so that a restarted operator goes on with the same line.
+"""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import takewhile
+
+from rl_operator.api.run import QueueStatus, TrainingRun
+from rl_operator.status.attempt.view import Assessment, QueuePosition, View
+from rl_operator.status.text.table import Situation
+
+QUEUED = "Queued"
+EXACT_POSITIONS = 10
+"""Beyond, places are rounded: one end in front must not rewrite the status of thousands."""
+
+Order = tuple[int, str, str, str]
+"""Sorts a runtime's line: negated priority, creation, name, namespace. Creation is known to the second."""
+
+
+def order_of(run: TrainingRun) -> Order:
+    metadata = run.metadata
+    return (-run.spec.priority, metadata.creation_timestamp or "", metadata.name, metadata.namespace)
+
+
+def holds_slot(run: TrainingRun) -> bool:
+    status = run.status
+    started = status.attempt is not None and not status.finished and status.phase != "Stopped"
+    return started and status.queue is None
+
+
+def waits_in_queue(run: TrainingRun) -> bool:
+    """Whether others may have to wait for it: it was found to be waiting, and nothing has ended that since."""
+    status = run.status
+    wanted = not run.spec.suspend and run.metadata.deletion_timestamp is None
+    return status.queue is not None and wanted and not status.finished
+
+
+def has_room(position: QueuePosition) -> bool:
+    return position.active + position.before < position.limit
+
+
+def must_wait(view: View) -> bool:
+    """Whether a run that is to start has to wait for a slot."""
+    return view.queue_position is not None and not holds_slot(view.run) and not has_room(view.queue_position)
+
+
+def queued(run: TrainingRun, position: QueuePosition) -> Assessment:
+    runtime, number = run.spec.runtime, position.before + 1
+    about = "about " if number > EXACT_POSITIONS else ""
+    held = f"{position.active} of {position.limit} runs active"
+    if position.limit == 0:
+        held = "its limits.maxActiveRuns is 0: no run starts until an administrator raises it"
+    sentence = f"Queued: position {about}{shown_position(number)} at runtime {runtime!r} ({held})."
+    return Assessment(Situation.WAITING, QUEUED, sentence)
+
+
+def queue_place(position: QueuePosition) -> QueueStatus:
+    return QueueStatus(place=shown_position(position.before + 1), active=position.active, limit=position.limit)
+
+
+def shown_position(position: int) -> int:
+    """Exact up to EXACT_POSITIONS, beyond rounded to one significant digit, halves up."""
+    if position <= EXACT_POSITIONS:
+        return position
+    unit = 10 ** (len(str(position)) - 1)
+    return int((position + unit // 2) // unit * unit)
+
+
+def positions_with_news(length: int, *, moved_up: bool) -> Iterator[int]:
+    """Of a line of that length, the positions that read otherwise after everybody has moved by one."""
+    return takewhile(lambda position: position <= length, _positions_with_news(len(str(length)), moved_up=moved_up))
+
+
+@lru_cache
+def _positions_with_news(digits: int, *, moved_up: bool) -> tuple[int, ...]:
+    """Of at most that many digits: the exact ones, and the nine of each power of ten at which rounding changes."""
+    rounded = {d * 10**n + 10**n // 2 + side for n in range(1, digits) for d in range(1, 10) for side in (-1, 0)}
+    before = 1 if moved_up else -1
+    candidates = sorted({*range(1, EXACT_POSITIONS + 2), *rounded})
+    return tuple(position for position in candidates if _reads(position) != _reads(position + before))
+
+
+def _reads(position: int) -> tuple[int, bool]:
+    return shown_position(position), position > EXACT_POSITIONS

@@ -1,0 +1,93 @@
+"""What is known of one run at one moment, and what was found to be the case."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from rl_operator.api.names import TRAINER_CONTAINER
+from rl_operator.api.refusal import Refusal
+from rl_operator.api.run import Attempt, TrainingRun
+from rl_operator.status.attempt.attempt_fate import Ending
+from rl_operator.status.observed.observation import PodObservation, TrainerStatus
+from rl_operator.status.observed.wandb_run import WandbRun
+from rl_operator.status.text.table import Situation
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePosition:
+    """Where a run stands at a runtime that limits its active runs: how many of the others hold a place, and how many
+    wait before it.
+    """
+
+    limit: int
+    active: int
+    before: int
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All that is known of one run at one moment. `pod` is the current attempt's; `pending` says what a new run
+    waits for before it can be checked; `trouble` says why the last write for it was refused.
+    """
+
+    run: TrainingRun
+    now: datetime
+    backoff_seconds: float
+    pod: PodObservation | None = None
+    trainer: TrainerStatus | None = None
+    refusals: tuple[Refusal, ...] = ()
+    pending: tuple[str, str] | None = None
+    trouble: tuple[str, str] | None = None
+    config_lost: str | None = None
+    """Why the run's ConfigMap is gone for good; what runs goes on without it."""
+
+    config_hash: str | None = None
+    """Of what a draft would be."""
+
+    environments: tuple[PodObservation, ...] = ()
+    """Pods of environments that run apart, of every attempt."""
+
+    left_over: tuple[str, ...] = ()
+    """Names of pods that say they are this run's, are of a former life of it, and work."""
+
+    replica_limit: int | None = None
+    """The runtime's limit of environment processes."""
+
+    queue_position: QueuePosition | None = None
+    """None: the runtime does not limit its active runs."""
+
+    unreachable: bool = False
+    """The trainer is ready, and does not answer the operator."""
+
+    wandb: WandbRun | None = None
+    has_history: bool = False
+    """Points of the attempt's series are at hand, to be kept past its pod."""
+
+    @property
+    def started(self) -> bool:
+        """In this life: `startTime` of a restored run may be that of a former one."""
+        return self.run.status.attempt is not None
+
+    @property
+    def last_attempt(self) -> Attempt | None:
+        """The current attempt's record, once it has ended."""
+        attempts = self.run.status.attempts
+        return attempts[-1] if attempts and attempts[-1].attempt == self.run.status.attempt else None
+
+    @property
+    def training(self) -> bool:
+        """Whether the current attempt's pod is there and nothing has ended it yet."""
+        pod = self.pod
+        if pod is None or pod.over or pod.deleting or self.last_attempt:
+            return False
+        trainer = pod.container(TRAINER_CONTAINER)
+        return trainer is None or trainer.state != "Terminated"
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """What is the case. `ending` is set in the one moment when an attempt's end is seen."""
+
+    situation: Situation
+    reason: str
+    message: str
+    ending: Ending | None = None

@@ -1,0 +1,95 @@
+"""From names that were typed to a run, to the pod and container of a log, and to what is kept of a run."""
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from rl_operator.api.names import API_CONTAINER, ENVIRONMENT_CONTAINER, STARTED_AS_ANNOTATION, TRAINER_CONTAINER
+from rl_operator.errors import OperatorError, RefusedError
+from rl_operator.targets.target import Manifest, Target
+
+if TYPE_CHECKING:
+    from rl_operator.api.run import TrainingRun
+    from rl_operator.status.observed.history import Point
+
+
+def existing_run(target: Target, namespace: str, name: str) -> Manifest:
+    """Raises RefusedError naming the runs that there are."""
+    run = target.run(namespace, name)
+    if run is not None:
+        return run
+    names = [each["metadata"]["name"] for each in target.runs(namespace, "")]
+    known = f"there are: {', '.join(sorted(names)[:10])}" if names else "there are none"
+    raise RefusedError(f"there is no run {name!r} in namespace {namespace} of {target.label}; {known}")
+
+
+CONTAINERS = (TRAINER_CONTAINER, ENVIRONMENT_CONTAINER, API_CONTAINER)
+_CONTAINER = re.compile(rf"({'|'.join(CONTAINERS)})|{ENVIRONMENT_CONTAINER}-(\d+)")
+
+
+def container_named(target: Target, namespace: str, run: str, container: str) -> tuple[str, str]:
+    """Pod and container, of the run's newest attempt. environment is the first environment, environment-1 the second:
+    also where they run in pods of their own. Raises RefusedError.
+    """
+    if not (chosen := _CONTAINER.fullmatch(container)):
+        hint = f"it must be one of {', '.join(CONTAINERS)}, or {ENVIRONMENT_CONTAINER}-1 for the second environment"
+        raise RefusedError(f"container is {container!r}; {hint}")
+    pod = existing_run(target, namespace, run).get("status", {}).get("podName")
+    if pod is None:
+        raise RefusedError(f"run {run} of {target.label} has not started, so there is no log yet")
+    target.look_after(namespace, run)
+    if container in (TRAINER_CONTAINER, API_CONTAINER):
+        return pod, container
+    return _environment_pod(target, namespace, run, pod, int(chosen[2] or 0)), ENVIRONMENT_CONTAINER
+
+
+def _environment_pod(target: Target, namespace: str, run: str, run_pod: str, slot: int) -> str:
+    """The pod whose environment has this number: the newest one apart, or for number 0 the run's own pod."""
+    found = environment_pods(target.pod_names(namespace, run), run_pod)
+    if slot in found:
+        return found[slot]
+    if slot == 0:
+        return run_pod
+    known = ", ".join(f"{ENVIRONMENT_CONTAINER}-{number}" for number in sorted(found) if number) or "only one"
+    raise RefusedError(f"run {run} of {target.label} has no {ENVIRONMENT_CONTAINER}-{slot}; it has {known}")
+
+
+def environment_pods(names: Iterable[str], run_pod: str) -> dict[int, str]:
+    """By slot, the newest environment pod of an attempt, from names like `sorting-0a1b2-1-env-<slot>-<n>`."""
+    pattern = re.compile(rf"{re.escape(run_pod)}-env-(\d+)-(\d+)")
+    matches = (match for name in names if (match := pattern.fullmatch(name)))
+    in_order = sorted(matches, key=lambda match: (int(match[1]), int(match[2])))
+    return {int(match[1]): match[0] for match in in_order}
+
+
+def kept_points(run: "TrainingRun", target: Target) -> "tuple[Point, ...]":
+    """In the order of steps; empty when the series is lost, not this run's, or not for the caller to read."""
+    from rl_operator.render.config_maps import stored_history
+    from rl_operator.status.observed.history import read_points
+
+    if run.status.history_name is None:
+        return ()
+    try:
+        found = target.read("ConfigMap", run.metadata.namespace, run.status.history_name)
+    except OperatorError:
+        return ()
+    owners = found["metadata"].get("ownerReferences", ()) if found else ()
+    ours = any(owner["uid"] == run.metadata.uid for owner in owners)
+    return read_points(stored_history(found)) if found and ours else ()
+
+
+def kept_rewards(run: "TrainingRun", target: Target) -> list[float]:
+    """The reward curve of it."""
+    from rl_operator.status.observed.history import rewards
+
+    return rewards(kept_points(run, target))
+
+
+def was_restored(run: Manifest) -> bool:
+    """Whether the run was started in a former life and waits to be asked again."""
+    from rl_operator.api.run import TrainingRun
+    from rl_operator.status.attempt.restored import is_restored
+
+    return STARTED_AS_ANNOTATION in run["metadata"].get("annotations", {}) and is_restored(
+        TrainingRun.model_validate(run)
+    )

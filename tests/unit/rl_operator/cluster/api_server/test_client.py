@@ -1,0 +1,188 @@
+"""Calls over real HTTP: deadlines, translated errors, credentials."""
+
+import time
+from pathlib import Path
+
+import pytest
+from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect
+
+from rl_operator.cluster.api_server.client import JSON_PATCH, METADATA_ONLY, ClusterClient
+from rl_operator.cluster.api_server.failures import ExpiredError
+from rl_operator.errors import ConflictError, GoneError, OperatorError, TargetUnreachableError
+from rl_operator.log_lines import CUT, LONGEST_LINE
+
+POD = "/api/v1/namespaces/ns/pods/p"
+PODS = "/api/v1/pods"
+
+
+def event(kind: str, version: int) -> dict[str, object]:
+    return {"type": kind, "object": {"metadata": {"name": "p", "resourceVersion": str(version)}}}
+
+
+async def test_every_call_carries_the_token(api: FakeApi, client: ClusterClient) -> None:
+    api.answers("GET", POD, Answer({"kind": "Pod"}))
+    assert await client.get(POD) == {"kind": "Pod"}
+    assert api.requests[0].headers["Authorization"] == "Bearer secret-token"
+
+
+async def test_kopf_gets_the_same_credentials_and_cannot_close_our_connections(
+    api: FakeApi, client: ClusterClient
+) -> None:
+    api.answers("GET", POD, Answer({"kind": "Pod"}))
+    async with client.kopf_session(print) as session, session.get(api.url + POD) as response:
+        assert response.status == 200
+    assert api.requests[0].headers["Authorization"] == "Bearer secret-token"
+    await client.get(POD)
+
+
+async def test_the_beginning_of_a_list_of_kopfs_is_told_once_it_is_answered(
+    api: FakeApi, client: ClusterClient
+) -> None:
+    told: list[int] = []
+    api.answers("GET", PODS, Answer({"message": "starting"}, 503), Answer({"items": []}))
+    api.answers("WATCH", PODS, Answer(lines=()))
+    async with client.kopf_session(lambda: told.append(len(api.requests))) as session:
+        for query in ("limit=100", "limit=100", "limit=100&continue=x", "watch=true&resourceVersion=5", ""):
+            async with session.get(f"{api.url}{PODS}?{query}"):
+                pass
+    assert told == [2]
+
+
+@pytest.mark.parametrize("code", [429, 500, 503])
+async def test_a_pause_that_the_api_server_asks_for_is_made(api: FakeApi, client: ClusterClient, code: int) -> None:
+    busy = Answer({"message": "too many requests"}, code, headers={"Retry-After": "1"})
+    api.answers("POST", PODS, busy, Answer({"kind": "Pod"}))
+    before = time.monotonic()
+    assert await client.create(PODS, {"a": 1}) == {"kind": "Pod"}
+    assert time.monotonic() - before >= 1
+    assert [request.body for request in api.requests] == [{"a": 1}] * 2
+
+
+@pytest.mark.parametrize(
+    ("code", "headers"),
+    [(429, {}), (429, {"Retry-After": "600"}), (503, {"Retry-After": "Mon, 1 Jun 2026"}), (409, {"Retry-After": "0"})],
+    ids=["no pause", "longer than a call may take", "a gateway's date", "no code that passes"],
+)
+async def test_what_asks_for_no_pause_that_can_be_made_is_a_refusal(
+    api: FakeApi, client: ClusterClient, code: int, headers: dict[str, str]
+) -> None:
+    api.answers("POST", PODS, Answer({"message": "not now"}, code, headers=headers))
+    with pytest.raises(OperatorError, match=f"{code}: not now"):
+        await client.create(PODS, {})
+    assert len(api.requests) == 1
+
+
+async def test_pauses_without_end_end_with_the_deadline_of_the_call(api: FakeApi, tmp_path: Path) -> None:
+    api.answers("GET", POD, Answer({"message": "busy"}, 429, headers={"Retry-After": "1"}))
+    async with await connect(api, tmp_path, request_seconds=1.5) as client:
+        with pytest.raises(TargetUnreachableError, match="429: busy"):
+            await client.get(POD)
+    assert len(api.requests) == 2
+
+
+async def test_the_clock_is_the_api_servers(api: FakeApi, client: ClusterClient) -> None:
+    api.answers("GET", POD, Answer({}, headers={"Date": "Mon, 01 Jun 2037 12:00:00 GMT"}))
+    await client.get(POD)
+    assert client.clock.now().isoformat().startswith("2037-06-01T12:00")
+
+
+async def test_refusals_are_translated(api: FakeApi, client: ClusterClient) -> None:
+    with pytest.raises(GoneError, match=f"GET {POD}: the API server answered 404"):
+        await client.get(POD)
+    api.answers("POST", PODS, Answer({"kind": "Status", "message": 'pods "p" already exists'}, 409))
+    with pytest.raises(ConflictError, match="already exists"):
+        await client.create(PODS, {"kind": "Pod"})
+
+
+async def test_a_gateway_that_answers_with_no_status_object(api: FakeApi, client: ClusterClient) -> None:
+    api.answers("GET", POD, Answer("bad gateway", 502))
+    with pytest.raises(TargetUnreachableError, match=r"502: .*bad gateway"):
+        await client.get(POD)
+
+
+async def test_an_answer_that_does_not_come(api: FakeApi, tmp_path: Path) -> None:
+    api.answers("GET", POD, Answer(hangs=True))
+    async with await connect(api, tmp_path, request_seconds=0.2) as client:
+        with pytest.raises(TargetUnreachableError, match=f"the API server {api.url} does not answer"):
+            await client.get(POD)
+
+
+async def test_a_collection_is_read_chunk_by_chunk(api: FakeApi, client: ClusterClient) -> None:
+    first = {"metadata": {"resourceVersion": "5", "continue": "more"}, "items": [{"a": 1}, {"a": 2}]}
+    last = {"metadata": {"resourceVersion": "5"}, "items": None}
+    taken: list[dict[str, int]] = []
+    api.answers("GET", PODS, Answer(first), Answer(last))
+    assert await client.each(PODS, {"labelSelector": "a=b"}, taken.append) == "5"
+    assert taken == [{"a": 1}, {"a": 2}]
+    assert [r.query.get("continue") for r in api.requests] == [None, "more"]
+    assert {r.query["labelSelector"] for r in api.requests} == {"a=b"}
+
+
+async def test_metadata_is_asked_for_by_the_name_that_each_kind_of_call_has(
+    api: FakeApi, client: ClusterClient
+) -> None:
+    """A watch that asks for the list's name is a stream without events, and nobody says so."""
+    api.answers("GET", PODS, Answer({"metadata": {"resourceVersion": "5"}, "items": None}))
+    api.answers("WATCH", PODS, Answer(lines=()))
+    await client.each(PODS, {}, print, METADATA_ONLY)
+    assert [event async for event in client.watch(PODS, {}, METADATA_ONLY)] == []
+    listed, watched = (request.headers["Accept"] for request in api.requests)
+    assert listed.startswith("application/json;as=PartialObjectMetadataList;")
+    assert watched.startswith("application/json;as=PartialObjectMetadata;")
+
+
+async def test_a_text_is_read_whole_however_long_its_lines(api: FakeApi, client: ClusterClient) -> None:
+    api.answers("GET", f"{POD}/log", Answer(text="x" * 300_000))
+    assert len(await client.text(f"{POD}/log", {"limitBytes": 7})) == 300_000
+    assert api.requests[0].query == {"limitBytes": "7"}
+    with pytest.raises(GoneError):
+        await client.text(POD, {})
+
+
+async def test_a_line_is_cut_however_long_it_is(api: FakeApi, client: ClusterClient) -> None:
+    """Longer than what aiohttp takes for a line."""
+    api.answers("GET", f"{POD}/log", Answer(text="x" * 5_000_000 + "\nnext\nlast"))
+    long, *others = [line async for line in client.lines(f"{POD}/log", {})]
+    assert long == b"x" * LONGEST_LINE + CUT + b"\n"
+    assert others == [b"next\n", b"last"]
+
+
+async def test_lines_that_stop_coming_end_with_the_deadline_of_a_call(api: FakeApi, tmp_path: Path) -> None:
+    api.answers("GET", f"{POD}/log", Answer(lines=({"line": 1},), hangs=True))
+    async with await connect(api, tmp_path, request_seconds=0.3) as client:
+        lines = client.lines(f"{POD}/log", {"tailLines": 7})
+        assert await anext(lines) == b'{"line": 1}\n'
+        with pytest.raises(TargetUnreachableError, match="does not answer"):
+            await anext(lines)
+
+
+async def test_deletion_and_patches_say_which_object_is_meant(api: FakeApi, client: ClusterClient) -> None:
+    api.answers("DELETE", POD, Answer({"kind": "Pod"}))
+    api.answers("PATCH", POD, Answer({"kind": "Pod"}))
+    await client.delete(POD, "uid-1")
+    await client.patch(POD, [{"op": "test"}], JSON_PATCH)
+    deletion, patch = api.requests
+    assert deletion.body == {"preconditions": {"uid": "uid-1"}}
+    assert patch.headers["Content-Type"] == JSON_PATCH
+
+
+async def test_a_watch_gives_events_until_the_server_ends_it(api: FakeApi, client: ClusterClient) -> None:
+    api.answers("WATCH", PODS, Answer(lines=(event("ADDED", 6), event("BOOKMARK", 9))))
+    events = [e["type"] async for e in client.watch(PODS, {"resourceVersion": "5"})]
+    assert events == ["ADDED", "BOOKMARK"]
+    query = api.requests[0].query
+    assert (query["resourceVersion"], query["allowWatchBookmarks"]) == ("5", "true")
+
+
+async def test_a_version_that_is_too_old_is_told_apart(api: FakeApi, client: ClusterClient) -> None:
+    gone = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}}
+    api.answers("WATCH", PODS, Answer(lines=(gone,)))
+    with pytest.raises(ExpiredError, match="too old"):
+        async for _ in client.watch(PODS, {"resourceVersion": "5"}):
+            pass
+
+
+async def test_nobody_listens(tmp_path: Path) -> None:
+    async with await connect(FakeApi(url="http://127.0.0.1:1"), tmp_path) as client:
+        with pytest.raises(TargetUnreachableError, match="GET /x: the API server http://127"):
+            await client.get("/x")

@@ -1,0 +1,285 @@
+"""Leader election against a Lease with the API server's rules, over real HTTP."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from tests.unit.rl_operator.cluster.fake_api import write_kubeconfig
+
+from rl_operator.cluster.api_server.client import ClusterClient
+from rl_operator.cluster.api_server.lease import LeaderElector, LeaseLostError, LeaseTimes
+from rl_operator.errors import ForbiddenError
+
+QUICK = LeaseTimes(duration=1)
+SPEC = {"leaseDurationSeconds": 1, "acquireTime": "a", "renewTime": "r", "leaseTransitions": 3}
+
+
+@dataclass
+class LeaseApi:
+    """One Lease: created once, replaced only against its resourceVersion."""
+
+    lease: dict[str, Any] | None = None
+    trouble: Callable[[str], Awaitable[int]] | None = None
+    """Asked with the method before each call: a code to answer with, 0: none."""
+    versions: int = 0
+    methods: list[str] = field(default_factory=list)
+    url: str = ""
+
+    async def handle(self, request: web.Request) -> web.Response:
+        self.methods.append(request.method)
+        if self.trouble and (code := await self.trouble(request.method)):
+            return self._refusal(code)
+        body = json.loads(await request.text() or "{}")
+        match request.method:
+            case "POST" if self.lease is None:
+                return self._stored(body)
+            case "PUT" | "GET" if self.lease is None:
+                return self._refusal(404)
+            case "GET":
+                return web.json_response(self.lease)
+            case "PUT" if body["metadata"]["resourceVersion"] == self.version:
+                return self._stored(body)
+        return self._refusal(409)
+
+    @property
+    def version(self) -> str:
+        assert self.lease
+        return str(self.lease["metadata"]["resourceVersion"])
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        assert self.lease
+        spec: dict[str, Any] = self.lease["spec"]
+        return spec
+
+    def held_by(self, holder: str, **spec: Any) -> None:
+        """Somebody else wrote."""
+        metadata = {"name": "rl-operator", "namespace": "ops", "labels": {"team": "a"}}
+        self._stored({"metadata": metadata, "spec": {**SPEC, "holderIdentity": holder, **spec}})
+
+    def _stored(self, body: dict[str, Any]) -> web.Response:
+        self.versions += 1
+        self.lease = {**body, "metadata": {**body["metadata"], "resourceVersion": str(self.versions)}}
+        return web.json_response(self.lease)
+
+    @staticmethod
+    def _refusal(code: int) -> web.Response:
+        return web.json_response({"kind": "Status", "code": code, "message": f"said {code}"}, status=code)
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[LeaseApi]:
+    fake = LeaseApi()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", fake.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    fake.url = "http://{}:{}".format(*runner.addresses[0][:2])
+    yield fake
+    await runner.cleanup()
+
+
+Elect = Callable[[str], LeaderElector]
+
+
+@pytest.fixture
+async def elect(api: LeaseApi, tmp_path: Path) -> AsyncIterator[Elect]:
+    async with await ClusterClient.connect(str(write_kubeconfig(tmp_path, api.url))) as client:
+        yield lambda identity: LeaderElector(client, "ops", "rl-operator", identity, times=QUICK)
+
+
+@asynccontextmanager
+async def keeping(elector: LeaderElector) -> AsyncIterator[asyncio.Task[None]]:
+    await acquired(elector)
+    task = asyncio.create_task(elector.keep())
+    yield task
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def acquired(elector: LeaderElector) -> None:
+    async with asyncio.timeout(10):
+        await elector.acquire()
+
+
+async def until(what: str, look: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not look():
+            await asyncio.sleep(0.01)
+    assert look(), what
+
+
+async def test_the_first_makes_the_lease(api: LeaseApi, elect: Elect) -> None:
+    elector = elect("one")
+    assert not elector.leads
+    await acquired(elector)
+    assert elector.leads
+    assert api.spec["holderIdentity"] == "one"
+    assert (api.spec["leaseDurationSeconds"], api.spec["leaseTransitions"]) == (1, 0)
+
+
+async def test_it_is_renewed_and_nothing_but_its_time_changes(api: LeaseApi, elect: Elect) -> None:
+    async with keeping(elect("one")):
+        first = api.spec
+        await until("it is renewed thrice", lambda: api.versions >= 4)
+        assert api.spec == {**first, "renewTime": api.spec["renewTime"]}
+        assert api.spec["renewTime"] > first["renewTime"]
+
+
+async def test_who_comes_second_waits_for_as_long_as_it_is_renewed(api: LeaseApi, elect: Elect) -> None:
+    second = elect("two")
+    async with keeping(elect("one")) as first:
+        waiting = asyncio.create_task(second.acquire())
+        await asyncio.sleep(2 * QUICK.duration)
+        assert not waiting.done()
+        assert api.spec["holderIdentity"] == "one"
+        first.cancel()
+        await asyncio.wait_for(waiting, 10)
+    assert (api.spec["holderIdentity"], api.spec["leaseTransitions"]) == ("two", 1)
+
+
+@pytest.mark.parametrize("clock", ["1999-01-01T00:00:00.000000Z", "2999-01-01T00:00:00.000000Z"])
+async def test_the_holders_clock_does_not_matter(api: LeaseApi, elect: Elect, clock: str) -> None:
+    """Neither is a lease from the past taken at once, nor one from the future never."""
+    api.held_by("one", renewTime=clock, acquireTime=clock)
+    waiting = asyncio.create_task(elect("two").acquire())
+    await asyncio.sleep(0.5 * QUICK.duration)
+    assert not waiting.done()
+    await asyncio.wait_for(waiting, 10)
+    assert api.spec["holderIdentity"] == "two"
+
+
+async def test_its_own_lease_is_taken_over_at_once_and_a_former_self_loses_it(api: LeaseApi, elect: Elect) -> None:
+    async with keeping(elect("one")) as former:
+        async with asyncio.timeout(0.5 * QUICK.duration):
+            await elect("one").acquire()
+        assert api.spec["leaseTransitions"] == 0, "the same holder"
+        with pytest.raises(LeaseLostError, match="lease ops/rl-operator is held by one now"):
+            await former
+
+
+async def test_a_lease_that_was_given_back_is_free_at_once(api: LeaseApi, elect: Elect) -> None:
+    first = elect("one")
+    await acquired(first)
+    await first.release()
+    assert not first.leads
+    assert "holderIdentity" not in api.spec
+    async with asyncio.timeout(0.5 * QUICK.duration):
+        await elect("two").acquire()
+    assert api.spec["leaseTransitions"] == 1
+
+
+async def test_who_does_not_hold_it_gives_nothing_back(api: LeaseApi, elect: Elect) -> None:
+    api.held_by("one")
+    await elect("two").release()
+    assert api.methods == []
+
+
+async def test_another_holder_is_the_end(api: LeaseApi, elect: Elect) -> None:
+    async with keeping(elect("one")) as task:
+        api.held_by("two")
+        with pytest.raises(LeaseLostError, match="is held by two now"):
+            await task
+
+
+async def test_a_label_that_somebody_sets_costs_nothing_and_stays(api: LeaseApi, elect: Elect) -> None:
+    async with keeping(elect("one")) as task:
+        assert api.lease
+        api._stored({**api.lease, "metadata": {**api.lease["metadata"], "labels": {"seen": "yes"}}})
+        version = api.versions
+        await until("it is renewed again", lambda: api.versions > version + 1)
+        assert not task.done()
+        assert api.lease["metadata"]["labels"] == {"seen": "yes"}
+
+
+async def test_a_lease_that_somebody_deletes_is_made_again(api: LeaseApi, elect: Elect) -> None:
+    async with keeping(elect("one")) as task:
+        api.lease = None
+        await until("it is there again", lambda: api.lease is not None)
+        assert not task.done()
+        assert api.spec["holderIdentity"] == "one"
+
+
+@pytest.mark.parametrize("code", [403, 429, 500, 503])
+async def test_failures_are_outlived_until_others_may_take_over(api: LeaseApi, elect: Elect, code: int) -> None:
+    failures = 3
+
+    async def trouble(_: str) -> int:
+        nonlocal failures
+        failures -= 1
+        return code if failures >= 0 else 0
+
+    elector = elect("one")
+    async with keeping(elector) as task:
+        api.trouble = trouble
+        version = api.versions
+        await until("it is renewed again", lambda: api.versions > version)
+        assert not task.done()
+
+        failures = 1000
+        with pytest.raises(LeaseLostError, match=rf"was not renewed for 1 s: .*{code}"):
+            await asyncio.wait_for(task, 10)
+        assert elector.leads, "nobody else can have it yet"
+
+
+async def test_an_api_server_that_does_not_answer_is_not_waited_for(api: LeaseApi, elect: Elect) -> None:
+    async def trouble(_: str) -> int:
+        await asyncio.sleep(60)
+        return 0
+
+    elector = elect("one")
+    async with keeping(elector) as task:
+        api.trouble = trouble
+        with pytest.raises(LeaseLostError, match="did not answer in time"):
+            await asyncio.wait_for(task, 10)
+        assert elector.leads
+        assert api.methods.count("PUT") > 1, "a call that hangs is not the last one"
+
+
+async def test_a_process_that_stood_still_asks_nobody(api: LeaseApi, elect: Elect) -> None:
+    elector = elect("one")
+    async with keeping(elector) as task:
+        elector._renewed_at -= QUICK.duration
+        assert not elector.leads
+        calls = len(api.methods)
+        with pytest.raises(LeaseLostError, match="this process stood still"):
+            await asyncio.wait_for(task, 10)
+        assert len(api.methods) == calls
+
+
+async def test_rights_that_are_missing_are_named(api: LeaseApi, elect: Elect) -> None:
+    async def trouble(_: str) -> int:
+        return 403
+
+    api.trouble = trouble
+    with pytest.raises(ForbiddenError, match=r"get, create and update for leases .* in namespace ops .*said 403"):
+        await acquired(elect("one"))
+
+
+async def test_an_api_server_that_is_away_is_waited_for(api: LeaseApi, elect: Elect) -> None:
+    async def trouble(_: str) -> int:
+        return 503
+
+    api.trouble = trouble
+    waiting = asyncio.create_task(elect("one").acquire())
+    await asyncio.sleep(2 * QUICK.patience)
+    assert not waiting.done()
+    api.trouble = None
+    await asyncio.wait_for(waiting, 10)
+
+
+async def test_of_many_that_begin_at_once_one_leads(api: LeaseApi, elect: Elect) -> None:
+    electors = [elect(str(number)) for number in range(8)]
+    tasks = [asyncio.create_task(elector.acquire()) for elector in electors]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.sleep(0.3)
+    assert sum(task.done() for task in tasks) == 1
+    for task in tasks:
+        task.cancel()

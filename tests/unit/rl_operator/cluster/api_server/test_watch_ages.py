@@ -1,0 +1,111 @@
+"""A watch is as old as the last bytes of its stream; an API server that is away makes none of them stale."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from rl_operator.cluster.api_server.request_guard import WatchAges
+
+PATIENCE = 100.0
+
+
+@dataclass
+class Body:
+    """A stream that has brought so much so far."""
+
+    total_bytes: int = 0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def ages(clock: Clock) -> WatchAges:
+    watched = WatchAges(PATIENCE, clock)
+    watched.expect(["pods", "services"])
+    return watched
+
+
+def pass_time(ages: WatchAges, clock: Clock, seconds: float, *busy: Body) -> None:
+    """The API server answers some call or other every ten seconds, and these streams bring bookmarks."""
+    for _ in range(int(seconds / 10)):
+        clock.now += 10
+        ages.answered()
+        for body in busy:
+            body.total_bytes += 50
+        ages.silent_seconds()
+
+
+def test_a_watch_that_brings_bookmarks_is_young(ages: WatchAges, clock: Clock) -> None:
+    pods, services = Body(), Body()
+    ages.opened("pods", pods)
+    ages.opened("services", services)
+    pass_time(ages, clock, 1000, pods, services)
+    clock.now += 7
+    assert ages.silent_seconds() == {"pods": 7, "services": 7}
+    assert ages.stale() == {}
+
+
+def test_a_stream_that_stays_open_and_silent_is_stale(ages: WatchAges, clock: Clock) -> None:
+    pods, services = Body(), Body()
+    ages.opened("pods", pods)
+    ages.opened("services", services)
+    pass_time(ages, clock, PATIENCE, services)
+    assert ages.stale() == {}
+    pass_time(ages, clock, 10, services)
+    assert ages.stale() == {"pods": PATIENCE + 10}
+
+
+def test_a_watch_that_is_opened_again_and_again_in_vain_is_stale(ages: WatchAges, clock: Clock) -> None:
+    services = Body()
+    ages.opened("services", services)
+    for _ in range(15):
+        ages.opened("pods", Body())
+        pass_time(ages, clock, 10, services)
+    assert list(ages.stale()) == ["pods"]
+
+
+def test_a_watch_that_was_never_opened_is_stale_too(ages: WatchAges, clock: Clock) -> None:
+    services = Body()
+    ages.opened("services", services)
+    pass_time(ages, clock, PATIENCE + 10, services)
+    assert list(ages.stale()) == ["pods"]
+
+
+def test_what_the_last_stream_brought_counts_when_the_next_is_opened(ages: WatchAges, clock: Clock) -> None:
+    first = Body()
+    ages.opened("pods", first)
+    clock.now += 50
+    first.total_bytes += 50
+    ages.opened("pods", Body())
+    assert ages.silent_seconds()["pods"] == 0
+
+
+def test_an_api_server_that_is_away_or_has_just_come_back_makes_nothing_stale(ages: WatchAges, clock: Clock) -> None:
+    body = Body()
+    ages.opened("pods", body)
+    pass_time(ages, clock, 10, body)
+    clock.now += 10 * PATIENCE
+    assert ages.stale() == {}, "it does not answer"
+    ages.answered()
+    pass_time(ages, clock, PATIENCE - 10)
+    assert ages.stale() == {}, "watches are still being opened"
+    pass_time(ages, clock, 20)
+    assert list(ages.stale()) == ["pods", "services"]
+
+
+def test_before_anything_was_answered_nothing_is_stale(clock: Clock) -> None:
+    ages = WatchAges(PATIENCE, clock)
+    ages.expect(["pods"])
+    clock.now += 10 * PATIENCE
+    assert ages.stale() == {}

@@ -1,0 +1,134 @@
+from datetime import UTC, datetime
+
+import pytest
+from tests.unit.rl_operator import samples
+from tests.unit.rl_operator.cluster.documents import pod_document, run_document, runtime_document
+from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi
+
+from rl_operator.api.names import POD_FINALIZER
+from rl_operator.cluster.api_server.client import ClusterClient
+from rl_operator.cluster.cache.caches import Caches, UnreadableRuntime, list_catalogs
+from rl_operator.cluster.cache.catalogs import Catalogs
+from rl_operator.render.config_maps import ImageCatalog, catalog_config_map
+from rl_operator.status.attempt.pod_cleanup import expires_at
+from rl_operator.status.attempt.view import QueuePosition
+
+
+def test_a_finished_run_keeps_its_identity_and_phase_only() -> None:
+    caches = Caches()
+    document = run_document(config={"group_size": 8}, status={"phase": "Succeeded", "message": "m", "attempt": 1})
+    document["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": "x" * 1000}
+    caches.runs.put(document)
+    run = caches.runs.get(("team-a", "sorting"))
+    assert run is not None
+    assert (run.metadata.uid, run.status.phase, run.status.finished) == (document["metadata"]["uid"], "Succeeded", True)
+    assert (run.metadata.annotations, run.spec.config, run.status.message) == ({}, {}, None)
+
+
+def test_an_unfinished_run_is_kept_whole() -> None:
+    caches = Caches()
+    caches.runs.put(run_document(config={"group_size": 8}, status={"phase": "Running", "message": "m"}))
+    run = caches.runs.get(("team-a", "sorting"))
+    assert run is not None
+    assert (run.spec.config, run.status.message) == ({"group_size": 8}, "m")
+
+
+def test_pods_are_found_by_their_runs_label_with_their_finalizers() -> None:
+    caches = Caches()
+    caches.pods.put(pod_document(finalizers=["other", POD_FINALIZER]))
+    (pod,) = caches.pods.of_run(("team-a", "sorting"))
+    assert pod.finalizers == ("other", POD_FINALIZER)
+    assert pod.observation.held
+
+
+ENDED = {
+    "phase": "Succeeded",
+    "containerStatuses": [
+        {"name": "trainer", "state": {"terminated": {"exitCode": 0, "message": '{"outcome": "succeeded"}'}}}
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("run_phase", "finalizers", "kept"),
+    [("Succeeded", [], False), ("Succeeded", [POD_FINALIZER], True), ("Running", [], True)],
+    ids=["read and let go of", "of a finished run but held", "its end is not in the status yet"],
+)
+def test_a_pod_is_kept_whole_until_nobody_reads_its_result(run_phase: str, finalizers: list[str], kept: bool) -> None:
+    caches = Caches()
+    caches.runs.put(run_document(status={"phase": run_phase}))
+    caches.pods.put(pod_document(finalizers=finalizers) | {"status": ENDED})
+    (pod,) = caches.pods.of_run(("team-a", "sorting"))
+    assert (pod.observation.result is not None, bool(pod.observation.containers)) == (kept, kept)
+    assert (pod.observation.over, pod.observation.attempt, pod.observation.run_uid) == (True, 1, samples.UID)
+
+
+def test_pods_that_somebody_still_asks_are_known_from_every_change() -> None:
+    caches = Caches()
+    for version, finalizers, status in ((1, [], {}), (2, [POD_FINALIZER], ENDED), (3, [], ENDED)):
+        caches.pods.put(pod_document(version, finalizers) | {"status": status})
+        assert bool(caches.live_pods) == (version < 3)
+    caches.pods.put(pod_document(4) | {"status": {}})
+    caches.pods.remove(pod_document(5))
+    assert not caches.live_pods
+
+
+def test_runs_that_have_not_started_are_known_from_every_change() -> None:
+    caches = Caches()
+    caches.runs.put(run_document(1))
+    assert [run.key for run in caches.unstarted] == [("team-a", "sorting")]
+    caches.runs.put(run_document(2, status={"phase": "Starting", "startTime": "2026-05-01T12:00:00Z", "attempt": 1}))
+    assert not list(caches.unstarted)
+
+
+def test_a_runtime_that_cannot_be_typed_is_held_with_its_faults() -> None:
+    caches = Caches()
+    document = samples.TINY.to_wire()
+    document["metadata"] = {"name": "tiny", "uid": "u", "resourceVersion": "1", "generation": 3}
+    document["spec"]["newer"] = 1
+    document["status"] = {"observedGeneration": 2}
+    caches.runtimes.put(document)
+    held = caches.runtimes.get(("", "tiny"))
+    assert isinstance(held, UnreadableRuntime)
+    assert (held.metadata.generation, held.status.observed_generation) == (3, 2)
+    assert held.faults[0].field == "spec.newer"
+    assert caches.runtimes.names() == ("tiny",)
+
+
+async def test_what_an_earlier_process_read_of_images_is_taken_up(api: FakeApi, client: ClusterClient) -> None:
+    runtime = samples.make_runtime(image="registry.test/envs:1")
+    found = ImageCatalog(samples.CATALOG, "sha256:1")
+    config_map = catalog_config_map(runtime, "ops", found)
+    damaged = {"metadata": {"name": "rl-catalog-x"}, "data": {"catalog.json": "{"}}
+    listed = {"metadata": {"resourceVersion": "9"}, "items": [damaged, config_map]}
+    api.answers("GET", "/api/v1/namespaces/ops/configmaps", Answer(listed))
+    catalogs = Catalogs()
+    await list_catalogs(client, catalogs, "ops")
+    assert catalogs.of("registry.test/envs:1") == found
+    assert "component=catalog" in api.requests[0].query["labelSelector"]
+
+
+def test_a_finished_run_that_expires_keeps_when() -> None:
+    caches = Caches()
+    status = {"phase": "Failed", "message": "m", "completionTime": "2026-01-01T00:00:00Z"}
+    caches.runs.put(run_document(1, status, ttlSecondsAfterFinished=60))
+    run = caches.runs.get(("team-a", "sorting"))
+    assert run is not None
+    assert expires_at(run) == datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
+    assert run.status.message is None
+
+
+def test_places_follow_the_cache_of_runs_and_the_runtimes_limit() -> None:
+    caches = Caches()
+    caches.runtimes.put(runtime_document(1, limits={"maxActiveRuns": 1}))
+    waiting = {"phase": "Pending", "queue": {"place": 1, "active": 1, "limit": 1}}
+    caches.runs.put(run_document(2, waiting))
+    assert caches.runtime_queues.waiting("tiny") == (("team-a", "sorting"),)
+    caches.runs.put_answer(run_document(3, {"phase": "Starting", "startTime": "2026-01-01T00:00:00Z", "attempt": 1}))
+    other = samples.make_run()
+    other = other.with_changes(metadata=other.metadata.with_changes(name="other"))
+    assert caches.runtime_queues.queue_position(other) == QueuePosition(limit=1, active=1, before=0)
+    caches.runs.sweep(set(), 4)
+    assert caches.runtime_queues.queue_position(other) == QueuePosition(limit=1, active=0, before=0)
+    caches.runtimes.put(runtime_document(5))
+    assert caches.runtime_queues.queue_position(other) is None

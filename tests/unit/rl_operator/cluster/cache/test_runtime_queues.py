@@ -1,0 +1,344 @@
+"""The line of a runtime, kept by the changes of a cache: never more than the limit, and nobody waits for nothing."""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.unit.rl_operator.samples import make_run
+
+from rl_operator.api.run import QueueStatus, RunStatus, TrainingRun
+from rl_operator.cluster.cache.resource_cache import Key
+from rl_operator.cluster.cache.runtime_queues import RuntimeQueues
+from rl_operator.errors import ConflictError, ForbiddenError, TargetUnreachableError
+from rl_operator.status.attempt.queue_rules import has_room, order_of, queue_place
+from rl_operator.status.attempt.view import QueuePosition
+
+WAITING = RunStatus(phase="Pending", queue=QueueStatus(place=1, active=1, limit=1))
+ACTIVE = RunStatus(phase="Running", start_time="2026-05-01T12:00:00Z", attempt=1)
+OVER = RunStatus(phase="Succeeded", start_time="2026-05-01T12:00:00Z", attempt=1)
+
+
+def run(name: str, status: RunStatus = WAITING, created: int = 0, **spec: Any) -> TrainingRun:
+    made = make_run(**spec)
+    metadata = made.metadata.with_changes(name=name, creation_timestamp=f"2026-05-01T12:00:{created:02}Z")
+    return made.with_changes(metadata=metadata, status=status)
+
+
+def key(name: str) -> Key:
+    return ("team-a", name)
+
+
+class RecordedLine:
+    """Places with limits that a test changes, and with a record of who was told what."""
+
+    def __init__(self, limit: int | None = 1) -> None:
+        self.limit = limit
+        self.started: list[str] = []
+        self.moved: list[str] = []
+        self.queues = RuntimeQueues(lambda _: self.limit)
+        self.queues.on_change(
+            start=lambda key: self.started.append(key[1]), moved=lambda key: self.moved.append(key[1])
+        )
+
+    def hold(self, *runs: TrainingRun) -> None:
+        for each in runs:
+            self.queues.changed(each.key, each)
+
+    def heard(self) -> list[str]:
+        started, self.started = self.started, []
+        return started
+
+
+@pytest.fixture
+def line() -> RecordedLine:
+    return RecordedLine()
+
+
+def test_without_a_limit_there_is_no_line() -> None:
+    assert RecordedLine(limit=None).queues.queue_position(run("a")) is None
+
+
+def test_where_a_run_stands(line: RecordedLine) -> None:
+    line.hold(run("active", ACTIVE), run("first", created=1), run("second", created=2))
+    assert line.queues.queue_position(run("second", created=2)) == QueuePosition(limit=1, active=1, before=1)
+    assert line.queues.queue_position(run("urgent", created=9, priority=1)) == QueuePosition(
+        limit=1, active=1, before=0
+    )
+    assert line.queues.queue_position(run("active", ACTIVE)) == QueuePosition(limit=1, active=0, before=0), (
+        "of the others"
+    )
+    assert line.queues.waiting("tiny") == (key("first"), key("second"))
+
+
+@pytest.mark.parametrize("end", [OVER, RunStatus(phase="Stopped", start_time="t", attempt=1), None])
+def test_the_head_hears_of_a_free_place(line: RecordedLine, end: RunStatus | None) -> None:
+    line.hold(run("active", ACTIVE), run("second", created=2), run("first", created=1))
+    assert line.heard() == []
+    line.queues.changed(key("active"), run("active", end) if end else None)
+    assert line.heard() == ["first"]
+
+
+def test_news_of_a_run_that_change_nothing_wake_nobody(line: RecordedLine) -> None:
+    line.hold(run("active", ACTIVE), run("first"))
+    line.hold(run("active", ACTIVE.with_changes(message="step 3")))
+    assert (line.heard(), line.moved) == ([], [])
+
+
+def test_when_the_head_leaves_the_next_is_the_head(line: RecordedLine) -> None:
+    line.hold(run("first", created=1), run("second", created=2))
+    line.heard()
+    line.hold(run("first", WAITING, created=1, suspend=True))
+    assert line.heard() == ["second"]
+
+
+def test_a_higher_priority_goes_before(line: RecordedLine) -> None:
+    line.hold(run("active", ACTIVE), run("first", created=1), run("second", created=2))
+    line.hold(run("second", created=2, priority=3))
+    assert line.queues.waiting("tiny") == (key("second"), key("first"))
+    assert "first" in line.moved
+
+
+def test_a_run_that_moves_to_another_runtime_leaves_the_line_and_joins_the_other(line: RecordedLine) -> None:
+    line.hold(run("active", ACTIVE), run("first", created=1), run("second", created=2))
+    moved = run("first", created=1, runtime="other")
+    line.hold(moved)
+    assert (line.queues.waiting("tiny"), line.queues.waiting("other")) == (
+        (key("second"),),
+        (key("first"),),
+    )
+    assert line.queues.queue_position(moved) == QueuePosition(limit=1, active=0, before=0)
+    assert line.heard() == ["first"], "there is room at the other one"
+
+
+def test_a_raised_limit_wakes_as_many_as_fit(line: RecordedLine) -> None:
+    line.hold(run("active", ACTIVE), *(run(f"w{n}", created=n) for n in range(5)))
+    line.limit = 4
+    line.queues.wake("tiny")
+    assert line.heard() == ["w0", "w1", "w2"]
+
+
+def test_a_lowered_limit_takes_no_place_away(line: RecordedLine) -> None:
+    line.limit = 3
+    line.hold(*(run(f"active{n}", ACTIVE) for n in range(3)), run("waits"))
+    line.limit = 1
+    line.heard()
+    line.queues.changed(key("active0"), None)
+    line.queues.changed(key("active1"), None)
+    assert line.heard() == [], "one is active still"
+    assert line.queues.queue_position(run("waits")) == QueuePosition(limit=1, active=1, before=0)
+    line.queues.changed(key("active2"), None)
+    assert line.heard() == ["waits"]
+
+
+def test_a_claimed_place_is_taken(line: RecordedLine) -> None:
+    line.hold(run("first", created=1), run("second", created=2))
+    with line.queues.claimed(run("first", created=1)):
+        assert line.queues.queue_position(run("second", created=2)) == QueuePosition(limit=1, active=1, before=0)
+        assert line.queues.waiting("tiny") == (key("second"),)
+        line.hold(run("first", ACTIVE, created=1))
+    assert line.queues.queue_position(run("second", created=2)) == QueuePosition(limit=1, active=1, before=0)
+
+
+def test_a_start_that_is_not_allowed_holds_up_nobody_else(line: RecordedLine) -> None:
+    line.hold(run("first", created=1), run("second", created=2))
+    line.heard()
+    with pytest.raises(ForbiddenError), line.queues.claimed(run("first", created=1)):
+        raise ForbiddenError
+    assert line.queues.waiting("tiny") == (key("second"),)
+    assert line.heard()[-1] == "second"
+    line.hold(run("first", created=1))
+    assert line.queues.waiting("tiny") == (key("first"), key("second")), "there is news of it"
+
+
+def test_a_further_attempt_that_is_not_allowed_keeps_the_place_that_its_run_holds(line: RecordedLine) -> None:
+    """Between two attempts a run is active: were its place given away, one more than the limit would run."""
+    line.hold(run("active", ACTIVE), run("first", created=1))
+    line.heard()
+    with pytest.raises(ForbiddenError), line.queues.claimed(run("active", ACTIVE)):
+        raise ForbiddenError
+    assert line.queues.queue_position(run("first", created=1)) == QueuePosition(limit=1, active=1, before=0)
+    assert line.heard() == []
+
+
+def test_a_lost_start_gives_the_place_back_and_wakes_the_head(line: RecordedLine) -> None:
+    line.hold(run("first", created=1), run("second", created=2))
+    line.heard()
+    with pytest.raises(ConflictError), line.queues.claimed(run("first", created=1)):
+        raise ConflictError
+    assert line.queues.waiting("tiny") == (key("first"), key("second"))
+    assert line.heard()[-1] == "first"
+
+
+def test_a_start_of_which_nobody_knows_keeps_the_place_until_the_cache_has_news(line: RecordedLine) -> None:
+    line.hold(run("first", created=1), run("second", created=2))
+    with pytest.raises(TargetUnreachableError), line.queues.claimed(run("first", created=1)):
+        raise TargetUnreachableError
+    second = run("second", created=2)
+    assert line.queues.queue_position(second) == QueuePosition(limit=1, active=1, before=0)
+    assert line.queues.queue_position(run("first", created=1)) == QueuePosition(limit=1, active=0, before=0), (
+        "it may try again"
+    )
+    with line.queues.claimed(run("first", created=1)):
+        line.hold(run("first", ACTIVE, created=1))  # it was written: the next try's conflict has it read
+    assert line.queues.queue_position(second) == QueuePosition(limit=1, active=1, before=0)
+
+
+def test_a_claim_that_news_settle_otherwise_is_over(line: RecordedLine) -> None:
+    line.hold(run("first"))
+    with pytest.raises(TargetUnreachableError), line.queues.claimed(run("first")):
+        raise TargetUnreachableError
+    line.hold(run("first", suspend=True))
+    assert line.queues.queue_position(run("second")) == QueuePosition(limit=1, active=0, before=0)
+
+
+def test_only_those_in_line_whose_place_reads_otherwise_hear_of_it() -> None:
+    line = RecordedLine(limit=0)
+    line.hold(*(run(f"w{n:02}", created=n) for n in range(30)))
+    line.moved.clear()
+    line.queues.changed(key("w00"), None)
+    assert line.moved == [f"w{n:02}" for n in range(1, 11)] + ["w14", "w24"]
+
+
+def test_ten_thousand_in_line_cost_no_look_at_all_of_them() -> None:
+    line = RecordedLine(limit=0)
+    for number in range(10_000):
+        line.hold(run(f"w{number:05}"))
+    begin = time.process_time()
+    for number in range(1_000):
+        waiting = run(f"w{number:05}")
+        with line.queues.claimed(waiting):
+            line.hold(waiting.with_changes(status=ACTIVE))
+        line.queues.queue_position(run("w09999"))
+    assert time.process_time() - begin < 2.0
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """Runs are applied, looked at, edited, end and vanish in any order, with several reconciles on their way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: set[Key] = set()
+        self.limit = 2
+        self.runs: dict[Key, TrainingRun] = {}
+        self.starting: dict[Key, ExitStack] = {}
+        self.queues = RuntimeQueues(lambda _: self.limit)
+        self.queues.on_change(start=self.told.add, moved=lambda _: None)
+        self.most = self.limit
+
+    def put(self, changed: TrainingRun) -> None:
+        self.runs[changed.key] = changed
+        self.queues.changed(changed.key, changed)
+
+    def some(self, data: st.DataObject, wanted: Iterator[Key]) -> TrainingRun | None:
+        keys = sorted(wanted)
+        return self.runs[data.draw(st.sampled_from(keys))] if keys else None
+
+    @rule(name=st.sampled_from("abcdefgh"), created=st.integers(0, 9), priority=st.integers(-1, 1))
+    def apply(self, name: str, created: int, priority: int) -> None:
+        if key(name) not in self.runs:
+            self.put(run(name, RunStatus(), created, priority=priority))
+            self.told.add(key(name))
+
+    @precondition(lambda self: self.told)
+    @rule(data=st.data())
+    def reconcile(self, data: st.DataObject) -> None:
+        self.look_at(data.draw(st.sampled_from(sorted(self.told))))
+
+    @rule()
+    def settle(self) -> None:
+        """The workers come to rest: every start is written, and everybody who was told has been looked at."""
+        while self.told or self.starting:
+            for chosen in sorted(self.told):
+                self.look_at(chosen)
+            for chosen in sorted(self.starting):
+                self.take(chosen, "written")
+
+    def look_at(self, chosen: Key) -> None:
+        """What a worker does up to its write: it starts, or it writes down that the run waits."""
+        self.told.discard(chosen)
+        looked_at = self.runs.get(chosen)
+        if looked_at is None or chosen in self.starting or looked_at.status.start_time or looked_at.spec.suspend:
+            return
+        line = self.queues.queue_position(looked_at)
+        assert line is not None
+        if has_room(line):
+            claim = ExitStack()
+            claim.enter_context(self.queues.claimed(looked_at))
+            self.starting[chosen] = claim
+        else:
+            status = RunStatus(phase="Pending", queue=queue_place(line))
+            self.put(looked_at.with_changes(status=status))
+
+    @precondition(lambda self: self.starting)
+    @rule(data=st.data(), outcome=st.sampled_from(["written", "refused", "unknown", "unknown and written"]))
+    def answer(self, data: st.DataObject, outcome: str) -> None:
+        self.take(data.draw(st.sampled_from(sorted(self.starting))), outcome)
+
+    def take(self, chosen: Key, outcome: str) -> None:
+        """The write of a start comes back, or does not."""
+        claim, started = self.starting.pop(chosen), self.runs.get(chosen)
+        if started is None:
+            outcome = "refused"
+        if outcome == "written" and started:
+            self.put(started.with_changes(status=ACTIVE))
+            claim.close()
+            return
+        error = ConflictError("refused") if outcome == "refused" else TargetUnreachableError("who knows")
+        with pytest.raises(type(error)), claim:
+            raise error
+        if outcome == "unknown and written" and started:
+            self.put(started.with_changes(status=ACTIVE))  # the watch tells
+        self.told.add(chosen)
+
+    @rule(data=st.data(), status=st.sampled_from([OVER, RunStatus(phase="Stopped", start_time="t", attempt=1), None]))
+    def end(self, data: st.DataObject, status: RunStatus | None) -> None:
+        ended = self.some(data, (k for k, r in self.runs.items() if k not in self.starting and r.status.phase))
+        if ended is None:
+            return
+        if status is None:
+            del self.runs[ended.key]
+            self.queues.changed(ended.key, None)
+        elif ended.status.start_time:
+            self.put(ended.with_changes(status=status))
+
+    @rule(data=st.data(), priority=st.integers(-1, 1), suspend=st.booleans())
+    def edit(self, data: st.DataObject, priority: int, suspend: bool) -> None:
+        edited = self.some(data, (k for k in self.runs if k not in self.starting))
+        if edited is not None:
+            self.put(edited.with_changes(spec=edited.spec.with_changes(priority=priority, suspend=suspend)))
+            self.told.add(edited.key)  # its own event
+
+    @rule(limit=st.integers(0, 3))
+    def change_limit(self, limit: int) -> None:
+        self.limit = limit
+        self.told |= set(self.queues.waiting("tiny"))
+
+    @property
+    def held(self) -> set[Key]:
+        return {k for k, r in self.runs.items() if r.status == ACTIVE} | set(self.starting)
+
+    @invariant()
+    def never_more_than_the_limit(self) -> None:
+        """A limit that was lowered takes nothing away: until then nobody starts."""
+        self.most = max(self.limit, min(self.most, len(self.held)))
+        assert len(self.held) <= self.most
+
+    @invariant()
+    def nobody_waits_for_nothing(self) -> None:
+        """While there is room, the head of the line has been told, and nobody has looked at it yet."""
+        waiting = [
+            r for r in self.runs.values() if r.status.queue and not r.spec.suspend and r.key not in self.starting
+        ]
+        head = min(waiting, key=order_of, default=None)
+        line = self.queues.queue_position(head) if head else None
+        if head and line and has_room(line):
+            assert head.key in self.told
+
+
+TestAnyOrder = AnyOrder.TestCase
+TestAnyOrder.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

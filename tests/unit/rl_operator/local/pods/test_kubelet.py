@@ -1,0 +1,416 @@
+import asyncio
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator.local.pod_examples import (
+    SERVE_OPS,
+    Node,
+    container,
+    pod,
+    probe,
+    sidecar,
+    start_holder,
+    state_of,
+)
+
+from rl_operator.errors import TargetUnreachableError
+from rl_operator.local.state.state_store import StateStore
+from rl_operator.status.attempt.attempt_fate import Fate, classify
+from rl_operator.status.observed.observation import observe_pod
+
+MakeNode = Callable[..., Node]
+
+ENDS_ON_SIGTERM = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); time.sleep(60)"
+IGNORES_SIGTERM = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up'); time.sleep(60)"
+
+
+def log_of(store: StateStore, name: str) -> str:
+    path = store.layout.pod("default", "run-00000-1").log(name)
+    return path.read_text() if path.exists() else ""
+
+
+async def test_a_pod_runs_to_its_end(make_node: MakeNode) -> None:
+    node = make_node()
+    node.create(pod(sidecar(), container("trainer", "print('trained')"), container("environment", "print('served')")))
+    ended = await node.end()
+    assert ended["status"]["phase"] == "Succeeded"
+    for name in ("trainer", "environment"):
+        terminated = state_of(ended, name)["state"]["terminated"]
+        assert (terminated["exitCode"], terminated["reason"]) == (0, "Completed")
+    assert state_of(ended, "api")["state"]["terminated"]["exitCode"] == 0
+    assert log_of(node.store, "trainer") == "trained\n"
+
+
+async def test_the_sidecar_answers_before_the_others_start_and_ends_after_them(
+    make_node: MakeNode, tmp_path: Any
+) -> None:
+    order = tmp_path / "order"
+    note = f"def note(word): open({str(order)!r}, 'a').write(word + '\\n')\n"
+    serve = note + SERVE_OPS.replace('print("serving", flush=True)', "note('api up')").replace(
+        "lambda *_: sys.exit(0)", "lambda *_: (note('api down'), sys.exit(0))"
+    )
+    regular = note + "import sys, time; note('regular up'); time.sleep(0.3); note('regular down')"
+    node = make_node()
+    node.create(pod(sidecar(serve), container("trainer", regular), container("environment", regular)))
+    await node.end()
+    regular_lines = ["regular up", "regular up", "regular down", "regular down"]
+    assert order.read_text().splitlines() == ["api up", *regular_lines, "api down"]
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code", "reason"),
+    [
+        pytest.param("raise SystemExit(3)", 3, "Error", id="exit code"),
+        pytest.param("import os; os.kill(os.getpid(), 9)", 137, "Error", id="SIGKILL"),
+        pytest.param("import os; os.kill(os.getpid(), 11)", 139, "Error", id="SIGSEGV"),
+    ],
+)
+async def test_how_a_failed_container_ends(make_node: MakeNode, code: str, exit_code: int, reason: str) -> None:
+    node = make_node()
+    node.create(pod(container("trainer", code)))
+    ended = await node.end()
+    terminated = state_of(ended, "trainer")["state"]["terminated"]
+    assert (terminated["exitCode"], terminated["reason"], ended["status"]["phase"]) == (exit_code, reason, "Failed")
+
+
+@pytest.mark.parametrize(
+    ("code", "policy", "message"),
+    [
+        pytest.param("open(M, 'w').write('told'); raise SystemExit(1)", "FallbackToLogsOnError", "told", id="written"),
+        pytest.param("print('last words'); raise SystemExit(1)", "FallbackToLogsOnError", "last words\n", id="log"),
+        pytest.param("print('last words')", "FallbackToLogsOnError", "", id="log of a success"),
+        pytest.param("print('last words'); raise SystemExit(1)", "File", "", id="file only"),
+        pytest.param(
+            "print('x' * 9000 + 'end'); raise SystemExit(1)", "FallbackToLogsOnError", "x" * 2044 + "end\n", id="long"
+        ),
+    ],
+)
+async def test_termination_messages(make_node: MakeNode, code: str, policy: str, message: str) -> None:
+    written = "import os; M = os.environ['RL_RESULT_FILE']\n" + code
+    env = [{"name": "RL_RESULT_FILE", "value": "/dev/termination-log"}]
+    node = make_node()
+    node.create(pod(container("trainer", written, terminationMessagePolicy=policy, env=env)))
+    assert state_of(await node.end(), "trainer")["state"]["terminated"]["message"] == message
+
+
+async def test_readiness_follows_the_probe(make_node: MakeNode) -> None:
+    switch = "import os, http.server\n" + SERVE_OPS.replace(
+        "self.send_response(200)", "self.send_response(503 if os.path.exists('unready') else 200)"
+    )
+    node = make_node()
+    node.create(pod(container("trainer", switch, readinessProbe=probe("trainer"))))
+    ready = await node.until(lambda p: state_of(p, "trainer")["ready"], "the trainer to be ready")
+    assert {c["type"]: c["status"] for c in ready["status"]["conditions"]}["Ready"] == "True"
+    unready = node.store.layout.pod("default", "run-00000-1").working_folder("trainer") / "unready"
+    unready.touch()
+    await node.until(lambda p: not state_of(p, "trainer")["ready"], "the trainer to be unready")
+
+
+async def test_deletion_lets_containers_end_in_order(make_node: MakeNode) -> None:
+    node = make_node()
+    created = node.create(
+        pod(
+            sidecar(),
+            container("trainer", ENDS_ON_SIGTERM.replace("time.sleep", "print('up', flush=True); time.sleep")),
+        )
+    )
+    await _until_log(node, "trainer", "up")
+    node.store.delete("Pod", "default", "run-00000-1")
+    node.kubelet.sync((node.read() or created,))
+    deadline = time.monotonic() + 10
+    while node.read() is not None:
+        assert time.monotonic() < deadline, "the pod was not removed within 10 s of its deletion"
+        await asyncio.sleep(0.05)
+
+
+async def test_who_ignores_sigterm_is_killed_after_the_grace_period(make_node: MakeNode) -> None:
+    manifest = pod(
+        container("trainer", IGNORES_SIGTERM.replace("'up'", "'up', flush=True")), terminationGracePeriodSeconds=1
+    )
+    manifest["metadata"]["finalizers"].append("keep")
+    node = make_node()
+    node.create(manifest)
+    await _until_log(node, "trainer", "up")
+    node.store.delete("Pod", "default", "run-00000-1")
+    begun = time.monotonic()
+    node.kubelet.sync((node.read() or manifest,))
+    ended = await node.end()
+    assert state_of(ended, "trainer")["state"]["terminated"]["exitCode"] == 137
+    assert 0.9 < time.monotonic() - begun < 20
+
+
+async def test_what_a_container_leaves_behind_dies_with_it(make_node: MakeNode, tmp_path: Any) -> None:
+    pid_file = tmp_path / "pid"
+    code = (
+        "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        f"open({str(pid_file)!r}, 'w').write(str(child.pid))"
+    )
+    node = make_node()
+    node.create(pod(container("trainer", code)))
+    await node.end()
+    assert not _is_alive(int(pid_file.read_text()))
+
+
+async def test_a_sidecar_that_ends_is_started_again(make_node: MakeNode) -> None:
+    once = "import os, sys\nif not os.path.exists('second'): open('second', 'w'); sys.exit('first life')\n" + SERVE_OPS
+    node = make_node()
+    node.create(pod(sidecar(once), container("trainer", "print('trained')")))
+    ended = await node.end()
+    assert state_of(ended, "api")["restartCount"] == 1
+    assert state_of(ended, "trainer")["state"]["terminated"]["exitCode"] == 0
+
+
+async def test_a_missing_key_keeps_the_container_waiting_and_says_which(make_node: MakeNode) -> None:
+    secret = {"name": "TINKER_API_KEY", "valueFrom": {"secretKeyRef": {"name": "tinker", "key": "api-key"}}}
+    node = make_node()
+    node.create(pod(sidecar(), container("trainer", "pass", env=[secret])))
+    waiting = await node.until(
+        lambda p: "CreateContainerConfigError" in json.dumps(state_of(p, "trainer")), "the trainer to be refused"
+    )
+    assert "TINKER_API_KEY is not set" in state_of(waiting, "trainer")["state"]["waiting"]["message"]
+    assert waiting["status"]["phase"] == "Pending"
+
+
+async def test_a_missing_program_is_named_with_how_to_get_it(make_node: MakeNode) -> None:
+    node = make_node()
+    node.create(pod({**container("trainer", ""), "command": ["no-such-program"]}))
+    waiting = await node.until(
+        lambda p: "CreateContainerError" in json.dumps(state_of(p, "trainer")), "the trainer to be refused"
+    )
+    message = state_of(waiting, "trainer")["state"]["waiting"]["message"]
+    assert "'no-such-program' is not there" in message
+    assert "pip install" in message
+
+
+async def test_a_backend_that_does_not_start_ends_the_attempt(make_node: MakeNode) -> None:
+    async def broken(_pod: Any) -> dict[str, str]:
+        raise TargetUnreachableError("the Tinker service ended while starting: no torch")
+
+    node = make_node(backend=broken)
+    node.create(pod(sidecar(), container("trainer", "pass"), container("environment", ENDS_ON_SIGTERM)))
+    ended = observe_pod(await node.end())
+    assert (ended.phase, ended.disruption) == ("Failed", "BackendNotStarted")
+    assert ended.message == "the Tinker service ended while starting: no torch"
+
+
+async def test_a_pod_can_be_deleted_while_its_backend_starts(make_node: MakeNode) -> None:
+    async def slow(_pod: Any) -> dict[str, str]:
+        await asyncio.sleep(60)
+        return {}
+
+    node = make_node(backend=slow)
+    manifest = pod(sidecar(), container("trainer", "pass"), container("environment", ENDS_ON_SIGTERM))
+    manifest["metadata"]["finalizers"].append("keep")
+    created = node.create(manifest)
+    await node.until(lambda p: "running" in state_of(p, "environment")["state"], "the environment to run")
+    node.store.delete("Pod", "default", "run-00000-1")
+    node.kubelet.sync((node.read() or created,))
+    ended = await node.end()
+    assert "did not run" in state_of(ended, "trainer")["state"]["terminated"]["message"]
+
+
+async def test_a_fault_of_the_kubelet_ends_the_pod(make_node: MakeNode) -> None:
+    async def faulty(_pod: Any) -> dict[str, str]:
+        raise KeyError("ownerReferences")
+
+    node = make_node(backend=faulty)
+    show_pid = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+    serve = sidecar("import time; time.sleep(0.5)\n" + SERVE_OPS)
+    node.create(pod(serve, container("trainer", "pass"), container("environment", show_pid)))
+    ended = observe_pod(await node.end())
+    assert (ended.phase, ended.disruption) == ("Failed", "KubeletFailed")
+    assert "ownerReferences" in ended.message
+    assert not [pid for pid in log_of(node.store, "environment").split() if _is_alive(int(pid))]
+
+
+async def test_the_backend_overrides_the_trainers_variables_only(make_node: MakeNode) -> None:
+    async def shared(_pod: Any) -> dict[str, str]:
+        return {"TINKER_BASE_URL": "http://127.0.0.1:1", "TINKER_API_KEY": "tml-shared"}
+
+    show = "import os; print(os.environ.get('TINKER_BASE_URL'), os.environ.get('TINKER_API_KEY'))"
+    env = [
+        {"name": "TINKER_BASE_URL", "value": "http://tinker-service:8005"},
+        {"name": "TINKER_API_KEY", "valueFrom": {"secretKeyRef": {"name": "tinker", "key": "key"}}},
+    ]
+    node = make_node(caller={"TINKER_API_KEY": "tml-mine"}, backend=shared)
+    node.create(pod(container("trainer", show, env=env), container("environment", show)))
+    await node.end()
+    assert log_of(node.store, "trainer") == "http://127.0.0.1:1 tml-shared\n"
+    assert log_of(node.store, "environment") == "None None\n"
+
+
+async def test_the_pods_own_deadline_fails_it(make_node: MakeNode) -> None:
+    node = make_node()
+    node.create(pod(container("trainer", "import time; time.sleep(60)"), activeDeadlineSeconds=1))
+    ended = await node.end()
+    assert ended["status"]["reason"] == "DeadlineExceeded"
+
+
+async def test_config_maps_become_files(make_node: MakeNode) -> None:
+    node = make_node()
+    config = {
+        "kind": "ConfigMap",
+        "metadata": {"namespace": "default", "name": "config"},
+        "data": {"config.yaml": "a: 1"},
+    }
+    node.store.create(config)
+    show = container(
+        "trainer",
+        "import sys; print(open(sys.argv[1]).read())",
+        args=["/etc/rl/config.yaml"],
+        volumeMounts=[{"name": "config", "mountPath": "/etc/rl"}],
+    )
+    node.create(pod(show, volumes=[{"name": "config", "configMap": {"name": "config"}}]))
+    await node.end()
+    assert log_of(node.store, "trainer") == "a: 1\n"
+
+
+async def test_a_pod_that_another_supervisor_left_is_lost_with_its_last_result(make_node: MakeNode) -> None:
+    node = make_node()
+    manifest = pod(sidecar(), container("trainer", "pass"))
+    manifest["status"] = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}
+    result = node.store.layout.pod("default", "run-00000-1").termination_message("trainer")
+    result.parent.mkdir(parents=True)
+    result.write_text('{"outcome": "running", "statePath": "tinker://x/weights/3", "stepsTrained": 3, "totalSteps": 9}')
+    node.create(manifest)
+    lost = observe_pod(await node.end())
+    assert (lost.phase, lost.disruption) == ("Failed", "SupervisorLost")
+    assert lost.result is not None
+    assert lost.result.state_path == "tinker://x/weights/3"
+    assert {c.exit_code for c in lost.containers} == {137}
+
+
+async def test_a_trainer_that_had_ended_keeps_its_end_when_its_supervisor_vanishes(make_node: MakeNode) -> None:
+    node = make_node()
+    manifest = pod(sidecar(), container("trainer", "pass"), container("environment", "pass"))
+    message = (
+        '{"outcome": "succeeded", "samplerPath": "tinker://x/sampler_weights/9", "stepsTrained": 9, "totalSteps": 9}'
+    )
+    end = {"exitCode": 0, "reason": "Completed", "message": message, "finishedAt": "2026-01-01T00:00:00Z"}
+    trainer = {"name": "trainer", "restartCount": 0, "state": {"terminated": end}}
+    manifest["status"] = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z", "containerStatuses": [trainer]}
+    node.create(manifest)
+    lost = observe_pod(await node.end())
+    assert {c.name: c.exit_code for c in lost.containers} == {"api": 137, "trainer": 0, "environment": 137}
+    assert classify(lost, stop_asked=False).fate is Fate.SUCCEEDED
+
+
+async def test_what_outlived_its_supervisor_and_its_reaper_is_ended(make_node: MakeNode) -> None:
+    node = make_node()
+    orphan = start_holder(node.store.layout.pod("default", "run-00000-1").lock("trainer"))
+    manifest = pod(container("trainer", "pass"))
+    manifest["status"] = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}
+    node.create(manifest)
+    await node.end()
+    assert orphan.wait(10) == -9
+
+
+async def test_a_pod_waits_until_its_folders_can_be_made(make_node: MakeNode) -> None:
+    """Without room on the disk nothing can be made; a file in the way stands for it."""
+    node = make_node()
+    in_the_way = node.store.layout.pod("default", "run-00000-1").root
+    in_the_way.parent.mkdir(parents=True)
+    in_the_way.touch()
+    node.create(pod(sidecar(), container("trainer", "print('trained')")))
+    waits = await node.until(lambda p: "CreateContainerError" in json.dumps(state_of(p, "api")), "the api to wait")
+    assert "it continues when there is room" in state_of(waits, "api")["state"]["waiting"]["message"]
+    in_the_way.unlink()
+    assert (await node.end())["status"]["phase"] == "Succeeded"
+
+
+async def test_a_pod_that_waits_for_room_can_be_deleted(make_node: MakeNode) -> None:
+    node = make_node()
+    in_the_way = node.store.layout.pod("default", "run-00000-1").root
+    in_the_way.parent.mkdir(parents=True)
+    in_the_way.touch()
+    manifest = pod(sidecar(), container("trainer", "pass"))
+    manifest["metadata"]["finalizers"].append("keep")
+    created = node.create(manifest)
+    node.store.delete("Pod", "default", "run-00000-1")
+    node.kubelet.sync((node.read() or created,))
+    ended = observe_pod(await node.end())
+    assert (ended.phase, ended.disruption) == ("Failed", None)
+
+
+async def test_an_environments_pod_finds_its_attempts_data_ports(make_node: MakeNode) -> None:
+    """What a Service does on a cluster. Whatever the manifests say, everything is on loopback."""
+    node = make_node()
+    show = "import os; print(*(os.environ[n] for n in ('RL_API_URL', 'RL_INFERENCE_URL', 'RL_OPS_PORT')), flush=True)"
+    exposed = [{"name": "RL_API_URL", "value": "http://0.0.0.0:8000"}]
+    remote = [{"name": "RL_API_URL", "value": "http://run-00000.default.svc:8000"}]
+    forever = f"{show}; import time; time.sleep(60)"
+    run_pod = _of_attempt(pod(container("trainer", forever, env=exposed)), "run-00000-1", "training", "1")
+    node.create(run_pod)
+    await _until_log(node, "trainer", "\n")
+    for name, attempt in (("run-00000-1-env-0-0", "1"), ("run-00000-2-env-0-0", "2")):
+        node.create(_of_attempt(pod(container("environment", show, env=remote)), name, "environment", attempt))
+    await node.until(lambda _: all(_ended(node, f"run-00000-{n}-env-0-0") for n in (1, 2)), "the environments' ends")
+    trainer = log_of(node.store, "trainer").split()
+    same, other = (_log(node, f"run-00000-{attempt}-env-0-0").split() for attempt in (1, 2))
+    assert same[:2] == trainer[:2]
+    assert len({trainer[2], same[2], other[2]}) == 3
+    assert not set(other[:2]) & set(trainer[:2])
+    assert all(url.startswith("http://127.0.0.1:") for url in (*trainer[:2], *same[:2], *other[:2]))
+
+
+async def test_only_the_listed_keys_of_a_config_map_become_files(make_node: MakeNode) -> None:
+    node = make_node()
+    data = {"config.yaml": "a: 1", "pod.json": "{}"}
+    node.store.create({"kind": "ConfigMap", "metadata": {"namespace": "default", "name": "config"}, "data": data})
+    show = container(
+        "trainer",
+        "import os, sys; print(sorted(os.listdir(sys.argv[1])))",
+        args=["/etc/rl"],
+        volumeMounts=[{"name": "config", "mountPath": "/etc/rl"}],
+    )
+    items = [{"key": "config.yaml", "path": "config.yaml"}]
+    node.create(pod(show, volumes=[{"name": "config", "configMap": {"name": "config", "items": items}}]))
+    await node.end()
+    assert log_of(node.store, "trainer") == "['config.yaml']\n"
+
+
+def _of_attempt(manifest: dict[str, Any], name: str, component: str, attempt: str) -> dict[str, Any]:
+    labels = {"app.kubernetes.io/component": component, "rl-operator.dev/attempt": attempt}
+    manifest["metadata"] |= {"name": name, "labels": manifest["metadata"]["labels"] | labels}
+    manifest["metadata"]["ownerReferences"] = [{"uid": "a run's"}]
+    return manifest
+
+
+def _log(node: Node, pod_name: str) -> str:
+    return node.store.layout.pod("default", pod_name).log("environment").read_text()
+
+
+def _ended(node: Node, pod_name: str) -> bool:
+    found = node.store.get("Pod", "default", pod_name) or {}
+    return found.get("status", {}).get("phase") == "Succeeded"
+
+
+async def test_closing_the_kubelet_leaves_no_process(make_node: MakeNode) -> None:
+    node = make_node()
+    show_pid = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+    node.create(pod(container("trainer", show_pid)))
+    await _until_log(node, "trainer", "\n")
+    await node.kubelet.close()
+    assert not _is_alive(int(log_of(node.store, "trainer")))
+    assert not node.kubelet.busy
+
+
+async def _until_log(node: Node, name: str, text: str) -> None:
+    deadline = time.monotonic() + 10
+    while text not in log_of(node.store, name):
+        assert time.monotonic() < deadline, f"waited 10 s for {text!r} in the log of {name}"
+        await asyncio.sleep(0.02)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    listed = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return not listed.stdout.startswith("Z")

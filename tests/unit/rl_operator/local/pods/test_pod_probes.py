@@ -1,0 +1,39 @@
+"""When a container is ready and when it is not any more, by the answers to its probe."""
+
+import asyncio
+
+import pytest
+
+from rl_operator.local.pods.pod_probes import Probe, watch_readiness
+
+PROBE = Probe("http://127.0.0.1:1/healthz", period=0.0, timeout=1.0, failure_threshold=3)
+
+
+async def reported(answers: str) -> list[bool]:
+    """What is reported of a container that passes (+) or fails (-) one after the other."""
+    left, seen, over = list(answers), list[bool](), asyncio.Event()
+
+    async def answer(_: Probe) -> bool:
+        if not left:
+            over.set()
+            await asyncio.Event().wait()
+        return left.pop(0) == "+"
+
+    watching = asyncio.create_task(watch_readiness(answer, PROBE, seen.append))
+    await asyncio.wait_for(over.wait(), 10)
+    watching.cancel()
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        pytest.param("---", [], id="never ready"),
+        pytest.param("--+++", [True], id="ready with its first answer"),
+        pytest.param("+--+--+", [True], id="late now and then"),
+        pytest.param("+---", [True, False], id="as many failures in a row as the probe says"),
+        pytest.param("+----+", [True, False, True], id="ready again"),
+    ],
+)
+async def test_readiness(answers: str, expected: list[bool]) -> None:
+    assert await reported(answers) == expected

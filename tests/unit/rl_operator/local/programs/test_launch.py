@@ -1,0 +1,125 @@
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_operator.local.programs.launch import NotLaunchableError, Surroundings, find_program, map_paths, plan_launch
+from rl_operator.local.programs.ports import PodPorts, choose_ports
+from rl_operator.local.state.layout import PodFolder
+
+PORTS = PodPorts({8000: 1000, 8001: 1001, 8002: 1002, 8003: 1003, 8004: 1004})
+FOLDER = PodFolder(Path("/state/pod"))
+MOUNTS = {"/etc/rl": "/state/config", "/tmp": "/state/tmp", "/etc/rl/deep": "/state/deep"}
+
+
+def plan(caller: dict[str, str] | None = None, backend: dict[str, str] | None = None, **fields: Any) -> Any:
+    container = {"name": "trainer", "command": [sys.executable], **fields}
+    return plan_launch(container, Surroundings(FOLDER, PORTS, caller or {}), backend or {})
+
+
+@pytest.mark.parametrize(
+    ("text", "mapped"),
+    [
+        ("/etc/rl", "/state/config"),
+        ("/etc/rl/config.yaml", "/state/config/config.yaml"),
+        ("/etc/rl/deep/x", "/state/deep/x"),
+        ("--config=/etc/rl/config.yaml", "--config=/state/config/config.yaml"),
+        ("/etc/rlx", "/etc/rlx"),
+        ("a/etc/rl", "a/etc/rl"),
+        ("key=/tmp", "key=/tmp"),
+        ("", ""),
+    ],
+)
+def test_paths_inside_the_pod_become_paths_of_this_machine(text: str, mapped: str) -> None:
+    assert map_paths(text, MOUNTS) == mapped
+
+
+def test_addresses_are_the_chosen_ports_whatever_the_manifest_says() -> None:
+    env = [{"name": "RL_API_URL", "value": "http://127.0.0.1:8000"}, {"name": "RL_OPS_PORT", "value": "8002"}]
+    variables = plan(env=env).env_vars
+    assert variables["RL_API_URL"] == "http://127.0.0.1:1000"
+    assert variables["RL_INFERENCE_URL"] == "http://127.0.0.1:1001"
+    assert (variables["RL_OPS_HOST"], variables["RL_OPS_PORT"]) == ("127.0.0.1", "1002")
+
+
+def test_the_callers_keys_reach_no_container_that_does_not_name_them() -> None:
+    caller = {
+        "PATH": "/bin",
+        "TINKER_API_KEY": "tml-1",
+        "WANDB_API_KEY": "w",
+        "AWS_SECRET_ACCESS_KEY": "a",
+        "HOME": "/h",
+    }
+    variables = plan(caller).env_vars
+    assert variables["PATH"] == "/bin"
+    assert not {"TINKER_API_KEY", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY"} & set(variables)
+
+
+def test_named_secrets_come_from_the_caller() -> None:
+    env = [
+        {"name": "TINKER_API_KEY", "valueFrom": {"secretKeyRef": {"name": "tinker", "key": "api-key"}}},
+        {"name": "WANDB_API_KEY", "valueFrom": {"secretKeyRef": {"name": "wandb", "key": "k", "optional": True}}},
+    ]
+    variables = plan({"TINKER_API_KEY": "tml-1"}, env=env).env_vars
+    assert variables["TINKER_API_KEY"] == "tml-1"
+    assert "WANDB_API_KEY" not in variables
+
+
+def test_a_missing_secret_names_the_variable_and_the_secret() -> None:
+    env = [{"name": "TINKER_API_KEY", "valueFrom": {"secretKeyRef": {"name": "tinker", "key": "api-key"}}}]
+    with pytest.raises(
+        NotLaunchableError, match=r"TINKER_API_KEY is not set.*Secret 'tinker', key 'api-key'"
+    ) as caught:
+        plan(env=env)
+    assert caught.value.reason == "CreateContainerConfigError"
+
+
+def test_values_are_unescaped_and_mapped() -> None:
+    mounts = [{"name": "scratch", "mountPath": "/tmp"}]
+    env = [{"name": "COST", "value": "5$$"}, {"name": "HOME", "value": "/tmp"}]
+    launch = plan({"HOME": "/home/me"}, env=env, volumeMounts=mounts)
+    assert launch.env_vars["COST"] == "5$"
+    assert launch.env_vars["HOME"] == launch.env_vars["TMPDIR"] == "/state/pod/volumes/scratch"
+    assert launch.env_vars["HF_HOME"] == "/home/me/.cache/huggingface"
+
+
+def test_a_program_is_found_beside_this_python_first(tmp_path: Path) -> None:
+    assert find_program("python", {"PATH": str(tmp_path)}) == str(Path(sys.executable).parent / "python")
+    elsewhere = tmp_path / "only-here"
+    elsewhere.touch(mode=0o755)
+    assert find_program("only-here", {"PATH": str(tmp_path)}) == str(elsewhere)
+
+
+def test_chosen_ports_differ_from_each_other() -> None:
+    ports = choose_ports()
+    assert set(ports.actual) == {8000, 8001, 8002, 8003, 8004}
+    assert len(set(ports.actual.values())) == 5
+
+
+def test_all_attempts_keep_what_wandb_did_not_take_in_one_folder() -> None:
+    container = {"name": "trainer", "command": [sys.executable]}
+    folders = {
+        plan_launch(container, Surroundings(PodFolder(Path(f"/state/run-0a1b2-{attempt}")), PORTS, {}), {}).env_vars[
+            "WANDB_DIR"
+        ]
+        for attempt in (1, 2)
+    }
+    assert folders == {"/state/run-0a1b2-wandb"}
+
+
+def test_wandb_is_reached_as_the_caller_wishes() -> None:
+    caller = {"WANDB_MODE": "offline", "WANDB_BASE_URL": "http://w", "WANDB_API_KEY": "k"}
+    variables = plan(caller).env_vars
+    assert (variables["WANDB_MODE"], variables["WANDB_BASE_URL"]) == ("offline", "http://w")
+    assert "WANDB_API_KEY" not in variables
+    own = plan(caller, env=[{"name": "WANDB_BASE_URL", "value": "http://runtime"}]).env_vars
+    assert own["WANDB_BASE_URL"] == "http://runtime"
+    environment = plan_launch(
+        {"name": "environment", "command": [sys.executable]}, Surroundings(FOLDER, PORTS, caller), {}
+    )
+    assert not [name for name in environment.env_vars if name.startswith("WANDB")]
+
+
+def test_the_form_of_logs_is_the_callers() -> None:
+    assert plan({"RL_LOG_FORMAT": "json"}).env_vars["RL_LOG_FORMAT"] == "json"

@@ -1,0 +1,70 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rl_operator.local.programs.leash import Leash
+
+pytestmark = pytest.mark.process
+
+HOLDER = """
+import subprocess, sys, time
+from rl_operator.local.programs.leash import Leash
+with Leash() as leash:
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    leash.hold(child.pid)
+    print(child.pid, flush=True)
+    time.sleep(60)
+"""
+
+
+def sleeper() -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+
+
+def test_held_groups_die_with_a_holder_that_is_killed() -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        child = int(holder.stdout.readline())
+        assert _is_running(child)
+        holder.kill()
+    deadline = time.monotonic() + 10
+    while _is_running(child):
+        assert time.monotonic() < deadline, "the child outlived its holder by 10 s"
+        time.sleep(0.02)
+
+
+def test_groups_that_were_released_live_on() -> None:
+    held, released = sleeper(), sleeper()
+    with Leash() as leash:
+        leash.hold(held.pid)
+        leash.hold(released.pid)
+        leash.release(released.pid)
+    assert held.wait(10) == -signal.SIGKILL
+    assert released.poll() is None
+    released.kill()
+    released.wait()
+
+
+def test_a_killed_reaper_is_replaced_and_knows_everything() -> None:
+    before, after = sleeper(), sleeper()
+    with Leash() as leash:
+        leash.hold(before.pid)
+        leash._reaper.kill()
+        leash._reaper.wait()
+        leash.hold(after.pid)
+    assert (before.wait(10), after.wait(10)) == (-signal.SIGKILL, -signal.SIGKILL)
+
+
+def _is_running(pid: int) -> bool:
+    """Zombies do not run; whoever adopted them may be slow to bury them."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{pid}/stat")
+    return not stat.exists() or stat.read_text().split()[2] != "Z"

@@ -1,0 +1,39 @@
+"""Processes that outlived everybody who knew them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.unit.rl_operator.local.pod_examples import start_holder
+
+from rl_operator.local.programs.left_over import end_left_over
+from rl_operator.local.state.locks import FileLock, is_held
+
+
+@pytest.mark.process
+def test_who_holds_the_lock_is_killed_with_its_group(tmp_path: Path) -> None:
+    forks = "import os, time; os.fork(); time.sleep(60)"
+    holder = start_holder(tmp_path / "trainer.lock", forks)
+    end_left_over(tmp_path / "trainer.lock")
+    assert holder.wait(10) == -9
+    assert not is_held(tmp_path / "trainer.lock")
+
+
+@pytest.mark.process
+def test_a_number_on_disk_is_never_believed(tmp_path: Path) -> None:
+    """After a reboot the number of a container may be anybody's."""
+    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    lock = FileLock(tmp_path / "trainer.lock")
+    assert lock.take()
+    lock.sign(bystander.pid)
+    lock.give_back()
+    end_left_over(tmp_path / "trainer.lock")
+    assert bystander.poll() is None
+    bystander.kill()
+    bystander.wait()
+
+
+def test_nobody_is_looked_for_when_nobody_holds_it(tmp_path: Path) -> None:
+    end_left_over(tmp_path / "never.lock")
+    assert not (tmp_path / "never.lock").exists()

@@ -1,0 +1,72 @@
+from pathlib import Path
+
+import pytest
+
+from rl_operator.local.state.log_reader import follow_log, tail_log
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "trainer.log"
+    path.write_text("three\nfour\n")
+    path.with_suffix(".log.1").write_text("one\ntwo\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (None, ["one", "two", "three", "four"]),
+        (3, ["two", "three", "four"]),
+        (0, []),
+        (9, ["one", "two", "three", "four"]),
+    ],
+)
+def test_the_tail_reaches_into_the_part_put_aside(log: Path, lines: int | None, expected: list[str]) -> None:
+    assert [line.rstrip("\n") for line in tail_log(log, lines)] == expected
+
+
+def test_a_log_that_is_not_there_yet_is_empty(tmp_path: Path) -> None:
+    assert list(tail_log(tmp_path / "none.log", None)) == []
+
+
+def test_only_a_line_feed_ends_a_line(log: Path) -> None:
+    """As on a cluster: a progress bar that overwrites itself is one line, in a followed log, too."""
+    bar = "\r 1 %\r 2 %\x0b\u2028\r\n"
+    log.write_bytes(bar.encode())
+    assert list(tail_log(log, 1)) == list(follow_log(log, 1, lambda: True)) == [bar]
+
+
+def test_a_line_that_is_followed_while_it_is_written_is_given_once(log: Path) -> None:
+    log.write_text("begun, ")
+    looks = iter([False, False, True])
+    added = iter(["going on, ", "ended\nand a", "n end"])
+
+    def ended() -> bool:
+        with log.open("a") as writer:
+            writer.write(next(added))
+        return next(looks)
+
+    assert list(follow_log(log, 1, ended)) == ["two\n", "begun, going on, ended\n", "and an end"]
+
+
+def test_following_yields_what_is_added_until_the_end(log: Path) -> None:
+    looks = iter([False, False, True])
+    added = iter(["five\n", "six\n", "seven\n"])
+
+    def ended() -> bool:
+        with log.open("a") as writer:
+            writer.write(next(added))
+        return next(looks)
+
+    assert list(follow_log(log, 1, ended)) == ["four\n", "five\n", "six\n", "seven\n"]
+
+
+def test_following_goes_on_when_the_log_begins_anew(log: Path) -> None:
+    looks = iter([False, True])
+
+    def ended() -> bool:
+        log.write_text("new\n")
+        return next(looks)
+
+    assert list(follow_log(log, 0, ended)) == ["new\n"]

@@ -1,0 +1,112 @@
+"""kopf is the shell and nothing more: what is registered, what it may write, and how it waits."""
+
+import itertools
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import kopf
+import pytest
+from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi, connect, serving
+
+from rl_operator.cluster.api_server.client import ClusterClient
+from rl_operator.errors import TargetUnreachableError
+from rl_operator.process.kinds import KindsMissingError, require_kinds, with_patience
+from rl_operator.process.kopf import Backoffs, build_registry, configure
+
+DISCOVERY = "/apis/rl-operator.dev/v1alpha1"
+PLURALS = ("rltrainingruns", "rlruntimes", "rlenvironments")
+SERVED = {"resources": [{"name": f"{plural}{sub}"} for plural in PLURALS for sub in ("", "/status")]}
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    async with serving(FakeApi()) as fake:
+        yield fake
+
+
+@pytest.fixture
+async def client(api: FakeApi, tmp_path: Path) -> AsyncIterator[ClusterClient]:
+    async with await connect(api, tmp_path) as connected:
+        yield connected
+
+
+def registry_of(client: ClusterClient, refused: Callable[[], None] = print) -> Any:
+    events = dict.fromkeys(PLURALS, print)
+    return build_registry(client, events=events, refused=refused, listed=print)
+
+
+def activity(registry: Any, kind: str) -> Any:
+    return next(h.fn for h in registry._activities._handlers if h.activity.name == kind)
+
+
+def test_one_event_handler_per_kind_and_nothing_that_writes(client: ClusterClient) -> None:
+    """Change handlers, timers, daemons, indices and webhooks would write annotations and finalizers."""
+    registry = registry_of(client)
+    watched = [handler.selector.any_name or handler.selector.plural for handler in registry._watching._handlers]
+    assert sorted(watched) == sorted(PLURALS)
+    for other in (registry._changing, registry._spawning, registry._indexing, registry._webhooks):
+        assert list(other.get_all_handlers()) == []
+    assert sorted(h.activity.name for h in registry._activities._handlers) == ["AUTHENTICATION", "STARTUP"]
+
+
+def test_what_kopf_is_not_used_for_is_off() -> None:
+    settings = kopf.OperatorSettings()
+    configure(settings)
+    assert settings.scanning.disabled
+    assert settings.peering.standalone
+    assert not settings.posting.enabled
+    assert settings.queueing.worker_limit is None
+    assert not settings.watching.initial_streaming
+    body = kopf.Body({"metadata": {"name": "x"}, "spec": {"a": 1}})
+    patch = kopf.Patch()
+    storage = settings.persistence.diffbase_storage
+    storage.store(body=body, patch=patch, essence=storage.build(body=body))
+    settings.persistence.progress_storage.touch(body=body, patch=patch, value="x")
+    assert dict(patch) == {}
+
+
+def test_pauses_never_end_and_can_be_begun_again() -> None:
+    backoffs = Backoffs()
+    for _ in range(2):
+        pauses = list(itertools.islice(backoffs, 50))
+        assert all(0 < pause <= 45 for pause in pauses)
+        assert pauses[0] < 1
+
+
+async def test_a_login_that_stays_refused_ends_the_process(api: FakeApi, client: ClusterClient) -> None:
+    api.answers("GET", DISCOVERY, Answer({"message": "Unauthorized"}, 401))
+    ends: list[str] = []
+    with pytest.raises(kopf.PermanentError, match="401: Unauthorized"):
+        await activity(registry_of(client, refused=lambda: ends.append("end")), "AUTHENTICATION")()
+    assert ends == ["end"]
+
+
+async def test_a_login_while_the_api_server_is_away_is_tried_again(api: FakeApi, client: ClusterClient) -> None:
+    api.answers("GET", DISCOVERY, Answer({"message": "starting"}, 503), Answer(SERVED))
+    login = activity(registry_of(client), "AUTHENTICATION")
+    with pytest.raises(kopf.TemporaryError):
+        await login()
+    info = await login()
+    assert info.server == api.url
+    await info.aiohttp_session.close()
+
+
+async def test_missing_crds_are_named_with_what_to_do(api: FakeApi, client: ClusterClient) -> None:
+    with pytest.raises(KindsMissingError, match=r"rltrainingruns, rltrainingruns/status, rlruntimes, .*kubectl apply"):
+        await require_kinds(client)
+    api.answers("GET", DISCOVERY, Answer({"resources": [{"name": "rltrainingruns"}]}))
+    with pytest.raises(KindsMissingError, match=r"does not serve rltrainingruns/status, rlruntimes, .* of"):
+        await require_kinds(client)
+
+
+async def test_an_api_server_that_is_starting_is_waited_for(api: FakeApi, client: ClusterClient) -> None:
+    api.answers("GET", DISCOVERY, Answer({"message": "starting"}, 503), Answer(SERVED))
+    await with_patience(lambda: require_kinds(client), 5)
+    assert len(api.requests) == 2
+
+
+async def test_patience_ends(api: FakeApi, client: ClusterClient) -> None:
+    api.answers("GET", DISCOVERY, Answer({"message": "starting"}, 503))
+    with pytest.raises(TargetUnreachableError, match=r"tried for 0 s"):
+        await with_patience(lambda: require_kinds(client), 0.1)

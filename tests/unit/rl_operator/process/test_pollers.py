@@ -1,0 +1,68 @@
+"""Which runs are asked for at W&B, and that nobody is without a key."""
+
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator import samples
+from tests.unit.rl_operator.cluster.documents import POD_NAME, pod_document, run_document, runtime_document
+
+from rl_operator.cluster.cache.caches import Caches
+from rl_operator.metrics.trainer import TrainerPoller
+from rl_operator.metrics.wandb_query import WandbProject
+from rl_operator.process.pollers import asked_runs, polled_metrics
+from rl_operator.settings import OperatorSettings
+
+WANDB = {"entity": "me", "project": "rl", "keySecret": {"name": "wandb", "key": "KEY"}, "baseURL": "https://w.example"}
+STARTED = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z", "podName": POD_NAME, "attempt": 1}
+
+
+def caches(*, pod: dict[str, Any] | None = None, status: dict[str, Any] = STARTED, **wandb: Any) -> Caches:
+    caches = Caches()
+    caches.runs.put(run_document(1, status))
+    caches.runtimes.put(runtime_document(2, wandb={**WANDB, **wandb}))
+    document = pod_document(3)
+    document["status"] = {"phase": "Running", "podIP": "10.0.0.1", **(pod or {})}
+    caches.pods.put(document)
+    return caches
+
+
+def asked(caches: Caches) -> list[WandbProject]:
+    return [each.project for each in asked_runs(caches, TrainerPoller(list, print, interval_seconds=1))]
+
+
+def test_a_run_that_trains_is_asked_for_where_its_runtime_says() -> None:
+    (found,) = asked_runs(caches(), TrainerPoller(list, print, interval_seconds=1))
+    assert (found.uid, found.project) == (samples.UID, WandbProject("https://w.example", "me", "rl"))
+    assert found.pod.name == POD_NAME
+
+
+NOT_ASKED: dict[str, dict[str, Any]] = {
+    "its pod is over": {"pod": {"phase": "Succeeded"}},
+    "its pod has no address yet": {"pod": {"podIP": None}},
+    "the pod is an earlier attempt's": {"status": {**STARTED, "podName": "another"}},
+    "the run is over": {"status": {**STARTED, "phase": "Succeeded"}},
+    "nobody says where": {"project": None},
+    "its trainer has no key": {"keySecret": None},
+}
+
+
+@pytest.mark.parametrize("changes", NOT_ASKED.values(), ids=NOT_ASKED)
+def test_who_is_not_asked_for(changes: dict[str, Any]) -> None:
+    assert asked(caches(**changes)) == []
+
+
+def test_a_run_whose_runtime_or_pod_is_not_its_own_is_not_asked_for() -> None:
+    without = caches()
+    without.runtimes.remove(runtime_document(4))
+    assert asked(without) == []
+    foreign = caches()
+    foreign.pods.put(pod_document(9, owner="another"))
+    assert asked(foreign) == []
+
+
+@pytest.mark.parametrize(
+    ("env_vars", "asks"), [({}, False), ({"WANDB_API_KEY": " "}, False), ({"WANDB_API_KEY": "k"}, True)]
+)
+def test_without_a_key_of_its_own_the_operator_asks_nobody(env_vars: dict[str, str], asks: bool) -> None:
+    figures = polled_metrics(Caches(), OperatorSettings(), print, env_vars)
+    assert figures.asks_wandb is asks

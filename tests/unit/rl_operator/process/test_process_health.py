@@ -1,0 +1,103 @@
+"""What probes and scrapes are told."""
+
+import asyncio
+
+from prometheus_client import REGISTRY
+from tests.unit.rl_operator.cluster.documents import run_document, runtime_document
+
+from rl_operator.cluster.api_server.request_guard import WatchAges
+from rl_operator.cluster.cache.caches import Caches
+from rl_operator.cluster.cache.queue import WorkQueue
+from rl_operator.process.process_health import ProcessHealth
+from rl_operator.process.routes import Queues
+
+PATIENT, IMPATIENT = 600.0, 0.001
+
+
+class Process:
+    """A queue per kind, whose reconciles do not end before `go`; `now` is what the time is for watches."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+        self.now = 0.0
+        kinds = ("run", "environment", "runtime")
+        self.queues = Queues(*(WorkQueue(self._work, kind=kind) for kind in kinds))
+        self.caches, self.ages = Caches(), WatchAges(PATIENT, lambda: self.now)
+        self.health = self.seen_with(PATIENT)
+
+    def seen_with(self, stuck_seconds: float) -> ProcessHealth:
+        return ProcessHealth(self.caches, self.queues, self.ages, stuck_seconds=stuck_seconds)
+
+    async def _work(self, _: tuple[str, str]) -> None:
+        await self.go.wait()
+
+
+async def test_it_is_ready_once_the_caches_are_complete() -> None:
+    health = Process().health
+    assert health.unready() == "the caches are not complete yet"
+    health.synced = True
+    assert health.unready() is None
+
+
+async def test_a_reconcile_that_does_not_end() -> None:
+    process = Process()
+    worker = asyncio.create_task(process.queues.runs.work())
+    process.queues.runs.add(("ns", "a"))
+    await asyncio.sleep(0.01)
+    assert process.health.trouble() is None
+    assert "the reconcile of one run has been running for" in (process.seen_with(IMPATIENT).trouble() or "")
+    process.go.set()
+    await asyncio.sleep(0.01)
+    assert process.seen_with(IMPATIENT).trouble() is None
+    worker.cancel()
+
+
+async def test_a_queue_that_nobody_works_on() -> None:
+    process = Process()
+    process.queues.runtimes.add(("", "tiny"))
+    await asyncio.sleep(0.01)
+    assert process.health.trouble() is None
+    assert "1 runtimes wait, and no reconcile has ended for" in (process.seen_with(IMPATIENT).trouble() or "")
+
+
+async def test_a_watch_that_brings_nothing() -> None:
+    process = Process()
+    process.ages.expect(["pods"])
+    for _ in range(11):
+        assert process.health.trouble() is None
+        process.now += 60
+        process.ages.answered()
+    assert process.health.trouble() == "the watch of pods has brought nothing for 660 s, though the API server answers"
+
+
+async def test_a_scrape_sees_runs_by_phase_and_queues() -> None:
+    process = Process()
+    for number, phase in enumerate(("Running", "Running", "Failed", None)):
+        document = run_document(number + 1, status={"phase": phase} if phase else {})
+        document["metadata"] |= {"name": f"run-{number}", "uid": str(number)}
+        process.caches.runs.put(document)
+    process.queues.runs.add(("ns", "a"))
+    process.health.refresh_metrics(leads=True)
+    assert {
+        phase: REGISTRY.get_sample_value("rl_operator_runs", {"phase": phase})
+        for phase in ("Running", "Failed", "Pending", "Succeeded")
+    } == {"Running": 2, "Failed": 1, "Pending": 1, "Succeeded": None}
+    assert REGISTRY.get_sample_value("rl_operator_queue_depth", {"kind": "run"}) == 1
+    assert REGISTRY.get_sample_value("rl_operator_leader") == 1
+    process.health.refresh_metrics(leads=False)
+    assert REGISTRY.get_sample_value("rl_operator_leader") == 0
+
+
+async def test_a_scrape_sees_the_places_of_each_runtime() -> None:
+    process = Process()
+    process.caches.runtimes.put(runtime_document(1, limits={"maxActiveRuns": 2}))
+    started = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z", "attempt": 1}
+    queued = {"phase": "Pending", "queue": {"place": 1, "active": 2, "limit": 2}}
+    for number, status in enumerate((started, queued)):
+        document = run_document(number + 1, status=status)
+        document["metadata"] |= {"name": f"run-{number}", "uid": str(number)}
+        process.caches.runs.put(document)
+    process.health.refresh_metrics(leads=True)
+    names = ("active_runs", "queued_runs", "active_runs_limit")
+    seen = [REGISTRY.get_sample_value(f"rl_operator_{name}", {"runtime": "tiny"}) for name in names]
+    assert seen == [1, 1, 2]

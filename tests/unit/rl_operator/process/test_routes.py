@@ -1,0 +1,197 @@
+"""Which news brings which keys into which queue."""
+
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator import samples
+from tests.unit.rl_operator.cluster.documents import (
+    environment_document,
+    pod_document,
+    run_document,
+    runtime_document,
+)
+
+from rl_operator.cluster.cache.caches import Caches, Changes
+from rl_operator.cluster.cache.catalogs import Catalogs
+from rl_operator.cluster.cache.queue import WorkQueue
+from rl_operator.process.routes import Queues, Routes
+
+KEY = ("team-a", "sorting")
+STARTED = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z", "attempt": 1}
+
+
+async def no_work(_: tuple[str, str]) -> None:
+    return None
+
+
+@pytest.fixture
+def caches() -> Caches:
+    return Caches(Catalogs(frozenset({samples.TINY.spec.image})))
+
+
+@pytest.fixture
+async def queues() -> Queues:
+    return Queues(WorkQueue(no_work), WorkQueue(no_work), WorkQueue(no_work))
+
+
+@pytest.fixture
+def routes(caches: Caches, queues: Queues) -> Routes:
+    return Routes(caches, queues)
+
+
+def event(kind: str | None, document: dict[str, Any]) -> dict[str, Any]:
+    return {"type": kind, "object": document}
+
+
+def waiting(queue: WorkQueue) -> set[tuple[str, str]]:
+    return set(queue._waiting)
+
+
+def named(name: str, version: int, **fields: Any) -> dict[str, Any]:
+    document = run_document(version, **fields)
+    document["metadata"] |= {"name": name, "uid": name}
+    return document
+
+
+async def test_a_runs_event_brings_it(routes: Routes, queues: Queues) -> None:
+    routes.run_event(event(None, run_document(1)))
+    assert waiting(queues.runs) == {KEY}
+
+
+async def test_an_event_that_is_no_news_brings_nothing(routes: Routes, caches: Caches, queues: Queues) -> None:
+    caches.runs.put(run_document(2))
+    routes.run_event(event("MODIFIED", run_document(2)))
+    routes.run_event(event("MODIFIED", run_document(1)))
+    assert waiting(queues.runs) == set()
+
+
+async def test_a_deletion_brings_the_run_once_more_for_its_pods(routes: Routes, caches: Caches, queues: Queues) -> None:
+    caches.runs.put(run_document(2))
+    routes.run_event(event("DELETED", run_document(3)))
+    assert waiting(queues.runs) == {KEY}
+    assert caches.runs.get(KEY) is None
+
+
+async def test_a_run_that_is_over_brings_those_that_begin_from_it(
+    routes: Routes, caches: Caches, queues: Queues
+) -> None:
+    caches.runs.put(named("child", 1, startFrom={"run": "sorting"}))
+    caches.runs.put(named("other", 2, startFrom={"run": "maze"}))
+    caches.runs.put(named("begun", 3, startFrom={"run": "sorting"}, status=STARTED))
+    routes.run_event(event("MODIFIED", run_document(4, STARTED)))
+    assert waiting(queues.runs) == {KEY}
+    routes.run_event(event("MODIFIED", run_document(5, {**STARTED, "phase": "Succeeded"})))
+    assert waiting(queues.runs) == {KEY, ("team-a", "child")}
+
+
+@pytest.mark.parametrize("kind", ["ADDED", "DELETED"])
+async def test_a_run_that_appears_or_goes_brings_those_that_name_it(
+    routes: Routes, caches: Caches, queues: Queues, kind: str
+) -> None:
+    caches.runs.put(named("child", 1, startFrom={"run": "sorting"}))
+    if kind == "DELETED":
+        caches.runs.put(run_document(2, STARTED))
+    routes.run_event(event(kind, run_document(3)))
+    assert waiting(queues.runs) == {KEY, ("team-a", "child")}
+
+
+async def test_a_runtime_brings_itself_and_the_runs_that_wait_for_it(
+    routes: Routes, caches: Caches, queues: Queues
+) -> None:
+    caches.runs.put(named("waiting", 1))
+    caches.runs.put(named("elsewhere", 2, runtime="default"))
+    caches.runs.put(named("started", 3, status=STARTED))
+    caches.runs.put(named("finished", 4, status={**STARTED, "phase": "Failed"}))
+    routes.runtime_event(event("ADDED", runtime_document(5)))
+    assert waiting(queues.runs) == {("team-a", "waiting")}
+    assert waiting(queues.runtimes) == {("", "tiny")}
+
+
+async def test_an_environment_brings_itself_and_the_runs_that_name_it(
+    routes: Routes, caches: Caches, queues: Queues
+) -> None:
+    caches.runs.put(named("waiting", 1, environment="own/maze"))
+    caches.runs.put(named("bundled", 2, environment="maze"))
+    caches.runs.put(named("started", 3, environment="own/maze", status=STARTED))
+    far = named("far", 4, environment="own/maze")
+    far["metadata"]["namespace"] = "team-b"
+    caches.runs.put(far)
+    routes.environment_event(event("ADDED", environment_document(5)))
+    assert waiting(queues.environments) == {("team-a", "maze")}
+    assert waiting(queues.runs) == {("team-a", "waiting")}
+
+
+async def test_a_namespaces_labels_bring_the_runs_that_wait_in_it(
+    routes: Routes, caches: Caches, queues: Queues
+) -> None:
+    caches.runs.put(named("waiting", 1))
+    caches.runs.put(named("started", 2, status=STARTED))
+    routes.namespace_changed(("", "team-b"))
+    assert waiting(queues.runs) == set()
+    routes.namespace_changed(("", "team-a"))
+    assert waiting(queues.runs) == {("team-a", "waiting")}
+
+
+async def test_what_an_image_holds_brings_all_runtimes_of_that_image(
+    routes: Routes, caches: Caches, queues: Queues
+) -> None:
+    caches.runtimes.put(runtime_document(1, "one", image="i"))
+    caches.runtimes.put(runtime_document(2, "two", image="i"))
+    caches.runtimes.put(runtime_document(3, "three", image="j"))
+    caches.runtimes.put(runtime_document(4, "unreadable", image="i", nonsense=1))
+    routes.catalog_changed("i")
+    assert waiting(queues.runtimes) == {("", "one"), ("", "two")}
+
+
+async def test_a_resync_brings_all_but_what_is_over_and_gone(routes: Routes, caches: Caches, queues: Queues) -> None:
+    caches.runs.put(named("running", 1, status=STARTED))
+    caches.runs.put(named("over", 2, status={**STARTED, "phase": "Failed"}))
+    caches.pods.put(pod_document(3))
+    caches.runtimes.put(runtime_document(4))
+    caches.environments.put(environment_document(5))
+    routes.add_all(0.0)
+    assert set(queues.runs._timers) == {("team-a", "running"), KEY}
+    assert set(queues.runtimes._timers) == {("", "tiny")}
+    assert set(queues.environments._timers) == {("team-a", "maze")}
+
+
+async def test_what_only_a_list_tells_is_looked_at(routes: Routes, caches: Caches, queues: Queues) -> None:
+    """A run that vanished may be what another one starts from."""
+    caches.runs.put(named("child", 1, startFrom={"run": "parent"}))
+    routes.listed(Changes(frozenset({("", "tiny")}), frozenset({("team-a", "own")}), frozenset({("team-a", "parent")})))
+    assert waiting(queues.runtimes) == {("", "tiny")}
+    assert waiting(queues.environments) == {("team-a", "own")}
+    assert {("team-a", "parent"), ("team-a", "child")} <= waiting(queues.runs)
+
+
+WAITING = {"phase": "Pending", "queue": {"place": 1, "active": 1, "limit": 1}}
+
+
+async def test_the_end_of_a_run_brings_the_head_of_its_runtimes_line(
+    routes: Routes, caches: Caches, queues: Queues
+) -> None:
+    caches.runtimes.put(runtime_document(1, limits={"maxActiveRuns": 1}))
+    caches.runs.put(named("active", 2, status=STARTED))
+    caches.runs.put(named("first", 3, status=WAITING))
+    caches.runs.put(named("second", 4, status=WAITING))
+    assert waiting(queues.runs) == set()
+    routes.run_event(event("DELETED", named("active", 5, status=STARTED)))
+    assert waiting(queues.runs) == {("team-a", "active"), ("team-a", "first")}
+
+
+async def test_another_limit_brings_all_that_wait_also_those_that_were_stopped_before(
+    routes: Routes, caches: Caches, queues: Queues
+) -> None:
+    caches.runtimes.put(runtime_document(1, limits={"maxActiveRuns": 0}))
+    caches.runs.put(named("new", 2, status=WAITING))
+    caches.runs.put(named("resumed", 3, status={**WAITING, "startTime": "2026-01-01T00:00:00Z", "attempt": 1}))
+    routes.runtime_event(event("MODIFIED", runtime_document(4, limits={"maxActiveRuns": 1})))
+    assert waiting(queues.runs) == {("team-a", "new"), ("team-a", "resumed")}
+
+
+async def test_finished_runs_are_brought_once_if_they_expire(routes: Routes, caches: Caches, queues: Queues) -> None:
+    over = {**STARTED, "phase": "Failed", "completionTime": "2026-01-01T00:00:00Z"}
+    caches.runs.put(named("expires", 1, status=over, ttlSecondsAfterFinished=60))
+    caches.runs.put(named("stays", 2, status=over))
+    routes.add_expiring()
+    assert waiting(queues.runs) == {("team-a", "expires")}

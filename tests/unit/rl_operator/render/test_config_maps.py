@@ -1,0 +1,65 @@
+"""What is written down of an image, and read again after a restart."""
+
+import json
+
+import pytest
+from tests.unit.rl_operator import samples
+
+from rl_operator.api.catalog import Catalog
+from rl_operator.api.names import REDISCOVER_ANNOTATION
+from rl_operator.api.runtime import Runtime
+from rl_operator.errors import InvalidError
+from rl_operator.render.config_maps import MAX_BYTES, ImageCatalog, catalog_config_map, stored_catalog
+
+FIELDS = [
+    {"name": "walls", "type": "int", "default": 2, "description": "How many.", "minimum": 0},
+    {"name": "seed", "type": "int | None", "default": None},
+    {"name": "port", "type": "int"},
+]
+CATALOG = Catalog.model_validate(
+    {"environments": [{"name": "maze", "class_name": "Maze", "fields": FIELDS}], "warnings": ["b.py cannot be read"]}
+)
+
+
+def runtime(**spec: object) -> Runtime:
+    made = samples.make_runtime(image="registry.test/envs:1", **spec)
+    return made.with_changes(metadata=made.metadata.with_changes(uid="u1", annotations={REDISCOVER_ANNOTATION: "2"}))
+
+
+def large(count: int, description: str = "") -> Catalog:
+    fields = [{"name": f"field_{n}", "type": "int", "description": description} for n in range(count)]
+    return Catalog.model_validate({"environments": [{"name": "large", "fields": fields}]})
+
+
+def test_every_field_is_there_with_its_lock_and_bounds_and_nothing_that_is_not_known() -> None:
+    platform = runtime(locked={"env": {"walls": 4}}, bounds={"env": {"seed": {"min": 0}}})
+    config_map = catalog_config_map(platform, "ops", ImageCatalog(CATALOG))
+    written = json.loads(config_map["data"]["catalog.json"])
+    assert written["environments"][0]["fields"] == [
+        {**FIELDS[0], "locked": 4},
+        {**FIELDS[1], "bounds": {"min": 0}},
+        FIELDS[2],
+    ]
+    assert written["warnings"] == ["b.py cannot be read"]
+    assert config_map["metadata"]["name"] == "rl-catalog-lab"
+    assert config_map["metadata"]["ownerReferences"][0]["uid"] == "u1"
+
+
+def test_what_is_written_is_read_again() -> None:
+    found = ImageCatalog(CATALOG, "sha256:1")
+    stored = stored_catalog(catalog_config_map(runtime(), "ops", found))
+    assert stored is not None
+    assert (stored.image, stored.rediscover, stored.found) == ("registry.test/envs:1", "2", found)
+
+
+@pytest.mark.parametrize("data", [{}, {"catalog.json": "{"}, {"catalog.json": '{"environments": 1}'}], ids=str)
+def test_what_is_no_catalog_is_none(data: dict[str, str]) -> None:
+    assert stored_catalog({"metadata": {}, "data": data}) is None
+
+
+def test_descriptions_go_when_there_is_no_room_and_then_it_is_refused() -> None:
+    text = catalog_config_map(runtime(), "ops", ImageCatalog(large(500, "d" * 3000)))["data"]["catalog.json"]
+    assert len(text.encode()) < MAX_BYTES
+    assert "description" not in json.loads(text)["environments"][0]["fields"][0]
+    with pytest.raises(InvalidError, match=r"take \d+ kB and a ConfigMap has room for 900 kB"):
+        catalog_config_map(runtime(), "ops", ImageCatalog(large(50_000)))

@@ -1,0 +1,26 @@
+import pytest
+
+from rl_operator.render.labels import parse_selector
+
+LABELS = {"team": "a", "stage": "test"}
+
+
+@pytest.mark.parametrize(
+    ("selector", "matches"),
+    [
+        ("", True),
+        ("team=a", True),
+        ("team==a", True),
+        ("team=b", False),
+        ("team!=b", True),
+        ("owner!=me", True),
+        ("team", True),
+        ("owner", False),
+        ("!owner", True),
+        ("!team", False),
+        ("team=a,stage=test", True),
+        ("team=a, stage!=test", False),
+    ],
+)
+def test_selectors_match_as_kubectls_do(selector: str, matches: bool) -> None:
+    assert parse_selector(selector)(LABELS) is matches

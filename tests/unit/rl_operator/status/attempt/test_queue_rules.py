@@ -1,0 +1,152 @@
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator.status.builders import STARTED, make_run, make_view
+
+from rl_operator.api.run import TrainingRun
+from rl_operator.status.attempt.queue_rules import (
+    holds_slot,
+    order_of,
+    positions_with_news,
+    queued,
+    shown_position,
+    waits_in_queue,
+)
+from rl_operator.status.attempt.view import QueuePosition
+from rl_operator.status.derive import derive
+from rl_operator.status.lifecycle import Action, assess, decide
+
+FULL = QueuePosition(limit=2, active=2, before=0)
+QUEUED = {"phase": "Pending", "queue": {"place": 1, "active": 2, "limit": 2}}
+STOPPED = {
+    **STARTED,
+    "phase": "Stopped",
+    "attempts": [{"attempt": 1, "pod": "p", "ended": "2026-05-01T11:59:59Z", "reason": "TrainerFailed"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("place", "shown"),
+    [(1, 1), (10, 10), (11, 10), (14, 10), (15, 20), (99, 100), (149, 100), (150, 200), (9499, 9000)],
+)
+def test_a_place_is_exact_up_to_ten(place: int, shown: int) -> None:
+    assert shown_position(place) == shown
+
+
+@pytest.mark.parametrize("moved_up", [True, False])
+@pytest.mark.parametrize("length", [0, 1, 9, 10, 11, 15, 100, 2345])
+def test_the_places_with_news_are_just_those_that_read_otherwise(length: int, moved_up: bool) -> None:
+    def reads(place: int) -> tuple[int, bool]:
+        return shown_position(place), place > 10
+
+    before = 1 if moved_up else -1
+    brute = [place for place in range(1, length + 1) if reads(place) != reads(place + before)]
+    assert list(positions_with_news(length, moved_up=moved_up)) == brute
+
+
+def test_few_hear_of_an_end_in_front_of_thousands() -> None:
+    assert len(list(positions_with_news(10_000, moved_up=True))) < 40
+
+
+def test_a_full_runtime_makes_a_new_run_wait_with_its_place() -> None:
+    view = make_view(queue_position=QueuePosition(limit=2, active=2, before=2))
+    assessment = assess(view)
+    assert decide(view) is Action.REST
+    assert (assessment.reason, assessment.message) == (
+        "Queued",
+        "Queued: position 3 at runtime 'tiny' (2 of 2 runs active).",
+    )
+    status = derive(view, assessment)
+    assert status.phase == "Pending"
+    assert status.queue is not None
+    assert status.queue.to_wire() == {"place": 3, "active": 2, "limit": 2}
+    [reconciling] = [c for c in status.conditions if c.type == "Reconciling"]
+    assert (reconciling.status, reconciling.reason) == ("True", "Queued")
+
+
+def test_a_far_place_is_said_to_be_rounded() -> None:
+    assessment = queued(make_run(), QueuePosition(limit=5, active=5, before=346))
+    assert assessment.message == "Queued: position about 300 at runtime 'tiny' (5 of 5 runs active)."
+
+
+def test_a_limit_of_nothing_says_who_can_help() -> None:
+    assessment = queued(make_run(), QueuePosition(limit=0, active=0, before=0))
+    assert "limits.maxActiveRuns is 0: no run starts until an administrator raises it" in assessment.message
+
+
+def test_room_is_for_those_before_first() -> None:
+    assert decide(make_view(queue_position=QueuePosition(limit=2, active=1, before=0))) is Action.START
+    assert decide(make_view(queue_position=QueuePosition(limit=2, active=1, before=1))) is Action.REST
+    assert decide(make_view(queue_position=None)) is Action.START
+
+
+def test_the_place_goes_when_the_run_starts() -> None:
+    view = make_view(QUEUED, queue_position=QueuePosition(limit=2, active=1, before=0))
+    assert decide(view) is Action.START
+    assert derive(make_view({**STARTED, **QUEUED}), assess(make_view(STARTED))).queue is None
+
+
+def test_a_stopped_run_waits_again_and_then_starts_without_backoff() -> None:
+    resumed = {"spec": {"suspend": False}}
+    assert decide(make_view(STOPPED, queue_position=FULL, **resumed)) is Action.REST
+    assert assess(make_view(STOPPED, queue_position=FULL, **resumed)).reason == "Queued"
+    assert (
+        decide(make_view(STOPPED, queue_position=QueuePosition(limit=2, active=1, before=0), **resumed)) is Action.START
+    )
+    waiting = {**STOPPED, **QUEUED}
+    assert assess(make_view(waiting, queue_position=FULL, **resumed)).reason == "Queued"
+    assert assess(make_view(waiting, queue_position=FULL, spec={"suspend": True})).reason == "Stopped"
+
+
+def test_between_two_attempts_a_run_keeps_its_place() -> None:
+    failed = {**STOPPED, "phase": "Pending"}
+    assert holds_slot(make_run(failed))
+    assert assess(make_view(failed, queue_position=FULL)).reason == "BackOff"
+
+
+def test_a_draft_does_not_wait() -> None:
+    view = make_view(queue_position=FULL, spec={"suspend": True})
+    assert (decide(view), assess(view).reason) == (Action.RENDER, "Draft")
+
+
+def test_a_refused_run_does_not_stand_in_line() -> None:
+    assert not waits_in_queue(make_run({"phase": "Pending"}))
+
+
+@pytest.mark.parametrize(
+    ("status", "holds", "waits"),
+    [
+        ({}, False, False),
+        (QUEUED, False, True),
+        (STARTED, True, False),
+        (STOPPED, False, False),
+        ({**STOPPED, **QUEUED}, False, True),
+        ({**STARTED, "phase": "Stopping"}, True, False),
+        ({**STARTED, "phase": "Failed"}, False, False),
+        ({**QUEUED, "phase": "Succeeded"}, False, False),
+    ],
+)
+def test_who_holds_a_place_and_who_stands_in_line(status: dict[str, Any], holds: bool, waits: bool) -> None:
+    run = make_run(status)
+    assert (holds_slot(run), waits_in_queue(run)) == (holds, waits)
+
+
+def test_who_is_suspended_or_being_deleted_leaves_the_line() -> None:
+    assert not waits_in_queue(make_run(QUEUED, suspend=True))
+    run = make_run(QUEUED)
+    going = run.with_changes(metadata=run.metadata.with_changes(deletion_timestamp="2026-05-01T12:00:00Z"))
+    assert not waits_in_queue(going)
+
+
+def test_before_others_is_the_higher_priority_then_the_older_then_the_name() -> None:
+    def run(name: str, created: str, priority: int = 0) -> TrainingRun:
+        made = make_run(priority=priority)
+        return made.with_changes(metadata=made.metadata.with_changes(name=name, creation_timestamp=created))
+
+    queue_position = [
+        run("b", "2026-01-01T00:00:01Z"),
+        run("a", "2026-01-01T00:00:01Z"),
+        run("z", "2026-01-01T00:00:00Z"),
+    ]
+    queue_position += [run("late", "2026-01-02T00:00:00Z", 5), run("low", "2025-01-01T00:00:00Z", -1)]
+    assert [each.metadata.name for each in sorted(queue_position, key=order_of)] == ["late", "z", "a", "b", "low"]

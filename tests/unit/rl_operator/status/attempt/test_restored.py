@@ -1,0 +1,110 @@
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.unit.rl_operator.status.builders import NOW, POD, RUNNING, STARTED, make_pod, make_run, ready
+
+from rl_operator.api.names import STARTED_AS_ANNOTATION
+from rl_operator.api.refusal import Refusal
+from rl_operator.api.run import Attempt, TrainingRun
+from rl_operator.status.attempt.queue_rules import holds_slot
+from rl_operator.status.attempt.restored import is_restored, mark_of
+from rl_operator.status.attempt.view import View
+from rl_operator.status.derive import derive
+from rl_operator.status.lifecycle import Action, assess, decide, requeue_after
+from rl_operator.status.observed.observation import format_time
+
+CHECKPOINT = {"step": 12, "statePath": "tinker://m/weights/12"}
+
+
+def marked(mark: str | None, status: dict[str, Any] | None = None, **spec: Any) -> TrainingRun:
+    run = make_run(status, **spec)
+    annotations = {} if mark is None else {STARTED_AS_ANNOTATION: mark}
+    return run.with_changes(metadata=run.metadata.with_changes(annotations=annotations))
+
+
+@pytest.mark.parametrize(
+    ("mark", "restored"),
+    [(None, False), ("sorting.u-1", False), ("sorting.another", True), ("other.another", False), ("nonsense", False)],
+)
+def test_its_own_name_with_another_uid_says_that_a_run_was_restored(mark: str | None, restored: bool) -> None:
+    assert is_restored(marked(mark)) is restored
+    assert is_restored(marked(mark, RUNNING)) is restored, "whatever its status says"
+
+
+def test_the_mark_of_a_run_is_its_own() -> None:
+    run = make_run()
+    assert mark_of(run) == "sorting.u-1"
+    assert not is_restored(marked(mark_of(run)))
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_finished_run_is_finished_by_its_status(phase: str) -> None:
+    assert not is_restored(marked("sorting.another", {**STARTED, "phase": phase}))
+
+
+@pytest.mark.parametrize("status", [None, STARTED, RUNNING])
+def test_a_restored_run_rests_and_says_how_to_run_it_again(status: dict[str, Any] | None) -> None:
+    view = View(marked("sorting.another", status), NOW, 10.0)
+    assessment = assess(view)
+    written = derive(view, assessment)
+    assert decide(view) is Action.REST
+    assert (assessment.reason, written.phase, requeue_after(view, assessment)) == ("Restored", "Stopped", None)
+    assert {c.type: c.status for c in written.conditions} == {"Accepted": "True", "Suspended": "True"}
+    assert "`rlctl resume sorting`" in assessment.message
+    assert "`kubectl -n team-a annotate rlrun sorting rl-operator.dev/started-as-`" in assessment.message
+
+
+def test_what_a_restored_status_says_of_a_former_life_is_forgotten_except_for_its_checkpoint() -> None:
+    former = {**RUNNING, "checkpoint": CHECKPOINT, "failedAttempts": 2, "historyName": "h"}
+    view = View(marked("sorting.another", former), NOW, 10.0)
+    assessment = assess(view)
+    written = derive(view, assessment)
+    assert "startFrom.statePath: tinker://m/weights/12" in assessment.message
+    assert written.checkpoint is not None
+    assert (written.start_time, written.attempt, written.pod_name, written.config_map_name, written.history_name) == (
+        STARTED["startTime"], None, None, None, None,
+    )  # fmt: skip
+    again = View(view.run.with_changes(status=written), NOW, 10.0)
+    assert derive(again, assess(again)) == written, "written once"
+
+
+def test_a_pod_that_came_back_with_it_is_named() -> None:
+    view = View(marked("sorting.another", RUNNING), NOW, 10.0, left_over=("sorting-other-1",))
+    assert "Pod sorting-other-1 came back with it and works unwatched: delete it." in assess(view).message
+
+
+def test_asked_for_again_it_has_all_of_its_time() -> None:
+    """The API server lets nobody clear the start of its former life, which was long ago."""
+    status = {"startTime": format_time(NOW - timedelta(days=7)), "phase": "Stopped"}
+    asked = make_run(status, activeDeadlineSeconds=300)
+    created = asked.metadata.with_changes(creation_timestamp=format_time(NOW - timedelta(hours=1)))
+    view = View(asked.with_changes(metadata=created), NOW, 10.0)
+    assert decide(view) is Action.START
+    begun = view.run.status.with_changes(attempt=1, pod_name=POD, phase="Running")
+    trains = replace(view, run=view.run.with_changes(status=begun))
+    for seconds, verdict in ((299, "Training"), (300, "ActiveDeadlineExceeded")):
+        pod = make_pod(ready(), ready(), ready())
+        later = replace(trains, pod=pod, now=pod.created + timedelta(seconds=seconds))
+        assert assess(later).reason == verdict
+    record = Attempt(attempt=1, pod=POD, started=format_time(NOW), ended=format_time(NOW), reason="Evicted")
+    lost = replace(trains, run=trains.run.with_changes(status=begun.with_changes(attempts=(record,))))
+    assert assess(lost).reason == "BackOff"
+    assert assess(replace(lost, now=NOW + timedelta(seconds=300))).reason == "ActiveDeadlineExceeded"
+
+
+def test_asked_for_again_it_is_checked_and_holds_no_place_before_it_starts() -> None:
+    status = {"startTime": STARTED["startTime"], "phase": "Pending"}
+    refusal = Refusal(code="LockedField", field="spec.config.group_size", given="4", locked="8")
+    view = View(make_run(status), NOW, 10.0, refusals=(refusal,))
+    assert (decide(view), assess(view).reason, holds_slot(view.run)) == (Action.REST, "LockedField", False)
+
+
+def test_without_its_mark_it_starts_from_the_beginning() -> None:
+    restored = View(marked("sorting.another", RUNNING), NOW, 10.0)
+    rested = derive(restored, assess(restored)).to_wire()
+    assert decide(View(make_run(rested), NOW, 10.0)) is Action.START
+    suspended = View(make_run(rested, suspend=True), NOW, 10.0)
+    assert (decide(suspended), assess(suspended).reason) == (Action.RENDER, "Draft")
+    assert derive(suspended, assess(suspended)).attempts == ()

@@ -1,0 +1,85 @@
+"""One table holds every reason: what the code can say and what the table explains are the same words."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from rl_operator.api.refusal import RefusalCode
+from rl_operator.status.text.reasons import REASONS, Meaning
+from rl_operator.status.text.table import TABLE
+
+SOURCE = Path("operator/src/rl_operator")
+SEARCHED = (
+    *sorted((SOURCE / "status").glob("[a-z]*.py")),
+    *sorted((SOURCE / "reconcile").glob("[a-z]*.py")),
+    SOURCE / "api" / "run_inputs.py",
+    SOURCE / "local" / "lost_pods.py",
+    SOURCE / "local" / "kubelet.py",
+)
+OTHER_KINDS = {
+    "verdict.py",
+    "runtime_status.py",
+    "environment_status.py",
+    "reconcile_runtime.py",
+    "reconcile_environment.py",
+    "read_image.py",
+    "image_reading.py",
+    "reasons.py",
+}
+"""The table, and the conditions of RLRuntime and RLEnvironment, which have reasons of their own."""
+
+CAMEL_CASE = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]*)*|OOMKilled")
+KUBERNETES = {
+    *{word for row in TABLE.values() for word in (row.phase, *row.conditions)},
+    *("Waiting", "Terminated", "Unknown", "Error", "Completed", "Normal", "Warning"),  # states, event types
+    *("Pod", "Secret", "Service", "NetworkPolicy", "ConfigMap"),  # kinds
+    *("PodScheduled", "DisruptionTarget", "PodReadyToStartContainers", "ContainersReady"),  # conditions of pods
+    "SchedulingGated",
+    *("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "CrashLoopBackOff"),
+    *("CreateContainerError", "RunContainerError", "CreateContainerConfigError", "DeadlineExceeded"),
+    *("ContainerStatusUnknown", "True", "False"),
+}
+"""Words of Kubernetes that are no reasons of ours, though they look like some."""
+
+
+def words_of_code() -> Iterator[tuple[str, str]]:
+    """Every string of the searched modules that has the shape of a reason, and where it stands."""
+    for path in SEARCHED:
+        if path.name in OTHER_KINDS:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and CAMEL_CASE.fullmatch(node.value):
+                yield node.value, f"{path}:{node.lineno}"
+
+
+def test_what_the_code_can_say_is_explained() -> None:
+    unknown = {word: place for word, place in words_of_code() if word not in REASONS and word not in KUBERNETES}
+    assert unknown == {}, "put it into status/text/reasons.py, or, if it is no reason of ours, into KUBERNETES here"
+
+
+def test_what_is_explained_can_be_said() -> None:
+    said = {word for word, _ in words_of_code()} | set(get_args(RefusalCode))
+    assert set(REASONS) - said - DISRUPTIONS == set()
+
+
+DISRUPTIONS = {
+    *("PreemptionByScheduler", "EvictionByEvictionAPI", "DeletionByTaintManager", "DeletionByPodGC"),
+    "TerminationByKubelet",
+}
+"""Kubernetes' own reasons of a DisruptionTarget, which an attempt's end repeats."""
+
+
+def test_every_code_of_a_refusal_is_explained() -> None:
+    assert set(get_args(RefusalCode)) <= set(REASONS)
+
+
+@pytest.mark.parametrize(("reason", "meaning"), REASONS.items(), ids=REASONS)
+def test_meaning_and_advice_are_sentences(reason: str, meaning: Meaning) -> None:
+    assert CAMEL_CASE.fullmatch(reason)
+    for text in (meaning.means, meaning.advice):
+        assert text.endswith("."), text
+        assert "  " not in text

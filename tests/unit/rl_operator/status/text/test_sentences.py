@@ -1,0 +1,71 @@
+"""What others said becomes one short line; what is shown is bounded in bytes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl_operator.status.text.sentences import MAX_MESSAGE, clean, cut, joined, redacted, shorten
+
+
+def test_secrets_are_removed() -> None:
+    assert clean("key tml-abcdefgh123 refused") == "key [redacted] refused"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tml-SECRETSECRET",
+        "key=sk-or-v1-SECRETSECRET,",
+        "hf_SECRETSECRET!",
+        "ghp_SECRETSECRET",
+        "wandb_v1_SECRETSECRET",
+        f"wandb: {'5ec2e7' * 6}abcd is refused",
+        "Authorization: Bearer SECRETSECRET",
+        "WANDB_API_KEY=SECRETSECRET",
+        "{'api_key': 'SECRETSECRET', 'n': 1}",
+        '"Password" : "SECRETSECRET"',
+        "client_secret_v2 = SECRETSECRET",
+    ],
+)
+def test_keys_within_a_text(text: str) -> None:
+    assert "[redacted]" in redacted(text)
+    assert "SECRET" not in redacted(text).replace("client_secret", "")
+    assert "5ec2e7" not in redacted(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'secret "tinker" not found',
+        "Secret team-a/tinker has no key TINKER_API_KEY: kubectl -n team-a patch secret tinker",
+        "disk-usage task-1 sk-1",
+        "max_token_length=64 total_tokens: 512",
+        "TINKER_API_KEY is not set",
+        "wandb_version: 0.19.1",
+    ],
+)
+def test_what_is_no_key_stays(text: str) -> None:
+    assert redacted(text) == text
+
+
+@given(st.text())
+def test_any_message_becomes_one_short_line(text: str) -> None:
+    cleaned = clean(text)
+    assert len(cleaned) <= MAX_MESSAGE
+    assert "\n" not in cleaned
+
+
+@given(st.text(), st.integers(min_value=3, max_value=100))
+def test_any_text_is_cut_to_its_bytes(text: str, limit: int) -> None:
+    text = text.encode(errors="ignore").decode()
+    short = shorten(text, limit)
+    assert len(short.encode()) <= limit
+    assert short == text or (short.endswith("…") and text.startswith(short[:-1]))
+
+
+def test_sentences_have_their_full_stops() -> None:
+    assert joined("One", "", "two.", "three…") == "One. two. three…"
+
+
+def test_cut() -> None:
+    assert (cut("abc", 3), cut("abcd", 3), cut("a bcd", 3)) == ("abc", "ab…", "a…")

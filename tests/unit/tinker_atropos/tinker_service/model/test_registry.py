@@ -1,0 +1,48 @@
+"""Memory is bounded: samplers by number, sessions by silence."""
+
+import time
+
+import pytest
+
+from tinker_atropos.tinker_service.model.lora import Adapter, LoraSpec
+from tinker_atropos.tinker_service.model.registry import (
+    SAMPLERS_PER_SESSION,
+    SILENT_SESSION_SECONDS,
+    Registry,
+    ServedSampler,
+)
+from tinker_atropos.tinker_service.model.training import Trainee
+from tinker_atropos.tinker_service.request_errors import NotFoundError
+
+
+def test_a_session_keeps_its_most_recently_used_samplers() -> None:
+    registry = Registry()
+    registry.add_sampler(ServedSampler("other", "b", None))
+    for number in range(SAMPLERS_PER_SESSION):
+        registry.add_sampler(ServedSampler(f"s{number}", "a", None))
+    registry.sampler("s0")  # used: s1 is the oldest now
+    registry.add_sampler(ServedSampler("new", "a", None))
+    assert registry.sampler("s0").sampler_id == "s0"
+    assert registry.sampler("other").session_id == "b"
+    with pytest.raises(NotFoundError, match="create a new sampling client"):
+        registry.sampler("s1")
+
+
+def test_a_silent_session_ends_with_its_models_and_samplers() -> None:
+    registry = Registry()
+    for session in ("silent", "live"):
+        registry.touch(session)
+        registry.add_model(f"{session}:train:0", Trainee(Adapter(LoraSpec(rank=1), {})))
+        registry.add_sampler(ServedSampler(f"{session}:sample:0", session, None))
+    now = time.monotonic()
+    registry.end_silent_sessions(now + SILENT_SESSION_SECONDS / 2)
+    registry.model("silent:train:0")
+    registry.end_session("silent")
+    registry.model("live:train:0")
+    with pytest.raises(NotFoundError, match="last saved state"):
+        registry.model("silent:train:0")
+    with pytest.raises(NotFoundError):
+        registry.sampler("silent:sample:0")
+    registry.end_silent_sessions(now + SILENT_SESSION_SECONDS + 1)
+    with pytest.raises(NotFoundError):
+        registry.model("live:train:0")

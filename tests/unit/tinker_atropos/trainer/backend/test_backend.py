@@ -1,0 +1,128 @@
+"""The door to the SDK against the real Tinker service: what a lost session leaves behind, and what a wait costs."""
+
+import asyncio
+import threading
+import time
+from concurrent.futures import Future
+
+import numpy as np
+import pytest
+from tinker.lib.internal_client_holder import _internal_client_holder_thread_singleton as sdk_thread
+
+from tinker_atropos.bundled import BUNDLED
+from tinker_atropos.errors import BackendError, BackendLostError, CredentialsError
+from tinker_atropos.trainer.backend.backend import Backend
+from tinker_atropos.trainer.backend.policy import SamplingSettings
+from tinker_atropos.trainer.backend.sdk_calls import CheckpointGoneError, answered, in_thread
+from tinker_atropos.trainer.data.datums import Datum
+
+METADATA = {"run_uid": "backend-test"}
+
+
+@pytest.fixture(autouse=True)
+def _addressed(tinker_service, monkeypatch) -> None:
+    for name, value in tinker_service.env_vars.items():
+        monkeypatch.setenv(name, value)
+
+
+def datum(token: int = 5) -> Datum:
+    ones = np.ones(3)
+    return Datum(
+        input_T=np.array([1, 2, 3]),
+        target_T=np.array([2, 3, token]),
+        logprobs_T=-ones,
+        advantages_T=ones,
+        trained_T=np.ones(3, bool),
+        policy_step_T=np.zeros(3, np.int64),
+        distilled_T=None,
+        score=1.0,
+        group=0,
+        rollout=0,
+    )
+
+
+async def test_a_failed_step_says_whose_session_is_lost_and_leaves_nothing_at_work() -> None:
+    backend = await Backend.open(30, METADATA)
+    training = await backend.create(BUNDLED, 4, 0, METADATA)
+    output = await training.step([datum()], "importance_sampling", 1e-3)
+    assert set(output.seconds) == {"forward_backward", "optim_step", "snapshot"}
+    with pytest.raises(BackendLostError, match=r"forward_backward: .*100000") as caught:
+        await training.step([datum(token=100_000)], "importance_sampling", 1e-3)
+    assert caught.value.training_run_id == training.run_id
+    assert training.call is None
+    await backend.close("errored")
+
+
+async def test_sessions_that_are_given_up_leave_no_threads_and_tasks() -> None:
+    async def session() -> None:
+        backend = await Backend.open(30, METADATA)
+        training = await backend.create(BUNDLED, 4, 0, METADATA)
+        sampler = await training.snapshot()
+        await sampler.sample(np.array([1, 2]), 1, SamplingSettings(max_tokens=1))
+        await backend.close("errored")
+
+    def load() -> tuple[int, int]:
+        return threading.active_count(), len(asyncio.all_tasks(sdk_thread.get_loop()))
+
+    await session()
+    before = load()
+    for _ in range(3):
+        await session()
+    give_up = time.monotonic() + 20
+    while any(now > then for now, then in zip(load(), before, strict=True)):
+        assert time.monotonic() < give_up, f"(threads, tasks) were {before}, and are {load()}"
+        await asyncio.sleep(0.05)
+
+
+async def test_a_state_that_is_gone_is_told_from_a_wrong_path() -> None:
+    backend = await Backend.open(30, METADATA)
+    training = await backend.create(BUNDLED, 4, 0, METADATA)
+    path = await training.save_state("gone", METADATA | {"attempt": "1", "step": "1"}, ttl_seconds=None)
+    await backend.stored.delete(path)
+    with pytest.raises(CheckpointGoneError, match=path):
+        await backend.load(path, METADATA, with_optimizer=True)
+    await backend.close("success")
+
+
+async def test_stored_checkpoints_are_listed_with_their_marks_and_expiry() -> None:
+    backend = await Backend.open(30, METADATA)
+    training = await backend.create(BUNDLED, 4, 0, METADATA)
+    marks = {"run_uid": "listing-test", "attempt": "2", "step": "7"}
+    path = await training.save_state("periodic", marks, ttl_seconds=30 * 86_400)
+    (found,) = [one for one in await backend.stored.list() if one.run_uid == "listing-test"]
+    assert (found.path, found.kind, found.attempt, found.step) == (path, "state", 2, 7)
+    assert found.expires_at is not None
+    await backend.stored.keep_for_ever(path)
+    (kept,) = [one for one in await backend.stored.list() if one.run_uid == "listing-test"]
+    assert kept.expires_at is None
+    await backend.close("success")
+
+
+async def test_a_wrong_key_is_said_at_once(monkeypatch) -> None:
+    monkeypatch.setenv("TINKER_API_KEY", "tml-wrong")
+    with pytest.raises(CredentialsError, match="TINKER_API_KEY"):
+        await Backend.open(30, METADATA)
+
+
+class NeverAnswered:
+    """A future of the SDK whose request hangs."""
+
+    def __init__(self) -> None:
+        self._future: Future[None] = Future()
+
+    def future(self) -> "Future[None]":
+        return self._future
+
+
+async def test_a_wait_has_its_deadline_and_gives_the_request_up() -> None:
+    hanging = NeverAnswered()
+    with pytest.raises(BackendError, match=r"optim_step: no answer within tinker.backend_deadline_seconds \(0.05 s\)"):
+        await answered("optim_step", 0.05, hanging)
+    assert hanging.future().cancelled()
+
+
+async def test_a_call_that_blocks_for_ever_can_be_left() -> None:
+    released = threading.Event()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(in_thread(released.wait), 0.05)
+    released.set()

@@ -1,0 +1,73 @@
+"""One attempt's checkpoints at the real Tinker service."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tinker_atropos.bundled import BUNDLED
+from tinker_atropos.config import TinkerSection
+from tinker_atropos.errors import InternalError
+from tinker_atropos.settings import Settings
+from tinker_atropos.trainer.backend.backend import Backend, Training
+from tinker_atropos.trainer.backend.checkpoint_keeper import CheckpointKeeper
+from tinker_atropos.trainer.backend.stored_checkpoints import StoredCheckpoints
+
+
+@pytest.fixture
+async def backend(tinker_service, monkeypatch) -> AsyncIterator[Backend]:
+    for name, value in tinker_service.env_vars.items():
+        monkeypatch.setenv(name, value)
+    backend = await Backend.open(30, {})
+    yield backend
+    await backend.close("success")
+
+
+@pytest.fixture
+async def training(backend: Backend) -> Training:
+    return await backend.create(BUNDLED, 4, 0, {})
+
+
+def keeper(run_uid: str, attempt: int, **settings: int) -> CheckpointKeeper:
+    return CheckpointKeeper(Settings(run_uid=run_uid, attempt=attempt), TinkerSection(**settings))
+
+
+async def steps(backend: Backend, run_uid: str) -> list[tuple[int, int, str]]:
+    listed = await backend.stored.list()
+    return sorted((one.attempt, one.step, one.kind) for one in listed if one.run_uid == run_uid)
+
+
+async def test_an_attempt_deletes_what_its_own_saves_replace(backend, training) -> None:
+    first, second = keeper("tidied", 1, keep_checkpoints=1), keeper("tidied", 2, keep_checkpoints=1)
+    await first.save_state(training, 10, for_ever=False)
+    await second.tidy(backend.stored)
+    assert await steps(backend, "tidied") == [(1, 10, "state")], "it is all that there is"
+
+    saved = await second.save_state(training, 20, for_ever=False)
+    await second.save_sampler(training, 20)
+    await second.tidy(backend.stored)
+    assert await steps(backend, "tidied") == [(2, 20, "sampler"), (2, 20, "state")]
+    assert saved.expires_at is not None
+
+
+async def test_what_was_saved_last_stays_also_below_states_that_could_not_be_loaded(backend, training) -> None:
+    """An attempt that had to go back behind its newest state saves at an earlier step than that."""
+    attempt = keeper("went-back", 1, keep_checkpoints=1)
+    await attempt.save_state(training, 20, for_ever=False)
+    await attempt.save_state(training, 10, for_ever=False)
+    await attempt.tidy(backend.stored)
+    assert (1, 10, "state") in await steps(backend, "went-back")
+
+
+async def test_an_attempt_ends_when_a_newer_one_saved_meanwhile(backend, training) -> None:
+    older, newer = keeper("raced", 1), keeper("raced", 2)
+    await newer.save_state(training, 10, for_ever=True)
+    await older.save_state(training, 12, for_ever=True)
+    with pytest.raises(InternalError, match=r"attempt 2 of this run has already saved .*; attempt 1 ends"):
+        await older.tidy(backend.stored)
+
+
+async def test_a_backend_that_deletes_nothing_is_a_warning(training, caplog) -> None:
+    keep_one = keeper("stuck", 1, keep_checkpoints=1)
+    await keep_one.save_state(training, 10, for_ever=True)
+    await keep_one.tidy(StoredCheckpoints(deadline_seconds=0))
+    assert "old checkpoints could not be deleted" in caplog.text

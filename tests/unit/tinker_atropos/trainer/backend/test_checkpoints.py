@@ -1,0 +1,84 @@
+from datetime import UTC, datetime
+
+import pytest
+
+from tinker_atropos.errors import InternalError
+from tinker_atropos.trainer.backend.stored_checkpoints import (
+    Checkpoint,
+    checkpoint_metadata,
+    checkpoint_name,
+    states_to_resume,
+    superfluous_states,
+)
+
+
+def checkpoint(attempt: int, step: int, kind: str = "state", uid: str = "u") -> Checkpoint:
+    return Checkpoint(f"tinker://r{attempt}/weights/{step}", kind, uid, attempt, step)
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "expected"),
+    [
+        ([], []),
+        ([checkpoint(1, 25), checkpoint(1, 50)], [(1, 50), (1, 25)]),
+        ([checkpoint(1, 50), checkpoint(2, 50), checkpoint(2, 25)], [(2, 50), (1, 50), (2, 25)]),
+        ([checkpoint(1, 100), checkpoint(2, 75)], [(1, 100), (2, 75)]),
+        ([checkpoint(1, 25), checkpoint(1, 50, kind="sampler")], [(1, 25)]),
+        ([checkpoint(1, 25), checkpoint(9, 99, uid="another run")], [(1, 25)]),
+        ([checkpoint(1, 50, uid="another run")], []),
+    ],
+)
+def test_an_attempt_goes_on_from_the_furthest_state_then_the_one_before(checkpoints, expected) -> None:
+    states = states_to_resume(checkpoints, "u", attempt=3)
+    assert [(state.attempt, state.step) for state in states] == expected
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "keep", "keep_every", "expected"),
+    [
+        ([checkpoint(3, step) for step in (10, 20, 30)], 3, 0, set()),
+        ([checkpoint(3, step) for step in (10, 20, 30, 40, 50)], 3, 0, {(3, 10), (3, 20)}),
+        ([checkpoint(3, step) for step in (10, 20, 30, 40, 50)], 1, 20, {(3, 10), (3, 30)}),
+        # An earlier attempt's last state goes only when this attempt has saved its own.
+        ([checkpoint(1, 10), checkpoint(2, 20)], 1, 0, set()),
+        ([checkpoint(1, 10), checkpoint(2, 20), checkpoint(3, 30)], 1, 0, {(1, 10), (2, 20)}),
+        # An attempt that had to go back is still the newest: what it saved stays.
+        ([checkpoint(2, 100), checkpoint(3, 80)], 1, 0, {(2, 100)}),
+        # Neither sampler weights nor another run's states are ours to delete.
+        ([checkpoint(3, 10, kind="sampler"), checkpoint(3, 10, uid="another run"), checkpoint(3, 20)], 1, 0, set()),
+    ],
+)
+def test_old_states_go_by_count(checkpoints, keep, keep_every, expected) -> None:
+    states = superfluous_states(checkpoints, "u", attempt=3, keep=keep, keep_every=keep_every)
+    assert {(state.attempt, state.step) for state in states} == expected
+
+
+def test_an_attempt_ends_when_a_newer_one_has_saved() -> None:
+    with pytest.raises(InternalError, match=r"attempt 4 of this run has already saved .*; attempt 3 ends"):
+        states_to_resume([checkpoint(1, 25), checkpoint(4, 50)], "u", attempt=3)
+
+
+def test_metadata_round_trip() -> None:
+    marked = Checkpoint.from_metadata("p", "state", checkpoint_metadata("u", attempt=2, step=50))
+    assert marked == Checkpoint("p", "state", "u", 2, 50)
+
+
+@pytest.mark.parametrize("metadata", [{}, {"run_uid": "u"}, {"run_uid": "u", "attempt": "x", "step": "1"}])
+def test_checkpoints_of_others_are_not_ours(metadata: dict[str, str]) -> None:
+    assert Checkpoint.from_metadata("p", "state", metadata) is None
+
+
+def test_names_sort_as_steps_do_and_differ_by_attempt() -> None:
+    names = [checkpoint_name(1, step) for step in (0, 9, 10, 2500)]
+    assert names == sorted(names)
+    assert checkpoint_name(1, 9) != checkpoint_name(2, 9)
+
+
+def test_the_wire_form_says_when_it_expires() -> None:
+    expires_at = datetime(2026, 12, 24, 18, 30, 15, 999, tzinfo=UTC)
+    assert Checkpoint("p", "state", "u", 2, 50, expires_at).to_wire() == {
+        "step": 50,
+        "statePath": "p",
+        "expiresAt": "2026-12-24T18:30:15Z",
+    }
+    assert Checkpoint("p", "state", "u", 2, 50).to_wire()["expiresAt"] is None

@@ -1,0 +1,106 @@
+"""How training is opened from another run's state, against the real Tinker service."""
+
+import os
+
+import numpy as np
+import pytest
+
+from tinker_atropos.bundled import BUNDLED
+from tinker_atropos.config import RunConfig, parse_config
+from tinker_atropos.errors import ConfigError
+from tinker_atropos.settings import Settings
+from tinker_atropos.trainer.backend.backend import Backend, Training
+from tinker_atropos.trainer.backend.open_training import Opened, TrainingOpener
+from tinker_atropos.trainer.data.datums import Datum
+
+METADATA = {"run_uid": "the-parent"}
+PROBE_T = np.array([1, 2, 3])
+RANK = 4
+
+
+@pytest.fixture(autouse=True)
+def _addressed(tinker_service, monkeypatch) -> None:
+    for name, value in tinker_service.env_vars.items():
+        monkeypatch.setenv(name, value)
+
+
+def config(model: str = BUNDLED, rank: int = RANK) -> RunConfig:
+    env = {"total_steps": 1, "group_size": 2, "batch_size": 2, "tokenizer_name": "bundled", "max_token_length": 64}
+    return parse_config({"env": env, "openai": [{"model_name": model}], "tinker": {"lora_rank": rank}})
+
+
+def opening(path: str, *, with_optimizer: bool = False, **changes) -> TrainingOpener:
+    settings = Settings(run_uid=f"child-{path}", start_from=path, start_from_optimizer=with_optimizer)
+    return TrainingOpener(settings, config(**changes), os.environ["TINKER_BASE_URL"], PROBE_T)
+
+
+async def step(training: Training, token: int):
+    ones = np.ones(3)
+    datum = Datum(
+        input_T=PROBE_T,
+        target_T=np.array([2, 3, token]),
+        logprobs_T=-ones,
+        advantages_T=ones,
+        trained_T=np.ones(3, bool),
+        policy_step_T=np.zeros(3, np.int64),
+        distilled_T=None,
+        score=1.0,
+        group=0,
+        rollout=0,
+    )
+    return (await training.step([datum], "importance_sampling", 1e-2)).sampler
+
+
+async def parent() -> tuple[str, list[float], list[float]]:
+    """A state after two steps, its logprobs, and those after one more step of its own."""
+    backend = await Backend.open(30, METADATA)
+    training = await backend.create(BUNDLED, RANK, 0, METADATA)
+    await step(training, 5)
+    sampler = await step(training, 6)
+    path = await training.save_state("two-steps", METADATA | {"attempt": "1", "step": "2"}, ttl_seconds=None)
+    saved = await sampler.logprobs(PROBE_T)
+    on = await (await step(training, 7)).logprobs(PROBE_T)
+    await backend.close("success")
+    return path, saved[1:].tolist(), on[1:].tolist()
+
+
+async def logprobs(opened: Opened) -> list[float]:
+    return (await opened.sampler.logprobs(PROBE_T))[1:].tolist()
+
+
+@pytest.mark.parametrize("with_optimizer", [False, True])
+async def test_a_run_begins_at_step_0_with_the_weights_of_its_parent(with_optimizer) -> None:
+    path, saved, on = await parent()
+    opened = await opening(path, with_optimizer=with_optimizer).open()
+    assert (opened.step, opened.resumed) == (0, None)
+    assert await logprobs(opened) == saved
+    stepped = (await (await step(opened.training, 7)).logprobs(PROBE_T))[1:].tolist()
+    assert (stepped == on) is with_optimizer, "Adam's moments and its count of steps go into a step"
+    assert stepped != saved
+    await opened.backend.close("success")
+
+
+async def test_weights_of_another_shape_are_refused_with_both_values() -> None:
+    path, _, _ = await parent()
+    with pytest.raises(ConfigError) as caught:
+        await opening(path, model="Qwen/Qwen3-8B", rank=16).open()
+    assert str(caught.value) == (
+        f"startFrom names weights ({path}) that do not fit: they are of the model 'bundled', and openai.0 names "
+        "'Qwen/Qwen3-8B'; they have LoRA rank 4, and tinker.lora_rank is 16. Use the values that they were trained with"
+    )
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("with_optimizer", [False, True])
+async def test_weights_that_are_gone_are_refused(with_optimizer) -> None:
+    path, _, _ = await parent()
+    backend = await Backend.open(30, METADATA)
+    await backend.stored.delete(path)
+    await backend.close("success")
+    with pytest.raises(ConfigError, match=f"startFrom names weights that the backend does not have: .*{path}"):
+        await opening(path, with_optimizer=with_optimizer).open()
+
+
+async def test_a_path_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no/path"):
+        await opening("tinker://no/path").open()

@@ -1,0 +1,83 @@
+"""Samples and what becomes of them when the backend is lost."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from tinker_atropos.errors import BackendError, BackendLostError
+from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy, Sample, SamplingSettings
+from tinker_atropos.trainer.data.groups import Floats, Ints
+from tinker_atropos.trainer.inference.generation import Generator, UnavailableError
+from tinker_atropos.trainer.inference.ledger import Ledger
+
+PROMPT, SETTINGS = np.array([1, 2]), SamplingSettings(max_tokens=4)
+
+
+class Sampler:
+    """Answers, or raises what it was given; only when `hold`, if there is one, is set."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.asked = asyncio.Event()
+        self.hold: asyncio.Event | None = None
+
+    async def sample(self, prompt_T: Ints, n: int, settings: SamplingSettings) -> list[Sample]:  # noqa: ARG002 -- a Sampler's
+        self.asked.set()
+        if self.hold is not None:
+            await self.hold.wait()
+        if self.error is not None:
+            raise self.error
+        return [Sample(np.array([7]), np.array([-0.5]), "stop")] * n
+
+    async def logprobs(self, tokens_T: Ints) -> Floats:
+        return np.zeros(len(tokens_T))
+
+
+async def test_a_sample_outlives_a_lost_backend_and_is_of_the_policy_that_gave_it() -> None:
+    policy, told = CurrentPolicy(), asyncio.Queue[Exception]()
+    generator = Generator(policy, Ledger(), on_failure=told.put_nowait)
+    lost = BackendLostError("sampling: there is no such sampler")
+    policy.swap(Policy(30, Sampler(lost)))
+    sampling = asyncio.create_task(generator.generate(PROMPT, 2, SETTINGS))
+    assert await asyncio.wait_for(told.get(), 10) is lost
+    assert generator.seconds_idle(0) == 0
+    policy.swap(Policy(25, Sampler()))
+    generation = await asyncio.wait_for(sampling, 10)
+    assert generation.policy_step == 25
+    assert generator.totals.training.rollouts == 2
+
+
+async def test_an_older_snapshot_that_is_gone_is_no_lost_backend() -> None:
+    policy, told = CurrentPolicy(), []
+    generator = Generator(policy, Ledger(), on_failure=told.append)
+    deleted, hold = Sampler(BackendLostError("sampling: there is no such sampler")), asyncio.Event()
+    deleted.hold = hold
+    policy.swap(Policy(30, deleted))
+    sampling = asyncio.create_task(generator.generate(PROMPT, 2, SETTINGS))
+    await asyncio.wait_for(deleted.asked.wait(), 10)
+    policy.swap(Policy(31, Sampler()))  # a step was trained meanwhile
+    hold.set()
+    assert (await asyncio.wait_for(sampling, 10)).policy_step == 31
+    assert told == []
+
+
+async def test_a_backend_that_does_not_answer_fails_the_sample() -> None:
+    policy, told = CurrentPolicy(), []
+    generator = Generator(policy, Ledger(), on_failure=told.append)
+    silent = BackendError("sampling: no answer")
+    policy.swap(Policy(30, Sampler(silent)))
+    with pytest.raises(UnavailableError, match="no answer"):
+        await generator.generate(PROMPT, 1, SETTINGS)
+    assert told == [silent]
+
+
+async def test_idle_is_since_the_last_sample_came_back() -> None:
+    policy = CurrentPolicy()
+    generator = Generator(policy, Ledger(), on_failure=print)
+    assert generator.seconds_idle(1e9) is None
+    policy.swap(Policy(0, Sampler()))
+    await generator.generate(PROMPT, 1, SETTINGS)
+    idle = generator.seconds_idle(1e9)
+    assert idle is not None
+    assert idle > 1

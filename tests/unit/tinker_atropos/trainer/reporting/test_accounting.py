@@ -1,0 +1,82 @@
+import time
+
+import pytest
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from tinker_atropos.config import SharedEnvSection
+from tinker_atropos.serving import bind, serve
+from tinker_atropos.trainer.backend.policy import CurrentPolicy
+from tinker_atropos.trainer.data.datums import TrainingBatch
+from tinker_atropos.trainer.data.progress import Progress
+from tinker_atropos.trainer.inference.generation import Generator
+from tinker_atropos.trainer.inference.ledger import Ledger
+from tinker_atropos.trainer.reporting.accounting import Accounting
+from tinker_atropos.trainer.reporting.prometheus import Figures, registry
+from tinker_atropos.trainer.reporting.trainer_status import RunStatus
+from tinker_atropos.trainer.stop_request import beside
+from tinker_atropos.trainer.trajectories.api_client import ApiClient, MetricsRecord, Peer
+from tinker_atropos.trainer.trajectories.lease import TrainerLease
+
+ENV = SharedEnvSection(total_steps=4, group_size=8, batch_size=64, tokenizer_name="bundled", max_token_length=64)
+
+
+@pytest.fixture
+def bookkeeping() -> Accounting:
+    api = ApiClient("http://127.0.0.1:9")
+    generator = Generator(CurrentPolicy(), Ledger(), on_failure=print)
+    return Accounting(api, TrainerLease(api), RunStatus(total_steps=4), generator, ENV)
+
+
+def relayed(**metrics: float) -> MetricsRecord:
+    return MetricsRecord(metrics={f"env/{name}": value for name, value in metrics.items()}, source="runner")
+
+
+async def test_a_stall_because_every_group_is_equal_is_said_as_exactly_that(bookkeeping) -> None:
+    status, now = bookkeeping.status, time.monotonic()
+    status.relayed(relayed(groups_kept=4, groups_filtered_equal=10))
+    bookkeeping.lease.peer = Peer(state="working")
+    assert bookkeeping.waiting(None, now + 60) is None
+    with bookkeeping.waiting_for_batch():
+        status.relayed(relayed(groups_kept=4, groups_filtered_equal=42))
+        assert "every one of the last 30 groups had equal scores" in bookkeeping.waiting(None, now + 60)
+        status.relayed(relayed(groups_kept=5, groups_filtered_equal=42))
+        assert "equal" not in bookkeeping.waiting(None, now + 60)
+    sentence = bookkeeping.waiting(("optim_step", now), now + 60)
+    assert sentence == "Waiting for the backend for more than 1 min: optim_step."
+
+
+async def test_the_books_name_what_the_api_dropped() -> None:
+    account = {"received": 12, "trained": 8, "dropped": {"stale": 4}}
+    answer = {"groups": account, "rollouts": account, "oldest_queued_at": time.time()}
+    app = Starlette(routes=[Route("/rl/books", lambda _: JSONResponse(answer))])
+    async with serve(app, bind("127.0.0.1", 0, "RL_API_URL")) as port:
+        api = ApiClient(f"http://127.0.0.1:{port}")
+        generator = Generator(CurrentPolicy(), Ledger(), on_failure=print)
+        books = Accounting(api, TrainerLease(api), RunStatus(total_steps=4), generator, ENV)
+
+        async def filled() -> None:
+            while not books.books()["dropped"]:
+                await api.books()
+
+        books.opened(25)
+        await beside(filled(), books.keep())
+        await api.close()
+    assert books.status.oldest_queued_step == 0, "it came before the policy of step 25 was there"
+    assert books.books()["dropped"] == {"stale": 4}
+    assert set(books.books()) == {"sampled", "evaluation", "cancelled", "trained", "dropped"}
+    assert books.totals()["trained_rollouts"] == books.totals()["sampled_tokens"] == 0
+    assert "dropped_stale" not in books.totals()
+    figures = Figures(books.status, generator.totals, Progress(total=4, rebuilds=2, replayed=3), books.books())
+    scraped = registry(lambda: figures)
+    assert scraped.get_sample_value("rl_trainer_dropped_rollouts_total", {"reason": "stale"}) == 4
+    assert scraped.get_sample_value("rl_trainer_sampled_tokens_total", {"purpose": "training"}) == 0
+    assert scraped.get_sample_value("rl_trainer_backend_rebuilds_total") == 2
+    assert scraped.get_sample_value("rl_trainer_replayed_steps_total") == 3
+
+
+def test_what_has_no_advantage_is_untrained_under_that_reason(bookkeeping) -> None:
+    for step in (1, 2):
+        bookkeeping.trained(step, TrainingBatch(left_out={"no_advantage": 8, "nothing_generated": 0}))
+    assert bookkeeping.books()["dropped"] == {"no_advantage": 16}

@@ -1,0 +1,205 @@
+"""Metrics by hand in numpy, and their names in the table."""
+
+import numpy as np
+import pytest
+
+from tinker_atropos.config import TinkerSection
+from tinker_atropos.trainer.data.datums import TrainingBatch, build_batch
+from tinker_atropos.trainer.data.groups import Group
+from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry
+from tinker_atropos.trainer.reporting.step_metrics import (
+    batch_metrics,
+    collection_metrics,
+    gap_metrics,
+    kl_warning,
+    training_metrics,
+)
+from tinker_atropos.trainer.trajectories.batch_collector import Collected
+from tinker_atropos.trainer.trajectories.deliveries import read_group
+
+GROUP = {
+    "tokens": [[1, 2, 3], [1, 4]],
+    "masks": [[-100, 2, 3], [-100, 4]],
+    "scores": [1.0, 0.0],
+    "inference_logprobs": [[1.0, -0.125, -0.25], [1.0, -0.5]],
+}
+
+
+def attributed(first: int | None, second: int | None, **fields) -> Group:
+    """Two rollouts: two tokens sampled after step `first`, one after step `second`; None: nobody knows."""
+    ledger = Ledger()
+    if first is not None:
+        ledger.record(np.array([1]), np.array([2, 3]), LedgerEntry(np.array([-0.125, -0.25]), policy_step=first))
+    if second is not None:
+        ledger.record(np.array([1]), np.array([4]), LedgerEntry(np.array([-0.5]), policy_step=second))
+    read = read_group({**GROUP, **fields})
+    return Group(tuple(ledger.attribute(one).sequence for one in read.sequences_S), read.rollout_of_S)
+
+
+def batch_of(*groups: Group) -> TrainingBatch:
+    return build_batch(groups, TinkerSection())
+
+
+def test_before_the_step() -> None:
+    metrics = batch_metrics(batch_of(attributed(5, 3)), policy_step=5)
+    expected = {
+        "reward/mean": 0.5,
+        "reward/std": 0.5,
+        "reward/min": 0.0,
+        "reward/max": 1.0,
+        "batch/groups": 1,
+        "batch/rollouts": 2,
+        "batch/trained_rollouts": 2,
+        "batch/trained_sequences": 2,
+        "batch/no_advantage": 0,
+        "batch/nothing_generated": 0,
+        "advantages/mean": 0.0,
+        "advantages/std": 0.5,
+        "advantages/sum": 0.0,
+        "staleness/mean": 2 / 3,
+        "staleness/max": 2,
+        "staleness/unknown": 0,
+    }
+    assert metrics == pytest.approx(expected)
+
+
+def test_rewards_are_over_rollouts_not_sequences() -> None:
+    fields = {"tokens": [[1, 2], [1, 3], [1, 4]], "masks": [[-100, 2], [-100, 3], [-100, 4]]}
+    fields |= {"scores": [1.0, 1.0, 0.0], "group_overrides": {"rollouts": [0, 0, 1]}}
+    metrics = batch_metrics(batch_of(read_group(fields)), policy_step=5)
+    assert metrics["reward/mean"] == 0.5
+    assert (metrics["batch/rollouts"], metrics["batch/trained_sequences"]) == (2, 3)
+
+
+def test_the_teachers_terms() -> None:
+    teacher = {
+        "distill_token_ids": [[[0], [2], [9]], [[0], [4]]],
+        "distill_logprobs": [[[0.0], [-0.25], [-9.0]], [[0.0], [-0.25]]],
+    }
+    metrics = batch_metrics(batch_of(attributed(5, 5, **teacher)), policy_step=5)
+    terms = np.array([-0.25 + 0.125, -0.25 + 0.5])
+    assert (metrics["distil/tokens"], metrics["distil/other_token"]) == (2, 1)
+    assert metrics["distil/advantage_mean"] == pytest.approx(terms.mean())
+    assert metrics["distil/advantage_std"] == pytest.approx(terms.std())
+
+
+def test_rollouts_of_several_sequences_a_muted_one_and_a_teacher_together() -> None:
+    """Rollouts of rewards 1 (two sequences), 0 (muted) and 0.5; the teacher's coefficient is 2."""
+    fields = {
+        "tokens": [[1, 2, 3], [1, 9, 4], [1, 5], [1, 6]],
+        "masks": [[-100, 2, 3], [-100, -100, 4], [-100, 5], [-100, 6]],
+        "scores": [1.0, 1.0, 0.0, 0.5],
+        "group_overrides": {"group_size": 4, "rollouts": [0, 0, 1, 2]},
+        "overrides": [{}, {}, {"set_advantage_to_zero": True}, {}],
+        "inference_logprobs": [[1.0, -0.5, -0.25], [1.0, 1.0, -0.75], [1.0, -1.0], [1.0, -2.0]],
+        "distill_token_ids": [[[0], [2], [7]], [[0], [0], [4]], [[0], [5]], [[0], [6]]],
+        "distill_logprobs": [[[0.0], [-0.1], [-0.1]], [[0.0], [0.0], [-0.5]], [[0.0], [-0.5]], [[0.0], [-1.0]]],
+    }
+    batch = build_batch([read_group(fields)], TinkerSection(distill_coefficient=2.0))
+    terms = 2 * np.array([-0.1 + 0.5, -0.5 + 0.75, -1.0 + 2.0])  # nothing of the muted one
+    of_each_token = [[0.5 + terms[0], 0.5], [0.0, 0.5 + terms[1]], [0.0], [0.0 + terms[2]]]
+    for datum, expected in zip(batch.datums, of_each_token, strict=True):
+        np.testing.assert_allclose(datum.advantages_T, expected)
+    of_each_sequence = np.array([(1.0 + terms[0]) / 2, 0.5 + terms[1], 0.0, terms[2]])
+    metrics = batch_metrics(batch, policy_step=0)
+    expected = {
+        "reward/mean": 0.5,
+        "reward/std": np.std([1.0, 0.0, 0.5]),
+        "batch/rollouts": 3,
+        "batch/trained_rollouts": 3,
+        "batch/trained_sequences": 4,
+        "advantages/mean": of_each_sequence.mean(),
+        "advantages/std": of_each_sequence.std(),
+        "advantages/sum": of_each_sequence.sum(),
+        "distil/tokens": 3,
+        "distil/other_token": 1,
+        "distil/advantage_mean": terms.mean(),
+        "distil/advantage_std": terms.std(),
+    }
+    assert {name: metrics[name] for name in expected} == pytest.approx(expected)
+
+
+def test_the_gap_by_hand() -> None:
+    sampling, training = np.array([-0.1, -0.2, -3.0]), np.array([-0.1, -0.4, -2.0])
+    difference = np.array([0.0, 0.2, -1.0])
+    weights = np.array([1.0, np.exp(-0.2), np.exp(1.0)])  # p/q
+    assert gap_metrics("", sampling, training) == pytest.approx(
+        {
+            "logprobs/diff": difference.mean(),
+            "logprobs/gap": 1.0,
+            "logprobs/kl_v1": -0.8 / 3,
+            "logprobs/kl_v2": (0.04 + 1.0) / 6,
+            "logprobs/ess": weights.sum() ** 2 / (3 * (weights**2).sum()),
+        }
+    )
+    assert gap_metrics("_stale", sampling[:0], training[:0]) == {}
+
+
+def test_the_effective_sample_size_is_a_fraction_also_of_weights_that_no_float_holds() -> None:
+    one_weight_counts = gap_metrics("", np.array([-2000.0, 0.0, 0.0, 0.0]), np.zeros(4))
+    assert one_weight_counts["logprobs/ess"] == pytest.approx(1 / 4)
+    assert gap_metrics("", np.full(4, -1.0), np.full(4, -2.0))["logprobs/ess"] == pytest.approx(1.0)
+
+
+def test_the_estimators_estimate_the_kl_divergence() -> None:
+    q, p = np.array([0.5, 0.3, 0.2]), np.array([0.45, 0.35, 0.2])
+    drawn = np.random.default_rng(0).choice(3, size=200_000, p=q)
+    metrics = gap_metrics("", np.log(q)[drawn], np.log(p)[drawn])
+    divergence = (q * np.log(q / p)).sum()
+    assert metrics["logprobs/kl_v1"] == pytest.approx(divergence, rel=0.15)
+    assert metrics["logprobs/kl_v2"] == pytest.approx(divergence, rel=0.15)
+
+
+def test_the_gap_is_measured_on_tokens_of_the_current_policy_apart_from_stale_ones() -> None:
+    training_logprobs = [np.array([-0.125, -0.375]), np.array([-9.0])]
+    metrics = training_metrics(batch_of(attributed(5, 3)), training_logprobs, loss_sum=-1.5, policy_step=5)
+    assert metrics["train/loss"] == -0.5  # a SUM over three tokens
+    assert metrics["logprobs/gap"] == pytest.approx(0.125)
+    assert metrics["logprobs/diff"] == pytest.approx(0.0625)
+    assert metrics["logprobs/gap_stale"] == pytest.approx(8.5)
+    assert metrics["logprobs/mean"] == pytest.approx(-0.875 / 3)
+    assert metrics["logprobs/mean_training"] == pytest.approx(-9.5 / 3)
+    assert metrics["logprobs/min"] == -0.5
+    assert metrics["logprobs/p50"] == -0.25
+
+
+def test_of_tokens_whose_policy_nobody_knows_no_gap_is_told() -> None:
+    batch = batch_of(attributed(None, None))
+    metrics = training_metrics(batch, [np.array([-0.1, -0.3]), np.array([-9.0])], 0.0, policy_step=5)
+    assert not [name for name in metrics if "gap" in name or "kl" in name]
+    assert batch_metrics(batch, policy_step=5)["staleness/unknown"] == 1.0
+    assert "staleness/mean" not in batch_metrics(batch, policy_step=5)
+
+
+def test_a_token_of_a_later_step_is_not_of_negative_staleness() -> None:
+    metrics = batch_metrics(batch_of(attributed(7, 5)), policy_step=5)
+    assert (metrics["staleness/mean"], metrics["staleness/max"]) == (0.0, 0.0)
+
+
+def test_a_batch_of_equal_scores_has_rewards_and_reasons_but_no_advantages() -> None:
+    equal = read_group({**GROUP, "scores": [1.0, 1.0]})
+    metrics = batch_metrics(batch_of(equal), policy_step=0)
+    assert (metrics["batch/no_advantage"], metrics["batch/trained_rollouts"]) == (2, 0)
+    assert "advantages/mean" not in metrics
+
+
+def test_what_it_took_to_collect_a_batch() -> None:
+    groups = (attributed(5, 5), read_group({**GROUP, "scores": [1.0, 1.0]}))
+    collected = Collected(groups, {"stale": 4}, dropped_tokens=6, recomputed=1, unknown_overrides=3, waited=1.0)
+    assert collection_metrics(collected, batch_of(*groups)) == {
+        "batch/received_tokens": 12,
+        "batch/trained_tokens": 3,
+        "batch/trained_fraction": 0.25,
+        "batch/dropped_stale": 4,
+        "batch/dropped_no_logprobs": 0,
+        "batch/dropped_untrainable_sampling": 0,
+        "batch/dropped_too_long": 0,
+        "batch/recomputed_logprobs": 1,
+        "batch/unknown_overrides": 3,
+    }
+
+
+def test_a_warning_past_the_limit() -> None:
+    assert kl_warning({"logprobs/kl_v2": 0.05}, 0.05) is None
+    assert kl_warning({}, 0.05) is None
+    assert "0.07 nats apart" in (kl_warning({"logprobs/kl_v2": 0.07}, 0.05) or "")

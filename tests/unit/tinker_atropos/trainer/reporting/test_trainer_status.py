@@ -1,0 +1,124 @@
+from itertools import pairwise
+
+import pytest
+
+from tinker_atropos.trainer.reporting.trainer_status import RECENT_SECONDS, History, RunStatus, chosen, console_line
+from tinker_atropos.trainer.reporting.wait_reasons import GroupsMade
+from tinker_atropos.trainer.trajectories.api_client import MetricsRecord
+
+
+def evaluation(step: int, value: float, **rest: float) -> MetricsRecord:
+    return MetricsRecord(step=step, source="evaluation", metrics={"eval/percent_correct": value, **rest})
+
+
+def test_history_is_bounded_and_keeps_the_whole_run() -> None:
+    history = History(max_points=10)
+    for step in range(1, 101):
+        history.add(step, {"reward/mean": step / 100})
+    steps = [point["step"] for point in history.points]
+    assert 5 <= len(steps) <= 10
+    assert {late - early for early, late in pairwise(steps)} == {16}
+    assert steps[0] == 16
+    assert steps[-1] == 96
+
+
+def test_a_reader_may_choose_figures() -> None:
+    points = [{"step": 1, "loss": 0.5, "train/loss": 0.5}, {"step": 2, "train/loss": 0.4}]
+    assert chosen(points, ["loss", "none"]) == [{"step": 1, "loss": 0.5}, {"step": 2}]
+
+
+def test_the_first_evaluation_is_the_baseline_and_stays_it() -> None:
+    status = RunStatus(total_steps=40)
+    interval = {"eval/percent_correct_low": 0.4, "eval/percent_correct_high": 0.6, "eval/n": 400}
+    status.relayed(evaluation(0, 0.5, **interval))
+    status.relayed(evaluation(40, 0.9))
+    assert status.metrics["baselineAccuracy"] == 0.5
+    assert status.metrics["baselineAccuracyLow"] == 0.4
+    assert status.metrics["baselineAccuracyHigh"] == 0.6
+    assert status.metrics["baselineAccuracyN"] == 400
+    assert status.metrics["evalAccuracy"] == 0.9
+
+
+def test_an_attempt_that_resumed_has_no_baseline_of_its_own() -> None:
+    status = RunStatus(total_steps=40)
+    status.relayed(evaluation(25, 0.8))
+    assert "baselineAccuracy" not in status.metrics
+
+
+def test_metrics_of_an_unmodified_environment_are_recognized_by_their_ends() -> None:
+    status = RunStatus(total_steps=40)
+    relayed = {"gsm8k_0_train/percent_correct": 0.25, "gsm8k_0_eval/percent_correct": 0.5, "env/reward_mean": 0.3}
+    status.relayed(MetricsRecord(step=3, source="wandb_log", metrics=relayed))
+    assert status.metrics == {"trainAccuracy": 0.25, "evalAccuracy": 0.5, "rewardMean": 0.3}
+
+
+def runner_report(environment: int | None, mean: float, kept: float, equal: float) -> MetricsRecord:
+    metrics = {"env/reward_mean": mean, "env/groups_kept": kept, "env/groups_filtered_equal": equal}
+    return MetricsRecord(source="runner", metrics=metrics, environment=environment)
+
+
+def test_several_environments_are_added_up_and_one_that_is_replaced_begins_anew() -> None:
+    status = RunStatus(total_steps=40)
+    status.relayed(runner_report(0, 0.2, kept=4, equal=10))
+    status.relayed(runner_report(1, 0.6, kept=2, equal=1))
+    assert status.metrics["rewardMean"] == pytest.approx(0.4)
+    assert status.groups_made == GroupsMade(6, 11)
+    status.relayed(runner_report(0, 0.3, kept=5, equal=10))
+    status.relayed(runner_report(1, 0.5, kept=0, equal=3))  # another process: 2 and 1 are of the one before
+    assert status.groups_made == GroupsMade(7, 14)
+    status.relayed(runner_report(1, 0.5, kept=1, equal=3))
+    assert status.groups_made == GroupsMade(8, 14)
+
+
+def test_what_an_environment_said_long_ago_counts_no_more() -> None:
+    now = [0.0]
+    status = RunStatus(total_steps=40, clock=lambda: now[0])
+    status.relayed(runner_report(0, 0.2, kept=1, equal=0))
+    now[0] = RECENT_SECONDS
+    status.relayed(runner_report(1, 0.6, kept=1, equal=0))
+    assert status.metrics["rewardMean"] == pytest.approx(0.4)
+    now[0] += 1
+    status.relayed(runner_report(1, 0.6, kept=2, equal=0))
+    assert status.metrics["rewardMean"] == 0.6
+
+
+def test_the_largest_rewards_have_a_mean_too() -> None:
+    status = RunStatus(total_steps=40)
+    for environment in range(2):
+        status.relayed(runner_report(environment, 1.7e308, kept=1.7e308, equal=1.7e308))
+    assert status.metrics["rewardMean"] == 1.7e308
+
+
+def test_no_environment_changes_the_trainers_own_figures() -> None:
+    status = RunStatus(total_steps=40)
+    status.step_trained(1, 2.0, {"train/loss": -0.5, "reward/mean": 0.5})
+    claimed = {"train/loss": 9.0, "loss": 9.0, "reward/mean": 9.0, "staleness/mean": 9.0, "logprobs/gap": 9.0}
+    status.relayed(MetricsRecord(step=1, source="environment", metrics=claimed))
+    assert status.metrics == {"loss": -0.5}
+
+
+def test_one_environment_that_sends_no_index_is_the_first() -> None:
+    status = RunStatus(total_steps=40)
+    status.relayed(runner_report(None, 0.2, kept=4, equal=10))
+    status.relayed(runner_report(0, 0.3, kept=5, equal=10))
+    assert (status.metrics["rewardMean"], status.groups_made) == (0.3, GroupsMade(5, 10))
+
+
+def test_a_step_changes_pace_and_metrics() -> None:
+    status = RunStatus(total_steps=4, run_uid="u-1", attempt=2)
+    status.step_trained(1, 2.0, {"train/loss": -0.5, "logprobs/gap": 1e-6, "staleness/mean": 0.5})
+    status.step_trained(2, 4.0, {"reward/mean": 0.5})
+    books = {"trained": {"rollouts": 8, "tokens": 40}}
+    wire = status.to_wire({"state": "disabled"}, "Waiting.", books)
+    assert (wire["waiting"], wire["books"], wire["warnings"]) == ("Waiting.", books, [])
+    assert (wire["runUid"], wire["attempt"]) == ("u-1", 2)
+    assert wire["step"] == 2
+    assert wire["totalSteps"] == 4
+    assert wire["secondsPerStep"] == 2.4
+    assert wire["metrics"] == {"loss": -0.5, "logprobGap": 1e-6, "staleness": 0.5}
+    assert wire["startedAt"].endswith("Z")
+    assert [point["step"] for point in status.history.points] == [1, 2]
+
+
+def test_a_line_says_what_a_step_has() -> None:
+    assert console_line(3, 40, {"reward/mean": 0.5, "time/waiting": 0.25}) == "step 3/40  reward 0.500  waited 0.25 s"

@@ -1,0 +1,290 @@
+"""The real wandb SDK against a W&B server in memory: what the server got, and that nothing holds the run up."""
+
+import asyncio
+import json
+import logging
+import math
+import os
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.tinker_atropos.trainer.wandb_server import WandbRun, WandbServer, running_wandb_server
+
+from tinker_atropos.config import parse_config
+from tinker_atropos.settings import Parent, Settings
+from tinker_atropos.trainer.reporting.wandb_sink import WandbSink, enabled, wandb_settings
+
+RUN_ID = "0c1f2e3d-0000-4000-8000-000000000001"
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.timeout(600),
+]  # several processes, each with a start of seconds on a busy machine
+
+DEADLINE_SECONDS = 240.0
+CLOSE_SECONDS = 240.0
+"""Whatever the machine does beside; where a server is away, the sink is told to wait for it for AWAY_SECONDS only."""
+
+AWAY_SECONDS = 4.0
+AWAY_SHARE = AWAY_SECONDS / CLOSE_SECONDS
+
+HELD_UP_SECONDS = 20.0
+"""Closing within 1 s takes no longer on any machine; the SDK by itself tries for 30 s to open a run, and for longer to
+finish one.
+"""
+RESULT = {"outcome": "succeeded", "stepsTrained": 3, "samplerPath": "tinker://r/sampler_weights/final"}
+SAMPLES = [(1, "sort 21", "12", 1.0, 0.5, 0), (1, "sort 43", "43", 0.0, -0.5, 0)]
+
+CONFIG = parse_config(
+    {
+        "env": {
+            "total_steps": 40, "group_size": 2, "batch_size": 4, "tokenizer_name": "bundled", "max_token_length": 64,
+        },
+        "tinker": {"lora_rank": 8, "wandb_project": "a-project", "wandb_group": "a-group", "wandb_run_name": "a-name"},
+    }
+)  # fmt: skip
+SETTINGS = Settings(
+    run_name="sorting",
+    run_namespace="team-a",
+    run_uid="u-1",
+    wandb_run_id=RUN_ID,
+    start_from="tinker://p/weights/s",
+    parent=Parent("sorting-0", 40, "https://w/b/runs/0"),
+)
+
+
+@dataclass
+class Attempts:
+    """Starts sinks of one run, one after the other, on the same disk."""
+
+    server: WandbServer
+    folder: Path
+
+    @property
+    def run(self) -> WandbRun:
+        return self.server.runs[RUN_ID]
+
+    async def start(self, close_seconds: float = CLOSE_SECONDS, **shares: float) -> WandbSink:
+        sink = WandbSink(wandb_settings(SETTINGS, CONFIG, os.environ), close_seconds, **shares)
+        sink.start()
+        return sink
+
+    async def logged(self, steps: range, **shares: float) -> dict[str, Any]:
+        """A whole attempt: what `/status` says of W&B at its end."""
+        sink = await self.start(**shares)
+        for step in steps:
+            sink.log_step(step, {"train/loss": step / 4})
+        await sink.close(RESULT)
+        return sink.to_wire()
+
+    async def sync(self, state: str) -> None:
+        """Type the command that the state names."""
+        command = state.partition(": ")[2]
+        assert command.startswith("wandb sync "), state
+        process = await asyncio.create_subprocess_shell(
+            f"{sys.executable} -m {command}", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        output, _ = await process.communicate()
+        assert process.returncode == 0, output.decode()
+
+
+@pytest.fixture
+async def attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Attempts]:
+    async with running_wandb_server() as server:
+        monkeypatch.delenv("WANDB_MODE", raising=False)
+        for name, value in {
+            "WANDB_API_KEY": "a" * 40, "WANDB_BASE_URL": server.url, "WANDB_DIR": str(tmp_path),
+            "HOME": str(tmp_path), "WANDB_TAGS": "smoke,digits", "WANDB_NOTES": "a note",
+            "WANDB__FILE_STREAM_TRANSMIT_INTERVAL": "0.5",  # 15 s otherwise
+        }.items():  # fmt: skip
+            monkeypatch.setenv(name, value)
+        yield Attempts(server, tmp_path)
+
+
+async def until(holds: Any, awaited: str) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline, f"waited {DEADLINE_SECONDS} s for {awaited}"
+        await asyncio.sleep(0.05)
+
+
+async def test_what_the_server_gets_of_a_run(attempts: Attempts) -> None:
+    sink = await attempts.start()
+    sink.log_report(0, {"eval/percent_correct": 0.5})
+    sink.log_step(1, {"train/loss": 0.25, "reward/mean": float("nan")}, SAMPLES)
+    sink.log_step(2, {"train/loss": 0.5, "reward/mean": 1.0})
+    sink.log_report(1, {"sort_digits_0_train/percent_correct": 0.75})
+    await sink.close(RESULT)
+    run, server = attempts.run, attempts.server
+
+    assert sink.to_wire() == {
+        "state": "finished", "url": f"{server.url}/me/a-project/runs/{RUN_ID}", "runId": RUN_ID,
+    }  # fmt: skip
+    assert (run.project, run.fields["groupName"], run.fields["displayName"]) == ("a-project", "a-group", "a-name")
+    assert run.fields["tags"] == ["smoke", "digits"]
+    assert run.fields["notes"] == "a note\nStarted from the weights tinker://p/weights/s"
+    assert run.config["tinker"]["lora_rank"] == 8
+    assert run.config["run"] == {"name": "sorting", "namespace": "team-a", "uid": "u-1"}
+    assert run.config["start_from"] == {
+        "run": "sorting-0", "step": 40, "state_path": "tinker://p/weights/s", "wandb_url": "https://w/b/runs/0",
+    }  # fmt: skip
+
+    assert run.axes == {"*": "train/step"}
+    assert [row["train/step"] for row in run.rows] == [0, 1, 2, 2]
+    assert run.points("train/loss") == [(1, 0.25), (2, 0.5)]
+    assert run.points("eval/percent_correct") == [(0, 0.5)]
+    assert run.points("sort_digits_0_train/percent_correct") == [(2, 0.75)]
+    assert run.points("env/step") == [(2, 1.0)]
+    assert [math.isnan(value) for _, value in run.points("reward/mean")] == [True, False]
+
+    ((step, table),) = run.points("samples")
+    assert (step, table["_type"], table["nrows"]) == (1, "table-file", 2)
+    content = json.loads(server.files[table["path"]])
+    assert content["columns"] == ["step", "prompt", "completion", "score", "advantage", "policy_step"]
+    assert content["data"] == [list(row) for row in SAMPLES]
+    assert server.artifacts[0]["artifactTypeName"] == "run_table"
+
+    assert run.summary["result/samplerPath"] == "tinker://r/sampler_weights/final"
+    assert (run.summary["result/outcome"], run.summary["result/stepsTrained"]) == ("succeeded", 3)
+    assert run.exit_codes == [0]
+
+
+async def test_two_attempts_are_one_run_whose_steps_go_up(attempts: Attempts) -> None:
+    """The second one begins at the checkpoint of step 2, and trains 3 and 4 again."""
+    await attempts.logged(range(1, 5))
+    again = await attempts.start()
+    again.log_report(2, {"env/reward_mean": 1.0})
+    for step in range(3, 7):
+        again.log_step(step, {"train/loss": -step})
+    await again.close(RESULT | {"outcome": "failed"})
+    assert list(attempts.server.runs) == [RUN_ID]
+    assert attempts.run.points("train/loss") == [(1, 0.25), (2, 0.5), (3, 0.75), (4, 1.0), (5, -5), (6, -6)]
+    assert attempts.run.points("env/reward_mean") == []
+    assert attempts.run.exit_codes == [0, 1]
+
+
+@pytest.mark.parametrize("status", [401, 429])
+async def test_what_a_failing_server_does_not_take_is_on_disk_and_can_be_sent(attempts: Attempts, status: int) -> None:
+    attempts.server.status = status
+    wire = await attempts.logged(range(1, 4), connect_share=AWAY_SHARE)
+    assert wire["state"].startswith("offline; to send it: wandb sync ")
+    assert not attempts.server.runs
+    attempts.server.status = None
+    await attempts.sync(wire["state"])
+    assert attempts.run.points("train/loss") == [(1, 0.25), (2, 0.5), (3, 0.75)]
+    assert attempts.run.fields["groupName"] == "a-group"
+    await attempts.sync(wire["state"])
+    assert len(attempts.run.rows) == 3
+
+
+async def test_the_next_attempt_sends_what_the_one_before_could_not(attempts: Attempts) -> None:
+    attempts.server.status = 500
+    await attempts.logged(range(1, 4), connect_share=AWAY_SHARE)
+    still_away = await attempts.logged(range(3, 5), connect_share=AWAY_SHARE)
+    assert still_away["state"].count("offline-run-") == 2
+    attempts.server.status = None
+    assert (await attempts.logged(range(4, 7)))["state"] == "finished"
+    assert [step for step, _ in attempts.run.points("train/loss")] == [1, 2, 3, 4, 5, 6]
+
+
+async def test_a_server_that_dies_in_mid_run_loses_nothing(attempts: Attempts) -> None:
+    sink = await attempts.start(finish_share=AWAY_SHARE)
+    for step in (1, 2):
+        sink.log_step(step, {"train/loss": step})
+    await until(lambda: RUN_ID in attempts.server.runs and len(attempts.run.rows) == 2, "two rows at the server")
+    attempts.server.status = 503
+    for step in (3, 4):
+        sink.log_step(step, {"train/loss": step}, SAMPLES)
+    await sink.close(RESULT)
+    state = sink.to_wire()["state"]
+    attempts.server.status = None
+    await attempts.sync(state)
+    assert attempts.run.points("train/loss") == [(1, 1), (2, 2), (3, 3), (4, 4)]
+    assert [
+        json.loads(attempts.server.files[table["path"]])["data"] for _, table in attempts.run.points("samples")
+    ] == [[list(row) for row in SAMPLES]] * 2
+
+
+async def test_a_server_that_never_answers_holds_up_neither_a_step_nor_the_end(attempts: Attempts) -> None:
+    """The server answers only when this test's own event loop turns: a step that waited for it would never end."""
+    attempts.server.silent = True
+    sink = await attempts.start(close_seconds=1)
+    await until(lambda: attempts.server.requests, "the SDK to ask the server")
+    for step in range(1, 1001):
+        sink.log_step(step, {"train/loss": step})
+    started = time.monotonic()
+    await sink.close(RESULT)
+    assert time.monotonic() - started < HELD_UP_SECONDS
+
+
+async def test_a_server_that_dies_in_mid_run_holds_up_neither_a_step_nor_the_end(attempts: Attempts) -> None:
+    sink = await attempts.start(close_seconds=1)
+    sink.log_step(1, {"train/loss": 1})
+    await until(lambda: RUN_ID in attempts.server.runs and attempts.run.rows, "a row at the server")
+    attempts.server.silent = True
+    for step in range(2, 1001):
+        sink.log_step(step, {"train/loss": step}, SAMPLES if step == 2 else ())
+    started = time.monotonic()
+    await sink.close(RESULT)
+    assert time.monotonic() - started < HELD_UP_SECONDS
+    assert sink.to_wire()["state"].startswith("offline; to send it: wandb sync ")
+
+
+async def test_what_a_server_that_never_answers_was_not_told_is_on_disk_and_can_be_sent(
+    attempts: Attempts, caplog: pytest.LogCaptureFixture
+) -> None:
+    attempts.server.silent = True
+    caplog.set_level(logging.WARNING)
+    sink = await attempts.start(connect_share=AWAY_SHARE)
+    await until(lambda: attempts.server.requests, "the SDK to ask the server")
+    for step in range(1, 1001):
+        sink.log_step(step, {"train/loss": step})
+    await sink.close(RESULT)
+    assert sink.to_wire()["state"].startswith("offline; to send it: wandb sync ")
+    assert caplog.text.count("W&B is offline; to send it: wandb sync ") == 1
+    assert "(its server did not answer)" in caplog.text
+    attempts.server.silent = False
+    await attempts.sync(sink.to_wire()["state"])
+    assert len(attempts.run.rows) == 1000
+
+
+async def test_offline_on_request_asks_no_server(attempts: Attempts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    wire = await attempts.logged(range(1, 4))
+    assert wire["state"].startswith("offline; to send it: wandb sync ")
+    assert attempts.server.requests == 0
+
+
+async def test_a_wandb_that_cannot_even_write_is_said_once(
+    attempts: Attempts, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "nonsense")
+    wire = await attempts.logged(range(1, 4))
+    assert wire["state"] == "failed"
+    assert caplog.text.count("W&B is off for this run") == 1
+
+
+@pytest.mark.parametrize(
+    ("env_vars", "expected"),
+    [
+        ({}, False),
+        ({"WANDB_API_KEY": "k"}, True),
+        ({"WANDB_API_KEY": ""}, False),
+        ({"WANDB_MODE": "offline"}, True),
+        ({"WANDB_API_KEY": "k", "WANDB_MODE": "disabled"}, False),
+    ],
+)
+def test_wandb_is_used_only_when_somebody_asked_for_it(env_vars: dict[str, str], expected: bool) -> None:
+    assert enabled(env_vars) is expected
+
+
+async def test_a_sink_that_nobody_asked_for_does_nothing() -> None:
+    sink = WandbSink(None, CLOSE_SECONDS)
+    sink.start()
+    sink.log_step(1, {"reward/mean": 1.0})
+    await sink.close(RESULT)
+    assert sink.to_wire() == {"state": "disabled", "url": None, "runId": None}

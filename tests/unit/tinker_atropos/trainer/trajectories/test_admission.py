@@ -1,0 +1,135 @@
+"""Which groups can be trained on, with a sampler that a test scripts."""
+
+import numpy as np
+import pytest
+
+from tinker_atropos.config import TinkerSection
+from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy, Sample, SampleRefusedError, SamplingSettings
+from tinker_atropos.trainer.data.groups import UNKNOWN_STEP
+from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry
+from tinker_atropos.trainer.trajectories.admission import Admission, Admitted, UnusableError
+from tinker_atropos.trainer.trajectories.deliveries import read_group
+
+STEP = 10
+TWO_TURNS = {
+    "tokens": [[1, 2, 9, 4, 5], [1, 3]],
+    "masks": [[-100, 2, -100, 4, 5], [-100, 3]],
+    "scores": [1.0, 0.0],
+}
+
+
+class UnshapedSampler:
+    """A forward pass gives position t the logprob -t; samples answer the same whatever their settings."""
+
+    def __init__(self) -> None:
+        self.passes: list[list[int]] = []
+        self.refuses = False
+
+    async def sample(self, prompt_T: np.ndarray, n: int, settings: SamplingSettings) -> list[Sample]:
+        logprobs_T = -np.arange(len(prompt_T), len(prompt_T) + settings.max_tokens, dtype=float)
+        return [Sample(np.zeros(settings.max_tokens, np.int64), logprobs_T, "length")] * n
+
+    async def logprobs(self, tokens_T: np.ndarray) -> np.ndarray:
+        if self.refuses:
+            raise SampleRefusedError("the prompt is longer than the context")
+        self.passes.append(tokens_T.tolist())
+        return np.array([np.nan, *range(-1, -len(tokens_T), -1)])
+
+
+class Gate:
+    """An admission with its parts; everything was sampled as `TWO_TURNS` needs it, unless a test says otherwise."""
+
+    def __init__(self, **settings) -> None:
+        self.sampler, self.ledger, self.policy = UnshapedSampler(), Ledger(), CurrentPolicy()
+        self.policy.swap(Policy(STEP, self.sampler))
+        self.admission = Admission(self.ledger, self.policy, TinkerSection(**settings))
+
+    def sampled(self, prompt: list[int], output: list[int], step: int = STEP, **settings) -> None:
+        logprobs = np.full(len(output), -0.5)
+        self.ledger.record(np.array(prompt), np.array(output), LedgerEntry(logprobs, step, **settings))
+
+    async def admit(self, **fields) -> Admitted:
+        return await self.admission.admit(read_group({**TWO_TURNS, **fields}), STEP)
+
+
+async def refusal(gate: Gate) -> tuple[str, str]:
+    with pytest.raises(UnusableError) as caught:
+        await gate.admit()
+    return caught.value.reason, str(caught.value)
+
+
+async def test_what_the_ledger_knows_is_admitted_without_asking_the_backend() -> None:
+    gate = Gate()
+    gate.sampled([1], [2], step=8)
+    gate.sampled([1, 2, 9], [4, 5], step=9)
+    gate.sampled([1], [3])
+    admitted = await gate.admit()
+    first, second = admitted.group.sequences_S
+    assert first.policy_step_T.tolist() == [UNKNOWN_STEP, 8, UNKNOWN_STEP, 9, 9]
+    assert second.policy_step_T.tolist() == [UNKNOWN_STEP, STEP]
+    assert (admitted.recomputed, gate.sampler.passes) == (0, [])
+
+
+async def test_missing_logprobs_are_recomputed_span_by_span_as_of_the_current_policy() -> None:
+    gate = Gate()
+    gate.sampled([1], [2], step=8)
+    gate.sampled([1], [3])
+    admitted = await gate.admit()
+    first = admitted.group.sequences_S[0]
+    assert first.logprobs_T[first.generated_T].tolist() == [-0.5, -3.0, -4.0]
+    assert first.policy_step_T.tolist() == [UNKNOWN_STEP, 8, UNKNOWN_STEP, STEP, STEP]
+    assert (admitted.recomputed, gate.sampler.passes) == (1, [[1, 2, 9, 4, 5]])
+
+
+async def test_or_the_group_is_refused() -> None:
+    assert (await refusal(Gate(missing_logprobs="refuse")))[0] == "no_logprobs"
+    gate = Gate()
+    gate.sampler.refuses = True
+    assert await refusal(gate) == (
+        "no_logprobs",
+        "its logprobs cannot be recomputed: the prompt is longer than the context",
+    )
+
+
+async def test_logprobs_of_the_environment_are_enough() -> None:
+    sent = [[1.0, -0.5, 1.0, -0.5, -0.5], [1.0, -0.5]]
+    admitted = await Gate(missing_logprobs="refuse").admit(inference_logprobs=sent)
+    assert set(admitted.group.sequences_S[0].policy_step_T) == {UNKNOWN_STEP}  # unknown is not stale
+
+
+@pytest.mark.parametrize("max_staleness", [0, 3])
+async def test_one_token_that_is_too_old_makes_the_group_stale(max_staleness: int) -> None:
+    gate = Gate(max_staleness=max_staleness)
+    gate.sampled([1], [2])
+    gate.sampled([1], [3])
+    gate.sampled([1, 2, 9], [4, 5], step=STEP - max_staleness)
+    await gate.admit()
+    gate.sampled([1, 2, 9], [4, 5], step=STEP - max_staleness - 1)
+    assert await refusal(gate) == (
+        "stale",
+        f"it was sampled {max_staleness + 1} policy steps ago, tinker.max_staleness is {max_staleness}",
+    )
+
+
+async def test_a_later_step_of_an_earlier_life_is_not_stale() -> None:
+    gate = Gate(max_staleness=0, missing_logprobs="refuse")
+    gate.sampled([1], [2], step=STEP + 3)
+    gate.sampled([1, 2, 9], [4, 5])
+    gate.sampled([1], [3])
+    await gate.admit()
+
+
+@pytest.mark.parametrize("settings", [{"temperature": 0.7}, {"top_p": 0.9}, {"top_k": 5}, {"temperature": 0.0}])
+async def test_logprobs_of_another_distribution_than_was_sampled_from_are_not_trained(settings: dict) -> None:
+    gate = Gate()
+    gate.sampled([1], [3], **settings)
+    reason, sentence = await refusal(gate)
+    assert reason == "untrainable_sampling"
+    assert "let the environment sample with temperature 1, top_p 1 and no top_k" in sentence
+
+
+async def test_too_long() -> None:
+    assert await refusal(Gate(max_token_trainer_length=4)) == (
+        "too_long",
+        "it has 5 tokens, tinker.max_token_trainer_length is 4",
+    )

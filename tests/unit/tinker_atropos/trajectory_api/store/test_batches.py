@@ -1,0 +1,245 @@
+"""Batches by step: the same one each time, kept until covered, filled up when groups are dropped."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from tinker_atropos.trajectory_api.messages.requests import ProgressReport
+from tinker_atropos.trajectory_api.store.journal import Journal
+
+
+def trained(steps: int, checkpoint: int | None = None) -> ProgressReport:
+    return ProgressReport(steps_trained=steps, checkpoint_step=checkpoint)
+
+
+def totals(journal) -> dict[str, int]:
+    books = journal.books()["groups"]
+    return {state: books[state] for state in ("queued", "delivered", "trained")} | books["dropped"]
+
+
+def test_a_batch_is_given_again_as_it_was(journal, build) -> None:
+    journal.add_deliveries([build.delivery(*range(5))], 0.0)
+    first = journal.take_batch(0, 4, {})
+    assert first.contents == (b"0", b"1")
+    assert journal.take_batch(1, 4, {}).contents == (b"2", b"3")
+    assert journal.take_batch(0, 4, {}) == first
+    assert totals(journal) == {"queued": 1, "delivered": 4, "trained": 0}
+
+
+def test_while_groups_are_missing_none_is_taken(journal, build) -> None:
+    journal.add_deliveries([build.delivery(1)], 0.0)
+    assert (journal.take_batch(0, 4, {}).missing, totals(journal)["queued"]) == (4, 1)
+
+
+def test_a_batch_that_lost_groups_is_filled_up_in_queue_order(journal, build) -> None:
+    journal.add_deliveries([build.delivery(*range(4))], 0.0)
+    first = journal.take_batch(0, 4, {})
+    assert journal.drop_groups(first.group_ids[:1], "stale") == 1
+    assert journal.drop_groups([*first.group_ids[:1], 99], "stale") == 0, "asking again drops nothing"
+    again = journal.take_batch(0, 4, {})
+    assert again.contents == (b"1", b"2")
+    assert totals(journal) == {"queued": 1, "delivered": 2, "trained": 0, "stale": 1}
+
+
+def test_a_batch_waits_when_nothing_can_replace_what_was_dropped(journal, build) -> None:
+    journal.add_deliveries([build.delivery(*range(2))], 0.0)
+    journal.drop_groups(journal.take_batch(0, 4, {}).group_ids[:1], "stale")
+    assert journal.take_batch(0, 4, {}).missing == 2
+    journal.add_deliveries([build.delivery(7)], 0.0)
+    assert journal.take_batch(0, 4, {}).contents == (b"1", b"7")
+
+
+def test_groups_in_the_queue_are_not_dropped_by_id(journal, build) -> None:
+    journal.add_deliveries([build.delivery(1)], 0.0)
+    assert journal.drop_groups([1], "stale") == 0
+
+
+def test_odd_sizes_are_formed_anew_when_the_rest_cannot_be_filled(journal, build) -> None:
+    journal.add_deliveries([build.delivery(1, size=1), build.delivery(3, size=3)], 0.0)
+    first = journal.take_batch(0, 4, {})
+    journal.drop_groups(first.group_ids[:1], "stale")
+    journal.add_deliveries([build.delivery(4, size=4)], 0.0)
+    assert journal.take_batch(0, 4, {}).contents == (b"4",)
+    assert totals(journal) == {"queued": 1, "delivered": 1, "trained": 0, "stale": 1}
+
+
+def test_a_trained_batch_is_kept_until_a_checkpoint_covers_it_and_counted_once(journal, build) -> None:
+    journal.add_deliveries([build.delivery(*range(6))], 0.0)
+    batches = []
+    for step in range(3):
+        batches.append(journal.take_batch(step, 4, {}))
+        journal.record_progress(trained(step + 1))
+    assert totals(journal) == {"queued": 0, "delivered": 0, "trained": 6}
+    journal.record_progress(trained(3, checkpoint=1))
+    assert [journal.take_batch(step, 4, {}) for step in (1, 2)] == batches[1:], "a replay"
+    journal.record_progress(trained(2))
+    assert (journal.run_state().progress.steps_trained, totals(journal)["trained"]) == (3, 6)
+    journal.record_progress(trained(3, checkpoint=3))
+    assert (journal.kept_batches(), totals(journal)["trained"]) == (0, 6)
+
+
+def test_covered_content_leaves_the_disk(journal, build) -> None:
+    for step in range(20):
+        journal.add_deliveries([build.delivery(step, content=bytes(100_000))], 0.0)
+        journal.take_batch(step, 2, {})
+        journal.record_progress(trained(step + 1, checkpoint=step))
+    assert journal.used_bytes() < 500_000
+    assert totals(journal)["trained"] == 20
+
+
+def test_a_group_dropped_in_a_replay_is_no_longer_trained(journal, build) -> None:
+    journal.add_deliveries([build.delivery(*range(3))], 0.0)
+    batch = journal.take_batch(0, 4, {})
+    journal.record_progress(trained(1))
+    journal.drop_groups(batch.group_ids[:1], "stale")
+    assert journal.take_batch(0, 4, {}).contents == (b"1", b"2")
+    assert totals(journal) == {"queued": 0, "delivered": 1, "trained": 1, "stale": 1}
+    journal.record_progress(trained(1))
+    assert totals(journal) == {"queued": 0, "delivered": 0, "trained": 2, "stale": 1}
+
+
+# A trainer that does not name its steps.
+
+
+def test_who_asks_for_the_next_batch_has_trained_the_ones_before(journal, build) -> None:
+    journal.add_deliveries([build.delivery(*range(4))], 0.0)
+    for step in range(2):
+        journal.finish_delivered()
+        assert journal.run_state().progress.steps_trained == step
+        assert journal.take_next_batch(4, {}).group_ids == (2 * step + 1, 2 * step + 2)
+    journal.finish_delivered()
+    assert (totals(journal)["trained"], journal.kept_batches()) == (4, 0)
+    changes = journal._database._writer.total_changes
+    journal.finish_delivered()
+    assert journal._database._writer.total_changes == changes, "who waits asks often"
+
+
+# A new life of the trainer.
+
+
+@pytest.fixture
+def three_steps(journal, build):
+    """Three batches of one group, two of them trained, the first of those covered."""
+    journal.register(build.registration(batch_size=2), [])
+    journal.add_deliveries([build.delivery(*range(4))], 0.0)
+    for step in range(3):
+        journal.take_batch(step, 2, {})
+    journal.record_progress(trained(2, checkpoint=1))
+    return journal
+
+
+@pytest.mark.parametrize(
+    ("starting_step", "expected"),
+    [
+        (0, {"queued": 1, "delivered": 2, "trained": 0, "checkpoint_lost": 1}),
+        (1, {"queued": 1, "delivered": 2, "trained": 1}),
+        (2, {"queued": 1, "delivered": 1, "trained": 2}),
+        (3, {"queued": 1, "delivered": 0, "trained": 3}),
+    ],
+)
+def test_a_new_life_trains_again_what_its_checkpoint_does_not_hold(three_steps, build, starting_step, expected) -> None:
+    three_steps.register(build.registration(batch_size=2, starting_step=starting_step), [])
+    assert totals(three_steps) == expected
+    assert build.balanced(three_steps.books())
+
+
+def test_a_new_life_does_without_what_was_given_up(three_steps, build) -> None:
+    three_steps.max_bytes = 0
+    three_steps.add_deliveries([build.delivery(9)], 0.0, True)
+    three_steps.register(build.registration(batch_size=2, starting_step=1), [])
+    assert totals(three_steps) == {"queued": 1, "delivered": 1, "trained": 1, "replay_evicted": 1}
+    assert three_steps.take_batch(1, 2, {}).contents == (b"3",), "the batch is filled from the queue"
+
+
+@pytest.mark.parametrize(
+    ("changes", "dropped"),
+    [({"batch_size": 1}, {"larger_than_batch": 1}), ({"vocabulary": 9}, {"outside_vocabulary": 1}), ({}, {})],
+)
+def test_a_registration_drops_what_it_cannot_train(journal, build, changes, dropped) -> None:
+    journal.add_deliveries([build.delivery(1)], 0.0)
+    journal.register(build.registration(**changes), [])
+    assert journal.books()["groups"]["dropped"] == dropped
+    assert build.balanced(journal.books())
+
+
+# Whatever happens in whatever order.
+
+
+class Life(RuleBasedStateMachine):
+    """A trainer and an environment that do anything, with SIGKILLs in between."""
+
+    def __init__(self, folder: Path, build: Any) -> None:
+        super().__init__()
+        self.folder, self.build = folder, build
+        self.open()
+        self.sent = self.steps = self.checkpoint = 0
+        self.seen: dict[int, int] = {}
+        self.journal.register(self.build.registration(), [])
+
+    def open(self) -> None:
+        self.journal = Journal(self.folder, 600_000)
+        self.journal._database._writer.execute("PRAGMA synchronous = OFF")
+
+    @rule(size=st.integers(1, 4), evict=st.booleans())
+    def send(self, size: int, *, evict: bool) -> None:
+        self.sent += 1
+        delivery = self.build.delivery(self.sent, size=size, content=b"%d" % self.sent + b" " * 60_000)
+        self.journal.add_deliveries([delivery, delivery], 0.0, evict)
+
+    @rule(ahead=st.integers(-2, 1))
+    def take(self, ahead: int) -> None:
+        step = max(self.checkpoint, self.steps + ahead)
+        batch = self.journal.take_batch(step, 4, {})
+        assert batch == self.journal.take_batch(step, 4, {})
+        assert list(batch.group_ids) == sorted(batch.group_ids)
+        for group_id, content in zip(batch.group_ids, batch.contents, strict=True):
+            assert self.seen.setdefault(group_id, int(content)) == int(content)
+        assert len(set(self.seen.values())) == len(self.seen), "no group came twice"
+
+    @rule(ahead=st.integers(-2, 1), covered=st.booleans())
+    def progress(self, ahead: int, *, covered: bool) -> None:
+        steps = max(0, self.steps + ahead)
+        self.checkpoint = max(self.checkpoint, steps) if covered else self.checkpoint
+        self.steps = max(self.steps, steps)
+        self.journal.record_progress(trained(steps, self.checkpoint if covered else None))
+
+    @rule(ids=st.lists(st.integers(1, 20), max_size=4))
+    def drop(self, ids: list[int]) -> None:
+        self.journal.drop_groups(ids, "stale")
+
+    @rule(back=st.integers(0, 2))
+    def live_again(self, back: int) -> None:
+        self.steps = self.checkpoint = max(0, self.steps - back)
+        self.journal.register(self.build.registration(starting_step=self.steps), [])
+
+    @rule()
+    def ask_without_a_step(self) -> None:
+        self.journal.finish_delivered()
+        self.journal.take_next_batch(4, {})
+        self.steps = self.journal.run_state().progress.steps_trained
+        self.checkpoint = self.journal.run_state().covered_step
+
+    @rule()
+    def reopen(self) -> None:
+        self.journal.close()
+        self.open()
+
+    @invariant()
+    def books_balance(self) -> None:
+        books = self.journal.books()
+        assert self.build.balanced(books), books
+        assert books["groups"]["duplicates"] <= books["groups"]["received"]
+
+    def teardown(self) -> None:
+        self.journal.close()
+
+
+def test_the_books_balance_whatever_happens(tmp_path_factory, build) -> None:
+    def life() -> Life:
+        return Life(tmp_path_factory.mktemp("journal"), build)
+
+    run_state_machine_as_test(life, settings=settings(max_examples=60, stateful_step_count=30, deadline=None))

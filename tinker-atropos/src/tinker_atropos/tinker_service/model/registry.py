@@ -1,0 +1,118 @@
+"""What is in memory: sessions, models in training, samplers. All of it is gone after a restart."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tinker_atropos.tinker_service.model.lora import Adapter
+from tinker_atropos.tinker_service.model.training import Trainee
+from tinker_atropos.tinker_service.request_errors import NotFoundError, RequestError
+
+SILENT_SESSION_SECONDS = 3_600.0  # the SDK's heartbeat comes every 10 s
+SAMPLERS_PER_SESSION = 32
+
+
+@dataclass(frozen=True, slots=True)
+class ServedSampler:
+    """A policy that does not change. `adapter` None: the base model."""
+
+    sampler_id: str
+    session_id: str
+    adapter: Adapter | None
+    model_path: str | None = None
+
+
+class Registry:
+    """Models and samplers by id. Entries are added on the worker's thread and read on the event loop."""
+
+    def __init__(self) -> None:
+        self._last_seen: dict[str, float] = {}
+        self._models: dict[str, Trainee] = {}
+        self._last_seq_ids: dict[str, int] = {}  # by model
+        self._samplers: dict[str, ServedSampler] = {}  # least recently used first
+
+    @property
+    def sessions(self) -> list[str]:
+        """Newest last."""
+        return list(self._last_seen)
+
+    @property
+    def model_ids(self) -> list[str]:
+        return list(self._models)
+
+    @property
+    def sampler_ids(self) -> list[str]:
+        return list(self._samplers)
+
+    def touch(self, session_id: str) -> None:
+        self._last_seen[session_id] = time.monotonic()
+
+    def add_model(self, model_id: str, trainee: Trainee) -> None:
+        self._models[model_id] = trainee
+
+    def model(self, model_id: str) -> Trainee:
+        try:
+            return self._models[model_id]
+        except KeyError:
+            raise NotFoundError(
+                f"there is no model {model_id!r} in training (any more): its session ended or the service was "
+                f"restarted; create a training client from its last saved state"
+            ) from None
+
+    def has_model(self, model_id: str) -> bool:
+        return model_id in self._models
+
+    def check_order(self, model_id: str, seq_id: int | None) -> None:
+        """Note a request's number. Raises RequestError when it is not above the last: a repeat would train twice."""
+        last = self._last_seq_ids.get(model_id, 0)
+        if seq_id is None:
+            return
+        if seq_id <= last:
+            raise RequestError(
+                f"request {seq_id} of model {model_id!r} comes after request {last}: it has run already and its result "
+                f"has expired, or another client trains the same model; create a training client from the last "
+                f"saved state"
+            )
+        self._last_seq_ids[model_id] = seq_id
+
+    def add_sampler(self, sampler: ServedSampler) -> None:
+        """Add a sampler; a session keeps its most recently used ones."""
+        self._samplers[sampler.sampler_id] = sampler
+        siblings = [key for key, other in self._samplers.items() if other.session_id == sampler.session_id]
+        self._remove_samplers(siblings[:-SAMPLERS_PER_SESSION])
+
+    def sampler(self, sampler_id: str) -> ServedSampler:
+        sampler = self._samplers.pop(sampler_id, None)
+        if sampler is None:
+            raise NotFoundError(
+                f"there is no sampler {sampler_id!r} (any more): its session ended, {SAMPLERS_PER_SESSION} newer ones "
+                f"replaced it, or the service was restarted; create a new sampling client"
+            )
+        self._samplers[sampler_id] = sampler
+        return sampler
+
+    def end_session(self, session_id: str) -> None:
+        self._last_seen.pop(session_id, None)
+        for model_id in [model_id for model_id in self._models if session_of(model_id) == session_id]:
+            del self._models[model_id]
+            self._last_seq_ids.pop(model_id, None)
+        self._remove_samplers([key for key, sampler in self._samplers.items() if sampler.session_id == session_id])
+
+    def end_silent_sessions(self, now: float) -> None:
+        """End sessions whose client is gone. `now` is of time.monotonic()."""
+        for session_id, last_seen in list(self._last_seen.items()):
+            if last_seen + SILENT_SESSION_SECONDS <= now:
+                self.end_session(session_id)
+
+    def _remove_samplers(self, sampler_ids: Iterable[str]) -> None:
+        for sampler_id in sampler_ids:
+            self._samplers.pop(sampler_id, None)
+
+
+def model_id_of(session_id: str, model_seq_id: int) -> str:
+    """The SDK derives the same id from the same numbers."""
+    return f"{session_id}:train:{model_seq_id}"
+
+
+def session_of(model_id: str) -> str:
+    return model_id.partition(":")[0]

@@ -1,0 +1,1 @@
+"""The routes that the Tinker SDK calls, and their messages."""

@@ -1,0 +1,1 @@
+"""The Tinker API: training, sampling, and stored checkpoints."""

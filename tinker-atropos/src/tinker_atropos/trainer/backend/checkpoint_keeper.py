@@ -1,0 +1,72 @@
+"""One attempt's checkpoints: saved, and deleted again when newer ones stand."""
+
+import logging
+from datetime import UTC, datetime, timedelta
+
+from tinker_atropos.config import TinkerSection
+from tinker_atropos.errors import InternalError, RunError
+from tinker_atropos.settings import Settings
+from tinker_atropos.trainer.backend.backend import Training
+from tinker_atropos.trainer.backend.stored_checkpoints import (
+    Checkpoint,
+    StoredCheckpoints,
+    checkpoint_metadata,
+    checkpoint_name,
+    states_to_resume,
+    superfluous_states,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class CheckpointKeeper:
+    """Saves states and sampler weights of one attempt.
+
+    Periodic states get a TTL as a net, should nobody be left to delete them. What a run ends or stops with has none.
+    """
+
+    def __init__(self, settings: Settings, config: TinkerSection) -> None:
+        self._run_uid = settings.run_uid
+        self._attempt = settings.attempt
+        self._config = config
+        self._saved_last: str | None = None
+
+    async def save_state(self, training: Training, step: int, *, for_ever: bool) -> Checkpoint:
+        ttl = None if for_ever else timedelta(days=self._config.checkpoint_ttl_days)
+        path = await training.save_state(
+            checkpoint_name(self._attempt, step),
+            self._metadata(step),
+            ttl_seconds=None if ttl is None else int(ttl.total_seconds()),
+        )
+        self._saved_last = path
+        expires_at = None if ttl is None else datetime.now(UTC) + ttl
+        return Checkpoint(path, "state", self._run_uid, self._attempt, step, expires_at)
+
+    async def save_sampler(self, training: Training, step: int) -> str:
+        """The weights that the run is for; returns their path. They are never deleted."""
+        return await training.save_sampler(checkpoint_name(self._attempt, step), self._metadata(step))
+
+    async def tidy(self, stored: StoredCheckpoints) -> None:
+        """Delete what newer states made superfluous. Raises InternalError when a newer attempt has saved.
+
+        Anything else that goes wrong is a warning: the next save comes by here again.
+        """
+        try:
+            listed = await stored.list()
+            states_to_resume(listed, self._run_uid, self._attempt)
+            for state in superfluous_states(
+                listed,
+                self._run_uid,
+                self._attempt,
+                keep=self._config.keep_checkpoints,
+                keep_every=self._config.keep_checkpoint_every,
+            ):
+                if state.path != self._saved_last:  # it may lie below states that could not be loaded any more
+                    await stored.delete(state.path)
+        except InternalError:
+            raise
+        except RunError as error:
+            logger.warning("old checkpoints could not be deleted: %s", error)
+
+    def _metadata(self, step: int) -> dict[str, str]:
+        return checkpoint_metadata(self._run_uid, self._attempt, step)

@@ -1,0 +1,131 @@
+"""Calls of the tinker SDK: waited for within a deadline, off the event loop where the SDK blocks it.
+
+Its errors are translated to this package's, which say who must act.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import tinker
+from tinker.types import RequestErrorCategory
+
+from tinker_atropos.errors import (
+    BackendError,
+    BackendLostError,
+    BillingError,
+    ConfigError,
+    CredentialsError,
+    RunError,
+)
+
+_REFUSED = (400, 404, 409, 422)
+_TELLING = (tinker.APIError, tinker.RequestFailedError)
+
+
+class CheckpointGoneError(BackendError):
+    """The backend does not have this checkpoint (any more): its TTL is over, or somebody deleted it."""
+
+
+def translate(error: BaseException, doing: str, deadline_seconds: float, *, opening: bool = False) -> RunError:
+    """The RunError that an SDK error means.
+
+    | the backend                       | while a run is opened | later            |
+    |-----------------------------------|-----------------------|------------------|
+    | 401, 403                          | CredentialsError      | CredentialsError |
+    | 402                               | BillingError          | BillingError     |
+    | 400, 404, 409, 422, a user error  | ConfigError           | BackendLostError |
+    | no answer within the deadline     | BackendError          | BackendError     |
+    | anything else                     | BackendError          | BackendLostError |
+
+    A refusal while a run is opened is about its configuration. Later the same answer (a model that is no longer known,
+    say) means that the backend lost its state. 408, 429, 5xx and lost connections arrive here only after the SDK has
+    tried again for minutes.
+    """
+    cause = _root(error)
+    status = cause.status_code if isinstance(cause, tinker.APIStatusError) else None
+    if isinstance(cause, TimeoutError):
+        return BackendError(f"{doing}: no answer within tinker.backend_deadline_seconds ({deadline_seconds:g} s)")
+    if status in (401, 403) or (opening and type(cause) is tinker.TinkerError):
+        return CredentialsError(f"{doing}: the backend does not accept TINKER_API_KEY: {_sentence(cause)}")
+    if status == 402:
+        return BillingError(f"{doing}: the backend wants payment: {_sentence(cause)}")
+    if not opening:
+        return BackendLostError(f"{doing}: {_sentence(cause)}")
+    if refused(cause):
+        return ConfigError(f"{doing}: the backend refused: {_sentence(cause)}")
+    return BackendError(f"{doing}: {_sentence(cause)}")
+
+
+def refused(error: BaseException) -> bool:
+    """Whether the backend found the request itself wrong."""
+    error = _root(error)
+    if isinstance(error, tinker.RequestFailedError):
+        return error.category is RequestErrorCategory.User
+    return isinstance(error, tinker.APIStatusError) and error.status_code in _REFUSED
+
+
+def gone(error: BaseException) -> bool:
+    """Whether the backend says that it does not have what was named (any more)."""
+    error = _root(error)
+    return isinstance(error, tinker.APIStatusError) and error.status_code in (404, 410)
+
+
+def gone_or(error: RunError) -> RunError:
+    """A CheckpointGoneError where the backend does not have what an error names, else the error itself."""
+    return CheckpointGoneError(str(error)) if error.__cause__ is not None and gone(error.__cause__) else error
+
+
+def _root(error: BaseException) -> BaseException:
+    """The answer of the backend behind the SDK's own errors (a poisoned client, a result that cannot be fetched)."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, _TELLING):
+        cause = cause.__cause__
+    return error if cause is None else cause
+
+
+def _sentence(error: BaseException) -> str:
+    """The backend's own words, without the SDK's wrapping."""
+    if isinstance(error, tinker.APIStatusError) and isinstance(error.body, dict):
+        return f"{error.body.get('detail', error.message)} (HTTP {error.status_code})"
+    if isinstance(error, tinker.RequestFailedError):
+        return error.message.removeprefix("Request failed: ").split(" for self.request_id=")[0]
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+T = TypeVar("T")
+
+
+async def submitted(doing: str, deadline_seconds: float, submit: Callable[[], Any], *, opening: bool = True) -> Any:
+    """Submit in a thread (the SDK blocks while it opens a session) and wait for the result, within the deadline."""
+    try:
+        return await asyncio.wait_for(in_thread(lambda: submit().result()), deadline_seconds)
+    except Exception as error:  # the SDK's errors have no common base
+        raise translate(error, doing, deadline_seconds, opening=opening) from error
+
+
+async def answered(doing: str, deadline_seconds: float, future: Any) -> Any:
+    """Wait for a future of the SDK within the deadline; giving up cancels it."""
+    try:
+        return await asyncio.wait_for(asyncio.wrap_future(future.future()), deadline_seconds)
+    except Exception as error:  # the SDK's errors have no common base
+        raise translate(error, doing, deadline_seconds) from error
+
+
+async def in_thread(call: Callable[[], T]) -> T:
+    """Run a blocking call in a daemon thread: one that never returns must not keep the process alive."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result = call()
+        except BaseException as error:  # noqa: BLE001 -- handed to the waiting coroutine
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    future.set_running_or_notify_cancel()
+    threading.Thread(target=run, daemon=True, name="tinker-open").start()
+    return await asyncio.wrap_future(future)

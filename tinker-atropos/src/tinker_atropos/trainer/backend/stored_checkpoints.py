@@ -1,0 +1,157 @@
+"""Checkpoints of a run: how they are named and marked, which one a new attempt continues from, which ones go.
+
+`StoredCheckpoints` lists and deletes them through the SDK's REST client, which needs no session.
+"""
+
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+import tinker
+
+from tinker_atropos.errors import InternalError, RunError
+from tinker_atropos.result import timestamp
+from tinker_atropos.trainer.backend.sdk_calls import gone_or, submitted
+
+Kind = Literal["state", "sampler"]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A saved state (trainable, with optimizer) or sampler weights, as its metadata marks it.
+
+    `expires_at` is when the backend may delete it; None: never.
+    """
+
+    path: str
+    kind: Kind
+    run_uid: str
+    attempt: int
+    step: int
+    expires_at: datetime | None = None
+
+    @classmethod
+    def from_metadata(
+        cls, path: str, kind: Kind, metadata: Mapping[str, str], expires_at: datetime | None = None
+    ) -> "Checkpoint | None":
+        """None for a checkpoint that is not one of ours."""
+        attempt, step = metadata.get("attempt", ""), metadata.get("step", "")
+        if "run_uid" not in metadata or not attempt.isdecimal() or not step.isdecimal():
+            return None
+        return cls(path, kind, metadata["run_uid"], int(attempt), int(step), expires_at)
+
+    def to_wire(self) -> dict[str, str | int | None]:
+        """As `/status` shows it."""
+        return {"step": self.step, "statePath": self.path, "expiresAt": timestamp(self.expires_at)}
+
+
+def checkpoint_name(attempt: int, step: int) -> str:
+    return f"attempt-{attempt}-step-{step:06d}"
+
+
+def checkpoint_metadata(run_uid: str, attempt: int, step: int) -> dict[str, str]:
+    return {"run_uid": run_uid, "attempt": str(attempt), "step": str(step)}
+
+
+def states_to_resume(checkpoints: Iterable[Checkpoint], run_uid: str, attempt: int) -> list[Checkpoint]:
+    """The run's states, the best first: the furthest step, the newest attempt among equals.
+
+    Raises InternalError when a newer attempt than this one has saved: two must not train the same run.
+    """
+    ours = _states(checkpoints, run_uid)
+    newer = next((checkpoint for checkpoint in ours if checkpoint.attempt > attempt), None)
+    if newer:
+        raise InternalError(
+            f"attempt {newer.attempt} of this run has already saved {newer.path}; attempt {attempt} ends: "
+            f"two must not train the same run"
+        )
+    return sorted(ours, key=lambda checkpoint: (checkpoint.step, checkpoint.attempt), reverse=True)
+
+
+def superfluous_states(
+    checkpoints: Iterable[Checkpoint], run_uid: str, attempt: int, *, keep: int, keep_every: int
+) -> list[Checkpoint]:
+    """The run's states that may be deleted: all but the `keep` newest and those of a multiple of `keep_every` steps.
+
+    The newest are those of the newest attempt: it may have gone back to an earlier step than the one before reached.
+    While `attempt` has saved nothing, nothing may go.
+    """
+    ours = _states(checkpoints, run_uid)
+    if all(checkpoint.attempt != attempt for checkpoint in ours):
+        return []
+    newest_first = sorted(ours, key=lambda checkpoint: (checkpoint.attempt, checkpoint.step), reverse=True)
+    return [state for state in newest_first[keep:] if not (keep_every and state.step % keep_every == 0)]
+
+
+def _states(checkpoints: Iterable[Checkpoint], run_uid: str) -> list[Checkpoint]:
+    return [checkpoint for checkpoint in checkpoints if checkpoint.run_uid == run_uid and checkpoint.kind == "state"]
+
+
+PAGE = 100
+
+_KINDS: Mapping[str, Literal["state", "sampler"]] = {"training": "state", "sampler": "sampler"}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredWeights:
+    """What the weights of a path are: adapters of a model. `lora_rank` is None where the backend does not say it."""
+
+    base_model: str
+    lora_rank: int | None
+
+
+class StoredCheckpoints:
+    """Every method raises a RunError; none of them tells anything of the session's health."""
+
+    def __init__(self, deadline_seconds: float) -> None:
+        self._deadline = deadline_seconds
+
+    async def list(self) -> list[Checkpoint]:
+        """All checkpoints of this key's owner that carry our metadata, of any run, newest first."""
+        found: list[Checkpoint] = []
+        offset = 0
+        while True:
+            # RestClient() itself may block: it is made where it is called. Its connections are shared.
+            page_of = functools.partial(_page, offset)
+            page = await submitted("listing checkpoints", self._deadline, page_of)
+            for listed in page.checkpoints:
+                kind = _KINDS.get(listed.checkpoint_type)
+                marked = kind and Checkpoint.from_metadata(
+                    listed.tinker_path, kind, listed.user_metadata or {}, expires_at=listed.expires_at
+                )
+                if marked:
+                    found.append(marked)
+            offset += len(page.checkpoints)
+            if not page.checkpoints or page.cursor is None or offset >= page.cursor.total_count:
+                return found
+
+    async def describe(self, path: str) -> StoredWeights:
+        """What a path holds, anybody's. Raises CheckpointGoneError when the backend does not have it."""
+        try:
+            found = await submitted(
+                f"looking at {path}",
+                self._deadline,
+                lambda: tinker.RestClient().get_weights_info_by_tinker_path(path),
+            )
+        except RunError as error:
+            raise gone_or(error) from error
+        return StoredWeights(found.base_model, found.lora_rank)
+
+    async def delete(self, path: str) -> None:
+        await submitted(
+            f"deleting {path}", self._deadline, lambda: tinker.RestClient().delete_checkpoint_from_tinker_path(path)
+        )
+
+    async def keep_for_ever(self, path: str) -> None:
+        """Take a checkpoint's expiry away."""
+        await submitted(
+            f"keeping {path}",
+            self._deadline,
+            lambda: tinker.RestClient().set_checkpoint_ttl_from_tinker_path(path, None),
+        )
+
+
+def _page(offset: int) -> tinker.APIFuture[tinker.types.CheckpointsListResponse]:
+    return tinker.RestClient().list_user_checkpoints(limit=PAGE, offset=offset)

@@ -1,0 +1,1 @@
+"""Plain values: groups, advantages, datums, progress."""

@@ -1,0 +1,131 @@
+"""Groups to training sequences. Pure: no SDK, no I/O.
+
+A sequence of T tokens is T-1 predictions: position t of the input predicts token t+1, so targets, logprobs and
+advantages are shifted by one against the tokens. Positions that were not generated carry zeros and are not trained.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tinker_atropos.config import TinkerSection
+from tinker_atropos.trainer.data.advantages import ADVANTAGES, advantages
+from tinker_atropos.trainer.data.groups import Bools, Floats, Group, Ints, TokenSequence
+
+LOSSES_THAT_CLIP = ("ppo", "cispo")
+
+
+@dataclass(frozen=True, slots=True)
+class Datum:
+    """One training sequence; all arrays have the length T-1 of its input.
+
+    `distilled_T` is the teacher's term within the advantages, NaN where the teacher says nothing; None without teacher.
+    `group` and `rollout` count from 0 within the batch and within the group.
+    """
+
+    input_T: Ints
+    target_T: Ints
+    logprobs_T: Floats
+    advantages_T: Floats
+    trained_T: Bools
+    policy_step_T: Ints
+    distilled_T: Floats | None
+    score: float
+    group: int
+    rollout: int
+
+    @property
+    def tokens_T(self) -> Ints:
+        """The whole sequence, one longer than the other arrays."""
+        return np.concatenate([self.input_T, self.target_T[-1:]])
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingBatch:
+    """What one optimizer step trains on, in the groups' order.
+
+    `left_out` counts by reason what is not trained: rollouts of groups without an advantage, and sequences in which
+    nothing was generated.
+    """
+
+    groups: Sequence[Group] = ()
+    datums: list[Datum] = field(default_factory=list)
+    left_out: dict[str, int] = field(default_factory=lambda: {"no_advantage": 0, "nothing_generated": 0})
+
+    @property
+    def trained_rollouts(self) -> int:
+        return len({(datum.group, datum.rollout) for datum in self.datums})
+
+    @property
+    def trained_tokens(self) -> int:
+        return sum(int(np.count_nonzero(datum.trained_T)) for datum in self.datums)
+
+
+def build_batch(groups: Sequence[Group], config: TinkerSection) -> TrainingBatch:
+    """Turn groups into datums. A group in which every advantage is zero has no gradient and is left out."""
+    batch = TrainingBatch(groups)
+    for index, group in enumerate(groups):
+        advantages_R = advantages(group.scores_R, ADVANTAGES[config.advantage])
+        found = [
+            build_datum(sequence, float(advantages_R[rollout]), config.distill_coefficient, (index, rollout))
+            for sequence, rollout in zip(group.sequences_S, group.rollout_of_S.tolist(), strict=True)
+        ]
+        datums = [datum for datum in found if datum is not None]
+        if any(datum.advantages_T.any() for datum in datums):
+            batch.datums.extend(datums)
+            batch.left_out["nothing_generated"] += len(found) - len(datums)
+        else:
+            batch.left_out["no_advantage"] += group.rollout_count
+    return batch
+
+
+def build_datum(
+    sequence: TokenSequence, advantage: float, distill_coefficient: float, place: tuple[int, int]
+) -> Datum | None:
+    """Shift one sequence of T tokens into T-1 predictions; None when nothing after its first token was generated."""
+    trained_T = sequence.generated_T[1:]
+    if not trained_T.any():
+        return None
+    distilled_T = None if sequence.muted else distillation(sequence, distill_coefficient)
+    advantages_T = token_advantages(sequence, advantage, distilled_T)
+    return Datum(
+        input_T=sequence.tokens_T[:-1],
+        target_T=sequence.tokens_T[1:],
+        logprobs_T=np.where(trained_T, sequence.logprobs_T[1:], 0.0),
+        advantages_T=np.where(trained_T, advantages_T[1:], 0.0),
+        trained_T=trained_T,
+        policy_step_T=sequence.policy_step_T[1:],
+        distilled_T=None if distilled_T is None else distilled_T[1:],
+        score=sequence.score,
+        group=place[0],
+        rollout=place[1],
+    )
+
+
+def token_advantages(sequence: TokenSequence, advantage: float, distilled_T: Floats | None) -> Floats:
+    """A_t: the environment's own per token, else the rollout's on every token; the teacher's term comes on top."""
+    if sequence.muted:
+        return np.zeros(len(sequence.tokens_T))
+    advantages_T = sequence.advantages_T
+    if advantages_T is None:
+        advantages_T = np.full(len(sequence.tokens_T), advantage)
+    return advantages_T if distilled_T is None else advantages_T + np.nan_to_num(distilled_T, nan=0.0)
+
+
+def distillation(sequence: TokenSequence, coefficient: float) -> Floats | None:
+    """On-policy distillation: coefficient * (log p_teacher - log p_sampler) of each sampled token.
+
+    Its expectation under the sampler is minus the reverse KL to the teacher (Thinking Machines, "On-Policy
+    Distillation", 2025; tinker-cookbook's distillation.train_on_policy adds the same to its advantages).
+    """
+    if sequence.teacher_logprobs_T is None:
+        return None
+    return coefficient * (sequence.teacher_logprobs_T - sequence.logprobs_T)
+
+
+def loss_config(config: TinkerSection) -> dict[str, float] | None:
+    """The clips, for the losses that have them (they refuse nothing less and importance_sampling nothing more)."""
+    if config.loss not in LOSSES_THAT_CLIP:
+        return None
+    return {"clip_low_threshold": config.clip_low_threshold, "clip_high_threshold": config.clip_high_threshold}

@@ -1,0 +1,218 @@
+"""From a prompt's token ids to samples: checked, sampled from the current policy, written into the ledger."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from typing import Literal
+
+from tinker_atropos.errors import BackendLostError, EnvironmentLostError, RunError
+from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy, Sample, SampleRefusedError, SamplingSettings
+from tinker_atropos.trainer.data.groups import Ints
+from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry
+
+Purpose = Literal["training", "evaluation"]
+
+REOPENING_SECONDS = 600.0
+"""Longest wait of a sample for a backend that was lost."""
+
+
+class UnavailableError(Exception):
+    """No sample can be had now: the trainer is starting or stopping, or its backend is gone."""
+
+
+class ContextOverflowError(SampleRefusedError):
+    """The prompt leaves no room for an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedSamples:
+    policy_step: int
+    samples: list[Sample]
+
+
+@dataclass(slots=True)
+class Book:
+    """What was sampled for one purpose. A rollout is one sampled continuation: a turn, where there are several."""
+
+    requests: int = 0
+    rollouts: int = 0
+    tokens: int = 0
+
+    def add(self, rollouts: int, tokens: int) -> None:
+        self.requests += 1
+        self.rollouts += rollouts
+        self.tokens += tokens
+
+
+@dataclass(slots=True)
+class SamplingTotals:
+    """Counters over the process's life. Every request that reached the backend is in exactly one book, or refused.
+
+    How far a cancelled request came is not known, the backend does not say it: its tokens are the most that it can have
+    been.
+    """
+
+    training: Book = field(default_factory=Book)
+    evaluation: Book = field(default_factory=Book)
+    cancelled: Book = field(default_factory=Book)
+    refused: int = 0
+    context_overflows: int = 0
+
+    def to_wire(self) -> dict[str, dict[str, int]]:
+        """As `books` in the trainer's `/status` has them."""
+        return {
+            "sampled": asdict(self.training),
+            "evaluation": asdict(self.evaluation),
+            "cancelled": asdict(self.cancelled),
+        }
+
+
+class Generator:
+    """Samples from the current policy.
+
+    `context_length` is in tokens, prompt and output together; None leaves the check to the backend.
+
+    `on_failure` is told of a lost backend (the sample waits for the next policy), of one that does not answer, and of
+    `max_context_overflows` too long prompts in a row without a batch between: after the last two the run cannot go on.
+    """
+
+    def __init__(
+        self,
+        policy: CurrentPolicy,
+        ledger: Ledger,
+        on_failure: Callable[[RunError], None],
+        max_context_overflows: int = 100,
+    ) -> None:
+        self._policy = policy
+        self._ledger = ledger
+        self._on_failure = on_failure
+        self._max_context_overflows = max_context_overflows
+        self._overflows_in_row = 0
+        self._in_flight = 0
+        self._asked_at: float | None = None
+        self.context_length: int | None = None
+        self.closed_because: str | None = None
+        self.totals = SamplingTotals()
+
+    def unavailable(self) -> str | None:
+        """Why nothing can be sampled now, or None."""
+        if self.closed_because is None and self._policy.latest is None:
+            return "the trainer waits for its backend"
+        return self.closed_because
+
+    def batch_taken(self) -> None:
+        """A batch came: the environment makes groups, whatever prompts were too long."""
+        self._overflows_in_row = 0
+
+    def metrics(self) -> dict[str, float]:
+        """The books as metrics: counts since the start of the process."""
+        totals = self.totals
+        return {
+            "tokens/sampled": float(totals.training.tokens),
+            "tokens/evaluation": float(totals.evaluation.tokens),
+            "tokens/cancelled": float(totals.cancelled.tokens),
+            "inference/requests_cancelled": float(totals.cancelled.requests),
+            "inference/requests_refused": float(totals.refused),
+            "inference/context_overflows": float(totals.context_overflows),
+        }
+
+    async def generate(
+        self, prompt_T: Ints, n: int, settings: SamplingSettings, purpose: Purpose = "training"
+    ) -> GeneratedSamples:
+        """Raises SampleRefusedError (this request is wrong) or UnavailableError (nothing can be sampled now)."""
+        policy = self._policy.latest
+        if self.closed_because is not None or policy is None:
+            raise UnavailableError(self.unavailable())
+        try:
+            settings = self._fitted(len(prompt_T), settings)
+            with self._asking():
+                policy, samples = await self._sample(policy, prompt_T, n, settings)
+        except SampleRefusedError:
+            self.totals.refused += 1
+            raise
+        except asyncio.CancelledError:
+            self.totals.cancelled.add(n, n * settings.max_tokens)
+            raise
+        except RunError as error:
+            self._on_failure(error)
+            raise UnavailableError(str(error)) from error
+        self._note(prompt_T, samples, policy.step, settings, purpose)
+        return GeneratedSamples(policy.step, samples)
+
+    def seconds_idle(self, now: float) -> float | None:
+        """How long nobody has asked for a sample (`now` of time.monotonic()); None: nobody has ever asked."""
+        if self._in_flight:
+            return 0.0
+        return None if self._asked_at is None else now - self._asked_at
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[None]:
+        self._in_flight += 1
+        try:
+            yield
+        finally:
+            self._in_flight -= 1
+            self._asked_at = time.monotonic()
+
+    async def _sample(
+        self, policy: Policy, prompt_T: Ints, n: int, settings: SamplingSettings
+    ) -> tuple[Policy, list[Sample]]:
+        """The samples and the policy that they are from: the next one, when the backend loses this one meanwhile.
+
+        Opening a lost backend again has its own deadline, after which this process ends.
+        """
+        while True:
+            try:
+                return policy, await policy.sampler.sample(prompt_T, n, settings)
+            except BackendLostError as error:
+                if policy is self._policy.latest:  # an older snapshot that is gone says nothing of the weights
+                    self._on_failure(error)
+                try:
+                    policy = await asyncio.wait_for(self._policy.after(policy), REOPENING_SECONDS)
+                except TimeoutError:
+                    raise UnavailableError(str(error)) from error
+
+    def _fitted(self, prompt_length: int, settings: SamplingSettings) -> SamplingSettings:
+        """Cut max_tokens to what the context leaves; a prompt that leaves nothing is refused."""
+        if prompt_length == 0:
+            raise SampleRefusedError("the prompt is empty; it needs at least one token")
+        if self.context_length is None:
+            return settings
+        room = self.context_length - prompt_length
+        if room <= 0:
+            self._overflowed(prompt_length, self.context_length)
+            raise ContextOverflowError(
+                f"the prompt has {prompt_length} tokens and the model's context is {self.context_length} tokens: "
+                f"there is no room for an answer; shorten the prompt"
+            )
+        return replace(settings, max_tokens=min(settings.max_tokens, room))
+
+    def _overflowed(self, prompt_length: int, context_length: int) -> None:
+        """Count it. Environments only lose the group, so that nobody would ever notice that all of them are lost."""
+        self.totals.context_overflows += 1
+        self._overflows_in_row += 1
+        if self._overflows_in_row == self._max_context_overflows:
+            self._on_failure(
+                EnvironmentLostError(
+                    f"{self._overflows_in_row} prompts in a row were too long and no batch came between them "
+                    f"(tinker.max_context_overflows): the last one has {prompt_length} tokens and the model's context "
+                    f"is {context_length} tokens; shorten the environment's prompts or its conversations, or choose a "
+                    f"model with a longer context"
+                )
+            )
+
+    def _note(
+        self, prompt_T: Ints, samples: list[Sample], step: int, settings: SamplingSettings, purpose: Purpose
+    ) -> None:
+        tokens = sum(len(sample.tokens_T) for sample in samples)
+        if purpose == "evaluation":  # never trained: the ledger's room is for what is
+            self.totals.evaluation.add(len(samples), tokens)
+            return
+        self.totals.training.add(len(samples), tokens)
+        for sample in samples:
+            if not len(sample.tokens_T):
+                continue
+            sampled = LedgerEntry(sample.logprobs_T, step, settings.temperature, settings.top_p, settings.top_k)
+            self._ledger.record(prompt_T, sample.tokens_T, sampled)

@@ -1,0 +1,69 @@
+"""The trainer's figures for Prometheus, read when scraped."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from prometheus_client.core import CollectorRegistry, CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from tinker_atropos.trainer.data.progress import Progress
+from tinker_atropos.trainer.inference.generation import SamplingTotals
+from tinker_atropos.trainer.reporting.trainer_status import RunStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """A run as it stands when it is scraped. `books` are as in `/status`."""
+
+    status: RunStatus
+    totals: SamplingTotals
+    progress: Progress
+    books: Mapping[str, Mapping[str, int]]
+
+
+class TrainerCollector(Collector):
+    def __init__(self, figures: Callable[[], Figures]) -> None:
+        self._figures = figures
+
+    def collect(self) -> Iterator[Metric]:
+        figures = self._figures()
+        yield from _gauges(figures.status)
+        yield from _counters(figures)
+
+
+def _gauges(status: RunStatus) -> Iterator[Metric]:
+    yield GaugeMetricFamily("rl_trainer_step", "Steps trained.", status.step)
+    yield GaugeMetricFamily("rl_trainer_total_steps", "Steps to train.", status.total_steps)
+    yield GaugeMetricFamily("rl_trainer_seconds_per_step", "Smoothed duration.", status.seconds_per_step or 0)
+    yield GaugeMetricFamily("rl_trainer_queued_groups", "Groups waiting at the api.", status.queued_groups)
+    yield GaugeMetricFamily("rl_trainer_warnings", "Warnings that stand; /status says them.", len(status.warnings))
+
+
+def _counters(figures: Figures) -> Iterator[Metric]:
+    books, totals, progress = figures.books, figures.totals, figures.progress
+    for name, meaning in (("requests", "Requests"), ("rollouts", "Continuations"), ("tokens", "Tokens")):
+        counter = CounterMetricFamily(
+            f"rl_trainer_sampled_{name}", f"{meaning} sampled, by purpose.", labels=["purpose"]
+        )
+        for purpose, book in totals.to_wire().items():
+            counter.add_metric(["training" if purpose == "sampled" else purpose], book[name])
+        yield counter
+    dropped = CounterMetricFamily("rl_trainer_dropped_rollouts", "Rollouts dropped, by reason.", labels=["reason"])
+    for reason, rollouts in books["dropped"].items():
+        dropped.add_metric([reason], rollouts)
+    yield dropped
+    for name, meaning, value in (
+        ("refused_requests", "Sample requests refused.", totals.refused),
+        ("context_overflows", "Prompts that left no room for an answer.", totals.context_overflows),
+        ("trained_rollouts", "Rollouts trained.", books["trained"]["rollouts"]),
+        ("trained_tokens", "Tokens trained.", books["trained"]["tokens"]),
+        ("backend_rebuilds", "Times that a lost backend was opened again.", progress.rebuilds),
+        ("replayed_steps", "Steps trained again after that.", progress.replayed),
+    ):
+        yield CounterMetricFamily(f"rl_trainer_{name}", meaning, value=value)
+
+
+def registry(figures: Callable[[], Figures]) -> CollectorRegistry:
+    own = CollectorRegistry()
+    own.register(TrainerCollector(figures))
+    return own

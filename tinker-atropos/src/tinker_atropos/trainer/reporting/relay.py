@@ -1,0 +1,74 @@
+"""The environments' metrics on their way through the trainer: into `/status` and the run's one W&B run.
+
+What an environment names itself carries its own name (`<name>_<k>_…`). The runner's `env/…` of environment k, from 1
+on, go to W&B as `env_<k>/…`: two environments' counts are two curves. So does what has the name of a figure of the
+trainer's or of W&B's own, of any environment: it must not be taken for that.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Never
+
+from tinker_atropos.trainer.reporting.metric_table import describe
+from tinker_atropos.trainer.reporting.trainer_status import RunStatus
+from tinker_atropos.trainer.reporting.wandb_sink import WandbSink
+from tinker_atropos.trainer.trajectories.api_client import ApiClient
+
+POLL_SECONDS = 1.0
+MAX_NAMES = 2_000
+"""Different names that go to W&B: environments choose them, and may be anybody's code."""
+
+NOT_FOR_ENVIRONMENTS = ("_*", "result/*", "samples")
+"""Names that are W&B's own (`_step`), those of the run's summary, and the table's."""
+
+logger = logging.getLogger(__name__)
+
+
+class Relay:
+    def __init__(self, api: ApiClient, status: RunStatus, sink: WandbSink) -> None:
+        self._api = api
+        self._status = status
+        self._sink = sink
+        self._last = 0
+        self._names: set[str] = set()
+
+    async def keep(self) -> Never:
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            await self.collect()
+            self._status.queued_groups = await self._api.queue_size()
+
+    async def collect(self) -> None:
+        """Take over what was reported since the last call."""
+        answer = await self._api.metrics(after=self._last)
+        self._last = answer.last
+        for record in answer.records:
+            self._status.relayed(record)
+            self._sink.log_report(record.step, self._bounded(curves(record.environment, record.metrics)))
+
+    def _bounded(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        if len(self._names) >= MAX_NAMES:
+            return {name: value for name, value in metrics.items() if name in self._names}
+        self._names.update(metrics)
+        if len(self._names) >= MAX_NAMES:
+            logger.warning("environments reported %d different metrics: W&B gets no more of them", len(self._names))
+        return dict(metrics)
+
+
+def curves(environment: int | None, metrics: Mapping[str, float]) -> dict[str, float]:
+    """What an environment reports, under the names that it has in W&B."""
+    return {_curve(environment or 0, name): value for name, value in metrics.items()}
+
+
+def _curve(environment: int, name: str) -> str:
+    if environment and name.startswith("env/"):
+        return f"env_{environment}/{name.removeprefix('env/')}"
+    return f"env_{environment}/{name}" if _belongs_to_the_run(name) else name
+
+
+def _belongs_to_the_run(name: str) -> bool:
+    metric = describe(name)
+    taken = any(fnmatchcase(name, pattern) for pattern in NOT_FOR_ENVIRONMENTS)
+    return taken or (metric is not None and metric.source == "trainer")

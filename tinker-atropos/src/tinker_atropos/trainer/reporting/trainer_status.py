@@ -1,0 +1,180 @@
+"""What the trainer tells of itself: `/status`, `/history` and the few metrics of the result."""
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from tinker_atropos.result import timestamp
+from tinker_atropos.trainer.reporting.wait_reasons import GroupsMade
+from tinker_atropos.trainer.trajectories.api_client import MetricsRecord
+
+Phase = Literal["starting", "sampling", "training", "saving", "done"]
+
+MAX_POINTS = 500
+MAX_WARNINGS = 3
+RECENT_SECONDS = 300.0
+"""For so long an environment's figure counts in the mean of several."""
+
+PACE_SMOOTHING = 0.2
+"""Weight of the newest step in secondsPerStep."""
+
+_FROM_TRAINING = {"train/loss": "loss", "logprobs/gap": "logprobGap", "staleness/mean": "staleness"}
+_GROUPS_MADE = {"env/groups_kept": "kept", "env/groups_filtered_equal": "equal"}
+_EVALUATION = "eval/percent_correct"
+_FROM_EVALUATION = {
+    "eval/percent_correct": "Accuracy",
+    "eval/percent_correct_low": "AccuracyLow",
+    "eval/percent_correct_high": "AccuracyHigh",
+    "eval/n": "AccuracyN",
+}
+
+
+class History:
+    """A series of at most MAX_POINTS points over the whole run: when full, every second point goes, and from then on
+    every second step is kept.
+    """
+
+    def __init__(self, max_points: int = MAX_POINTS) -> None:
+        self._max_points = max_points
+        self._stride = 1
+        self.points: list[dict[str, float]] = []
+
+    def add(self, step: int, metrics: Mapping[str, float]) -> None:
+        if step % self._stride:
+            return
+        self.points.append({"step": step, **metrics})
+        if len(self.points) > self._max_points:
+            self._stride *= 2
+            self.points = [point for point in self.points if point["step"] % self._stride == 0]
+
+
+def chosen(points: Sequence[Mapping[str, float]], figures: Collection[str]) -> list[dict[str, float]]:
+    """Those figures of each point, as far as it has them, and its step: a point may have a hundred."""
+    names = {"step", *figures}
+    return [{name: value for name, value in point.items() if name in names} for point in points]
+
+
+@dataclass(slots=True)
+class RunStatus:
+    """The run as it stands. Metrics carry the CR's names; fractions are 0 to 1."""
+
+    total_steps: int
+    run_uid: str = ""
+    attempt: int = 1
+    phase: Phase = "starting"
+    step: int = 0
+    started_at: float = field(default_factory=time.time)
+    last_step_at: float | None = None
+    seconds_per_step: float | None = None
+    training_run_id: str | None = None
+    checkpoint: dict[str, Any] | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    warnings: dict[str, str] = field(default_factory=dict)
+    groups_made: GroupsMade = field(default_factory=GroupsMade)
+    groups_made_by: dict[int, GroupsMade] = field(default_factory=dict)
+    means: dict[str, dict[int, tuple[float, float]]] = field(default_factory=dict)
+    queued_groups: int = 0
+    oldest_queued_step: int | None = None
+    history: History = field(default_factory=History)
+    clock: Callable[[], float] = time.monotonic
+
+    def warn(self, topic: str, sentence: str | None) -> None:
+        """Show a warning, the newest first; None takes the topic's warning back."""
+        self.warnings.pop(topic, None)
+        if sentence is not None:
+            self.warnings = {topic: sentence, **self.warnings}
+
+    def step_trained(self, step: int, seconds: float, metrics: Mapping[str, float]) -> None:
+        """Note a finished step that took `seconds`."""
+        self.step = step
+        self.last_step_at = time.time()
+        previous = self.seconds_per_step
+        self.seconds_per_step = seconds if previous is None else previous + PACE_SMOOTHING * (seconds - previous)
+        self.metrics |= {ours: metrics[name] for name, ours in _FROM_TRAINING.items() if name in metrics}
+        self.history.add(step, {**metrics, **self.metrics})
+
+    def relayed(self, record: MetricsRecord) -> None:
+        """Note what an environment reported."""
+        environment = record.environment or 0
+        self._count(
+            environment, {_GROUPS_MADE[name]: record.metrics[name] for name in _GROUPS_MADE & record.metrics.keys()}
+        )
+        for name, value in record.metrics.items():
+            if name == "env/reward_mean":
+                self._mean("rewardMean", environment, value)
+            elif name == "env/percent_correct" or name.endswith("train/percent_correct"):
+                self._mean("trainAccuracy", environment, value)
+            elif name.endswith(_EVALUATION):
+                self._evaluated(record, name.removesuffix(_EVALUATION))
+
+    def _mean(self, ours: str, environment: int, value: float) -> None:
+        """Of several environments the mean of what each of them said last, if not too long ago: one may be gone."""
+        now = self.clock()
+        said = self.means.setdefault(ours, {})
+        said[environment] = (now, value)
+        recent = [value for said_at, value in said.values() if now - said_at <= RECENT_SECONDS]
+        self.metrics[ours] = sum(value / len(recent) for value in recent)  # a sum might be too large for a float
+
+    def _count(self, environment: int, counts: Mapping[str, float]) -> None:
+        """Each environment's counts start over when it is replaced; their sum goes on."""
+        before = self.groups_made_by.get(environment, GroupsMade())
+        made = replace(before, **counts)
+        self.groups_made_by[environment] = made
+        self.groups_made = self.groups_made.plus(made.since(before))
+
+    def _evaluated(self, record: MetricsRecord, prefix: str) -> None:
+        """Take over one evaluation; the one of step 0 is the baseline too."""
+        found = {
+            ours: record.metrics[prefix + name]
+            for name, ours in _FROM_EVALUATION.items()
+            if prefix + name in record.metrics
+        }
+        for label in ("eval", "baseline") if record.step == 0 else ("eval",):
+            self.metrics |= {f"{label}{name}": value for name, value in found.items()}
+
+    def to_wire(
+        self, wandb: Mapping[str, Any], waiting: str | None, books: Mapping[str, Mapping[str, int]]
+    ) -> dict[str, Any]:
+        """`/status`. `waiting` is a sentence on what is waited for and why, `books` says where everything is.
+
+        `runUid` and `attempt` say whose it is: a pod's address is another pod's a moment later.
+        """
+        return {
+            "runUid": self.run_uid,
+            "attempt": self.attempt,
+            "phase": self.phase,
+            "waiting": waiting,
+            "warnings": list(self.warnings.values())[:MAX_WARNINGS],
+            "step": self.step,
+            "totalSteps": self.total_steps,
+            "startedAt": _timestamp(self.started_at),
+            "lastStepAt": _timestamp(self.last_step_at),
+            "secondsPerStep": self.seconds_per_step and round(self.seconds_per_step, 3),
+            "trainingRunId": self.training_run_id,
+            "checkpoint": self.checkpoint,
+            "metrics": self.metrics,
+            "wandb": wandb,
+            "queue": {"groups": self.queued_groups, "oldestStep": self.oldest_queued_step},
+            "books": books,
+        }
+
+
+def console_line(step: int, total_steps: int, metrics: Mapping[str, float], warnings: Collection[str] = ()) -> str:
+    """One line per step; figures that a step does not have are left out. `warnings` are topics: /status explains."""
+    figures: list[tuple[str, str, Callable[[float], str]]] = [
+        ("reward", "reward/mean", "{:.3f}".format),
+        ("loss", "train/loss", "{:+.4f}".format),
+        ("staleness", "staleness/mean", "{:.1f}".format),
+        ("gap", "logprobs/gap", "{:.1e}".format),
+        ("waited", "time/waiting", "{:.2f} s".format),
+        ("trained", "time/forward_backward", "{:.2f} s".format),
+    ]
+    shown = [f"{label} {show(metrics[name])}" for label, name, show in figures if name in metrics]
+    warned = [f"! {', '.join(warnings)}"] if warnings else []
+    return f"step {step}/{total_steps}  " + "  ".join(shown + warned)
+
+
+def _timestamp(seconds: float | None) -> str | None:
+    return None if seconds is None else timestamp(datetime.fromtimestamp(seconds, UTC))

@@ -1,0 +1,82 @@
+"""What the trainer waits for, and why, as a sentence for people that changes only with what it says. Pure."""
+
+from dataclasses import dataclass
+
+from tinker_atropos.durations import more_than
+from tinker_atropos.trainer.trajectories.api_client import Peer
+
+PATIENCE_SECONDS = 10.0
+"""Shorter waits are how training works; nobody needs to read of them."""
+
+SILENT_SECONDS = 30.0
+"""Without a sample request for so long, inference is idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsMade:
+    """The environments' own counts of groups: sent, and left out because all their scores were equal."""
+
+    kept: float = 0.0
+    equal: float = 0.0
+
+    def plus(self, more: "GroupsMade") -> "GroupsMade":
+        return GroupsMade(self.kept + more.kept, self.equal + more.equal)
+
+    def since(self, before: "GroupsMade") -> "GroupsMade":
+        """What came after `before`; counts start over with an environment that was started again."""
+        if self.kept < before.kept or self.equal < before.equal:
+            return self
+        return GroupsMade(self.kept - before.kept, self.equal - before.equal)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitForBatch:
+    """A wait for groups as it stands: what is known of the environment, of sampling and of the queue."""
+
+    seconds: float
+    environment: Peer
+    made: GroupsMade
+    seconds_without_sample: float | None
+    queued: int
+    group_rollouts: int
+    batch_rollouts: int
+
+
+def why_no_batch(wait: WaitForBatch) -> str | None:
+    """Why there is no batch yet; None while the wait is short."""
+    if wait.seconds < PATIENCE_SECONDS:
+        return None
+    return f"Waiting for a batch for {more_than(wait.seconds)}: {_reason(wait)}."
+
+
+def _reason(wait: WaitForBatch) -> str:
+    environment, made = wait.environment, wait.made
+    if environment.state == "absent":
+        return "no environment has come yet"
+    if environment.state == "away":
+        return environment.reason or "no environment is live"
+    if environment.state == "starting" or (environment.reason or "").startswith("evaluating"):
+        return f"the environment is {environment.reason or 'starting'}"
+    if made.equal and not made.kept:
+        return (
+            f"every one of the last {_rounded(made.equal)} groups had equal scores and teaches nothing: the task is "
+            f"too hard or too easy for the model, or its scoring does not tell answers apart"
+        )
+    if wait.seconds_without_sample is None or wait.seconds_without_sample > SILENT_SECONDS:
+        since = wait.seconds_without_sample
+        return "the environment has asked for no sample " + ("yet" if since is None else f"for {more_than(since)}")
+    at_hand = wait.queued * wait.group_rollouts
+    return f"about {at_hand} of {wait.batch_rollouts} rollouts are there, and the environment is sampling"
+
+
+def _rounded(count: float) -> str:
+    """Down to one significant digit: what holds of the last 32 groups holds of the last 30."""
+    digits = f"{count:.0f}"
+    return digits[0] + "0" * (len(digits) - 1)
+
+
+def slow_call(call: tuple[str, float] | None, now: float) -> str | None:
+    """The backend call that is being waited for (what, since when), once it takes long."""
+    if call is None or now - call[1] < PATIENCE_SECONDS:
+        return None
+    return f"Waiting for the backend for {more_than(now - call[1])}: {call[0]}."

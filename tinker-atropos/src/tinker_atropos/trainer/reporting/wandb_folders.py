@@ -1,0 +1,110 @@
+"""What W&B leaves on disk: a folder per attempt, from which `wandb sync` can send what the server has not got.
+
+Every row keeps its number (`_step`) in the folder, so that sending a folder again adds nothing twice. `StepAxis`
+decides which points are new and where they stand on the axis `train/step`.
+"""
+
+import contextlib
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+EMPTY_LOG_BYTES = 7
+"""A log that has its header only: the server never took the run, and `wandb sync` stops at such a folder."""
+
+SYNC_ARGUMENTS = ("sync", "--yes", "--include-online")
+
+
+def unsent_folders(wandb_folder: Path, run_id: str) -> list[Path]:
+    """The folders of earlier attempts that may hold what the server has not got, oldest first."""
+    named = [*wandb_folder.glob(f"run-*-{run_id}"), *wandb_folder.glob(f"offline-run-*-{run_id}")]
+    unsent = [folder for folder in named if _has_rows(folder, run_id) and not _mark(folder, run_id).exists()]
+    return sorted(unsent, key=lambda folder: folder.name.removeprefix("offline-"))
+
+
+def mark_sent(folder: Path, run_id: str) -> None:
+    """As `wandb sync` marks a folder that it has sent."""
+    with contextlib.suppress(OSError):
+        _mark(folder, run_id).touch()
+
+
+def sync_command(folders: Sequence[Path]) -> str:
+    """The shell command that sends the folders."""
+    return shlex.join(["wandb", *SYNC_ARGUMENTS, *map(str, folders)])
+
+
+def send(folders: Sequence[Path], run_id: str, seconds: float) -> list[Path]:
+    """Send the folders, for at most `seconds`; returns those that were not sent."""
+    command = [sys.executable, "-m", "wandb", *SYNC_ARGUMENTS, *map(str, folders)]
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        subprocess.run(  # noqa: S603 -- W&B's own command line
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, check=False
+        )
+    return [folder for folder in folders if not _mark(folder, run_id).exists()]
+
+
+class LastStep:
+    """The last step on the axis, on disk: what a server that is away would have told."""
+
+    def __init__(self, wandb_folder: Path, run_id: str) -> None:
+        self._path = wandb_folder / f"last-step-{run_id}"
+
+    def read(self) -> int:
+        with contextlib.suppress(OSError, ValueError):
+            return int(self._path.read_text(encoding="ascii"))
+        return 0
+
+    def write(self, step: int) -> None:
+        with contextlib.suppress(OSError):
+            self._path.write_text(str(step), encoding="ascii")
+
+
+def _has_rows(folder: Path, run_id: str) -> bool:
+    log = folder / f"run-{run_id}.wandb"
+    return log.exists() and log.stat().st_size > EMPTY_LOG_BYTES
+
+
+def _mark(folder: Path, run_id: str) -> Path:
+    return folder / f"run-{run_id}.wandb.synced"
+
+
+STEP_KEY = "train/step"
+REPORTED_STEP_KEY = "env/step"
+"""The environment's own step, in a report that comes when another step was trained last."""
+
+Point = dict[str, float]
+
+
+@dataclass
+class StepAxis:
+    """The axis never goes back, over rebuilds and attempts.
+
+    `before` is the last step that earlier attempts logged, `last` the newest of all; what is not logged again is
+    counted in `replayed`.
+    """
+
+    before: int
+    last: int = field(init=False)
+    replayed: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.last = self.before
+
+    def trained(self, step: int, metrics: Mapping[str, float]) -> Point | None:
+        """The point of a trained step; None for one that is trained again and was logged the first time."""
+        if step <= self.last:
+            self.replayed += 1
+            return None
+        self.last = step
+        return {STEP_KEY: step, **metrics}
+
+    def reported(self, step: int | None, metrics: Mapping[str, float]) -> Point | None:
+        """The point of an environment's report; None for a step that an earlier attempt reported."""
+        if step is not None and step < self.before:
+            self.replayed += 1
+            return None
+        own = {} if step in (None, self.last) else {REPORTED_STEP_KEY: float(step or 0)}
+        return {STEP_KEY: self.last, **own, **metrics}

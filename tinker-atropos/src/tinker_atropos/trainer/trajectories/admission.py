@@ -1,0 +1,103 @@
+"""Whether a group can be trained on, and how it was sampled. A group is admitted whole or not at all."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import numpy as np
+
+from tinker_atropos.config import TinkerSection
+from tinker_atropos.trainer.backend.policy import CurrentPolicy, Policy, SampleRefusedError
+from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Group, TokenSequence
+from tinker_atropos.trainer.inference.ledger import Attribution, Ledger
+from tinker_atropos.trainer.trajectories.sampling_probe import SamplingProbe
+
+DropReason = Literal["stale", "no_logprobs", "untrainable_sampling", "too_long"]
+DROP_REASONS: tuple[DropReason, ...] = get_args(DropReason)
+
+PROBE_PROMPT_TOKENS = 32
+
+
+class UnusableError(Exception):
+    """One group cannot be trained on; the message says why."""
+
+    def __init__(self, reason: DropReason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A group as it is trained; `recomputed` of its sequences took their logprobs from a forward pass."""
+
+    group: Group
+    recomputed: int
+
+
+class Admission:
+    """Looks at groups, one by one."""
+
+    def __init__(self, ledger: Ledger, policy: CurrentPolicy, config: TinkerSection) -> None:
+        self._ledger = ledger
+        self._policy = policy
+        self._config = config
+        self._probe = SamplingProbe()
+
+    async def admit(self, group: Group, step: int) -> Admitted:
+        """The group for step `step`. Raises UnusableError."""
+        policy = self._policy.latest
+        assert policy is not None, "there is a policy before there is a batch"
+        _check_length(group, self._config.max_token_trainer_length)
+        attributions = [self._ledger.attribute(sequence, group.received_at) for sequence in group.sequences_S]
+        await self._check_sampling(attributions, policy)
+        missing = [attribution for attribution in attributions if attribution.missing]
+        if missing and self._config.missing_logprobs == "refuse":
+            raise UnusableError(
+                "no_logprobs", "the logprobs of its tokens are unknown, and tinker.missing_logprobs is 'refuse'"
+            )
+        sequences_S = tuple([await _with_logprobs(attribution, policy) for attribution in attributions])
+        _check_staleness(sequences_S, step, self._config.max_staleness)
+        return Admitted(replace(group, sequences_S=sequences_S), len(missing))
+
+    async def _check_sampling(self, attributions: Sequence[Attribution], policy: Policy) -> None:
+        generations = [generation for attribution in attributions for generation in attribution.generations]
+        prompt_T = attributions[0].sequence.tokens_T[:PROBE_PROMPT_TOKENS]
+        if not await self._probe.trainable(generations, policy.sampler, prompt_T):
+            raise UnusableError(
+                "untrainable_sampling",
+                "it was sampled with temperature, top_p or top_k, and the backend's logprobs are not of that "
+                "distribution; let the environment sample with temperature 1, top_p 1 and no top_k",
+            )
+
+
+async def _with_logprobs(attribution: Attribution, policy: Policy) -> TokenSequence:
+    """The current policy's logprobs stand for the missing ones, as if it had sampled those tokens."""
+    if not attribution.missing:
+        return attribution.sequence
+    sequence = attribution.sequence
+    try:
+        recomputed_T = await policy.sampler.logprobs(sequence.tokens_T)
+    except SampleRefusedError as error:
+        raise UnusableError("no_logprobs", f"its logprobs cannot be recomputed: {error}") from error
+    logprobs_T, policy_step_T = sequence.logprobs_T.copy(), sequence.policy_step_T.copy()
+    for start, end in attribution.missing:
+        logprobs_T[start:end] = recomputed_T[start:end]
+        policy_step_T[start:end] = policy.step
+    return replace(sequence, logprobs_T=logprobs_T, policy_step_T=policy_step_T)
+
+
+def _check_length(group: Group, limit: int) -> None:
+    longest = max(len(sequence.tokens_T) for sequence in group.sequences_S)
+    if longest > limit:
+        raise UnusableError("too_long", f"it has {longest} tokens, tinker.max_token_trainer_length is {limit}")
+
+
+def _check_staleness(sequences_S: Sequence[TokenSequence], step: int, max_staleness: int) -> None:
+    """Of unknown steps nothing is said here: they are counted among the metrics."""
+    steps = np.concatenate([sequence.policy_step_T for sequence in sequences_S])
+    known = steps[steps != UNKNOWN_STEP]
+    if len(known) and step - known.min() > max_staleness:
+        raise UnusableError(
+            "stale",
+            f"it was sampled {step - known.min()} policy steps ago, tinker.max_staleness is {max_staleness}",
+        )

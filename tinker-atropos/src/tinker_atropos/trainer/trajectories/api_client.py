@@ -1,0 +1,221 @@
+"""The trajectory API as the trainer uses it. The api may restart: calls are repeated within a deadline."""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import httpx
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tinker_atropos.config import RunConfig
+from tinker_atropos.errors import InternalError
+from tinker_atropos.settings import DEFAULT_API_URL
+from tinker_atropos.trainer.trajectories.deliveries import DeliveredBatch, read_delivery
+
+RETRY_SECONDS = 60.0
+"""How long the api may be away: it restarts its worker within seconds, and starts beside the trainer."""
+
+BATCH_WAIT_SECONDS = 5
+LEASE_TTL_SECONDS = 15
+ACCEPTED = "application/x-ndjson, application/json"
+
+LeaseState = Literal["starting", "working", "done", "failed"]
+PeerState = Literal["absent", "away", "starting", "working", "done", "failed", "lost"]
+
+Answer = TypeVar("Answer", bound=BaseModel)
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Peer(_Wire):
+    """The environments' side, as their leases say; `away`: none is live, and another one may still come."""
+
+    state: PeerState = "absent"
+    reason: str | None = None
+
+
+class LeaseAnswer(_Wire):
+    """`total_steps` is None while nobody has registered."""
+
+    peer: Peer
+    total_steps: int | None = None
+
+
+class Account(_Wire):
+    """Where all groups, or all rollouts, are: received = buffered + queued + delivered + trained + dropped."""
+
+    received: int
+    duplicates: int = 0
+    refused: dict[str, int] = Field(default_factory=dict)
+    buffered: int = 0
+    queued: int = 0
+    delivered: int = 0
+    trained: int = 0
+    dropped: dict[str, int] = Field(default_factory=dict)
+
+
+class BooksAnswer(_Wire):
+    """`oldest_queued_at`: when the group that has waited longest came, in seconds since the epoch."""
+
+    groups: Account
+    rollouts: Account
+    oldest_queued_at: float | None = None
+
+
+class QueueStatus(_Wire):
+    queue_size: int
+
+
+class MetricsRecord(_Wire):
+    """One relayed report: metrics by name, the step of the environment's clock, and which environment it is."""
+
+    step: int | None = None
+    metrics: dict[str, float]
+    source: str
+    environment: int | None = None
+
+
+class MetricsAnswer(_Wire):
+    records: list[MetricsRecord]
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunRegistration:
+    """What the trainer announces. `batch_size` counts rollouts; lengths are in tokens, `vocabulary` in token ids.
+
+    `max_staleness` (policy steps) and `vocabulary` are extensions of Atropos' route.
+    """
+
+    batch_size: int
+    max_token_len: int
+    num_steps: int
+    starting_step: int
+    save_checkpoint_interval: int
+    checkpoint_dir: str
+    wandb_project: str
+    wandb_group: str
+    max_staleness: int | None = None
+    vocabulary: int | None = None
+
+    @classmethod
+    def of_run(cls, config: RunConfig, starting_step: int, vocabulary: int) -> "RunRegistration":
+        env, tinker = config.env, config.tinker
+        return cls(
+            batch_size=env.batch_size,
+            max_token_len=tinker.max_token_trainer_length,
+            num_steps=env.total_steps,
+            starting_step=starting_step,
+            save_checkpoint_interval=tinker.save_checkpoint_interval,
+            checkpoint_dir=tinker.checkpoint_dir,
+            wandb_project=tinker.wandb_project or "",
+            wandb_group=tinker.wandb_group or "",
+            max_staleness=tinker.max_staleness,
+            vocabulary=vocabulary,
+        )
+
+
+class ApiClient:
+    """Every method raises InternalError when the api stays away longer than RETRY_SECONDS."""
+
+    def __init__(self, url: str = DEFAULT_API_URL, retry_seconds: float = RETRY_SECONDS) -> None:
+        self._url = url
+        self._retry_seconds = retry_seconds
+        self._client = httpx.AsyncClient(base_url=url, trust_env=False, timeout=30, headers={"accept": ACCEPTED})
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def register(self, registration: RunRegistration) -> None:
+        fields = {name: getattr(registration, name) for name in RunRegistration.__slots__}
+        await self._call("POST", "/register", body=fields)
+
+    async def batch(self, step: int) -> DeliveredBatch | None:
+        """Batch `step`, the same one whenever it is asked for; None when none was full within BATCH_WAIT_SECONDS.
+
+        A batch that lost groups by `drop` is filled up.
+        """
+        asked = time.monotonic()
+        content = await self._call("GET", "/batch", query={"wait": BATCH_WAIT_SECONDS, "step": step})
+        waited = time.monotonic() - asked
+        try:
+            return read_delivery(content, waited)
+        except ValueError as error:
+            raise InternalError(f"GET {self._url}/batch gave an unexpected answer: {error}") from None
+
+    async def drop(self, ids: Sequence[int], reason: str) -> None:
+        """Take groups out of their batch for good; they are counted under `reason`."""
+        await self._call("POST", "/rl/drop", body={"ids": list(ids), "reason": reason})
+
+    async def books(self) -> BooksAnswer:
+        """What became of everything that the api received."""
+        return await self._ask(BooksAnswer, "GET", "/rl/books")
+
+    async def queue_size(self) -> int:
+        """Groups waiting at the api."""
+        return (await self._ask(QueueStatus, "GET", "/status")).queue_size
+
+    async def renew_lease(self, state: LeaseState, reason: str | None = None) -> LeaseAnswer:
+        body = {"state": state, "reason": reason, "ttl_seconds": LEASE_TTL_SECONDS}
+        return await self._ask(LeaseAnswer, "PUT", "/rl/lease/trainer", body=body)
+
+    async def report_progress(
+        self,
+        steps_trained: int,
+        *,
+        done: bool,
+        reason: str | None = None,
+        checkpoint_step: int | None = None,
+        totals: Mapping[str, int] | None = None,
+    ) -> None:
+        """Batches below `checkpoint_step` are never asked for again: the api lets their content go."""
+        body = {
+            "steps_trained": steps_trained,
+            "training_done": done,
+            "reason": reason,
+            "checkpoint_step": checkpoint_step,
+            "totals": None if totals is None else dict(totals),
+        }
+        await self._call("POST", "/rl/progress", body=body)
+
+    async def metrics(self, after: int) -> MetricsAnswer:
+        """The environment's relayed metrics with a sequence number above `after`."""
+        return await self._ask(MetricsAnswer, "GET", "/rl/metrics", query={"after": after})
+
+    async def _ask(self, answer: type[Answer], method: str, path: str, **parts: Any) -> Answer:
+        content = await self._call(method, path, **parts)
+        try:
+            return answer.model_validate_json(content)
+        except ValidationError as error:
+            raise InternalError(f"{method} {self._url}{path} gave an unexpected answer: {error}") from None
+
+    async def _call(
+        self, method: str, path: str, *, body: dict[str, Any] | None = None, query: dict[str, int] | None = None
+    ) -> bytes:
+        give_up = time.monotonic() + self._retry_seconds
+        pause = 0.05
+        content = None if body is None else orjson.dumps(body)
+        headers = {"content-type": "application/json"} if content else None
+        while True:
+            try:
+                response = await self._client.request(method, path, content=content, params=query, headers=headers)
+            except httpx.TransportError as error:
+                trouble = f"{type(error).__name__}: {error}"
+            else:
+                if response.is_success:
+                    return response.content
+                trouble = f"HTTP {response.status_code}: {response.text[:200]}"
+                if response.status_code < 500:
+                    raise InternalError(f"{method} {self._url}{path} was refused: {trouble}")
+            if time.monotonic() + pause > give_up:
+                raise InternalError(
+                    f"the trajectory API at {self._url} (RL_API_URL) was away for {self._retry_seconds:g} s "
+                    f"({method} {path}: {trouble})"
+                )
+            await asyncio.sleep(pause)
+            pause = min(1.0, 2 * pause)

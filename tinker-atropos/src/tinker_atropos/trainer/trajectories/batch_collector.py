@@ -1,0 +1,152 @@
+"""From the trajectory API to a batch that can be trained on.
+
+Every group of a delivery is looked at. Those that cannot be trained are dropped at the api with their reason, which
+fills the batch up, until all of it is usable.
+"""
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from tinker_atropos.errors import EnvironmentLostError
+from tinker_atropos.trainer.data.groups import Group
+from tinker_atropos.trainer.trajectories.admission import DROP_REASONS, Admission, Admitted, DropReason, UnusableError
+from tinker_atropos.trainer.trajectories.deliveries import DeliveredBatch
+
+logger = logging.getLogger(__name__)
+
+PATIENCE = 64
+"""Unusable groups in a row after which the run ends. Stale ones do not count: what is sampled now is fresh."""
+
+Warn = Callable[[str, str | None], None]
+"""Show a warning under its topic; None takes it back."""
+
+
+class TrajectoryApi(Protocol):
+    """What the collector needs of the trajectory API."""
+
+    async def batch(self, step: int) -> DeliveredBatch | None: ...
+
+    async def drop(self, ids: Sequence[int], reason: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """A batch of usable groups, and what it took.
+
+    `dropped` are rollouts by reason and `dropped_tokens` their generated tokens; `recomputed` are sequences whose
+    logprobs came from a forward pass; `unknown_overrides` counts keys of `overrides` that nothing here knows; `waited`
+    is in seconds.
+    """
+
+    groups: tuple[Group, ...]
+    dropped: Mapping[DropReason, int]
+    dropped_tokens: int
+    recomputed: int
+    unknown_overrides: int
+    waited: float
+
+
+class Collector:
+    """Gets batches, one step after the other. `dropped` counts rollouts over the process's life."""
+
+    def __init__(self, api: TrajectoryApi, admission: Admission, warn: Warn) -> None:
+        self._api = api
+        self._admission = admission
+        self._warn = warn
+        self._logged: set[str] = set()
+        self._unusable_in_a_row: Counter[DropReason] = Counter()
+        self.dropped: Counter[DropReason] = Counter()
+        self._dropped_tokens = 0
+
+    async def next_batch(self, step: int) -> Collected:
+        """Batch `step`, usable as a whole. Raises EnvironmentLostError when nothing usable comes."""
+        dropped_before, tokens_before, waited = self.dropped.copy(), self._dropped_tokens, 0.0
+        usable: dict[int, Admitted] = {}
+        while True:
+            asked = time.monotonic()
+            delivery = await self._api.batch(step)
+            if delivery is None:
+                waited += time.monotonic() - asked
+                continue
+            waited += delivery.waited
+            groups = dict(zip(delivery.ids, delivery.groups, strict=True))
+            await self._look_at({key: group for key, group in groups.items() if key not in usable}, step, usable)
+            if usable.keys() >= groups.keys():
+                admitted = [usable[key] for key in groups]
+                dropped = self.dropped - dropped_before
+                self._take_back_warnings(dropped)
+                return Collected(
+                    groups=tuple(one.group for one in admitted),
+                    dropped=dropped,
+                    dropped_tokens=self._dropped_tokens - tokens_before,
+                    recomputed=sum(one.recomputed for one in admitted),
+                    unknown_overrides=self._note_overrides(admitted),
+                    waited=waited,
+                )
+
+    async def _look_at(self, groups: Mapping[int, Group], step: int, usable: dict[int, Admitted]) -> None:
+        """Put those that can be trained among `usable`, and drop the others at the api."""
+        looks = (self._admission.admit(group, step) for group in groups.values())
+        found = await asyncio.gather(*(_error_as_value(look) for look in looks))
+        unusable: dict[int, UnusableError] = {}
+        for key, admitted in zip(groups, found, strict=True):
+            if isinstance(admitted, Admitted):
+                usable[key] = admitted
+                self._unusable_in_a_row.clear()
+            else:
+                unusable[key] = admitted
+                self._note_unusable(groups[key], admitted)
+        for reason in sorted({error.reason for error in unusable.values()}):
+            await self._api.drop([key for key, error in unusable.items() if error.reason == reason], reason)
+        if self._unusable_in_a_row.total() >= PATIENCE:
+            raise self._nothing_usable()
+
+    def _note_unusable(self, group: Group, why: UnusableError) -> None:
+        self.dropped[why.reason] += group.rollout_count
+        self._dropped_tokens += sum(int(np.count_nonzero(sequence.generated_T)) for sequence in group.sequences_S)
+        if why.reason != "stale":
+            self._unusable_in_a_row[why.reason] += 1
+        self._say(why.reason, f"a group was dropped as {why.reason}: {why}")
+
+    def _take_back_warnings(self, dropped: Counter[DropReason]) -> None:
+        """A batch without such drops has shown that it is over."""
+        for reason in DROP_REASONS:
+            if not dropped[reason]:
+                self._warn(reason, None)
+
+    def _nothing_usable(self) -> EnvironmentLostError:
+        counts = ", ".join(f"{count} {reason}" for reason, count in self._unusable_in_a_row.most_common())
+        return EnvironmentLostError(
+            f"nothing that the environment sends can be trained on: the last groups were all dropped ({counts}); the "
+            f"trainer's log says why"
+        )
+
+    def _note_overrides(self, admitted: Sequence[Admitted]) -> int:
+        unknown = [name for one in admitted for name in one.group.unknown_overrides]
+        for name in unknown:
+            self._say(
+                f"override {name}", f"overrides has the key {name!r}, which nothing here knows: it changes nothing"
+            )
+        return len(unknown)
+
+    def _say(self, topic: str, sentence: str) -> None:
+        """Warn, and log it the first time."""
+        self._warn(topic, sentence)
+        if topic not in self._logged:
+            self._logged.add(topic)
+            logger.warning("%s", sentence)
+
+
+async def _error_as_value(look: Coroutine[Any, Any, Admitted]) -> Admitted | UnusableError:
+    """A RunError goes on: then the run is over."""
+    try:
+        return await look
+    except UnusableError as error:
+        return error

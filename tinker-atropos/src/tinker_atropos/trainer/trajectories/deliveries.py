@@ -1,0 +1,121 @@
+"""The trajectory API's batches, decoded into arrays.
+
+The api checked every group when it came (`wire.Group`). Checking each number once more would cost more than the rest of
+a step, so only shapes are looked at here, on the way into arrays.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from tinker_atropos import scored_group
+from tinker_atropos.trainer.data.groups import UNKNOWN_STEP, Floats, Group, Ints, TokenSequence
+
+MUTE = "set_advantage_to_zero"
+"""The one key of `overrides` that Atropos' trainers honor."""
+
+Scalar = TypeVar("Scalar", np.int64, np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveredBatch:
+    """A batch as the api gave it. `ids` name its groups, in order, for `drop`; it was waited for `waited` seconds."""
+
+    ids: tuple[int, ...]
+    groups: tuple[Group, ...]
+    waited: float
+
+
+def read_delivery(content: bytes, waited: float) -> DeliveredBatch | None:
+    """Decode an answer of `/batch` in NDJSON; None when it holds no batch. Raises ValueError naming what does not fit.
+
+    Line by line: a group's numbers become arrays while they are in the processor's cache, which halves the time.
+    """
+    first, *lines = content.split(b"\n")
+    try:
+        head = orjson.loads(first)
+        ids = head.get("ids")
+        if ids is None:
+            return None
+        received_at = head["received_at"]
+        if not len(ids) == len(received_at) == len(lines):
+            raise ValueError(f"ids names {len(ids)} groups, received_at {len(received_at)}, there are {len(lines)}")
+        groups = tuple(read_group(orjson.loads(line), at) for line, at in zip(lines, received_at, strict=True))
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+    return DeliveredBatch(tuple(ids), groups, waited)
+
+
+def read_group(group: Mapping[str, Any], received_at: float = math.inf) -> Group:
+    """One group of the wire format (`wire.Group`). Rollouts are numbered in the order of their first sequences."""
+    size = len(group["tokens"])
+    overrides_S = group.get("overrides") or [{}] * size
+    rollouts_S = (group.get("group_overrides") or {}).get("rollouts") or range(size)
+    number = {rollout: index for index, rollout in enumerate(dict.fromkeys(rollouts_S))}
+    of_each_sequence = {"masks": group["masks"], "scores": group["scores"], "overrides": overrides_S}
+    for name, rows in {**of_each_sequence, "group_overrides.rollouts": rollouts_S}.items():
+        if len(rows) != size:
+            raise ValueError(f"{name} has {len(rows)} entries for {size} sequences of tokens")
+    return Group(
+        sequences_S=tuple(_sequence(group, index, overrides) for index, overrides in enumerate(overrides_S)),
+        rollout_of_S=np.array([number[rollout] for rollout in rollouts_S], np.int64),
+        unknown_overrides=tuple(sorted({name for overrides in overrides_S for name in overrides} - {MUTE})),
+        received_at=received_at,
+    )
+
+
+def _sequence(group: Mapping[str, Any], index: int, overrides: Mapping[str, Any]) -> TokenSequence:
+    tokens = group["tokens"][index]
+    length = len(tokens)
+    tokens_T = np.fromiter(tokens, np.int64, length)
+    return TokenSequence(
+        tokens_T=tokens_T,
+        generated_T=_row("masks", group["masks"][index], length, np.int64) != scored_group.PROMPT_MASK,
+        logprobs_T=_reported_logprobs(_given(group, "inference_logprobs"), index, length),
+        policy_step_T=np.full(length, UNKNOWN_STEP, np.int64),
+        score=float(group["scores"][index]),
+        advantages_T=_advantages(_given(group, "advantages"), index, length),
+        teacher_logprobs_T=_teacher_logprobs(group, index, tokens_T),
+        muted=bool(overrides.get(MUTE)),
+    )
+
+
+def _reported_logprobs(rows_S: Sequence[Any] | None, index: int, length: int) -> Floats:
+    """NaN where nothing is known: environments write 1.0 there (a logprob is never positive), or send nothing."""
+    if rows_S is None:
+        return np.full(length, np.nan)
+    logprobs_T = _row("inference_logprobs", rows_S[index], length, np.float64)
+    logprobs_T[logprobs_T > 0] = np.nan
+    return logprobs_T
+
+
+def _advantages(rows_S: Sequence[Any] | None, index: int, length: int) -> Floats | None:
+    return None if rows_S is None else _row("advantages", rows_S[index], length, np.float64)
+
+
+def _teacher_logprobs(group: Mapping[str, Any], index: int, tokens_T: Ints) -> Floats | None:
+    """Of the tokens that were sampled; the teacher names one token per position (K = 1)."""
+    ids_S, logprobs_S = _given(group, "distill_token_ids"), _given(group, "distill_logprobs")
+    if ids_S is None or logprobs_S is None:
+        return None
+    ids = [token for (token,) in ids_S[index]]
+    logprobs = [logprob for (logprob,) in logprobs_S[index]]
+    ids_T = _row("distill_token_ids", ids, len(tokens_T), np.int64)
+    return np.where(ids_T == tokens_T, _row("distill_logprobs", logprobs, len(tokens_T), np.float64), np.nan)
+
+
+def _given(group: Mapping[str, Any], name: str) -> Sequence[Any] | None:
+    """Rows of an optional field. BaseEnv fills some in without a single entry, which says nothing."""
+    rows: Sequence[Any] = group.get(name) or ()
+    return rows if any(rows) else None
+
+
+def _row(name: str, row: Sequence[float], length: int, dtype: type[Scalar]) -> npt.NDArray[Scalar]:
+    if len(row) != length:
+        raise ValueError(f"a row of {name} has {len(row)} positions for {length} tokens")
+    return np.fromiter(row, dtype, length)

@@ -1,0 +1,73 @@
+"""The trainer's lease at the trajectory API, and what it learns there of the environment."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Never
+
+from tinker_atropos.errors import EnvironmentLostError, InternalError
+from tinker_atropos.trainer.trajectories.api_client import ApiClient, LeaseState, Peer
+
+HEARTBEAT_SECONDS = 1.0
+
+
+class TrainerLease:
+    """Renewed every second by `keep`; `state` may change at any time and is told with the next heartbeat."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+        self._renewed = asyncio.Condition()
+        self.state: LeaseState = "starting"
+        self._reason: str | None = None
+        self.peer = Peer()
+
+    async def keep(self) -> Never:
+        """Raises InternalError when the api is gone, or does not know the run any more."""
+        while True:
+            await self._renew()
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+
+    async def end(self, state: LeaseState, reason: str | None) -> None:
+        """The last word: `done` or `failed`, with the reason that the environment will log."""
+        self.state, self._reason = state, reason
+        await self._renew()
+
+    async def environment_lost(self) -> Never:
+        """Wait until the environment has ended before the training has; raises EnvironmentLostError saying why."""
+        peer = await self._until(lambda peer: peer.state in ("done", "failed", "lost"))
+        reasons = {
+            "done": "the environment ended before the training was done",
+            "failed": f"the environment failed: {peer.reason or 'it gave no reason'}",
+            "lost": f"the environment fell silent: {peer.reason or 'no heartbeat'}",
+        }
+        raise EnvironmentLostError(reasons[peer.state])
+
+    async def environment_finished(self, seconds: float, seconds_if_absent: float) -> Peer:
+        """Wait for the environment to end after the training; gives up after `seconds` (less if it never came)."""
+        started = time.monotonic()
+
+        def over(peer: Peer) -> bool:
+            waited = time.monotonic() - started
+            return peer.state in ("done", "failed", "lost") or (peer.state == "absent" and waited >= seconds_if_absent)
+
+        try:
+            return await asyncio.wait_for(self._until(over), seconds)
+        except TimeoutError:
+            return self.peer
+
+    async def _renew(self) -> None:
+        state = self.state
+        answer = await self._api.renew_lease(state, self._reason)
+        if state == "working" and answer.total_steps is None:
+            raise InternalError(
+                "the trajectory API came back with an empty journal: it lost the registration and every group that "
+                "waited there; keep its --data folder as long as the attempt lives"
+            )
+        async with self._renewed:
+            self.peer = answer.peer
+            self._renewed.notify_all()
+
+    async def _until(self, condition: Callable[[Peer], bool]) -> Peer:
+        async with self._renewed:
+            await self._renewed.wait_for(lambda: condition(self.peer))
+            return self.peer

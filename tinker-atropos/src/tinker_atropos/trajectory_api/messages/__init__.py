@@ -1,0 +1,1 @@
+"""The bodies that come and go, and the values behind them."""

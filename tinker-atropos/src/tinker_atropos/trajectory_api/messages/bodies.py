@@ -1,0 +1,156 @@
+"""Request bodies and query parameters: size, gzip and JSON, and the one shape of a refusal.
+
+A client drops a group that is answered with 4xx, for good. So 4xx is only for what can never become right.
+"""
+
+import zlib
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import orjson
+from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json, to_json
+from starlette.requests import Request
+
+MAX_BODY_BYTES = 256 * 2**20
+"""Both as sent and decompressed. A group of 64 x 32,768 tokens has about 60 MB of JSON."""
+
+SMALL_BODY_BYTES = 2**20
+"""Everything that holds no groups."""
+
+METRICS_BODY_BYTES = 2**16
+"""Reports are kept, METRICS_KEPT of them."""
+
+Body = TypeVar("Body", bound=BaseModel)
+
+
+class Refusal(Exception):  # noqa: N818 -- it is an answer to the client, not a fault of ours
+    """An answer of 4xx: `reason` is a short label for counters, the message one sentence that names the field."""
+
+    def __init__(self, status_code: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.status_code = status_code
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class JsonBody:
+    """A body as sent, and the JSON in it."""
+
+    sent: bytes
+    gzipped: bool
+    json: bytes
+
+
+async def read_body(request: Request, limit: int = MAX_BODY_BYTES) -> JsonBody:
+    """The request's body. GET requests have one, too."""
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size <= limit:
+            chunks.append(chunk)
+        else:
+            chunks.clear()  # read on: a client that is still sending does not see an answer
+    if size > limit:
+        raise Refusal(413, "size", f"the body has {size} bytes; the limit is {limit}: send less at once")
+    sent = b"".join(chunks)
+    gzipped = "gzip" in request.headers.get("content-encoding", "").lower()
+    return JsonBody(sent, gzipped, _gunzip(sent, limit) if gzipped else sent)
+
+
+def _gunzip(compressed: bytes, limit: int) -> bytes:
+    decompressor = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)  # 16: a gzip header
+    try:
+        body = decompressor.decompress(compressed, limit)
+    except zlib.error as error:
+        raise Refusal(400, "gzip", f"the body is not gzip, as content-encoding says: {error}") from None
+    if decompressor.unconsumed_tail:
+        raise Refusal(413, "size", f"the body has more than {limit} bytes decompressed; send less at once")
+    if not decompressor.eof:
+        raise Refusal(400, "gzip", "the gzip body ends too early")
+    return body
+
+
+async def read(model: type[Body], request: Request, limit: int = SMALL_BODY_BYTES) -> Body:
+    """Read and check a body. Raises Refusal."""
+    return parse(model, (await read_body(request, limit)).json)
+
+
+def parse(model: type[Body], body: bytes) -> Body:
+    """Check a body against its model. Raises Refusal naming the first field that is wrong."""
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        raise _refusal(error, model) from None
+
+
+def strict(body: JsonBody) -> JsonBody:
+    """The same JSON without NaN and Infinity, which Python's encoder writes and strict readers refuse: they are null.
+
+    What is stored is handed on unread, so that one such number in a free-form field would spoil a whole batch.
+    """
+    may_have = b"N" in body.json or b"I" in body.json  # one byte is sought ten times faster than a word
+    if not may_have or (b"NaN" not in body.json and b"Infinity" not in body.json):
+        return body
+    return plain(orjson.dumps(_from_json(body.json)))
+
+
+def plain(json: bytes) -> JsonBody:
+    return JsonBody(sent=json, gzipped=False, json=json)
+
+
+def split_list(body: JsonBody) -> list[JsonBody]:
+    """The elements of a JSON list."""
+    elements = _from_json(body.json)
+    if not isinstance(elements, list):
+        raise Refusal(422, "json", "the body must be a list of groups")
+    return [plain(to_json(element, inf_nan_mode="constants")) for element in elements]
+
+
+def _from_json(body: bytes) -> Any:
+    try:
+        return from_json(body)
+    except ValueError as error:
+        raise Refusal(400, "json", f"the body is not JSON: {error}") from None
+
+
+def _refusal(error: ValidationError, model: type[BaseModel]) -> Refusal:
+    first = error.errors(include_url=False)[0]
+    if first["type"] == "json_invalid":
+        return Refusal(400, "json", f"the body is not JSON: {first['msg']}")
+    if not first["loc"]:  # no object at all, or a check across fields: its type is the field (scored_group.py)
+        return Refusal(422, first["type"] if first["type"] in model.model_fields else "json", first["msg"])
+    given = "" if first["type"] == "missing" else f" (given: {str(first['input'])[:60]})"
+    return Refusal(422, str(first["loc"][0]), f"{_path(first['loc'])}: {first['msg']}{given}")
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    """As it is written in code: tokens[0][3]."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).removeprefix(".")
+
+
+MAX_STEP_DIGITS = 9
+MAX_NUMBER = 2.0**53
+
+
+def number(request: Request, name: str, default: float) -> float:
+    """Raises Refusal for what is none, or negative."""
+    text = request.query_params.get(name)
+    try:
+        value = default if text is None else float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < MAX_NUMBER:
+        raise Refusal(422, name, f"{name} is {text!r}; it must be a number, at least 0 and below 2**53")
+    return value
+
+
+def step_of(request: Request) -> int | None:
+    """None for a request that names no step. Raises Refusal for what is none."""
+    text = request.query_params.get("step")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) <= MAX_STEP_DIGITS):
+        raise Refusal(422, "step", f"step is {text!r}; it must be a whole number, at least 0")
+    return int(text)

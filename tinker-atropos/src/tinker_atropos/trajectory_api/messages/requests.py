@@ -1,0 +1,135 @@
+"""Bodies of the routes, checked at the border. Names are the protocol's."""
+
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
+
+from tinker_atropos.trajectory_api.messages.leases import EVALUATOR, ReportedState
+
+DEFAULT_ENV_NAME = "environment"
+
+Count = Annotated[int, Field(ge=0, lt=2**31)]
+"""Of steps, rollouts or ids: what a column of the journal holds."""
+
+MAX_ENVIRONMENTS = 256
+"""Each has a name of its own in W&B, and a row in the journal."""
+
+Index = Annotated[int, Field(ge=0, lt=MAX_ENVIRONMENTS)]
+"""Of an environment among those of the run."""
+
+Integer = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+"""What JSON can hand back."""
+
+
+MAX_NAME = 128
+MAX_REASON = 1_000
+MAX_METRICS = 1_000
+"""Names, sentences and metrics come from environments, which are not trusted: all of them are kept, and read again."""
+
+Name = Annotated[str, Field(max_length=MAX_NAME)]
+Reason = Annotated[str, AfterValidator(lambda sentence: sentence[:MAX_REASON])]
+"""Cut, not refused: it may say why somebody failed."""
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class TrainerRegistration(_Body):
+    """`POST /register`: the trainer says what it will train. `batch_size` counts rollouts.
+
+    `max_staleness` (policy steps that a rollout may be old; None: any) and `vocabulary` (number of token ids) are ours.
+    """
+
+    wandb_group: str
+    wandb_project: str
+    batch_size: int = Field(gt=0, le=2**20)
+    max_token_len: Integer
+    checkpoint_dir: str
+    save_checkpoint_interval: Integer
+    starting_step: Count
+    num_steps: Count = Field(gt=0)
+    max_staleness: Count | None = None
+    vocabulary: Count | None = Field(default=None, gt=0)
+
+
+class EnvRegistration(_Body):
+    """`POST /register-env`. `desired_name` is null in environments that set no wandb_name.
+
+    `index` is ours: which of the run's environments it is.
+    """
+
+    max_token_length: Integer
+    desired_name: Name | None = None
+    index: Index | None = None
+    weight: float | None = Field(default=None, lt=2**31, allow_inf_nan=False)
+    group_size: int = Field(gt=0, le=2**20)
+    min_batch_allocation: float | None = Field(default=None, ge=0, le=1)
+
+    @property
+    def name(self) -> str:
+        return self.desired_name or DEFAULT_ENV_NAME
+
+    @property
+    def share(self) -> float:
+        """Unscaled claim on the trainer's attention: context length times weight."""
+        return max(0, self.max_token_length) * max(0.0, 1.0 if self.weight is None else self.weight)
+
+
+class EnvIdentifier(_Body):
+    env_id: int
+
+
+class LeaseReport(_Body):
+    """`PUT /rl/lease/{role}`. Of several environments each sends an `id` of its process, its `index`, and whether
+    somebody starts another one in its place when it ends.
+    """
+
+    state: ReportedState
+    reason: Reason | None = None
+    id: str = Field(default="", max_length=64, pattern=r"^[A-Za-z0-9._-]*$")
+    index: Index = EVALUATOR
+    replaced: bool = False
+    ttl_seconds: float = Field(default=15, gt=0, le=600)
+
+
+class ProgressReport(_Body):
+    """`POST /rl/progress`: `steps_trained` counts from the run's beginning, resumed steps included.
+
+    `checkpoint_step`: the steps below it are in a checkpoint; None: no newer one. `totals`: the trainer's own counters,
+    handed back by `GET /rl/books`.
+    """
+
+    steps_trained: Count
+    training_done: bool = False
+    reason: str | None = None
+    checkpoint_step: Count | None = None
+    totals: dict[str, Integer] | None = None
+
+    def after(self, earlier: "ProgressReport") -> "ProgressReport":
+        """What is known when this report comes after `earlier` ones, be it late or of a replay."""
+        return ProgressReport(
+            steps_trained=max(self.steps_trained, earlier.steps_trained),
+            training_done=self.training_done or earlier.training_done,
+            reason=earlier.reason if self.reason is None else self.reason,
+            checkpoint_step=max(
+                (step for step in (self.checkpoint_step, earlier.checkpoint_step) if step is not None), default=None
+            ),
+            totals=earlier.totals if self.totals is None else self.totals,
+        )
+
+
+class DropRequest(_Body):
+    """`POST /rl/drop`: groups, by the ids of `GET /batch`, that will not be trained."""
+
+    ids: list[Count]
+    reason: str = Field(min_length=1, max_length=64)
+
+
+class MetricsReport(_Body):
+    """`POST /rl/metrics`. `environment` is the index of the one that reports."""
+
+    step: Count | None = None
+    metrics: dict[Name, FiniteFloat] = Field(max_length=MAX_METRICS)
+    source: Name
+    environment: Index | None = None

@@ -1,0 +1,1 @@
+"""HTTP routes: Atropos' own and ours."""

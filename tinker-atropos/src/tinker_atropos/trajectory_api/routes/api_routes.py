@@ -1,0 +1,251 @@
+"""The trajectory API's routes: read the request, call the service, write the answer.
+
+There is no `/reset_data` (one GET would wipe the run) and no CORS: no browser has business here.
+"""
+
+import secrets
+from dataclasses import asdict
+from typing import Any
+
+import orjson
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tinker_atropos.serving import json_response
+from tinker_atropos.trajectory_api.messages.bodies import (
+    MAX_BODY_BYTES,
+    METRICS_BODY_BYTES,
+    Refusal,
+    number,
+    read,
+    step_of,
+)
+from tinker_atropos.trajectory_api.messages.leases import PEERS, Role
+from tinker_atropos.trajectory_api.messages.records import StepBatch
+from tinker_atropos.trajectory_api.messages.requests import (
+    DropRequest,
+    EnvIdentifier,
+    EnvRegistration,
+    LeaseReport,
+    MetricsReport,
+    ProgressReport,
+    TrainerRegistration,
+)
+from tinker_atropos.trajectory_api.routes.group_routes import receive_group, receive_groups
+from tinker_atropos.trajectory_api.routes.route_access import trainers_only
+from tinker_atropos.trajectory_api.service.trajectory_service import TrajectoryService
+from tinker_atropos.trajectory_api.store.database import JournalError
+
+MAX_WAIT_SECONDS = 30.0
+NDJSON = "application/x-ndjson"
+NO_EXAMPLE: dict[str, list[Any]] = {
+    field: []
+    for field in (
+        *("tokens", "masks", "scores", "advantages", "ref_logprobs"),
+        *("generation_params", "inference_logprobs", "messages", "images"),
+    )
+}
+
+
+async def show_root(_request: Request) -> Response:
+    return json_response({"message": "trajectory API (atroposlib 0.4.0 protocol)"})
+
+
+async def register(request: Request) -> Response:
+    await _service(request).register(await read(TrainerRegistration, request))
+    return json_response({"uuid": secrets.randbits(63)})
+
+
+async def register_env(request: Request) -> Response:
+    service = _service(request)
+    env = await service.register_env(await read(EnvRegistration, request))
+    if env is None or service.registration is None:
+        return json_response({"status": "wait for trainer to start"})
+    return json_response(
+        {
+            "status": "success",
+            "env_id": env.env_id,
+            "wandb_name": env.wandb_name,
+            "checkpoint_dir": service.registration.checkpoint_dir,
+            "starting_step": service.current_step,
+            "checkpoint_interval": service.registration.save_checkpoint_interval,
+            "num_steps": service.registration.num_steps,
+        }
+    )
+
+
+async def disconnect_env(request: Request) -> Response:
+    env_id = (await read(EnvIdentifier, request)).env_id
+    if await _service(request).disconnect_env(env_id):
+        return json_response({"status": "success"})
+    return json_response({"status": "failure", "error": f"env_id {env_id} is not registered"})
+
+
+async def show_wandb(request: Request) -> Response:
+    registration = _service(request).registration
+    if registration is None:
+        return json_response({"group": None, "project": None})
+    return json_response({"group": registration.wandb_group, "project": registration.wandb_project})
+
+
+async def show_sizes(request: Request) -> Response:
+    registration = _service(request).registration
+    if registration is None:
+        return json_response({"batch_size": -1, "max_token_len": -1})
+    return json_response({"batch_size": registration.batch_size, "max_token_len": registration.max_token_len})
+
+
+async def show_status(request: Request) -> Response:
+    return json_response(_service(request).status())
+
+
+async def show_env_status(request: Request) -> Response:
+    env_id = (await read(EnvIdentifier, request)).env_id
+    return json_response(_service(request).status_of_env(env_id))
+
+
+async def take_batch(request: Request) -> Response:
+    """`wait` seconds at most for a full batch; without it, at once as upstream. `step`: which batch it is.
+
+    A client that accepts NDJSON gets a line of its own for each group, and can decode one after the other.
+    """
+    service = _service(request)
+    wait_seconds = min(number(request, "wait", 0.0), MAX_WAIT_SECONDS)
+    step = step_of(request)
+    if service.registration is None:
+        return json_response({"batch": None, "message": "no trainer has registered; POST /register first"})
+    batch = await service.take_batch(step, wait_seconds, request.is_disconnected)
+    if NDJSON in request.headers.get("accept", ""):
+        return Response(_batch_lines(batch, step), media_type=NDJSON)
+    return Response(_batch_json(batch, step), media_type="application/json")
+
+
+def _batch_lines(batch: StepBatch, step: int | None) -> bytes:
+    """`{"ids": …, "received_at": …, "step": …}` and then the groups, a line each; `{"batch": null}` without a batch."""
+    given = {"ids": batch.group_ids, "received_at": batch.received_at, "step": step}
+    head = {"batch": None} if batch.missing else given
+    return b"\n".join([orjson.dumps(head), *(_on_one_line(content) for content in batch.contents)])
+
+
+def _on_one_line(content: bytes) -> bytes:
+    """JSON as it was sent may have line breaks, though only between its values."""
+    return orjson.dumps(orjson.loads(content)) if b"\n" in content else content
+
+
+def _batch_json(batch: StepBatch, step: int | None) -> bytes:
+    groups = b"null" if batch.missing else b"[" + b",".join(batch.contents) + b"]"
+    ours = b"" if step is None else b',"ids":%b,"step":%d' % (orjson.dumps(batch.group_ids), step)
+    return b'{"batch":%b%b}' % (groups, ours)
+
+
+async def show_latest_example(request: Request) -> Response:
+    group = _service(request).journal.latest_group()
+    return Response(group or orjson.dumps(NO_EXAMPLE), media_type="application/json")
+
+
+async def renew_trainers_lease(request: Request) -> Response:
+    return await _renew_lease(request, "trainer")
+
+
+async def renew_environments_lease(request: Request) -> Response:
+    return await _renew_lease(request, "environment")
+
+
+async def _renew_lease(request: Request, role: Role) -> Response:
+    """`evaluated_step`: the newest evaluation that was reported, also by an environment that is gone by now."""
+    service = _service(request)
+    await service.renew_lease(role, await read(LeaseReport, request))
+    return json_response(
+        {
+            "self": asdict(service.lease(role)),
+            "peer": asdict(service.lease(PEERS[role])),
+            "run_over": service.over_reason() is not None,
+            "current_step": service.run_state.progress.steps_trained,
+            "total_steps": service.registration.num_steps if service.registration else None,
+            "evaluated_step": service.run_state.evaluated_step,
+        }
+    )
+
+
+async def record_progress(request: Request) -> Response:
+    service = _service(request)
+    await service.record_progress(await read(ProgressReport, request))
+    return json_response({"current_step": service.run_state.progress.steps_trained})
+
+
+async def drop_groups(request: Request) -> Response:
+    return json_response({"dropped": await _service(request).drop(await read(DropRequest, request))})
+
+
+async def show_books(request: Request) -> Response:
+    service = _service(request)
+    oldest_queued_at = service.journal.oldest_queued_at()
+    totals = service.run_state.progress.totals
+    return json_response({**service.journal.books(), "oldest_queued_at": oldest_queued_at, "totals": totals})
+
+
+async def add_metrics(request: Request) -> Response:
+    report = await read(MetricsReport, request, METRICS_BODY_BYTES)
+    return json_response({"seq": await _service(request).add_metrics(report)})
+
+
+async def show_metrics(request: Request) -> Response:
+    after = int(number(request, "after", 0))
+    records = _service(request).journal.metrics_after(after)
+    return json_response({"records": records, "last": records[-1]["seq"] if records else after})
+
+
+ROUTES = [
+    Route("/", show_root),
+    # Environments'.
+    Route("/register-env", register_env, methods=["POST"]),
+    Route("/disconnect-env", disconnect_env, methods=["POST"]),
+    Route("/wandb_info", show_wandb),
+    Route("/info", show_sizes),
+    Route("/status", show_status),
+    Route("/status-env", show_env_status),
+    Route("/scored_data", receive_group, methods=["POST"]),
+    Route("/scored_data_list", receive_groups, methods=["POST"]),
+    Route("/rl/lease/environment", renew_environments_lease, methods=["PUT"]),
+    Route("/rl/metrics", add_metrics, methods=["POST"]),
+    # The trainer's.
+    trainers_only("/register", register, "POST"),
+    trainers_only("/batch", take_batch),
+    trainers_only("/latest_example", show_latest_example),
+    trainers_only("/rl/lease/trainer", renew_trainers_lease, "PUT"),
+    trainers_only("/rl/progress", record_progress, "POST"),
+    trainers_only("/rl/drop", drop_groups, "POST"),
+    trainers_only("/rl/books", show_books),
+    trainers_only("/rl/metrics", show_metrics),
+]
+"""For whom and why: `route_access.py`."""
+
+
+def trajectory_app(service: TrajectoryService, max_body_bytes: int = MAX_BODY_BYTES) -> Starlette:
+    handlers = {Refusal: _refuse, JournalError: _unavailable, ClientDisconnect: _left}
+    app = Starlette(routes=ROUTES, exception_handlers=handlers)
+    app.state.service = service
+    app.state.max_body_bytes = max_body_bytes
+    return app
+
+
+def _service(request: Request) -> TrajectoryService:
+    service: TrajectoryService = request.app.state.service
+    return service
+
+
+async def _refuse(_request: Request, refusal: Exception) -> Response:
+    assert isinstance(refusal, Refusal)
+    return json_response({"detail": str(refusal)}, refusal.status_code)
+
+
+async def _unavailable(_request: Request, error: Exception) -> Response:
+    """Clients send again after a 5xx, so that a full disk loses nothing."""
+    return json_response({"detail": str(error)}, 503)
+
+
+async def _left(_request: Request, _error: Exception) -> Response:
+    """Whoever sent half a body and left, as an environment that is ended does, hears no answer. Nothing was taken."""
+    return json_response({"detail": "the body did not come whole"}, 400)

@@ -1,0 +1,1 @@
+"""What the routes do: registration, leases, pace, batches."""

@@ -1,0 +1,273 @@
+"""What the trajectory API does, without HTTP: the journal's truth, the clock, and who waits for whom.
+
+The trainer waits for a batch (at most as long as it said), and gets the same one again for the same step. While it
+waits in vain, environments are never told to pause, and what is kept for replay makes room for what they send.
+A POST waits for its commit, and in a full journal for room (`intake.py`). What is kept until when, and counted how:
+`journal.py`, `batches.py`, `books.py`.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from tinker_atropos.trajectory_api.messages.bodies import Refusal
+from tinker_atropos.trajectory_api.messages.leases import LeaseView, Role
+from tinker_atropos.trajectory_api.messages.records import (
+    GroupCount,
+    NewGroupState,
+    PostedGroups,
+    RegisteredEnv,
+    RunState,
+    StepBatch,
+)
+from tinker_atropos.trajectory_api.messages.requests import (
+    DropRequest,
+    EnvRegistration,
+    LeaseReport,
+    MetricsReport,
+    ProgressReport,
+    TrainerRegistration,
+)
+from tinker_atropos.trajectory_api.service.held_leases import HeldLeases, lease_key
+from tinker_atropos.trajectory_api.service.pace import Pace, over_reason, pace, status_of_env
+from tinker_atropos.trajectory_api.service.roster import Roster
+from tinker_atropos.trajectory_api.store.arrivals import Stored
+from tinker_atropos.trajectory_api.store.database import JournalError
+from tinker_atropos.trajectory_api.store.intake import HOLD_SECONDS, Intake
+from tinker_atropos.trajectory_api.store.journal import EVALUATION, Journal
+
+Answer = TypeVar("Answer")
+
+
+class TrajectoryService:
+    """One run's trajectories. Its own memory holds only what may be lost: clocks and waiting requests.
+
+    `environment_grace`: how many seconds may pass without a live environment; None where nobody
+    replaces those that die.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        clock: Callable[[], float] = time.monotonic,
+        hold_seconds: float = HOLD_SECONDS,
+        environment_grace: float | None = None,
+    ) -> None:
+        self.journal = journal
+        self._clock = clock
+        self._writer = ThreadPoolExecutor(1, "journal")
+        self._state = journal.run_state()
+        self._roster = Roster(journal.environments(), clock, by_index=environment_grace is not None)
+        self.leases = HeldLeases(self._state.leases, clock, environment_grace or 0.0)
+        self._registering = asyncio.Lock()
+        self._intake = Intake(self._store, journal.full_sentence(), hold_seconds)
+        self._missing = 0  # rollouts that the trainer waits for in vain
+        self._failures: dict[str, str] = {}
+
+    def close(self) -> None:
+        self._writer.shutdown()
+
+    # The trainer's side.
+
+    @property
+    def registration(self) -> TrainerRegistration | None:
+        return self._state.registration
+
+    async def register(self, registration: TrainerRegistration) -> None:
+        """A second registration is a new life of the trainer: how the environment of the last one ended is past."""
+        ended = [] if self.registration is None else self.leases.ended()
+        await self._change("register", self.journal.register, registration, ended)
+        self.leases.forget(ended)
+        self._missing = 0
+        self._intake.room_made()
+
+    async def take_batch(self, step: int | None, wait_seconds: float, gone: Callable[[], Awaitable[bool]]) -> StepBatch:
+        """Batch `step`, waited for until it is full. A client that is `gone` gets none.
+
+        Without a step it is the next one, and whoever asks for it has trained the ones before. Raises Refusal for a
+        step that a checkpoint covers.
+        """
+        registration = self.registration
+        if registration is None:
+            return StepBatch(missing=1)
+        self._check_kept(step)
+        if not self._state.started:
+            await self._change("start", self.journal.start)
+        if step is None:
+            await self._change("finish", self.journal.finish_delivered)
+        deadline = self._clock() + wait_seconds
+        batch = StepBatch(missing=registration.batch_size)
+        while not await gone():
+            arrival = self._intake.arrival
+            batch = await self._take_batch_now(step, registration)
+            if not batch.missing or not await self._arrive(batch.missing, arrival, deadline):
+                return batch
+        return batch
+
+    async def _arrive(self, missing: int, arrival: asyncio.Event, deadline: float) -> bool:
+        """Wait until the queue has grown and may hold what is missing. False when that takes too long."""
+        while (remaining := deadline - self._clock()) > 0:
+            try:
+                await asyncio.wait_for(arrival.wait(), remaining)
+            except TimeoutError:
+                return False
+            arrival = self._intake.arrival
+            if sum(count.rollouts for count in self.journal.group_counts() if count.state == "queued") >= missing:
+                return True
+        return False
+
+    def _check_kept(self, step: int | None) -> None:
+        covered = self._state.covered_step
+        if step is not None and step < covered:
+            raise Refusal(
+                409,
+                "step",
+                f"step is {step}, but a checkpoint covers the batches before step {covered} and they are no longer "
+                "kept; ask for that step or a later one",
+            )
+
+    async def _take_batch_now(self, step: int | None, registration: TrainerRegistration) -> StepBatch:
+        minimum_shares = {
+            env.env_id: env.registration.min_batch_allocation
+            for env in self._roster.live()
+            if env.registration.min_batch_allocation is not None
+        }
+        size = registration.batch_size
+        if step is None:
+            batch = await self._write("take_batch", self.journal.take_next_batch, size, minimum_shares)
+        else:
+            batch = await self._write("take_batch", self.journal.take_batch, step, size, minimum_shares)
+        past_the_end = step is None and self._state.progress.steps_trained >= registration.num_steps
+        self._missing = 0 if past_the_end else batch.missing
+        if batch.missing:
+            self._intake.room_made()  # now also from what is kept for replay
+        return batch
+
+    async def drop(self, request: DropRequest) -> int:
+        """Returns how many of the groups were still there."""
+        dropped = await self._write("drop", self.journal.drop_groups, request.ids, request.reason)
+        self._intake.room_made()
+        return dropped
+
+    async def record_progress(self, report: ProgressReport) -> None:
+        await self._change("progress", self.journal.record_progress, report)
+        self._intake.room_made()
+
+    # The environments' side.
+
+    async def register_env(self, registration: EnvRegistration) -> RegisteredEnv | None:
+        """A new environment, or the place of one of the same name that has left. None: the trainer is not there yet."""
+        if self.registration is None or not self._state.started:
+            return None
+        async with self._registering:  # two at once must not get one number
+            env = self._roster.place_of(registration)
+            await self._put_environment(env)
+        return env
+
+    async def disconnect_env(self, env_id: int) -> bool:
+        env = self._roster.get(env_id)
+        if env is None:
+            return False
+        await self._put_environment(replace(env, connected=False))
+        return True
+
+    async def _put_environment(self, env: RegisteredEnv) -> None:
+        await self._write("environment", self.journal.put_environment, env)
+        self._roster.put(env)
+
+    def live_environments(self) -> list[RegisteredEnv]:
+        return self._roster.live()
+
+    def status_of_env(self, env_id: int) -> dict[str, float | int | None]:
+        env = self._roster.seen(env_id)
+        batch_size = self.registration.batch_size if self.registration else 0
+        counts = self.journal.group_counts()
+        return status_of_env(env, self._roster.live(), counts, batch_size, self._pace(counts))
+
+    def buffered_rollouts(self, env_id: int | None) -> int:
+        counts = self.journal.group_counts()
+        return sum(count.rollouts for count in counts if count.state == "buffered" and count.env_id == env_id)
+
+    async def deliver(self, delivery: PostedGroups) -> Sequence[NewGroupState]:
+        """Store groups, once each, and count refused ones. Waits for room in the journal."""
+        return await self._intake.deliver(delivery)
+
+    async def _store(self, deliveries: Sequence[PostedGroups]) -> list[Stored | None]:
+        starving = self._missing > 0
+        return await self._write("groups", self.journal.add_deliveries, deliveries, time.time(), starving)
+
+    # Both sides.
+
+    @property
+    def current_step(self) -> int:
+        """The step that environments are told."""
+        return self._pace(self.journal.group_counts()).current_step
+
+    def _pace(self, counts: Sequence[GroupCount]) -> Pace:
+        return pace(
+            self.registration,
+            self._state.progress,
+            counts,
+            over=self.over_reason() is not None,
+            missing=self._missing,
+        )
+
+    def status(self) -> dict[str, int]:
+        """The answer of `/status`: here `queue_size` counts groups of any size."""
+        counts = self.journal.group_counts()
+        queued = [count for count in counts if count.state == "queued"]
+        groups, rollouts = sum(count.groups for count in queued), sum(count.rollouts for count in queued)
+        current = self._pace(counts)
+        typical_size = max(1, rollouts // groups) if groups else 1
+        return {"current_step": current.current_step, "queue_size": current.queue_size(rollouts, typical_size)}
+
+    def over_reason(self) -> str | None:
+        return over_reason(self._state.progress, self.leases.trainer())
+
+    @property
+    def run_state(self) -> RunState:
+        return self._state
+
+    @property
+    def held_posts(self) -> int:
+        """POSTs that wait for room in the journal."""
+        return self._intake.held
+
+    def lease(self, role: Role) -> LeaseView:
+        """What the other side is told of this one."""
+        return self.leases.trainer() if role == "trainer" else self.leases.environments(over=bool(self.over_reason()))
+
+    async def renew_lease(self, role: Role, report: LeaseReport) -> None:
+        """Only a changed state is written: heartbeats are many, and the next one comes within a second.
+
+        It counts before it is written: who speaks is alive, also when the disk is full.
+        """
+        forgotten, key = self.leases.renew(role, report), lease_key(role, report)
+        if self._state.leases.get(key) != report:
+            await self._change("lease", self.journal.record_lease, key, report, forgotten)
+
+    async def add_metrics(self, report: MetricsReport) -> int:
+        sequence = await self._write("metrics", self.journal.add_metrics, report, time.time())
+        if report.source == EVALUATION:
+            self._state = self.journal.run_state()
+        return sequence
+
+    def unready(self) -> str | None:
+        """Why the journal does not answer, or None. A failure lasts until the same kind of write succeeds."""
+        return next(iter(self._failures.values()), None)
+
+    async def _change(self, kind: str, write: Callable[..., None], *args: Any) -> None:
+        await self._write(kind, write, *args)
+        self._state = self.journal.run_state()
+
+    async def _write(self, kind: str, write: Callable[..., Answer], *args: Any) -> Answer:
+        try:
+            answer = await asyncio.get_running_loop().run_in_executor(self._writer, write, *args)
+        except JournalError as error:
+            self._failures[kind] = str(error)
+            raise
+        self._failures.pop(kind, None)
+        return answer

@@ -1,0 +1,1 @@
+"""Groups and batches in SQLite: nothing that was accepted is lost."""

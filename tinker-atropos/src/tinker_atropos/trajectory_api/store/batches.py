@@ -1,0 +1,118 @@
+"""Batches by step: formed once, given again as often as asked for, and kept until a checkpoint covers them.
+
+Batch S is what step S trains. Its groups are `delivered` until the trainer reports more than S steps, then `trained`.
+A trained batch keeps its content until a checkpoint holds what it taught (S < covered_step): a trainer that has to go
+back to the checkpoint is given the same groups again, and they are counted as trained once.
+"""
+
+import sqlite3
+import zlib
+from collections.abc import Mapping, Sequence
+
+import orjson
+
+from tinker_atropos.trajectory_api.messages.records import StepBatch
+from tinker_atropos.trajectory_api.store.batch_forming import QueuedGroup, form_batch
+from tinker_atropos.trajectory_api.store.books import drop_rows, post
+
+GZIP_WBITS = zlib.MAX_WBITS | 16
+
+
+def take_batch(
+    sql: sqlite3.Connection, step: int, batch_size: int, minimum_shares: Mapping[int, float] | None = None
+) -> StepBatch:
+    """Batch `step`: the groups that it has, filled up from the queue to `batch_size` rollouts.
+
+    While the queue does not hold what is missing, nothing is taken from it. Where sizes are odd a group may go back
+    to the queue, if the batch can only be filled without it.
+    """
+    drop_rows(sql, "replay_evicted", "step = ? AND content IS NULL", (step,))
+    held = _candidates(sql, "step = ?", (step,))
+    missing = batch_size - sum(group.size for group in held)
+    if missing:
+        chosen = form_batch([*held, *_candidates(sql, "state = 'queued'", ())], batch_size, minimum_shares or {})
+        if chosen is None:
+            return StepBatch(missing=max(1, missing))
+        added, returned = set(chosen) - set(held), set(held) - set(chosen)
+        sql.executemany(
+            "UPDATE groups SET state = 'delivered', step = ? WHERE id = ?", [(step, group.group_id) for group in added]
+        )
+        sql.executemany(
+            "UPDATE groups SET state = 'queued', step = NULL WHERE id = ?", [(group.group_id,) for group in returned]
+        )
+    groups = sql.execute(
+        "SELECT id, received_at, gzipped, content FROM groups WHERE step = ? ORDER BY id", (step,)
+    ).fetchall()
+    return StepBatch(
+        group_ids=tuple(group_id for group_id, *_ in groups),
+        received_at=tuple(received_at for _, received_at, *_ in groups),
+        contents=tuple(group_json(content, gzipped) for *_, gzipped, content in groups),
+    )
+
+
+def _candidates(sql: sqlite3.Connection, where: str, parameters: tuple[int, ...]) -> list[QueuedGroup]:
+    rows = sql.execute(
+        f"SELECT id, env_id, rollouts FROM groups WHERE {where} ORDER BY id",  # noqa: S608 -- our own condition
+        parameters,
+    )
+    return [QueuedGroup(*row) for row in rows.fetchall()]
+
+
+def step_after_delivered(sql: sqlite3.Connection, steps_trained: int) -> int:
+    """The first step at or after `steps_trained` that has no batch, for a trainer that does not name its steps."""
+    (last,) = sql.execute("SELECT max(step) FROM groups WHERE state = 'delivered'").fetchone()
+    return steps_trained if last is None else max(steps_trained, int(last) + 1)
+
+
+def drop_groups(sql: sqlite3.Connection, group_ids: Sequence[int], reason: str) -> int:
+    """Take groups out of their batches for good. Returns how many there still were: asking again drops nothing."""
+    asked = orjson.dumps(list(group_ids)).decode()
+    named = "step IS NOT NULL AND id IN (SELECT value FROM json_each(?))"
+    return drop_rows(sql, reason, named, (asked,))
+
+
+def mark_trained(sql: sqlite3.Connection, steps_trained: int) -> None:
+    sql.execute("UPDATE groups SET state = 'trained' WHERE state = 'delivered' AND step < ?", (steps_trained,))
+
+
+def cover(sql: sqlite3.Connection, covered_step: int) -> None:
+    """A checkpoint holds what the steps below `covered_step` taught: their groups are trained for good."""
+    sql.execute(
+        "INSERT INTO covered SELECT step, count(*), sum(rollouts) FROM groups WHERE step < ? GROUP BY step"
+        " ON CONFLICT DO UPDATE SET groups = groups + excluded.groups, rollouts = rollouts + excluded.rollouts",
+        (covered_step,),
+    )
+    sql.execute("DELETE FROM groups WHERE step < ?", (covered_step,))
+
+
+def return_to(sql: sqlite3.Connection, step: int) -> None:
+    """The trainer begins again with the weights after `step` steps: what later steps taught is lost.
+
+    Their groups are to be trained again if they are still here, else they count as dropped.
+    """
+    groups, rollouts = sql.execute(
+        "SELECT coalesce(sum(groups), 0), coalesce(sum(rollouts), 0) FROM covered WHERE step >= ?", (step,)
+    ).fetchone()
+    sql.execute("DELETE FROM covered WHERE step >= ?", (step,))
+    post(sql, "dropped", groups, rollouts, "checkpoint_lost")
+    drop_rows(sql, "replay_evicted", "step >= ? AND content IS NULL", (step,))
+    sql.execute("UPDATE groups SET state = 'delivered' WHERE step >= ?", (step,))
+    mark_trained(sql, step)
+    cover(sql, step)
+
+
+def evict_oldest_replay(sql: sqlite3.Connection) -> bool:
+    """Give up the content of the oldest batch that is kept for replay. False when none is kept."""
+    step, groups, rollouts = sql.execute(
+        "SELECT step, count(*), sum(rollouts) FROM groups WHERE state = 'trained' AND content IS NOT NULL"
+        " GROUP BY step ORDER BY step LIMIT 1"
+    ).fetchone() or (None, 0, 0)
+    if step is None:
+        return False
+    sql.execute("UPDATE groups SET content = NULL WHERE state = 'trained' AND step = ?", (step,))
+    post(sql, "replay_evicted", groups, rollouts)
+    return True
+
+
+def group_json(content: bytes, gzipped: bool) -> bytes:
+    return zlib.decompress(content, wbits=GZIP_WBITS) if gzipped else bytes(content)

@@ -1,0 +1,73 @@
+"""The books: where every group is that was ever acknowledged, counted in groups and in rollouts.
+
+A group is a row of `groups` while it is buffered, queued, delivered, or trained and kept for replay. When the row goes,
+the same transaction counts it in `covered` (trained for good, by step) or in `books` (dropped, under a reason). So
+received == buffered + queued + delivered + trained + dropped holds in every state that a reader can see, also after a
+SIGKILL. Beside the sum stand `duplicates` (repeats of a group that is stored already), `refused` (never stored) and
+`replay_evicted` (trained groups whose content made room before a checkpoint covered them).
+"""
+
+import sqlite3
+from collections.abc import Iterable
+
+from tinker_atropos.trajectory_api.messages.records import Books, RefusedGroup
+
+
+def post(sql: sqlite3.Connection, entry: str, groups: int, rollouts: int, reason: str = "") -> None:
+    """Add to one line of the books."""
+    if groups:
+        sql.execute(
+            "INSERT INTO books VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE"
+            " SET groups = groups + excluded.groups, rollouts = rollouts + excluded.rollouts",
+            (entry, reason, groups, rollouts),
+        )
+
+
+def post_refused(sql: sqlite3.Connection, refused: Iterable[RefusedGroup]) -> None:
+    for group in refused:
+        post(sql, "refused", 1, group.rollouts, group.reason)
+
+
+def drop_rows(sql: sqlite3.Connection, reason: str, where: str, parameters: tuple[object, ...]) -> int:
+    """Drop the groups that a condition on `groups` names, and count them. Returns how many there were."""
+    groups, rollouts = sql.execute(
+        f"SELECT count(*), coalesce(sum(rollouts), 0) FROM groups WHERE {where}",  # noqa: S608 -- our own condition
+        parameters,
+    ).fetchone()
+    post(sql, "dropped", groups, rollouts, reason)
+    sql.execute(f"DELETE FROM groups WHERE {where}", parameters)  # noqa: S608 -- our own condition
+    return int(groups)
+
+
+def read_books(sql: sqlite3.Connection) -> dict[str, Books]:
+    """The books in `groups` and in `rollouts`. One statement, so that all figures are of one moment."""
+    rows = sql.execute(
+        "SELECT entry, reason, groups, rollouts FROM books"
+        " UNION ALL SELECT state, '', count(*), sum(rollouts) FROM groups GROUP BY state"
+        " UNION ALL SELECT 'trained', '', coalesce(sum(groups), 0), coalesce(sum(rollouts), 0) FROM covered"
+    ).fetchall()
+    return {
+        "groups": _books((entry, reason, groups) for entry, reason, groups, _ in rows),
+        "rollouts": _books((entry, reason, rollouts) for entry, reason, _, rollouts in rows),
+    }
+
+
+def _books(entries: Iterable[tuple[str, str, int]]) -> Books:
+    totals: dict[str, int] = {}
+    by_reason: dict[str, dict[str, int]] = {"refused": {}, "dropped": {}}
+    for entry, reason, amount in entries:
+        if entry in by_reason:
+            by_reason[entry][reason] = amount
+        else:
+            totals[entry] = totals.get(entry, 0) + amount
+    return Books(
+        received=totals.get("received", 0),
+        duplicates=totals.get("duplicates", 0),
+        refused=by_reason["refused"],
+        buffered=totals.get("buffered", 0),
+        queued=totals.get("queued", 0),
+        delivered=totals.get("delivered", 0),
+        trained=totals.get("trained", 0),
+        dropped=by_reason["dropped"],
+        replay_evicted=totals.get("replay_evicted", 0),
+    )
