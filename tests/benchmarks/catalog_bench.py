@@ -4,6 +4,7 @@ The files are made here, as people write them: a config with a dozen fields, lim
 the methods of an environment, about 150 lines each; every tenth derives from a base in another file.
 """
 
+import asyncio
 import os
 import statistics
 import subprocess
@@ -14,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rl_operator.discovery import discover_files_blocking
+from rl_operator.discovery import discover_files
 from tinker_atropos.environments.discovery import discover
 
 FILES = 50
@@ -150,7 +151,7 @@ def main() -> None:
         row(f"catalog of {FILES} files, in the process", "", seconds(lambda: discover(Path(folder))))
         row("one file, tinker-atropos --entry", "", seconds(program("--path", folder, "--entry", "task_0.py")))
         files = {"lib.py": BASE, "env.py": source(1)}
-        row("one file, as the operator reads it", "", seconds(lambda: discover_files_blocking(files, "env.py")))
+        row("one file, as the operator reads it", "", seconds(lambda: asyncio.run(discover_files(files, "env.py"))))
         row("the bundled environments", "", seconds(program()))
 
 

@@ -62,7 +62,7 @@ class ClusterRunClient:
         found = self._caches.catalogs.of(runtime.spec.image)
         return found.catalog if found else None
 
-    def environment(self, run: TrainingRun) -> Environment | None:
+    async def environment(self, run: TrainingRun) -> Environment | None:
         name = run.spec.environment
         if not name.startswith(OWN_PREFIX):
             return None

@@ -68,24 +68,6 @@ async def run_limited(
     return _ended(code, folder, seconds)
 
 
-def run_limited_blocking(
-    arguments: Sequence[str], folder: Path, caller: Mapping[str, str], seconds: float = TIMEOUT
-) -> Ended:
-    """The same where no event loop runs."""
-    with _streams(folder) as streams:
-        process = subprocess.Popen(_command(arguments), **streams, env=_env_vars(caller))  # noqa: S603 -- our own program
-        code: int | None = None
-        try:
-            code = process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            pass
-        finally:
-            if process.returncode is None:
-                _kill_group(process.pid)
-                process.wait()
-    return _ended(code, folder, seconds)
-
-
 def _command(arguments: Sequence[str]) -> list[str]:
     return ["/bin/sh", "-c", _LIMITS, "sh", *arguments]
 

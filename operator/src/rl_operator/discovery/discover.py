@@ -10,7 +10,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from rl_operator.api.catalog import Catalog, CatalogProblem
-from rl_operator.discovery.child import Ended, run_limited, run_limited_blocking
+from rl_operator.discovery.child import Ended, run_limited
 from rl_operator.documents.source_files import chosen_entry, source_problem
 from rl_operator.errors import OperatorError
 from rl_operator.programs import find_program
@@ -30,16 +30,6 @@ async def discover_files(files: Mapping[str, str], entry: str | None, *, program
     name, program = chosen_entry(files, entry), program or find_program(PROGRAM, os.environ.get("PATH"))
     with _workplace(files) as folder:
         ended = await run_limited(_arguments(program, folder, name), folder, os.environ)
-    return _catalog(ended, name)
-
-
-def discover_files_blocking(files: Mapping[str, str], entry: str | None, *, program: str | None = None) -> Catalog:
-    """The same where no event loop runs."""
-    if problem := source_problem(files, entry):
-        return Catalog(problem=problem)
-    name, program = chosen_entry(files, entry), program or find_program(PROGRAM, os.environ.get("PATH"))
-    with _workplace(files) as folder:
-        ended = run_limited_blocking(_arguments(program, folder, name), folder, os.environ)
     return _catalog(ended, name)
 
 

@@ -1,7 +1,7 @@
 """The local target as a reconcile sees it."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -23,12 +23,13 @@ from rl_operator.errors import GoneError, NameTakenError
 from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.local.pods.kubelet import KUBELET_FINALIZER
 from rl_operator.local.state.event_log import Event, append_event
-from rl_operator.local.state.state_store import Manifest, StateStore, write_history
+from rl_operator.local.state.state_store import Manifest, StateStore
 from rl_operator.local.sweep import remove_traces
+from rl_operator.render.config_maps import history_config_map, history_content, stored_history
 from rl_operator.status.attempt.restored import mark_of
 from rl_operator.status.attempt.view import QueuePosition
 from rl_operator.status.observed.attempt_metrics import AttemptMetrics, MetricsSource
-from rl_operator.status.observed.history import extended
+from rl_operator.status.observed.history import Point, extended, joined, read_points, thinned
 from rl_operator.status.observed.observation import PodObservation, format_time, observe_pod
 
 Key = tuple[str, str]
@@ -71,8 +72,8 @@ class LocalRunClient:
     def catalog(self, runtime: Runtime) -> Catalog | None:  # noqa: ARG002 -- on a cluster it depends on the image
         return self._catalog
 
-    def environment(self, run: TrainingRun) -> Environment | None:
-        return self._environments.of_run(run)
+    async def environment(self, run: TrainingRun) -> Environment | None:
+        return await self._environments.of_run(run)
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
         return {NAMESPACE_NAME_LABEL: namespace}
@@ -83,7 +84,7 @@ class LocalRunClient:
         return frozenset((child["kind"], child["metadata"]["name"]) for child in children if _is_of_run(child, name))
 
     async def read_files(self, environment: Environment) -> Mapping[str, str] | None:
-        return self._environments.files(environment)
+        return await self._environments.files(environment)
 
     def pods(self, key: Key) -> tuple[PodObservation, ...]:
         return tuple(observe_pod(pod) for pod in pods_of(self._store, key))
@@ -132,7 +133,7 @@ class LocalRunClient:
     async def save_history(self, run: TrainingRun, pod: PodObservation) -> None:
         points, name = self._metrics.points(pod), run.status.history_name
         if points and name:
-            write_history(self._store, run, extended(points, pod.result))
+            _write_history(self._store, run, extended(points, pod.result))
 
     async def remove_finalizer(self, pod: PodObservation) -> None:
         def release(manifest: Manifest) -> None:
@@ -214,3 +215,17 @@ def pods_of(store: StateStore, key: Key) -> tuple[Manifest, ...]:
 
 def _is_of_run(child: Manifest, name: str) -> bool:
     return bool(child["metadata"].get("labels", {}).get(RUN_LABEL) == name)
+
+
+def _write_history(store: StateStore, run: TrainingRun, points: Sequence[Point]) -> None:
+    """Create it, or go on with what earlier attempts left."""
+    namespace, name = run.metadata.namespace, run.status.history_name or ""
+
+    def go_on(manifest: Manifest) -> None:
+        merged = thinned(joined(read_points(stored_history(manifest)), points))
+        manifest["data"] = history_content(merged)
+
+    if store.get("ConfigMap", namespace, name):
+        store.update("ConfigMap", namespace, name, go_on)
+    else:
+        store.create(history_config_map(run, name, thinned(points)))

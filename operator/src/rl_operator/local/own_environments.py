@@ -3,7 +3,7 @@
 Nobody reconciles them here. Their code is read, never run, whenever a run that has not started asks for it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -26,7 +26,7 @@ Read = Callable[[str, str, str], Manifest | None]
 """An object by kind, namespace and name."""
 
 Files = Mapping[str, str]
-Discover = Callable[[Files, str | None], Catalog]
+Discover = Callable[[Files, str | None], Awaitable[Catalog]]
 """From Python files and the name of the entry file (None: the only one) to what they define."""
 
 
@@ -38,64 +38,63 @@ class OwnEnvironments:
         self._discover = discover
         self._found: dict[tuple[str | None, str], Catalog] = {}
 
-    def of_run(self, run: TrainingRun) -> Environment | None:
+    async def of_run(self, run: TrainingRun) -> Environment | None:
         """What `spec.environment` names; None: no own environment, or one that is not there."""
         name, namespace = run.spec.environment, run.metadata.namespace
         if name.startswith(OWN_PREFIX):
-            return self.named(namespace, name.removeprefix(OWN_PREFIX))
+            return await self.named(namespace, name.removeprefix(OWN_PREFIX))
         if not name.endswith(".py"):
             return None
         path = Path(run.metadata.annotations.get(FILE_ANNOTATION, name))
-        return self.of_file(path, namespace)
+        return await self.of_file(path, namespace)
 
-    def of_file(self, path: Path, namespace: str) -> Environment:
+    async def of_file(self, path: Path, namespace: str) -> Environment:
         """The environment that an absolute path stands for; its status says so when there is none."""
         source = EnvironmentSource(config_map=ConfigMapSource(name=path.name, entry=path.name))
         metadata = ObjectMeta(name=path.name, namespace=namespace, annotations={FILE_ANNOTATION: str(path)})
-        return self._looked_at(Environment(metadata=metadata, spec=EnvironmentSpec(source=source)))
+        return await self._looked_at(Environment(metadata=metadata, spec=EnvironmentSpec(source=source)))
 
-    def named(self, namespace: str, name: str) -> Environment | None:
+    async def named(self, namespace: str, name: str) -> Environment | None:
         manifest = self._read(ENVIRONMENT_KIND, namespace, name)
-        return self._looked_at(parse_environment(manifest)) if manifest else None
+        return await self._looked_at(parse_environment(manifest)) if manifest else None
 
-    def files(self, environment: Environment) -> Files | None:
+    async def files(self, environment: Environment) -> Files | None:
         """What its pods get: all files of its ConfigMap; of a folder the entry file and those that it imports.
 
         None when there is nothing to read. May raise OSError.
         """
         if path := _file_of(environment):
             files = _python_files(path.parent)
-            return {name: files[name] for name in self._catalog(files, path.name).modules}
+            catalog = await self._catalog(files, path.name)
+            return {name: files[name] for name in catalog.modules}
         source = environment.spec.source
         config_map = self._config_map(environment, source.config_map) if source else None
         return dict(config_map.get("data", {})) if config_map else None
 
-    def _looked_at(self, environment: Environment) -> Environment:
+    async def _looked_at(self, environment: Environment) -> Environment:
         try:
-            look = self._look(environment)
+            look = await self._look(environment)
         except OSError as error:
             look = _stalled("Unreadable", f"{error.filename}: {error.strerror}")
         return environment.with_changes(status=environment_status(environment, look, datetime.now(UTC)))
 
-    def _look(self, environment: Environment) -> EnvironmentReading:
+    async def _look(self, environment: Environment) -> EnvironmentReading:
         source = environment.spec.source
         if source is None:
             return _stalled("NeedsCluster", "Local mode runs no images: give the code with spec.source.")
         if path := _file_of(environment):
-            return self._look_at_file(path)
+            return await self._look_at_file(path)
         where, entry = f"ConfigMap {environment.metadata.namespace}/{source.config_map.name}", source.config_map.entry
         files = files_in(where, self._config_map(environment, source.config_map))
         if isinstance(files, EnvironmentReading):
             return files
-        return look_at_source(where, files, entry, self._catalog(files, entry))
+        return look_at_source(where, files, entry, await self._catalog(files, entry))
 
-    def _look_at_file(self, path: Path) -> EnvironmentReading:
-        if not path.is_file():
-            return _stalled("SourceNotFound", f"There is no file {path}: its path begins at the run's file.")
-        files = _python_files(path.parent)
-        if path.name not in files:
-            return _stalled("Unreadable", f"{path} is not UTF-8 text.")
-        catalog = self._catalog(files, path.name)
+    async def _look_at_file(self, path: Path) -> EnvironmentReading:
+        files = _files_beside(path)
+        if isinstance(files, EnvironmentReading):
+            return files
+        catalog = await self._catalog(files, path.name)
         # The hash is of what the pods get: a run waits while it is of something else.
         given = {name: files[name] for name in catalog.modules} or files
         return look_at_source(str(path.parent), given, path.name, catalog)
@@ -103,16 +102,23 @@ class OwnEnvironments:
     def _config_map(self, environment: Environment, source: ConfigMapSource) -> Manifest | None:
         return self._read("ConfigMap", environment.metadata.namespace, source.name)
 
-    def _catalog(self, files: Files, entry: str | None) -> Catalog:
+    async def _catalog(self, files: Files, entry: str | None) -> Catalog:
         content = entry, source_hash(files)
         if content not in self._found:
-            self._found[content] = self._discover(files, entry)
+            self._found[content] = await self._discover(files, entry)
         return self._found[content]
 
 
 def _file_of(environment: Environment) -> Path | None:
     path = environment.metadata.annotations.get(FILE_ANNOTATION)
     return Path(path) if path else None
+
+
+def _files_beside(path: Path) -> Files | EnvironmentReading:
+    if not path.is_file():
+        return _stalled("SourceNotFound", f"There is no file {path}: its path begins at the run's file.")
+    files = _python_files(path.parent)
+    return files if path.name in files else _stalled("Unreadable", f"{path} is not UTF-8 text.")
 
 
 def _python_files(folder: Path) -> Files:

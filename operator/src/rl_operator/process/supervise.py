@@ -18,7 +18,7 @@ from typing import Any
 import aiohttp
 
 from rl_operator.api.names import RUN_KIND, TRAINER_CONTAINER
-from rl_operator.discovery import discover_files_blocking
+from rl_operator.discovery import discover_files
 from rl_operator.errors import ConflictError, GoneError, OperatorError, TargetUnreachableError
 from rl_operator.local.local_run_client import LocalRunClient, pods_of
 from rl_operator.local.own_environments import OwnEnvironments
@@ -156,7 +156,7 @@ async def supervise(layout: Layout, key: Key, caller: Mapping[str, str]) -> None
                 interval_seconds=POLL_SECONDS,
                 ops_url=lambda pod: kubelet.trainer_url(pod.uid),
             )
-            client = LocalRunClient(store, OwnEnvironments(store.get, discover_files_blocking), PolledMetrics(poller))
+            client = LocalRunClient(store, OwnEnvironments(store.get, discover_files), PolledMetrics(poller))
             beside = [
                 asyncio.create_task(poller.run(), name="poll"),
                 asyncio.create_task(backend.keep(lambda: kubelet.busy), name="keep the service"),

@@ -18,7 +18,7 @@ async def gather_inputs(run: TrainingRun, client: InputSource, now: datetime) ->
     runtime = client.runtime(run.spec.runtime)
     if runtime is None:
         return None
-    own = client.environment(run)
+    own = await client.environment(run)
     catalog = client.catalog(runtime)
     return RunInputs(
         runtime=runtime,

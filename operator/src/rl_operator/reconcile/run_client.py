@@ -18,7 +18,7 @@ Key = tuple[str, str]
 
 
 class InputSource(Protocol):
-    """The reads that a run's inputs come from. Only the last two cost a reconcile I/O."""
+    """The reads that a run's inputs come from. What is not async costs no I/O in a reconcile."""
 
     def run(self, key: Key) -> TrainingRun | None: ...
 
@@ -28,15 +28,15 @@ class InputSource(Protocol):
         """The environments of the runtime's image; None while they are not read yet."""
         ...
 
-    def environment(self, run: TrainingRun) -> Environment | None:
-        """The RLEnvironment that the run names (own/NAME; in local mode also a file); None: it names none, or there
-        is none.
-        """
-        ...
-
     def namespace_labels(self, namespace: str) -> Mapping[str, str]: ...
 
     # --- live reads ---------------------------------------------------------------------------------------------
+    async def environment(self, run: TrainingRun) -> Environment | None:
+        """The RLEnvironment that the run names (own/NAME; in local mode also a file); None: it names none, or there
+        is none. Cached in a cluster; in local mode its code is read.
+        """
+        ...
+
     async def read_run(self, key: Key) -> TrainingRun | None: ...
 
     async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None: ...

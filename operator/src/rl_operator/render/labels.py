@@ -1,6 +1,6 @@
-"""Labels, annotations and owner of every child; label selectors as kubectl reads them."""
+"""Labels, annotations and owner of every child."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from rl_operator.api.names import (
@@ -61,24 +61,3 @@ def owner_reference(run: TrainingRun) -> dict[str, Any]:
         "controller": True,
         "blockOwnerDeletion": True,
     }
-
-
-Labels = Mapping[str, str]
-
-
-def parse_selector(text: str) -> Callable[[Labels], bool]:
-    """A predicate over labels; an empty text matches everything."""
-    terms = [_parse_term(term.strip()) for term in text.split(",") if term.strip()]
-    return lambda labels: all(term(labels) for term in terms)
-
-
-def _parse_term(term: str) -> Callable[[Labels], bool]:
-    if "!=" in term:
-        key, value = term.split("!=", 1)
-        return lambda labels: labels.get(key.strip()) != value.strip()
-    if "=" in term:
-        key, value = term.replace("==", "=").split("=", 1)
-        return lambda labels: labels.get(key.strip()) == value.strip()
-    if term.startswith("!"):
-        return lambda labels: term[1:].strip() not in labels
-    return lambda labels: term in labels

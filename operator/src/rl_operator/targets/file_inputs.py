@@ -1,8 +1,9 @@
 """What a run's file is checked against and rendered from, asked of a target; the file's own objects come first."""
 
-from collections.abc import Coroutine, Mapping, Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import Environment
@@ -12,7 +13,7 @@ from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import Runtime
 from rl_operator.check import check_run, runtime_not_found
-from rl_operator.discovery import discover_files_blocking
+from rl_operator.discovery import discover_files
 from rl_operator.documents.parse import DocumentError, parse_environment, parse_run, parse_runtime
 from rl_operator.errors import ForbiddenError, RefusedError
 from rl_operator.local.own_environments import OwnEnvironments
@@ -22,16 +23,18 @@ from rl_operator.render import Rendered, render_run
 from rl_operator.targets.run_file import RunFile
 from rl_operator.targets.target import Manifest, Target
 
-Answer = TypeVar("Answer")
-
 
 class FileInputs:
-    """Implements `reconcile.run_client.InputSource`: live reads, each of them a call."""
+    """Implements `reconcile.run_client.InputSource`: live reads, each of them a call that blocks.
+
+    Gathering is asynchronous, because an own environment's code is read by another program. `inputs_of` runs it to its
+    end in a loop of its own, so a thread that has a running loop cannot call it.
+    """
 
     def __init__(self, target: Target, beside: Sequence[Manifest] = ()) -> None:
         self.target = target
         self._beside = {_identity(document): document for document in beside}
-        self._own = OwnEnvironments(self._read, discover_files_blocking)
+        self._own = OwnEnvironments(self._read, discover_files)
         self.labels_are_read = True
 
     def run(self, key: Key) -> TrainingRun | None:
@@ -52,17 +55,17 @@ class FileInputs:
     def catalog(self, runtime: Runtime) -> Catalog | None:
         return self.target.catalog(runtime)
 
-    def environment(self, run: TrainingRun) -> Environment | None:
+    async def environment(self, run: TrainingRun) -> Environment | None:
         """Read here where the code is at hand; on a cluster what the operator has read of it."""
         name, namespace = run.spec.environment, run.metadata.namespace
         if self.target.runs_files:
-            return self._own.of_run(run)
+            return await self._own.of_run(run)
         if not name.startswith(OWN_PREFIX):
             return None
         name = name.removeprefix(OWN_PREFIX)
         document = self._beside.get((ENVIRONMENT_KIND, namespace, name))
         if document and "source" in document["spec"]:
-            return self._own.named(namespace, name)
+            return await self._own.named(namespace, name)
         live = document or self.target.read(ENVIRONMENT_KIND, namespace, name)
         return parse_environment(live) if live else None
 
@@ -79,7 +82,7 @@ class FileInputs:
             return None
 
     def files(self, environment: Environment) -> Mapping[str, str] | None:
-        return self._own.files(environment)
+        return asyncio.run(self._own.files(environment))
 
     def _read(self, kind: str, namespace: str, name: str) -> Manifest | None:
         return self._beside.get((kind, namespace, name)) or self.target.read(kind, namespace, name)
@@ -87,7 +90,7 @@ class FileInputs:
 
 def inputs_of(run: TrainingRun, source: FileInputs) -> RunInputs | None:
     """None when the run's runtime does not exist."""
-    inputs = _result(gather_inputs(run, source, datetime.now(UTC)))
+    inputs = asyncio.run(gather_inputs(run, source, datetime.now(UTC)))
     if inputs and inputs.runtime.spec.namespace_selector is not None and not source.labels_are_read:
         namespace, runtime = run.metadata.namespace, run.spec.runtime
         hint = f"you may not read the labels of namespace {namespace}, by which runtime {runtime} chooses"
@@ -116,16 +119,6 @@ def render_file(file: RunFile, target: Target) -> Rendered:
         raise RefusedError(inputs.environment.pending[1])
     own = inputs.environment.own
     return render_run(file.run, inputs, source.files(own) if own else None)
-
-
-def _result(coroutine: Coroutine[Any, Any, Answer]) -> Answer:
-    """Of a coroutine that never waits, because every read behind it is a call: it needs no event loop."""
-    try:
-        coroutine.send(None)
-    except StopIteration as done:
-        answer: Answer = done.value
-        return answer
-    raise AssertionError("gathering inputs waited for something")
 
 
 def _identity(document: Manifest) -> tuple[str, str, str]:

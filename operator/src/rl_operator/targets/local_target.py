@@ -26,8 +26,8 @@ from rl_operator.local.state.log_reader import follow_log, tail_log
 from rl_operator.local.state.state_store import Manifest, StateStore
 from rl_operator.local.sweep import abandoned, remove_expired, remove_orphaned_traces, remove_traces
 from rl_operator.programs import INSTALL_HINT, ProgramMissingError, find_program
-from rl_operator.render.labels import parse_selector
 from rl_operator.targets.job_pods import JobContainer, JobPod
+from rl_operator.targets.run_lookup import parse_selector
 from rl_operator.targets.supervisors import Supervisors, owner
 from rl_operator.targets.target import Missing, Note, TargetHealth
 
@@ -149,13 +149,19 @@ class LocalTarget:
         return bundled_catalog()
 
     def environments(self, namespace: str) -> "list[Environment]":
-        from rl_operator.discovery import discover_files_blocking
+        import asyncio
+
+        from rl_operator.discovery import discover_files
         from rl_operator.local.own_environments import OwnEnvironments
 
-        own = OwnEnvironments(self._store.get, discover_files_blocking)
+        own = OwnEnvironments(self._store.get, discover_files)
         names = [each["metadata"]["name"] for each in self._store.list_all(ENVIRONMENT_KIND, namespace)]
-        found = [own.named(namespace, name) for name in names]
-        return [environment for environment in found if environment is not None]
+
+        async def read_all() -> "list[Environment]":
+            found = [await own.named(namespace, name) for name in names]
+            return [environment for environment in found if environment is not None]
+
+        return asyncio.run(read_all())
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
         return {NAMESPACE_NAME_LABEL: namespace}

@@ -1,7 +1,7 @@
-"""From names that were typed to a run, to the pod and container of a log, and to what is kept of a run."""
+"""From names and selectors that were typed to runs, to the pod and container of a log, and to what is kept of a run."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from rl_operator.api.names import API_CONTAINER, ENVIRONMENT_CONTAINER, STARTED_AS_ANNOTATION, TRAINER_CONTAINER
@@ -93,3 +93,26 @@ def was_restored(run: Manifest) -> bool:
     return STARTED_AS_ANNOTATION in run["metadata"].get("annotations", {}) and is_restored(
         TrainingRun.model_validate(run)
     )
+
+
+Labels = Mapping[str, str]
+
+
+def parse_selector(text: str) -> Callable[[Labels], bool]:
+    """A predicate over labels, as kubectl reads it: `key=value`, `key!=value`, `key`, `!key`, joined by commas; an
+    empty text matches everything.
+    """
+    terms = [_parse_term(term.strip()) for term in text.split(",") if term.strip()]
+    return lambda labels: all(term(labels) for term in terms)
+
+
+def _parse_term(term: str) -> Callable[[Labels], bool]:
+    if "!=" in term:
+        key, value = term.split("!=", 1)
+        return lambda labels: labels.get(key.strip()) != value.strip()
+    if "=" in term:
+        key, value = term.replace("==", "=").split("=", 1)
+        return lambda labels: labels.get(key.strip()) == value.strip()
+    if term.startswith("!"):
+        return lambda labels: term[1:].strip() not in labels
+    return lambda labels: term in labels

@@ -1,7 +1,6 @@
 """Files of anybody, read by a process that may be killed: real programs, well and ill behaved."""
 
 import asyncio
-import inspect
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,23 +9,16 @@ import pytest
 from tests.unit.rl_operator.discovery.processes import gone
 
 from rl_operator.api.catalog import Catalog
-from rl_operator.discovery import discover_files, discover_files_blocking
+from rl_operator.discovery import discover_files
 from rl_operator.errors import OperatorError
 
 pytestmark = pytest.mark.process
 
 PLAIN = Path("tests/data/environments/plain_tools.py").read_text(encoding="utf-8")
-Discover = Callable[..., Catalog]
 
 
-def in_a_loop(files: Mapping[str, str], entry: str | None, *, program: str | None = None) -> Catalog:
+def discover(files: Mapping[str, str], entry: str | None, *, program: str | None = None) -> Catalog:
     return asyncio.run(discover_files(files, entry, program=program))
-
-
-@pytest.fixture(params=[discover_files_blocking, in_a_loop], ids=["blocking", "in a loop"])
-def discover(request: pytest.FixtureRequest) -> Discover:
-    chosen: Discover = request.param
-    return chosen
 
 
 @pytest.fixture
@@ -40,7 +32,7 @@ def program(tmp_path: Path) -> Callable[[str], str]:
     return write
 
 
-def test_an_environment_and_its_fields(discover: Discover) -> None:
+def test_an_environment_and_its_fields() -> None:
     catalog = discover({"env.py": f"from lib import x\n{PLAIN}", "lib.py": "x = 1", "words.txt": "é"}, "env.py")
     assert (catalog.problem, catalog.warnings, catalog.modules) == (None, (), ("env.py", "lib.py"))
     [environment] = catalog.environments
@@ -51,19 +43,19 @@ def test_an_environment_and_its_fields(discover: Discover) -> None:
     assert fields["eval_handling"].choices == ("STOP_TRAIN", "LIMIT_TRAIN", "NONE")
 
 
-def test_a_broken_file_is_named_with_its_line(discover: Discover) -> None:
+def test_a_broken_file_is_named_with_its_line() -> None:
     problem = discover({"env.py": "x = 1\ndef f(:"}, None).problem
     assert problem is not None
     assert problem.sentence == "env.py, line 2: this is not valid Python: invalid syntax"
 
 
-def test_names_are_refused_before_anything_is_started(discover: Discover) -> None:
+def test_names_are_refused_before_anything_is_started() -> None:
     problem = discover({"../env.py": PLAIN}, None, program="/nowhere").problem
     assert problem is not None
     assert problem.reason == "Unreadable"
 
 
-def test_no_code_of_the_files_runs(discover: Discover, tmp_path: Path) -> None:
+def test_no_code_of_the_files_runs(tmp_path: Path) -> None:
     """Neither the entry's, nor that of a file which bears the name of a module that the reader imports (and which is
     refused for it).
     """
@@ -76,7 +68,7 @@ def test_no_code_of_the_files_runs(discover: Discover, tmp_path: Path) -> None:
 
 
 def test_keys_and_folders_of_the_caller_do_not_reach_the_program(
-    discover: Discover, program: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+    program: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TINKER_API_KEY", "tml-secret")
     monkeypatch.setenv("HOME", "/home/somebody")
@@ -84,7 +76,7 @@ def test_keys_and_folders_of_the_caller_do_not_reach_the_program(
     assert discover({"env.py": ""}, None, program=program(told)).warnings == ("",)
 
 
-def test_the_files_are_gone_afterwards(discover: Discover, program: Callable[[str], str]) -> None:
+def test_the_files_are_gone_afterwards(program: Callable[[str], str]) -> None:
     catalog = discover(
         {"env.py": "", "b.py": ""}, "b.py", program=program("""printf '{"modules": ["%s", "%s"]}' "$3" "$5" """)
     )
@@ -109,7 +101,7 @@ MISBEHAVING = {
 
 @pytest.mark.parametrize(("body", "message"), MISBEHAVING.values(), ids=MISBEHAVING)
 def test_a_program_that_misbehaves_is_a_problem_of_the_file(
-    discover: Discover, program: Callable[[str], str], body: str, message: str
+    program: Callable[[str], str], body: str, message: str
 ) -> None:
     problem = discover({"env.py": ""}, None, program=program(body)).problem
     assert problem is not None
@@ -131,10 +123,6 @@ async def test_a_caller_that_gives_up_leaves_no_process(program: Callable[[str],
     assert gone(int(pid.read_text()))
 
 
-def test_a_program_that_knows_no_entries_must_be_upgraded(discover: Discover, program: Callable[[str], str]) -> None:
+def test_a_program_that_knows_no_entries_must_be_upgraded(program: Callable[[str], str]) -> None:
     with pytest.raises(OperatorError, match=r"No such option: --entry.*upgrade it"):
         discover({"env.py": ""}, None, program=program("echo 'No such option: --entry' >&2; exit 2"))
-
-
-def test_both_ways_take_the_same() -> None:
-    assert inspect.signature(discover_files) == inspect.signature(discover_files_blocking)

@@ -121,7 +121,7 @@ def test_a_status_of_a_newer_release_is_read() -> None:
     ("text", "complaint"),
     [
         ("a: [", "not readable YAML"),
-        ("just words", "this is no Kubernetes object"),
+        ("just words", "this is not a Kubernetes object"),
         ("", "exactly one RLTrainingRun .* but it holds nothing"),
         ("kind: Job", "it holds Job"),
         ("kind: RLTrainingRun\n---\nkind: RLTrainingRun", "it holds 2 of them"),
@@ -195,7 +195,7 @@ def test_faults_come_in_an_order_of_their_own() -> None:
 
 
 def test_a_list_holds_objects() -> None:
-    with pytest.raises(DocumentError, match="no Kubernetes object"):
+    with pytest.raises(DocumentError, match="not a Kubernetes object"):
         load_documents("{kind: List, items: [1]}")
 
 

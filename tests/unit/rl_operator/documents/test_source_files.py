@@ -43,13 +43,13 @@ WRONG: dict[str, tuple[dict[str, str], str | None, str, str, str]] = {
     "an entry that is no Python": ({"a.txt": ""}, "a.txt", "NoEnvironment", "a.txt", "ends with .py"),
     "a folder": ({"a/b.py": ""}, None, "Unreadable", "a/b.py", "no folders"),
     "the folder above": ({"../a.py": ""}, None, "Unreadable", "../a.py", "no folders"),
-    "the folder itself": ({"..": ""}, None, "Unreadable", "..", "this is no name"),
-    "a hidden file": ({".a.py": ""}, None, "Unreadable", ".a.py", "this is no name"),
-    "an option": ({"--help.py": ""}, None, "Unreadable", "--help.py", "this is no name"),
-    "a line end": ({"a.py\n": ""}, None, "Unreadable", r"a.py\n", "this is no name"),
-    "no letters": ({"é\0\ud800.py": ""}, None, "Unreadable", r"\xe9\x00\ud800.py", "this is no name"),
+    "the folder itself": ({"..": ""}, None, "Unreadable", "..", "this is not a valid name"),
+    "a hidden file": ({".a.py": ""}, None, "Unreadable", ".a.py", "this is not a valid name"),
+    "an option": ({"--help.py": ""}, None, "Unreadable", "--help.py", "this is not a valid name"),
+    "a line end": ({"a.py\n": ""}, None, "Unreadable", r"a.py\n", "this is not a valid name"),
+    "no letters": ({"é\0\ud800.py": ""}, None, "Unreadable", r"\xe9\x00\ud800.py", "this is not a valid name"),
     "a long name": ({"a" * 254: ""}, None, "Unreadable", "a" * 80, "at most 253 characters"),
-    "an empty name": ({"": ""}, None, "Unreadable", "", "this is no name"),
+    "an empty name": ({"": ""}, None, "Unreadable", "", "this is not a valid name"),
 }
 
 

@@ -1,5 +1,6 @@
 """The local target keeps the promises of `reconcile.run_client.RunClient`."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,9 +20,13 @@ from rl_operator.status.observed.observation import TrainerStatus
 KEY = ("default", "run")
 
 
+async def nothing_found(_files: Mapping[str, str], _entry: str | None) -> Catalog:
+    return Catalog()
+
+
 @pytest.fixture
 def run_client(store: StateStore) -> LocalRunClient:
-    environments = OwnEnvironments(store.get, lambda _files, _entry: Catalog())
+    environments = OwnEnvironments(store.get, nothing_found)
     return LocalRunClient(store, environments, ToldMetrics({"run-00000-1": TrainerStatus(step=7)}))
 
 

@@ -9,7 +9,7 @@ import pytest
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import Environment
 from rl_operator.api.run import TrainingRun
-from rl_operator.discovery import discover_files_blocking
+from rl_operator.discovery import discover_files
 from rl_operator.documents.parse import parse_run
 from rl_operator.local.own_environments import FILE_ANNOTATION, OwnEnvironments
 from rl_operator.local.state.state_store import StateStore
@@ -35,9 +35,9 @@ class CountedReader:
     def __init__(self) -> None:
         self.calls = 0
 
-    def __call__(self, files: Mapping[str, str], entry: str | None) -> Catalog:
+    async def __call__(self, files: Mapping[str, str], entry: str | None) -> Catalog:
         self.calls += 1
-        return discover_files_blocking(files, entry)
+        return await discover_files(files, entry)
 
 
 @pytest.fixture
@@ -96,31 +96,31 @@ def fault(environment: Environment | None) -> str:
 
 
 @pytest.mark.process
-def test_a_file_is_read_with_what_it_imports(own: OwnEnvironments, folder: Path) -> None:
-    found = own.of_run(run_of("./shout.py", folder / "shout.py"))
+async def test_a_file_is_read_with_what_it_imports(own: OwnEnvironments, folder: Path) -> None:
+    found = await own.of_run(run_of("./shout.py", folder / "shout.py"))
     assert found is not None
     ready = found.status.condition("Ready")
     assert ready is not None
     assert (ready.status, found.status.class_name, found.status.entry) == ("True", "Shout", "shout.py")
     assert {field.name: field.default for field in found.status.fields}["group_size"] == 4
-    assert own.files(found) == {"shout.py": ENTRY, "words.py": WORDS}
+    assert await own.files(found) == {"shout.py": ENTRY, "words.py": WORDS}
 
 
 @pytest.mark.process
-def test_the_same_content_is_read_once(own: OwnEnvironments, folder: Path, reader: CountedReader) -> None:
+async def test_the_same_content_is_read_once(own: OwnEnvironments, folder: Path, reader: CountedReader) -> None:
     run = run_of("./shout.py", folder / "shout.py")
     for _ in range(3):
-        own.of_run(run)
+        await own.of_run(run)
     assert reader.calls == 1
     (folder / "words.py").write_text("WORDS = ['b']\n")
-    own.of_run(run)
+    await own.of_run(run)
     assert reader.calls == 2
 
 
 @pytest.mark.process
-def test_a_broken_file_is_named_with_its_line(own: OwnEnvironments, folder: Path) -> None:
+async def test_a_broken_file_is_named_with_its_line(own: OwnEnvironments, folder: Path) -> None:
     (folder / "shout.py").write_text(ENTRY + "\n    def (:\n")
-    assert "shout.py, line 13:" in fault(own.of_run(run_of("./shout.py", folder / "shout.py")))
+    assert "shout.py, line 13:" in fault(await own.of_run(run_of("./shout.py", folder / "shout.py")))
 
 
 @pytest.mark.process
@@ -132,33 +132,35 @@ def test_a_broken_file_is_named_with_its_line(own: OwnEnvironments, folder: Path
         ("words.py", "NoEnvironment: words.py"),
     ],
 )
-def test_files_that_are_none(own: OwnEnvironments, folder: Path, name: str, said: str) -> None:
+async def test_files_that_are_none(own: OwnEnvironments, folder: Path, name: str, said: str) -> None:
     path = folder / name
-    assert fault(own.of_run(run_of(f"./{name}", path))).startswith(said.format(path=path))
+    assert fault(await own.of_run(run_of(f"./{name}", path))).startswith(said.format(path=path))
 
 
 @pytest.mark.process
-def test_an_object_of_the_state_folder_is_read_likewise(own: OwnEnvironments, store: StateStore) -> None:
+async def test_an_object_of_the_state_folder_is_read_likewise(own: OwnEnvironments, store: StateStore) -> None:
     put(store, {"shout.py": ENTRY, "words.py": WORDS, "notes.txt": "hello"})
-    found = own.of_run(run_of("own/shout"))
+    found = await own.of_run(run_of("own/shout"))
     assert found is not None
     assert (found.status.class_name, found.status.observed_generation) == ("Shout", 1)
-    assert set(own.files(found) or {}) == {"shout.py", "words.py", "notes.txt"}
+    assert set(await own.files(found) or {}) == {"shout.py", "words.py", "notes.txt"}
 
 
-def test_an_object_that_is_not_there_is_none(own: OwnEnvironments) -> None:
-    assert own.of_run(run_of("own/nobody")) is None
-    assert own.of_run(run_of("sort_digits")) is None
+async def test_an_object_that_is_not_there_is_none(own: OwnEnvironments) -> None:
+    assert await own.of_run(run_of("own/nobody")) is None
+    assert await own.of_run(run_of("sort_digits")) is None
 
 
-def test_an_object_without_its_config_map(own: OwnEnvironments, store: StateStore) -> None:
+async def test_an_object_without_its_config_map(own: OwnEnvironments, store: StateStore) -> None:
     put(store, None)
-    assert fault(own.of_run(run_of("own/shout"))).startswith("SourceNotFound: ConfigMap default/code does not exist")
+    assert fault(await own.of_run(run_of("own/shout"))).startswith(
+        "SourceNotFound: ConfigMap default/code does not exist"
+    )
 
 
-def test_images_need_a_cluster(own: OwnEnvironments, store: StateStore) -> None:
+async def test_images_need_a_cluster(own: OwnEnvironments, store: StateStore) -> None:
     put(store, None, image={"reference": "team/env:1", "entry": "shout"})
-    found = own.of_run(run_of("own/shout"))
+    found = await own.of_run(run_of("own/shout"))
     assert fault(found).startswith("NeedsCluster: Local mode runs no images")
     assert found is not None
-    assert own.files(found) is None
+    assert await own.files(found) is None

@@ -47,7 +47,7 @@ class CountingClient(LocalRunClient):
         await super().create_child(manifest)
 
 
-def nothing_found(_files: Mapping[str, str], _entry: str | None) -> Catalog:
+async def nothing_found(_files: Mapping[str, str], _entry: str | None) -> Catalog:
     return Catalog()
 
 

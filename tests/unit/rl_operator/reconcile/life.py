@@ -233,7 +233,7 @@ def _component(pod: Manifest) -> str:
     return str(pod["metadata"]["labels"][COMPONENT_LABEL])
 
 
-def read_as_sort_digits(files: Mapping[str, str], entry: str | None) -> Catalog:
+async def read_as_sort_digits(files: Mapping[str, str], entry: str | None) -> Catalog:
     """Discovery is not tested here: whatever the files say, they are the bundled environment's equal."""
     found = bundled_catalog().by_name["sort_digits"].with_changes(file_path=entry or min(files))
     return Catalog(environments=(found,), modules=tuple(sorted(files)))

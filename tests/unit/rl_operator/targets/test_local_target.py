@@ -45,7 +45,7 @@ def test_a_spec_is_changed_as_the_api_server_does(target: Unattended) -> None:
 def test_a_change_of_another_version_is_a_conflict(target: Unattended) -> None:
     version = target.create(draft())["metadata"]["resourceVersion"]
     target.change_spec("default", "sorting", {"priority": 1}, version=version)
-    with pytest.raises(ConflictError, match="written by somebody else"):
+    with pytest.raises(ConflictError, match="changed by someone else"):
         target.change_spec("default", "sorting", {"priority": 2}, version=version)
 
 

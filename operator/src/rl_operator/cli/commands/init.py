@@ -1,18 +1,12 @@
-"""`rlctl init`: a run's file to start from.
+"""`rlctl init`: a run's file to start from."""
 
-The three documents that make a file of this machine an environment of a cluster. Pure.
-"""
-
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND
 from rl_operator.cli.options import Context, Local, Namespace, RuntimeName, StateDir
-from rl_operator.documents.yaml_lines import block, flow
 from rl_operator.errors import RefusedError
 from rl_operator.targets.target_choice import choose_target
 
@@ -40,7 +34,7 @@ def init(
     rlctl init ./my_env.py --local writes a run of a file, for this machine; with --from ./my_env.py the file holds the
     ConfigMap, the RLEnvironment and the run, for a cluster and for this machine.
     """
-    from rl_operator.cli.views.template import run_template
+    from rl_operator.cli.views.template import object_name, run_template
     from rl_operator.targets.environment_choice import choose_runtime, known_environment
 
     if bool(environment) == bool(source):
@@ -57,18 +51,22 @@ def init(
 
 def _own(source: Path, name: str, runtime: "Runtime") -> "tuple[str, CatalogEnvironment]":
     """The objects that bring the file, and the environment that they make. Raises RefusedError."""
+    import asyncio
+
     from rl_operator.api.names import OWN_PREFIX
     from rl_operator.api.run_inputs import choose_environment
-    from rl_operator.discovery import discover_files_blocking
+    from rl_operator.cli.views.template import own_environment_template
+    from rl_operator.discovery import discover_files
     from rl_operator.local.own_environments import OwnEnvironments
 
-    own = OwnEnvironments(lambda *_: None, discover_files_blocking)
-    found = own.of_file(source.absolute(), "default")
+    own = OwnEnvironments(lambda *_: None, discover_files)
+    found = asyncio.run(own.of_file(source.absolute(), "default"))
     known = choose_environment(f"{OWN_PREFIX}{name}", runtime, None, found).known
     if known is None:
         stalled = found.status.condition("Stalled")
         raise RefusedError(stalled.message if stalled else f"{source} cannot be read")
-    return own_environment_template(name, own.files(found) or {}, source.name), known
+    files = asyncio.run(own.files(found))
+    return own_environment_template(name, files or {}, source.name), known
 
 
 def accepts_of(environment: "CatalogEnvironment", runtime: "Runtime") -> "Accepts":
@@ -87,20 +85,3 @@ def accepts_of(environment: "CatalogEnvironment", runtime: "Runtime") -> "Accept
 
     usual = sentences({})
     return lambda settings: sentences(settings) <= usual
-
-
-def object_name(text: str) -> str:
-    """A name for Kubernetes out of a file's or an environment's: `my_env.py` becomes `my-env`."""
-    name = re.sub(r"[^a-z0-9]+", "-", text.lower().removesuffix(".py")).strip("-")
-    return name if name and name[0].isalpha() else f"run-{name}".rstrip("-")
-
-
-def own_environment_template(name: str, files: Mapping[str, str], entry: str) -> str:
-    """ConfigMap and RLEnvironment, each with the line that ends a document."""
-    data = "".join(block(file, text, indent=2) for file, text in files.items())
-    return (
-        f"# The code: Python files, as they are.\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\ndata:\n"
-        f"{data}---\n"
-        f"# The environment: own/{name} in this namespace.\napiVersion: {API_VERSION}\nkind: {ENVIRONMENT_KIND}\n"
-        f"metadata:\n  name: {name}\nspec:\n  source:\n    configMap: {{name: {name}, entry: {flow(entry)}}}\n---\n"
-    )

@@ -3,16 +3,17 @@
 A line that begins with `#name:` is a setting: without the `#` it is in force. A line that begins with `# ` is prose.
 """
 
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from rl_operator.api.catalog import CatalogEnvironment
-from rl_operator.api.names import API_VERSION, RUN_KIND
+from rl_operator.api.names import API_VERSION, ENVIRONMENT_KIND, RUN_KIND
 from rl_operator.api.run import RunSpec
 from rl_operator.api.runtime import Bound, Runtime
-from rl_operator.documents.yaml_lines import flow
+from rl_operator.documents.yaml_lines import block, flow
 from rl_operator.documents.yaml_text import json_value
 from rl_operator.status.text.sentences import cut
 from rl_operator.targets.parameters import SettableField, fields_of
@@ -155,4 +156,21 @@ def _prose(text: str, indent: int = 0) -> list[str]:
     margin = " " * indent + "# "
     return textwrap.wrap(
         text, WIDTH, initial_indent=margin, subsequent_indent=margin, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def object_name(text: str) -> str:
+    """A name for Kubernetes out of a file's or an environment's: `my_env.py` becomes `my-env`."""
+    name = re.sub(r"[^a-z0-9]+", "-", text.lower().removesuffix(".py")).strip("-")
+    return name if name and name[0].isalpha() else f"run-{name}".rstrip("-")
+
+
+def own_environment_template(name: str, files: Mapping[str, str], entry: str) -> str:
+    """ConfigMap and RLEnvironment, each with the line that ends a document."""
+    data = "".join(block(file, text, indent=2) for file, text in files.items())
+    return (
+        f"# The code: Python files, as they are.\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\ndata:\n"
+        f"{data}---\n"
+        f"# The environment: own/{name} in this namespace.\napiVersion: {API_VERSION}\nkind: {ENVIRONMENT_KIND}\n"
+        f"metadata:\n  name: {name}\nspec:\n  source:\n    configMap: {{name: {name}, entry: {flow(entry)}}}\n---\n"
     )

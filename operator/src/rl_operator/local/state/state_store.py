@@ -8,19 +8,16 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from rl_operator.api.names import OBJECT_NAME_PATTERN
-from rl_operator.api.run import TrainingRun
 from rl_operator.errors import ConflictError, GoneError, InvalidError, NameTakenError, TargetUnreachableError
 from rl_operator.local.state.layout import STATE_DIR_VARIABLE, Layout
 from rl_operator.local.state.locks import locked
-from rl_operator.render.config_maps import history_config_map, history_content, stored_history
-from rl_operator.status.observed.history import Point, joined, read_points, thinned
 
 Manifest = dict[str, Any]
 Change = Callable[[Manifest], None]
@@ -222,17 +219,3 @@ def _write(path: Path, manifest: Manifest) -> None:
         raise TargetUnreachableError(
             f"cannot write {path}: {error.strerror}; free some space, or set {STATE_DIR_VARIABLE} to another folder"
         ) from error
-
-
-def write_history(store: StateStore, run: TrainingRun, points: Sequence[Point]) -> None:
-    """Create it, or go on with what earlier attempts left."""
-    namespace, name = run.metadata.namespace, run.status.history_name or ""
-
-    def go_on(manifest: Manifest) -> None:
-        merged = thinned(joined(read_points(stored_history(manifest)), points))
-        manifest["data"] = history_content(merged)
-
-    if store.get("ConfigMap", namespace, name):
-        store.update("ConfigMap", namespace, name, go_on)
-    else:
-        store.create(history_config_map(run, name, thinned(points)))

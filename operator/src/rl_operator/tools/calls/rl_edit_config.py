@@ -107,7 +107,9 @@ def _judged(
 ) -> tuple[TrainingRun, tuple[Refusal, ...]]:
     """The edited run and what was refused of it before and still is. Raises ToolRefusedError for anything new."""
     wanted, known = _edited(run, edits), check_run(run, inputs)
-    refusals = check_run(wanted, inputs_for(context, wanted))
+    # An edit cannot change runtime or environment, so what was gathered still holds, except for another parent.
+    same_parent = wanted.spec.start_from == run.spec.start_from
+    refusals = check_run(wanted, inputs if same_parent else inputs_for(context, wanted))
     if new := [refusal for refusal in refusals if refusal not in known]:
         raise refused(*new)
     return wanted, refusals

@@ -14,11 +14,11 @@ from rl_operator.status.text.table import TABLE
 
 SOURCE = Path("operator/src/rl_operator")
 SEARCHED = (
-    *sorted((SOURCE / "status").glob("[a-z]*.py")),
-    *sorted((SOURCE / "reconcile").glob("[a-z]*.py")),
+    *sorted((SOURCE / "status").rglob("[a-z]*.py")),
+    *sorted((SOURCE / "reconcile").rglob("[a-z]*.py")),
     SOURCE / "api" / "run_inputs.py",
-    SOURCE / "local" / "lost_pods.py",
-    SOURCE / "local" / "kubelet.py",
+    SOURCE / "local" / "pods" / "lost_pods.py",
+    SOURCE / "local" / "pods" / "kubelet.py",
 )
 OTHER_KINDS = {
     "verdict.py",

@@ -27,6 +27,30 @@ Call = Callable[..., Outcome]
 FIELDS = run_fields(CATALOG.by_name["sort_digits"], TINY)
 
 
+class Counted:
+    """A target that counts the calls that may cost a request, by name."""
+
+    COUNTED = ("run", "runs", "runtimes", "catalog", "environments", "read", "namespace_labels", "change_spec")
+
+    def __init__(self, target: Unattended) -> None:
+        self._target = target
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self.COUNTED:
+            self.calls.append(name)
+        return getattr(self._target, name)
+
+
+def test_an_edit_gathers_its_inputs_once(tmp_path: Path) -> None:
+    counted = Counted(Unattended(Layout(tmp_path), "", print))
+    context = ToolContext(counted, "default")
+    run_id = drafted(context)
+    counted.calls.clear()
+    assert call_at(context, "rl_edit_config", run_id=run_id, field="group_size", value=4).code is None
+    assert sorted(counted.calls) == ["catalog", "change_spec", "namespace_labels", "run", "runtimes"]
+
+
 def test_one_field(context: ToolContext, call: Call) -> None:
     run_id = drafted(context)
     answer = call("rl_edit_config", field="group_size", value=4).answer

@@ -53,7 +53,7 @@ async def test_a_line_that_is_too_long_is_refused(open_context: OpenContext) -> 
     calls, gate = Calls(CallLimits(at_once=2, waiting=2, in_line=3)), threading.Event()
     working = [asyncio.ensure_future(calls.in_thread(gate.wait)) for _ in range(5)]
     await asyncio.sleep(0)
-    with pytest.raises(BusyError, match="3 calls stand in line already"):
+    with pytest.raises(BusyError, match="3 calls are already waiting"):
         await calls.in_thread(gate.wait)
     refused = await calls.call(TOOL["rl_health_check"], open_context, {})
     assert (refused.code, refused.answer["retryable"]) == ("busy", True)

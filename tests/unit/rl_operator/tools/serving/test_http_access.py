@@ -85,7 +85,7 @@ def test_a_file_of_tokens_has_one_per_line(tmp_path: Path) -> None:
         pytest.param(
             f"{TOKEN}\nshort\n", "line 2 of .* is not a token: a token has at least 16 characters", id="short"
         ),
-        pytest.param("two words of a sentence\n", "line 1 of .* is no token", id="words"),
+        pytest.param("two words of a sentence\n", "line 1 of .* is not a token", id="words"),
         pytest.param(None, "cannot be read", id="missing"),
     ],
 )

@@ -96,9 +96,7 @@ async def test_after_a_minute_the_api_server_is_asked_again(api: FakeApi, target
     ("answer", "error", "sentence"),
     [
         pytest.param(Answer({"message": "no"}, 401), UnauthenticatedError, "does not know the token", id="unknown"),
-        pytest.param(
-            reviewed("system:anonymous"), UnauthenticatedError, "takes the token for nobody's", id="anonymous"
-        ),
+        pytest.param(reviewed("system:anonymous"), UnauthenticatedError, "does not know this token", id="anonymous"),
         pytest.param(Answer({"message": "busy"}, 503), TargetUnreachableError, "busy", id="away"),
     ],
 )

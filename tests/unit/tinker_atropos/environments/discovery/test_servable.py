@@ -48,7 +48,7 @@ def test_the_runners_choice(tmp_path: Path, source: str, served: str) -> None:
 
 
 PROBLEMS: dict[str, tuple[dict[str, str], tuple[str, str, int | None], str]] = {
-    "a syntax error": ({"env": "x = 1\ndef f(:"}, ("SyntaxError", "env.py", 2), "no valid Python"),
+    "a syntax error": ({"env": "x = 1\ndef f(:"}, ("SyntaxError", "env.py", 2), "not valid Python"),
     "a syntax error that the compiler sees": (
         {"env": "x = 1\nreturn x"},
         ("SyntaxError", "env.py", 2),
@@ -57,7 +57,7 @@ PROBLEMS: dict[str, tuple[dict[str, str], tuple[str, str, int | None], str]] = {
     "a syntax error in what it imports": (
         {"env": HEAD + "from lib import x\nclass E(BaseEnv): ...", "lib": "import deep", "deep": "\n\nx ="},
         ("SyntaxError", "deep.py", 3),
-        "no valid Python",
+        "not valid Python",
     ),
     "a null byte in what it imports": (
         {"env": HEAD + "import _lib\nclass E(BaseEnv): ...", "_lib": "\n\0"},

@@ -16,16 +16,16 @@ from tinker_atropos.environments.discovery.source_parser import (
 )
 
 BROKEN = {
-    "no Python": (b"x = 1\ndef f(:", "SyntaxError", 2, "no valid Python"),
+    "no Python": (b"x = 1\ndef f(:", "SyntaxError", 2, "not valid Python"),
     "bad indentation": (b"if x:\npass", "SyntaxError", 2, "expected an indented block"),
     "a null byte": (b"x = 1\ny = '\0'", "Unreadable", 2, "null byte"),
     "UTF-16": ("x = 1\n".encode("utf-16"), "Unreadable", 1, "save it as UTF-8"),
-    "Latin-1 without a word of it": (b"x = 1\n\ny = '\xe9'", "Unreadable", 3, "no utf-8 text"),
+    "Latin-1 without a word of it": (b"x = 1\n\ny = '\xe9'", "Unreadable", 3, "not utf-8 text"),
     "an encoding that nobody knows": (b"# coding: klingon\nx = 1", "Unreadable", 1, "unknown encoding: klingon"),
     "an encoding that is no text": (b"# coding: hex\n00", "Unreadable", 1, "encoding cannot be read"),
     "an encoding that never works": (b"# coding: undefined\nx", "Unreadable", 1, "encoding cannot be read"),
     "a null byte in another encoding": (b"# coding: utf-7\n+AAA-", "Unreadable", 2, "null byte"),
-    "surrogates": (b"# coding: unicode_escape\nx = '\\ud800'", "Unreadable", None, "no text"),
+    "surrogates": (b"# coding: unicode_escape\nx = '\\ud800'", "Unreadable", None, "not text"),
     "many brackets": (b"(" * 100_000, "SyntaxError", 1, "too many nested parentheses"),
     "many signs": (b"-" * 500_000 + b"1", "Unreadable", None, "nested too deeply"),
     "a long sum": (b"x = 1" + b" + 1" * 100_000, "Unreadable", None, "nested too deeply"),
@@ -51,7 +51,7 @@ def test_what_is_no_ordinary_file_is_not_waited_for(tmp_path: Path) -> None:
     folder.mkdir()
     gone.symlink_to(tmp_path / "nowhere")
     for path in (pipe, folder, gone):
-        with pytest.raises(UnreadableSourceError, match="no ordinary file"):
+        with pytest.raises(UnreadableSourceError, match="not a regular file"):
             parse_file(path)
 
 

@@ -305,7 +305,7 @@ async def test_refusals_are_logged_once_by_kind(inference, caplog) -> None:
     for max_tokens in (-1, -2, 0):
         await inference.client.post("/generate", json={"text": "x", "sampling_params": {"max_new_tokens": max_tokens}})
     await inference.client.post("/v1/completions", json={"prompt": "x", "stream": True})
-    refusals = [record.getMessage() for record in caplog.records if record.name.endswith("trainer.inference")]
+    refusals = [record.getMessage() for record in caplog.records if record.name.endswith("inference.inference_routes")]
     assert len(refusals) == 2
     assert refusals[0].startswith("refused a request to /generate: sampling_params.max_new_tokens")
 
@@ -363,7 +363,7 @@ async def test_a_client_cannot_bring_a_chat_template_of_its_own(inference, name)
     body = {"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": {name: "{{ messages }}"}}
     response = await inference.client.post("/v1/chat/completions", json=body)
     assert response.status_code == 400
-    assert response.json()["error"]["message"].startswith(f"chat_template_kwargs.{name} is no variable")
+    assert response.json()["error"]["message"].startswith(f"chat_template_kwargs.{name} is not a variable")
     assert inference.sampler.asked == []
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rl_operator.api.names import RUN_NAME_PATTERN
-from rl_operator.cli.commands.init import object_name, own_environment_template
+from rl_operator.cli.views.template import object_name, own_environment_template
 from rl_operator.documents.parse import load_documents, parse_environment
 
 CODE = 'import os\n\n\nclass Mine:\n    """Says: "hello" # always."""\n'
@@ -44,7 +44,7 @@ def test_names(text: str, name: str) -> None:
 
 
 def test_the_example_holds_the_file_beside_it() -> None:
-    folder = Path(__file__).parents[4] / "examples" / "own-environment"
+    folder = Path(__file__).parents[5] / "examples" / "own-environment"
     objects = load_documents((folder / "cluster.yaml").read_text())
     assert [each["kind"] for each in objects] == ["ConfigMap", "RLEnvironment", "RLTrainingRun"]
     assert objects[0]["data"] == {"sort_down.py": (folder / "sort_down.py").read_text()}
