@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from tinker_atropos.errors import BackendError, RunError
 from tinker_atropos.trainer.reporting.relay import Relay
+from tinker_atropos.trainer.run_state import RunState
 from tinker_atropos.trainer.stop_request import StopRequest, cancelled, unless_stopped
 from tinker_atropos.trainer.trajectories.api_client import ApiClient
 from tinker_atropos.trainer.trajectories.lease import TrainerLease
@@ -36,11 +37,12 @@ STOPPED_REASON = "the run was stopped on request"
 
 @dataclass
 class AttemptEnd:
+    state: RunState
+    weights: Weights
     api: ApiClient
     lease: TrainerLease
     relay: Relay
     stop: StopRequest
-    weights: Weights
     _lost_because: str | None = None
 
     async def final_evaluation(self, totals: Callable[[], Mapping[str, int]]) -> None:
@@ -48,7 +50,7 @@ class AttemptEnd:
 
         The books are told twice: what was in flight is in them only when the environment has ended.
         """
-        self.weights.status.phase = "done"
+        self.state.status.phase = "done"
         await self._report_done(totals)
         logger.info("training is done; the environment evaluates the final weights")
         peer = await unless_stopped(self.lease.environment_finished(EVALUATION_SECONDS, ABSENT_SECONDS), self.stop)
@@ -59,34 +61,34 @@ class AttemptEnd:
         await self._report_done(totals)
 
     async def _report_done(self, totals: Callable[[], Mapping[str, int]]) -> None:
-        done = self.api.report_progress(self.weights.progress.total, done=True, totals=totals())
+        done = self.api.report_progress(self.state.progress.total, done=True, totals=totals())
         await unless_stopped(done, self.stop)
 
     async def succeeded(self) -> None:
-        self.weights.results.write(outcome="succeeded", metrics=dict(self.weights.status.metrics))
+        self.state.results.write(outcome="succeeded", metrics=dict(self.state.status.metrics))
         await self.say("done", None)
 
     async def save_what_was_trained(self, trouble: str | None) -> None:
         """Save the weights, to be kept until the run goes on. `trouble`: why that is not possible any more."""
-        self.weights.status.phase = "saving"
-        if trouble is None and self.weights.progress.weights > self.weights.progress.saved:
+        self.state.status.phase = "saving"
+        if trouble is None and self.state.progress.weights > self.state.progress.saved:
             trouble = await self._in_time(self.weights.save(for_ever=True), SAVED_BY_SECONDS)
-        if self.weights.status.checkpoint and self.weights.status.checkpoint["expiresAt"]:
+        if self.state.status.checkpoint and self.state.status.checkpoint["expiresAt"]:
             await self._keep_last_checkpoint()
-        if trouble is not None and self.weights.progress.counted > self.weights.progress.saved:
+        if trouble is not None and self.state.progress.counted > self.state.progress.saved:
             self._lost_because = trouble
 
     async def _keep_last_checkpoint(self) -> None:
         """Nobody knows when a stopped run goes on: its last state must not expire meanwhile."""
-        opened, path = self.weights.opened, self.weights.results.result.state_path
+        opened, path = self.state.opened, self.state.results.result.state_path
         assert opened is not None
         assert path is not None
         trouble = await self._in_time(opened.backend.stored.keep_for_ever(path), KEPT_BY_SECONDS)
         if trouble is not None:
-            logger.warning("%s still expires at %s: %s", path, self.weights.results.result.expires_at, trouble)
+            logger.warning("%s still expires at %s: %s", path, self.state.results.result.expires_at, trouble)
             return
-        self.weights.status.checkpoint = {**(self.weights.status.checkpoint or {}), "expiresAt": None}
-        self.weights.results.write(expires_at=None)
+        self.state.status.checkpoint = {**(self.state.status.checkpoint or {}), "expiresAt": None}
+        self.state.results.write(expires_at=None)
 
     async def _in_time(self, work: Coroutine[Any, Any, None], seconds: float) -> str | None:
         """None when the work ends within the seconds after a stop from outside; else why it did not."""
@@ -109,17 +111,17 @@ class AttemptEnd:
         if self._lost_because is not None:
             raise BackendError(
                 f"stopped on request, but the last {self._lost_steps} steps could not be saved: {self._lost_because}; "
-                f"the run can continue from step {self.weights.progress.saved}"
+                f"the run can continue from step {self.state.progress.saved}"
             )
-        metrics = dict(self.weights.status.metrics)
-        if self.weights.opened is not None:
+        metrics = dict(self.state.status.metrics)
+        if self.state.opened is not None:
             metrics |= await self._dropped()
-        self.weights.results.write(outcome="stopped", steps_trained=self.weights.progress.saved, metrics=metrics)
+        self.state.results.write(outcome="stopped", steps_trained=self.state.progress.saved, metrics=metrics)
         await self.say("done", STOPPED_REASON)
 
     @property
     def _lost_steps(self) -> int:
-        return self.weights.progress.counted - self.weights.progress.saved
+        return self.state.progress.counted - self.state.progress.saved
 
     def _log_losses(self) -> None:
         if self._lost_because is not None:
@@ -138,5 +140,5 @@ class AttemptEnd:
         """The last word to the environment and the backend. Neither is waited for long."""
         with contextlib.suppress(TimeoutError, RunError):
             await asyncio.wait_for(self.lease.end(state, reason), FAREWELL_SECONDS)
-        if self.weights.opened is not None:
-            await self.weights.opened.backend.close("success" if state == "done" else "errored", CLOSE_SECONDS)
+        if self.state.opened is not None:
+            await self.state.opened.backend.close("success" if state == "done" else "errored", CLOSE_SECONDS)

@@ -22,8 +22,8 @@ from tinker_atropos.result import Result
 from tinker_atropos.serving import bind, json_response, ops_app, serve
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.reporting.wandb_sink import WandbSink, wandb_settings
+from tinker_atropos.trainer.run_state import ResultFile
 from tinker_atropos.trainer.stop_request import StopRequest
-from tinker_atropos.trainer.weights import ResultFile
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ async def _serve(settings: Settings, config: RunConfig, results: ResultFile, fol
         async def show_history(request: Request) -> Response:
             """All figures of each point, or, by `?figures=loss,staleness`, those and the step."""
             asked = request.query_params.get("figures")
-            points = run.status.history.points
+            points = run.state.status.history.points
             return json_response({"points": chosen(points, asked.split(",")) if asked else points})
 
         inference_server = InferenceServer(run.generator, tokenizer, config.env.max_token_length)

@@ -1,0 +1,70 @@
+"""The state of a run in this process: everything that changes while it trains, in one value.
+
+It is made once and handed to every part that acts on it, so no part reaches through another one for it.
+"""
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from typing import Any, Never
+
+from tinker_atropos.errors import RunError
+from tinker_atropos.result import Result, ResultError, write_result
+from tinker_atropos.trainer.backend.open_training import Opened
+from tinker_atropos.trainer.backend.policy import CurrentPolicy
+from tinker_atropos.trainer.data.progress import Progress
+from tinker_atropos.trainer.reporting.trainer_status import RunStatus
+
+Failure = asyncio.Future[Never]
+"""Waited for beside the work; it only ever ends with an error."""
+
+
+def no_failure() -> Failure:
+    failure: Failure = asyncio.get_running_loop().create_future()
+    failure.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, also when nobody waits for it
+    return failure
+
+
+class ResultFile:
+    """Holds the result; nothing is written before the first `write`, so that a start says nothing it does not know."""
+
+    def __init__(self, path: str | None, result: Result) -> None:
+        self._path = path
+        self.result = result
+
+    def write(self, **changes: Any) -> None:
+        self.result = replace(self.result, **changes)
+        write_result(self._path, self.result)
+
+    def write_failure(self, error: RunError) -> None:
+        self.write(outcome="failed", error=ResultError(error.error_class, str(error)))
+
+
+@dataclass
+class RunState:
+    """`progress` counts steps, `status` is what `/status` shows, `results` what is left when the process has ended.
+
+    opened        the session with the backend; None before it answered
+    policy        the weights that inference samples from
+    not_ready     why the trainer is not ready yet, or not any more
+    weights_lost  fails when sampling finds that the backend lost the weights of `opened`
+    failed        fails when inference meets an error that ends the run
+    """
+
+    progress: Progress
+    status: RunStatus
+    results: ResultFile
+    opened: Opened | None = None
+    policy: CurrentPolicy = field(default_factory=CurrentPolicy)
+    not_ready: str | None = "the trainer waits for its backend"
+    weights_lost: Failure = field(default_factory=no_failure)
+    failed: Failure = field(default_factory=no_failure)
+
+    @property
+    def session(self) -> Opened:
+        assert self.opened is not None, "only asked for once the backend has answered"
+        return self.opened
+
+    @property
+    def complete(self) -> bool:
+        """All steps are trained, and the weights that the run is for are saved."""
+        return self.progress.saved == self.progress.total and self.results.result.sampler_path is not None

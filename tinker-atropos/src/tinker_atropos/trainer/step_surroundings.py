@@ -1,0 +1,76 @@
+"""What surrounds the steps of a run: batches come in, what was trained is reported, and checkpoints are saved."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tinker_atropos.config import TinkerSection
+from tinker_atropos.trainer.data.datums import TrainingBatch
+from tinker_atropos.trainer.inference.generation import Generator
+from tinker_atropos.trainer.inference.tokenizer import Tokenizer
+from tinker_atropos.trainer.reporting.accounting import Accounting
+from tinker_atropos.trainer.reporting.samples import Row, sample_rows
+from tinker_atropos.trainer.reporting.trainer_status import Phase, console_line
+from tinker_atropos.trainer.reporting.wandb_sink import WandbSink
+from tinker_atropos.trainer.run_state import RunState
+from tinker_atropos.trainer.stop_request import StopRequest, unless_stopped
+from tinker_atropos.trainer.trajectories.api_client import ApiClient
+from tinker_atropos.trainer.trajectories.batch_collector import Collected, Collector
+from tinker_atropos.trainer.weights import Weights
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StepSurroundings:
+    """Implements `loop.Surroundings`."""
+
+    state: RunState
+    stop: StopRequest
+    config: TinkerSection
+    api: ApiClient
+    collector: Collector
+    generator: Generator
+    weights: Weights
+    accounting: Accounting
+    sink: WandbSink
+    tokenizer: Tokenizer
+
+    async def next_batch(self, step: int) -> Collected | None:
+        with self.accounting.waiting_for_batch():
+            collected = await unless_stopped(self.collector.next_batch(step), self.stop)
+        if collected is not None:
+            self.generator.batch_taken()
+        return collected
+
+    def enter(self, phase: Phase) -> None:
+        self.state.status.phase = phase
+
+    def warn(self, topic: str, sentence: str | None) -> None:
+        self.state.status.warn(topic, sentence)
+
+    async def step_trained(self, step: int, seconds: float, metrics: Mapping[str, float], batch: TrainingBatch) -> None:
+        if self.state.progress.trained(step):  # a replayed step was counted and logged the first time
+            self._log_step(step, seconds, metrics, batch)
+        await self.api.report_progress(step, done=False, totals=self.accounting.totals())
+
+    def _log_step(self, step: int, seconds: float, metrics: Mapping[str, float], batch: TrainingBatch) -> None:
+        self.accounting.trained(step, batch)
+        counts = self.generator.metrics() | self.accounting.metrics() | self.state.progress.metrics()
+        metrics = {**metrics, **counts}
+        status = self.state.status
+        status.step_trained(step, seconds, metrics)
+        self.sink.log_step(step, metrics, self._sample_rows(step, batch))
+        line = console_line(step, status.total_steps, metrics, status.warnings)
+        logger.info("%s", line, extra={"figures": {"step": step, **metrics}})
+
+    def _sample_rows(self, step: int, batch: TrainingBatch) -> list[Row]:
+        interval = self.config.wandb_samples_interval
+        return sample_rows(step, batch, self.tokenizer.decode) if interval and step % interval == 0 else []
+
+    async def save(self, step: int) -> None:
+        """Save a state checkpoint, let the api forget what it covers, and delete what it replaces."""
+        await self.weights.save(for_ever=step == self.state.progress.total)
+        totals = self.accounting.totals()
+        await self.api.report_progress(step, done=False, checkpoint_step=step, totals=totals)
+        await self.weights.keeper.tidy(self.state.session.backend.stored)
