@@ -1,12 +1,18 @@
 """The options that commands share."""
 
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from rl_operator.local.state.layout import STATE_DIR_VARIABLE
+from rl_operator.targets.target import Target
+from rl_operator.targets.target_choice import choose_target
 
 
 class Output(StrEnum):
@@ -29,3 +35,44 @@ OutputFormat = Annotated[Output, typer.Option("--output", "-o", help="How to pri
 RunName = Annotated[str, typer.Argument(metavar="NAME", help="Name of a run.")]
 RunPath = Annotated[Path, typer.Argument(metavar="FILE", help="YAML file with one RLTrainingRun; - for stdin.")]
 RuntimeName = Annotated[str, typer.Option("--runtime", help="RLRuntime; default: tiny with --local, else default.")]
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Where a command acts. `asked_namespace` is empty where the caller named none."""
+
+    target: Target
+    asked_namespace: str
+
+    @property
+    def namespace(self) -> str:
+        return self.asked_namespace or self.target.namespace
+
+
+_SCOPE_OPTIONS = tuple(
+    inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    for name, default, annotation in (
+        ("local", False, Local), ("context", "", Context), ("state_dir", None, StateDir), ("namespace", "", Namespace),
+    )
+)  # fmt: skip
+
+
+def on_target(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that choose a target, in the place of its parameter `scope`.
+
+    Typer reads a command's options from its signature, so this is the signature that it gets to see.
+    """
+
+    @functools.wraps(command)
+    def call(
+        *arguments: Any, local: bool = False, context: str = "", state_dir: Path | None = None, namespace: str = "",
+        **options: Any,
+    ) -> None:  # fmt: skip
+        target = choose_target(local=local, context=context, state_dir=state_dir)
+        command(*arguments, scope=Scope(target, namespace), **options)
+
+    own = inspect.signature(command).parameters.values()
+    shown = [each for one in own for each in (_SCOPE_OPTIONS if one.name == "scope" else (one,))]
+    call.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]  # inspect looks for it
+    call.__annotations__ = {each.name: each.annotation for each in shown}
+    return call

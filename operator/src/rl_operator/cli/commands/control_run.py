@@ -10,27 +10,23 @@ from typing import Annotated
 import typer
 
 from rl_operator.api.names import STARTED_AS_ANNOTATION
-from rl_operator.cli.options import Context, Local, Namespace, RunName, StateDir
+from rl_operator.cli.options import RunName, Scope, on_target
 from rl_operator.cli.printing import program
 from rl_operator.cli.views.follow import at_rest, follow
 from rl_operator.errors import RefusedError
 from rl_operator.targets.gitops import suspend_warning
 from rl_operator.targets.run_lookup import existing_run, was_restored
-from rl_operator.targets.target_choice import choose_target
 
 
+@on_target
 def stop(
     name: RunName,
     *,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for it; 0: do not wait.")] = 120.0,
-    local: Local = False,
-    context: Context = "",
-    state_dir: StateDir = None,
-    namespace: Namespace = "",
+    scope: Scope,
 ) -> None:
     """Stop a run: the trainer saves a checkpoint, from which the run can go on."""
-    target = choose_target(local=local, context=context, state_dir=state_dir)
-    place = namespace or target.namespace
+    target, place = scope.target, scope.namespace
     run = existing_run(target, place, name)
     phase = run.get("status", {}).get("phase")
     if phase in ("Succeeded", "Failed"):
@@ -45,17 +41,14 @@ def stop(
     typer.echo(f"{name}: {rested.status.phase}: {rested.status.message} ({target.label})")
 
 
+@on_target
 def resume(
     name: RunName,
     *,
-    local: Local = False,
-    context: Context = "",
-    state_dir: StateDir = None,
-    namespace: Namespace = "",
+    scope: Scope,
 ) -> None:
     """Set suspend to false: a draft starts, a stopped run continues from its last checkpoint, a restored one begins."""
-    target = choose_target(local=local, context=context, state_dir=state_dir)
-    place = namespace or target.namespace
+    target, place = scope.target, scope.namespace
     run = existing_run(target, place, name)
     status = run.get("status", {})
     if (phase := status.get("phase")) in ("Succeeded", "Failed"):
@@ -75,17 +68,14 @@ def resume(
     typer.echo(f"{name} {does} ({target.label}); follow it: {program()} watch {name}{target.flags}")
 
 
+@on_target
 def delete(
     name: RunName,
     *,
-    local: Local = False,
-    context: Context = "",
-    state_dir: StateDir = None,
-    namespace: Namespace = "",
+    scope: Scope,
 ) -> None:
     """Delete a run; if it is running, it is stopped first. Its weights stay."""
-    target = choose_target(local=local, context=context, state_dir=state_dir)
-    place = namespace or target.namespace
+    target, place = scope.target, scope.namespace
     existing_run(target, place, name)
     target.delete(place, name)
     typer.echo(f"{name} is deleted ({target.label})")

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from rl_operator.cli.exits import ExitCode
-from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, RunPath, StateDir
+from rl_operator.cli.options import Output, OutputFormat, RunPath, Scope, on_target
 from rl_operator.cli.printing import print_object
 from rl_operator.targets.target import Manifest, Target
-from rl_operator.targets.target_choice import choose_target
 
 if TYPE_CHECKING:
     from rl_operator.api.refusal import Refusal
@@ -34,13 +33,11 @@ class Difference:
         return ExitCode.DIFFERENT if self.new or self.fields or self.texts else ExitCode.OK
 
 
+@on_target
 def diff(
     file: RunPath,
     *,
-    local: Local = False,
-    context: Context = "",
-    state_dir: StateDir = None,
-    namespace: Namespace = "",
+    scope: Scope,
     output: OutputFormat = Output.TEXT,
 ) -> None:
     """Compare a run's file with the live run: its spec, its rendered config, and what stands beside it.
@@ -49,8 +46,8 @@ def diff(
     """
     from rl_operator.targets.run_file import read_run_file
 
-    target = choose_target(local=local, context=context, state_dir=state_dir)
-    given = read_run_file(file, target, namespace)
+    target = scope.target
+    given = read_run_file(file, target, scope.asked_namespace)
     found = compare(given, target)
     if output in (Output.JSON, Output.YAML):
         print_object(_to_wire(given, found, target), output)

@@ -10,29 +10,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rl_operator.cli.options import Context, Local, Namespace, RunName, StateDir
+from rl_operator.cli.options import RunName, Scope, on_target
 from rl_operator.cli.printing import program
 from rl_operator.cli.views.follow import at_rest, exit_code, follow, shown
 from rl_operator.cli.views.summary import summary
 from rl_operator.errors import RefusedError
 from rl_operator.targets.run_lookup import existing_run
-from rl_operator.targets.target_choice import choose_target
 
 if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun
 
 
+@on_target
 def watch(
     name: RunName,
     *,
-    local: Local = False,
-    context: Context = "",
-    state_dir: StateDir = None,
-    namespace: Namespace = "",
+    scope: Scope,
 ) -> None:
     """Follow a run until it is over; Ctrl-C ends only the watching."""
-    target = choose_target(local=local, context=context, state_dir=state_dir)
-    place = namespace or target.namespace
+    target, place = scope.target, scope.namespace
     existing_run(target, place, name)
     target.look_after(place, name)
     with contextlib.suppress(KeyboardInterrupt):
@@ -42,20 +38,17 @@ def watch(
         raise typer.Exit(exit_code(run))
 
 
+@on_target
 def wait(
     name: RunName,
     *,
     until: Annotated[str, typer.Option(help="finished, or step=N.")] = "finished",
     timeout: Annotated[float | None, typer.Option(help="Seconds; exit code 124 when they have passed.")] = None,
-    local: Local = False,
-    context: Context = "",
-    state_dir: StateDir = None,
-    namespace: Namespace = "",
+    scope: Scope,
 ) -> None:
     """Wait until a run is finished or has trained N steps; a run that stops or is refused ends the wait, too."""
     reached = parse_until(until)
-    target = choose_target(local=local, context=context, state_dir=state_dir)
-    place = namespace or target.namespace
+    target, place = scope.target, scope.namespace
     existing_run(target, place, name)
     target.look_after(place, name)
     run = follow(target, place, name, lambda run: reached(run) or at_rest(run), lambda _: None, timeout=timeout)

@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, RunName, StateDir
+from rl_operator.cli.options import Output, OutputFormat, RunName, Scope, on_target
 from rl_operator.cli.printing import age, columns, duration, interval, print_object, sparkline
 from rl_operator.targets.run_lookup import existing_run
 from rl_operator.targets.target import Manifest, Target
-from rl_operator.targets.target_choice import choose_target
 
 if TYPE_CHECKING:
     from rl_operator.api.run import RunStatus
@@ -17,18 +16,15 @@ if TYPE_CHECKING:
 SHOWN_EVENTS = 8
 
 
+@on_target
 def get(
     name: RunName,
     *,
-    local: Local = False,
-    context: Context = "",
-    state_dir: StateDir = None,
-    namespace: Namespace = "",
+    scope: Scope,
     output: OutputFormat = Output.TEXT,
 ) -> None:
     """Show one run."""
-    target = choose_target(local=local, context=context, state_dir=state_dir)
-    place = namespace or target.namespace
+    target, place = scope.target, scope.namespace
     run = existing_run(target, place, name)
     target.look_after(place, name)
     if output in (Output.JSON, Output.YAML):

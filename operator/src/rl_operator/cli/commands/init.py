@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rl_operator.cli.options import Context, Local, Namespace, RuntimeName, StateDir
+from rl_operator.cli.options import RuntimeName, Scope, on_target
 from rl_operator.errors import RefusedError
-from rl_operator.targets.target_choice import choose_target
 
 if TYPE_CHECKING:
     from rl_operator.api.catalog import CatalogEnvironment
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from rl_operator.cli.views.template import Accepts
 
 
+@on_target
 def init(
     environment: Annotated[str, typer.Argument(metavar="[ENV]", help="A bundled one, own/NAME, or ./file.py.")] = "",
     *,
@@ -24,10 +24,7 @@ def init(
     ] = None,
     name: Annotated[str, typer.Option("--name", help="Name of the run; default: the environment's.")] = "",
     runtime: RuntimeName = "",
-    local: Local = False,
-    context: Context = "",
-    state_dir: StateDir = None,
-    namespace: Namespace = "",
+    scope: Scope,
 ) -> None:
     """Print a commented run file: rlctl init sort_digits > run.yaml
 
@@ -39,13 +36,13 @@ def init(
 
     if bool(environment) == bool(source):
         raise RefusedError("give either an environment, like rlctl init sort_digits, or --from FILE.py")
-    target = choose_target(local=local, context=context, state_dir=state_dir)
+    target = scope.target
     chosen = choose_runtime(target, runtime)
     run_name = name or object_name(source.name if source else environment.rpartition("/")[2])
     if source is not None:
         head, known = _own(source, run_name, chosen)
     else:
-        head, known = "", known_environment(target, environment, chosen, namespace or target.namespace)
+        head, known = "", known_environment(target, environment, chosen, scope.namespace)
     typer.echo(head + run_template(run_name, known, chosen, accepts_of(known, chosen)), nl=False)
 
 

@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, RuntimeName, StateDir
+from rl_operator.cli.options import Output, OutputFormat, RuntimeName, Scope, on_target
 from rl_operator.cli.printing import columns, cut_columns, print_object, program
 from rl_operator.targets.target import Target
-from rl_operator.targets.target_choice import choose_target
 
 if TYPE_CHECKING:
     from rl_operator.api.catalog import CatalogEnvironment
@@ -17,14 +16,12 @@ if TYPE_CHECKING:
     from rl_operator.targets.parameters import SettableField
 
 
+@on_target
 def environments(
     name: Annotated[str, typer.Argument(metavar="[NAME]", help="Show what you may set of this one.")] = "",
     *,
     runtime: RuntimeName = "",
-    local: Local = False,
-    context: Context = "",
-    state_dir: StateDir = None,
-    namespace: Namespace = "",
+    scope: Scope,
     output: OutputFormat = Output.TEXT,
 ) -> None:
     """List environments; with NAME, what a run may set of one: type, default, limits and what is locked.
@@ -33,8 +30,8 @@ def environments(
     """
     from rl_operator.targets.environment_choice import choose_runtime, known_environment
 
-    target = choose_target(local=local, context=context, state_dir=state_dir)
-    chosen, place = choose_runtime(target, runtime), namespace or target.namespace
+    target = scope.target
+    chosen, place = choose_runtime(target, runtime), scope.namespace
     if name:
         _show_one(known_environment(target, name, chosen, place), chosen, target, output)
     else:

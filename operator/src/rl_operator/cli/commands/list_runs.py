@@ -4,27 +4,24 @@ from collections.abc import Callable
 
 import typer
 
-from rl_operator.cli.options import AllNamespaces, Context, Local, Namespace, Output, OutputFormat, Selector, StateDir
+from rl_operator.cli.options import AllNamespaces, Output, OutputFormat, Scope, Selector, on_target
 from rl_operator.cli.printing import age, columns, print_object
 from rl_operator.targets.target import Manifest
-from rl_operator.targets.target_choice import choose_target
 
 Cell = Callable[[Manifest], str]
 
 
+@on_target
 def list_runs(
     *,
-    local: Local = False,
-    context: Context = "",
-    state_dir: StateDir = None,
-    namespace: Namespace = "",
+    scope: Scope,
     all_namespaces: AllNamespaces = False,
     selector: Selector = "",
     output: OutputFormat = Output.TEXT,
 ) -> None:
     """List runs."""
-    target = choose_target(local=local, context=context, state_dir=state_dir)
-    place = None if all_namespaces else namespace or target.namespace
+    target = scope.target
+    place = None if all_namespaces else scope.namespace
     runs = target.runs(place, selector)
     if output in (Output.JSON, Output.YAML):
         print_object({"backEnd": target.label, "items": runs}, output)

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from rl_operator.cli.options import Context, Local, Namespace, RunName, StateDir
+from rl_operator.cli.options import RunName, Scope, on_target
 from rl_operator.targets.run_lookup import container_named
-from rl_operator.targets.target_choice import choose_target
 
 
+@on_target
 def logs(
     name: RunName,
     *,
@@ -19,17 +19,13 @@ def logs(
     ] = "trainer",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Until the container has ended.")] = False,
     tail: Annotated[int | None, typer.Option(help="Only the last lines.", min=0)] = None,
-    local: Local = False,
-    context: Context = "",
-    state_dir: StateDir = None,
-    namespace: Namespace = "",
+    scope: Scope,
 ) -> None:
     """Print a container's log, of the run's newest attempt.
 
     environment is the first environment, environment-1 the second: also where they run in pods of their own.
     """
-    target = choose_target(local=local, context=context, state_dir=state_dir)
-    place = namespace or target.namespace
+    target, place = scope.target, scope.namespace
     pod, chosen = container_named(target, place, name, container)
     with contextlib.suppress(KeyboardInterrupt):
         for line in target.log_lines(place, pod, chosen, tail=tail, follow=follow):

@@ -4,10 +4,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, RunPath, StateDir
+from rl_operator.cli.options import Output, OutputFormat, RunPath, Scope, on_target
 from rl_operator.cli.printing import print_object
 from rl_operator.targets.target import Manifest
-from rl_operator.targets.target_choice import choose_target
 
 if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun
@@ -16,13 +15,11 @@ UID_PLACEHOLDER = "00000"
 """The uid comes with the object; its first five characters stand in the names of pods and of the Service."""
 
 
+@on_target
 def render(
     file: RunPath,
     *,
-    local: Local = False,
-    context: Context = "",
-    state_dir: StateDir = None,
-    namespace: Namespace = "",
+    scope: Scope,
     output: OutputFormat = Output.TEXT,
 ) -> None:
     """Print every object that a run's file would become, in the order of creation; nothing is created.
@@ -32,8 +29,8 @@ def render(
     from rl_operator.targets.file_inputs import render_file
     from rl_operator.targets.run_file import read_run_file, with_uid
 
-    target = choose_target(local=local, context=context, state_dir=state_dir)
-    given = read_run_file(file, target, namespace)
+    target = scope.target
+    given = read_run_file(file, target, scope.asked_namespace)
     named = with_uid(given, UID_PLACEHOLDER)
     objects = objects_of(named.run, render_file(named, target))
     if output is Output.JSON:

@@ -2,12 +2,11 @@
 
 import typer
 
-from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, RunName, StateDir
+from rl_operator.cli.options import Output, OutputFormat, RunName, Scope, on_target
 from rl_operator.cli.printing import print_object
 from rl_operator.cli.views.follow import exit_code
 from rl_operator.cli.views.summary import summary
 from rl_operator.targets.run_lookup import existing_run
-from rl_operator.targets.target_choice import choose_target
 
 PARTS = (
     "phase",
@@ -23,20 +22,17 @@ PARTS = (
 )
 
 
+@on_target
 def results(
     name: RunName,
     *,
-    local: Local = False,
-    context: Context = "",
-    state_dir: StateDir = None,
-    namespace: Namespace = "",
+    scope: Scope,
     output: OutputFormat = Output.TEXT,
 ) -> None:
     """Show what a run has reached: figures before and after, weights, checkpoint."""
     from rl_operator.api.run import TrainingRun
 
-    target = choose_target(local=local, context=context, state_dir=state_dir)
-    place = namespace or target.namespace
+    target, place = scope.target, scope.namespace
     manifest = existing_run(target, place, name)
     target.look_after(place, name)
     if output in (Output.JSON, Output.YAML):

@@ -8,7 +8,7 @@ import typer
 
 from rl_operator.api.names import MAX_RUN_NAME_LENGTH, STARTED_AS_ANNOTATION
 from rl_operator.cli.exits import ExitCode
-from rl_operator.cli.options import Context, Local, Namespace, RunPath, StateDir
+from rl_operator.cli.options import RunPath, Scope, on_target
 from rl_operator.cli.printing import program
 from rl_operator.cli.views.follow import at_rest, exit_code, follow, shown
 from rl_operator.cli.views.summary import summary
@@ -16,7 +16,6 @@ from rl_operator.errors import RefusedError
 from rl_operator.targets.gitops import suspend_warning
 from rl_operator.targets.run_lookup import was_restored
 from rl_operator.targets.target import Manifest, Target
-from rl_operator.targets.target_choice import choose_target
 
 if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun
@@ -26,14 +25,12 @@ MAX_NAMESAKES = 1000
 GLANCE_SECONDS = 0.2
 
 
+@on_target
 def run(
     file: RunPath,
     *,
     detach: Annotated[bool, typer.Option("--detach", help="Start it and return at once.")] = False,
-    local: Local = False,
-    context: Context = "",
-    state_dir: StateDir = None,
-    namespace: Namespace = "",
+    scope: Scope,
 ) -> None:
     """Start a run and follow it to its end. Its name is running already: attach. Is finished: start NAME-2.
 
@@ -42,8 +39,8 @@ def run(
     """
     from rl_operator.targets.run_file import read_run_file
 
-    target = choose_target(local=local, context=context, state_dir=state_dir)
-    given = read_run_file(file, target, namespace)
+    target = scope.target
+    given = read_run_file(file, target, scope.asked_namespace)
     wanted, place = given.run, given.run.metadata.namespace
     apply_beside(target, given)
     name = submit(target, wanted, place)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, StateDir
+from rl_operator.cli.options import Context, Local, Output, OutputFormat, Scope, StateDir, on_target
 from rl_operator.cli.printing import cut_columns, print_object
 from rl_operator.errors import RefusedError
 from rl_operator.local.state.layout import Layout, default_state_folder
@@ -52,22 +52,20 @@ def print_skill() -> None:
 
 
 @app.command("mcp")
+@on_target
 def serve_mcp(
     *,
     agent: Annotated[str, typer.Option("--agent", help="Which of your agents this is: it finds its own drafts.")] = "",
     read_only: ReadOnly = False,
-    local: Local = False,
-    context: Context = "",
-    state_dir: StateDir = None,
-    namespace: Namespace = "",
+    scope: Scope,
 ) -> None:
     """Serve the tools over MCP to the program that started this one, on stdin and stdout."""
     _require_extra()
     from rl_operator.tools.serving.mcp_server import serve_stdio
     from rl_operator.tools.tool_context import ToolContext
 
-    target = choose_target(local=local, context=context, state_dir=state_dir)
-    tool_context = ToolContext(target, namespace or target.namespace, agent=agent)
+    target = scope.target
+    tool_context = ToolContext(target, scope.namespace, agent=agent)
     serve_stdio(_offered(read_only=read_only), tool_context)
 
 

@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rl_operator.cli.exits import ExitCode
-from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, RunName, StateDir
+from rl_operator.cli.options import Output, OutputFormat, RunName, Scope, on_target
 from rl_operator.cli.printing import program
 from rl_operator.cli.views.follow import at_rest
 from rl_operator.errors import RefusedError
 from rl_operator.targets.run_lookup import existing_run
 from rl_operator.targets.target import Target
-from rl_operator.targets.target_choice import choose_target
 
 if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun
     from rl_operator.api.runtime import Runtime
 
 
+@on_target
 def sample(
     name: RunName,
     prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What to say; - reads it from stdin.")],
@@ -38,10 +38,7 @@ def sample(
     temperature: Annotated[float, typer.Option(min=0, help="0: always the likeliest token.")] = 1.0,
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same completions.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Take the prompt as it is, without the chat template.")] = False,
-    local: Local = False,
-    context: Context = "",
-    state_dir: StateDir = None,
-    namespace: Namespace = "",
+    scope: Scope,
     output: OutputFormat = Output.TEXT,
 ) -> None:
     """Talk to the trained weights of a run; while it trains, to those of its newest checkpoint.
@@ -56,8 +53,8 @@ def sample(
 
     if output not in (Output.TEXT, Output.JSON):
         raise RefusedError(f"--output is {output.value}; completions are printed as text or json")
-    target = choose_target(local=local, context=context, state_dir=state_dir)
-    run = TrainingRun.model_validate(existing_run(target, namespace or target.namespace, name))
+    target = scope.target
+    run = TrainingRun.model_validate(existing_run(target, scope.namespace, name))
     weights = run.status.weights
     path = weights_path(run, target, weights.sampler_path if weights else None)
     sampling = ["-n", str(count), "--max-tokens", str(max_tokens), "--temperature", str(temperature)]
@@ -66,14 +63,12 @@ def sample(
     call_tinker_atropos(run, target, ["sample", *where, *sampling, *chosen, "--", prompt])
 
 
+@on_target
 def export(
     name: RunName,
     *,
     to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Folder to make; one that is there must be empty.")],
-    local: Local = False,
-    context: Context = "",
-    state_dir: StateDir = None,
-    namespace: Namespace = "",
+    scope: Scope,
 ) -> None:
     """Write the trained weights of a run as a PEFT folder; while it trains, those of its newest checkpoint.
 
@@ -83,8 +78,8 @@ def export(
     """
     from rl_operator.api.run import TrainingRun
 
-    target = choose_target(local=local, context=context, state_dir=state_dir)
-    run = TrainingRun.model_validate(existing_run(target, namespace or target.namespace, name))
+    target = scope.target
+    run = TrainingRun.model_validate(existing_run(target, scope.namespace, name))
     weights = run.status.weights
     path = weights_path(run, target, weights.state_path if weights else None)
     call_tinker_atropos(run, target, ["export", "--model-path", path, "--to", str(to)])

@@ -5,21 +5,18 @@ from typing import TYPE_CHECKING
 import typer
 
 from rl_operator.cli.exits import ExitCode
-from rl_operator.cli.options import Context, Local, Namespace, Output, OutputFormat, RunPath, StateDir
+from rl_operator.cli.options import Output, OutputFormat, RunPath, Scope, on_target
 from rl_operator.cli.printing import print_object
-from rl_operator.targets.target_choice import choose_target
 
 if TYPE_CHECKING:
     from rl_operator.api.refusal import Refusal
 
 
+@on_target
 def validate(
     file: RunPath,
     *,
-    local: Local = False,
-    context: Context = "",
-    state_dir: StateDir = None,
-    namespace: Namespace = "",
+    scope: Scope,
     output: OutputFormat = Output.TEXT,
 ) -> None:
     """Check a run's file against its runtime and environment; nothing is created.
@@ -30,11 +27,11 @@ def validate(
     from rl_operator.targets.file_inputs import check_file
     from rl_operator.targets.run_file import read_run_file
 
-    target = choose_target(local=local, context=context, state_dir=state_dir)
+    target = scope.target
     pending: tuple[str, str] | None = None
     refusals: tuple[Refusal, ...]
     try:
-        given = read_run_file(file, target, namespace)
+        given = read_run_file(file, target, scope.asked_namespace)
         refusals, pending = check_file(given, target)
         run = given.run
         accepted = f"{file}: run {run.metadata.name} is accepted by runtime {run.spec.runtime} of {target.label}"
