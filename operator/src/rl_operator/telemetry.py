@@ -1,6 +1,6 @@
 """The operator's own Prometheus metrics: few, and each answers a question that somebody on call asks.
 
-docs/monitoring.md lists them; a test compares.
+docs/reference/metrics.md lists them; a test compares.
 """
 
 from prometheus_client import Counter, Gauge, Histogram

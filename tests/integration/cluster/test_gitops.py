@@ -1,4 +1,4 @@
-"""What becomes of a run when a GitOps tool applies its file again, and again: docs/gitops.md, row by row."""
+"""What becomes of a run when a GitOps tool applies its file again, and again: docs/how-to/gitops.md, row by row."""
 
 import json
 import os

@@ -275,7 +275,7 @@ def test_the_rights_that_the_page_gives_an_agent_are_enough(address: str, namesp
 
 
 def rights_of_the_page() -> str:
-    page = (Path(__file__).parents[3] / "docs" / "agents.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "serve-agents.md").read_text(encoding="utf-8")
     [rights] = [block for block in page.split("```yaml\n")[1:] if "kind: ClusterRole\n" in block]
     return rights.partition("```")[0]
 

@@ -183,6 +183,6 @@ def test_the_chart_takes_the_values(name: str) -> None:
 
 # --- the page --------------------------------------------------------------------------------------------------------
 def test_the_page_names_every_file() -> None:
-    page = Path("docs/gitops.md").read_text()
+    page = Path("docs/how-to/gitops.md").read_text()
     files = [str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if path.is_file()]
     assert [file for file in files if file not in page] == []

@@ -1,4 +1,4 @@
-"""docs/monitoring.md lists every metric, and no other."""
+"""docs/reference/metrics.md lists every metric, and no other."""
 
 import re
 from pathlib import Path
@@ -22,7 +22,7 @@ def declared() -> dict[str, tuple[str, tuple[str, ...]]]:
 
 
 def documented() -> dict[str, tuple[str, tuple[str, ...]]]:
-    rows = ROW.findall(Path("docs/monitoring.md").read_text(encoding="utf-8"))
+    rows = ROW.findall(Path("docs/reference/metrics.md").read_text(encoding="utf-8"))
     return {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels, _ in rows}
 
 

@@ -236,7 +236,7 @@ class ClusterTarget:
         wanted = sum(each["spec"].get("replicas", 1) for each in found)
         if not found:
             words = "no Deployment of it is in this cluster"
-            return words, (Missing("operator", MANAGER, words, "install it: docs/install.md", needed=True),)
+            return words, (Missing("operator", MANAGER, words, "install it: docs/how-to/install.md", needed=True),)
         where = found[0]["metadata"]["namespace"]
         words = f"{ready} of {wanted} replicas are ready in namespace {where}"
         how = f"kubectl -n {where} get pods says why none is ready"

@@ -1,6 +1,6 @@
 """What W&B knows of a run, and which of its summary's metrics are which figures. Advisory: never believed over the pod.
 
-The names are those of docs/metrics.md; a test compares them with the table that the page is made from.
+The names are those of docs/reference/metrics.md; a test compares them with the table that the page is made from.
 """
 
 import json

@@ -12,7 +12,7 @@ from rl_operator.tools.tool import Answer, Arguments, Tool
 from rl_operator.tools.tool_context import ToolContext
 
 NO_RUNTIME: Final = Missing(
-    "runtime", "default", "there is no RLRuntime", "an administrator applies one: docs/install.md", needed=True
+    "runtime", "default", "there is no RLRuntime", "an administrator applies one: docs/how-to/install.md", needed=True
 )
 
 

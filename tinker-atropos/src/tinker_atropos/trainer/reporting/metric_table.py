@@ -1,4 +1,4 @@
-"""Every metric that a run logs: its unit, what it means, and who reports it. docs/metrics.md is made from this table.
+"""Every metric that a run logs: its unit, what it means, and who reports it. docs/reference/metrics.md has it.
 
 A metric that is not here fails a test. `*` stands for any text, as an environment's name or a reason.
 """

@@ -1,0 +1,60 @@
+"""Every link of the docs leads to a file and a heading that exist, and the index leads to every page."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+INDEX = Path("docs/README.md")
+PAGES = [Path("README.md"), Path("CONTRIBUTING.md"), Path("charts/README.md"), *sorted(Path("docs").rglob("*.md"))]
+
+FENCE = re.compile(r"^( *)```.*?^\1```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.+?)$", re.MULTILINE)
+
+
+def prose(page: Path) -> str:
+    return FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+def links(page: Path) -> Iterator[tuple[Path, str]]:
+    """The file and the anchor, if any, of each link that stays inside of the repository."""
+    for link in LINK.findall(prose(page)):
+        if "://" not in link:
+            path, _, anchor = link.partition("#")
+            yield (Path(os.path.normpath(page.parent / path)) if path else page), anchor
+
+
+def anchors(page: Path) -> set[str]:
+    """What GitHub calls the headings; a title that comes again gets a number."""
+    found: set[str] = set()
+    for title in HEADING.findall(prose(page)):
+        text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title).lower()
+        slug = re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+        count = sum(each == slug or re.fullmatch(rf"{re.escape(slug)}-\d+", each) is not None for each in found)
+        found.add(f"{slug}-{count}" if count else slug)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_every_link_resolves(page: Path) -> None:
+    for target, anchor in links(page):
+        assert target.exists(), f"{page}: {target} does not exist"
+        if anchor:
+            assert anchor in anchors(target), f"{page}: {target} has no heading #{anchor}"
+
+
+def test_the_index_links_every_page() -> None:
+    listed = {target for target, _ in links(INDEX)}
+    pages = {page for page in PAGES if page.parts[0] == "docs"} - {INDEX}
+    assert len(pages) >= 15
+    assert pages - listed == set()
+
+
+def test_the_pages_are_full_of_links() -> None:
+    """The expressions above find what they look for."""
+    assert sum(1 for page in PAGES for _ in links(page)) >= 80
+    assert sum(1 for page in PAGES for _, anchor in links(page) if anchor) >= 3
+    assert {"from-one-to-the-other", "reasons"} <= anchors(Path("docs/reference/status.md"))
