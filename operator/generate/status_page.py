@@ -20,22 +20,22 @@ CONDITIONS: Final[Mapping[str, str]] = {
     "Complete": "the weights exist",
     "Failed": "it is over without success",
     "Finished": "it is over, one way or the other",
-    "Stalled": "it cannot proceed unless somebody does something",
+    "Stalled": "it cannot proceed until someone acts",
 }
 """What each condition says when it is True, in the order of the table's columns."""
 
 PEOPLE: Final[Mapping[Situation, str]] = {
     Situation.WAITING: "Nothing; the reason says what it waits for.",
-    Situation.REFUSED: "Fix what the message names: the run starts by itself then.",
+    Situation.REFUSED: "Fix what the message names; then the run starts by itself.",
     Situation.DRAFT: "`rlctl resume NAME` (`spec.suspend: false`) starts it.",
-    Situation.STARTING: "Nothing, unless the reason is one that does not go by itself.",
+    Situation.STARTING: "Nothing, unless the reason needs action.",
     Situation.RUNNING: "Watch: `rlctl watch NAME`.",
     Situation.STOPPING: "Nothing; a second request does not make it faster.",
-    Situation.STOPPED: "`rlctl resume NAME` (`spec.suspend: false`) goes on from the checkpoint.",
+    Situation.STOPPED: "`rlctl resume NAME` (`spec.suspend: false`) continues from the checkpoint.",
     Situation.SUCCEEDED: "`rlctl results NAME`; `sample` and `export` use the weights.",
-    Situation.FAILED: "Read `status.failure`; a new run goes on with `startFrom` where there is a checkpoint.",
+    Situation.FAILED: "Read `status.failure`; if there is a checkpoint, a new run continues from it with `startFrom`.",
 }
-"""What a person does in each situation."""
+"""What to do in each situation."""
 
 HEAD: Final = """# Phases, conditions and reasons of a run
 
@@ -52,7 +52,7 @@ def page() -> str:
 def _states() -> str:
     lines = [*_nodes(), *_edges()]
     picture = "\n".join(["```mermaid", "stateDiagram-v2", *(f"    {line}" for line in lines), "```"])
-    return f"## From one to the other\n\nNo other way is possible.\n\n{picture}\n"
+    return f"## Transitions\n\nNo other transition is possible.\n\n{picture}\n"
 
 
 def _nodes() -> Iterator[str]:
@@ -69,13 +69,14 @@ def _edges() -> Iterator[str]:
 
 
 def _situations() -> str:
-    header = ["phase", "what is the case", *CONDITIONS, "what to do"]
+    header = ["phase", "what is going on", *CONDITIONS, "what to do"]
     rows = [
         [f"`{TABLE[s].phase}`", s.value, *(TABLE[s].conditions.get(type_, "") for type_ in CONDITIONS), PEOPLE[s]]
         for s in Situation
     ]
     note = (
-        "A condition that is not given is absent: tools that follow kstatus (Flux, Argo CD, `kubectl wait`) read it so."
+        "An empty cell means that the condition is absent: tools that follow kstatus (Flux, Argo CD, `kubectl wait`)"
+        " read it that way."
     )
     return f"## Phases and their conditions\n\n{note}\n\n{_table(header, rows)}"
 
@@ -90,7 +91,7 @@ def _reasons() -> str:
         [f"`{reason}`", _where(meaning), meaning.means, meaning.advice] for reason, meaning in sorted(REASONS.items())
     ]
     note = (
-        "Of a condition, of an attempt in `status.attempts`, of `status.failure`, or of an event. Reasons are stable."
+        "Reasons of conditions, of attempts in `status.attempts`, of `status.failure` and of Events. They are stable."
     )
     return f"## Reasons\n\n{note}\n\n{_table(['reason', 'phases', 'what it means', 'what to do'], rows)}"
 
@@ -98,11 +99,11 @@ def _reasons() -> str:
 def _other_hands() -> str:
     rows = [[deed.what, deed.follows] for deed in OTHER_HANDS]
     note = (
-        "What can be put back without guessing is put back; what somebody edited stays as it is; what is somebody"
-        " else's is never taken over; and whatever is done, nothing starts twice and nothing goes on unwatched."
+        "What can be restored without guessing is restored; an edit stays as it is; an object of someone else is never"
+        " taken over. Whatever happens, nothing starts twice and nothing runs unwatched."
     )
-    table = _table(["what somebody does", "what follows"], rows)
-    return f"## Drift: what somebody else does to a run's objects\n\n{note}\n\n{table}"
+    table = _table(["what someone does", "what follows"], rows)
+    return f"## Drift: when someone else changes a run's objects\n\n{note}\n\n{table}"
 
 
 def _where(meaning: Meaning) -> str:

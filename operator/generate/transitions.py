@@ -7,7 +7,7 @@ from rl_operator.api.run import RunStatus
 from rl_operator.status.text.table import TABLE, Situation
 
 CREATED: Final = None
-"""Where a run begins: the object exists and nobody has looked at it."""
+"""Where a run begins: the object exists, and the operator has not reconciled it yet."""
 
 _WAITING, _REFUSED, _DRAFT = Situation.WAITING, Situation.REFUSED, Situation.DRAFT
 _STARTING, _RUNNING, _STOPPING, _STOPPED = Situation.STARTING, Situation.RUNNING, Situation.STOPPING, Situation.STOPPED
@@ -27,9 +27,9 @@ TRANSITIONS: Final[Mapping[tuple[Situation | None, Situation], str]] = {
     (_REFUSED, _WAITING): "fixed",
     (_REFUSED, _DRAFT): "fixed",
     (_REFUSED, _STARTING): "fixed",
-    (_DRAFT, _WAITING): "let go",
+    (_DRAFT, _WAITING): "resumed",
     (_DRAFT, _REFUSED): "edited",
-    (_DRAFT, _STARTING): "let go",
+    (_DRAFT, _STARTING): "resumed",
     (_STARTING, _RUNNING): "first group accepted",
     (_STARTING, _WAITING): "attempt lost or failed",
     (_STARTING, _STOPPING): "suspended, or a deadline",
@@ -41,19 +41,19 @@ TRANSITIONS: Final[Mapping[tuple[Situation | None, Situation], str]] = {
     (_RUNNING, _STOPPED): "suspended, saved at once",
     (_RUNNING, _SUCCEEDED): "all steps trained",
     (_RUNNING, _FAILED): "no further attempt",
-    (_STOPPING, _STARTING): "let go before it was stopped",
-    (_STOPPING, _RUNNING): "let go before it was stopped",
-    (_STOPPING, _WAITING): "goes on from what was saved",
+    (_STOPPING, _STARTING): "resumed before it was stopped",
+    (_STOPPING, _RUNNING): "resumed before it was stopped",
+    (_STOPPING, _WAITING): "continues from what was saved",
     (_STOPPING, _STOPPED): "saved",
     (_STOPPING, _SUCCEEDED): "trained meanwhile",
     (_STOPPING, _FAILED): "no further attempt",
     (_STOPPED, _WAITING): "resumed",
     (_STOPPED, _STARTING): "resumed",
-    (_STOPPED, _REFUSED): "restored, asked for and refused",
-    (_STOPPED, _DRAFT): "restored, asked for and suspended",
+    (_STOPPED, _REFUSED): "restored, resumed and refused",
+    (_STOPPED, _DRAFT): "restored, resumed and suspended",
     (_STOPPED, _FAILED): "its deadline",
 }
-"""From, to and what brings it about. What is finished stays what it is."""
+"""From, to, and the cause. A finished run never changes."""
 
 
 def situation_of(status: RunStatus) -> Situation:
