@@ -1,4 +1,4 @@
-"""Every link of the docs leads to a file and a heading that exist, and the index leads to every page."""
+"""Links lead to files and headings that exist, files that pages name exist, and the index leads to every page."""
 
 import os
 import re
@@ -44,6 +44,20 @@ def test_every_link_resolves(page: Path) -> None:
         assert target.exists(), f"{page}: {target} does not exist"
         if anchor:
             assert anchor in anchors(target), f"{page}: {target} has no heading #{anchor}"
+
+
+@pytest.mark.parametrize(
+    ("page", "folder", "at_least"),
+    [
+        ("docs/reference/guarantees.md", "tests/", 10),
+        ("docs/decisions/kopf.md", "operator/src/rl_operator/", 1),
+        ("docs/decisions/ours.md", "operator/src/rl_operator/", 3),
+    ],
+)
+def test_every_file_that_a_page_names_exists(page: str, folder: str, at_least: int) -> None:
+    named = re.findall(r"`([\w/]+/[\w.]+\.py|settings\.py)`", Path(page).read_text(encoding="utf-8"))
+    assert len(named) >= at_least
+    assert [name for name in named if not Path(folder, name).exists()] == []
 
 
 def test_the_index_links_every_page() -> None:
