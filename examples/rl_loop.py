@@ -123,7 +123,7 @@ def update(training: tinker.TrainingClient, groups: list[list[Rollout]]) -> tink
         step = training.optim_step(types.AdamParams(learning_rate=LEARNING_RATE, beta1=0.9, beta2=0.95, eps=1e-12))
         gradient.result(SECONDS)
         step.result(SECONDS)
-    return training.save_weights_and_get_sampling_client()
+    return training.save_weights_and_get_sampling_client().result(SECONDS)
 
 
 def main() -> None:
@@ -131,7 +131,7 @@ def main() -> None:
     random.seed(0)
     training = tinker.ServiceClient().create_lora_training_client(MODEL, rank=RANK, seed=0).result(SECONDS)
     tokenizer, test = training.get_tokenizer(), items(HELD_OUT, held_out=True)
-    policy = Policy(training.save_weights_and_get_sampling_client(), tokenizer)
+    policy = Policy(training.save_weights_and_get_sampling_client().result(SECONDS), tokenizer)
 
     def accuracy() -> float:
         return float(np.mean([group[0].reward for group in policy.roll_out(test, 1)]))

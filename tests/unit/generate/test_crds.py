@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -71,10 +72,11 @@ def test_a_run_may_have_as_many_environments_as_its_trajectory_api_admits() -> N
 @pytest.mark.process
 def test_command_writes_and_compares(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "generate.crds", str(tmp_path)]
-    missing = subprocess.run([*command, "--check"], capture_output=True, text=True, check=False)
+    env = {**os.environ, "PYTHONPATH": "operator"}
+    missing = subprocess.run([*command, "--check"], env=env, capture_output=True, text=True, check=False)
     assert (missing.returncode, "not current" in missing.stderr) == (1, True)
-    subprocess.run(command, check=True)
-    subprocess.run([*command, "--check"], check=True)
+    subprocess.run(command, env=env, check=True)
+    subprocess.run([*command, "--check"], env=env, check=True)
     assert {file.name for file in tmp_path.iterdir()} == set(generated_files())
 
 
