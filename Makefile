@@ -9,7 +9,7 @@ GENERATE := PYTHONPATH=operator $(BIN)/python -m generate
 BUNDLED := operator/src/rl_operator/documents/bundled
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-programs test-all chaos lint format verify generate dist e2e bench lock images image-sizes clean
+.PHONY: help setup demo test test-programs test-all chaos lint stats format verify generate dist e2e bench lock images image-sizes clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ lint: $(VENV)/dev ## Format check, ruff, mypy, layers, declared imports, words
 	@for name in operator tinker-atropos; do (cd $$name && ../$(BIN)/deptry --no-ansi src) || exit 1; done
 	@$(BIN)/codespell .
 	@$(BIN)/python tests/words.py
+
+stats: ## Count modules, lines, folders and names
+	@$(PYTHON) tests/stats.py
 
 format: $(VENV)/dev ## Format the code
 	@$(BIN)/ruff format .

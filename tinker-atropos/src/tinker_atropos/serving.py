@@ -36,6 +36,21 @@ class _EmbeddedServer(uvicorn.Server):
         yield
 
 
+async def read_limited(request: Request, limit: int) -> tuple[bytes, int]:
+    """The body and its size in bytes; a body that is larger than `limit` is read to its end and left out: a client that
+    is still sending does not see an answer.
+    """
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size <= limit:
+            chunks.append(chunk)
+        else:
+            chunks.clear()
+    return b"".join(chunks), size
+
+
 def bind(host: str, port: int, variable: str) -> socket.socket:
     """Bind a listening socket; port 0 lets the kernel choose.
 

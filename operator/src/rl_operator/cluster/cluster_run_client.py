@@ -105,15 +105,11 @@ class ClusterRunClient:
         return self._taken(document)
 
     async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None:
-        try:
-            return await self._client.get(CONFIG_MAPS.path(namespace, name))
-        except GoneError:
-            return None
+        return await self._client.find(CONFIG_MAPS.path(namespace, name))
 
     async def read_pod(self, namespace: str, name: str) -> PodObservation | None:
-        try:
-            document = await self._client.get(PODS.path(namespace, name))
-        except GoneError:
+        document = await self._client.find(PODS.path(namespace, name))
+        if document is None:
             return None
         self._caches.pods.put_answer(document)
         return observe_pod(document)

@@ -53,10 +53,7 @@ class KindsClient:
         return self._caches.catalogs.of(image)
 
     async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None:
-        try:
-            return await self._client.get(CONFIG_MAPS.path(namespace, name))
-        except GoneError:
-            return None
+        return await self._client.find(CONFIG_MAPS.path(namespace, name))
 
     async def reading_pods(self, namespace: str) -> list[ReadingPod]:
         """All pods of a namespace that read images."""

@@ -8,6 +8,7 @@ from typing import Any, Final
 import aiohttp
 import orjson
 
+from rl_operator.backoff import backoff
 from rl_operator.metrics.wandb_query import WandbRefusedError
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ class Outage:
         self.over_at = float("-inf")
 
     def failed(self, error: OutageError, now: float) -> None:
-        pause = min(self._first * 2.0 ** min(self._failures, 16), max(LONGEST_SECONDS, self._first))
+        pause = backoff(self._failures + 1, self._first, max(LONGEST_SECONDS, self._first))
         if error.pause_seconds is not None:
             pause = max(self._first, min(error.pause_seconds, LONGEST_ASKED_FOR_SECONDS))
         if self._failures == 0:
@@ -67,20 +68,6 @@ def check_status(response: aiohttp.ClientResponse) -> None:
         raise WandbRefusedError(f"HTTP {code}")
 
 
-def retry_after(value: str | None, now: datetime | None = None) -> float | None:
-    """The seconds of a Retry-After header (RFC 9110, 10.2.3): a number of them, or a date."""
-    if not value:
-        return None
-    if value.strip().isdecimal():
-        return float(value)
-    try:
-        moment = parsedate_to_datetime(value)
-    except ValueError:
-        return None
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return max(0.0, (moment - (now or datetime.now(UTC))).total_seconds())
-
-
 class UnreadableAnswerError(Exception):
     """What came is no JSON, or longer than anything that we asked for."""
 
@@ -96,3 +83,17 @@ async def read_json(response: aiohttp.ClientResponse, most_bytes: int) -> Any:
         return orjson.loads(held)
     except orjson.JSONDecodeError as error:
         raise UnreadableAnswerError(f"no JSON: {error}") from error
+
+
+def retry_after(value: str | None, now: datetime | None = None) -> float | None:
+    """The seconds of a Retry-After header (RFC 9110, 10.2.3): a number of them, or a date."""
+    if not value:
+        return None
+    if value.strip().isdecimal():
+        return float(value)
+    try:
+        moment = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - (now or datetime.now(UTC))).total_seconds())

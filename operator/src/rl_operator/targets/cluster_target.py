@@ -88,10 +88,7 @@ class ClusterTarget:
         return self._list(RUNS.path(namespace), {"labelSelector": selector})
 
     def run(self, namespace: str, name: str) -> Manifest | None:
-        try:
-            return self._wait(self._client.get(RUNS.path(namespace, name)))
-        except GoneError:
-            return None
+        return self._wait(self._client.find(RUNS.path(namespace, name)))
 
     def create(self, manifest: Mapping[str, Any]) -> Manifest:
         return self._wait(self._client.create(RUNS.path(manifest["metadata"]["namespace"]), manifest))
@@ -147,10 +144,7 @@ class ClusterTarget:
         return [pod["metadata"]["name"] for pod in pods]
 
     def read(self, kind: str, namespace: str, name: str) -> Manifest | None:
-        try:
-            return self._wait(self._client.get(_KINDS[kind].path(namespace, name)))
-        except GoneError:
-            return None
+        return self._wait(self._client.find(_KINDS[kind].path(namespace, name)))
 
     def runtimes(self) -> "dict[str, Runtime]":
         from rl_operator.api.runtime import Runtime

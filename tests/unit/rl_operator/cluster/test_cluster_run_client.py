@@ -69,14 +69,14 @@ async def test_other_children_are_known_by_kind_and_name(api: FakeApi, run_clien
 
 async def test_a_runs_inputs_come_from_the_caches(api: FakeApi, run_client: RunClient, caches: Caches) -> None:
     run = samples.make_run(environment="own/maze")
-    assert run_client.environment(run) is None
+    assert await run_client.environment(run) is None
     assert run_client.namespace_labels("team-a") == {"kubernetes.io/metadata.name": "team-a"}
     caches.environments.put(environment_document())
     caches.namespaces.put({"metadata": {"name": "team-a", "resourceVersion": "2", "labels": {"team": "a"}}})
-    own = run_client.environment(run)
+    own = await run_client.environment(run)
     assert own is not None
     assert own.key == ("team-a", "maze")
-    assert run_client.environment(samples.make_run(environment="maze")) is None
+    assert await run_client.environment(samples.make_run(environment="maze")) is None
     assert run_client.namespace_labels("team-a") == {"team": "a"}
     assert run_client.catalog(samples.TINY) is None
     caches.catalogs.hold(samples.TINY.spec.image, ImageCatalog(samples.CATALOG))

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from tinker_atropos.errors import BackendError, RunError
 from tinker_atropos.trainer.reporting.relay import Relay
-from tinker_atropos.trainer.run_state import RunState
 from tinker_atropos.trainer.stop_request import StopRequest, cancelled, unless_stopped
+from tinker_atropos.trainer.trainer_state import TrainerState
 from tinker_atropos.trainer.trajectories.api_client import ApiClient
 from tinker_atropos.trainer.trajectories.lease import TrainerLease
 from tinker_atropos.trainer.weights import Weights
@@ -37,7 +37,7 @@ STOPPED_REASON = "the run was stopped on request"
 
 @dataclass
 class AttemptEnd:
-    state: RunState
+    state: TrainerState
     weights: Weights
     api: ApiClient
     lease: TrainerLease

@@ -30,9 +30,9 @@ from tinker_atropos.trainer.reporting.prometheus import Figures
 from tinker_atropos.trainer.reporting.relay import Relay
 from tinker_atropos.trainer.reporting.trainer_status import RunStatus
 from tinker_atropos.trainer.reporting.wandb_sink import WandbSink
-from tinker_atropos.trainer.run_state import ResultFile, RunState
 from tinker_atropos.trainer.step_surroundings import StepSurroundings
 from tinker_atropos.trainer.stop_request import StopRequest, beside, cancelled, forever, unless_stopped
+from tinker_atropos.trainer.trainer_state import ResultFile, TrainerState
 from tinker_atropos.trainer.trajectories.admission import Admission
 from tinker_atropos.trainer.trajectories.api_client import ApiClient, RunRegistration
 from tinker_atropos.trainer.trajectories.batch_collector import Collector
@@ -46,7 +46,7 @@ STEP_GRACE_SECONDS = 10.0
 
 
 class Run:
-    """Makes the parts of one attempt, all of them around one `RunState`, and takes it from begin to end."""
+    """Makes the parts of one attempt, all of them around one `TrainerState`, and takes it from begin to end."""
 
     def __init__(
         self,
@@ -60,7 +60,9 @@ class Run:
         ledger_folder: Path,
     ) -> None:
         steps = config.env.total_steps
-        self.state = state = RunState(Progress(steps), RunStatus(steps, settings.run_uid, settings.attempt), results)
+        self.state = state = TrainerState(
+            Progress(steps), RunStatus(steps, settings.run_uid, settings.attempt), results
+        )
         self._config = config
         self._sink = sink
         self._stop = stop

@@ -12,8 +12,8 @@ from tinker_atropos.trainer.reporting.accounting import Accounting
 from tinker_atropos.trainer.reporting.samples import Row, sample_rows
 from tinker_atropos.trainer.reporting.trainer_status import Phase, console_line
 from tinker_atropos.trainer.reporting.wandb_sink import WandbSink
-from tinker_atropos.trainer.run_state import RunState
 from tinker_atropos.trainer.stop_request import StopRequest, unless_stopped
+from tinker_atropos.trainer.trainer_state import TrainerState
 from tinker_atropos.trainer.trajectories.api_client import ApiClient
 from tinker_atropos.trainer.trajectories.batch_collector import Collected, Collector
 from tinker_atropos.trainer.weights import Weights
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 class StepSurroundings:
     """Implements `loop.Surroundings`."""
 
-    state: RunState
+    state: TrainerState
     stop: StopRequest
     config: TinkerSection
     api: ApiClient

@@ -6,12 +6,12 @@ from tinker_atropos.errors import BackendLostError
 from tinker_atropos.trainer.backend.checkpoint_keeper import CheckpointKeeper
 from tinker_atropos.trainer.backend.open_training import Opened
 from tinker_atropos.trainer.backend.policy import Policy
-from tinker_atropos.trainer.run_state import RunState, no_failure
+from tinker_atropos.trainer.trainer_state import TrainerState, no_failure
 
 
 @dataclass(frozen=True)
 class Weights:
-    state: RunState
+    state: TrainerState
     keeper: CheckpointKeeper
 
     def continue_with(self, opened: Opened) -> None:

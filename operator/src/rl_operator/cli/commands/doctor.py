@@ -1,7 +1,6 @@
 """`rlctl doctor`: what is missing, and how to get it."""
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import typer
 from rl_operator.cli.exits import ExitCode
 from rl_operator.cli.options import Context, StateDir
 from rl_operator.errors import OperatorError
+from rl_operator.programs import INSTALL_HINT, ProgramMissingError, find_program
 from rl_operator.targets.target_choice import choose_target, cluster_is_configured
 
 
@@ -39,10 +39,10 @@ def doctor(*, context: Context = "", state_dir: StateDir = None) -> None:
 def _local_checks(state_dir: Path | None) -> Iterator[Check]:
     version = ".".join(map(str, sys.version_info[:3]))
     yield Check("python", sys.version_info >= (3, 11), version, "install Python 3.11 or newer")
-    beside = Path(sys.executable).parent / "tinker-atropos"
-    program = str(beside) if beside.is_file() else shutil.which("tinker-atropos")
-    hint = "pip install 'tinker-atropos[tinker-service]'"
-    yield Check("tinker-atropos", program is not None, program or "not beside this Python, not on PATH", hint)
+    try:
+        yield Check("tinker-atropos", True, find_program("tinker-atropos", os.environ.get("PATH")))
+    except ProgramMissingError:
+        yield Check("tinker-atropos", False, "not beside this Python, not on PATH", INSTALL_HINT)
     torch = find_spec("torch") is not None
     yield Check("torch", torch, "for the runtime tiny", "pip install 'tinker-atropos[tinker-service]'", needed=False)
     for key, what in (("TINKER_API_KEY", "for the runtime default"), ("WANDB_API_KEY", "for its curves on W&B")):

@@ -55,3 +55,8 @@ class ServerClock:
         if self._doubt is None or abs(offset - self._doubt[0]) > TOLERANCE_SECONDS:
             self._doubt = (offset, now)
         return now - self._doubt[1] >= PATIENCE_SECONDS
+
+
+def micro_time(moment: datetime) -> str:
+    """Kubernetes' MicroTime, as Leases and Events have it."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

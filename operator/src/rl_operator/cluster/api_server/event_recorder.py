@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 from rl_operator.api.model import ObjectMeta
 from rl_operator.api.names import API_VERSION, GROUP, MANAGER, RUNTIME_KIND
 from rl_operator.cluster.api_server.client import ClusterClient
+from rl_operator.cluster.api_server.clock import micro_time
 from rl_operator.cluster.api_server.resources import EVENTS
 from rl_operator.errors import ConflictError, GoneError, OperatorError
 from rl_operator.telemetry import EVENTS_DROPPED
@@ -71,7 +72,7 @@ class EventRecorder:
         identity = (subject.kind, about.namespace, about.name, about.uid)
         occurrence = Occurrence(*identity, kind, reason[:128], message[:MAX_NOTE])
         try:
-            self._queue.put_nowait((occurrence, _micro_time(self._now())))
+            self._queue.put_nowait((occurrence, micro_time(self._now())))
         except asyncio.QueueFull:
             EVENTS_DROPPED.labels("queue full").inc()
 
@@ -134,7 +135,3 @@ def _event_name(occurrence: Occurrence) -> str:
     """The same occurrence has the same name, also after a restart of the operator."""
     content = f"{occurrence.uid}\0{occurrence.kind}\0{occurrence.reason}\0{occurrence.note}"
     return f"{occurrence.name}.{hashlib.sha256(content.encode()).hexdigest()[:16]}"
-
-
-def _micro_time(time: datetime) -> str:
-    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rl_operator.cluster.api_server.client import ClusterClient
+from rl_operator.cluster.api_server.clock import micro_time
 from rl_operator.cluster.api_server.resources import LEASES
 from rl_operator.errors import ConflictError, ForbiddenError, GoneError, OperatorError
 
@@ -155,7 +156,7 @@ class LeaderElector:
         return True
 
     def _ours(self, transitions: int) -> LeaseRecord:
-        now = _micro_time(self._clock())
+        now = micro_time(self._clock())
         return LeaseRecord(self._identity, self._times.duration, now, now, transitions)
 
     def _right_missing(self, error: ForbiddenError) -> str:
@@ -190,7 +191,7 @@ class LeaderElector:
 
     async def _renew_once(self) -> None:
         sent_at = time.monotonic()
-        renewed = replace(self._seen, renewed=_micro_time(self._clock()))
+        renewed = replace(self._seen, renewed=micro_time(self._clock()))
         try:
             answer = await self._update(renewed)
         except GoneError:  # deleted by a person
@@ -214,7 +215,7 @@ class LeaderElector:
         if not self.leads:
             return
         self._renewed_at = float("-inf")
-        nobodys = replace(self._seen, holder="", duration=1, renewed=_micro_time(self._clock()))
+        nobodys = replace(self._seen, holder="", duration=1, renewed=micro_time(self._clock()))
         try:
             async with asyncio.timeout(self._times.call):
                 await self._update(nobodys)
@@ -237,8 +238,3 @@ class LeaderElector:
     def _keep_answer(self, answer: dict[str, Any], sent_at: float) -> None:
         """The lease is ours from when the call was sent: others count from later."""
         self._document, self._seen, self._renewed_at = answer, LeaseRecord.of(answer), sent_at
-
-
-def _micro_time(moment: datetime) -> str:
-    """Kubernetes' MicroTime."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

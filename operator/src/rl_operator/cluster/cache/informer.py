@@ -5,10 +5,10 @@ Unlike kopf's watch it notices what vanished while nobody watched: a list marks,
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from rl_operator.backoff import backoff, jittered
 from rl_operator.cluster.api_server.client import ClusterClient
 from rl_operator.cluster.api_server.failures import ExpiredError
 from rl_operator.cluster.api_server.resources import Resource
@@ -120,4 +120,4 @@ class Informer(Generic[Value]):
 
 def pause_after(failures: int) -> float:
     """Seconds before the next try: 0.1 to 0.3 in order, doubling with failures, jittered so that nobody herds."""
-    return random.uniform(0.5, 1.5) * min(0.2 * 2.0 ** min(failures, 16), MAX_PAUSE_SECONDS)  # noqa: S311 -- jitter, no secret
+    return jittered(backoff(failures + 1, 0.2, MAX_PAUSE_SECONDS), 0.5)

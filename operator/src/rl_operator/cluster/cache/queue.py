@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Awaitable, Callable
 
+from rl_operator.backoff import backoff, jittered
 from rl_operator.cluster.cache.resource_cache import Key
 from rl_operator.errors import ConflictError, GoneError, OperatorError
 from rl_operator.telemetry import RECONCILE_SECONDS, RECONCILES
@@ -122,7 +122,7 @@ class WorkQueue:
         RECONCILES.labels(self._kind, outcome).inc()
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        pause = _pause(failures)
+        pause = jittered(backoff(failures + 1, FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS), 0.2)
         name = "/".join(part for part in key if part)
         log.log(level, "%s %s: %s; again in %.1f s", self._kind, name, cause, pause, exc_info=with_traceback)
         self.add_after(key, pause)
@@ -131,10 +131,3 @@ class WorkQueue:
         timer = self._timers.pop(key, None)
         if timer:
             timer.cancel()
-
-
-def _pause(failures: int) -> float:
-    """Seconds before the next try, doubling up to five minutes, jittered."""
-    # The exponent is bounded: a run that fails for months must not overflow.
-    exact = min(FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 16), MAX_PAUSE_SECONDS)
-    return exact * random.uniform(0.8, 1.2)  # noqa: S311 -- jitter, no secret

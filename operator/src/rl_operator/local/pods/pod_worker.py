@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 
 from rl_operator.api.names import TRAINER_CONTAINER
+from rl_operator.backoff import backoff
 from rl_operator.errors import OperatorError
 from rl_operator.local.pods import pod_probes
 from rl_operator.local.pods.pod_records import PodRecords, Report
@@ -152,7 +153,7 @@ class PodWorker:
     # --- sidecars -----------------------------------------------------------------------------------------------
     async def _keep_running(self, sidecar: Manifest) -> None:
         """Start a sidecar again whenever it ends, until this task is cancelled."""
-        pause = RESTART_SECONDS
+        failures = 1
         while (launch := await self._plan(sidecar)) is not None:
             begun = time.monotonic()
             state = await self._run_process(sidecar, launch)
@@ -160,11 +161,12 @@ class PodWorker:
             if self._closing:
                 self._records.put(record.now(state))
                 return
+            pause = backoff(failures, RESTART_SECONDS, MAX_RESTART_SECONDS)
             why = f"it ended with exit code {state.exit_code} and starts again in {pause:.0f} s: {state.message}"
             self._records.put(replace(record.now(Waiting("CrashLoopBackOff", why)), restarts=record.restarts + 1))
             await asyncio.sleep(pause)
             lived = time.monotonic() - begun
-            pause = RESTART_SECONDS if lived > MAX_RESTART_SECONDS else min(2 * pause, MAX_RESTART_SECONDS)
+            failures = 1 if lived > MAX_RESTART_SECONDS else failures + 1
 
     async def _until_started(self, sidecar: Manifest) -> None:
         """Until the startup probe passes. A sidecar that loses its patience is ended, and so started again."""

@@ -3,6 +3,8 @@
 from datetime import datetime, timedelta
 from typing import Final
 
+from rl_operator.backoff import backoff
+
 MAX_PAUSE_SECONDS: Final = 300.0
 
 SKEW_SECONDS: Final = 60.0
@@ -11,10 +13,7 @@ SKEW_SECONDS: Final = 60.0
 
 def pause_seconds(first_seconds: float, times: int) -> float:
     """Doubles with every time, from `first_seconds` after the first; 0 when it never ended."""
-    if times == 0:
-        return 0.0
-    doublings = min(times - 1, 10)
-    return float(min(first_seconds * 2**doublings, MAX_PAUSE_SECONDS))
+    return backoff(times, first_seconds, MAX_PAUSE_SECONDS)
 
 
 def due_after(ended: datetime, pause: float, now: datetime) -> datetime:

@@ -11,6 +11,7 @@ from rl_operator.api.environment import Environment, EnvironmentStatus
 from rl_operator.api.refusal import Refusal
 from rl_operator.documents.source_files import chosen_entry, source_hash
 from rl_operator.status.kinds.verdict import Readiness, Verdict, conditions_of
+from rl_operator.status.text.sentences import cut
 
 MAX_SOURCE_BYTES: Final = 900_000
 """The run's frozen copy must fit into a ConfigMap, too."""
@@ -33,22 +34,17 @@ class EnvironmentReading:
 def environment_status(environment: Environment, look: EnvironmentReading, now: datetime) -> EnvironmentStatus:
     generation, found = environment.metadata.generation, look.found
     fields, left_out = fitting_fields(found.fields) if found else ((), "")
-    verdict = Verdict(look.verdict.readiness, look.verdict.reason, _cut(look.verdict.message + left_out))
+    verdict = Verdict(look.verdict.readiness, look.verdict.reason, cut(look.verdict.message + left_out, MAX_TEXT))
     return EnvironmentStatus(
         observed_generation=generation,
         conditions=conditions_of(verdict, environment.status.conditions, generation, now),
         source_hash=look.content,
         image_id=look.image_id,
         entry=look.entry,
-        class_name=_cut(found.class_name) if found else None,
-        description=_cut(found.description) if found else None,
+        class_name=cut(found.class_name, MAX_TEXT) if found else None,
+        description=cut(found.description, MAX_TEXT) if found else None,
         fields=fields,
     )
-
-
-def _cut(text: str) -> str:
-    """No text of somebody else's fills the status."""
-    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
 
 
 def still_true(environment: Environment, content: str) -> bool:

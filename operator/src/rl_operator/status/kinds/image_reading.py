@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.names import DISCOVERY_ATTEMPT_LABEL, DISCOVERY_LABEL
+from rl_operator.backoff import backoff
 from rl_operator.status.observed.observation import format_time, parse_time
 
 POLL_SECONDS: Final = 1.0
@@ -117,7 +118,7 @@ def next_step(
     cause = last.trouble or unreadable
     if cause is None:
         return TakeOutput(last)
-    due = last.ended_at + timedelta(seconds=_pause(last.attempt))
+    due = last.ended_at + timedelta(seconds=backoff(last.attempt, FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS))
     if now >= due:
         return Begin(last.attempt + 1)
     message = f"Image {image} cannot be read: {where}: {cause} (tried again at {format_time(due)})"
@@ -133,11 +134,6 @@ def parse_output(log: str) -> Catalog | str:
     except (ValueError, ValidationError, RecursionError) as error:
         cut = f", and it is longer than {MAX_OUTPUT_BYTES} bytes" if len(log.encode()) >= MAX_OUTPUT_BYTES else ""
         return _short(f"`tinker-atropos environments -o json` printed no catalog: {error}{cut}")
-
-
-def _pause(attempt: int) -> float:
-    """Seconds between an attempt's end and the next."""
-    return min(FIRST_PAUSE_SECONDS * 2.0 ** min(attempt - 1, 16), MAX_PAUSE_SECONDS)
 
 
 def _short(text: str) -> str:

@@ -8,6 +8,7 @@ from rl_operator.api.catalog import Catalog
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.runtime import FieldsReference, RuntimeEnvironment, RuntimeStatus
 from rl_operator.status.kinds.verdict import Readiness, Verdict, conditions_of
+from rl_operator.status.text.sentences import cut
 
 MAX_DESCRIPTION: Final = 120
 MAX_WARNINGS: Final = 10
@@ -39,16 +40,13 @@ def runtime_status(
         observed_generation=generation,
         conditions=conditions_of(verdict, previous.conditions, generation, now),
         environments=tuple(
-            RuntimeEnvironment(name=each.name, description=_cut(each.description)) for each in environments
+            RuntimeEnvironment(name=each.name, description=cut(each.description, MAX_DESCRIPTION))
+            for each in environments
         ),
         fields_ref=fields_ref,
         image_id=image_id,
         warnings=_few(catalog.warnings) if catalog else (),
     )
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= MAX_DESCRIPTION else text[: MAX_DESCRIPTION - 1] + "…"
 
 
 def _few(warnings: Sequence[str]) -> tuple[str, ...]:

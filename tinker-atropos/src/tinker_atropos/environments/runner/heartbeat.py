@@ -20,8 +20,9 @@ from prometheus_client import CollectorRegistry, Gauge
 from starlette.applications import Starlette
 
 from tinker_atropos.environments.runner.counters import FAILURE_REASONS, FILTER_REASONS
-from tinker_atropos.environments.runner.shared_state import LeaseState, SharedState
+from tinker_atropos.environments.runner.shared_state import SharedState
 from tinker_atropos.errors import InternalError, RunError
+from tinker_atropos.lease_states import ReportedState
 from tinker_atropos.serving import bind, ops_app, serve
 from tinker_atropos.settings import Settings
 
@@ -100,7 +101,7 @@ class Heartbeat:
         if told.done() and (error := told.exception()):
             logger.info("the trajectory API is told a second later: %r", error)
 
-    async def conclude(self, state: LeaseState, reason: str | None = None) -> None:
+    async def conclude(self, state: ReportedState, reason: str | None = None) -> None:
         """Deliver what is left of the metrics, then say how it ended. Tries for at most 10 s; never raises."""
         self._shared.lease_state, self._shared.reason = state, reason
         sent = asyncio.run_coroutine_threadsafe(self._report_the_end(), self._loop)

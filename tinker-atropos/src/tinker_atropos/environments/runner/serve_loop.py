@@ -28,11 +28,9 @@ from tinker_atropos.environments.runner.run_end import RunEnd
 from tinker_atropos.environments.runner.sampled_work import sampling
 from tinker_atropos.environments.runner.shared_state import SharedState
 from tinker_atropos.errors import EnvironmentLostError, RunError
+from tinker_atropos.lease_states import EVALUATOR
 
 logger = logging.getLogger(__name__)
-
-EVALUATOR = 0
-"""The index of the environment that evaluates."""
 
 POLL_SECONDS = 0.05
 LET_GO_SECONDS = 5.0

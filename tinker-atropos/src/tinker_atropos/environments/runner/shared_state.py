@@ -1,12 +1,11 @@
 """What the environment's thread writes up for the attendant's: where it stands, its counts and its metrics."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from tinker_atropos.environments.runner.counters import Counters
 from tinker_atropos.environments.runner.wandb_relay import MetricsQueue
-
-LeaseState = Literal["starting", "working", "done", "failed"]
+from tinker_atropos.lease_states import ReportedState
 
 
 @dataclass
@@ -15,7 +14,7 @@ class SharedState:
 
     total_steps: int
     phase: str = "starting"
-    lease_state: LeaseState = "starting"
+    lease_state: ReportedState = "starting"
     reason: str | None = None
     step: int = 0
     counters: Counters = field(default_factory=Counters)

@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tinker_atropos.serving import json_response
+from tinker_atropos.serving import json_response, read_limited
 from tinker_atropos.trainer.backend.policy import SampleRefusedError
 from tinker_atropos.trainer.data.groups import Ints
 from tinker_atropos.trainer.inference.generation import (
@@ -187,17 +187,10 @@ async def _parse(request: Request, model: type[Body]) -> Body:
 
 
 async def _body(request: Request) -> bytes:
-    chunks: list[bytes] = []
-    size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size <= MAX_BODY_BYTES:
-            chunks.append(chunk)
-        else:
-            chunks.clear()  # read on: a client that is still sending does not see an answer
+    body, size = await read_limited(request, MAX_BODY_BYTES)
     if size > MAX_BODY_BYTES:
         raise BodyTooLargeError(f"the body has {size} bytes; the limit is {MAX_BODY_BYTES}: shorten the prompt")
-    return b"".join(chunks)
+    return body
 
 
 class _ClientGoneError(Exception):

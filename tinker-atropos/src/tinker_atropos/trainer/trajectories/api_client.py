@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import httpx
 import orjson
@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tinker_atropos.config import RunConfig
 from tinker_atropos.errors import InternalError
+from tinker_atropos.lease_states import PeerState, ReportedState
 from tinker_atropos.settings import DEFAULT_API_URL
 from tinker_atropos.trainer.trajectories.deliveries import DeliveredBatch, read_delivery
 
@@ -21,9 +22,6 @@ RETRY_SECONDS = 60.0
 BATCH_WAIT_SECONDS = 5
 LEASE_TTL_SECONDS = 15
 ACCEPTED = "application/x-ndjson, application/json"
-
-LeaseState = Literal["starting", "working", "done", "failed"]
-PeerState = Literal["absent", "away", "starting", "working", "done", "failed", "lost"]
 
 Answer = TypeVar("Answer", bound=BaseModel)
 
@@ -160,7 +158,7 @@ class ApiClient:
         """Groups waiting at the api."""
         return (await self._ask(QueueStatus, "GET", "/status")).queue_size
 
-    async def renew_lease(self, state: LeaseState, reason: str | None = None) -> LeaseAnswer:
+    async def renew_lease(self, state: ReportedState, reason: str | None = None) -> LeaseAnswer:
         body = {"state": state, "reason": reason, "ttl_seconds": LEASE_TTL_SECONDS}
         return await self._ask(LeaseAnswer, "PUT", "/rl/lease/trainer", body=body)
 

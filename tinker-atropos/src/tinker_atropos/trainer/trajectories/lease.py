@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Never
 
 from tinker_atropos.errors import EnvironmentLostError, InternalError
-from tinker_atropos.trainer.trajectories.api_client import ApiClient, LeaseState, Peer
+from tinker_atropos.lease_states import ReportedState
+from tinker_atropos.trainer.trajectories.api_client import ApiClient, Peer
 
 HEARTBEAT_SECONDS = 1.0
 
@@ -17,7 +18,7 @@ class TrainerLease:
     def __init__(self, api: ApiClient) -> None:
         self._api = api
         self._renewed = asyncio.Condition()
-        self.state: LeaseState = "starting"
+        self.state: ReportedState = "starting"
         self._reason: str | None = None
         self.peer = Peer()
 
@@ -27,7 +28,7 @@ class TrainerLease:
             await self._renew()
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
-    async def end(self, state: LeaseState, reason: str | None) -> None:
+    async def end(self, state: ReportedState, reason: str | None) -> None:
         """The last word: `done` or `failed`, with the reason that the environment will log."""
         self.state, self._reason = state, reason
         await self._renew()

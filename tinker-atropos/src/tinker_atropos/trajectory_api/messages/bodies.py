@@ -12,6 +12,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json, to_json
 from starlette.requests import Request
 
+from tinker_atropos.serving import read_limited
+
 MAX_BODY_BYTES = 256 * 2**20
 """Both as sent and decompressed. A group of 64 x 32,768 tokens has about 60 MB of JSON."""
 
@@ -44,17 +46,9 @@ class JsonBody:
 
 async def read_body(request: Request, limit: int = MAX_BODY_BYTES) -> JsonBody:
     """The request's body. GET requests have one, too."""
-    chunks: list[bytes] = []
-    size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size <= limit:
-            chunks.append(chunk)
-        else:
-            chunks.clear()  # read on: a client that is still sending does not see an answer
+    sent, size = await read_limited(request, limit)
     if size > limit:
         raise Refusal(413, "size", f"the body has {size} bytes; the limit is {limit}: send less at once")
-    sent = b"".join(chunks)
     gzipped = "gzip" in request.headers.get("content-encoding", "").lower()
     return JsonBody(sent, gzipped, _gunzip(sent, limit) if gzipped else sent)
 

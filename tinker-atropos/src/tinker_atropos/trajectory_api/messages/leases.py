@@ -16,15 +16,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tinker_atropos.durations import more_than
+from tinker_atropos.lease_states import EVALUATOR, PeerState, ReportedState
 
 Role = Literal["trainer", "environment"]
-ReportedState = Literal["starting", "working", "done", "failed"]
-LeaseState = Literal["absent", "away", "starting", "working", "done", "failed", "lost"]
 
 PEERS: dict[Role, Role] = {"trainer": "environment", "environment": "trainer"}
-
-EVALUATOR = 0
-"""The index of the environment that evaluates."""
 
 OTHERS_SECONDS = 10.0
 MAX_LEASES = 64
@@ -51,7 +47,7 @@ class Lease:
 class LeaseView:
     """What the other side is told. `lost`: it fell silent without having said `done` or `failed`."""
 
-    state: LeaseState
+    state: PeerState
     reason: str | None = None
 
     @property

@@ -40,7 +40,7 @@ class ResultFile:
 
 
 @dataclass
-class RunState:
+class TrainerState:
     """`progress` counts steps, `status` is what `/status` shows, `results` what is left when the process has ended.
 
     opened        the session with the backend; None before it answered
