@@ -9,7 +9,7 @@ from tests.integration.cluster.control_plane import ControlPlane
 from tests.integration.cluster.runs import RunsNamespace
 
 from rl_operator.check.quantities import parse_quantity
-from rl_operator.discovery.child import MEMORY_KIB
+from rl_operator.discover import MEMORY_KIB
 from rl_operator.process.operator import ENVIRONMENT_WORKERS
 
 MANIFEST = Path(__file__).parents[3] / "examples" / "operator.yaml"

@@ -17,9 +17,8 @@ from rl_operator.local.state.layout import Layout
 from rl_operator.targets.cluster_target import ClusterTarget
 from rl_operator.targets.local_target import LocalTarget
 from rl_operator.targets.loop import LoopThread
-from rl_operator.tools.dispatch import Outcome, dispatch
 from rl_operator.tools.tool_context import ToolContext
-from rl_operator.tools.toolset import BY_NAME
+from rl_operator.tools.toolset import BY_NAME, Outcome, dispatch
 
 Call = Callable[..., Outcome]
 """`call("rl_edit_config", field=…, value=…)`; with `at=` at another context."""

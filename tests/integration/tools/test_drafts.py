@@ -13,10 +13,9 @@ from tests.integration.tools.conftest import Call
 
 from rl_operator.api.names import STARTED_AS_ANNOTATION
 from rl_operator.targets.cluster_target import ClusterTarget
-from rl_operator.tools.dispatch import Outcome, dispatch
 from rl_operator.tools.runs import latest_drafted, named_run
 from rl_operator.tools.tool_context import ToolContext
-from rl_operator.tools.toolset import BY_NAME
+from rl_operator.tools.toolset import BY_NAME, Outcome, dispatch
 
 
 def call_at(context: ToolContext, tool: str, **arguments: Any) -> Outcome:

@@ -14,10 +14,9 @@ from tests.integration.tools.conftest import target_of
 from rl_operator.documents.parse import parse_runtime
 from rl_operator.documents.shipped import bundled_catalog
 from rl_operator.render.config_maps import ImageCatalog, catalog_config_map
-from rl_operator.tools.dispatch import Outcome, dispatch
 from rl_operator.tools.runs import named_run
 from rl_operator.tools.tool_context import ToolContext
-from rl_operator.tools.toolset import BY_NAME
+from rl_operator.tools.toolset import BY_NAME, Outcome, dispatch
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.parametrize("guarded_plane", [API_SERVER], indirect=True)]
 

@@ -18,9 +18,8 @@ from rl_operator.local.state.layout import PodFolder
 from rl_operator.local.state.locks import is_held
 from rl_operator.targets.cluster_target import ClusterTarget
 from rl_operator.targets.local_target import LocalTarget
-from rl_operator.tools.dispatch import Outcome, dispatch
 from rl_operator.tools.tool_context import ToolContext
-from rl_operator.tools.toolset import BY_NAME
+from rl_operator.tools.toolset import BY_NAME, Outcome, dispatch
 
 LONG = 200
 """Seconds, on a machine that is busy."""

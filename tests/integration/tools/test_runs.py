@@ -20,9 +20,8 @@ from tests.integration.tools.conftest import Call
 
 from rl_operator.targets.cluster_target import ClusterTarget
 from rl_operator.targets.local_target import LocalTarget
-from rl_operator.tools.dispatch import Outcome, dispatch
 from rl_operator.tools.tool_context import ToolContext
-from rl_operator.tools.toolset import BY_NAME
+from rl_operator.tools.toolset import BY_NAME, Outcome, dispatch
 
 NOT_HANGING = 60.0
 """Seconds; what should come at once."""

@@ -7,13 +7,11 @@ from rl_operator.cli.commands import (
     diff,
     doctor,
     follow_run,
-    get,
     init,
     list_environments,
     list_runs,
-    print_logs,
     render,
-    show_results,
+    show_run,
     start_run,
     tools,
     trained_weights,
@@ -36,14 +34,14 @@ app.command("render")(render.render)
 app.command("diff")(diff.diff)
 app.command("init")(init.init)
 app.command("list")(list_runs.list_runs)
-app.command("get")(get.get)
+app.command("get")(show_run.get)
 app.command("watch")(follow_run.watch)
 app.command("wait")(follow_run.wait)
-app.command("logs")(print_logs.logs)
+app.command("logs")(follow_run.logs)
 app.command("stop")(control_run.stop)
 app.command("resume")(control_run.resume)
 app.command("delete")(control_run.delete)
-app.command("results")(show_results.results)
+app.command("results")(show_run.results)
 app.command("sample")(trained_weights.sample)
 app.command("export")(trained_weights.export)
 app.command("environments")(list_environments.environments)

@@ -22,7 +22,7 @@ from rl_operator.documents.shipped import bundled_catalog, bundled_runtimes
 from rl_operator.errors import GoneError, NameTakenError
 from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.local.pods.kubelet import KUBELET_FINALIZER
-from rl_operator.local.state.event_log import Event, append_event
+from rl_operator.local.state.pod_logs import Event, append_event
 from rl_operator.local.state.state_store import Manifest, StateStore
 from rl_operator.local.sweep import remove_traces
 from rl_operator.render.config_maps import history_config_map, history_content, stored_history

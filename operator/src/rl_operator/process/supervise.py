@@ -18,7 +18,7 @@ from typing import Any
 import aiohttp
 
 from rl_operator.api.names import RUN_KIND, TRAINER_CONTAINER
-from rl_operator.discovery import discover_files
+from rl_operator.discover import discover_files
 from rl_operator.errors import ConflictError, GoneError, OperatorError, TargetUnreachableError
 from rl_operator.local.local_run_client import LocalRunClient, pods_of
 from rl_operator.local.own_environments import OwnEnvironments

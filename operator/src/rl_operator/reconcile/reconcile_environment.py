@@ -7,7 +7,7 @@ from typing import Final
 from rl_operator.api.environment import ConfigMapSource, Environment
 from rl_operator.check.quantities import resource_faults
 from rl_operator.cluster.kinds_client import KindsClient
-from rl_operator.discovery import discover_files
+from rl_operator.discover import discover_files
 from rl_operator.documents.source_files import source_hash
 from rl_operator.errors import ForbiddenError, InvalidError, NameTakenError, OperatorError
 from rl_operator.reconcile.read_image import read_image, tidy

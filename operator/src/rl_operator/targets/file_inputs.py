@@ -13,7 +13,7 @@ from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import Runtime
 from rl_operator.check import check_run, runtime_not_found
-from rl_operator.discovery import discover_files
+from rl_operator.discover import discover_files
 from rl_operator.documents.parse import DocumentError, parse_environment, parse_run, parse_runtime
 from rl_operator.errors import ForbiddenError, RefusedError
 from rl_operator.local.own_environments import OwnEnvironments

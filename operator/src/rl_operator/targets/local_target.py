@@ -20,9 +20,8 @@ from rl_operator.api.names import (
 from rl_operator.documents.merge_patch import merged
 from rl_operator.errors import RefusedError, TargetUnreachableError
 from rl_operator.local.local_jobs import LocalJobs
-from rl_operator.local.state.event_log import read_events
 from rl_operator.local.state.layout import STATE_DIR_VARIABLE, Layout, default_state_folder
-from rl_operator.local.state.log_reader import follow_log, tail_log
+from rl_operator.local.state.pod_logs import follow_log, read_events, tail_log
 from rl_operator.local.state.state_store import Manifest, StateStore
 from rl_operator.local.sweep import abandoned, remove_expired, remove_orphaned_traces, remove_traces
 from rl_operator.programs import INSTALL_HINT, ProgramMissingError, find_program
@@ -151,7 +150,7 @@ class LocalTarget:
     def environments(self, namespace: str) -> "list[Environment]":
         import asyncio
 
-        from rl_operator.discovery import discover_files
+        from rl_operator.discover import discover_files
         from rl_operator.local.own_environments import OwnEnvironments
 
         own = OwnEnvironments(self._store.get, discover_files)

@@ -1,8 +1,28 @@
-"""All tools, in the order in which an agent meets them."""
+"""All tools, in the order in which an agent meets them, and one call of a tool, from any door.
 
+Arguments are checked, and errors become an answer that says what to do.
+"""
+
+import logging
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, Literal
 
+from pydantic import ValidationError
+
+from rl_operator.api.refusal import redacted
+from rl_operator.documents.parse import nearest
+from rl_operator.errors import (
+    BusyError,
+    ConflictError,
+    ForbiddenError,
+    GoneError,
+    OperatorError,
+    TargetUnreachableError,
+    UnauthenticatedError,
+    WaitTimeoutError,
+)
 from rl_operator.tools.calls import (
     rl_check_status,
     rl_edit_config,
@@ -17,7 +37,89 @@ from rl_operator.tools.calls import (
     rl_stop_training,
     rl_test_inference,
 )
-from rl_operator.tools.tool import Tool
+from rl_operator.tools.tool import Answer, Arguments, NotFoundError, Tool, ToolRefusedError
+from rl_operator.tools.tool_context import ToolContext
+
+log = logging.getLogger(__name__)
+
+ErrorCode = Literal[
+    "refused",
+    "not_found",
+    "conflict",
+    "forbidden",
+    "unauthenticated",
+    "too_large",
+    "busy",
+    "unreachable",
+    "timeout",
+    "internal",
+]
+
+_CODES: Final[Mapping[type[OperatorError], ErrorCode]] = {
+    GoneError: "not_found",
+    NotFoundError: "not_found",
+    ConflictError: "conflict",
+    ForbiddenError: "forbidden",
+    UnauthenticatedError: "unauthenticated",
+    BusyError: "busy",
+    TargetUnreachableError: "unreachable",
+    WaitTimeoutError: "timeout",
+}
+"""All others are refusals: about what was asked."""
+
+RETRYABLE: Final[frozenset[ErrorCode]] = frozenset({"conflict", "busy", "unreachable", "timeout"})
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """An answer. `code` is None where the tool did what was asked; else the answer holds `error` and what helps."""
+
+    answer: Answer
+    code: ErrorCode | None = None
+
+
+def dispatch(tool: Tool, context: ToolContext, arguments: Mapping[str, Any]) -> Outcome:
+    """Never raises for what a caller did, or for a target that is away."""
+    try:
+        return Outcome(tool.call(context, _checked(tool, arguments)))
+    except OperatorError as error:
+        details = error.details if isinstance(error, ToolRefusedError) else {}
+        return failed(code_of(error), str(error), details)
+    except Exception:
+        log.exception("%s failed", tool.name)
+        return failed("internal", f"{tool.name} failed; the server's log says more")
+
+
+def _checked(tool: Tool, arguments: Mapping[str, Any]) -> Arguments:
+    """Raises ToolRefusedError."""
+    try:
+        return tool.arguments.model_validate(dict(arguments))
+    except ValidationError as error:
+        raise ToolRefusedError(_sentence_of(error, tool), parameters=sorted(tool.arguments.model_fields)) from None
+
+
+def code_of(error: OperatorError) -> ErrorCode:
+    return _CODES.get(type(error), "refused")
+
+
+def failed(code: ErrorCode, sentence: str, details: Mapping[str, Any] = MappingProxyType({})) -> Outcome:
+    """The one shape of errors, for doors too: a caller without a token, a request that is too large."""
+    return Outcome({"error": sentence, "code": code, "retryable": code in RETRYABLE, **details}, code)
+
+
+def _sentence_of(error: ValidationError, tool: Tool) -> str:
+    """One fault: the parameter, the value and what is allowed. Of a misspelled name we say which there are."""
+    faults = error.errors(include_url=False)
+    fault = next((each for each in faults if each["type"] == "extra_forbidden"), faults[0])
+    name = ".".join(map(str, fault["loc"])) or "arguments"
+    if fault["type"] == "extra_forbidden":
+        known = sorted(tool.arguments.model_fields)
+        takes = f"it takes {', '.join(known)}" if known else "it takes none"
+        return f"{tool.name} has no parameter {name}{nearest(name, known)}; {takes}"
+    if fault["type"] == "missing":
+        return f"{tool.name} needs the parameter {name}"
+    return f"{name} is {redacted(fault['input'], name)!r}: {fault['msg']}"
+
 
 TOOLS: Final[tuple[Tool, ...]] = (
     *rl_list_environments.TOOLS,

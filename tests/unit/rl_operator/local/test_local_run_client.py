@@ -13,7 +13,7 @@ from rl_operator.api.run import TrainingRun
 from rl_operator.errors import ConflictError, GoneError, NameTakenError
 from rl_operator.local.local_run_client import LocalRunClient
 from rl_operator.local.own_environments import OwnEnvironments
-from rl_operator.local.state.event_log import read_events
+from rl_operator.local.state.pod_logs import read_events
 from rl_operator.local.state.state_store import StateStore
 from rl_operator.status.observed.observation import TrainerStatus
 

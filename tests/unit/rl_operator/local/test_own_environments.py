@@ -9,7 +9,7 @@ import pytest
 from rl_operator.api.catalog import Catalog
 from rl_operator.api.environment import Environment
 from rl_operator.api.run import TrainingRun
-from rl_operator.discovery import discover_files
+from rl_operator.discover import discover_files
 from rl_operator.documents.parse import parse_run
 from rl_operator.local.own_environments import FILE_ANNOTATION, OwnEnvironments
 from rl_operator.local.state.state_store import StateStore

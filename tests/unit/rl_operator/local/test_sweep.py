@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rl_operator.local.state.event_log import Event, append_event
+from rl_operator.local.state.pod_logs import Event, append_event
 from rl_operator.local.state.state_store import StateStore
 from rl_operator.local.sweep import abandoned, remove_expired, remove_orphaned_traces
 from rl_operator.status.observed.observation import parse_time

@@ -14,7 +14,7 @@ from rl_operator.api.names import API_VERSION, RUN_KIND
 from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.local.local_run_client import LocalRunClient, pods_of
 from rl_operator.local.own_environments import OwnEnvironments
-from rl_operator.local.state.event_log import Event, read_events
+from rl_operator.local.state.pod_logs import Event, read_events
 from rl_operator.local.state.state_store import Manifest, StateStore
 from rl_operator.reconcile import Pace, reconcile
 from rl_operator.status.observed.observation import format_time

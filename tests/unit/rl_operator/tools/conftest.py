@@ -8,8 +8,8 @@ from tests.unit.rl_operator.tools.contexts import Unattended, call_at
 from tests.unit.rl_operator.tools.gateways import Gateway, running_gateway
 
 from rl_operator.local.state.layout import Layout
-from rl_operator.tools.dispatch import Outcome
 from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.toolset import Outcome
 
 
 @pytest.fixture

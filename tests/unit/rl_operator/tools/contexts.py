@@ -8,10 +8,9 @@ from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
 from rl_operator.local.state.layout import Layout
 from rl_operator.targets.local_target import LocalTarget
-from rl_operator.tools.dispatch import Outcome, dispatch
 from rl_operator.tools.runs import named_run
 from rl_operator.tools.tool_context import ToolContext
-from rl_operator.tools.toolset import BY_NAME
+from rl_operator.tools.toolset import BY_NAME, Outcome, dispatch
 
 OWN_CODE = '''
 from tinker_atropos.environments.base import Environment, EnvironmentConfig

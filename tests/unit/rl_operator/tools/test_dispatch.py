@@ -7,9 +7,9 @@ import pytest
 
 from rl_operator.api.run import TrainingRun
 from rl_operator.errors import ConflictError, GoneError, InvalidError, TargetUnreachableError
-from rl_operator.tools.dispatch import Outcome, dispatch
 from rl_operator.tools.tool import Answer, Arguments, NotFoundError, Tool, ToolRefusedError
 from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.toolset import Outcome, dispatch
 
 
 class Number(Arguments):

@@ -1,10 +1,8 @@
-"""`rlctl watch`: look on while a run runs.
-
-`rlctl wait`: block a script until a run is somewhere.
-"""
+"""`rlctl watch`, `wait` and `logs`: look on while a run trains, or block a script until it is somewhere."""
 
 import contextlib
 import re
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +13,7 @@ from rl_operator.cli.printing import program
 from rl_operator.cli.views.follow import at_rest, exit_code, follow, shown
 from rl_operator.cli.views.summary import summary
 from rl_operator.errors import RefusedError
-from rl_operator.targets.run_lookup import existing_run
+from rl_operator.targets.run_lookup import container_named, existing_run
 
 if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun
@@ -66,3 +64,26 @@ def parse_until(text: str) -> "Callable[[TrainingRun], bool]":
         wanted = int(match[1])
         return lambda run: run.status.progress is not None and run.status.progress.step >= wanted
     raise RefusedError(f"--until is {text!r}; it must be finished or step=N, like step=10")
+
+
+@on_target
+def logs(
+    name: RunName,
+    *,
+    container: Annotated[
+        str, typer.Option("--container", "-c", help="trainer, environment, environment-1 …, or api.")
+    ] = "trainer",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Until the container has ended.")] = False,
+    tail: Annotated[int | None, typer.Option(help="Only the last lines.", min=0)] = None,
+    scope: Scope,
+) -> None:
+    """Print a container's log, of the run's newest attempt.
+
+    environment is the first environment, environment-1 the second: also where they run in pods of their own.
+    """
+    target, place = scope.target, scope.namespace
+    pod, chosen = container_named(target, place, name, container)
+    with contextlib.suppress(KeyboardInterrupt):
+        for line in target.log_lines(place, pod, chosen, tail=tail, follow=follow):
+            sys.stdout.write(line)
+            sys.stdout.flush()

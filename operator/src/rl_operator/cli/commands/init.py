@@ -53,7 +53,7 @@ def _own(source: Path, name: str, runtime: "Runtime") -> "tuple[str, CatalogEnvi
     from rl_operator.api.names import OWN_PREFIX
     from rl_operator.api.run_inputs import choose_environment
     from rl_operator.cli.views.template import own_environment_template
-    from rl_operator.discovery import discover_files
+    from rl_operator.discover import discover_files
     from rl_operator.local.own_environments import OwnEnvironments
 
     own = OwnEnvironments(lambda *_: None, discover_files)

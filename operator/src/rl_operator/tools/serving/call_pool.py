@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import anyio
 
 from rl_operator.errors import BusyError, OperatorError
-from rl_operator.tools.dispatch import Outcome, code_of, dispatch, failed
 from rl_operator.tools.tool import Tool
 from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.toolset import Outcome, code_of, dispatch, failed
 
 Answer = TypeVar("Answer")
 OpenContext = Callable[[], contextlib.AbstractContextManager[ToolContext]]

@@ -14,10 +14,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rl_operator.errors import OperatorError
-from rl_operator.tools.dispatch import ErrorCode, Outcome, code_of, failed
 from rl_operator.tools.serving.call_pool import Calls
 from rl_operator.tools.serving.http_access import bearer_token, is_called_rightly
 from rl_operator.tools.serving.sessions import Sessions
+from rl_operator.tools.toolset import ErrorCode, Outcome, code_of, failed
 
 MAX_BODY: Final = 256 * 1024
 BODY_SECONDS: Final = 10.0

@@ -16,13 +16,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from rl_operator.errors import ForbiddenError
-from rl_operator.tools.dispatch import Outcome, failed
 from rl_operator.tools.serving.call_pool import Calls
 from rl_operator.tools.serving.gate import MAX_BODY, MCP_PATH, PROBE_PATH, Caller, Gate, json_response
 from rl_operator.tools.serving.mcp_server import build_server
 from rl_operator.tools.serving.sessions import Sessions
 from rl_operator.tools.tool import Answer, Tool
 from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.toolset import Outcome, failed
 
 LONGEST_WAIT_SECONDS: Final = 20.0
 ANSWER_SECONDS: Final = 28.0

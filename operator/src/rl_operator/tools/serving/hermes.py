@@ -17,11 +17,10 @@ from pydantic_core import to_json
 from rl_operator.errors import OperatorError
 from rl_operator.targets.target import Target
 from rl_operator.targets.target_choice import choose_target
-from rl_operator.tools.dispatch import Outcome, code_of, dispatch, failed
 from rl_operator.tools.serving.skill import SKILL_FILE, SKILL_NAME
 from rl_operator.tools.tool import Tool, input_schema
 from rl_operator.tools.tool_context import RecentAnswers, ToolContext
-from rl_operator.tools.toolset import TOOLS
+from rl_operator.tools.toolset import TOOLS, Outcome, code_of, dispatch, failed
 
 log = logging.getLogger(__name__)
 

@@ -16,11 +16,11 @@ from mcp.shared.exceptions import MCPError
 from pydantic_core import to_json
 
 from rl_operator.documents.parse import nearest
-from rl_operator.tools.dispatch import Outcome
 from rl_operator.tools.serving.call_pool import Calls
 from rl_operator.tools.serving.skill import in_short
 from rl_operator.tools.tool import Answer, Tool, input_schema
 from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.toolset import Outcome
 
 Call = Callable[[Tool, dict[str, Any], Any], Awaitable[Outcome]]
 """Takes the tool, its arguments and the HTTP request (None over stdio)."""

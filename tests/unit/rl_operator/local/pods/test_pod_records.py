@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from rl_operator.local.pods.pod_records import PodRecords
-from rl_operator.local.pods.pod_status import PodEnd
+from rl_operator.local.pods.pod_status import PodEnd, PodRecords
 
 SPEC = {
     "initContainers": [{"name": "api", "restartPolicy": "Always"}],

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_operator.local.state.event_log import KEPT_BYTES, Event, append_event, read_events
+from rl_operator.local.state.pod_logs import KEPT_BYTES, Event, append_event, read_events
 
 
 def test_events_come_back_in_order(tmp_path: Path) -> None:

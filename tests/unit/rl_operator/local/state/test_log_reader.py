@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_operator.local.state.log_reader import follow_log, tail_log
+from rl_operator.local.state.pod_logs import follow_log, tail_log
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from tests.unit.rl_operator.tools.contexts import Unattended, call_at, drafted
 from rl_operator.api.names import API_VERSION, RUN_KIND
 from rl_operator.errors import TargetUnreachableError
 from rl_operator.local.state.layout import Layout
-from rl_operator.tools.dispatch import Outcome
 from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.toolset import Outcome
 
 Call = Callable[..., Outcome]
 START = datetime(2026, 11, 22, 1, 0, tzinfo=UTC)

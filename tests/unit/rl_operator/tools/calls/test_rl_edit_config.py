@@ -17,10 +17,10 @@ from rl_operator.local.state.state_store import Manifest
 from rl_operator.targets.file_inputs import check_file
 from rl_operator.targets.run_file import RunFile
 from rl_operator.tools.answers.shown_text import tokens
-from rl_operator.tools.dispatch import Outcome
 from rl_operator.tools.drafts.field_names import run_fields
 from rl_operator.tools.runs import named_run
 from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.toolset import Outcome
 
 Call = Callable[..., Outcome]
 

@@ -10,9 +10,9 @@ from tests.unit.rl_operator.tools.contexts import add_own, drafted, write_status
 from rl_operator.documents.shipped import bundled_catalog, bundled_runtimes
 from rl_operator.tools.answers.shown_text import tokens
 from rl_operator.tools.calls.rl_get_current_config import config_view
-from rl_operator.tools.dispatch import Outcome
 from rl_operator.tools.drafts.field_names import RunFields, run_fields
 from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.toolset import Outcome
 
 Call = Callable[..., Outcome]
 

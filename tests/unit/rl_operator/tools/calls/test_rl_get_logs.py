@@ -5,9 +5,9 @@ import pytest
 from tests.unit.rl_operator.tools.contexts import Unattended, drafted, write_status
 
 from rl_operator.tools.calls.rl_get_logs import MOST_LINES, NOTE
-from rl_operator.tools.dispatch import Outcome
 from rl_operator.tools.runs import named_run
 from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.toolset import Outcome
 
 Call = Callable[..., Outcome]
 

@@ -11,8 +11,8 @@ from tests.unit.rl_operator.tools.recorded import NAMES, recorded
 from rl_operator.api.run import TrainingRun
 from rl_operator.render.config_maps import history_config_map
 from rl_operator.tools.calls.rl_get_results import evenly, results_of
-from rl_operator.tools.dispatch import Outcome
 from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.toolset import Outcome
 
 Call = Callable[..., Outcome]
 STARTED = "2026-11-22T00:30:00Z"

@@ -7,8 +7,8 @@ from tests.unit.rl_operator.targets.fakes import MemoryTarget
 from tests.unit.rl_operator.tools.contexts import call_at
 
 from rl_operator.tools.calls.rl_health_check import NO_RUNTIME
-from rl_operator.tools.dispatch import Outcome
 from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.toolset import Outcome
 
 Call = Callable[..., Outcome]
 

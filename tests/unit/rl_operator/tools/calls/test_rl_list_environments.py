@@ -13,8 +13,8 @@ from rl_operator.documents.shipped import bundled_catalog
 from rl_operator.errors import ForbiddenError
 from rl_operator.local.state.layout import Layout
 from rl_operator.tools.answers.shown_text import tokens
-from rl_operator.tools.dispatch import Outcome
 from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.toolset import Outcome
 
 Call = Callable[..., Outcome]
 

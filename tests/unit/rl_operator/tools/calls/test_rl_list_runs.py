@@ -9,8 +9,8 @@ from tests.unit.rl_operator.tools.recorded import NAMES, recorded
 from rl_operator.api.run import TrainingRun
 from rl_operator.targets.local_target import LocalTarget
 from rl_operator.tools.calls.rl_list_runs import age, line
-from rl_operator.tools.dispatch import Outcome
 from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.toolset import Outcome
 
 Call = Callable[..., Outcome]
 NOW = datetime(2026, 11, 22, 1, 0, tzinfo=UTC)

@@ -21,9 +21,9 @@ from rl_operator.errors import ConflictError
 from rl_operator.local.state.layout import Layout
 from rl_operator.local.state.state_store import Manifest
 from rl_operator.tools.calls.rl_select_environment import run_name
-from rl_operator.tools.dispatch import Outcome
 from rl_operator.tools.runs import is_draft, latest_drafted, named_run, state_of
 from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.toolset import Outcome
 
 Call = Callable[..., Outcome]
 

@@ -9,8 +9,8 @@ from tests.unit.rl_operator.tools.contexts import Unattended, call_at, drafted, 
 from rl_operator.api.names import STARTED_AS_ANNOTATION
 from rl_operator.api.runtime import SecretKey
 from rl_operator.local.state.layout import Layout
-from rl_operator.tools.dispatch import Outcome
 from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.toolset import Outcome
 
 Call = Callable[..., Outcome]
 STARTED = "2026-11-22T00:30:00Z"

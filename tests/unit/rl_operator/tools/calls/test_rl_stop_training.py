@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.tools.contexts import call_at, drafted, spec_of, write_status
 
-from rl_operator.tools.dispatch import Outcome
 from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.toolset import Outcome
 
 Call = Callable[..., Outcome]
 STARTED = "2026-11-22T00:30:00Z"

@@ -12,9 +12,9 @@ from tests.unit.rl_operator.tools.small_toolset import POLL_SECONDS, TOOLS
 
 from rl_operator.errors import BusyError, TargetUnreachableError
 from rl_operator.targets.local_target import LocalTarget
-from rl_operator.tools.dispatch import Outcome
 from rl_operator.tools.serving.call_pool import CallLimits, Calls, OpenContext
 from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.toolset import Outcome
 
 TOOL = {tool.name: tool for tool in TOOLS}
 WAIT = {"run_id": "a", "wait_seconds": 200}

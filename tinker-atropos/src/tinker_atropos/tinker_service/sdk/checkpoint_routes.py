@@ -1,6 +1,7 @@
-"""The SDK's REST client: training runs, checkpoints, their metadata and expiry."""
+"""The SDK's REST client: training runs, checkpoints, their metadata and expiry, in pages."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 from starlette.requests import Request
@@ -16,8 +17,8 @@ from tinker_atropos.tinker_service.checkpoint_store import (
     TrainingRunRecord,
 )
 from tinker_atropos.tinker_service.downloads import Downloads
+from tinker_atropos.tinker_service.request_errors import RequestError
 from tinker_atropos.tinker_service.sdk.operations import Service, check_ttl
-from tinker_atropos.tinker_service.sdk.paging import page
 
 _TYPES: dict[Kind, str] = {"weights": "training", "sampler_weights": "sampler", "external_weights": "external"}
 
@@ -127,3 +128,22 @@ class _CheckpointRoutes:
 def _location(request: Request) -> Location:
     params = request.path_params
     return Location.parse(f"tinker://{params['run']}/{params['kind']}/{params['name']}")
+
+
+DEFAULT_LIMIT = 100
+
+_Item = TypeVar("_Item")
+
+
+def page(request: Request, items: Sequence[_Item]) -> tuple[Sequence[_Item], dict[str, int]]:
+    offset, limit = (
+        _query_integer(request, name, default) for name, default in (("offset", 0), ("limit", DEFAULT_LIMIT))
+    )
+    return items[offset : offset + limit], {"offset": offset, "limit": limit, "total_count": len(items)}
+
+
+def _query_integer(request: Request, name: str, default: int) -> int:
+    text = request.query_params.get(name, str(default))
+    if not text.isdecimal():
+        raise RequestError(f"{name} is {text!r}; it must be a whole number")
+    return int(text)

@@ -20,10 +20,9 @@ from tinker_atropos.tinker_service.model.engine import SampleAnswer
 from tinker_atropos.tinker_service.model.registry import model_id_of
 from tinker_atropos.tinker_service.model.training import LossOutput
 from tinker_atropos.tinker_service.request_errors import CANCELLED, RequestError
-from tinker_atropos.tinker_service.sdk.checkpoint_routes import checkpoint_routes
+from tinker_atropos.tinker_service.sdk.checkpoint_routes import checkpoint_routes, page
 from tinker_atropos.tinker_service.sdk.futures import Futures, RequestKey
 from tinker_atropos.tinker_service.sdk.operations import Service
-from tinker_atropos.tinker_service.sdk.paging import page
 from tinker_atropos.tinker_service.sdk.sdk_messages import loss_output_message, parse_forward_backward, sample_message
 
 PREFIX = "/api/v1"

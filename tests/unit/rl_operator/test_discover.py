@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from tests.unit.rl_operator.discovery.processes import gone
+from tests.unit.rl_operator.reader_processes import gone
 
 from rl_operator.api.catalog import Catalog
-from rl_operator.discovery import discover_files
+from rl_operator.discover import discover_files
 from rl_operator.errors import OperatorError
 
 pytestmark = pytest.mark.process

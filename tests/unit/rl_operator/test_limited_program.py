@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.unit.rl_operator.discovery.processes import gone
+from tests.unit.rl_operator.reader_processes import gone
 
-from rl_operator.discovery.child import Ended, run_limited
+from rl_operator.discover import Ended, run_limited
 
 pytestmark = pytest.mark.process
 

@@ -1,4 +1,4 @@
-"""`rlctl get`: everything about one run that people ask for."""
+"""`rlctl get`: everything about one run that people ask for. `rlctl results`: its metrics and its weights."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -7,6 +7,8 @@ import typer
 
 from rl_operator.cli.options import Output, OutputFormat, RunName, Scope, on_target
 from rl_operator.cli.printing import age, columns, duration, interval, print_object, sparkline
+from rl_operator.cli.views.follow import exit_code
+from rl_operator.cli.views.summary import summary
 from rl_operator.targets.run_lookup import existing_run
 from rl_operator.targets.target import Manifest, Target
 
@@ -84,3 +86,40 @@ def _containers(status: "RunStatus") -> Iterator[str]:
     if (apart := status.environments) and not status.finished:
         failed = f", {apart.failures} failed" if apart.failures else ""
         yield f"  apart       {apart.ready} of {apart.desired} environments ready{failed}"
+
+
+PARTS = (
+    "phase",
+    "message",
+    "progress",
+    "metrics",
+    "history",
+    "historyName",
+    "checkpoint",
+    "weights",
+    "wandb",
+    "failure",
+)
+
+
+@on_target
+def results(
+    name: RunName,
+    *,
+    scope: Scope,
+    output: OutputFormat = Output.TEXT,
+) -> None:
+    """Show what a run has reached: figures before and after, weights, checkpoint."""
+    from rl_operator.api.run import TrainingRun
+
+    target, place = scope.target, scope.namespace
+    manifest = existing_run(target, place, name)
+    target.look_after(place, name)
+    if output in (Output.JSON, Output.YAML):
+        status = manifest.get("status", {})
+        parts = {part: status[part] for part in PARTS if part in status}
+        print_object({"name": name, "namespace": place, "backEnd": target.label, **parts}, output)
+        return
+    run = TrainingRun.model_validate(manifest)
+    typer.echo(summary(run, target).lstrip("\n"))
+    raise typer.Exit(exit_code(run))
