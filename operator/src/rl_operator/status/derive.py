@@ -23,9 +23,9 @@ from rl_operator.status.observed.history import history_map_name
 from rl_operator.status.observed.observation import PodObservation, TrainerResult, format_time, parse_time
 from rl_operator.status.observed.wandb_run import at_the_end
 from rl_operator.status.run_metrics import with_result, with_trainer, with_wandb
-from rl_operator.status.size import fitted
+from rl_operator.status.size import fit_size
 from rl_operator.status.text.sentences import MAX_MESSAGE, shorten
-from rl_operator.status.text.table import TABLE, Situation
+from rl_operator.status.text.table import TABLE, Situation, holds_since
 
 KEPT_REFUSALS = 3
 
@@ -63,7 +63,7 @@ def derive(view: View, assessment: Assessment) -> RunStatus:
         status = status.with_changes(history_name=history_map_name(view.run))
     if assessment.ending:
         status = _with_ending(status, view, assessment, assessment.ending)
-    return fitted(status)
+    return fit_size(status)
 
 
 def started(
@@ -148,7 +148,7 @@ def _conditions(view: View, assessment: Assessment) -> tuple[Condition, ...]:
                 status=value,
                 reason="Accepted" if accepted else assessment.reason,
                 message=shorten(assessment.message) if telling and not accepted else "",
-                last_transition_time=before.last_transition_time if before and before.status == value else now,
+                last_transition_time=holds_since(before, value, now),
                 observed_generation=generation,
             )
         )

@@ -21,7 +21,7 @@ def size_of(status: RunStatus) -> int:
     return len(json.dumps(status.to_wire(), separators=(",", ":"), ensure_ascii=False).encode())
 
 
-def fitted(status: RunStatus) -> RunStatus:
+def fit_size(status: RunStatus) -> RunStatus:
     """The status, with less said twice when it is too large. `message` and what decisions rest on stay whole."""
     limit = AT_THE_END if status.finished else WHILE_IT_LIVES
     for cut in _CUTS:

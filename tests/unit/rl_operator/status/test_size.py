@@ -26,7 +26,7 @@ from rl_operator.status.attempt.view import View
 from rl_operator.status.derive import derive
 from rl_operator.status.lifecycle import assess
 from rl_operator.status.observed.observation import TrainerStatus
-from rl_operator.status.size import AT_THE_END, WHILE_IT_LIVES, fitted, size_of
+from rl_operator.status.size import AT_THE_END, WHILE_IT_LIVES, fit_size, size_of
 
 METRICS = {
     "rewardMean": 0.7123,
@@ -154,7 +154,7 @@ def test_refusals_of_any_text_fit(texts: list[str]) -> None:
 
 def test_what_fits_is_left_alone() -> None:
     status = status_of(make_view(USUAL, pod=WORKING, trainer=TRAINER))
-    assert fitted(status) is status
+    assert fit_size(status) is status
 
 
 def test_a_deadline_keeps_its_cause_whatever_is_cut() -> None:

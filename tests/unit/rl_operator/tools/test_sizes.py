@@ -3,7 +3,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_operator.tools.answers.shown_text import KEPT, SHORTEST, compact, fitted, tokens
+from rl_operator.tools.answers.shown_text import KEPT, SHORTEST, compact, fit_tokens, tokens
 
 TEXTS = st.text(max_size=400)
 ANSWERS = st.dictionaries(
@@ -14,7 +14,7 @@ ANSWERS = st.dictionaries(
 
 def test_the_longest_text_is_cut_first() -> None:
     answer = {"run_id": "r" * 52, "message": "m" * 500, "failure": {"message": "f" * 100}, "step": 3}
-    small = fitted(answer, 100)
+    small = fit_tokens(answer, 100)
     assert tokens(small) <= 100
     assert small | {"message": ""} == answer | {"message": ""}
     assert small["message"].endswith("m…")
@@ -22,12 +22,12 @@ def test_the_longest_text_is_cut_first() -> None:
 
 def test_what_is_small_stays() -> None:
     answer = {"message": "short", "list": [1, {"hint": "x"}]}
-    assert fitted(answer, 100) == answer
+    assert fit_tokens(answer, 100) == answer
 
 
 @given(ANSWERS)
 def test_any_answer_fits_unless_its_texts_are_short_already(answer: dict[str, Any]) -> None:
-    small = fitted(answer, 120)
+    small = fit_tokens(answer, 120)
     assert tokens(small) <= 120 or all(len(text) <= SHORTEST for text in _texts(small))
     assert compact(small)
 

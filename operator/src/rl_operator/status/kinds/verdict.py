@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from rl_operator.api.run import Condition
 from rl_operator.status.observed.observation import format_time
+from rl_operator.status.text.table import holds_since
 
 
 class Readiness(Enum):
@@ -43,11 +44,7 @@ def conditions_of(
             status=status,
             reason=verdict.reason,
             message=verdict.message,
-            last_transition_time=(
-                before[type_].last_transition_time
-                if type_ in before and before[type_].status == status
-                else format_time(now)
-            ),
+            last_transition_time=holds_since(before.get(type_), status, format_time(now)),
             observed_generation=generation,
         )
         for type_, status in CONDITIONS[verdict.readiness].items()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
-from rl_operator.api.run import Phase
+from rl_operator.api.run import Condition, Phase
 
 
 class Situation(Enum):
@@ -43,3 +43,8 @@ TABLE: Mapping[Situation, Row] = {
     ),
     Situation.FAILED: Row("Failed", {"Accepted": "True", "Failed": "True", "Finished": "True", "Stalled": "True"}),
 }
+
+
+def holds_since(before: Condition | None, status: str, now: str) -> str:
+    """When a condition came to hold: the moment stays while its status does."""
+    return before.last_transition_time if before and before.status == status else now

@@ -16,7 +16,7 @@ from rl_operator.status.observed.wandb_run import BESIDE
 from rl_operator.status.text.reasons import REASONS
 from rl_operator.status.text.sentences import cut
 from rl_operator.tools.answers.polls import next_look
-from rl_operator.tools.answers.shown_text import fitted, one_line
+from rl_operator.tools.answers.shown_text import fit_tokens, one_line
 from rl_operator.tools.runs import is_draft, state_of
 from rl_operator.tools.tool import Answer
 
@@ -64,7 +64,7 @@ def status_of(run: TrainingRun, now: datetime) -> Answer:
         "observed_at": format_time(now),
         "next_check_in_seconds": next_look(run),
     }
-    return fitted(without_empty(answer), MAX_TOKENS)
+    return fit_tokens(without_empty(answer), MAX_TOKENS)
 
 
 def _refusals(run: TrainingRun) -> Answer:

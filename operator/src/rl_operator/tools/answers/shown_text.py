@@ -77,7 +77,7 @@ def tokens(answer: Any) -> float:
     return len(compact(answer)) / CHARACTERS_PER_TOKEN
 
 
-def fitted(answer: dict[str, Any], most: float) -> dict[str, Any]:
+def fit_tokens(answer: dict[str, Any], most: float) -> dict[str, Any]:
     """The answer in at most so many tokens, as far as cutting its longest texts gets it there."""
     copy: dict[str, Any] = json.loads(compact(answer))
     while (excess := tokens(copy) - most) > 0:

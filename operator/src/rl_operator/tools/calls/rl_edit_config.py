@@ -16,7 +16,7 @@ from rl_operator.errors import ConflictError, InvalidError
 from rl_operator.targets.gitops import gitops_owner
 from rl_operator.tools.answers.polls import forget
 from rl_operator.tools.answers.run_status import without_empty
-from rl_operator.tools.answers.shown_text import fitted
+from rl_operator.tools.answers.shown_text import fit_tokens
 from rl_operator.tools.drafts.draft_check import (
     inputs_for,
     known_environment,
@@ -87,7 +87,7 @@ def _edit(context: ToolContext, run: TrainingRun, values: Mapping[str, Any]) -> 
         "config": settings_of(fields, after),
         **without_empty({"refusals": wire_refusals(refusals), "warning": _warning(run)}),
     }
-    return fitted(answer, MOST_TOKENS)
+    return fit_tokens(answer, MOST_TOKENS)
 
 
 def _write(context: ToolContext, run: TrainingRun, wanted: TrainingRun, refusals: Iterable[Refusal]) -> None:

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rl_operator.api.refusal import looks_like_a_key
 from rl_operator.status.text.sentences import MAX_MESSAGE, clean, cut, joined, redacted, shorten
 
 
@@ -31,6 +32,15 @@ def test_keys_within_a_text(text: str) -> None:
     assert "[redacted]" in redacted(text)
     assert "SECRET" not in redacted(text).replace("client_secret", "")
     assert "5ec2e7" not in redacted(text)
+
+
+@given(
+    key=st.from_regex(r"(tml-|sk-|hf_|gh[a-z]_|wandb_v[0-9])[A-Za-z0-9_-]{6,40}|[0-9a-f]{40}", fullmatch=True),
+    text=st.sampled_from(["%s", "key %s refused", "api: '%s',"]),
+)
+def test_what_a_refusal_hides_a_status_hides(key: str, text: str) -> None:
+    assert looks_like_a_key(key)
+    assert key not in redacted(text % key)
 
 
 @pytest.mark.parametrize(
