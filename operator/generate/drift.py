@@ -49,7 +49,7 @@ OTHER_HANDS: Final[tuple[Deed, ...]] = (
     ),
     Deed(
         "labels-removed",
-        "Labels are removed from the pod, so that no watch reports it any more.",
+        "Labels are removed from the pod, so that no watch reports it anymore.",
         "They are restored. No other pod is created.",
     ),
     Deed(
@@ -74,7 +74,7 @@ OTHER_HANDS: Final[tuple[Deed, ...]] = (
     Deed(
         "config-taken",
         "A ConfigMap of someone else has the name of the run's.",
-        "NameTaken, and nothing is read from it. The run continues by itself when the name is free.",
+        "NameTaken, and nothing is read from it. The run continues on its own when the name is free.",
     ),
     Deed("pod-taken", "A pod of someone else has the name of the run's.", "NameTaken, until the name is free."),
     Deed("service-taken", "A Service of someone else has the name of the run's.", "NameTaken, until the name is free."),

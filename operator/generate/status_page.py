@@ -26,7 +26,7 @@ CONDITIONS: Final[Mapping[str, str]] = {
 
 PEOPLE: Final[Mapping[Situation, str]] = {
     Situation.WAITING: "Nothing; the reason says what it waits for.",
-    Situation.REFUSED: "Fix what the message names; then the run starts by itself.",
+    Situation.REFUSED: "Fix what the message names; then the run starts on its own.",
     Situation.DRAFT: "`rlctl resume NAME` (`spec.suspend: false`) starts it.",
     Situation.STARTING: "Nothing, unless the reason needs action.",
     Situation.RUNNING: "Watch: `rlctl watch NAME`.",

@@ -34,7 +34,7 @@ async def test_a_backend_that_is_lost_during_the_final_evaluation(half, scripted
             body = {"text": "sort", "sampling_params": {"max_new_tokens": 2}}
             answer = await half.client.post(f"{half.env_vars['RL_INFERENCE_URL']}/generate", json=body)
             assert answer.status_code == 200, answer.text
-            assert "going on after step 2" in trainer.log
+            assert "continuing after step 2" in trainer.log
             environment.lease = {**environment.lease, "state": "done"}
             assert await trainer.exit_code() == 0, trainer.log
     assert half.result["outcome"] == "succeeded"
@@ -105,7 +105,7 @@ async def test_going_back_behind_what_the_api_has_covered(
             on("forward_backward", "delay", seconds=5, skip=5),  # the replay of step 4
         ]
         async with scripted_environment():
-            await half.says(trainer, "going on after step 2")
+            await half.says(trainer, "continuing after step 2")
 
             async def trained_again() -> bool:
                 return proxy.faults[2].hits == 1 and (await half.status(api))["step"] == 3
@@ -132,7 +132,7 @@ async def test_a_run_that_nobody_named_goes_on_from_its_own_checkpoint(
         proxy.faults = [on("forward_backward", "answer", status=422, skip=3)]
         async with scripted_environment():
             assert await trainer.exit_code() == 0, trainer.log
-    assert "going on after step 2" in trainer.log
+    assert "continuing after step 2" in trainer.log
     assert (await books_of(half))["dropped"] == {}
 
 

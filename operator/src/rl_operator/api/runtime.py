@@ -190,7 +190,8 @@ class RuntimeSpec(ApiModel):
     backend: Backend = Field(default_factory=Backend, description="The Tinker API.")
     wandb: RuntimeWandb = Field(default_factory=RuntimeWandb, description="Weights & Biases.")
     inference: InferenceProvider | None = Field(
-        default=None, description="Who answers when an environment is tried with other models (rl_test_inference)."
+        default=None,
+        description="The provider that answers when an environment is tried with other models (rl_test_inference).",
     )
     locked: ConfigSections = Field(default_factory=ConfigSections, description="Values that a run may not change.")
     bounds: Bounds = Field(default_factory=Bounds, description="Ranges that a run must keep to.")

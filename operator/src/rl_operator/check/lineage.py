@@ -99,7 +99,7 @@ def _unusable(run: TrainingRun, parent: ParentRun) -> str | None:
     if parent.expired:
         return f"its state of step {parent.state.step} expired at {parent.expires_at}: name another run"
     if parent.base_model is None:
-        return f"what it trained is not known any more (its ConfigMap is gone): {_instead(parent.state)}"
+        return f"what it trained is no longer known (its ConfigMap is gone): {_instead(parent.state)}"
     return None
 
 

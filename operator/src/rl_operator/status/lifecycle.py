@@ -59,7 +59,7 @@ class Action(Enum):
     RENDER = "render a draft, to see what it would be"
     START = "freeze the run and start its next attempt"
     CREATE = "create what is missing of the current attempt"
-    REMOVE_FINALIZER = "let go of a pod that was deleted before it was admitted, so that it can be created again"
+    REMOVE_FINALIZER = "release a pod that was deleted before it was admitted, so that it can be created again"
     STOP = "delete the current attempt's pod, so that it saves and ends"
 
 

@@ -63,7 +63,7 @@ BY_PATH = "to start from its state of step 40, set spec.startFrom to {statePath:
         ),
         (
             replace(PARENT, base_model=None, lora_rank=None),
-            f"what it trained is not known any more (its ConfigMap is gone): {BY_PATH}",
+            f"what it trained is no longer known (its ConfigMap is gone): {BY_PATH}",
         ),
     ],
     ids=["itself", "absent", "new", "running", "stopped", "stopped with a state", "no state", "expired", "unknown"],

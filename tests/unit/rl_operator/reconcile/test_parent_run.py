@@ -165,7 +165,7 @@ async def test_a_parent_whose_config_is_gone_or_is_none(family: Family, text: st
         family.store.update("ConfigMap", "default", name, lambda found: found["data"].update({"config.yaml": text}))
     family.apply("child", startFrom={"run": "parent"})
     await family.settle("child")
-    assert refusal(family).startswith("what it trained is not known any more (its ConfigMap is gone): ")
+    assert refusal(family).startswith("what it trained is no longer known (its ConfigMap is gone): ")
 
 
 async def test_a_run_cannot_start_from_itself(family: Family) -> None:

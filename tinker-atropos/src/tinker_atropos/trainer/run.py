@@ -166,13 +166,13 @@ class Run:
         if opened is None:
             return False
         if self.state.complete and opened.step < saved:
-            raise BackendError(f"the backend does not have the state after step {saved} any more")
+            raise BackendError(f"the backend no longer has the state after step {saved}")
         if opened.step < saved:  # that checkpoint is gone: the api has to go back behind it, too
             await unless_stopped(self._register(opened.step), self._stop)
         self._continue_with(opened)
         self._weights.write_opened()
         self.state.not_ready = None
-        logger.info("going on after step %d in training run %s", opened.step, opened.training.run_id)
+        logger.info("continuing after step %d in training run %s", opened.step, opened.training.run_id)
         return True
 
     async def _conclude(self, opening: TrainingOpener) -> None:

@@ -45,7 +45,7 @@ def restored_finding(run: TrainingRun, left_over: Sequence[str]) -> Assessment:
     name, namespace = run.metadata.name, run.metadata.namespace
     again = f"kubectl -n {namespace} annotate rlrun {name} {STARTED_AS_ANNOTATION}-"
     sentences = [
-        "Restored from a backup of a run that was started before: it is not started again by itself.",
+        "Restored from a backup of a run that was started before: it does not start again on its own.",
         *(f"Pod {pod} came back with it and works unwatched: delete it." for pod in left_over[:1]),
         f"To train it from the beginning, run `rlctl resume {name}` or `{again}`.",
     ]

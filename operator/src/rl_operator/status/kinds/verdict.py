@@ -15,8 +15,8 @@ class Readiness(Enum):
     """What is the case with the object."""
 
     READY = "runs can use it"
-    RECONCILING = "it is being read, or will be again: it comes by itself"
-    STALLED = "somebody must fix it"
+    RECONCILING = "it is being read, or will be again, without further action"
+    STALLED = "someone must fix it"
 
 
 CONDITIONS: Final[Mapping[Readiness, Mapping[str, Literal["True", "False"]]]] = {

@@ -98,17 +98,17 @@ _BEFORE_AND_AT_START: Final[Mapping[str, Meaning]] = {
     "SecretMissing": Meaning(
         (_STARTING,),
         "A Secret, or a key in it, that a container takes a variable from does not exist.",
-        "Create it with the command in the message; the kubelet tries again by itself.",
+        "Create it with the command in the message; the kubelet retries on its own.",
     ),
     "ImageNotPulled": Meaning(
         (_STARTING,),
         "An image cannot be pulled.",
-        "Fix the image's name, its registry or imagePullSecrets; the kubelet tries again by itself.",
+        "Fix the image's name, its registry or imagePullSecrets; the kubelet retries on its own.",
     ),
     "ContainerConfigMissing": Meaning(
         (_STARTING,),
         "A container takes variables from a ConfigMap or Secret that the kubelet cannot use.",
-        "The message has the kubelet's words; it tries again by itself.",
+        "The message is the kubelet's; it retries on its own.",
     ),
     "ContainerNotCreated": Meaning(
         (_STARTING,),
@@ -195,7 +195,7 @@ _ENDS_OF_CONTAINERS: Final[Mapping[str, Meaning]] = {
     "EnvironmentLeftEarly": _ends(
         "The environment ended in order before the training did.", "Its code must serve until the run is over."
     ),
-    "EnvironmentLost": _ends("The trainer heard no more of any environment.", "Look at the environment's log."),
+    "EnvironmentLost": _ends("The trainer lost contact with all environments.", "Look at the environment's log."),
     "ApiFailed": _ends("The trajectory API failed.", "Read its words in the message: most often its disk is full."),
     "OOMKilled": _ends(
         "A container needed more memory than its limit.",
@@ -210,7 +210,7 @@ _ENDS_OF_CONTAINERS: Final[Mapping[str, Meaning]] = {
         "Start a new run from the checkpoint with startFrom.",
     ),
     "StoppedUnasked": _ends(
-        "The pod exited cleanly before training was done, and nobody had asked it to.",
+        "The pod exited cleanly before training was done, without being asked to.",
         "Nothing; another attempt continues from the checkpoint.",
     ),
 }
@@ -220,7 +220,7 @@ _LOSSES: Final[Mapping[str, Meaning]] = {
     "PreemptionByScheduler": _ends("A pod of higher priority took its place.", "Give the RLRuntime a priorityClass."),
     "EvictionByEvictionAPI": _ends("The pod was evicted, as by kubectl drain.", "Nothing; another attempt follows."),
     "DeletionByTaintManager": _ends("The node was tainted NoExecute.", "Nothing; another attempt follows."),
-    "DeletionByPodGC": _ends("The pod's node does not exist any more.", "Nothing; another attempt follows."),
+    "DeletionByPodGC": _ends("The pod's node no longer exists.", "Nothing; another attempt follows."),
     "TerminationByKubelet": _ends(
         "The node ended the pod: it shuts down, or is short of something.", "Nothing; another attempt follows."
     ),
@@ -230,7 +230,7 @@ _LOSSES: Final[Mapping[str, Meaning]] = {
     ),
     "PodDeleted": _ends("Someone deleted the pod.", "Nothing; to stop a run, set spec.suspend to true."),
     "PodLost": _ends(
-        "The pod of a run that was running is not there any more and left no word.",
+        "The pod of a running run is gone and left no result.",
         "Nothing; another attempt follows. Someone removed our finalizer and deleted it.",
     ),
     "NodeLost": _ends(
@@ -254,7 +254,7 @@ _REFUSALS: Final[Mapping[str, Meaning]] = {
     "Inconsistent": _refuses("Two values do not fit together.", "The message says how they must."),
     "InvalidName": _refuses("The run's name cannot be used.", "Create it under another name."),
     "UnknownEnvironment": _refuses("There is no such environment.", "The message lists those that there are."),
-    "EnvironmentNotReady": _refuses("The RLEnvironment cannot be used.", "Fix it; the run starts by itself then."),
+    "EnvironmentNotReady": _refuses("The RLEnvironment cannot be used.", "Fix it; the run then starts on its own."),
     "RuntimeNotFound": _refuses("There is no such RLRuntime.", "The message lists those that there are."),
     "RuntimeInvalid": _refuses("The RLRuntime cannot be used.", "An administrator fixes what the message names."),
     "NamespaceNotAllowed": _refuses("The runtime does not serve this namespace.", "Choose another runtime."),

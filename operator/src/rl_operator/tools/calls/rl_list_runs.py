@@ -64,7 +64,7 @@ def age(then: datetime, now: datetime) -> str:
 def _after(runs: Sequence[TrainingRun], name: str) -> Sequence[TrainingRun]:
     names = [run.metadata.name for run in runs]
     if name not in names:
-        raise ToolRefusedError(f"after is {name!r}, which is not in this list any more: list again without after")
+        raise ToolRefusedError(f"after is {name!r}, which is no longer in this list: list again without after")
     return runs[names.index(name) + 1 :]
 
 

@@ -134,7 +134,7 @@ def _arguments(request: Request, body: bytes) -> dict[str, Any]:
     arguments: dict[str, Any] = {}
     for place, given in places.items():
         if twice := sorted(arguments.keys() & given.keys()):
-            raise ValueError(f"{twice[0]} stands in the {place} and before it: give it once")
+            raise ValueError(f"{twice[0]} is in the {place} and before it: give it once")
         arguments |= given
     return arguments
 

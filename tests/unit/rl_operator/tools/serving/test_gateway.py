@@ -58,9 +58,7 @@ def test_success_is_200_with_the_tools_answer(
         pytest.param("POST", "/config", b"{", 400, "the body is not JSON", id="no JSON"),
         pytest.param("POST", "/config", b'{"field": "\\ud800"}', 400, "the body is not JSON", id="half a character"),
         pytest.param("POST", "/config", b"[" * 9_000, 400, "the body is not JSON", id="too deep"),
-        pytest.param(
-            "POST", "/runs/a/stop", {"run_id": "b"}, 400, "run_id stands in the body and before it", id="twice"
-        ),
+        pytest.param("POST", "/runs/a/stop", {"run_id": "b"}, 400, "run_id is in the body and before it", id="twice"),
         pytest.param("GET", "/runs/a", {}, 400, "a GET request takes its parameters in the query", id="GET with body"),
         pytest.param("GET", "/runs/unknown", None, 404, "there is no run 'unknown'", id="not found by the tool"),
         pytest.param("GET", "/secrets", None, 404, "there is no GET /secrets", id="no such route"),

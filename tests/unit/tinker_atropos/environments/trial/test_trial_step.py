@@ -66,7 +66,7 @@ async def test_a_group_that_the_environment_keeps_to_itself_is_said(
     trying, _ = await set_up(provider, str(DATA / "plain_conversation.py"), "right")
     step = await trying.item(1)
     assert step is not None
-    assert (step.unscored, step.error) == (4, "the environment dropped its group and told no scores")
+    assert (step.unscored, step.error) == (4, "the environment dropped its group and reported no scores")
 
 
 FAULTS = {
@@ -132,7 +132,7 @@ ENVIRONMENTS = {
     "scores no numbers": ("def score(self, item, completion):\n        return float('nan')", "was scored nan"),
     "drops its group": (
         COLLECT.format("return (await super().collect_trajectories(item)) and (None, [])"),
-        "the environment dropped its group and told no scores",
+        "the environment dropped its group and reported no scores",
     ),
 }
 

@@ -99,7 +99,7 @@ class Heartbeat:
         told = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._report(), self._loop))
         await asyncio.wait({told}, timeout=TELL_SECONDS)
         if told.done() and (error := told.exception()):
-            logger.info("the trajectory API is told a second later: %r", error)
+            logger.info("the trajectory API gets it a second later: %r", error)
 
     async def conclude(self, state: ReportedState, reason: str | None = None) -> None:
         """Deliver what is left of the metrics, then say how it ended. Tries for at most 10 s; never raises."""

@@ -53,7 +53,7 @@ class Stop:
         if self.requested or self._task is None:
             return
         self.requested = True
-        exit_within(STOP_SECONDS, 0, "the environment did not stop by itself")
+        exit_within(STOP_SECONDS, 0, "the environment did not stop on its own")
         self._loop.call_soon_threadsafe(self._task.cancel)
 
 

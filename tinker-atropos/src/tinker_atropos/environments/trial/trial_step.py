@@ -47,7 +47,7 @@ class Trying:
             except (Exception, SystemExit) as error:  # noqa: BLE001 -- the author's code
                 return self._failed(number, error, begun)
         unscored = 0 if scores else sampled.completions
-        dropped = "the environment dropped its group and told no scores" if unscored else "it made no completions"
+        dropped = "the environment dropped its group and reported no scores" if unscored else "it made no completions"
         return Step(number, scores, time.monotonic() - begun, None if scores else dropped, unscored)
 
     async def prompt(self, number: int, prompt: str) -> Step:

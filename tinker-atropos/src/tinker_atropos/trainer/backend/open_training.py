@@ -97,11 +97,11 @@ class TrainingOpener:
             except CheckpointGoneError as error:
                 logger.warning("the checkpoint after step %d is gone, trying the one before: %s", state.step, error)
             else:
-                logger.info("going on after step %d from %s", state.step, state.path)
+                logger.info("continuing after step %d from %s", state.step, state.path)
                 return training, state
         if states:
             raise InternalError(
-                f"none of the run's {len(states)} checkpoints can be loaded any more (the newest was "
+                f"none of the run's {len(states)} checkpoints can still be loaded (the newest was "
                 f"{states[0].path}): start a new run, or raise tinker.checkpoint_ttl_days"
             )
         if settings.start_from is not None:

@@ -104,7 +104,7 @@ class LedgerFile:
                         connection.executemany("INSERT INTO generations VALUES (?,?,?,?,?,?,?,?,?)", rows)
                         connection.execute("DELETE FROM generations WHERE number < ?", (changes[-1].oldest,))
         except sqlite3.Error as error:
-            logger.warning("the ledger %s is not written any more (a restart will recompute): %s", self._path, error)
+            logger.warning("the ledger %s is no longer written (a restart will recompute): %s", self._path, error)
 
     def _next_changes(self) -> list[_Change]:
         """All that wait, at least one; none at the end."""

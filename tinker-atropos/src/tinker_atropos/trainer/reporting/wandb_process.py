@@ -61,7 +61,7 @@ class WandbRun:
                 case {"summary": summary, "exit_code": exit_code}:
                     self._run.summary.update(summary)
         if self._axis.replayed:
-            _tell(note=f"{self._axis.replayed} points stand in W&B since they were trained first: not logged again")
+            _tell(note=f"{self._axis.replayed} points are in W&B since they were first trained: not logged again")
         return exit_code
 
     def _log_step(self, step: int, metrics: Mapping[str, float], samples: Mapping[str, Any] | None) -> None:
