@@ -229,4 +229,4 @@ async def test_no_checkpoint_is_left(half, scripted_environment, tinker_service)
         proxy.faults = [on("load_weights", "answer", status=404, times=None)]
         second = await half.start_trainer(config, TINKER_BASE_URL=proxy.url, RL_ATTEMPT="2")
         assert await second.exit_code(30) == 1, second.log
-    assert "checkpoints can be loaded any more" in half.result["error"]["message"]
+    assert "checkpoints can still be loaded" in half.result["error"]["message"]

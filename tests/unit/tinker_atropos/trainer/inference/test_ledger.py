@@ -205,7 +205,7 @@ def test_a_ledger_that_cannot_be_written_goes_on_in_memory(tmp_path, caplog) -> 
         connection.execute("DROP TABLE generations")
     record(ledger, [1], [4], [-0.5])
     ledger.close()
-    assert "is not written any more" in caplog.text
+    assert "is no longer written" in caplog.text
     record(ledger, [1], [5], [-0.5])
     assert [ledger.attribute(sequence([1, token], "01")).missing for token in (3, 4, 5)] == [()] * 3
 
