@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 
 
 def make_tokenizer() -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer in which every digit is a token of its own."""
+    """A byte-level BPE tokenizer in which every digit is its own token."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]

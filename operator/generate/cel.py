@@ -1,8 +1,8 @@
 """Pieces of CEL source for the admission policies.
 
-A fault is a CEL map {at, name, given, hint}: the place and name of a field, the value that was given (null: it is not
-repeated), and a hint in parts. In a list of parts a string is text, and a list of one value is that value, shown. So
-what turns values into text stands once in a policy.
+A fault is a CEL map {at, name, given, hint}: the path and name of a field, the value that was given (null: it is not
+repeated), and a hint in parts. In a list of parts, a string is text, and a one-element list is that value, rendered.
+This way the code that turns values into text appears once per policy.
 """
 
 import json
@@ -26,26 +26,26 @@ _KEY: Final = f"^(?:{KEY_VALUE})$"
 
 
 def literal(value: Any) -> Cel:
-    """A JSON value as CEL. JSON's escapes are CEL's, too."""
+    """A JSON value as CEL. JSON's escapes are valid in CEL, too."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{literal(name)}: {literal(item)}" for name, item in value.items()) + "}"
     return json.dumps(value, ensure_ascii=False)
 
 
 def let(name: str, value: Cel, body: Cel) -> Cel:
-    """`body`, where `name` is a value that is computed once: CEL has no let, but `map` binds a name."""
+    """`body`, with `name` bound to a value that is computed once: CEL has no let, but `map` binds a name."""
     return f"[{value}].map({name}, {body})[0]"
 
 
 def filled(template: str, *parts: Cel) -> Cel:
-    """The parts of a template whose `%s` stand for these parts."""
+    """The parts of a template, with these parts in place of its `%s`."""
     texts = [literal(text) for text in template.split("%s")]
     interleaved = [texts[0], *(piece for pair in zip(parts, texts[1:], strict=True) for piece in pair)]
     return listed(*(piece for piece in interleaved if piece != literal("")))
 
 
 def listed(*elements: Cel) -> Cel:
-    """A list of unlike elements: the API server takes them only as `dyn`."""
+    """A list of mixed types: the API server accepts them only as `dyn`."""
     return f"[{', '.join(f'dyn({element})' for element in elements)}]"
 
 
@@ -92,7 +92,7 @@ def _is_hidden(value: Cel) -> Cel:
 
 
 def _shown(value: Cel) -> Cel:
-    """Mirrors `value_text.text_of(refusal.shown(value))`: a text that is cut is quoted."""
+    """Mirrors `value_text.text_of(refusal.shown(value))`: a truncated text is quoted."""
     cut = f"{_is_container(value)} && t.size() > {MAX_SHOWN} ? {_quoted(_cut('t'))} : t"
     text = f"(type({value}) == string ? {_quoted(_cut(value))} : {let('t', _text(value), cut)})"
     return f"({_is_hidden(value)} ? {literal(literal(NOT_SHOWN))} : {text})"
@@ -107,13 +107,13 @@ def _scalar(value: Cel) -> Cel:
 
 
 def _double(value: Cel) -> Cel:
-    """Whole numbers of 64 bits are stored without a fraction: `1.0` is `1`."""
+    """64-bit integers are stored without a fraction: `1.0` is `1`."""
     small = f"{value} > -9223372036854775808.0 && {value} < 9223372036854775808.0"
     return f"({small} && double(int({value})) == {value} ? string(int({value})) : string({value}))"
 
 
 def _quoted(value: Cel) -> Cel:
-    """`format` quotes what stands in a list, and escapes what is not printable; the list's brackets go."""
+    """`format` quotes list elements and escapes what is not printable; the list's brackets are removed."""
     return let("f", f"'%s'.format([[{value}]])", "f.substring(1, f.size() - 1)")
 
 

@@ -1,6 +1,6 @@
 """The CustomResourceDefinitions, generated from the models.
 
-`python -m generate.crds FOLDER` writes them and the admission policies, with `--check` it only compares.
+`python -m generate.crds FOLDER` writes them and the admission policies; with `--check` it only compares.
 """
 
 import argparse
@@ -41,7 +41,7 @@ _SAME_PHASE: Final = "has(self.status.phase) && self.status.phase == oldSelf.sta
 
 
 def _frozen(field: str) -> Schema:
-    # Not `self.spec.?field == oldSelf.spec.?field`: its estimated cost is over the API server's budget.
+    # Not `self.spec.?field == oldSelf.spec.?field`: its estimated cost exceeds the API server's budget.
     new, old = f"self.spec.{field}", f"oldSelf.spec.{field}"
     return {
         "rule": f"!({_STARTED}) || (has({new}) == has({old}) && (!has({new}) || {new} == {old}))",
@@ -179,7 +179,7 @@ def crd_files() -> dict[str, str]:
 
 
 def generated_files() -> dict[str, str]:
-    """File name -> text of all that stands in crds/: the CRDs, and the policies, which are applied after them."""
+    """File name -> text of everything in crds/: the CRDs, and the policies, which are applied after them."""
     return {**crd_files(), POLICY_FILE: HEADER + policies_text()}
 
 
@@ -223,7 +223,7 @@ def _root_schema(kind: _Kind) -> Schema:
             "kind": {"type": "string", "description": "Kind of this object."},
             "metadata": {"type": "object"},
             "spec": structural_schema(kind.spec),
-            # kstatus reads an object without status as finished; with this one it is in progress.
+            # kstatus treats an object without a status as finished; with this one it is in progress.
             "status": _without_defaults(structural_schema(kind.status)) | {"default": {"observedGeneration": -1}},
         },
     }
@@ -231,7 +231,7 @@ def _root_schema(kind: _Kind) -> Schema:
 
 
 def _without_defaults(schema: Schema) -> Schema:
-    """A status says what was written and nothing else."""
+    """A status states what was written and nothing else."""
     properties = schema.get("properties", {})
     cleaned = {key: value for key, value in schema.items() if key not in ("default", "nullable")}
     if properties:

@@ -1,8 +1,8 @@
-"""What follows when someone else deletes, edits or takes over what belongs to a run: one rule, as data.
+"""What happens when someone else deletes, edits or takes over an object that belongs to a run: one rule, as data.
 
-The rule: what can be restored without guessing is restored; an edit stays as it is; an object of someone else is never
-taken over. Whatever happens, nothing starts twice and nothing runs unwatched. Each row has a test
-of its own on a real API server (tests/integration/cluster/test_drift.py, by `id`).
+The rule: what can be restored without guessing is restored; an edit is kept; another owner's object is never taken
+over. Whatever happens, nothing starts twice and nothing runs unwatched. Each row has its own test on a real API
+server (tests/integration/cluster/test_drift.py, by `id`).
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """What someone did, and what follows."""
+    """What someone did, and what happens then."""
 
     id: str
     what: str

@@ -1,4 +1,4 @@
-"""Examples on the pages of the kinds, one per use. A test reads each of them and checks the runs."""
+"""Examples for the pages of the kinds, one per use. A test reads each of them and checks the runs."""
 
 from dataclasses import dataclass
 from typing import Final

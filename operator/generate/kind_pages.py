@@ -1,6 +1,6 @@
 """A page per kind, generated from the CRDs: every field with its type, default, limits and meaning, and examples.
 
-`python -m generate.kind_pages FOLDER` writes them, with `--check` it only compares.
+`python -m generate.kind_pages FOLDER` writes them; with `--check` it only compares.
 """
 
 import argparse
@@ -56,14 +56,14 @@ def _table(part: str, schema: Schema) -> str:
 
 
 def _rules(root: Schema) -> Iterator[str]:
-    """What the API server checks besides, of the whole object."""
+    """The rules that the API server also checks, on the whole object."""
     rules = [rule for rule in root.get("x-kubernetes-validations", ()) if "message" in rule]
     if rules:
         yield "## Rules\n\n" + "\n".join(f"* {rule['message']}" for rule in rules) + "\n"
 
 
 def _fields(path: str, schema: Schema) -> Iterator[tuple[str, Schema, bool]]:
-    """Path, schema and whether it must be set, of every field below; `[]` is a list's entry, `.*` any key."""
+    """Path, schema and whether it is required, for every field below; `[]` is a list's entry, `.*` any key."""
     required = schema.get("required", ())
     for name, child in schema.get("properties", {}).items():
         place = f"{path}.{name}"

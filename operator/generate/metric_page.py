@@ -1,6 +1,6 @@
 """The generated part of docs/reference/metrics.md: every metric of a run, from the trainer's table.
 
-`python -m generate.metric_page PAGE` rewrites what stands between the two markers, with `--check` it only compares.
+`python -m generate.metric_page PAGE` rewrites the text between the two markers; with `--check` it only compares.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def metric_tables() -> str:
 
 
 def with_tables(page: str) -> str:
-    """The page with the tables as they are now; ValueError where it lacks a marker."""
+    """The page with the current tables; ValueError if it lacks a marker."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):

@@ -1,7 +1,7 @@
-"""ValidatingAdmissionPolicies: the API server refuses at the door what the operator would refuse, in the same words.
+"""ValidatingAdmissionPolicies: the API server rejects on admission what the operator would refuse, in the same words.
 
-The policy of the runs needs no parameters. The policy of the runtimes is evaluated once per RLRuntime and speaks for
-the one that the run names.
+The policy for runs needs no parameters. The policy for runtimes is evaluated once per RLRuntime and applies to the one
+that the run names.
 """
 
 from typing import Any, Final
@@ -42,7 +42,7 @@ def policies_text() -> str:
 
 
 def _run_policy() -> Document:
-    """What holds whatever the runtime says. It fails closed: nothing else keeps the free-form maps as they were."""
+    """What holds for every runtime. It fails closed: nothing else keeps the free-form maps unchanged."""
     conditions = {
         "not-deleted": rules.NOT_DELETED,
         "settings-changed": rules.created_or_changed(*rules.SETTINGS),
@@ -52,10 +52,10 @@ def _run_policy() -> Document:
 
 
 def _runtime_policy() -> Document:
-    """What the run's runtime says.
+    """What the run's runtime allows.
 
-    It fails open: while the RLRuntime CRD is missing, the API server refuses every write that a failing policy with
-    parameters looks at, also a stop or a finalizer's removal. The operator checks the same before anything starts.
+    It fails open: while the RLRuntime CRD is missing, the API server rejects every write that a failing policy with
+    parameters matches, even a stop or the removal of a finalizer. The operator checks the same before anything starts.
     """
     conditions = {
         "not-deleted": rules.NOT_DELETED,
@@ -69,7 +69,7 @@ def _runtime_policy() -> Document:
 
 
 def _policy(name: str, conditions: dict[str, str], variables: dict[str, str], fallback: str, **spec: Any) -> Document:
-    """Names every fault in one message: of several failed validations the API server would say only the first."""
+    """Names every fault in one message: of several failed validations the API server would report only the first."""
     cut = cel.let("m", "variables.sentences.join('; ')", f"m.size() > {MAX_MESSAGE} ? {_CUT} : m")
     sentences = {
         "parts": f"variables.faults.map(f, {cel.parts_of('f')})",
@@ -77,7 +77,7 @@ def _policy(name: str, conditions: dict[str, str], variables: dict[str, str], fa
     }
     validation = {
         "expression": "variables.faults.size() == 0",
-        # The API server evaluates it also where nothing is wrong, and 1.33 plans each variable again that it looks at.
+        # The API server evaluates it even if nothing is wrong, and 1.33 plans each variable again that it refers to.
         "messageExpression": f"variables.faults.size() == 0 ? '' : {cut}",
         "message": fallback,
         "reason": "Invalid",

@@ -1,4 +1,4 @@
-"""The rules of the admission policies, in CEL, made from the tables that the operator's check reads."""
+"""The rules of the admission policies, in CEL, generated from the tables that the operator's check uses."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -17,7 +17,7 @@ _STARTED: Final = "oldObject != null && has(oldObject.status) && has(oldObject.s
 
 
 def created_or_changed(*fields: str) -> Cel:
-    """Whether a run is new, or one of these fields of its spec is another than before."""
+    """Whether a run is new, or one of these fields of its spec has changed."""
     changes = (f"object.spec.?{f}.orValue({{}}) != oldObject.spec.?{f}.orValue({{}})" for f in fields)
     return " || ".join(("oldObject == null", *changes))
 
@@ -40,7 +40,7 @@ _RUNTIME_VARIABLES: Final = {
 
 
 def variables_of_any_runtime() -> dict[str, Cel]:
-    """After the start `faults` says only that the settings are frozen; before it what no runtime allows."""
+    """After the start, `faults` says only that the settings are frozen; before it, what no runtime allows."""
     rules = {
         f"{rule}_{name}": make(name)
         for name in SETTINGS
@@ -80,7 +80,7 @@ def _frozen(settings: str) -> Cel:
 
 
 def _each(settings: str, names: Cel, condition: Cel, hint: Cel) -> Cel:
-    """The faults of those fields `k` among the names for which the condition holds."""
+    """The faults of the fields `k` among the names for which the condition holds."""
     found = fault(f"spec.{settings}", "k", f"variables.{settings}[k]", hint)
     return f"{names}.map(k, {condition}, {found})"
 
@@ -107,7 +107,7 @@ def _keys(settings: str) -> Cel:
 
 
 def _too_small(settings: str) -> Cel:
-    """Two tables: values that must be reached, and values that must be exceeded."""
+    """Two tables: inclusive and exclusive minimums."""
     return " + ".join([*_below(settings, "<", hints.AT_LEAST, exclusive=False), *_below(settings, "<=", hints.ABOVE)])
 
 
@@ -124,7 +124,7 @@ def _below(settings: str, comparison: str, template: str, *, exclusive: bool = T
 
 
 def _locked(settings: str) -> Cel:
-    """Wired fields are left to the policy of the runs."""
+    """Wired fields are left to the policy for runs."""
     locked, given = f"variables.locked_{settings}", _given(settings)
     condition = f"k in {locked} && {locked}[k] != {given} && !({_is_wired(settings)})"
     hint = filled(hints.LOCKED, "variables.runtime", f"[{locked}[k]]")
@@ -165,7 +165,7 @@ def _namespace() -> Cel:
 
 
 def _selected() -> Cel:
-    """A Kubernetes label selector, as `check.runtime_access.selects` reads it; an empty one takes everything."""
+    """A Kubernetes label selector, as `check.runtime_access.selects` reads it; an empty one matches everything."""
     labels, values = "variables.labels", "(r.key in variables.labels && variables.labels[r.key] in r.values)"
     matched = "variables.selector.?matchLabels.orValue({})"
     operators = (

@@ -1,4 +1,4 @@
-"""The reference page of phases, conditions and reasons, made from the tables that the code uses.
+"""The reference page of phases, conditions and reasons, generated from the tables that the code uses.
 
 `python -m generate.status_page` prints docs/reference/status.md.
 """

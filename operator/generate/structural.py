@@ -1,7 +1,7 @@
 """From pydantic models to the structural schemas of a CustomResourceDefinition (apiextensions.k8s.io/v1).
 
-Structural schemas know no `$ref`, no `type: null` and no free `anyOf`, and every place has a type or keeps unknown
-fields. Own code, because the libraries looked at leave CEL rules, list maps and nullable defaults to glue.
+Structural schemas have no `$ref`, no `type: null` and no free `anyOf`, and every node has a type or keeps unknown
+fields. Custom code, because the libraries considered leave CEL rules, list maps and nullable defaults to glue code.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ _ANYTHING: Final = {"x-kubernetes-preserve-unknown-fields": True}
 
 
 def structural_schema(model: type[BaseModel]) -> Schema:
-    """The structural schema of a model's wire form: no titles, and defaults only where they say something."""
+    """The structural schema of a model's wire form: no titles, and defaults only where they add information."""
     schema = model.model_json_schema(by_alias=True, mode="validation")
     return _convert(schema, schema.get("$defs", {}))
 
@@ -48,7 +48,7 @@ def _convert(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Schema:
 
 
 def _resolve(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Follow a `$ref`; what stands beside it (a field's own description) wins over the model's."""
+    """Follow a `$ref`; its siblings (a field's own description) override the model's."""
     if "$ref" not in node:
         return node
     target = definitions[node["$ref"].rsplit("/", 1)[1]]
@@ -86,5 +86,5 @@ def _described(node: Mapping[str, Any]) -> Schema:
 
 
 def _default(node: Mapping[str, Any]) -> Schema:
-    """Empty defaults are what a reader assumes anyway; written into every object they would only be noise."""
+    """Readers assume empty defaults anyway; written into every object they would only be noise."""
     return {"default": node["default"]} if node.get("default") else {}

@@ -1,4 +1,4 @@
-"""Every way from one situation to another, as data: the picture of docs/reference/status.md is drawn from it."""
+"""Every transition between two situations, as data: the diagram in docs/reference/status.md is drawn from it."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -57,7 +57,7 @@ TRANSITIONS: Final[Mapping[tuple[Situation | None, Situation], str]] = {
 
 
 def situation_of(status: RunStatus) -> Situation:
-    """Which row of the table a status is made of. Raises ValueError: no status that was derived from it."""
+    """Which row of the table a status is built from. Raises ValueError if the status was not derived from the table."""
     conditions = {condition.type: condition.status for condition in status.conditions}
     suspended = status.condition("Suspended")
     drafted = suspended is not None and suspended.reason == "Draft"

@@ -1,7 +1,7 @@
 """`python -m rl_operator`: the operator process.
 
 Exit codes: 0 stopped by a signal; 2 bad flags or kubeconfig; 3 the cluster cannot be served (not reachable, access
-refused, CRDs missing, port taken); 4 the lease is another's (process/leading.py); 1 anything else.
+refused, CRDs missing, port taken); 4 the lease belongs to another process (process/leading.py); 1 anything else.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from rl_operator.settings import OperatorSettings
 log = logging.getLogger("rl_operator")
 
 JSON_DEPTH: Final = 12_000
-"""The API server takes settings that are nested 10,000 deep. Who could not read one run could list none: with Python's
-own limit any user would stop the operator. Reading them takes 2 MiB of stack.
+"""The API server accepts settings nested 10,000 deep. With Python's own limit, one unreadable run would make every
+list fail: any user could stop the operator. Reading them takes 2 MiB of stack.
 """
 
 GC_THRESHOLDS: Final = (20_000, 20, 50)
-"""What a reconcile makes dies with it, and without cycles: looking for them as often as Python does by itself costs a
-tenth of the operator's time. What the imports made is not looked at again.
+"""What a reconcile allocates is freed with it and has no cycles: collecting as often as Python does by default costs
+a tenth of the operator's time. What the imports allocated is not scanned again.
 """
 
 

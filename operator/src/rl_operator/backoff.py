@@ -1,4 +1,4 @@
-"""When something that failed is tried again: the one rule for pauses."""
+"""When a failed action is retried: the one rule for pauses."""
 
 import random
 
@@ -10,5 +10,5 @@ def backoff(failures: int, first: float, longest: float) -> float:
 
 
 def jittered(seconds: float, spread: float) -> float:
-    """At random between (1 - spread) and (1 + spread) times as long, so that not everyone comes back at once."""
-    return seconds * random.uniform(1 - spread, 1 + spread)  # noqa: S311 -- jitter, no secret
+    """At random between (1 - spread) and (1 + spread) times as long, so that not all callers retry at once."""
+    return seconds * random.uniform(1 - spread, 1 + spread)  # noqa: S311 -- jitter, not a secret

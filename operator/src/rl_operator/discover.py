@@ -1,7 +1,7 @@
 """From files to the catalog of the one environment that they define, or to the problem with them.
 
-The files are read by `tinker-atropos` in a process within limits: whatever anyone's code does to it, this process stays
-well. Its output goes into files, so that the kernel bounds it and nothing has to read along.
+The files are read by `tinker-atropos` in a process with limits: whatever untrusted code does to it, this process is
+not affected. Its output goes into files, so that the kernel bounds it and nothing has to read it meanwhile.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ from rl_operator.programs import find_program
 TIMEOUT: Final = 20.0
 CPU_SECONDS: Final = 10
 MEMORY_KIB: Final = 192 * 1024
-"""900 kB of ordinary code take 105 MiB, and hostile ones would take 500. Readers share the limit of the operator's
-container, and where it is exceeded all of its processes are killed.
+"""900 kB of ordinary code take 105 MiB, and hostile code would take 500. Readers share the memory limit of the
+operator's container, and if it is exceeded, all of its processes are killed.
 """
 OUTPUT_KIB: Final = 4 * 1024
 
-# The shell sets the limits and becomes the program: unlike a function between fork and exec, that is safe with threads.
-# Where a system does not know one of them (macOS has no -v), the others hold. -f counts in blocks of 512 bytes.
+# The shell sets the limits and then execs the program: unlike a function between fork and exec, that is safe with
+# threads. Where a system lacks one of them (macOS has no -v), the others hold. -f counts in blocks of 512 bytes.
 _LIMITS: Final = (
     f'ulimit -c 0; ulimit -t {CPU_SECONDS}; ulimit -f {OUTPUT_KIB * 2}; ulimit -v {MEMORY_KIB} 2>/dev/null; exec "$@"'
 )
@@ -39,7 +39,7 @@ _LIMITS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a process ended. `code` is negative for a signal, None when it was killed after so many seconds."""
+    """How a process ended. `code` is negative for a signal, None if it was killed at its time limit."""
 
     code: int | None
     output: bytes
@@ -48,7 +48,7 @@ class Ended:
 
     @property
     def reason(self) -> str:
-        """Why there is no answer, as a clause."""
+        """Why there is no result, as a clause."""
         if self.code is None:
             return f"that took longer than {self.seconds:g} s"
         if self.code == -signal.SIGXCPU:
@@ -62,7 +62,7 @@ class Ended:
 async def run_limited(
     arguments: Sequence[str], folder: Path, caller: Mapping[str, str], seconds: float = TIMEOUT
 ) -> Ended:
-    """Run a program; `folder` holds its output. A cancelled caller leaves no process behind."""
+    """Run a program; `folder` holds its output. Cancellation leaves no process behind."""
     with _streams(folder) as streams:
         process = await asyncio.create_subprocess_exec(*_command(arguments), **streams, env=_env_vars(caller))
         code: int | None = None
@@ -82,7 +82,7 @@ def _command(arguments: Sequence[str]) -> list[str]:
 
 
 def _env_vars(caller: Mapping[str, str]) -> dict[str, str]:
-    """No keys, and nothing of the folder that is read: with it on its path, Python would run that code."""
+    """No keys, and the folder that is read is not on the path: Python would run that code."""
     passed = {name: value for name, value in caller.items() if name == "PATH" or name.startswith("PYTHON")}
     return passed | {"PYTHONSAFEPATH": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 
@@ -100,7 +100,7 @@ def _streams(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _kill_group(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # it ended meanwhile
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # it has ended meanwhile
         os.killpg(pid, signal.SIGKILL)
 
 
@@ -114,10 +114,10 @@ _USAGE: Final = 2
 
 
 async def discover_files(files: Mapping[str, str], entry: str | None, *, program: str | None = None) -> Catalog:
-    """What the entry (the only .py file where none is named) defines. Nothing of the files is run.
+    """What the entry (by default the only .py file) defines. Nothing in the files is executed.
 
-    Files that cannot be served give a catalog with a `problem`. Raises ProgramMissingError, or OperatorError when
-    the program is one that cannot be asked this.
+    Files that cannot be served give a catalog with a `problem`. Raises ProgramMissingError, or OperatorError if
+    the program does not support this call.
     """
     if problem := source_problem(files, entry):
         return Catalog(problem=problem)
@@ -129,7 +129,7 @@ async def discover_files(files: Mapping[str, str], entry: str | None, *, program
 
 @contextlib.contextmanager
 def _workplace(files: Mapping[str, str]) -> Iterator[Path]:
-    """A folder that goes away again: `source` in it holds the files."""
+    """A temporary folder: `source` in it holds the files."""
     with tempfile.TemporaryDirectory(prefix="rl-discovery-", ignore_cleanup_errors=True) as folder:
         source = Path(folder, "source")
         source.mkdir()

@@ -2,23 +2,23 @@
 
 
 class OperatorError(Exception):
-    """Base of this package's errors. The message is one sentence for a person."""
+    """Base of this package's errors. The message is one sentence for the user."""
 
 
 class ConflictError(OperatorError):
-    """Somebody else wrote first (409 on an update): read again and reconcile again, at once."""
+    """Another client wrote first (409 on an update): read again and reconcile again, at once."""
 
 
 class NameTakenError(OperatorError):
-    """A child's name belongs to a stranger's object, or to one that is being deleted: wait, and say so."""
+    """A child's name belongs to an unrelated object, or to one that is being deleted: wait, and report it."""
 
 
 class GoneError(OperatorError):
-    """The object is not there any more (404)."""
+    """The object no longer exists (404)."""
 
 
 class TargetUnreachableError(OperatorError):
-    """The API server (or the state folder) does not answer: try again later."""
+    """The API server (or the state folder) does not respond: retry later."""
 
 
 class ForbiddenError(OperatorError):
@@ -26,11 +26,11 @@ class ForbiddenError(OperatorError):
 
 
 class UnauthenticatedError(OperatorError):
-    """Whoever calls a door of ours has not said who they are, or nobody knows them."""
+    """The caller of one of our endpoints has not identified itself, or is unknown."""
 
 
 class BusyError(OperatorError):
-    """Too many ask at once: try again in a few seconds."""
+    """Too many requests at once: retry in a few seconds."""
 
 
 class InvalidError(OperatorError):
@@ -38,7 +38,7 @@ class InvalidError(OperatorError):
 
 
 class RefusedError(OperatorError):
-    """What was asked makes no sense here: an unknown run, a run that is over, a missing key."""
+    """The request makes no sense here: an unknown run, a run that is over, a missing key."""
 
 
 class WaitTimeoutError(OperatorError):

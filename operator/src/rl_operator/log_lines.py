@@ -1,17 +1,17 @@
-"""From the bytes of a log to its lines: however long a line is, no more of it is kept than anybody reads. Pure."""
+"""From the bytes of a log to its lines: however long a line is, no more of it is kept than is ever read. Pure."""
 
 from collections.abc import Iterator
 from typing import Final
 
 LONGEST_LINE: Final = 512 * 1024
-"""Bytes. The longest that is read: a step of a trial, 64 answers of 500 characters, escaped as JSON has them."""
+"""Bytes. The longest line that is read: a step of a trial, 64 answers of 500 characters, escaped as JSON."""
 
 CUT: Final = b" [cut: the line is longer]"
 
 
 class LineCutter:
-    """A line ends with a line feed, as containers' logs have it. Of a progress bar that overwrites itself for longer
-    than a line may be, what it shows last is kept.
+    """A line ends with a line feed, as in containers' logs. Of a progress bar that overwrites itself for longer than a
+    line may be, the latest output is kept.
     """
 
     def __init__(self, longest: int = LONGEST_LINE) -> None:
@@ -28,7 +28,7 @@ class LineCutter:
         self._add(begun)
 
     def rest(self) -> Iterator[bytes]:
-        """The line that nobody has ended."""
+        """The last line, if it has no line feed."""
         if line := self._taken():
             yield line
 

@@ -1,4 +1,4 @@
-"""Where the programs are that this package starts."""
+"""Where the programs that this package starts are installed."""
 
 import shutil
 import sys
@@ -18,7 +18,7 @@ class ProgramMissingError(OperatorError):
 
 
 def find_program(program: str, path: str | None) -> str:
-    """Beside this Python first: that is where both packages were installed together. Then on `path` (as in PATH).
+    """Next to this Python first: both packages are installed together there. Then on `path` (as in PATH).
 
     Raises ProgramMissingError.
     """

@@ -48,9 +48,9 @@ class OperatorSettings:
 
     @classmethod
     def from_command_line(cls, arguments: Sequence[str], env_vars: Mapping[str, str] = os.environ) -> Self:
-        """Read flags and variables. Exits with code 2 and a sentence when a value is not allowed."""
+        """Read flags and variables. Exits with code 2 and a sentence if a value is not allowed."""
         parser = _parser()
-        # Variables are flags that come first: checked alike, and overruled by what was typed.
+        # Variables become flags that come first: validated alike, and overridden by the command line.
         given = {_flag(field.name): env_vars.get(_variable(field.name)) for field in fields(cls)}
         from_variables = [f"{flag}={value}" for flag, value in given.items() if value is not None]
         settings = cls(**vars(parser.parse_args([*from_variables, *arguments])))

@@ -1,4 +1,4 @@
-"""The operator's own Prometheus metrics: few, and each answers a question that somebody on call asks.
+"""The operator's own Prometheus metrics: few, and each answers a question that an on-call engineer asks.
 
 docs/reference/metrics.md lists them; a test compares.
 """
