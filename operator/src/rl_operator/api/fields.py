@@ -1,4 +1,4 @@
-"""What is known of the config file's fields, as tables: the trainer's, the shared ones and the wired ones."""
+"""What is known about the config file's fields, as tables: the trainer's, the shared ones and the wired ones."""
 
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -56,7 +56,7 @@ TINKER_FIELDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Smallest:
-    """The smallest value that makes sense anywhere, whatever a runtime's bounds say."""
+    """The smallest value that ever makes sense, whatever a runtime's bounds are."""
 
     value: int
     exclusive: bool = False
@@ -90,7 +90,7 @@ SMALLEST: Final[dict[tuple[Section, str], Smallest]] = {
 
 @dataclass(frozen=True, slots=True)
 class WiredField:
-    """A value that belongs to the renderer. `instead` says how to get what was wanted."""
+    """A value that the renderer sets. `instead` says how to get the desired effect."""
 
     section: Section
     name: str

@@ -14,7 +14,7 @@ KEY_IN_RUN: Final = (
     "in the runtime's secretEnvironment"
 )
 
-# Templates whose `%s` Python's `%` and CEL's `format` fill alike. A runtime's name holds no quotes.
+# Templates whose `%s` Python's `%` and CEL's `format` fill alike. A runtime's name contains no quotes.
 LOCKED: Final = "runtime '%s' locks it to %s: leave it out, or choose another runtime"
 ALLOWS: Final = "runtime '%s' allows %s"
 MUST_BE: Final = "it must be %s"

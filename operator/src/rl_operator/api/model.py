@@ -8,7 +8,7 @@ from pydantic.config import JsonDict
 
 
 def keyed_by(*keys: str) -> JsonDict:
-    """Schema of a list whose entries are told apart by these fields: server-side apply merges entry by entry."""
+    """Schema of a list whose entries are identified by these fields: server-side apply merges entry by entry."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
 
 

@@ -22,7 +22,7 @@ ATTEMPT_LABEL = f"{GROUP}/attempt"
 SLOT_LABEL = f"{GROUP}/slot"
 INCARNATION_LABEL = f"{GROUP}/incarnation"
 DISCOVERY_LABEL = f"{GROUP}/discovery"
-"""On a pod that reads an image: key of what is read. Equal keys are one reading."""
+"""On a pod that reads an image: key of what is read. Equal keys mean the same reading."""
 
 DISCOVERY_ATTEMPT_LABEL = f"{GROUP}/discovery-attempt"
 COMPONENT_LABEL = "app.kubernetes.io/component"
@@ -33,26 +33,26 @@ NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
 """The label that the API server gives every namespace."""
 
 REDISCOVER_ANNOTATION = f"{GROUP}/rediscover"
-"""On an RLRuntime or RLEnvironment: another value has its image read again."""
+"""On an RLRuntime or RLEnvironment: a changed value causes its image to be read again."""
 
 STARTED_AS_ANNOTATION = f"{GROUP}/started-as"
-"""On a run that was started: its name and uid. Under another uid it was restored from a backup."""
+"""On a run that was started: its name and uid. If the uid differs, it was restored from a backup."""
 
 DRAFTED_BY_LABEL: Final = f"{GROUP}/drafted-by"
-"""On a run that a tool drafted: a hash of who asked for it. Nobody's latest draft is somebody else's."""
+"""On a run that a tool drafted: a hash of the caller. Each caller has its own latest draft."""
 
 DRAFTED_AT_ANNOTATION: Final = f"{GROUP}/drafted-at"
-"""Beside it: when, to the microsecond."""
+"""Next to it: when, to the microsecond."""
 
 TRIAL_LABEL: Final = f"{GROUP}/trial"
 """On a Job that tries an environment with a provider's models, and on its pod: the run whose config it has."""
 
 TRIAL_ANNOTATION: Final = f"{GROUP}/trial"
-"""Beside it: what is tried, as JSON."""
+"""Next to it: what is tried, as JSON."""
 
 INFERENCE_URL_VARIABLE: Final = "RL_INFERENCE_URL"
 INFERENCE_KEY_VARIABLE: Final = "RL_INFERENCE_API_KEY"
-"""Of a process that tries an environment: the provider. It hides the key from all other processes."""
+"""For a process that tries an environment: the provider. It hides the key from all other processes."""
 
 QUEUE_NAME_LABEL: Final = "kueue.x-k8s.io/queue-name"
 """Kueue's label, copied from a run to its pod: Kueue gates the pod until there is room."""
@@ -62,7 +62,7 @@ POD_FINALIZER = f"{GROUP}/result"
 
 TRAINING_COMPONENT: Final = "training"
 ENVIRONMENT_COMPONENT: Final = "environment"
-"""Components of a run: its own pod, and the pods of environments that run apart from it."""
+"""Components of a run: its own pod, and the pods of environments that run separately."""
 
 API_CONTAINER: Final = "api"
 TRAINER_CONTAINER: Final = "trainer"
@@ -70,7 +70,7 @@ ENVIRONMENT_CONTAINER: Final = "environment"
 CONTAINERS: Final = (API_CONTAINER, TRAINER_CONTAINER, ENVIRONMENT_CONTAINER)
 
 OBJECT_NAME_PATTERN: Final = "[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?"
-"""What an object of Kubernetes may be called: such a name, as a part of a path, leads nowhere else."""
+"""A valid name of a Kubernetes object: as a part of a path, it cannot lead elsewhere."""
 
 MAX_RUN_NAME_LENGTH = 52
 RUN_NAME_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"

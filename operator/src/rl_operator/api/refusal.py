@@ -51,7 +51,7 @@ class Refusal(ObservedModel):
 MAX_SHOWN: Final = 120
 NOT_SHOWN: Final = "(not shown)"
 
-# Regular expressions that Python and CEL's RE2 read alike.
+# Regular expressions that mean the same in Python and CEL's RE2.
 _HIDDEN_WORDS: Final = "api_?key|access_?key|secret|password|credential"
 SECRET_NAME: Final = f"(?i:{_HIDDEN_WORDS}|(?:^|_)token$)"
 SECRET_INSIDE: Final = f'(?i:"[^"]*(?:{_HIDDEN_WORDS})[^"]*":|["_]token":)'
@@ -71,7 +71,7 @@ def looks_like_a_key(value: Any) -> bool:
 
 
 def redacted(value: Any, field: str = "") -> Any:
-    """A given value as a refusal may repeat it: status and logs show no secrets and nothing long."""
+    """A given value as a refusal may repeat it: status and logs contain no secrets and nothing long."""
     if value is not None and (re.search(SECRET_NAME, field) or looks_like_a_key(value)):
         return NOT_SHOWN
     if isinstance(value, str):

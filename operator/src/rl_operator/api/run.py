@@ -12,13 +12,13 @@ Phase = Literal["Pending", "Starting", "Running", "Stopping", "Stopped", "Succee
 LONGEST_SECONDS = 10 * 365 * 86_400
 """Ten years. A pod's own deadline must fit into 31 bits."""
 MAX_ENVIRONMENT_REPLICAS = 64
-"""What a run's trajectory API admits at once (`tinker_atropos.trajectory_api.messages.leases.MAX_LEASES`)."""
+"""The most that a run's trajectory API admits (`tinker_atropos.trajectory_api.messages.leases.MAX_LEASES`)."""
 
 TYPED_FROZEN_FIELDS: Final = ("environment", "runtime", "backoffLimit", "wandb", "startFrom")
-"""Of the spec: they hold from the start on. The API server sees to it."""
+"""Of the spec: they are fixed from the start on. The API server enforces it."""
 
 FROZEN_FIELDS: Final = frozenset({*TYPED_FROZEN_FIELDS, "config", "tinker"})
-"""Those and the free-form ones, into which no rule of a CRD can see."""
+"""Those and the free-form ones, whose contents no CRD rule can see."""
 
 TERMINAL_PHASES: frozenset[Phase] = frozenset({"Succeeded", "Failed"})
 
@@ -326,7 +326,7 @@ class TrainingRun(ApiModel):
 
     @property
     def is_looked_at(self) -> bool:
-        """Whether the status speaks of the spec as it is."""
+        """Whether the status refers to the current spec."""
         return self.status.observed_generation == self.metadata.generation
 
     @property
@@ -336,6 +336,6 @@ class TrainingRun(ApiModel):
 
     @property
     def at_rest(self) -> bool:
-        """Finished, stopped, a draft, or refused: nothing happens any more unless somebody asks for it."""
+        """Finished, stopped, a draft, or refused: nothing more happens unless someone asks for it."""
         rests = self.is_refused or self.status.phase == "Stopped"
         return self.status.finished or (self.is_looked_at and rests)

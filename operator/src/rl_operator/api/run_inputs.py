@@ -1,4 +1,4 @@
-"""All that a run is checked against and rendered from, besides the run itself."""
+"""Everything that a run is checked against and rendered from, besides the run itself."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,37 +12,37 @@ from rl_operator.api.runtime import Runtime
 
 @dataclass(frozen=True)
 class ParentRun:
-    """The run that `spec.startFrom.run` names, as it stands. `phase` None: there is no such run (or it is new)."""
+    """The run that `spec.startFrom.run` names, as it is now. `phase` None: there is no such run (or it is new)."""
 
     name: str
     exists: bool
     phase: Phase | None = None
     state: StartedFrom | None = None
-    """Its last state; None: it kept none."""
+    """Its last state; None: it did not keep one."""
 
     expires_at: str | None = None
     expired: bool = False
-    """Whether the backend has deleted that state by now."""
+    """Whether the backend has already deleted that state."""
 
     base_model: str | None = None
-    """What it trained, by its own frozen config; None: the ConfigMap is gone."""
+    """What it trained, according to its own frozen config; None: the ConfigMap is gone."""
 
     lora_rank: int | None = None
 
 
 @dataclass(frozen=True)
 class ChosenEnvironment:
-    """What `spec.environment` means. Without `known` there is no such environment, or not yet (`pending`)."""
+    """What `spec.environment` refers to. Without `known` there is no such environment, or not yet (`pending`)."""
 
     known: CatalogEnvironment | None = None
     own: Environment | None = None
-    """The RLEnvironment (in local mode also a file) behind it: it runs in pods of its own."""
+    """The RLEnvironment (in local mode also a file) behind it: it runs in its own pods."""
 
     available: tuple[str, ...] = ()
-    """Names of the environments there are, for a hint."""
+    """Names of the existing environments, for a hint."""
 
     pending: tuple[str, str] | None = None
-    """Reason and sentence of something that comes by itself: the run waits."""
+    """Reason and sentence for something that will resolve itself: the run waits."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ class RunInputs:
     environment: ChosenEnvironment
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
     parent: ParentRun | None = None
-    """Set when the run names one."""
+    """Set if the run names one."""
 
 
 def choose_environment(
     name: str, runtime: Runtime, catalog: Catalog | None, own: Environment | None
 ) -> ChosenEnvironment:
-    """From a name to the environment. `catalog` None: not read yet; `own`: the object that the name means."""
+    """From a name to the environment. `catalog` None: not read yet; `own`: the object that the name refers to."""
     if own is not None:
         return _own(name, own)
     if name.startswith(OWN_PREFIX) or name.endswith(".py"):
@@ -88,5 +88,5 @@ def _own(name: str, own: Environment) -> ChosenEnvironment:
 
 
 def _waiting(what: str, reconciling: Condition | None) -> str:
-    """With what the object itself says of it: a reading that fails is tried again and again."""
+    """With the object's own message: a failed reading is retried."""
     return f"Waiting for {what}: {reconciling.message if reconciling else 'it is going to be read.'}"

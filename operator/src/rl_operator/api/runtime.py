@@ -13,7 +13,7 @@ TRAINER_KEYS: Final = ("TINKER_API_KEY", "WANDB_API_KEY")
 """Variables that no environment ever gets."""
 
 RESERVED_VARIABLES: Final = "^(?:RL_.*|LD_.*|PYTHON.*|PATH|HOME)$"
-"""Variables that say how a container of ours runs. Of two that have one name, a container gets the last."""
+"""Variables that determine how our containers run. Of two with the same name, a container gets the last."""
 
 ENVIRONMENT_KEYS: Final = keyed_by("name", "key") | validated(
     f"self.all(secret, !(secret.key in {list(TRAINER_KEYS)}) && !secret.key.matches('{RESERVED_VARIABLES}'))",

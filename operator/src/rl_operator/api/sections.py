@@ -1,4 +1,4 @@
-"""Which value holds: the environment's own < runtime defaults < the run < locked."""
+"""Which value wins: the environment's own < runtime defaults < the run < locked."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from rl_operator.api.runtime import Runtime
 
 @dataclass(frozen=True)
 class Sections:
-    """The values that somebody set, by section, and the shared fields of `env`, which are always there."""
+    """The values that were set, by section, and the shared fields of `env`, which are always present."""
 
     env: dict[str, Any]
     openai: dict[str, Any]
@@ -22,7 +22,7 @@ class Sections:
 def effective_sections(run: TrainingRun, runtime: Runtime, environment: CatalogEnvironment) -> Sections:
     """Merge in the order of precedence; keys in alphabetical order, so that equal settings give equal text.
 
-    A runtime serves many environments: its values for fields that this one does not have are left out.
+    A runtime serves many environments: its values for fields that this one lacks are left out.
     """
     defaults, locked, known = runtime.spec.defaults, runtime.spec.locked, environment.fields_by_name
     shared: dict[str, Any] = {name: known[name].default for name in SHARED_FIELDS if name in known}
@@ -55,7 +55,7 @@ def _ordered(value: Any) -> Any:
 
 
 def _known_only(values: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of known fields; all of them where nothing is known of the fields."""
+    """The values of known fields; all of them if nothing is known about the fields."""
     return {name: value for name, value in values.items() if not known or name in known or name in SHARED_FIELDS}
 
 

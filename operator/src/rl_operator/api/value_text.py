@@ -1,4 +1,4 @@
-"""One textual form of JSON values. `cel.py` says the same in CEL, so that refusals read alike at the door.
+"""One textual form of JSON values. `cel.py` does the same in CEL, so that refusals read alike at admission.
 
 The forms are those of the API server's own CEL (measured on 1.33 and 1.36; a property test compares):
 numbers and strings as Go's `strconv.FormatFloat(x, 'g', -1, 64)` and `strconv.Quote`, lists and maps as `"%s".format`.
@@ -51,10 +51,10 @@ def _scalar(value: Any, fraction: Callable[[float], str]) -> str:
 
 
 def _number(value: float, fraction: Callable[[float], str]) -> str:
-    """A whole number of 64 bits is an integer to the API server, however it was written; others are doubles."""
+    """A 64-bit integer is an integer to the API server, however it was written; other numbers are doubles."""
     try:
         double = float(value)
-    except OverflowError:  # an integer that no JSON reader of the API server takes
+    except OverflowError:  # an integer that no JSON reader of the API server accepts
         return str(value)
     if not math.isfinite(double):
         return repr(double)
@@ -63,7 +63,7 @@ def _number(value: float, fraction: Callable[[float], str]) -> str:
 
 
 def _shortest(value: float) -> str:
-    """The fewest digits that say the number, with an exponent below 1e-4 and from 1e6 on."""
+    """The fewest digits that identify the number, with an exponent below 1e-4 and from 1e6 on."""
     shortest = Decimal(repr(value)).normalize()
     exponent = shortest.adjusted()
     if -4 <= exponent < 6:

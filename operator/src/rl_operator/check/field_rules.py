@@ -1,6 +1,6 @@
-"""The rules for one field that a run sets, as a table: the first that objects speaks.
+"""The rules for one field that a run sets, as a table: the first rule that objects determines the refusal.
 
-Limits that an environment's source states for a field are among them.
+Limits that an environment's source states for a field are included.
 """
 
 from collections.abc import Callable, Iterator
@@ -91,7 +91,7 @@ def _too_small(field: GivenField) -> Refusal | None:
 
 def _out_of_bounds(field: GivenField) -> Refusal | None:
     if field.name in field.of.locked:
-        return None  # its value is the runtime's own
+        return None  # the runtime sets its value itself
     bound = field.of.bounds.get(field.name)
     if bound is None or not is_outside(field.value, bound):
         return None
@@ -111,7 +111,7 @@ _RULES: Final[tuple[Callable[[GivenField], Refusal | None], ...]] = (
 
 
 def smallest_problem(section: Section, name: str, value: Any) -> str | None:
-    """What is allowed, e.g. `at least 1`, when a number makes no sense anywhere; None when it may."""
+    """What is allowed, e.g. `at least 1`, if a number never makes sense; None if it does."""
     smallest = SMALLEST.get((section, name))
     if smallest is None or not is_number(value):
         return None
@@ -121,7 +121,7 @@ def smallest_problem(section: Section, name: str, value: Any) -> str | None:
 
 
 def refuse_outside(path: str, value: Any, bound: Bound | None, runtime: str) -> Refusal | None:
-    """OutOfBounds for a number outside of a runtime's range; other values pass (their type is another rule's)."""
+    """OutOfBounds for a number outside of a runtime's range; other values pass (the type rule covers them)."""
     if bound is None or not is_outside(value, bound):
         return None
     hint = hints.ALLOWS % (runtime, range_text(bound))
@@ -129,7 +129,7 @@ def refuse_outside(path: str, value: Any, bound: Bound | None, runtime: str) -> 
 
 
 def is_outside(value: Any, bound: Bound) -> bool:
-    """Whether a number is outside of a range; what is not a number never is."""
+    """Whether a number is outside of a range; a value that is not a number never is."""
     below = is_number(value) and bound.min is not None and value < bound.min
     return below or (is_number(value) and bound.max is not None and value > bound.max)
 
@@ -149,17 +149,17 @@ _COMPARISONS: Final[tuple[tuple[str, str, Callable[[Any, Any], bool]], ...]] = (
 
 
 def constraint_problem(value: Any, field: EnvironmentField) -> str | None:
-    """All that the field's limits allow, e.g. `at least 1024 and at most 32000`, when the value is outside of them.
+    """All that the field's limits allow, e.g. `at least 1024 and at most 32000`, if the value is outside of them.
 
-    Numbers are compared, texts, lists and mappings are counted, texts are searched for the pattern. A value of another
-    kind passes: whether it fits at all, its type says.
+    Numbers are compared; strings, lists and mappings are measured by length; strings are searched for the pattern. A
+    value of another kind passes: the type rule decides whether it fits at all.
     """
     kept = list(_limits(value, field))
     return None if all(is_kept for _, is_kept in kept) else " and ".join(allowed for allowed, _ in kept)
 
 
 def _limits(value: Any, field: EnvironmentField) -> Iterator[tuple[str, bool]]:
-    """(what is allowed, whether the value keeps to it), for each limit that concerns such a value."""
+    """(what is allowed, whether the value satisfies it), for each limit that applies to such a value."""
     if is_number(value):
         for name, words, is_kept in _COMPARISONS:
             if (limit := getattr(field, name)) is not None:
@@ -179,7 +179,7 @@ def _shown(limit: float) -> str:
 
 
 def _matches(pattern: str, text: str) -> bool:
-    """As pydantic decides in the environment. Its engine takes linear time, and a pattern may be anybody's."""
+    """As pydantic decides in the environment. Its engine takes linear time, and the pattern is untrusted."""
     validator = _validator(pattern)
     if validator is None:
         return True
@@ -192,7 +192,7 @@ def _matches(pattern: str, text: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _validator(pattern: str) -> SchemaValidator | None:
-    """None for a pattern that the engine does not know: the environment's own class decides at the start."""
+    """None for a pattern that the engine does not support: the environment's own class decides at the start."""
     try:
         return SchemaValidator(core_schema.str_schema(pattern=pattern))
     except SchemaError:

@@ -1,4 +1,4 @@
-"""A run that starts from another one: what that run is, as far as it matters, and what must hold of it."""
+"""A run that starts from another one: the relevant state of that run, and what must hold for it."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from rl_operator.check.subject import Subject
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """What a state belongs to. It loads into nothing else."""
+    """What a state belongs to. It can be loaded into nothing else."""
 
     base_model: str | None
     lora_rank: Any
@@ -29,7 +29,7 @@ def adapter_of(env: Mapping[str, Any], openai: Mapping[str, Any], tinker: Mappin
 
 
 def describe_parent(run: TrainingRun, adapter: Adapter | None, now: datetime) -> ParentRun:
-    """A run as its children see it. `adapter` None: what it trained is not known."""
+    """A run as its children see it. `adapter` None: it is not known what the run trained."""
     state, expires_at = _last_state(run)
     return ParentRun(
         name=run.metadata.name,
@@ -62,7 +62,7 @@ def lineage_refusals(subject: Subject) -> Iterator[Refusal]:
 
 
 def _objections(subject: Subject, parent: ParentRun) -> Iterator[tuple[str, Any]]:
-    """Hint and what is allowed, for each reason why the run cannot start from that one."""
+    """Hint and allowed value, for each reason why the run cannot start from that one."""
     if problem := _unusable(subject.run, parent):
         yield problem, "a run of this namespace that is over, with a state that has not expired"
         return
@@ -82,12 +82,12 @@ def _objections(subject: Subject, parent: ParentRun) -> Iterator[tuple[str, Any]
 
 
 def _text(value: Any) -> str:
-    """A setting as a hint may repeat it: no key, and nothing long."""
+    """A setting as a hint may repeat it: no keys, and nothing long."""
     return text_of(redacted(value))
 
 
 def _unusable(run: TrainingRun, parent: ParentRun) -> str | None:
-    """Why nothing can start from the parent as it stands."""
+    """Why nothing can start from the parent in its current state."""
     if parent.name == run.metadata.name:
         return "a run cannot start from itself: name another one"
     if not parent.exists:
@@ -115,7 +115,7 @@ def _instead(state: StartedFrom) -> str:
 
 
 def _last_state(run: TrainingRun) -> tuple[StartedFrom | None, str | None]:
-    """The state that was saved last, and when it expires: with the weights of a success, else the newest checkpoint."""
+    """The latest saved state, and when it expires: with the weights of a success, else the newest checkpoint."""
     status, checkpoint = run.status, run.status.checkpoint
     kept = {checkpoint.state_path: checkpoint.expires_at} if checkpoint else {}
     weights = status.weights
@@ -133,7 +133,7 @@ def _started_from(run: TrainingRun, state_path: str, step: int) -> StartedFrom:
 
 
 def _is_past(moment: str | None, now: datetime) -> bool:
-    """Whether an RFC 3339 time has passed; what is no time never has."""
+    """Whether an RFC 3339 time has passed; False for anything that is not a time."""
     try:
         parsed = datetime.fromisoformat(moment) if moment else None
     except ValueError:

@@ -1,4 +1,4 @@
-"""Names of what there is, beside one that means nothing: few, for they stand in a status or are paid for by token."""
+"""Existing names to suggest for an unknown one: few, since they go into a status or are paid for by token."""
 
 import difflib
 from collections.abc import Sequence

@@ -17,7 +17,7 @@ _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
 
 def parse_quantity(quantity: str | int) -> Decimal | None:
-    """Its amount; None when it is none (negative ones reserve nothing, and count as none)."""
+    """The amount; None if it is not a quantity (negative ones reserve nothing, and do not count)."""
     match = _QUANTITY.fullmatch(str(quantity))
     if match is None:
         return None
@@ -29,7 +29,7 @@ def parse_quantity(quantity: str | int) -> Decimal | None:
 
 
 def resource_faults(path: tuple[str, ...], resources: ResourceRequirements) -> Iterator[Refusal]:
-    """What no pod could be created with, or would have no bound by."""
+    """Values that no pod could be created with, or that would leave it unbounded."""
     for part, quantities in (("requests", resources.requests), ("limits", resources.limits)):
         for name, quantity in sorted(quantities.items()):
             if problem := _problem(part, name, parse_quantity(quantity)):

@@ -46,7 +46,7 @@ def check_run(run: TrainingRun, inputs: RunInputs) -> tuple[Refusal, ...]:
 
 
 def runtime_invalid(run: TrainingRun, fault: Refusal) -> Refusal:
-    """The refusal of a run whose runtime is nonsense; `fault` is the first that was found in it."""
+    """The refusal of a run whose runtime is invalid; `fault` is the first one found in it."""
     hint = f"this RLRuntime cannot be used until an administrator fixes it: {fault.sentence}"
     return Refusal(code="RuntimeInvalid", field="spec.runtime", given=redacted(run.spec.runtime), hint=hint)
 

@@ -1,4 +1,4 @@
-"""Rules over the run's own fields, and over the values in force together, no matter who set them."""
+"""Rules over the run's own fields, and over the effective values together, no matter who set them."""
 
 import json
 import math
@@ -15,7 +15,7 @@ from rl_operator.check.subject import Subject
 from rl_operator.documents.parse import nearest
 
 MAX_SETTINGS_BYTES: Final = 200_000
-"""Of `spec.config` and of `spec.tinker`, as JSON."""
+"""For `spec.config` and `spec.tinker`, as JSON."""
 
 
 def environment_refusals(subject: Subject) -> Iterator[Refusal]:
@@ -60,7 +60,7 @@ def limit_refusals(subject: Subject) -> Iterator[Refusal]:
 
 
 def size_refusals(subject: Subject) -> Iterator[Refusal]:
-    """A run's ConfigMap holds its settings as YAML, beside the templates of its pods, and has room for 1 MiB."""
+    """A run's ConfigMap holds its settings as YAML, besides the templates of its pods, and is limited to 1 MiB."""
     spec = subject.run.spec
     for name, settings in (("config", spec.config), ("tinker", spec.tinker)):
         size = len(json.dumps(settings))
@@ -70,7 +70,7 @@ def size_refusals(subject: Subject) -> Iterator[Refusal]:
 
 
 def inherited_bound_refusals(subject: Subject) -> Iterator[Refusal]:
-    """Bounds hold for values that the run does not set, too: an environment's own 5,000 steps are as long."""
+    """Bounds also hold for values that the run does not set: an environment's own 5,000 steps are just as long."""
     for section in (subject.env, subject.tinker):
         inherited = {n: v for n, v in section.in_force.items() if n not in section.given and n not in section.locked}
         for name in sorted(section.bounds.keys() & inherited.keys()):
@@ -80,7 +80,7 @@ def inherited_bound_refusals(subject: Subject) -> Iterator[Refusal]:
 
 
 def shared_field_refusals(subject: Subject) -> Iterator[Refusal]:
-    """What trainer, api and environment all read must be there and fit together."""
+    """Fields that trainer, api and environment all read must be present and consistent."""
     if not subject.environment_exists:
         return
     env = subject.sections.env

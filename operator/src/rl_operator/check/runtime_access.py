@@ -1,4 +1,4 @@
-"""Who may use a runtime, and which Secrets an environment may ask for."""
+"""Which namespaces may use a runtime, and which Secrets an environment may ask for."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
@@ -16,11 +16,11 @@ _OPERATORS: Final[Mapping[str, Callable[[Labels, str, Collection[str]], bool]]] 
     "Exists": lambda labels, key, _: key in labels,
     "DoesNotExist": lambda labels, key, _: key not in labels,
 }
-"""As Kubernetes reads them: NotIn holds where there is no such label."""
+"""As in Kubernetes: NotIn holds if the label is missing."""
 
 
 def selects(selector: LabelSelector, labels: Labels) -> bool:
-    """Whether a Kubernetes label selector takes an object with these labels."""
+    """Whether a Kubernetes label selector matches an object with these labels."""
     equal = all(labels.get(key) == value for key, value in selector.match_labels.items())
     return equal and all(_OPERATORS[e.operator](labels, e.key, e.values) for e in selector.match_expressions)
 
@@ -38,7 +38,7 @@ def namespace_refusals(subject: Subject) -> Iterator[Refusal]:
 
 
 def secret_refusals(subject: Subject) -> Iterator[Refusal]:
-    """An environment of somebody's own gets the keys that it asks for, and only those that the runtime lists."""
+    """A user's own environment gets the keys that it asks for, and only those that the runtime lists."""
     own, listed = subject.inputs.environment.own, subject.runtime.spec.secret_environment
     unlisted = [secret for secret in own.spec.secret_environment if secret not in listed] if own else []
     if unlisted:

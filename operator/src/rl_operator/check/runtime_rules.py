@@ -1,4 +1,4 @@
-"""An RLRuntime against itself: what no run could live with, or what does not do what it seems to do."""
+"""An RLRuntime against itself: settings that no run could work with, or that do not do what they seem to do."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -43,7 +43,7 @@ class _SetValue:
 
 
 def check_runtime(runtime: Runtime) -> tuple[Refusal, ...]:
-    """Every fault of the spec, in a stable order; empty means sound. Fields are paths in the RLRuntime."""
+    """Every fault of the spec, in a stable order; empty means valid. Fields are paths in the RLRuntime."""
     return tuple(fault for rule in _RULES for fault in rule(runtime))
 
 
@@ -125,7 +125,7 @@ def _batch(runtime: Runtime) -> Iterator[Refusal]:
 
 
 def _secrets(runtime: Runtime) -> Iterator[Refusal]:
-    """The trainer's keys never go to an environment, whatever they are called; and no key is a variable of ours."""
+    """An environment never gets the trainer's keys, whatever they are called; and no key is one of our variables."""
     spec = runtime.spec
     own = [secret for secret in (spec.backend.key_secret, spec.wandb.key_secret) if secret is not None]
     variables: set[str] = set()
@@ -144,7 +144,7 @@ def _secrets(runtime: Runtime) -> Iterator[Refusal]:
 
 
 def _selector(runtime: Runtime) -> Iterator[Refusal]:
-    """The API server checks this, too; files that only local mode reads have no other judge."""
+    """The API server checks this, too; files that only local mode reads are checked nowhere else."""
     selector = runtime.spec.namespace_selector
     for number, requirement in enumerate(selector.match_expressions if selector else ()):
         if (requirement.operator in ("In", "NotIn")) != bool(requirement.values):

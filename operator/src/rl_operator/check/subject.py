@@ -1,4 +1,4 @@
-"""What the rules look at: a run and its inputs, prepared once."""
+"""The input of the rules: a run and its inputs, prepared once."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ SPEC_PATHS: Final[dict[Section, str]] = {"env": "spec.config", "tinker": "spec.t
 
 @dataclass(frozen=True)
 class SectionSubject:
-    """One section that a run may fill. `known` is empty where nothing is known of the fields."""
+    """One section that a run may fill. `known` is empty if nothing is known about the fields."""
 
     section: Section
     owner: str
@@ -34,7 +34,7 @@ class SectionSubject:
 
     @property
     def in_force(self) -> dict[str, Any]:
-        """All values, with the defaults of fields that nobody set."""
+        """All values, with the defaults of fields that are not set."""
         return {name: field.default for name, field in self.known.items()} | dict(self.effective)
 
 

@@ -1,4 +1,4 @@
-"""Does a JSON value fit a field's source annotation? Strict, with the few conversions that lose nothing."""
+"""Does a JSON value fit a field's source annotation? Strict, with a few lossless conversions."""
 
 import ast
 import re
@@ -32,16 +32,16 @@ _INTEGER_KEY: Final = re.compile(r"-?[0-9]+")
 
 
 def type_problem(value: Any, annotation: str, choices: Sequence[Any] | None = None) -> str | None:
-    """What the field takes, e.g. `a whole number or null`, when the value does not fit; None when it does.
+    """What the field accepts, e.g. `a whole number or null`, if the value does not fit; None if it does.
 
-    The rules, the same as those of the environment's container but for the last but one:
+    The rules, the same as those of the environment's container except for the last but one:
 
-    * `float` takes whole numbers, too, and the API server stores 8.0 as 8, so an `int` takes both. Nothing else is
-      converted: "8" is no `int`, 1 is no `bool`, true is no `int`.
-    * Lists, tuples, sets and their like are JSON arrays; a tuple of fixed length has as many entries as types.
-      Mappings are JSON objects. Entries, values and keys are looked at, too.
-    * `Optional`, `Union` and `|` take what one of their sides takes; null only where one of them says so.
-    * `Literal` takes its values. An enum takes its members' values: `choices`, the values of the one enum in the
+    * `float` also accepts whole numbers, and the API server stores 8.0 as 8, so an `int` accepts both. Nothing else is
+      converted: "8" is not an `int`, 1 is not a `bool`, true is not an `int`.
+    * Lists, tuples, sets and similar types are JSON arrays; a tuple of fixed length has as many entries as types.
+      Mappings are JSON objects. Entries, values and keys are checked, too.
+    * `Optional`, `Union` and `|` accept what one of their members accepts; null only where one of them says so.
+    * `Literal` accepts its values. An enum accepts its members' values: `choices`, the values of the one enum in the
       annotation. Values are compared with their type: true is not 1.
     * A class that is not known here (a model, an enum without `choices`) fits anything: the environment's own config
       class decides at the start.
@@ -57,7 +57,7 @@ def type_problem(value: Any, annotation: str, choices: Sequence[Any] | None = No
 
 @lru_cache(maxsize=1024)
 def _read(annotation: str) -> tuple[ast.expr, ...]:
-    """Its alternatives; none when it cannot be read. Annotations repeat, and reading one costs more than a check."""
+    """Its alternatives; none if it cannot be read. Annotations repeat, and reading one costs more than a check."""
     try:
         return tuple(_alternatives(ast.parse(annotation, mode="eval").body))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -65,7 +65,7 @@ def _read(annotation: str) -> tuple[ast.expr, ...]:
 
 
 def _name(node: ast.expr) -> str:
-    """`int`, `None`, or the last part of `typing.List`; of `list[int]` it is `list`."""
+    """`int`, `None`, or the last part of `typing.List`; for `list[int]` it is `list`."""
     match node:
         case ast.Constant(value=None):
             return "None"
@@ -133,7 +133,7 @@ def _items_fit(value: dict[str, Any], types: list[ast.expr], choices: Sequence[A
 
 
 def _key_fits(key: str, node: ast.expr, choices: Sequence[Any] | None) -> bool:
-    """JSON has no other keys than texts; the number in one will do."""
+    """JSON keys are always strings; a string that holds a number will do."""
     return _fits_any(key, node, choices) or (_name(node) == "int" and _INTEGER_KEY.fullmatch(key) is not None)
 
 
@@ -146,7 +146,7 @@ def _is_ellipsis(node: ast.expr) -> bool:
 
 
 def _literals(node: ast.expr) -> list[Any] | None:
-    """The values of a Literal; None when it names something else, like an enum's member."""
+    """The values of a Literal; None if it names something else, like an enum's member."""
     try:
         return [ast.literal_eval(argument) for argument in _arguments(node)]
     except ValueError:
