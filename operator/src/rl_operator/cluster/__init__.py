@@ -1,1 +1,1 @@
-"""The cluster target: the only part that speaks to the API server."""
+"""The cluster target: the only part that calls the API server."""

@@ -1,4 +1,4 @@
-"""What a reconcile reads of a cluster and writes to it (`reconcile.run_client.RunClient`)."""
+"""What a reconcile reads from a cluster and writes to it (`reconcile.run_client.RunClient`)."""
 
 import contextlib
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ from rl_operator.status.observed.observation import PodObservation, observe_pod
 
 
 class ClusterRunClient:
-    """Reads come from the caches; the answer to every write goes into them, so that the next reconcile sees it."""
+    """Reads come from the caches; the response to every write goes into them, so that the next reconcile sees it."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class ClusterRunClient:
 
     # --- writes -------------------------------------------------------------------------------------------------
     async def create_child(self, manifest: Mapping[str, Any]) -> None:
-        # Of what is not a pod only the existence matters; a ConfigMap would come back as large as it was sent.
+        # For everything but pods only existence matters; a ConfigMap would come back as large as it was sent.
         accept = JSON if manifest["kind"] == "Pod" else METADATA_ONLY
         answer = await create_ours(self._client, manifest, accept=accept)
         self._caches.children[manifest["kind"]].put_answer(answer)
@@ -152,7 +152,7 @@ class ClusterRunClient:
             return
 
     async def _patch_out(self, pod: PodObservation, finalizers: tuple[str, ...]) -> bool:
-        """Remove our finalizer from that very pod; False when its finalizers are not as given (any more)."""
+        """Remove our finalizer from exactly that pod; False if its finalizers are not as given (anymore)."""
         if POD_FINALIZER not in finalizers:
             return True
         place = f"/metadata/finalizers/{finalizers.index(POD_FINALIZER)}"
@@ -183,7 +183,7 @@ class ClusterRunClient:
         try:
             answer = await self._client.patch(RUNS.path(metadata.namespace, metadata.name, "status"), body)
         except ConflictError:
-            await self.read_run(run.key)  # the next try starts from what is live
+            await self.read_run(run.key)  # the next try starts from the live object
             raise
         except GoneError:
             self._caches.runs.forget(run.key, metadata.uid)
@@ -204,7 +204,7 @@ class ClusterRunClient:
         return self._taken(answer)
 
     def _taken(self, document: Mapping[str, Any]) -> TrainingRun:
-        """An answer about a run, typed, and in the cache. What the cache holds whole is not typed twice."""
+        """A response about a run, parsed and cached. What the cache holds in full is not parsed twice."""
         self._caches.runs.put_answer(document)
         held, version = self._caches.runs.get(key_of(document)), document["metadata"]["resourceVersion"]
         whole = held is not None and not held.status.finished and held.metadata.resource_version == version
@@ -217,9 +217,9 @@ class ClusterRunClient:
 async def write_history(
     client: ClusterClient, run: TrainingRun, points: Sequence[Point], existing: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """The ConfigMap as it is now. `existing` is what earlier attempts left.
+    """The current ConfigMap. `existing` is what earlier attempts left.
 
-    Raises NameTakenError when it is not this run's.
+    Raises NameTakenError if it does not belong to this run.
     """
     name, namespace = run.status.history_name or "", run.metadata.namespace
     if existing is None:

@@ -1,4 +1,4 @@
-"""What the reconciles of RLEnvironments and RLRuntimes see of a cluster and do to it."""
+"""What the reconciles of RLEnvironments and RLRuntimes read from a cluster and write to it."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -25,7 +25,7 @@ from rl_operator.status.kinds.image_reading import MAX_OUTPUT_BYTES, ReadingPod,
 
 
 class KindsClient:
-    """Both kinds come from the caches; ConfigMaps and discovery pods are read live: few are looked at, and rarely."""
+    """Both kinds come from the caches; ConfigMaps and discovery pods are read live: few are needed, and rarely."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class KindsClient:
             return
 
     async def save_config_map(self, manifest: Mapping[str, Any], live: Mapping[str, Any] | None) -> None:
-        """Make the ConfigMap say what the manifest says. Raises NameTakenError when it is somebody else's."""
+        """Make the ConfigMap match the manifest. Raises NameTakenError if it belongs to someone else."""
         if live is None:
             live = await create_ours(self._client, manifest, owner="runtime")
         metadata = live["metadata"]

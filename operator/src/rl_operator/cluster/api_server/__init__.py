@@ -1,1 +1,1 @@
-"""Talking with the API server: connections, calls, events, the lease."""
+"""Communication with the API server: connections, calls, events, the lease."""

@@ -1,4 +1,4 @@
-"""The only door to the API server: deadlines on every call, errors translated once, one pool of connections."""
+"""The only access to the API server: a deadline on every call, errors translated once, one connection pool."""
 
 import asyncio
 import json
@@ -24,15 +24,15 @@ from rl_operator.errors import GoneError, TargetUnreachableError
 from rl_operator.log_lines import LineCutter
 
 PAGE_SIZE = 100
-"""Larger chunks cost memory that is never given back: 500 finished pods are 60 MiB while they are read."""
+"""Larger chunks cost memory that is never returned: 500 finished pods are 60 MiB while they are read."""
 WATCH_SECONDS = 290
-"""The server ends a watch after this long; the client gives it ten seconds more."""
+"""The server ends a watch after this long; the client allows ten more seconds."""
 INACTIVITY_SECONDS = 75
-"""Bookmarks come every minute: a stream that is silent for longer is dead."""
+"""Bookmarks come every minute: a stream that is silent for longer than this is dead."""
 
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json"
 _METADATA_LIST = METADATA_ONLY.replace("Metadata;", "MetadataList;")
-"""A list must be asked for by this name, and a watch by the other: the wrong one gives a stream without events."""
+"""Lists must be requested by this name, and watches by the other: the wrong one gives a stream without events."""
 
 JSON = "application/json"
 
@@ -54,8 +54,8 @@ class ClusterClient:
         middlewares: Middlewares = (),
         connector: aiohttp.BaseConnector | None = None,
     ) -> None:
-        """Every request passes through `middlewares`, kopf's as well. Without a `connector` it has connections of its
-        own.
+        """Every request passes through `middlewares`, kopf's as well. Without a `connector` the client has its own
+        connections.
         """
         self._configuration = configuration
         self._middlewares = middlewares
@@ -74,7 +74,7 @@ class ClusterClient:
 
     async def acting_as(self, token: str) -> Self:
         """A client of the same API server with this token and none of our credentials. Its connections, which it shares
-        with others like it, close with this client.
+        with similar clients, close with this client.
         """
         bare = without_credentials(self._configuration)
         self._guests = self._guests or connector_of(bare)
@@ -95,20 +95,20 @@ class ClusterClient:
 
     # --- calls --------------------------------------------------------------------------------------------------
     async def get(self, path: str, params: Params | None = None, accept: str = JSON) -> dict[str, Any]:
-        """Raises GoneError when there is no such object."""
+        """Raises GoneError if there is no such object."""
         return await self._call("GET", path, params=params, accept=accept)
 
     async def find(self, path: str) -> dict[str, Any] | None:
-        """None when there is no such object."""
+        """None if there is no such object."""
         try:
             return await self.get(path)
         except GoneError:
             return None
 
     async def each(self, path: str, params: Params, take: Callable[[dict[str, Any]], None], accept: str = JSON) -> str:
-        """Give every object of a collection to `take`; returns the list's resourceVersion.
+        """Pass every object of a collection to `take`; returns the list's resourceVersion.
 
-        One chunk is in memory at a time. Raises ExpiredError when listing took too long: start again.
+        One chunk is in memory at a time. Raises ExpiredError if listing took too long: start again.
         """
         query: Params = {**params, "limit": PAGE_SIZE}
         version, token = await self._page(path, query, take, accept)
@@ -142,7 +142,7 @@ class ClusterClient:
         return await self._call("PUT", path, body=body)
 
     async def delete(self, path: str, uid: str, resource_version: str | None = None) -> dict[str, Any]:
-        """Delete that very object, or just that version of it. Raises ConflictError when it is another one by now."""
+        """Delete exactly that object, or that version of it. Raises ConflictError if it has been replaced."""
         version = {"resourceVersion": resource_version} if resource_version else {}
         return await self._call("DELETE", path, body={"preconditions": {"uid": uid, **version}})
 
@@ -166,9 +166,9 @@ class ClusterClient:
             raise self._unreachable(what, error) from error
 
     async def lines(self, path: str, params: Params) -> AsyncIterator[bytes]:
-        """A text (a container's log) line by line, long ones cut, for as long as the server sends.
+        """Stream a text (a container's log) line by line, cutting long lines, for as long as the server sends.
 
-        Only one that is followed may be silent for longer than an ordinary call takes. Raises as `get` does.
+        Only a followed log may be silent for longer than an ordinary call takes. Raises as `get` does.
         """
         silence = None if "follow" in params else self._timeout.total
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=silence)
@@ -196,12 +196,12 @@ class ClusterClient:
     def kopf_session(self, listed: Callable[[], None]) -> aiohttp.ClientSession:
         """A session for kopf: our connections and credentials, but closing it leaves ours open.
 
-        `listed` is called when the API server has answered the beginning of a list: from there on kopf watches.
+        `listed` is called once the API server has answered the first page of a list: from there on kopf watches.
         """
         middlewares = (*self._middlewares, _telling_of_lists(listed))
         return open_session(self._configuration, *middlewares, connector=self._session.connector)
 
-    # --- one way out --------------------------------------------------------------------------------------------
+    # --- all requests -------------------------------------------------------------------------------------------
     async def _call(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         what = f"{method} {path}"
         try:
@@ -222,10 +222,10 @@ class ClusterClient:
         accept: str = JSON,
         content_type: str = JSON,
     ) -> aiohttp.ClientResponse:
-        """Send a request; the answer's head is there and good. The caller reads and closes it.
+        """Send a request; the response's head has arrived and is OK. The caller reads and closes it.
 
-        This is the one place that honors `Retry-After`: an API server that names a pause has done nothing yet, so the
-        same request goes out again after it, as often as fits into the deadline of ordinary calls.
+        This is the only place that honors `Retry-After`: an API server that asks for a pause has done nothing yet, so
+        the same request is sent again after it, as often as fits into the deadline of ordinary calls.
         """
         url = self.server + path + (f"?{urlencode({k: v for k, v in params.items() if v != ''})}" if params else "")
         headers = {"Accept": accept, "Content-Type": content_type}
@@ -250,7 +250,7 @@ class ClusterClient:
 
 
 def _telling_of_lists(listed: Callable[[], None]) -> aiohttp.ClientMiddlewareType:
-    """A middleware that says when a list began: the first page, which fixes the version of all of them."""
+    """A middleware that reports when a list began: the first page, which fixes the version of all of them."""
 
     async def tell(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         response = await handler(request)
@@ -263,7 +263,7 @@ def _telling_of_lists(listed: Callable[[], None]) -> aiohttp.ClientMiddlewareTyp
 
 
 def decoded(text: bytes) -> dict[str, Any]:
-    """An answer of the API server. What is nested more than 1,024 deep is beyond orjson, and users may write it."""
+    """Parse a response of the API server. Users may write more than 1,024 levels of nesting, which orjson rejects."""
     try:
         document: dict[str, Any] = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -272,7 +272,7 @@ def decoded(text: bytes) -> dict[str, Any]:
 
 
 async def _status_object(response: aiohttp.ClientResponse) -> dict[str, Any]:
-    """The `Status` in a refusal; gateways in between may answer with anything."""
+    """The `Status` in an error response; gateways in between may send anything."""
     async with response:
         text = await response.text(errors="replace")
     plain = {"message": text[:200], "code": response.status}

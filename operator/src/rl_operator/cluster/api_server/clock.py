@@ -1,4 +1,4 @@
-"""What time it is where objects get their times: at the API server. Another machine's clock may be wrong, or jump."""
+"""The time at the API server, where objects get their timestamps. Another machine's clock may be wrong, or jump."""
 
 import logging
 import time
@@ -9,16 +9,16 @@ from email.utils import parsedate_to_datetime
 log = logging.getLogger(__name__)
 
 TOLERANCE_SECONDS = 5.0
-"""Answers take time, and their `Date` is in whole seconds."""
+"""Responses take time, and their `Date` is in whole seconds."""
 PATIENCE_SECONDS = 600.0
-"""A clock that jumps and comes back within this long has not been believed."""
+"""A clock that jumps and comes back within this time is ignored."""
 
 
 class ServerClock:
-    """The time since the first answer, which cannot jump, on top of that answer's `Date`.
+    """The time since the first response, which cannot jump, on top of that response's `Date`.
 
-    Deadlines compare it with times that the API server wrote. A `Date` that says something else later on is believed
-    once it has said so for PATIENCE_SECONDS. Before the first answer this machine's own clock has to do.
+    Deadlines compare it with timestamps that the API server wrote. A `Date` that deviates later is accepted once it
+    has done so for PATIENCE_SECONDS. Before the first response this machine's own clock is used.
     """
 
     def __init__(
@@ -30,13 +30,13 @@ class ServerClock:
         self._offset = wall().timestamp() - monotonic()
         self._heard = ""
         self._doubt: tuple[float, float] | None = None
-        """Another offset, and since when the answers have been giving it."""
+        """Another offset, and since when responses have been showing it."""
 
     def now(self) -> datetime:
         return datetime.fromtimestamp(self._monotonic() + self._offset, UTC)
 
     def observe(self, date: str) -> None:
-        """Take note of an answer's `Date`; many answers have the same one."""
+        """Take note of a response's `Date`; many responses have the same one."""
         if date == self._heard:
             return
         first, self._heard = not self._heard, date
@@ -58,5 +58,5 @@ class ServerClock:
 
 
 def micro_time(moment: datetime) -> str:
-    """Kubernetes' MicroTime, as Leases and Events have it."""
+    """Kubernetes' MicroTime, as in Leases and Events."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,6 +1,6 @@
-"""Where the API server is and who we are: kubeconfig or service account, by the official client's own loaders.
+"""The API server's address and our credentials: kubeconfig or service account, by the official client's own loaders.
 
-`cluster_context` says which context and namespace that is.
+`cluster_context` returns which context and namespace these are.
 """
 
 from collections.abc import Awaitable, Callable
@@ -22,7 +22,7 @@ from rl_operator import __version__
 from rl_operator.errors import OperatorError
 
 MAX_CONNECTIONS = 20
-"""Eight of them are watches. Each costs a quarter of a mebibyte, which asyncio keeps to read into."""
+"""Eight of them are watches. Each costs a quarter of a mebibyte: asyncio's read buffer."""
 
 
 _SERVER_SETTINGS = (
@@ -37,15 +37,15 @@ _SERVER_SETTINGS = (
     "proxy_headers",
     "connection_pool_maxsize",
 )
-"""Of a configuration: all that is not a credential."""
+"""The parts of a configuration that are not credentials."""
 
 
 class ConnectionSettingsError(OperatorError):
-    """The kubeconfig or the service account cannot be used: a person must act."""
+    """The kubeconfig or the service account cannot be used: the user must act."""
 
 
 async def load_configuration(kubeconfig: str = "", context: str = "") -> Configuration:
-    """The named kubeconfig; without one the pod's service account, else the default kubeconfig.
+    """The named kubeconfig; without one, the pod's service account, else the default kubeconfig.
 
     Raises ConnectionSettingsError with what is wrong and what to do.
     """
@@ -72,19 +72,19 @@ async def _load_kubeconfig(configuration: Configuration, path: str, context: str
     try:
         loader = await load_kube_config(path, context or None, configuration, persist_config=False)
     except (ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, AttributeError) as error:
-        # The loader lets Python's own errors out when the file is no kubeconfig at all.
+        # The loader lets Python's own errors through if the file is not a kubeconfig at all.
         raise ConnectionSettingsError(f"kubeconfig {path!r} cannot be used: {error}") from error
     if hasattr(loader, "exec_plugin_expiry"):
         configuration.refresh_api_key_hook = _plugin_hook(loader)
 
 
 def any_file(paths: str) -> bool:
-    """Whether one of the kubeconfigs exists that KUBECONFIG lists."""
+    """Whether any of the kubeconfigs that KUBECONFIG lists exists."""
     return any(Path(part).expanduser().is_file() for part in paths.split(":"))
 
 
 def _plugin_hook(loader: Any) -> Callable[[Configuration], Awaitable[None]]:
-    """Ask the credential plugin again once its token has expired (the loader knows when)."""
+    """Call the credential plugin again once its token has expired (the loader knows when)."""
 
     async def refresh(configuration: Configuration) -> None:
         await loader.load_from_exec_plugin()
@@ -94,7 +94,7 @@ def _plugin_hook(loader: Any) -> Callable[[Configuration], Awaitable[None]]:
 
 
 def authorization(configuration: Configuration) -> aiohttp.ClientMiddlewareType:
-    """A middleware that puts the current token on every request, so that rotated tokens are taken up."""
+    """A middleware that puts the current token on every request, so that rotated tokens are picked up."""
 
     async def authorize(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         token = (await configuration.auth_settings()).get("BearerToken")
@@ -106,8 +106,8 @@ def authorization(configuration: Configuration) -> aiohttp.ClientMiddlewareType:
 
 
 def named(program: str) -> aiohttp.ClientMiddlewareType:
-    """A middleware that says which program calls. The API server keeps the name beside the fields that a call sets, and
-    Flux takes back what a program sets whose name begins with kubectl.
+    """A middleware that names the calling program. The API server keeps the name with the fields that a call sets, and
+    Flux reverts what is set by a program whose name begins with kubectl.
     """
 
     async def name(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
@@ -122,10 +122,10 @@ def open_session(
     *middlewares: aiohttp.ClientMiddlewareType,
     connector: aiohttp.BaseConnector | None = None,
 ) -> aiohttp.ClientSession:
-    """A session with these credentials; on the connections of another session if those are given.
+    """A session with these credentials; on another session's connections if those are given.
 
-    The official client reads what is to be trusted. The environment is asked for a proxy here, once: aiohttp would ask
-    it, and ~/.netrc, in a thread at every request, which costs as much as the request.
+    The official client decides what to trust. Proxy variables are read here, once: aiohttp would read them, and
+    ~/.netrc, in a thread at every request, which costs as much as the request.
     """
     return aiohttp.ClientSession(
         connector=connector or connector_of(configuration),
@@ -137,14 +137,14 @@ def open_session(
 
 
 def connector_of(configuration: Configuration) -> aiohttp.TCPConnector:
-    """Connections that trust what the configuration trusts, and present its client certificate if it has one."""
+    """Connections that trust what the configuration trusts, and present its client certificate if there is one."""
     context = RESTClientObject(configuration).ssl_context
     return aiohttp.TCPConnector(limit=configuration.connection_pool_maxsize, ssl=context)
 
 
 def without_credentials(configuration: Configuration) -> Configuration:
-    """Where the API server is and how it is known, without who we are: the API server asks a client certificate first,
-    and would take whoever comes with a token for its owner.
+    """Where the API server is and how to verify it, without our identity: the API server checks a client certificate
+    first, and would treat every caller with a token as its owner.
     """
     bare = type.__call__(Configuration)
     for name in _SERVER_SETTINGS:
@@ -153,13 +153,13 @@ def without_credentials(configuration: Configuration) -> Configuration:
 
 
 def environment_proxy(server: str) -> str | None:
-    """The proxy that HTTPS_PROXY and its like name for that URL, unless NO_PROXY excludes it."""
+    """The proxy that HTTPS_PROXY and similar variables name for that URL, unless NO_PROXY excludes it."""
     url = urlsplit(server)
     return None if proxy_bypass(url.hostname or "") else getproxies().get(url.scheme)
 
 
 def request_options(configuration: Configuration) -> dict[str, Any]:
-    """What aiohttp takes per request only."""
+    """The options that aiohttp accepts per request only."""
     options = {"proxy_headers": configuration.proxy_headers, "server_hostname": configuration.tls_server_name}
     return {name: value for name, value in options.items() if value}
 
@@ -174,15 +174,15 @@ class ClusterContext:
 
 
 def cluster_context(name: str = "") -> ClusterContext:
-    """The named context; without a name that of the pod, as a connection is made, else the current one."""
+    """The named context; without a name, the pod's (the same order as for connecting), else the current one."""
     if not name and in_cluster():
         return ClusterContext("in-cluster", own_namespace())
     if not any_file(KUBE_CONFIG_DEFAULT_LOCATION):
-        return ClusterContext(name or "in-cluster", own_namespace())  # the loader would print a warning of its own
+        return ClusterContext(name or "in-cluster", own_namespace())  # the loader would print its own warning
     try:
         contexts, active = list_kube_config_contexts()
     except (ConfigException, OSError, ValueError, TypeError):
-        # None that can be read: connecting says what is wrong with it.
+        # None is readable: connecting reports what is wrong.
         return ClusterContext(name or "in-cluster", own_namespace())
     chosen = next((context for context in contexts if context["name"] == name), active)
     return ClusterContext(chosen["name"], chosen["context"].get("namespace") or "default")
@@ -194,5 +194,5 @@ def in_cluster() -> bool:
 
 
 def own_namespace() -> str:
-    """The namespace of the pod that this process runs in; outside of a cluster `default`."""
+    """The namespace of the pod that this process runs in; `default` outside of a cluster."""
     return SERVICE_ACCOUNT_NAMESPACE.read_text(encoding="utf-8").strip() if in_cluster() else "default"

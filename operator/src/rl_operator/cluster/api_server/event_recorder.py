@@ -1,4 +1,4 @@
-"""Kubernetes Events about our objects: written behind the reconcile's back; repeated ones are counted."""
+"""Kubernetes Events about our objects: written in the background of the reconcile; repeated ones are counted."""
 
 import asyncio
 import hashlib
@@ -22,11 +22,11 @@ log = logging.getLogger(__name__)
 
 QUEUE_SIZE = 10_000
 PAUSE_SECONDS = 0.02
-"""After each write: a thousand runs that are created at once must not wait for their Events."""
+"""After each write: a thousand runs created at once must not wait for their Events."""
 
 REMEMBERED = 1000
 MAX_NOTE = 1024
-"""The API's limit on an Event's note."""
+"""The API's limit for an Event's note."""
 
 Kind = Literal["Normal", "Warning"]
 
@@ -43,7 +43,7 @@ class EventSubject(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """One thing that happened to one object. Equal occurrences are one Event with a count."""
+    """One occurrence for one object. Equal occurrences are one Event with a count."""
 
     subject_kind: str
     namespace: str
@@ -55,8 +55,8 @@ class Occurrence:
 
 
 class EventRecorder:
-    """Takes occurrences at once and writes them when it can, with the time at which they were told. Losing one is no
-    harm; waiting for one would be.
+    """Accepts occurrences at once and writes them when it can, with the time of their report. Losing one does no harm;
+    waiting for one would.
     """
 
     def __init__(self, client: ClusterClient, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
@@ -132,6 +132,6 @@ class EventRecorder:
 
 
 def _event_name(occurrence: Occurrence) -> str:
-    """The same occurrence has the same name, also after a restart of the operator."""
+    """The same occurrence gets the same name, also after a restart of the operator."""
     content = f"{occurrence.uid}\0{occurrence.kind}\0{occurrence.reason}\0{occurrence.note}"
     return f"{occurrence.name}.{hashlib.sha256(content.encode()).hexdigest()[:16]}"

@@ -1,4 +1,4 @@
-"""The API server's refusals as this package's errors, translated once."""
+"""The API server's error responses as this package's errors, translated once."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -34,7 +34,7 @@ _BY_CODE: Mapping[int, type[OperatorError]] = {
 def failure(what: str, status: Mapping[str, Any]) -> OperatorError:
     """The error for a Kubernetes `Status` object; `what` names the call, e.g. `POST /api/v1/…/pods`.
 
-    Codes that are not listed (429, 5xx) mean that trying again later may help.
+    Codes that are not listed (429, 5xx) mean that a later retry may help.
     """
     code = int(status.get("code") or 0)
     kind = _BY_CODE.get(code, TargetUnreachableError)
@@ -43,9 +43,9 @@ def failure(what: str, status: Mapping[str, Any]) -> OperatorError:
 
 
 def pause_asked(code: int, headers: Mapping[str, str]) -> float | None:
-    """Seconds after which the API server wants to be asked again (429 and 5xx with `Retry-After`); None: it says none.
+    """Seconds until the API server wants the next try (429 and 5xx with `Retry-After`); None: it names none.
 
-    It never gives the date that HTTP also allows; gateways in between may, and are treated as if they said nothing.
+    It never sends the date that HTTP also allows; gateways in between may, and are treated as if they sent nothing.
     """
     asked = headers.get("Retry-After", "")
     return float(asked) if (code == 429 or code >= 500) and asked.isdecimal() else None

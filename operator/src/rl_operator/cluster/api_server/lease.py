@@ -1,8 +1,8 @@
-"""Who of several operators works: the holder of one coordination.k8s.io Lease.
+"""Which of several operators works: the holder of one coordination.k8s.io Lease.
 
 client-go's protocol (k8s.io/client-go/tools/leaderelection), so that its rules hold: every update names the
-resourceVersion that it was decided on, and whether a lease has run out is measured by the reader's own monotonic clock,
-from when it first saw the lease as it is. What clocks of different nodes say is never compared.
+resourceVersion that it was based on, and whether a lease has expired is measured by the reader's own monotonic clock,
+from when it first saw the lease in its current state. Clocks of different nodes are never compared.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ log = logging.getLogger(__name__)
 
 
 class LeaseLostError(OperatorError):
-    """Somebody else may work now: this process must end at once."""
+    """Another process may work now: this process must end at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """Seconds. All follow from `duration`: how long after the last renewal nobody else may take the lease."""
+    """Seconds. All follow from `duration`: how long after the last renewal no other process may take the lease."""
 
     duration: int = 12
 
@@ -38,12 +38,12 @@ class LeaseTimes:
 
     @property
     def patience(self) -> float:
-        """How long a holder goes on without a renewal: it must be gone before others may take over."""
+        """How long a holder keeps working without a renewal: it must be gone before others may take over."""
         return self.duration * 5 / 6
 
     @property
     def call(self) -> float:
-        """How long one call may take: some must fit into `patience`."""
+        """The timeout of one call: several must fit into `patience`."""
         return self.duration / 4
 
     @property
@@ -52,13 +52,13 @@ class LeaseTimes:
 
     @property
     def look(self) -> float:
-        """How often who waits looks at the lease: so long a lease that was given back may stay unused."""
+        """How often a waiting process checks the lease: a released lease may stay unused for this long."""
         return self.duration / 8
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """A Lease's spec. Holder and `acquired` together name one leadership: a restarted holder acquires again."""
+    """A Lease's spec. Holder and `acquired` together identify one leadership: a restarted holder acquires again."""
 
     holder: str = ""
     duration: int = 0
@@ -79,14 +79,14 @@ class LeaseRecord:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """As the API takes it: no holder is no field."""
+        """In the API's form: without a holder the field is missing."""
         named = {"holderIdentity": self.holder} if self.holder else {}
         times = {"acquireTime": self.acquired, "renewTime": self.renewed}
         return {**named, **times, "leaseDurationSeconds": self.duration, "leaseTransitions": self.transitions}
 
 
 class LeaderElector:
-    """`acquire`, then `keep` for as long as the work goes on, then `release`. `identity` must be this process's own."""
+    """`acquire`, then `keep` while the work lasts, then `release`. `identity` must be unique to this process."""
 
     def __init__(
         self,
@@ -114,12 +114,12 @@ class LeaderElector:
 
     @property
     def leads(self) -> bool:
-        """Whether the lease is ours and cannot have run out yet."""
+        """Whether the lease is ours and cannot have expired yet."""
         return time.monotonic() < self._renewed_at + self._times.duration
 
     # --- before -------------------------------------------------------------------------------------------------
     async def acquire(self) -> None:
-        """Wait until the lease is ours. Raises ForbiddenError when the API server refuses for longer than a moment."""
+        """Wait until the lease is ours. Raises ForbiddenError if the API server refuses for longer than a moment."""
         refused_since: float | None = None
         while True:
             try:
@@ -133,11 +133,11 @@ class LeaderElector:
                 if time.monotonic() > refused_since + self._times.patience:
                     raise ForbiddenError(self._right_missing(error)) from error
             except (OperatorError, TimeoutError) as error:
-                log.debug("%s: %s", self, error)  # somebody was faster, or the API server is away: no harm is done
-            await asyncio.sleep(self._times.look * random.uniform(0.8, 1.2))  # noqa: S311 -- jitter, no secret
+                log.debug("%s: %s", self, error)  # another process was faster, or the API server is away: no harm done
+            await asyncio.sleep(self._times.look * random.uniform(0.8, 1.2))  # noqa: S311 -- jitter, not a secret
 
     async def _take(self) -> bool:
-        """Look at the lease, and take it if nobody holds it any more."""
+        """Check the lease, and take it if no process holds it anymore."""
         sent_at = time.monotonic()
         try:
             self._document = await self._client.get(LEASES.path(self._namespace, self._name))
@@ -165,15 +165,15 @@ class LeaderElector:
             f"namespace {self._namespace} (examples/operator.yaml gives them; --lease-name '' does without): {error}"
         )
 
-    # --- while it is held ---------------------------------------------------------------------------------------
+    # --- while holding it ---------------------------------------------------------------------------------------
     async def keep(self) -> None:
-        """Renew forever. Raises LeaseLostError when somebody else has the lease, or may soon have it."""
+        """Renew forever. Raises LeaseLostError if another process has the lease, or may soon have it."""
         while True:
             await asyncio.sleep(self._times.renew)
             await self._renew()
 
     async def _renew(self) -> None:
-        """Renew once, however often it must be tried; a process that stood still for too long does not even try."""
+        """Renew once, with retries; a process that was suspended for too long does not even try."""
         deadline = self._renewed_at + self._times.patience
         cause: object = "this process stood still"
         while (left := deadline - time.monotonic()) > 0:
@@ -194,7 +194,7 @@ class LeaderElector:
         renewed = replace(self._seen, renewed=micro_time(self._clock()))
         try:
             answer = await self._update(renewed)
-        except GoneError:  # deleted by a person
+        except GoneError:  # deleted by a user
             answer = await self._create(renewed)
         except ConflictError:
             await self._require_ours()
@@ -202,7 +202,7 @@ class LeaderElector:
         self._keep_answer(answer, sent_at)
 
     async def _require_ours(self) -> None:
-        """Somebody wrote: a person who set a label, we ourselves with an answer that was lost, or the next holder."""
+        """Someone wrote: a user who set a label, we ourselves in a call whose response was lost, or the next holder."""
         live = await self._client.get(LEASES.path(self._namespace, self._name))
         found = LeaseRecord.of(live)
         if (found.holder, found.acquired) != (self._seen.holder, self._seen.acquired):
@@ -211,7 +211,7 @@ class LeaderElector:
 
     # --- after --------------------------------------------------------------------------------------------------
     async def release(self) -> None:
-        """Give the lease back, so that nobody has to wait for its end. Does its best and never fails."""
+        """Release the lease, so that no process has to wait for it to expire. Best effort; never fails."""
         if not self.leads:
             return
         self._renewed_at = float("-inf")
@@ -231,7 +231,7 @@ class LeaderElector:
         )
 
     async def _update(self, record: LeaseRecord) -> dict[str, Any]:
-        """Against the resourceVersion of what was read or written last."""
+        """Against the resourceVersion that was last read or written."""
         body = {**self._document, "spec": record.spec}
         return await self._client.update(LEASES.path(self._namespace, self._name), body)
 

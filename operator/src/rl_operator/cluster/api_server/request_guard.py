@@ -1,8 +1,8 @@
-"""What every request to the API server passes through, kopf's included: it is counted, and a write may be refused.
+"""Every request to the API server passes through here, kopf's included: it is counted, and a write may be refused.
 
-`WatchAges` says how long each watch has been silent, from the bytes that its stream has brought. The API server sends a
-bookmark a minute: a watch that is silent for minutes does not work, whether its stream stays open or is opened again
-and again in vain.
+`WatchAges` reports how long each watch has been silent, from the bytes received on its stream. The API server sends a
+bookmark a minute: a watch that is silent for minutes does not work, whether its stream stays open or is reopened over
+and over in vain.
 """
 
 import time
@@ -16,18 +16,18 @@ from rl_operator.errors import OperatorError
 from rl_operator.telemetry import API_CALLS
 
 AWAY_AFTER = 0.4
-"""The part of the patience after which an API server that did not answer counts as away."""
+"""The share of the patience after which an API server that has not responded counts as away."""
 
 
 class Stream(Protocol):
-    """aiohttp's StreamReader, as far as it matters here."""
+    """aiohttp's StreamReader, as far as it is used here."""
 
     @property
     def total_bytes(self) -> int: ...
 
 
 class WatchAges:
-    """Looked at by probes and scrapes; between two looks nothing is computed."""
+    """Read by probes and scrapes; between two reads nothing is computed."""
 
     def __init__(self, patience_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._patience = patience_seconds
@@ -37,33 +37,33 @@ class WatchAges:
         self._answered_at = float("-inf")
         self._answering_since = float("-inf")
 
-    # --- what calls tell ----------------------------------------------------------------------------------------
+    # --- reported by calls --------------------------------------------------------------------------------------
     def expect(self, plurals: Iterable[str]) -> None:
         """These are watched from now on, whether or not a stream is ever opened."""
         self._heard_at |= dict.fromkeys(plurals, self._clock())
 
     def opened(self, plural: str, stream: Stream) -> None:
-        """A watch was answered: that alone is no sign of life."""
+        """A watch was accepted: that alone is not a sign of life."""
         self._look(plural)
         self._streams[plural] = (stream, 0)  # the first event may be here already
 
     def answered(self) -> None:
-        """The API server answered some call."""
+        """The API server responded to some call."""
         now = self._clock()
         if self._away(now):
             self._answering_since = now
         self._answered_at = now
 
-    # --- what probes ask ----------------------------------------------------------------------------------------
+    # --- read by probes -----------------------------------------------------------------------------------------
     def silent_seconds(self) -> Mapping[str, float]:
-        """Since when the last event or bookmark came, by plural."""
+        """When the last event or bookmark came, by plural."""
         for plural in self._streams:
             self._look(plural)
         now = self._clock()
         return {plural: now - heard_at for plural, heard_at in self._heard_at.items()}
 
     def stale(self) -> Mapping[str, float]:
-        """The watches that were silent for longer than the patience while the API server answered other calls."""
+        """The watches that were silent for longer than the patience while the API server responded to other calls."""
         now = self._clock()
         if self._away(now) or now - self._answering_since < self._patience:
             return {}
@@ -73,7 +73,7 @@ class WatchAges:
         return now - self._answered_at > self._patience * AWAY_AFTER
 
     def _look(self, plural: str) -> None:
-        """Note whether the stream has brought anything since the last look."""
+        """Note whether the stream has received anything since the last look."""
         if plural not in self._streams:
             return
         stream, seen = self._streams[plural]
@@ -87,11 +87,11 @@ _OVERLOADED = 429
 
 
 class NotLeadingError(OperatorError):
-    """The lease is not held, or not for certain: nothing is written."""
+    """The lease is not held, or not certainly: nothing is written."""
 
 
 def counted(ages: WatchAges) -> aiohttp.ClientMiddlewareType:
-    """Counts calls by verb and code, and lets `ages` see each watch's stream."""
+    """Counts calls by verb and code, and passes each watch's stream to `ages`."""
 
     async def count(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         verb = verb_of(request.method, request.url)
@@ -111,10 +111,10 @@ def counted(ages: WatchAges) -> aiohttp.ClientMiddlewareType:
 
 
 def fenced(may_write: Callable[[], bool]) -> aiohttp.ClientMiddlewareType:
-    """Lets a write go out only while `may_write()`.
+    """Lets a write through only while `may_write()`.
 
-    It cannot hold back what is on its way already: against that stand resourceVersions, uids and names. But a process
-    that stood still and wakes up goes on where it was, before any timer tells it that its time is over.
+    It cannot hold back what is already in flight: resourceVersions, uids and names protect against that. But a process
+    that was suspended resumes where it was, before any timer tells it that its lease has expired.
     """
 
     async def guard(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:

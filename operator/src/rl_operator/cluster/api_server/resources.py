@@ -1,6 +1,6 @@
-"""The paths of the resources that the operator reads and writes, and creation that may be repeated.
+"""The paths of the resources that the operator reads and writes, and creation that is safe to repeat.
 
-An object of a deterministic name is created again and again with the same result.
+Creating an object with a deterministic name again gives the same result.
 """
 
 import re
@@ -22,9 +22,9 @@ class Resource:
     plural: str
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """The path of the collection, of one object or of its subresource; no namespace: cluster-wide.
+        """The path of the collection, of one object or of its subresource; without a namespace: cluster-wide.
 
-        Raises GoneError for what nothing can be called: users write names, and a path must not lead elsewhere.
+        Raises GoneError for an invalid object name: users write names, and a path must not lead elsewhere.
         """
         for given in (namespace or None, name):
             if given is not None and not re.fullmatch(OBJECT_NAME_PATTERN, given):
@@ -58,10 +58,10 @@ CHILDREN: Final = {
 async def create_ours(
     client: ClusterClient, manifest: Mapping[str, Any], owner: str = "run", accept: str = JSON
 ) -> dict[str, Any]:
-    """The object as it is now: created (as `accept` asks for it), or ours from an earlier try. `owner` is whose it is,
-    in a person's word.
+    """The current object: created (in the form that `accept` requests), or ours from an earlier try. `owner` describes
+    its owner for a message.
 
-    Raises NameTakenError when somebody else's object, or one on its way out, has the name.
+    Raises NameTakenError if someone else's object, or one that is being deleted, has the name.
     """
     resource, metadata = CHILDREN[manifest["kind"]], manifest["metadata"]
     try:
@@ -85,7 +85,7 @@ async def _ours_already(client: ClusterClient, manifest: Mapping[str, Any], owne
 
 
 async def _labeled(client: ClusterClient, live: dict[str, Any], labels: Mapping[str, str]) -> dict[str, Any]:
-    """Put back labels that somebody took off a pod: without them no watch tells how it goes on."""
+    """Restore labels that were removed from a pod: without them no watch follows it."""
     metadata = live["metadata"]
     if labels.items() <= metadata.get("labels", {}).items():
         return live

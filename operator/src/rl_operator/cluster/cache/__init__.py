@@ -1,1 +1,1 @@
-"""What the operator knows of the cluster, kept current by watches."""
+"""What the operator knows about the cluster, kept current by watches."""

@@ -1,4 +1,4 @@
-"""The caches and what each keeps of an object."""
+"""The caches and which parts of an object each keeps."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -27,7 +27,7 @@ from rl_operator.status.observed.observation import PodObservation, observe_pod
 
 @dataclass(frozen=True, slots=True)
 class HeldPod:
-    """A pod as status needs it, and the finalizers that a patch must name by place."""
+    """A pod as status needs it, and the finalizers that a patch must name by index."""
 
     observation: PodObservation
     finalizers: tuple[str, ...]
@@ -66,7 +66,7 @@ def _finished_run(document: Document) -> TrainingRun:
 
 @lru_cache
 def _end(phase: Phase | None, observed_generation: int) -> RunStatus:
-    """Thousands have the same few: an edit of a finished run is acknowledged by its generation."""
+    """Thousands share the same few values: an edit of a finished run is acknowledged by its generation."""
     return RunStatus(phase=phase, observed_generation=observed_generation)
 
 
@@ -77,7 +77,7 @@ def _expiring(ttl: int) -> RunSpec:
 
 _EMPTY: dict[str, str] = {}
 _SAID: set[str] = set()
-"""Which fields a document set: each model has a set of its own, which is as large as the model."""
+"""Which fields a document set: each model has its own set, which is as large as the model."""
 
 _UNREAD_SPEC = RunSpec(environment="-")
 
@@ -87,7 +87,7 @@ def project_pod(document: Document) -> HeldPod:
 
 
 def slim_pod(pod: PodObservation) -> PodObservation:
-    """The pod of a finished run, let go of: what its containers said is in the run's status."""
+    """The pod of a finished run, released: its containers' messages are in the run's status."""
     node = intern(pod.node) if pod.node else None
     slimmer = replace(pod, containers=(), result=None, reason=None, message="", address=None)
     return replace(slimmer, namespace=intern(pod.namespace), run_name=intern(pod.run_name), node=node)
@@ -101,7 +101,7 @@ def run_of_child(document: Document) -> Key | None:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableRuntime:
-    """An RLRuntime that is there and cannot be typed, e.g. because a newer release wrote it."""
+    """An RLRuntime that exists and cannot be parsed, e.g. because a newer release wrote it."""
 
     metadata: ObjectMeta
     status: RuntimeStatus
@@ -110,7 +110,7 @@ class UnreadableRuntime:
 
 
 def project_runtime(document: Document) -> Runtime | UnreadableRuntime:
-    """A runtime that nobody can read is held, too: its runs must not hear that there is none."""
+    """An unreadable runtime is held, too: its runs must not be told that it does not exist."""
     try:
         return parse_runtime(document)
     except DocumentError as error:
@@ -140,7 +140,7 @@ def _existence() -> ResourceCache[None]:
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """`namespaces` tells of each by its own key; the other stores without runs tell of nothing."""
+    """`namespaces` reports each by its own key; the other stores without runs report nothing."""
 
     catalogs: Catalogs = field(default_factory=Catalogs)
     runs: ResourceCache[TrainingRun] = field(default_factory=lambda: ResourceCache(project_run, key_of))
@@ -154,7 +154,7 @@ class Caches:
     services: ResourceCache[None] = field(default_factory=_existence)
     network_policies: ResourceCache[None] = field(default_factory=_existence)
     live_pods: dict[Key, PodObservation] = field(default_factory=dict)
-    """Pods that work or that nobody has read yet: few among thousands, and looked through every second."""
+    """Pods that run or are still unread: few among thousands, and scanned every second."""
 
     unstarted: Unstarted = field(default_factory=Unstarted)
     runtime_queues: RuntimeQueues = field(init=False)
@@ -182,7 +182,7 @@ class Caches:
         self.runtime_queues.changed(key, run)
 
     def active_limit(self, runtime: str) -> int | None:
-        """How many runs a runtime lets be active at once; None: as many as there are."""
+        """A runtime's limit of active runs; None: unlimited."""
         held = self.runtimes.get(("", runtime))
         return held.spec.limits.max_active_runs if isinstance(held, Runtime) else None
 
@@ -199,7 +199,7 @@ class Caches:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Of which of our kinds a list brought news: objects that are new, other than they were, or gone."""
+    """For which of our kinds a list brought news: objects that are new, changed, or gone."""
 
     runtimes: frozenset[Key]
     environments: frozenset[Key]
@@ -207,10 +207,10 @@ class Changes:
 
 
 async def list_own_kinds(client: ClusterClient, caches: Caches, namespace: str | None) -> Changes:
-    """Make the caches of our kinds complete, and forget what vanished while nobody watched.
+    """Make the caches of our kinds complete, and forget what vanished while no watch was open.
 
-    kopf's watch feeds them in between; it never tells of objects that vanished during an outage. Who serves one
-    namespace only may not watch namespaces: it reads that one's labels here.
+    kopf's watch feeds them in between; it never reports objects that vanished during an outage. An operator for a
+    single namespace may not watch namespaces: it reads that one's labels here.
     """
     changes = Changes(
         runtimes=await _list(client, RUNTIMES.path(), caches.runtimes),
@@ -223,7 +223,7 @@ async def list_own_kinds(client: ClusterClient, caches: Caches, namespace: str |
 
 
 async def list_catalogs(client: ClusterClient, catalogs: Catalogs, namespace: str) -> None:
-    """Take up what an earlier process read of images and left in ConfigMaps."""
+    """Load what an earlier process read from images and left in ConfigMaps."""
 
     def take(document: Document) -> None:
         stored = stored_catalog(document)
@@ -234,7 +234,7 @@ async def list_catalogs(client: ClusterClient, catalogs: Catalogs, namespace: st
 
 
 async def _list(client: ClusterClient, path: str, store: ResourceCache[Any]) -> frozenset[Key]:
-    """The keys of what is news."""
+    """The keys of what has changed."""
     listed: set[Key] = set()
     changed: set[Key] = set()
 

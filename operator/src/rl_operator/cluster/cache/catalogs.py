@@ -1,4 +1,4 @@
-"""What each image holds: known at once for the image that this package was built with, else once it was read."""
+"""The catalog of each image: known at once for the image that this package was built with, else after reading it."""
 
 from collections.abc import Set as AbstractSet
 
@@ -17,7 +17,7 @@ class Catalogs:
         return image in self._bundled
 
     def of(self, image: str) -> ImageCatalog | None:
-        """None: nobody has read the image yet."""
+        """None: the image has not been read yet."""
         return ImageCatalog(bundled_catalog()) if image in self._bundled else self._read.get(image)
 
     def hold(self, image: str, found: ImageCatalog) -> None:

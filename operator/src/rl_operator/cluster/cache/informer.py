@@ -1,6 +1,6 @@
-"""LIST in chunks, then WATCH with bookmarks, then LIST again only when the API server says so.
+"""LIST in chunks, then WATCH with bookmarks, then LIST again only if the API server requires it.
 
-Unlike kopf's watch it notices what vanished while nobody watched: a list marks, and what it did not mark is swept.
+Unlike kopf's watch it notices what vanished while no watch was open: a list marks, and unmarked objects are swept.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ log = logging.getLogger(__name__)
 Value = TypeVar("Value")
 
 MAX_PAUSE_SECONDS = 4.0
-"""An API server that is back is soon noticed: eight watches that ask every few seconds are no load."""
+"""A recovered API server is noticed soon: eight watches that retry every few seconds are no load."""
 
 
 class Informer(Generic[Value]):
-    """Keeps a store true to the API server and says which run's children changed."""
+    """Keeps a store consistent with the API server and reports which run's children changed."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Informer(Generic[Value]):
                 await self._step()
                 failures = 0
             except ExpiredError:
-                # The next list takes the place of the lost events.
+                # The next list makes up for the lost events.
                 self._restart("expired", failures=0)
                 self._version = ""
             except OperatorError as error:
@@ -114,10 +114,10 @@ class Informer(Generic[Value]):
 
     def _restart(self, cause: str, failures: int) -> None:
         WATCH_RESTARTS.labels(self.what, "error" if failures else "expired").inc()
-        # Once per outage: the retries say nothing new.
+        # Once per outage: the retries report nothing new.
         log.log(logging.WARNING if failures == 1 else logging.DEBUG, "watch of %s: %s", self.what, cause)
 
 
 def pause_after(failures: int) -> float:
-    """Seconds before the next try: 0.1 to 0.3 in order, doubling with failures, jittered so that nobody herds."""
+    """Seconds before the next try: 0.1 to 0.3 normally, doubling with failures, jittered to avoid a thundering herd."""
     return jittered(backoff(failures + 1, 0.2, MAX_PAUSE_SECONDS), 0.5)

@@ -1,4 +1,4 @@
-"""The work queue: each key once, a bounded number at a time, failures tried again later and later."""
+"""The work queue: each key once, bounded concurrency, failures retried with growing pauses."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ from rl_operator.telemetry import RECONCILE_SECONDS, RECONCILES
 log = logging.getLogger(__name__)
 
 Work = Callable[[Key], Awaitable[float | None]]
-"""One reconcile; answers in how many seconds it wants to be called again, if at all."""
+"""One reconcile; returns after how many seconds it wants to be called again, if at all."""
 
 FIRST_PAUSE_SECONDS = 0.25
 MAX_PAUSE_SECONDS = 300.0
@@ -25,14 +25,14 @@ class WorkQueue:
     def __init__(
         self, work: Work, *, kind: str = "run", deadline_seconds: float = 60.0, standing_by: bool = False
     ) -> None:
-        """`standing_by`: keys are passed over until `begin`, because whoever begins looks at everything."""
+        """`standing_by`: keys are ignored until `begin`, because the process that begins looks at everything."""
         self._work = work
         self._kind = kind
         self._deadline = deadline_seconds
         self._standing_by = standing_by
         self._ready: asyncio.Queue[Key] = asyncio.Queue()
         self._waiting: dict[Key, float] = {}
-        """Since when, the oldest first."""
+        """When each was added, the oldest first."""
         self._ended_at = time.monotonic()
         self._running: dict[Key, float] = {}
         self._again: set[Key] = set()
@@ -65,14 +65,14 @@ class WorkQueue:
         self._cancel_timer(key)
         self._timers[key] = loop.call_later(seconds, self.add, key)
 
-    # --- what probes and scrapes ask ----------------------------------------------------------------------------
+    # --- read by probes and scrapes -----------------------------------------------------------------------------
     @property
     def depth(self) -> int:
         """How many keys wait for a worker."""
         return len(self._waiting)
 
     def oldest_waiting_seconds(self) -> float:
-        """How long the key that waits longest has waited for a worker."""
+        """How long the key at the head of the queue has waited for a worker."""
         now = time.monotonic()
         return now - next(iter(self._waiting.values()), now)
 
@@ -81,11 +81,11 @@ class WorkQueue:
         return time.monotonic() - min(self._running.values(), default=time.monotonic())
 
     def standstill_seconds(self) -> float:
-        """For how long keys have waited without any reconcile coming to an end."""
+        """How long keys have been waiting without any reconcile finishing."""
         return min(self.oldest_waiting_seconds(), time.monotonic() - self._ended_at)
 
     async def work(self) -> None:
-        """One worker: start as many as runs may be reconciled at once. Ends only by cancellation."""
+        """One worker: start as many as runs may be reconciled concurrently. Ends only by cancellation."""
         while True:
             key = await self._ready.get()
             del self._waiting[key]
@@ -104,7 +104,7 @@ class WorkQueue:
             async with asyncio.timeout(self._deadline):
                 wish = await self._work(key)
         except (ConflictError, GoneError) as error:
-            # The cache was behind; what is newer is on its way or there already.
+            # The cache was behind; the newer version is on its way or already there.
             self._try_again(key, "conflict", logging.DEBUG, error)
         except OperatorError as error:
             self._try_again(key, "error", logging.WARNING, error)

@@ -1,4 +1,4 @@
-"""A cache of one resource, projected: holds what reconciling needs, and never goes back to an older version."""
+"""A cache of one resource, projected: holds what reconciling needs, and never returns to an older version."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -12,24 +12,24 @@ log = logging.getLogger(__name__)
 Value = TypeVar("Value")
 
 Key = tuple[str, str]
-"""Namespace (empty for cluster-scoped objects) and name. Thousands of them say the same few words: those are shared."""
+"""Namespace (empty for cluster-scoped objects) and name. Thousands of them repeat the same few words: interned."""
 
 Document = Mapping[str, Any]
 
 Changed = Callable[[Key, Value | None], None]
-"""Hears what is held of an object from now on; None: nothing."""
+"""Called with what is held of an object from now on; None: nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record(Generic[Value]):
-    """A projected object beside what orders and identifies it."""
+    """A projected object with what orders and identifies it."""
 
     version: int
     uid: str
     run: Key | None
     value: Value
     from_answer: bool = False
-    """Put by the answer to a write of ours; the watch has not told of it yet."""
+    """Put by the response to one of our writes; the watch has not reported it yet."""
 
 
 def key_of(document: Document) -> Key:
@@ -43,10 +43,10 @@ def version_of(document: Document) -> int:
 
 
 class ResourceCache(Generic[Value]):
-    """Objects by key, and by the run that they say they belong to.
+    """Objects by key, and by the run that their labels name.
 
-    Three writers feed it: lists, watch events and the answers to our own writes. Whoever comes late loses, so that
-    nobody acts on something older than what this process wrote itself.
+    Three writers feed it: lists, watch events and the responses to our own writes. Late data loses, so that no decision
+    rests on anything older than what this process wrote itself.
     """
 
     def __init__(self, project: Callable[[Document], Value], run_of: Callable[[Document], Key | None]) -> None:
@@ -59,7 +59,7 @@ class ResourceCache(Generic[Value]):
         self._watched_to = 0
 
     def on_change(self, changed: Changed[Value]) -> None:
-        """Have `changed` called at once whenever another version of an object is held, or none any more."""
+        """Have `changed` called at once whenever another version of an object is held, or none anymore."""
         self._changed = changed
 
     def __len__(self) -> int:
@@ -82,13 +82,13 @@ class ResourceCache(Generic[Value]):
         return tuple(sorted(name for _, name in self._by_run.get(run, ())))
 
     def runs(self) -> tuple[Key, ...]:
-        """The runs that something in here belongs to."""
+        """The runs that own an object in here."""
         return tuple(self._by_run)
 
     def put(self, document: Document) -> bool:
-        """Take an object from a list or an event. Says whether there is news to act on, our own writes included.
+        """Add an object from a list or an event. Returns whether there is news to act on, our own writes included.
 
-        What a complete list of a later version did not hold is gone: an event of it comes late.
+        What a complete list of a later version did not contain is gone: an event about it is late.
         """
         key, version = key_of(document), version_of(document)
         held = self._records.get(key)
@@ -100,12 +100,12 @@ class ResourceCache(Generic[Value]):
         return self._take(document, from_answer=False)
 
     def put_answer(self, document: Document) -> None:
-        """Take the answer to a write of ours, unless the watch has already told that the object is gone again."""
+        """Add the response to one of our writes, unless the watch has already reported that the object is gone."""
         if key_of(document) in self._records or version_of(document) > self._watched_to:
             self._take(document, from_answer=True)
 
     def _take(self, document: Document, *, from_answer: bool) -> bool:
-        """Hold the object, unless this version or a newer one is held already."""
+        """Hold the object, unless this version or a newer one is already held."""
         key, version = key_of(document), version_of(document)
         held = self._records.get(key)
         if held and held.version >= version:
@@ -113,7 +113,7 @@ class ResourceCache(Generic[Value]):
         self._drop(key)
         try:
             value = self._project(document)
-        except Exception as error:  # noqa: BLE001 -- one object that nobody can read must not blind us for the rest
+        except Exception as error:  # noqa: BLE001 -- one unreadable object must not hide the rest
             log.warning("%s/%s (version %d) cannot be read and is passed over: %s", *key, version, error)
             self._changed(key, None)
             return False
@@ -142,7 +142,7 @@ class ResourceCache(Generic[Value]):
             self._forget(key)
 
     def sweep(self, listed: AbstractSet[Key], version: int) -> tuple[tuple[Key, Record[Value]], ...]:
-        """Forget what a complete list of that version does not hold; returns what went, by key."""
+        """Forget what a complete list of that version does not contain; returns what was removed, by key."""
         gone = [(k, r) for k, r in self._records.items() if k not in listed and r.version <= version]
         for key, _ in gone:
             self._forget(key)
@@ -151,7 +151,7 @@ class ResourceCache(Generic[Value]):
         return tuple(gone)
 
     def watched(self, version: int) -> None:
-        """Note how far the watch has come."""
+        """Note how far the watch has progressed."""
         self._watched_to = max(self._watched_to, version)
 
     def _forget(self, key: Key) -> None:
@@ -168,4 +168,4 @@ class ResourceCache(Generic[Value]):
 
 
 def _ignore(_key: Key, _value: object) -> None:
-    """Nobody is told before somebody wants to know."""
+    """The default: no subscriber."""

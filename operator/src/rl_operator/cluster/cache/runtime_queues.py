@@ -1,8 +1,8 @@
-"""The slots of runtimes that limit their active runs: who holds one, who waits, and whom to wake.
+"""The slots of runtimes that limit their active runs: which runs hold one, which wait, and which to wake.
 
-An index over the cache of runs, kept by its changes: one change costs a search in a sorted list, not a look at all
-runs. The rule itself is in `status/attempt/queue_rules.py`. A claim holds the slot of a run between the decision to
-start it and the cache's knowledge of that: without it, several reconciles at once would all take the last slot.
+An index over the cache of runs, updated by its changes: one change costs a search in a sorted list, not a scan of all
+runs. The rule itself is in `status/attempt/queue_rules.py`. A claim holds a run's slot between the decision to start it
+and the cache's update: without it, concurrent reconciles would all take the last slot.
 """
 
 from bisect import bisect_left, insort
@@ -43,31 +43,31 @@ class _Runtime:
 
 
 def _ignore(_: Key) -> None:
-    """Nobody is told before somebody wants to know."""
+    """The default: no subscriber."""
 
 
 class RuntimeQueues:
-    """`limit_of` gives a runtime's `limits.maxActiveRuns`; None: it has none."""
+    """`limit_of` returns a runtime's `limits.maxActiveRuns`; None: it has none."""
 
     def __init__(self, limit_of: Callable[[str], int | None]) -> None:
         self._limit_of = limit_of
         self._entries: dict[Key, QueueEntry] = {}
         self._claimed: dict[Key, QueueEntry | None] = {}
-        """What the cache says of runs that claim a slot."""
+        """The cached state of the runs that claim a slot."""
 
         self._runtimes: defaultdict[str, _Runtime] = defaultdict(_Runtime)
         self._start: OnChange = _ignore
         self._moved: OnChange = _ignore
 
     def on_change(self, *, start: OnChange, moved: OnChange) -> None:
-        """From now on: `start` hears of a run that may start by what is known here, `moved` of a waiting one
-        whose position reads otherwise.
+        """From now on: `start` is called for a run that may start as far as is known here, `moved` for a waiting one
+        whose displayed position changed.
         """
         self._start, self._moved = start, moved
 
     # --- questions ----------------------------------------------------------------------------------------------
     def queue_position(self, run: TrainingRun) -> QueuePosition | None:
-        """Where the run stands among the others, or would stand if it waited."""
+        """The run's position among the others, or the one it would have if it waited."""
         limit = self._limit_of(run.spec.runtime)
         if limit is None:
             return None
@@ -79,14 +79,14 @@ class RuntimeQueues:
         return tuple(_key(order) for order in self._runtimes[runtime].waiting)
 
     def counts(self) -> Iterator[tuple[str, int, int, int | None]]:
-        """Of each runtime that runs name: its name, the slots taken, the runs that wait, its limit. For scrapes."""
+        """For each runtime that runs name: its name, the slots taken, the runs that wait, its limit. For scrapes."""
         for name, runtime in self._runtimes.items():
             yield name, runtime.taken, len(runtime.waiting), self._limit_of(name)
 
     # --- changes ------------------------------------------------------------------------------------------------
     def changed(self, key: Key, run: TrainingRun | None) -> None:
-        """The cache holds another version of a run, or none any more. That settles what was claimed for it: what was
-        decided on an older version has been written, or is refused by the API server.
+        """The cache holds another version of a run, or none anymore. That settles its claim: what was decided on an
+        older version has been written, or the API server rejects it.
         """
         self._claimed.pop(key, None)
         self._replace(key, _entry(run) if run else None)
@@ -95,8 +95,8 @@ class RuntimeQueues:
     def claimed(self, run: TrainingRun) -> Iterator[None]:
         """Hold a slot while the run's start is written.
 
-        When nobody knows whether it was, the claim stays until the cache has a newer version of the run: the next
-        reconcile finds out. A waiting run whose start is refused leaves the queue until then: whoever cannot start
+        If the outcome of the write is unknown, the claim stays until the cache has a newer version of the run: the next
+        reconcile finds out. A waiting run whose start is refused leaves the queue until then: a run that cannot start
         must not hold up the others. One that holds a slot, between two attempts, keeps it.
         """
         key = run.key
@@ -152,14 +152,14 @@ class RuntimeQueues:
         self._tell_moved(runtime.waiting, index, up=True)
 
     def wake(self, name: str) -> None:
-        """Tell those at the head of a runtime's queue that there is room for them, as far as there is."""
+        """Wake the runs at the head of a runtime's queue, as many as there are free slots."""
         runtime, limit = self._runtimes[name], self._limit_of(name)
         room = len(runtime.waiting) if limit is None else max(limit - runtime.taken, 0)
         for order in runtime.waiting[:room]:
             self._start(_key(order))
 
     def _tell_moved(self, waiting: list[Order], first: int, *, up: bool) -> None:
-        """Tell those from index `first` on whose position reads otherwise now."""
+        """Wake the runs from index `first` on whose displayed position changed."""
         for position in positions_with_news(len(waiting), moved_up=up):
             if position > first:
                 self._moved(_key(waiting[position - 1]))

@@ -1,6 +1,6 @@
-"""Runs that have not started, and whose weights they wait for.
+"""Runs that have not started, and the runs whose weights they wait for.
 
-An index over the cache of runs, kept by its changes: what may let a run start must not cost a look at the thousands
+An index over the cache of runs, updated by its changes: what may let a run start must not cost a scan of the thousands
 that started long ago.
 """
 
@@ -20,11 +20,11 @@ class Unstarted:
         return iter(self._runs.values())
 
     def begin_from(self, parent: Key) -> tuple[Key, ...]:
-        """The runs that are to begin from that run's weights."""
+        """The runs that start from that run's weights."""
         return tuple(sorted(self._children.get(parent, ())))
 
     def changed(self, key: Key, run: TrainingRun | None) -> None:
-        """The cache holds another version of a run, or none any more."""
+        """The cache holds another version of a run, or none anymore."""
         before = self._runs.pop(key, None)
         if before is not None and (parent := _parent(before)):
             self._children[parent].discard(key)
