@@ -1,4 +1,4 @@
-"""How rlctl ends. The codes are public: scripts branch on them."""
+"""rlctl's exit codes. They are public: scripts branch on them."""
 
 from enum import IntEnum
 
@@ -15,7 +15,7 @@ class ExitCode(IntEnum):
 
 
 def exit_code_of(error: OperatorError) -> ExitCode:
-    """Every error that is not about the target is about what was asked."""
+    """Every error that is not about the target is about the request."""
     if isinstance(error, TargetUnreachableError | ForbiddenError):
         return ExitCode.UNREACHABLE
     return ExitCode.TIMEOUT if isinstance(error, WaitTimeoutError) else ExitCode.REFUSED

@@ -39,7 +39,7 @@ RuntimeName = Annotated[str, typer.Option("--runtime", help="RLRuntime; default:
 
 @dataclass(frozen=True)
 class Scope:
-    """Where a command acts. `asked_namespace` is empty where the caller named none."""
+    """Where a command acts. `asked_namespace` is empty if the caller named none."""
 
     target: Target
     asked_namespace: str
@@ -58,9 +58,9 @@ _SCOPE_OPTIONS = tuple(
 
 
 def on_target(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that choose a target, in the place of its parameter `scope`.
+    """Give a command the options that choose a target, in place of its parameter `scope`.
 
-    Typer reads a command's options from its signature, so this is the signature that it gets to see.
+    Typer reads a command's options from its signature, so this is the signature that it sees.
     """
 
     @functools.wraps(command)

@@ -1,4 +1,4 @@
-"""Text for people: columns, numbers, ages, JSON and YAML for programs."""
+"""Text for users: columns, numbers, ages; JSON and YAML for programs."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def cut_columns(header: Sequence[str], rows: Sequence[Sequence[str]], width: int
 
 
 def program() -> str:
-    """How a person calls this program here: printed commands are there to be pasted."""
+    """The name of this program as the user calls it: printed commands are meant to be pasted."""
     called = Path(sys.argv[0])
     if called.name == "kubectl-rl":
         return "kubectl rl"
@@ -52,7 +52,7 @@ def print_object(value: Any, output: Output) -> None:
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """A curve in one line; lowest and highest value are the ends of the scale."""
+    """A curve in one line; the lowest and highest value set the scale."""
     if not values:
         return ""
     low, high = min(values), max(values)

@@ -1,6 +1,6 @@
 """`rlctl stop`: end a run in order, with a checkpoint.
 
-`rlctl resume`: start a draft, or go on with a run that was stopped.
+`rlctl resume`: start a draft, or continue a stopped run.
 
 `rlctl delete`: remove a run and what belongs to it. Checkpoints and weights stay with the backend.
 """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Difference:
-    """`new`: there is no such run. `texts`: unified diffs of the config and of what stands beside the run."""
+    """`new`: there is no such run. `texts`: unified diffs of the config and of the objects that come with the run."""
 
     new: bool
     fields: "tuple[FieldChange, ...]"
@@ -57,7 +57,7 @@ def diff(
 
 
 def compare(given: "RunFile", target: Target) -> Difference:
-    """What the file says against what is there."""
+    """The run in the file compared with the live one."""
     from rl_operator.cli.views.changes import spec_changes
     from rl_operator.documents.parse import parse_run
     from rl_operator.targets.file_inputs import check_file
@@ -66,7 +66,7 @@ def compare(given: "RunFile", target: Target) -> Difference:
     if live is None:
         return Difference(new=True, fields=(), texts=beside, refusals=check_file(given, target)[0])
     fields = spec_changes(parse_run(live).to_wire()["spec"], given.run.to_wire()["spec"])
-    if "startTime" in live.get("status", {}):  # what it was checked against matters no more
+    if "startTime" in live.get("status", {}):  # what it was checked against no longer matters
         refusals = tuple(_frozen(change) for change in fields if change.frozen)
     else:
         refusals = check_file(given, target)[0]
@@ -82,7 +82,7 @@ def _frozen(change: "FieldChange") -> "Refusal":
 
 
 def _config(given: "RunFile", live: Manifest, target: Target) -> Iterator[str]:
-    """The config file that would be rendered now against the one that the run was started with."""
+    """The config file that would be rendered now compared with the one that the run was started with."""
     from rl_operator.cli.views.changes import text_changes
     from rl_operator.render.container_template import CONFIG_KEY
     from rl_operator.targets.file_inputs import render_file
@@ -96,7 +96,7 @@ def _config(given: "RunFile", live: Manifest, target: Target) -> Iterator[str]:
 
 
 def _beside(given: "RunFile", target: Target) -> Iterator[str]:
-    """ConfigMaps file by file, RLEnvironments as YAML; runtimes are not a run's to change."""
+    """ConfigMaps file by file, RLEnvironments as YAML; a run does not change runtimes."""
     from rl_operator.api.names import RUNTIME_KIND
     from rl_operator.cli.views.changes import text_changes
 

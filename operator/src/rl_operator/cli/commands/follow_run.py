@@ -1,4 +1,4 @@
-"""`rlctl watch`, `wait` and `logs`: look on while a run trains, or block a script until it is somewhere."""
+"""`rlctl watch`, `wait` and `logs`: follow a run while it trains, or block a script until it has reached a point."""
 
 import contextlib
 import re
@@ -57,7 +57,7 @@ def wait(
 
 
 def parse_until(text: str) -> "Callable[[TrainingRun], bool]":
-    """Raises RefusedError when it is neither `finished` nor `step=N`."""
+    """Raises RefusedError if it is neither `finished` nor `step=N`."""
     if text == "finished":
         return lambda run: run.status.finished
     if match := re.fullmatch(r"step=(\d+)", text):

@@ -1,4 +1,4 @@
-"""`rlctl init`: a run's file to start from."""
+"""`rlctl init`: a run file to start from."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -47,7 +47,7 @@ def init(
 
 
 def _own(source: Path, name: str, runtime: "Runtime") -> "tuple[str, CatalogEnvironment]":
-    """The objects that bring the file, and the environment that they make. Raises RefusedError."""
+    """The objects that ship the file, and the environment that they define. Raises RefusedError."""
     import asyncio
 
     from rl_operator.api.names import OWN_PREFIX
@@ -67,7 +67,7 @@ def _own(source: Path, name: str, runtime: "Runtime") -> "tuple[str, CatalogEnvi
 
 
 def accepts_of(environment: "CatalogEnvironment", runtime: "Runtime") -> "Accepts":
-    """Asks the check itself: whether some settings bring a refusal that a run without any would not have."""
+    """Uses the check itself: whether some settings cause a refusal that a run without any would not get."""
     from rl_operator.api.run_inputs import ChosenEnvironment, RunInputs
     from rl_operator.check import check_run
     from rl_operator.documents.parse import parse_run

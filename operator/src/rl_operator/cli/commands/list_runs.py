@@ -40,7 +40,7 @@ def list_runs(
 
 
 def _phase(run: Manifest) -> str:
-    """With the place in line of a run that waits for one at its runtime."""
+    """With the queue position of a run that waits for a slot at its runtime."""
     status = run.get("status", {})
     phase, queue = status.get("phase", "Pending"), status.get("queue")
     return f"{phase} (place {queue['place']})" if queue else str(phase)

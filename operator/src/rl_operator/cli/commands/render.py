@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun
     from rl_operator.render import Rendered
 UID_PLACEHOLDER = "00000"
-"""The uid comes with the object; its first five characters stand in the names of pods and of the Service."""
+"""The uid comes with the object; its first five characters are part of the names of pods and of the Service."""
 
 
 @on_target
@@ -47,7 +47,7 @@ def render(
 
 
 def objects_of(run: "TrainingRun", rendered: "Rendered") -> list[Manifest]:
-    """What the first attempt creates, in this order. Environment pods follow once the run's pod has an address."""
+    """What the first attempt creates, in this order. Environment pods follow once the run's pod has an IP."""
     from rl_operator.api.environment import is_own
     from rl_operator.render import environment_pod, pod_of_attempt
 
@@ -62,7 +62,7 @@ def objects_of(run: "TrainingRun", rendered: "Rendered") -> list[Manifest]:
 
 
 def _print_config_map(config_map: "Manifest") -> None:
-    """Texts of many lines as they are; templates are left to -o yaml: what is made of them follows."""
+    """Multi-line texts as they are; templates are left to -o yaml: the objects made from them follow."""
     from rl_operator.documents.yaml_lines import block
 
     metadata = config_map["metadata"]

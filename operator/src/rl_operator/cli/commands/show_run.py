@@ -65,7 +65,7 @@ def describe(run: Manifest, target: Target, *, wide: bool) -> Iterator[str]:
 
 
 def _metrics(status: "RunStatus") -> Iterator[str]:
-    """Steps, reward and held-out accuracy, as far as there are any."""
+    """Steps, reward and held-out accuracy, if there are any."""
     metrics = status.metrics
     if progress := status.progress:
         eta = f", {duration(progress.eta_seconds)} left" if progress.eta_seconds and not status.finished else ""
@@ -78,7 +78,7 @@ def _metrics(status: "RunStatus") -> Iterator[str]:
 
 
 def _containers(status: "RunStatus") -> Iterator[str]:
-    """What the run's pod does, and how many environments work apart from it."""
+    """What the run's pod does, and how many environments run in separate pods."""
     for container in status.containers:
         end = f", exit code {container.exit_code}" if container.exit_code is not None else ""
         reason = f" ({container.reason})" if container.reason else ""

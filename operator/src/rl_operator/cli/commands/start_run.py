@@ -54,7 +54,7 @@ def run(
 
 
 def apply_beside(target: Target, given: "RunFile") -> None:
-    """Apply what the run needs; say what is not rlctl's to apply."""
+    """Apply what the run needs; report what rlctl does not apply."""
     from rl_operator.api.names import RUNTIME_KIND
 
     for document in given.beside:
@@ -69,7 +69,7 @@ def apply_beside(target: Target, given: "RunFile") -> None:
 
 
 def submit(target: Target, wanted: "TrainingRun", namespace: str) -> str:
-    """Create the run, or find the one that is meant. Says what it did; returns the run's name."""
+    """Create the run, or find the one that is meant. Prints what it did; returns the run's name."""
     name = wanted.metadata.name
     existing = target.run(namespace, name)
     if existing is None:
@@ -110,7 +110,7 @@ def _create(target: Target, wanted: "TrainingRun", namespace: str, name: str) ->
 
 
 def _replacing(existing: Manifest, wanted: "TrainingRun") -> Manifest:
-    """Changes that turn the existing spec into the wanted one."""
+    """Changes that turn the existing spec into the requested one."""
     from rl_operator.documents.merge_patch import merge_patch
 
     return merge_patch(existing["spec"], wanted.to_wire()["spec"])
@@ -141,7 +141,7 @@ def _follow_to_end(target: Target, namespace: str, name: str) -> None:
 
 
 def _stop_or_detach(target: Target, namespace: str, name: str) -> None:
-    """The first Ctrl-C asks; a second one, or nobody to ask, leaves the run alone."""
+    """The first Ctrl-C asks; a second one, or no terminal to ask on, leaves the run alone."""
     try:
         if sys.stdin.isatty() and _answer("\nStop the run, or detach from it? [stop/detach] (detach): ") == "stop":
             target.change_spec(namespace, name, {"suspend": True})
@@ -152,7 +152,7 @@ def _stop_or_detach(target: Target, namespace: str, name: str) -> None:
 
 
 def _answer(question: str) -> str:
-    """A line of the terminal. input() would sleep through a Ctrl-C that comes just before it begins to wait."""
+    """A line from the terminal. input() would miss a Ctrl-C that comes just before it begins to wait."""
     typer.echo(question, nl=False)
     while not select.select([sys.stdin], [], [], GLANCE_SECONDS)[0]:
         pass

@@ -1,4 +1,4 @@
-"""`rlctl tools`: the doors that agents come through."""
+"""`rlctl tools`: the entry points for agents."""
 
 import importlib.util
 from pathlib import Path

@@ -1,10 +1,10 @@
-"""`rlctl sample`: talk to what a run has trained.
+"""`rlctl sample`: prompt the weights that a run has trained.
 
-`rlctl export`: take out what a run has trained.
+`rlctl export`: download the weights that a run has trained.
 
-A run's weights, and the program that knows what to do with them.
+Both find a run's weights and call the program that can use them.
 
-`rlctl` is light and knows no Tinker SDK: `tinker-atropos` is called as a process, with this one's streams.
+`rlctl` is light and does not import the Tinker SDK: `tinker-atropos` runs as a process with the same streams.
 """
 
 import os
@@ -86,11 +86,11 @@ def export(
 
 
 BACK_END_AWAY = 4
-"""tinker-atropos' exit code for a backend that does not answer."""
+"""tinker-atropos' exit code for a backend that does not respond."""
 
 
 def weights_path(run: "TrainingRun", target: Target, final: str | None) -> str:
-    """`final` where the run has it, else its newest checkpoint, which is said. Raises RefusedError when it has none."""
+    """`final` if the run has it, else its newest checkpoint, with a note. Raises RefusedError if it has none."""
     if final is not None:
         return final
     status, name = run.status, run.metadata.name
@@ -105,7 +105,7 @@ def weights_path(run: "TrainingRun", target: Target, final: str | None) -> str:
 
 
 def tokenizer_of(run: "TrainingRun", target: Target) -> tuple[str, ...]:
-    """The option that names the run's tokenizer; nothing where the runtime or environment is gone since."""
+    """The option that names the run's tokenizer; empty if the runtime or environment no longer exists."""
     from rl_operator.api.sections import effective_sections
     from rl_operator.targets.file_inputs import FileInputs, inputs_of
 
@@ -117,7 +117,7 @@ def tokenizer_of(run: "TrainingRun", target: Target) -> tuple[str, ...]:
 
 
 def call_tinker_atropos(run: "TrainingRun", target: Target, arguments: Sequence[str]) -> None:
-    """Run `tinker-atropos` with the backend of the run's runtime. Leaves with the contract's code when it fails."""
+    """Run `tinker-atropos` with the backend of the run's runtime. Exits with the contract's code if it fails."""
     from rl_operator.local.programs.launch import NotLaunchableError, find_program
 
     try:
@@ -131,7 +131,7 @@ def call_tinker_atropos(run: "TrainingRun", target: Target, arguments: Sequence[
 
 
 def _backend_env_vars(run: "TrainingRun", target: Target) -> Mapping[str, str]:
-    """Where the weights are: what this target runs itself, else the caller's variables, else the runtime's URL."""
+    """Where the weights are: the service that this target runs, else the caller's variables, else the runtime's URL."""
     if (own := target.tinker_env_vars(run.spec.runtime)) is not None:
         return own
     runtime = target.runtimes().get(run.spec.runtime)

@@ -1,4 +1,4 @@
-"""`rlctl validate`: say what is wrong with a file, all of it at once."""
+"""`rlctl validate`: report everything that is wrong with a file."""
 
 from typing import TYPE_CHECKING
 

@@ -1,1 +1,1 @@
-"""What commands show: a run that is followed, its summary, a template, the changes of a file."""
+"""What commands show: a run that is followed, its summary, a template, the changes in a file."""

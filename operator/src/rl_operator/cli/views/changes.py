@@ -26,7 +26,7 @@ _ABSENT: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """One field of the spec; `before` or `after` is `unset` where the field is not there."""
+    """One field of the spec; `before` or `after` is `unset` if the field is missing."""
 
     field: str
     before: str
@@ -34,7 +34,7 @@ class FieldChange:
 
     @property
     def frozen(self) -> bool:
-        """Whether a run that has started refuses the change."""
+        """Whether a started run refuses the change."""
         return self.field.removeprefix("spec.").split(".")[0] not in MAY_CHANGE
 
 

@@ -1,4 +1,4 @@
-"""Follow a run until something is the case, and show it meanwhile."""
+"""Follow a run until a condition holds, and show it meanwhile."""
 
 import sys
 import time
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun
 
 CARE_SECONDS = 2.0
-"""How often a follower sees to it that somebody reconciles the run."""
+"""How often a follower makes sure that the run is being reconciled."""
 
 Show = Callable[["TrainingRun"], None]
 Until = Callable[["TrainingRun"], bool]
@@ -26,9 +26,9 @@ Until = Callable[["TrainingRun"], bool]
 def follow(
     target: Target, namespace: str, name: str, until: Until, show: Show, *, timeout: float | None = None
 ) -> "TrainingRun":
-    """Show the run whenever it changed; returns it once `until` holds.
+    """Show the run whenever it changes; returns it once `until` holds.
 
-    Raises RefusedError when the run is deleted, WaitTimeoutError after `timeout` seconds.
+    Raises RefusedError if the run is deleted, WaitTimeoutError after `timeout` seconds.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     for run in _changes(target, namespace, name, deadline):
@@ -39,7 +39,7 @@ def follow(
 
 
 def at_rest(run: "TrainingRun") -> bool:
-    """Finished, stopped or refused: nothing happens any more unless somebody asks for it."""
+    """Finished, stopped or refused: nothing more happens unless someone asks for it."""
     return run.at_rest
 
 

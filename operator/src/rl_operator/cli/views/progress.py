@@ -1,4 +1,4 @@
-"""What a follower sees of a run: one value, as a plain line or as a live panel.
+"""What a follower shows of a run: one value, as a plain line or as a live panel.
 
 The live panel of a run, for terminals.
 """
@@ -33,14 +33,14 @@ class Curve:
             self.points[status.progress.step] = status.metrics.reward_mean
 
     def line(self) -> str:
-        """At most CURVE_WIDTH points, evenly chosen."""
+        """At most CURVE_WIDTH points, evenly spaced."""
         values = [self.points[step] for step in sorted(self.points)]
         stride = max(1, -(-len(values) // CURVE_WIDTH))
         return sparkline(values[::stride])
 
 
 def plain_line(run: "TrainingRun") -> str:
-    """One line that changes when something worth reading changes."""
+    """One line that changes whenever something worth reading changes."""
     status = run.status
     if status.phase != "Running" or status.progress is None:
         return f"{status.phase or 'Pending':<9} {status.message or ''}".rstrip()
@@ -55,7 +55,7 @@ def plain_line(run: "TrainingRun") -> str:
 
 
 def held_out(run: "TrainingRun") -> str:
-    """The newest held-out figure with its interval."""
+    """The newest held-out accuracy with its interval."""
     metrics = run.status.metrics
     if metrics is None or metrics.eval_accuracy is None:
         return "-"
@@ -63,7 +63,7 @@ def held_out(run: "TrainingRun") -> str:
 
 
 def baseline(run: "TrainingRun") -> str:
-    """The held-out figure before training, with its interval."""
+    """The held-out accuracy before training, with its interval."""
     metrics = run.status.metrics
     if metrics is None or metrics.baseline_accuracy is None:
         return "-"

@@ -1,6 +1,6 @@
-"""What a person wants to know at the end of a run.
+"""What a user wants to know at the end of a run.
 
-The reward curve of a run in one line: of its kept series where there is one, else of the samples in its status.
+The reward curve of a run in one line: from its stored history if there is one, else from the samples in its status.
 """
 
 from collections.abc import Iterator
@@ -64,7 +64,7 @@ def _no_success(run: "TrainingRun", target: Target) -> Iterator[str]:
 
 
 def _curves(run: "TrainingRun") -> Iterator[str]:
-    """Where W&B has them, or why it has not; offline, the command that sends them."""
+    """The W&B URL, or why there is none; offline, the command that uploads the run."""
     wandb = run.status.wandb
     if wandb and wandb.url:
         yield f"  W&B        {wandb.url}"
@@ -73,7 +73,7 @@ def _curves(run: "TrainingRun") -> Iterator[str]:
 
 
 def reward_line(run: "TrainingRun", target: Target) -> Iterator[str]:
-    """The first reward, the curve and the last reward; no line when no reward is known."""
+    """The first reward, the curve and the last reward; no line if no reward is known."""
     rewards = kept_rewards(run, target) or [sample.reward_mean for sample in run.status.history]
     if rewards:
         stride = max(1, -(-len(rewards) // CURVE_WIDTH))

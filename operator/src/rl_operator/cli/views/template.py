@@ -1,6 +1,6 @@
-"""A run's file to start from: what people set stands there, what they may set stands there as a comment. Pure.
+"""A run file to start from: commonly set fields are active, other settable fields are comments. Pure.
 
-A line that begins with `#name:` is a setting: without the `#` it is in force. A line that begins with `# ` is prose.
+A line that begins with `#name:` is a setting: without the `#` it takes effect. A line that begins with `# ` is prose.
 """
 
 import re
@@ -19,7 +19,7 @@ from rl_operator.status.text.sentences import cut
 from rl_operator.targets.parameters import SettableField, fields_of
 
 USUAL: Final = ("total_steps", "group_size", "batch_size", "max_token_length", "learning_rate")
-"""Fields that people set: they stand uncommented where they are not locked."""
+"""Fields that users commonly set: they are uncommented unless they are locked."""
 
 RUN_FIELDS: Final = (
     "environment_replicas",
@@ -33,7 +33,7 @@ RUN_FIELDS: Final = (
 WIDTH: Final = 99
 
 A_DAY: Final = 86_400
-"""Stands where a number of seconds has no default."""
+"""Placeholder for a number of seconds without a default."""
 
 Accepts = Callable[[Mapping[str, Any]], bool]
 """Whether a run whose spec has just these fields besides environment and runtime is accepted."""
@@ -41,7 +41,7 @@ Accepts = Callable[[Mapping[str, Any]], bool]
 
 @dataclass(frozen=True)
 class TemplateLine:
-    """A setting of one section. `given`: it is in force as the file stands."""
+    """A setting of one section. `given`: it is active in the file as generated."""
 
     field: SettableField
     value: Any
@@ -92,9 +92,9 @@ def _head(environment: CatalogEnvironment, runtime: Runtime) -> Iterator[str]:
 
 
 def _lines(fields: Iterable[SettableField], accepts: Accepts) -> list[TemplateLine]:
-    """The settings of one section that a run may make as they stand; those that people set come first.
+    """The settings of one section that a run may set to these values; the commonly set ones come first.
 
-    A section in which nothing is in force would be null: then its first setting is, with the value it has anyway.
+    A section without an active line would be null: then its first setting is active, with its current value.
     """
     lines = [
         TemplateLine(field, value, given=field.name in USUAL or value != field.default)
@@ -129,7 +129,7 @@ def _run_lines(runtime: Runtime, accepts: Accepts) -> Iterator[str]:
     """Fields of the run itself."""
     for name in RUN_FIELDS:
         if name == "priority" and runtime.spec.limits.max_active_runs is None:
-            continue  # nobody waits there
+            continue  # nothing waits there
         field, limit = RunSpec.model_fields[name], getattr(runtime.spec.limits, name, None)
         value = A_DAY if field.default is None else field.default
         value = value if limit is None else min(value, limit)
@@ -160,7 +160,7 @@ def _prose(text: str, indent: int = 0) -> list[str]:
 
 
 def object_name(text: str) -> str:
-    """A name for Kubernetes out of a file's or an environment's: `my_env.py` becomes `my-env`."""
+    """A Kubernetes name derived from a file's or an environment's: `my_env.py` becomes `my-env`."""
     name = re.sub(r"[^a-z0-9]+", "-", text.lower().removesuffix(".py")).strip("-")
     return name if name and name[0].isalpha() else f"run-{name}".rstrip("-")
 
