@@ -1,1 +1,1 @@
-"""Status derivation: observed children, metrics, previous status and the time -> status. Pure."""
+"""Status derivation: from observed children, metrics, the previous status and the time to the new status. Pure."""

@@ -1,4 +1,4 @@
-"""Build the status: the finding, the table's row for it, and the figures (`run_metrics.py`). One author, one value."""
+"""Build the status: assessment, the table's row for it, and the metrics (`run_metrics.py`). One author, one value."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -30,11 +30,11 @@ from rl_operator.status.text.table import TABLE, Situation, holds_since
 KEPT_REFUSALS = 3
 
 SILENT = frozenset({"Finished"})
-"""Conditions that only hold beside another one, which has the message."""
+"""Conditions that only hold together with another one, which has the message."""
 
 
 def derive(view: View, assessment: Assessment) -> RunStatus:
-    """The status that says what `find` found. Figures only ever move forward."""
+    """The status for this assessment. Progress and metrics only ever move forward."""
     if is_restored(view.run):
         view = replace(view, run=without_former_life(view.run))
     previous, pod = view.run.status, view.pod
@@ -52,7 +52,7 @@ def derive(view: View, assessment: Assessment) -> RunStatus:
         queue=queue_place(view.queue_position) if view.queue_position and assessment.reason == QUEUED else None,
         admitted_time=admitted_time(view),
     )
-    ended = view.last_attempt is not None  # what is heard of it later changes nothing
+    ended = view.last_attempt is not None  # later reports change nothing
     if view.trainer and not ended:
         status = with_trainer(status, view.trainer, view.now)
     if view.wandb and not ended:
@@ -76,7 +76,7 @@ def started(
     started_from: StartedFrom | None = None,
 ) -> RunStatus:
     """The status that freezes the run and announces an attempt: written before anything is created."""
-    # A restored run that is asked for again begins at its beginning: its old state is another uid's.
+    # A restored run that is started again begins from scratch: its old state belongs to another uid.
     before = view.run.status if view.run.status.attempt else view.run.status.with_changes(checkpoint=None)
     frozen = before.with_changes(
         start_time=before.start_time or format_time(view.now),
@@ -101,14 +101,14 @@ def started(
 
 
 def worth_writing(previous: RunStatus, status: RunStatus, now: datetime, progress_seconds: float) -> bool:
-    """Whether to write now: at once when something other than progress changed, else paced."""
+    """Whether to write now: at once if anything other than progress changed, else paced."""
     if status == previous:
         return False
     return _essence(previous) != _essence(status) or _seconds_since_write(previous, now) >= progress_seconds
 
 
 def _essence(status: RunStatus) -> tuple[object, ...]:
-    """What is written at once: everything but figures, messages and the states of containers that have not failed."""
+    """What is written at once: everything but metrics, messages and the states of containers that have not failed."""
     conditions = tuple((c.type, c.status, c.reason) for c in status.conditions)
     apart = status.environments
     environments = (apart.desired, apart.failures) if apart else None
@@ -128,11 +128,11 @@ def _essence(status: RunStatus) -> tuple[object, ...]:
 
 
 def _seconds_since_write(previous: RunStatus, now: datetime) -> float:
-    """Seconds since the status was last written, as far as the status itself shows it."""
+    """Seconds since the status was last written, as far as the status itself shows."""
     moments = [c.last_transition_time for c in previous.conditions]
     if previous.metrics and previous.metrics.observed_at:
         moments.append(previous.metrics.observed_at)
-    # A moment that is ahead says that a clock was set back: nothing is known from it.
+    # A time in the future means that a clock was set back: nothing can be derived from it.
     return min((abs((now - parse_time(moment)).total_seconds()) for moment in moments), default=float("inf"))
 
 

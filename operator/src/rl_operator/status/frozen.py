@@ -1,6 +1,6 @@
-"""What the free-form settings were at the start, and what to say when the spec says something else by now.
+"""What the free-form settings were at the start, and what to report if the spec has changed since.
 
-An admission policy refuses such an edit; where there is none, the run goes on with what it started with.
+An admission policy rejects such an edit; without one, the run continues with the settings it started with.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ def frozen_settings(spec: RunSpec) -> FrozenSettings:
 
 
 def frozen_refusals(run: TrainingRun) -> tuple[Refusal, ...]:
-    """One refusal per section that was edited after the start; none while they are as they were."""
+    """One refusal per section that was edited after the start; none while they are unchanged."""
     before, now = run.status.frozen, frozen_settings(run.spec)
     if before is None or before == now:
         return ()

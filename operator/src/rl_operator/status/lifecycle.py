@@ -1,6 +1,6 @@
-"""What is the case with a run, and what to do next: two pure functions over the same values.
+"""The situation of a run, and what to do next: two pure functions over the same values.
 
-What is said of a trainer that works and that the operator does not hear.
+Also what is reported for a trainer that runs but that the operator cannot reach.
 """
 
 from collections.abc import Iterator
@@ -40,18 +40,18 @@ from rl_operator.status.text.table import Situation
 DRAFT_MESSAGE: Final = "A draft: checked and ready; set spec.suspend to false to start it."
 
 LINGER_SECONDS: Final = 60.0
-"""A pod whose trainer is done ends by itself; after this long it is deleted."""
+"""A pod whose trainer is done ends by itself; after this time it is deleted."""
 
 LONGEST_WAIT_SECONDS: Final = 600.0
-"""While a moment is waited for, it is looked for at least so often: clocks jump."""
+"""While waiting for a point in time, it is checked at least this often: clocks jump."""
 
 
 DELETION_SECONDS: Final = 1.0
-"""Why an attempt is ended is written first. Its pod is deleted when that write is seen, or after this long."""
+"""The reason for ending an attempt is written first. Its pod is deleted once that write is seen, or after this time."""
 
 
 MAX_SEEN: Final = 300
-"""Bytes of what was seen last before a deadline passed."""
+"""Bytes of what was last seen before a deadline passed."""
 
 
 class Action(Enum):
@@ -87,7 +87,7 @@ def _next_start(view: View) -> Action:
 
 
 def assess(view: View) -> Assessment:
-    """What is the case with a run that is not finished."""
+    """The assessment of a run that is not finished."""
     if is_restored(view.run):
         return restored_finding(view.run, view.left_over)
     if not view.started:
@@ -111,7 +111,7 @@ def requeue_after(view: View, assessment: Assessment) -> float | None:
         return None
     if assessment.situation is Situation.STOPPING and view.pod and not view.pod.deleting:
         return DELETION_SECONDS
-    # What is past was acted on already: while a pod saves, nobody looks again and again.
+    # What is past was already acted on: while a pod saves, there is nothing to poll for.
     ahead = [(moment - view.now).total_seconds() for moment in _moments(view) if moment > view.now]
     return min(max(min(ahead), 0.1), LONGEST_WAIT_SECONDS) if ahead else None
 
@@ -153,7 +153,7 @@ def _is_made_again(view: View) -> bool:
 
 
 def _stopping(view: View, pod: PodObservation) -> Assessment | None:
-    """A pod that is being ended, for whatever reason. What was recorded first holds."""
+    """A pod that is being ended, for whatever reason. The reason recorded first holds."""
     if late := recorded(view):
         return Assessment(Situation.STOPPING, late.reason, view.run.status.message or late.message)
     if view.run.spec.suspend:
@@ -171,7 +171,7 @@ def _stopping(view: View, pod: PodObservation) -> Assessment | None:
 
 
 def _stopped_late(view: View) -> Assessment | None:
-    """A deadline has passed: this finding is its record, and the pod is deleted after it is written."""
+    """A deadline has passed: this assessment records it, and the pod is deleted after it is written."""
     late = overdue(view)
     if late is None or (view.pod and view.pod.deleting):
         return None
@@ -201,7 +201,7 @@ def _overdue_sentence(view: View, pod: PodObservation) -> str:
 
 
 def _working(view: View) -> bool:
-    """Api and trainer are ready, and one environment, wherever it runs."""
+    """Api and trainer are ready, and at least one environment, wherever it runs."""
     containers = view.pod.containers if view.pod else ()
     core = [c.state for c in containers if c.name != ENVIRONMENT_CONTAINER]
     return bool(core) and all(state == "Ready" for state in core) and any_ready(view)
@@ -229,7 +229,7 @@ def _training_message(view: View) -> str:
         return f"{view.config_lost}. Training continues; there will be no further attempt."
     if view.unreachable:
         return unheard_sentence(view)
-    if trainer is None:  # silent for now: what it said last still says most
+    if trainer is None:  # silent for now: its last report is still the best
         status = view.run.status
         return status.message if status.message and status.phase == "Running" else "Training."
     if trainer.total_steps and trainer.step >= trainer.total_steps:
@@ -242,11 +242,11 @@ def _training_message(view: View) -> str:
 
 
 OPS_PORT: Final = 8002
-"""Of a trainer (contract: Containers)."""
+"""The trainer's port (contract: Containers)."""
 
 
 def unheard_sentence(view: View) -> str:
-    """Said while it lasts, in the same words: what is shown instead, why that may be, and what to do."""
+    """Reported as long as it lasts, unchanged: what is shown instead, the likely cause, and what to do."""
     pod, progress = view.pod, view.run.status.progress
     step = max(progress.step if progress else 0, (view.wandb.step or 0) if view.wandb else 0)
     training = f"Training: step {step} or later." if step else "Training."

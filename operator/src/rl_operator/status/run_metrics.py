@@ -1,7 +1,7 @@
-"""The figures of a status: progress, metrics and history, from whatever tells them. They only ever move forward.
+"""The metrics of a status: progress, metrics and history, from any source. They only ever move forward.
 
-The trainer's win while they come, then W&B's; at the end the result's. `metrics.source` says whose the newest are, and
-`metrics.observedAt` when they last changed.
+The trainer's win while they arrive, then W&B's; at the end the result's. `metrics.source` names the source of the
+newest, and `metrics.observedAt` is when they last changed.
 """
 
 from datetime import datetime
@@ -28,11 +28,11 @@ def with_trainer(status: RunStatus, trainer: TrainerStatus, now: datetime) -> Ru
 
 
 def with_wandb(status: RunStatus, run: TrainingRun, own: WandbRun, *, figures: bool, now: datetime) -> RunStatus:
-    """W&B's own state, and its figures where nobody else has any."""
+    """W&B's own state, and its metrics if there is no other source."""
     status = status.with_changes(wandb=wandb_status(status.wandb, own, run.metadata.uid))
     step = own.step or 0
     if not figures or step < _step(status):
-        return status  # a checkpoint is newer than what W&B has got so far
+        return status  # a checkpoint is newer than what W&B has received so far
     total = _total_steps(status, run)
     return _with_metrics(status, step, total, own.metrics, source="wandb", now=now).with_changes(
         progress=_progress(status, step, total, own.seconds_per_step)
@@ -46,7 +46,7 @@ def with_result(status: RunStatus, result: TrainerResult, now: datetime) -> RunS
             step=result.steps_trained, state_path=result.state_path, expires_at=result.checkpoint.expires_at
         )
     pace = status.progress.seconds_per_step if status.progress else None
-    if result.steps_trained >= _step(status):  # that of a trainer that was killed is of its last checkpoint
+    if result.steps_trained >= _step(status):  # that of a killed trainer is from its last checkpoint
         status = _with_metrics(
             status, result.steps_trained, result.total_steps, result.metrics, source="result", now=now
         )
@@ -59,7 +59,7 @@ def with_result(status: RunStatus, result: TrainerResult, now: datetime) -> RunS
 def _with_metrics(
     status: RunStatus, step: int, total_steps: int, metrics: RunMetrics, *, source: str, now: datetime
 ) -> RunStatus:
-    """Overlay new figures on the old ones: what the source does not know keeps its value."""
+    """Overlay new metrics on the old ones: values that the source does not know are kept."""
     known = metrics.model_dump(exclude_none=True, exclude={"source", "observed_at"}, by_alias=False)
     old = status.metrics.model_dump(exclude_none=True, by_alias=False) if status.metrics else {}
     rounded = {name: _rounded(value) for name, value in known.items() if is_metric(value)}
@@ -99,6 +99,6 @@ def _step(status: RunStatus) -> int:
 
 
 def _total_steps(status: RunStatus, run: TrainingRun) -> int:
-    """As the trainer once said, else as the run asks; 0: nobody knows yet."""
+    """As the trainer once reported, else as the run requests; 0: not known yet."""
     asked = run.spec.config.get("total_steps")
     return status.progress.total_steps if status.progress else asked if isinstance(asked, int) else 0

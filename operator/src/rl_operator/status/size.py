@@ -1,4 +1,4 @@
-"""How large a status may be: agents read it whole, and ten thousand of them are held in memory."""
+"""How large a status may be: agents read it in full, and ten thousand of them are held in memory."""
 
 import json
 from collections.abc import Callable
@@ -10,10 +10,10 @@ from rl_operator.status.text.sentences import shorten
 
 WHILE_IT_LIVES: Final = 2048
 AT_THE_END: Final = 4096
-"""Bytes of JSON. Five recorded attempts alone take half of the first: with them it is aimed at, not kept."""
+"""Bytes of JSON. Five recorded attempts alone take half of the first: with them it is a target, not a guarantee."""
 
 SHORT: Final = 64
-"""Bytes of what is said a second time when there is too much."""
+"""Bytes of repeated text when there is too much."""
 
 
 def size_of(status: RunStatus) -> int:
@@ -22,7 +22,7 @@ def size_of(status: RunStatus) -> int:
 
 
 def fit_size(status: RunStatus) -> RunStatus:
-    """The status, with less said twice when it is too large. `message` and what decisions rest on stay whole."""
+    """The status, with less repetition if it is too large. `message` and what decisions depend on stay complete."""
     limit = AT_THE_END if status.finished else WHILE_IT_LIVES
     for cut in _CUTS:
         if size_of(status) <= limit:
@@ -36,7 +36,7 @@ def _refusals(status: RunStatus) -> RunStatus:
 
 
 def _without_list(refusal: Refusal) -> Refusal:
-    """The sentence names the nearest of what is allowed; the whole list is in the reference."""
+    """The sentence names the nearest allowed values; the full list is in the reference."""
     allowed = json.dumps(refusal.allowed, ensure_ascii=False, default=str)
     return refusal.with_changes(
         allowed=refusal.allowed if len(allowed.encode()) <= SHORT else None, hint=shorten(refusal.hint, 4 * SHORT)

@@ -1,7 +1,7 @@
 """Pods that wait for admission (Kueue, or any other scheduling gate).
 
-Kueue gates a pod by its label and lifts the gate when its queue has room. Waiting there is no fault of the run: the
-start deadline begins when the gate has gone, and a gated pod that somebody deletes never was an attempt.
+Kueue gates a pod by its label and lifts the gate when its queue has room. The wait is not the run's fault: the start
+deadline begins when the gate is lifted, and a gated pod that someone deletes does not count as an attempt.
 """
 
 from rl_operator.status.attempt.view import View
@@ -11,7 +11,7 @@ GATED = "Gated"
 
 
 def is_gated(pod: PodObservation) -> bool:
-    """By the API server's own condition, which holds until the scheduler has looked at the pod."""
+    """According to the API server's condition, which holds until the scheduler has seen the pod."""
     return pod.reason == "SchedulingGated"
 
 
@@ -27,14 +27,14 @@ def gated_detail(view: View) -> tuple[str, str] | None:
 
 
 def deleted_while_gated(view: View) -> bool:
-    """Whether the pod goes before it was admitted. Unless the run itself was to end, it is let go of and created
-    again, as the same attempt.
+    """Whether the pod is being deleted before it was admitted. Unless the run itself is to end, it is released and
+    created again, as the same attempt.
     """
     return view.pod is not None and is_gated(view.pod) and view.pod.deleting
 
 
 def admitted_time(view: View) -> str | None:
-    """`status.admittedTime`: when the gate of the attempt's pod was first seen to be gone."""
+    """`status.admittedTime`: when the attempt's pod was first seen without its gate."""
     known, before = view.run.status.admitted_time, view.run.status.condition("Reconciling")
     if known or view.pod is None or is_gated(view.pod):
         return known

@@ -1,4 +1,4 @@
-"""What is the case once an attempt is over: how it ended, and what follows."""
+"""The situation once an attempt is over: how it ended, and what follows."""
 
 from dataclasses import replace
 from typing import Final
@@ -18,21 +18,21 @@ CONFIG_LOST: Final = "ConfigLost"
 
 
 def vanished(view: View) -> bool:
-    """Whether the pod of an attempt that was seen working is not there any more. Of one that was only starting
-    nothing is lost: it is created again.
+    """Whether the pod of an attempt that was seen running no longer exists. If it was only starting, nothing is lost:
+    it is created again.
     """
-    known = view.pod or view.last_attempt or view.trouble  # trouble: somebody else's pod has its name
+    known = view.pod or view.last_attempt or view.trouble  # trouble: someone else's pod has its name
     return not known and view.run.status.phase in ("Running", "Stopping")
 
 
 def stop_asked(view: View) -> bool:
-    """Whether the attempt is ended for `spec.suspend`: also when that is taken back while it saves."""
+    """Whether the attempt is being ended for `spec.suspend`: also if that is reverted while it saves."""
     before = view.run.status.condition("Reconciling")
     return view.run.spec.suspend or (before is not None and before.reason == "Suspended" and not view.last_attempt)
 
 
 def after_attempt(view: View) -> Assessment:
-    """The one moment in which an attempt's end is seen."""
+    """The only moment in which an attempt's end is assessed."""
     ending = _ending(view)
     if ending.fate is Fate.SUCCEEDED:
         steps = view.pod.result.total_steps if view.pod and view.pod.result else 0
@@ -49,7 +49,7 @@ def after_attempt(view: View) -> Assessment:
 
 
 def between_attempts(view: View, last: Attempt, ending: Ending | None = None) -> Assessment:
-    """A run whose current attempt is recorded. `ending` is set when that is to be done by this finding."""
+    """A run whose current attempt is recorded. `ending` is set if this assessment is to record it."""
     if view.run.spec.suspend:
         return stopped(view, ending)
     late = overdue(view)
@@ -71,7 +71,7 @@ def between_attempts(view: View, last: Attempt, ending: Ending | None = None) ->
 
 
 def _seen_between(view: View, last: Attempt) -> str:
-    """What a run waited for that had no attempt when its time was over."""
+    """What a run without an attempt was waiting for when its time was up."""
     if view.queue_position and must_wait(view):
         return queued(view.run, view.queue_position).message
     failure = view.run.status.failure
@@ -79,7 +79,7 @@ def _seen_between(view: View, last: Attempt) -> str:
 
 
 def stopped(view: View, ending: Ending | None) -> Assessment:
-    """Suspended, and nothing runs. What made it end before it was asked, if anything did, is said."""
+    """Suspended, and nothing runs. If it ended for another reason before the stop, that is included."""
     failure = ending if ending and ending.fate is not Fate.STOPPED else None
     step = _checkpoint_step(view)
     kept = f"Stopped with a checkpoint of step {step}" if step is not None else "Stopped before the first checkpoint"
@@ -92,7 +92,7 @@ def stopped(view: View, ending: Ending | None) -> Assessment:
 
 
 def blame_sentence(ending: Ending, consequence: str) -> str:
-    """What happened, where, in whose words, and what follows."""
+    """What happened, where, with the quoted message, and what follows."""
     code = f" (exit code {ending.exit_code})" if ending.exit_code is not None else ""
     who = f" in {ending.container}{code}" if ending.container else ""
     what = f": {ending.message.rstrip('.')}" if ending.message else ""
@@ -100,7 +100,7 @@ def blame_sentence(ending: Ending, consequence: str) -> str:
 
 
 def _ending(view: View) -> Ending:
-    """A deadline that was recorded for it stands over whatever the pod did then, except success and final failures."""
+    """A deadline that was recorded overrides whatever the pod did afterwards, except success and final failures."""
     late = recorded_ending(view)
     if view.pod is not None:
         asked, environments = stop_asked(view), verdict(view)
@@ -122,7 +122,7 @@ def _ending_without_pod(view: View) -> Ending:
 
 
 def _recorded(view: View, last: Attempt) -> Ending:
-    """The ending as the status has it: the fate was decided when it was seen."""
+    """The ending as recorded in the status: the fate was decided when it was observed."""
     failure = view.run.status.failure
     if failure is None or failure.reason != last.reason:
         return Ending(Fate.INFRASTRUCTURE, last.reason or "")
@@ -142,7 +142,7 @@ def _from_where(view: View) -> str:
 
 
 def _checkpoint_step(view: View) -> int | None:
-    """Of the newest checkpoint, also one that only the pod's result tells of yet."""
+    """The step of the newest checkpoint, even if only the pod's result reports it so far."""
     result, checkpoint = view.pod.result if view.pod else None, view.run.status.checkpoint
     if result and result.state_path:
         return result.steps_trained

@@ -1,6 +1,6 @@
-"""How an attempt ended, and whose fault it was: that decides whether there is another.
+"""How an attempt ended, and who is at fault: that decides whether there is another one.
 
-The trainer's result decides success; the pod's phase is never trusted (an evicted pod can say Succeeded).
+The trainer's result decides success; the pod's phase is never trusted (an evicted pod may report Succeeded).
 """
 
 import signal
@@ -42,7 +42,7 @@ EXIT_CODES: Mapping[int, tuple[Fate, str]] = {
     3: (Fate.FINAL, "CredentialsRefused"),
     4: (Fate.INFRASTRUCTURE, "BackendUnreachable"),
 }
-"""The contract's exit codes that say more than `this container failed`."""
+"""The contract's exit codes that mean more than `this container failed`."""
 
 CONTAINER_FAILED: Mapping[str, str] = {
     API_CONTAINER: "ApiFailed",
@@ -61,23 +61,23 @@ DISRUPTIONS: Final = frozenset(
         "KubeletFailed",
     }
 )
-"""The words that Kubernetes, and local mode's supervisor, have for why they ended a pod."""
+"""The reasons that Kubernetes, and local mode's supervisor, give for ending a pod."""
 
 FORGOTTEN: Final = frozenset({"ContainerStatusUnknown", "Unknown"})
-"""What the kubelet says of a container that it cannot find any more, as after a restart of the node."""
+"""The kubelet's reason for a container that it can no longer find, e.g. after a restart of the node."""
 
 
 def classify(
     pod: PodObservation, *, stop_asked: bool, verdict: Ending | None = None, lost: Ending | None = None
 ) -> Ending:
-    """Say how a run's pod that is over ended.
+    """Determine how a run's pod that is over ended.
 
-    Of the environments that run apart: `verdict` is set when they are why the pod was deleted, `lost` says how the
-    last of them failed, should the trainer miss one.
+    For environments in separate pods: `verdict` is set if they are why the pod was deleted; `lost` says how the last
+    of them failed, in case the trainer is missing one.
     """
     if _succeeded(pod):
         return Ending(Fate.SUCCEEDED, "Succeeded")
-    if stop_asked and pod.deleting:  # an attempt that ended by itself before it was asked has failed
+    if stop_asked and pod.deleting:  # an attempt that ended before it was asked to has failed
         return Ending(Fate.STOPPED, "Stopped")
     if pod.lost:
         return verdict or _node_lost(pod)
@@ -92,7 +92,7 @@ def classify(
 
 
 def environment_ending(pod: PodObservation) -> Ending:
-    """How the environment of a pod of its own failed."""
+    """How an environment in its own pod failed."""
     container = pod.container(ENVIRONMENT_CONTAINER)
     if container is None or container.exit_code is None:
         return Ending(Fate.APPLICATION, CONTAINER_FAILED[ENVIRONMENT_CONTAINER], ENVIRONMENT_CONTAINER)
@@ -128,7 +128,7 @@ def _disrupted(pod: PodObservation) -> Ending:
 
 
 def _failed_by_itself(pod: PodObservation) -> bool:
-    """The trainer failed of its own accord, not by the signals of a deletion."""
+    """The trainer failed by itself, not because of a deletion's signals."""
     trainer = pod.container(TRAINER_CONTAINER)
     if pod.result is not None and pod.result.outcome == "failed":
         return True
@@ -139,12 +139,12 @@ def _failed_by_itself(pod: PodObservation) -> bool:
 
 
 def _blame(pod: PodObservation, lost: Ending | None) -> Ending:
-    """Find the container that failed first. The trainer's own word comes before exit codes."""
+    """Find the container that failed first. The trainer's own report takes precedence over exit codes."""
     trainer, error = pod.container(TRAINER_CONTAINER), pod.result.error if pod.result else None
     if error and error.error_class == "environment":
         return _blame_environment(pod, lost, clean(error.message))
     if trainer and trainer.exit_code:
-        said = trainer.message if pod.result is None else ""  # else it is the result, and no sentence
+        said = trainer.message if pod.result is None else ""  # else it is the result, not a sentence
         ending = _failure_of(trainer, error.message if error else said)
         return replace(ending, reason="BillingRefused") if error and error.error_class == "billing" else ending
     failed = next((c for c in pod.containers if c.exit_code), None)
@@ -162,7 +162,7 @@ def _blame_environment(pod: PodObservation, lost: Ending | None, said_by_trainer
     inside = pod.container(ENVIRONMENT_CONTAINER)
     if inside and (inside.exit_code or not lost):
         return _environment_ending(inside, said_by_trainer)
-    # None failed: they were never started, or evicted.
+    # None failed: they never started, or were evicted.
     return lost or Ending(Fate.INFRASTRUCTURE, "EnvironmentLost", message=said_by_trainer)
 
 
@@ -175,7 +175,7 @@ def _environment_ending(environment: ContainerObservation, said_by_trainer: str)
 
 
 def _failure_of(container: ContainerObservation, said: str) -> Ending:
-    """What a container's exit code means, with its own words, or with what can be said without them."""
+    """What a container's exit code means, with its own message, or with what is known without one."""
     code = container.exit_code or 0
     if container.reason == OUT_OF_MEMORY:
         return Ending(Fate.APPLICATION, OUT_OF_MEMORY, container.name, code, _out_of_memory(container))
@@ -197,6 +197,6 @@ def _out_of_memory(container: ContainerObservation) -> str:
 
 
 def _signalled(code: int) -> str:
-    """Who was killed says nothing more; 1 to 64 are signals on Linux."""
+    """A killed container leaves no message; 1 to 64 are signals on Linux."""
     number = code - SIGNALED
     return f"it was killed by {signal.Signals(number).name}" if number in set(signal.Signals) else ""

@@ -1,4 +1,4 @@
-"""The attempts of a run, by its record of them: when the next may start, and when there is none."""
+"""The attempts of a run, from its record of them: when the next may start, and when there is none."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,13 +14,13 @@ from rl_operator.status.attempt.view import View
 from rl_operator.status.observed.observation import PodObservation, format_time, parse_time
 
 FRUITLESS_ATTEMPTS: Final = 5
-"""So many attempts in a row without a new step fail the run, whoever's fault they were."""
+"""This many attempts in a row without a new step fail the run, no matter who was at fault."""
 
 KEPT_ATTEMPTS: Final = 5
 
 
 def with_attempt(view: View, ending: Ending) -> tuple[Attempt, ...]:
-    """The record with the attempt that ends now. An attempt is recorded once, whatever its pod says later."""
+    """The record including the attempt that ends now. An attempt is recorded once, whatever its pod reports later."""
     attempts = view.run.status.attempts
     return attempts if view.last_attempt else (*attempts, _record(view, ending))[-KEPT_ATTEMPTS:]
 
@@ -40,7 +40,7 @@ def _record(view: View, ending: Ending) -> Attempt:
 def next_attempt_due(view: View) -> datetime:
     """When the next attempt may start: the pause doubles with every attempt in a row that trained no new step."""
     attempts, last = view.run.status.attempts, view.last_attempt
-    # Who has a run go on that was stopped does not want to wait.
+    # A user who resumes a stopped run should not have to wait.
     if last is None or last.reason == "Stopped" or last.ended is None or not holds_slot(view.run):
         return view.now
     pause = pause_seconds(view.backoff_seconds, max(1, fruitless(attempts)))
@@ -48,11 +48,11 @@ def next_attempt_due(view: View) -> datetime:
 
 
 def fruitless(attempts: Sequence[Attempt]) -> int:
-    """How many of the latest attempts in a row trained no new step. One that was stopped as asked ends the row."""
+    """How many of the latest attempts in a row trained no new step. One that was stopped on request ends the row."""
     count = 0
     for number in range(len(attempts) - 1, -1, -1):
         attempt = attempts[number]
-        if number == 0 and attempt.attempt != 1:  # what was before it is not kept
+        if number == 0 and attempt.attempt != 1:  # earlier attempts are not kept
             break
         before = attempts[number - 1].steps if number else 0
         if attempt.reason == "Stopped" or attempt.steps > before:
@@ -62,7 +62,7 @@ def fruitless(attempts: Sequence[Attempt]) -> int:
 
 
 def no_further(view: View, ending: Ending) -> str | None:
-    """Why there is no attempt after this ending, which is not recorded yet; None when there is one. A deadline is its
+    """Why there is no attempt after this ending, which is not recorded yet; None if there is one. A deadline is its
     own reason.
     """
     status, limit = view.run.status, view.run.spec.backoff_limit
@@ -76,12 +76,12 @@ def no_further(view: View, ending: Ending) -> str | None:
 
 
 def _steps(status: RunStatus, pod: PodObservation | None) -> int:
-    """Steps trained over the whole run: they never become fewer."""
+    """Steps trained over the whole run: the number never decreases."""
     known = status.progress.step if status.progress else 0
     return max(known, pod.result.steps_trained) if pod and pod.result else known
 
 
 def _ended(pod: PodObservation | None) -> datetime | None:
-    """When the trainer ended, if anybody knows."""
+    """When the trainer ended, if known."""
     trainer = pod.container(TRAINER_CONTAINER) if pod else None
     return trainer.finished_at if trainer else None

@@ -1,8 +1,8 @@
-"""The three deadlines of a run, as moments, and the one for which an attempt is being ended.
+"""The three deadlines of a run, as points in time, and the one for which an attempt is being ended.
 
-A deadline that has passed is written into the status before the pod is deleted for it, and holds from then on: a
-deadline that is edited, a clock that is set back or an operator that was down in between change nothing any more, and
-a pod that somebody else deleted is never taken for one that missed a deadline.
+A deadline that has passed is written into the status before the pod is deleted for it, and holds from then on: if it
+is edited, a clock is set back or the operator was down in between, nothing changes anymore, and a pod that someone else
+deleted is never mistaken for one that missed a deadline.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ class Deadline:
 
 
 def deadlines(view: View) -> Iterator[Deadline]:
-    """The deadlines that hold now. `active` counts from startTime, in backoff too; the others need a pod."""
+    """The deadlines in force. `active` counts from startTime, also during backoff; the others need a pod."""
     spec, status = view.run.spec, view.run.status
     start = _start(view)
     if spec.active_deadline_seconds is not None and start:
@@ -51,18 +51,18 @@ def deadlines(view: View) -> Iterator[Deadline]:
 
 
 def overdue(view: View) -> Deadline | None:
-    """The deadline that has passed and that nothing was done about yet."""
+    """The deadline that has passed and has not been acted on yet."""
     return next((deadline for deadline in deadlines(view) if deadline.at <= view.now), None)
 
 
 def recorded(view: View) -> Condition | None:
-    """What the status says while an attempt is ended for a deadline."""
+    """What the status reports while an attempt is ended for a deadline."""
     found = view.run.status.condition("Reconciling")
     return found if found and found.reason in DEADLINES and not view.last_attempt else None
 
 
 def recorded_ending(view: View) -> Ending | None:
-    """How an attempt ended that was ended for a deadline."""
+    """The ending of an attempt that was ended for a deadline."""
     found, said = recorded(view), view.run.status.message or ""
     return (
         Ending(Fate.FINAL, found.reason, message=said.removesuffix(SAVING).removesuffix(DELETING).strip())
@@ -76,8 +76,8 @@ def _after(moment: datetime, seconds: int, reason: str, message: str) -> Deadlin
 
 
 def _start(view: View) -> datetime | None:
-    """When the run started in this life. A `startTime` before its creation is of the life that a backup was made of:
-    then the oldest attempt that is known counts, and before the first pod no time has passed.
+    """When the run started in this life. A `startTime` before its creation is from the life that was backed up: then
+    the oldest known attempt counts, and before the first pod no time has passed.
     """
     status, created = view.run.status, view.run.metadata.creation_timestamp
     if status.start_time is None or not view.started:
@@ -91,9 +91,9 @@ def _start(view: View) -> datetime | None:
 
 
 def _admitted(view: View, pod: PodObservation) -> datetime:
-    """From when on the pod could start: a pod that was gated is not late for that.
+    """The earliest time at which the pod could start: a pod that was gated is not late for that.
 
-    Of one that Kueue admitted while nobody looked, only the scheduler tells: it takes no pod that is gated.
+    If Kueue admitted it while the operator was down, only the scheduler shows it: it never takes a gated pod.
     """
     admitted = view.run.status.admitted_time
     seen = parse_time(admitted) if admitted else None
@@ -102,10 +102,10 @@ def _admitted(view: View, pod: PodObservation) -> datetime:
 
 
 def _last_progress(view: View, pod: PodObservation, working: Condition) -> datetime | None:
-    """When the last step was made, as far as it is known; None: nobody knows, and nothing is wrong.
+    """When the last step was made, as far as known; None: unknown, and nothing is wrong.
 
-    A trainer that the operator does not hear (it has just begun to ask, or may not reach pods) while the kubelet
-    finds it ready is not hung. One that does not answer its kubelet either has been silent since then.
+    A trainer that the operator cannot reach (it has just begun to poll, or may not connect to pods) while the kubelet
+    reports it ready is not hung. One that does not answer its kubelet either has been silent since then.
     """
     since = parse_time(working.last_transition_time)
     if view.trainer and not view.unreachable:

@@ -1,7 +1,7 @@
-"""Environments that run in pods of their own: which pods there should be, and when their failures end an attempt.
+"""Environments in pods of their own: which pods there should be, and when their failures end an attempt.
 
-Slots number a run's environments. A bundled one serves slot 0 inside the run's own pod and the others apart; an own
-environment is untrusted and always apart. Nothing is remembered: what failed is counted from the pods that exist.
+Slots number a run's environments. A bundled one serves slot 0 inside the run's own pod and the others in separate pods;
+an own environment is untrusted and always separate. No state is kept: failures are counted from the pods that exist.
 """
 
 from collections.abc import Iterator
@@ -17,25 +17,25 @@ from rl_operator.status.attempt.view import View
 from rl_operator.status.observed.observation import PodObservation
 
 MAX_FAILURES = 3
-"""More failed pods than this in one attempt, and none that works: the attempt ends."""
+"""More failed pods than this in one attempt, and none running: the attempt ends."""
 
 KEPT_FAILURES = 5
-"""Failed pods of an attempt that stay for their logs, the newest ones."""
+"""Failed pods of an attempt that are kept for their logs, the newest ones."""
 
 
 ENVIRONMENTS_FAILED = "EnvironmentsFailed"
 """The reason while an attempt is ended because of its environments."""
 
 EVALUATOR = 0
-"""The slot whose environment evaluates."""
+"""The slot whose environment runs the evaluations."""
 
 IN_ORDER_SECONDS = 60.0
-"""Until then the trainer, which is asked every half minute, has said whether all steps are trained."""
+"""By then the trainer, which is polled every half minute, has reported whether all steps are trained."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where a pod is missing: its slot, and how many the slot has had."""
+    """A missing pod: its slot, and how many pods the slot has had."""
 
     slot: int
     incarnation: int
@@ -43,7 +43,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do about a run's environment pods. `due` are the moments at which replacements may be created."""
+    """What to do about a run's environment pods. `due` are the times at which replacements may be created."""
 
     create: tuple[Slot, ...] = ()
     delete: tuple[PodObservation, ...] = ()
@@ -53,14 +53,14 @@ class Plan:
 def replicas(run: TrainingRun, limit: int | None) -> int:
     """The environment processes that a run may have: what it asks for, up to the runtime's limit.
 
-    A limit that was lowered while the run exists takes nothing away that it has.
+    If the limit is lowered while the run exists, the run keeps what it has.
     """
     asked = run.spec.environment_replicas
     return asked if limit is None else min(asked, max(limit, in_force(run)))
 
 
 def in_force(run: TrainingRun) -> int:
-    """The environment processes that the run has been given."""
+    """The environment processes that were granted to the run."""
     pods = run.status.environments
     inside = 0 if is_own(run.spec.environment) else 1
     return pods.desired + inside if pods else 1
@@ -82,7 +82,7 @@ def observed(view: View) -> EnvironmentPods | None:
 
 
 def plan_environments(view: View) -> Plan:
-    """Before and while the trainer saves the pods are left alone; when the attempt is over none stays running."""
+    """Before and while the trainer saves, the pods are left alone; once the attempt is over, none keeps running."""
     if view.run.status.environments is None or _over(view):
         return Plan(delete=tuple(p for p in view.environments if not p.over and not p.deleting))
     if not view.training:
@@ -96,10 +96,10 @@ def plan_environments(view: View) -> Plan:
 
 
 def verdict(view: View) -> Ending | None:
-    """How the environments end the attempt: a failure that would come again, too many and none that works, or the one
-    that evaluates and that nobody replaces.
+    """How the environments end the attempt: a failure that would recur, too many failures with none running, or the
+    evaluating one, which is not replaced.
 
-    It is recorded before the run's pod is deleted for it, and holds from then on: afterwards none works anyway.
+    It is recorded before the run's pod is deleted for it, and holds from then on: afterwards none runs anyway.
     """
     recorded = given_up(view)
     if not recorded and (not view.training or _trained(view)):
@@ -114,19 +114,19 @@ def verdict(view: View) -> Ending | None:
 
 
 def given_up(view: View) -> bool:
-    """Whether the status says that the environments end the attempt."""
+    """Whether the status records that the environments end the attempt."""
     before = view.run.status.condition("Reconciling")
     return before is not None and before.reason == ENVIRONMENTS_FAILED
 
 
 def last_failure(view: View) -> Ending | None:
-    """How the environment that failed last failed."""
+    """How the most recently failed environment failed."""
     failed = failures(view)
     return environment_ending(failed[-1]) if failed else None
 
 
 def failures(view: View) -> tuple[PodObservation, ...]:
-    """The pods of this attempt that failed by themselves while there was something to do, oldest first."""
+    """The pods of this attempt that failed by themselves while there was work to do, oldest first."""
     trainer = view.pod.container(TRAINER_CONTAINER) if view.pod else None
     until = trainer.finished_at if trainer else None
     failed = [p for p in _mine(view) if _failed(p) and (until is None or _ended(p) <= until)]
@@ -135,18 +135,18 @@ def failures(view: View) -> tuple[PodObservation, ...]:
 
 
 def any_ready(view: View) -> bool:
-    """Whether a group of at least one environment was accepted, wherever it runs."""
+    """Whether a group from any environment was accepted, wherever it runs."""
     inside = view.pod.container(ENVIRONMENT_CONTAINER) if view.pod else None
     return (inside is not None and inside.state == "Ready") or bool(_ready(view))
 
 
 def live_environments(view: View) -> tuple[PodObservation, ...]:
-    """The pods of this attempt that run or will."""
+    """The pods of this attempt that run or will run."""
     return tuple(pod for pod in _mine(view) if not pod.over and not pod.deleting)
 
 
 def replacement_sentence(view: View) -> str:
-    """The pod that failed last, while no other of its slot works; empty when there is none."""
+    """The pod that failed last, if no other pod of its slot runs; else empty."""
     working = {pod.slot for pod in _ready(view)}
     failed = [pod for pod in failures(view) if pod.slot not in working]
     if not failed:
@@ -156,7 +156,7 @@ def replacement_sentence(view: View) -> str:
 
 
 def replica_sentence(view: View) -> str:
-    """Why there are fewer environments than `spec.environmentReplicas` asks for; empty when there are not."""
+    """Why there are fewer environments than `spec.environmentReplicas` asks for; empty if there are not."""
     asked = view.run.spec.environment_replicas
     if asked > (allowed := replicas(view.run, view.replica_limit)):
         return f"spec.environmentReplicas is {asked}, and {allowed} is the most that the runtime allows."
@@ -166,7 +166,7 @@ def replica_sentence(view: View) -> str:
 
 
 def _missing(view: View) -> Iterator[tuple[Slot, datetime]]:
-    """Wanted slots in which nothing lives, and when each may be filled: what ended is replaced after a pause."""
+    """Requested slots without a live pod, and when each may be filled: a pod that ended is replaced after a pause."""
     mine = _mine(view)
     living = {pod.slot for pod in live_environments(view)}
     for slot in _wanted(view):
@@ -180,12 +180,12 @@ def _missing(view: View) -> Iterator[tuple[Slot, datetime]]:
 
 
 def _evaluates_yet(slot: int, former: list[PodObservation]) -> bool:
-    """All steps are trained: only the final weights are still to be evaluated, unless somebody ended in order."""
+    """All steps are trained: only the final weights remain to be evaluated, unless an environment ended normally."""
     return slot == EVALUATOR and not any(_exit_code(pod) == 0 for pod in former)
 
 
 def _needless(view: View) -> Iterator[PodObservation]:
-    """Surplus slots, other attempts, what was replaced, and failures beyond those that are kept."""
+    """Surplus slots, other attempts, replaced pods, and failures beyond those that are kept."""
     wanted, failed = _wanted(view), failures(view)
     living = {pod.slot: pod.incarnation for pod in sorted(live_environments(view), key=lambda pod: pod.incarnation)}
     for pod in view.environments:
@@ -217,7 +217,7 @@ def _mine(view: View) -> tuple[PodObservation, ...]:
 
 
 def _ready(view: View) -> tuple[PodObservation, ...]:
-    """Only while the run's own pod is there: afterwards nobody accepts anything."""
+    """Only while the run's own pod exists: afterwards no groups are accepted."""
     if view.pod is None or view.pod.over:
         return ()
     found = ((pod, pod.container(ENVIRONMENT_CONTAINER)) for pod in live_environments(view))
@@ -225,19 +225,19 @@ def _ready(view: View) -> tuple[PodObservation, ...]:
 
 
 def _trained(view: View) -> bool:
-    """All steps are trained: environments end in order, and only the one that evaluates may be needed once more."""
+    """All steps are trained: environments end normally, and only the evaluating one may be needed once more."""
     step = view.trainer or view.run.status.progress
     return step is not None and 0 < step.total_steps <= step.step
 
 
 def _failed_inside(view: View) -> bool:
-    """The one in the run's own pod failed, maybe before the trajectory API ever heard of it."""
+    """The one in the run's own pod failed, possibly before it reached the trajectory API."""
     container = view.pod.container(ENVIRONMENT_CONTAINER) if view.pod else None
     return view.run.status.environments is not None and container is not None and bool(container.exit_code)
 
 
 def _failed(pod: PodObservation) -> bool:
-    """Ended by itself, whatever it says: no eviction, no lost node, no deletion."""
+    """Ended by itself, whatever the result: no eviction, no lost node, no deletion."""
     disturbed = pod.disruption or pod.deleting or pod.reason == "Evicted"
     return pod.over and not disturbed and _exit_code(pod) is not None
 
@@ -248,7 +248,7 @@ def _exit_code(pod: PodObservation) -> int | None:
 
 
 def _believed(pod: PodObservation) -> datetime:
-    """When to take an end as a failure. Whoever ends in order may know before us that the run is over."""
+    """When to treat an end as a failure. An environment that ends normally may know before us that the run is over."""
     return _ended(pod) + (timedelta(seconds=IN_ORDER_SECONDS) if _exit_code(pod) == 0 else timedelta())
 
 

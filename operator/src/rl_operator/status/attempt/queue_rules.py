@@ -1,10 +1,10 @@
-"""Who may start at a runtime with `limits.maxActiveRuns`, and what those are told who may not yet.
+"""Which runs may start at a runtime with `limits.maxActiveRuns`, and what is reported for those that must wait.
 
-The rule. A run holds a place from its start until it is finished or Stopped, also between two attempts. A run that is
-new, or that was stopped and is to go on, starts when the places that are held, and those who wait before it, are fewer
-than the limit. Before others is who has the higher priority, then who is older. Nobody who holds a place ever loses it
-to the queue: not when the limit is lowered, and not to a higher priority. Who waits has `status.queue`: that is the
-whole memory, so that a restarted operator goes on with the same line.
+The rule. A run holds a slot from its start until it is finished or Stopped, also between two attempts. A run that is
+new, or that was stopped and is resumed, starts when the held slots and the runs that wait before it are together fewer
+than the limit. Runs wait in order of priority, then age. A run that holds a slot never loses it to the queue: not when
+the limit is lowered, and not to a higher priority. A waiting run has `status.queue`: that is the only state, so that a
+restarted operator continues with the same queue.
 """
 
 from collections.abc import Iterator
@@ -17,10 +17,10 @@ from rl_operator.status.text.table import Situation
 
 QUEUED = "Queued"
 EXACT_POSITIONS = 10
-"""Beyond, places are rounded: one end in front must not rewrite the status of thousands."""
+"""Beyond this, positions are rounded: one end in front must not rewrite the status of thousands."""
 
 Order = tuple[int, str, str, str]
-"""Sorts a runtime's line: negated priority, creation, name, namespace. Creation is known to the second."""
+"""Sorts a runtime's queue: negated priority, creation, name, namespace. Creation is known to the second."""
 
 
 def order_of(run: TrainingRun) -> Order:
@@ -65,7 +65,7 @@ def queue_place(position: QueuePosition) -> QueueStatus:
 
 
 def shown_position(position: int) -> int:
-    """Exact up to EXACT_POSITIONS, beyond rounded to one significant digit, halves up."""
+    """Exact up to EXACT_POSITIONS, beyond that rounded to one significant digit, half up."""
     if position <= EXACT_POSITIONS:
         return position
     unit = 10 ** (len(str(position)) - 1)
@@ -73,13 +73,13 @@ def shown_position(position: int) -> int:
 
 
 def positions_with_news(length: int, *, moved_up: bool) -> Iterator[int]:
-    """Of a line of that length, the positions that read otherwise after everybody has moved by one."""
+    """The positions, in a queue of that length, whose displayed form changes after every run has moved by one."""
     return takewhile(lambda position: position <= length, _positions_with_news(len(str(length)), moved_up=moved_up))
 
 
 @lru_cache
 def _positions_with_news(digits: int, *, moved_up: bool) -> tuple[int, ...]:
-    """Of at most that many digits: the exact ones, and the nine of each power of ten at which rounding changes."""
+    """With at most that many digits: the exact ones, and the nine of each power of ten at which rounding changes."""
     rounded = {d * 10**n + 10**n // 2 + side for n in range(1, digits) for d in range(1, 10) for side in (-1, 0)}
     before = 1 if moved_up else -1
     candidates = sorted({*range(1, EXACT_POSITIONS + 2), *rounded})

@@ -1,18 +1,18 @@
-"""Runs that came back from a backup: they must not train again unless somebody asks for it.
+"""Runs that were restored from a backup: they must not train again unless someone asks for it.
 
-The rule. Before a run's first pod is created its name and uid are written on it (`mark_started`), where every backup
-of the object keeps them. Then, of a run that is not finished:
+The rule. Before a run's first pod is created, its name and uid are written on it (`mark_started`), where every backup
+of the object keeps them. Then, for a run that is not finished:
 
 * its own name with another uid in the mark: it was started under that uid, deleted, and created again from a copy.
-  Nothing is started, whatever its status says, and what its status says of that former life is forgotten except for
+  Nothing is started, whatever its status says, and what its status says about that former life is dropped except for
   the checkpoint. Without the mark it is a run like any other, and starts from the beginning.
 * another name in the mark: a copy under a new name, which is a new run. It starts.
-* no mark, or its own name and uid: it goes on as its status says. So does it with a new installation of the operator,
-  which finds all that it needs in the objects.
+* no mark, or its own name and uid: it continues according to its status. The same holds with a new installation of the
+  operator, which finds all that it needs in the objects.
 
-A finished run is finished by its status alone: where a backup brings the status back, too, nothing is left to ask.
+A finished run is finished by its status alone: if a backup restores the status, too, there is nothing left to ask.
 
-A status that somebody edited by hand must not start anything twice: the pods say how far the run is.
+A status that was edited by hand must not start anything twice: the pods show how far the run is.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,20 +27,20 @@ RESTORED = "Restored"
 
 
 def mark_of(run: TrainingRun) -> str:
-    """What is written on a run that was started. Neither a run's name nor a uid holds a dot."""
+    """The mark of a run that was started. Neither a run's name nor a uid contains a dot."""
     return f"{run.metadata.name}.{run.metadata.uid}"
 
 
 def is_restored(run: TrainingRun) -> bool:
-    """Whether the run was started in a former life and nobody has asked for it since."""
+    """Whether the run was started in a former life and no one has asked for it since."""
     mark = run.metadata.annotations.get(STARTED_AS_ANNOTATION, "")
     name, _, uid = mark.rpartition(".")
     return not run.status.finished and name == run.metadata.name and uid != run.metadata.uid
 
 
 def restored_finding(run: TrainingRun, left_over: Sequence[str]) -> Assessment:
-    """What is the case with a restored run, and the two ways to go on. Pods that a backup brought back train again by
-    themselves; whoever restored them decides about them.
+    """The assessment of a restored run, with the two ways to continue. Pods that a backup restored train again by
+    themselves; the user who restored them decides about them.
     """
     name, namespace = run.metadata.name, run.metadata.namespace
     again = f"kubectl -n {namespace} annotate rlrun {name} {STARTED_AS_ANNOTATION}-"
@@ -56,17 +56,17 @@ def restored_finding(run: TrainingRun, left_over: Sequence[str]) -> Assessment:
 
 
 def without_former_life(run: TrainingRun) -> TrainingRun:
-    """The run with what still holds of its status. `startTime` stays: the API server lets nobody clear it."""
+    """The run with the part of its status that still holds. `startTime` stays: the API server lets no one clear it."""
     status = run.status
     kept = RunStatus(start_time=status.start_time, checkpoint=status.checkpoint, conditions=status.conditions)
     return run.with_changes(status=kept)
 
 
 def repaired(status: RunStatus, pods: Iterable[PodObservation]) -> RunStatus:
-    """The status, at least at the newest attempt that one of the run's own pods belongs to.
+    """The status, at least at the newest attempt that any of the run's own pods belongs to.
 
-    The operator counts an attempt before it creates its pod. So a pod of a later attempt than the status knows of says
-    that the status was set back, and that what would be started now may be running already.
+    The operator counts an attempt before it creates its pod. So a pod of a later attempt than the status knows means
+    that the status was set back, and that what would be started now may already be running.
     """
     attempts = [pod for pod in pods if pod.component == TRAINING_COMPONENT]
     newest = max(attempts, key=lambda pod: pod.attempt, default=None)

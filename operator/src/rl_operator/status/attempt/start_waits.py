@@ -1,6 +1,6 @@
 """What a run that is starting waits for.
 
-Missing Secrets, named with what to do. The operator may read no Secret: the kubelet's words tell.
+Missing Secrets are named with what to do. The operator may not read Secrets: the kubelet's messages name them.
 """
 
 import re
@@ -25,7 +25,7 @@ WAITING_TROUBLES: Final[Mapping[str, str]] = {
     "RunContainerError": "ContainerNotCreated",
     CRASHING: "ContainerCrashing",
 }
-"""What a container waits for that does not come by itself -> the reason in our condition."""
+"""What a container waits for that will not resolve by itself -> the reason in our condition."""
 
 ADVICE: Final[Mapping[str, str]] = {
     "ImageNotPulled": "Push that image or fix its registry's Secret: the kubelet tries again.",
@@ -36,12 +36,12 @@ ADVICE: Final[Mapping[str, str]] = {
 }
 
 PREPARATION: Final = timedelta(seconds=60)
-"""A node takes seconds to mount volumes and to give a pod its network; longer is worth a word."""
+"""A node takes seconds to mount volumes and to set up a pod's network; a longer wait is worth reporting."""
 
 
 def starting_detail(view: View) -> tuple[str, str]:
-    """Reason and sentence of a run that is starting: what it waits for. All that comes by itself has one reason, so
-    that a start in order costs no write of its own.
+    """Reason and sentence of a run that is starting: what it waits for. Everything that resolves by itself has the same
+    reason, so that a normal start costs no write of its own.
     """
     if view.trouble:
         return view.trouble
@@ -63,7 +63,7 @@ def starting_detail(view: View) -> tuple[str, str]:
 
 
 def failed_sentence(pod: PodObservation) -> str:
-    """Of a pod that is not over though one of its containers has failed; empty: none has."""
+    """For a pod that is not over though one of its containers has failed; empty if none has."""
     failed = next((c for c in pod.containers if c.exit_code), None)
     if failed is None:
         return ""
@@ -72,17 +72,17 @@ def failed_sentence(pod: PodObservation) -> str:
 
 
 def environment_trouble(view: View) -> tuple[str, str] | None:
-    """What the first of the environment pods waits for that does not come by itself."""
+    """What the first of the environment pods waits for that will not resolve by itself."""
     return next((trouble for pod in live_environments(view) if (trouble := _trouble(pod, view.now))), None)
 
 
 def prepared_by(pod: PodObservation) -> datetime | None:
-    """Until when its node may take to prepare the pod; None: it is prepared, or not on a node yet."""
+    """How long its node may take to prepare the pod; None: it is prepared, or not on a node yet."""
     return pod.unprepared_since + PREPARATION if pod.unprepared_since else None
 
 
 def _trouble(pod: PodObservation, now: datetime) -> tuple[str, str] | None:
-    """What a pod waits for that does not come by itself."""
+    """What a pod waits for that will not resolve by itself."""
     if missing := missing_secrets(pod):
         return "SecretMissing", missing
     for container in pod.containers:
@@ -101,7 +101,7 @@ def _trouble_sentence(container: ContainerObservation, pod: PodObservation) -> s
 
 
 def _unprepared_sentence(pod: PodObservation) -> str:
-    """The kubelet says only in events why: what can be known without them."""
+    """The kubelet gives the reason only in events: what can be known without them."""
     since = format_time(pod.unprepared_since) if pod.unprepared_since else ""
     volumes = f"mounted its volumes ({', '.join(pod.mounts)})" if pod.mounts else "mounted its volumes"
     return f"Since {since} node {pod.node} has not {volumes} or given pod {pod.name} a network: {_describe(pod)}"
@@ -113,13 +113,13 @@ def _describe(pod: PodObservation) -> str:
 
 _NO_SECRET: Final = re.compile(r'secret "(?P<secret>[^"]+)" not found')
 _NO_KEY: Final = re.compile(r"couldn't find key (?P<key>\S+) in Secret [^/\s]+/(?P<secret>\S+)")
-"""What the kubelet says of a container that waits with CreateContainerConfigError (pkg/kubelet/kubelet_pods.go)."""
+"""The kubelet's message for a container that waits with CreateContainerConfigError (pkg/kubelet/kubelet_pods.go)."""
 
 
 def missing_secrets(pod: PodObservation) -> str | None:
     """What the pod's containers wait for, a sentence per Secret; None: for no Secret.
 
-    The kubelet names the first fault of each container only, and tries again by itself.
+    The kubelet names only the first fault of each container, and retries by itself.
     """
     return " ".join(dict.fromkeys(_sentences(pod))) or None
 

@@ -1,4 +1,4 @@
-"""What is known of one run at one moment, and what was found to be the case."""
+"""What is known about one run at one moment, and its assessment."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,8 +14,8 @@ from rl_operator.status.text.table import Situation
 
 @dataclass(frozen=True, slots=True)
 class QueuePosition:
-    """Where a run stands at a runtime that limits its active runs: how many of the others hold a place, and how many
-    wait before it.
+    """A run's position at a runtime that limits its active runs: how many of the others hold a slot, and how many wait
+    before it.
     """
 
     limit: int
@@ -25,7 +25,7 @@ class QueuePosition:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """All that is known of one run at one moment. `pod` is the current attempt's; `pending` says what a new run
+    """All that is known about one run at one moment. `pod` is the current attempt's; `pending` says what a new run
     waits for before it can be checked; `trouble` says why the last write for it was refused.
     """
 
@@ -38,16 +38,16 @@ class View:
     pending: tuple[str, str] | None = None
     trouble: tuple[str, str] | None = None
     config_lost: str | None = None
-    """Why the run's ConfigMap is gone for good; what runs goes on without it."""
+    """Why the run's ConfigMap is lost for good; a running attempt continues without it."""
 
     config_hash: str | None = None
-    """Of what a draft would be."""
+    """The hash that a draft would have."""
 
     environments: tuple[PodObservation, ...] = ()
-    """Pods of environments that run apart, of every attempt."""
+    """Pods of environments that run separately, of every attempt."""
 
     left_over: tuple[str, ...] = ()
-    """Names of pods that say they are this run's, are of a former life of it, and work."""
+    """Names of pods that carry this run's labels, belong to a former life of it, and run."""
 
     replica_limit: int | None = None
     """The runtime's limit of environment processes."""
@@ -56,15 +56,15 @@ class View:
     """None: the runtime does not limit its active runs."""
 
     unreachable: bool = False
-    """The trainer is ready, and does not answer the operator."""
+    """The trainer is ready, but does not respond to the operator."""
 
     wandb: WandbRun | None = None
     has_history: bool = False
-    """Points of the attempt's series are at hand, to be kept past its pod."""
+    """Points of the attempt's history are available, to be kept beyond its pod."""
 
     @property
     def started(self) -> bool:
-        """In this life: `startTime` of a restored run may be that of a former one."""
+        """In this life: `startTime` of a restored run may be from a former one."""
         return self.run.status.attempt is not None
 
     @property
@@ -75,7 +75,7 @@ class View:
 
     @property
     def training(self) -> bool:
-        """Whether the current attempt's pod is there and nothing has ended it yet."""
+        """Whether the current attempt's pod exists and nothing has ended it yet."""
         pod = self.pod
         if pod is None or pod.over or pod.deleting or self.last_attempt:
             return False
@@ -85,7 +85,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """What is the case. `ending` is set in the one moment when an attempt's end is seen."""
+    """The situation of a run. `ending` is set only in the moment when an attempt's end is observed."""
 
     situation: Situation
     reason: str

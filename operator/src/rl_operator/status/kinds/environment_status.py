@@ -1,4 +1,4 @@
-"""The status of an RLEnvironment: what its code is, read without running it."""
+"""The status of an RLEnvironment: what its code defines, read without running it."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -22,7 +22,7 @@ MAX_TEXT: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentReading:
-    """What was seen. `content`: a hash of what was read; None: nothing could be read."""
+    """What was read. `content`: a hash of it; None: nothing could be read."""
 
     verdict: Verdict
     content: str | None = None
@@ -48,31 +48,31 @@ def environment_status(environment: Environment, look: EnvironmentReading, now: 
 
 
 def still_true(environment: Environment, content: str) -> bool:
-    """Whether the status already says what that content is, for the spec as it is now."""
+    """Whether the status already describes that content, for the current spec."""
     status = environment.status
     return assessed(environment, content) and status.observed_generation == environment.metadata.generation
 
 
 def assessed(environment: Environment, content: str) -> bool:
-    """Whether the status says what that content is, perhaps for an earlier spec."""
+    """Whether the status describes that content, perhaps for an earlier spec."""
     return environment.status.condition("Ready") is not None and environment.status.source_hash == content
 
 
 def carried_over(environment: Environment) -> EnvironmentStatus:
-    """The status for a spec that changed in what it does not speak of."""
+    """The status for a spec that changed only in fields that do not affect it."""
     status, generation = environment.status, environment.metadata.generation
     conditions = tuple(c.with_changes(observed_generation=generation) for c in status.conditions)
     return status.with_changes(observed_generation=generation, conditions=conditions)
 
 
 def look_at_resources(faults: Sequence[Refusal]) -> EnvironmentReading | None:
-    """What no pod could be created with, whatever the code is; None when there is no fault."""
+    """Settings that no pod could be created with, whatever the code is; None if there is no fault."""
     return EnvironmentReading(_stalled("InvalidResources", faults[0].sentence)) if faults else None
 
 
-# --- a ConfigMap of the user's -----------------------------------------------------------------------------------
+# --- a user's ConfigMap ------------------------------------------------------------------------------------------
 def files_in(where: str, config_map: Mapping[str, Any] | None) -> Mapping[str, str] | EnvironmentReading:
-    """The files of a ConfigMap, or what is wrong before any of them is looked at. `where` names it."""
+    """The files of a ConfigMap, or what is wrong before any of them is read. `where` names it."""
     if config_map is None:
         sentence = f"{where} does not exist: create it with the environment's Python files."
         return EnvironmentReading(_stalled("SourceNotFound", sentence))
@@ -89,7 +89,7 @@ def files_in(where: str, config_map: Mapping[str, Any] | None) -> Mapping[str, s
 
 
 def look_at_source(where: str, files: Mapping[str, str], named: str | None, catalog: Catalog) -> EnvironmentReading:
-    """What the discovery of files means. `named`: the entry that the spec names, if it does."""
+    """What the discovery of files means. `named`: the entry that the spec names, if any."""
     content, problem = source_hash(files), catalog.problem
     if problem is not None:
         sentence = problem.sentence if problem.file else f"{where}: {problem.message}"
@@ -113,7 +113,7 @@ def look_at_image(catalog: Catalog, entry: str, content: str, image_id: str | No
 
 
 def fitting_fields(fields: tuple[EnvironmentField, ...]) -> tuple[tuple[EnvironmentField, ...], str]:
-    """The fields as a status has room for them, and a sentence on what was left out."""
+    """As many fields as a status has room for, and a sentence on what was left out."""
     unique = tuple({field.name: field for field in fields}.values())
     if _size(unique) <= MAX_FIELDS_BYTES:
         return unique, ""

@@ -1,4 +1,4 @@
-"""How the reading of an image stands, from the pods that were started for it."""
+"""The progress of reading an image, from the pods that were started for it."""
 
 import json
 import re
@@ -45,7 +45,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing to do for so many seconds."""
+    """Nothing to do for this many seconds."""
 
     reason: str
     message: str
@@ -54,7 +54,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class TakeOutput:
-    """The pod ended in order: its log is the catalog."""
+    """The pod ended normally: its log is the catalog."""
 
     pod: ReadingPod
 
@@ -79,7 +79,7 @@ def observe_reading_pod(document: Mapping[str, Any]) -> ReadingPod:
 
 
 def _number(label: str) -> int:
-    """Labels are anybody's to edit."""
+    """Anyone may edit labels."""
     return int(label) if re.fullmatch("[0-9]{1,9}", label) else 1
 
 
@@ -93,7 +93,7 @@ def _failure(status: Mapping[str, Any], terminated: Mapping[str, Any]) -> str | 
 
 
 def _obstacle(status: Mapping[str, Any], container: Mapping[str, Any]) -> str | None:
-    """What the kubelet or the scheduler says of a pod that does not start; None when all is well."""
+    """What the kubelet or the scheduler reports for a pod that does not start; None if all is well."""
     waiting = (container.get("state") or {}).get("waiting") or {}
     if waiting.get("message"):
         return _short(f"{waiting.get('reason')}: {waiting['message']}")
@@ -106,7 +106,7 @@ def _obstacle(status: Mapping[str, Any], container: Mapping[str, Any]) -> str | 
 def next_step(
     image: str, pods: Sequence[ReadingPod], now: datetime, unreadable: str | None = None
 ) -> Begin | Wait | TakeOutput:
-    """What to do next about an image. `unreadable`: why the output of the last attempt is no catalog."""
+    """What to do next about an image. `unreadable`: why the output of the last attempt is not a catalog."""
     last = max(pods, key=lambda pod: pod.attempt, default=None)
     if last is None:
         return Begin(1)
@@ -126,7 +126,7 @@ def next_step(
 
 
 def parse_output(log: str) -> Catalog | str:
-    """The catalog in a log, or why there is none. What a program says around the JSON is passed over."""
+    """The catalog in a log, or why there is none. Output around the JSON is skipped."""
     start = 0 if log.startswith("{") else log.find("\n{") + 1
     try:
         document, _ = json.JSONDecoder().raw_decode(log, start)

@@ -15,7 +15,7 @@ MAX_WARNINGS: Final = 10
 
 
 def faults_verdict(faults: Sequence[Refusal]) -> Verdict:
-    """Nonsense in the spec: all of it is named."""
+    """Invalid settings in the spec: all of them are named."""
     return Verdict(Readiness.STALLED, "RuntimeInvalid", "\n".join(fault.sentence for fault in faults))
 
 
@@ -34,7 +34,7 @@ def runtime_status(
     image_id: str | None = None,
     fields_ref: FieldsReference | None = None,
 ) -> RuntimeStatus:
-    """`catalog` None: nothing is known of the spec's image."""
+    """`catalog` None: nothing is known about the spec's image."""
     environments = catalog.by_name.values() if catalog else ()
     return RuntimeStatus(
         observed_generation=generation,

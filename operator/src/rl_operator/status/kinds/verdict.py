@@ -12,7 +12,7 @@ from rl_operator.status.text.table import holds_since
 
 
 class Readiness(Enum):
-    """What is the case with the object."""
+    """The situation of the object."""
 
     READY = "runs can use it"
     RECONCILING = "it is being read, or will be again, without further action"
@@ -36,7 +36,7 @@ class Verdict:
 def conditions_of(
     verdict: Verdict, previous: Sequence[Condition], generation: int, now: datetime
 ) -> tuple[Condition, ...]:
-    """The table's row, with the moments at which its conditions came to hold."""
+    """The table's row, with the times at which its conditions came to hold."""
     before = {condition.type: condition for condition in previous}
     return tuple(
         Condition(
@@ -52,5 +52,5 @@ def conditions_of(
 
 
 def reasons_of(conditions: Sequence[Condition]) -> frozenset[tuple[str, str]]:
-    """What an Event is made of when it changes."""
+    """The content of the Event when it changes."""
     return frozenset((condition.type, condition.reason) for condition in conditions)

@@ -1,4 +1,4 @@
-"""What is known of an attempt's figures at one moment, and what a target asks for it."""
+"""What is known about an attempt's metrics at one moment, and what a target provides for it."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,8 +11,8 @@ from rl_operator.status.observed.wandb_run import WandbRun
 
 @dataclass(frozen=True, slots=True)
 class AttemptMetrics:
-    """Advisory, all of it. `unreachable`: the trainer is ready and does not answer us; `has_history`: points of its
-    history are here.
+    """Advisory, all of it. `unreachable`: the trainer is ready but does not respond to us; `has_history`: points of its
+    history are available.
     """
 
     trainer: TrainerStatus | None = None
@@ -22,10 +22,10 @@ class AttemptMetrics:
 
 
 class MetricsSource(Protocol):
-    """Answers from memory: somebody else asks, at a pace of his own."""
+    """Answers from memory: a separate poller fetches at its own pace."""
 
     def attempt_metrics(self, run: TrainingRun, pod: PodObservation) -> AttemptMetrics: ...
 
     def points(self, pod: PodObservation) -> tuple[Point, ...]:
-        """The attempt's series, as far as it was read; kept until the pod's finalizer is gone."""
+        """The attempt's history, as far as it was read; kept until the pod's finalizer is removed."""
         ...

@@ -1,4 +1,4 @@
-"""What is observed of one container of a pod."""
+"""What is observed about one container of a pod."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 ContainerState = Literal["Waiting", "Running", "Ready", "Terminated"]
 
 CONFIG_MISSING: Final = "CreateContainerConfigError"
-"""The kubelet's word for a container whose variables come from a Secret or ConfigMap that is not there."""
+"""The kubelet's reason for a container whose variables come from a missing Secret or ConfigMap."""
 
 OUT_OF_MEMORY: Final = "OOMKilled"
 CRASHING: Final = "CrashLoopBackOff"
@@ -16,7 +16,7 @@ CRASHING: Final = "CrashLoopBackOff"
 
 @dataclass(frozen=True, slots=True)
 class SecretUse:
-    """A variable of a container that comes from a Secret, and that it does not start without."""
+    """A variable of a container that comes from a Secret, and without which the container does not start."""
 
     variable: str
     secret: str
@@ -38,10 +38,10 @@ class ContainerObservation:
     """Only while it waits for something that its variables come from."""
 
     memory_limit: str | None = None
-    """Only of one that was killed for memory."""
+    """Only if it was killed for exceeding memory."""
 
     ended_before: str = ""
-    """How its last life ended: only while it waits to be started again."""
+    """How its last instance ended: only while it waits to be restarted."""
 
 
 def observe_container(status: Mapping[str, Any], pod: Mapping[str, Any]) -> ContainerObservation:
@@ -66,7 +66,7 @@ def observe_container(status: Mapping[str, Any], pod: Mapping[str, Any]) -> Cont
 
 
 def _ended_before(status: Mapping[str, Any], pod: Mapping[str, Any]) -> str:
-    """How the last life of a container ended: reason, exit code, its limit or its words."""
+    """How the last instance of a container ended: reason, exit code, its limit or its message."""
     last = (status.get("lastState") or {}).get("terminated") or {}
     if not last:
         return ""
@@ -81,7 +81,7 @@ def _memory_limit(pod: Mapping[str, Any], container: str) -> str | None:
 
 
 def _secrets(pod: Mapping[str, Any], container: str) -> tuple[SecretUse, ...]:
-    """What a container needs of Secrets, by its pod's spec."""
+    """What a container needs from Secrets, by its pod's spec."""
     variables = [v for spec in _specs(pod) if spec["name"] == container for v in spec.get("env", ())]
     references = [(v["name"], (v.get("valueFrom") or {}).get("secretKeyRef")) for v in variables]
     return tuple(SecretUse(name, r["name"], r["key"]) for name, r in references if r and not r.get("optional"))

@@ -1,9 +1,9 @@
-"""The series of a run: a bounded number of points over all its attempts.
+"""The metrics history of a run: a bounded number of points over all its attempts.
 
 A point is `{"step": 12, "rewardMean": 0.71, …}` with the status' names, rounded to 4 significant digits. An attempt
-begins at its checkpoint: what earlier ones trained beyond it was lost, and their points from there on with it.
+begins at its checkpoint: what earlier ones trained beyond it was lost, and so are their points from there on.
 
-What counts as a figure: others wrote it, and it goes into objects that people and programs read.
+Also what counts as a number: others wrote it, and it goes into objects that users and programs read.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,32 +15,32 @@ from rl_operator.status.observed.observation import TrainerResult
 MAX_POINTS: Final = 500
 
 HISTORY_METRICS: Final = ("rewardMean", "trainAccuracy", "evalAccuracy", "loss", "logprobGap", "staleness")
-"""What a point holds besides its step: a ConfigMap has room for 1 MiB, a trainer's own point has a hundred figures."""
+"""A point's fields besides its step: a ConfigMap is limited to 1 MiB, a trainer's own point has a hundred metrics."""
 
 Point = Mapping[str, float]
 
 
 def history_map_name(run: TrainingRun) -> str:
-    """Of the ConfigMap: with the uid, so that a run that was deleted and applied again has its own."""
+    """The ConfigMap's name: with the uid, so that a run that was deleted and applied again has its own."""
     return f"{run.metadata.name}-{run.metadata.uid[:5]}-history"
 
 
 def read_points(document: Any) -> tuple[Point, ...]:
-    """The points of a trainer's `/history`, or of a stored series: `{"points": […]}`. What is no point is left out."""
+    """The points of a trainer's `/history`, or of a stored history: `{"points": […]}`. Invalid points are left out."""
     points = document.get("points") if isinstance(document, dict) else None
     found = [_point(each) for each in points if isinstance(each, dict)] if isinstance(points, list) else []
     return tuple(sorted((point for point in found if point), key=_step))
 
 
 def extended(points: Sequence[Point], result: TrainerResult | None) -> tuple[Point, ...]:
-    """With the point that a result tells of, when it is newer than what the trainer was last asked for."""
+    """With the result's point, if it is newer than the trainer's last reported one."""
     if result is None or (points and result.steps_trained <= _step(points[-1])):
         return tuple(points)
     return (*points, *read_points({"points": [{"step": result.steps_trained, **result.metrics.to_wire()}]}))
 
 
 def joined(earlier: Sequence[Point], later: Sequence[Point]) -> tuple[Point, ...]:
-    """One series of two, the later one beginning where the earlier one was left."""
+    """Two histories joined; the later one begins where the earlier one was left."""
     if not later:
         return tuple(earlier)
     begins = _step(later[0])
@@ -48,7 +48,7 @@ def joined(earlier: Sequence[Point], later: Sequence[Point]) -> tuple[Point, ...
 
 
 def thinned(points: Sequence[Point], most: int = MAX_POINTS) -> tuple[Point, ...]:
-    """At most so many points: those of every 2nd, 4th, … step, as the trainer does, and the last one."""
+    """At most this many points: those of every 2nd, 4th, … step, as the trainer does, and the last one."""
     stride, kept = 1, list(points)
     while len(kept) > most:
         stride *= 2
@@ -74,11 +74,11 @@ def _step(point: Point) -> float:
 
 
 LARGEST: Final = 1e300
-"""JSON has no infinity, and Python's whole numbers have no end."""
+"""JSON has no infinity, and Python's integers are unbounded."""
 
 
 def is_metric(value: object) -> TypeGuard[float]:
-    """A finite number: no text, no NaN, no truth value."""
+    """A finite number: no text, no NaN, no boolean."""
     return isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST < value < LARGEST
 
 

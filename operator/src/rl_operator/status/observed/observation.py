@@ -1,4 +1,4 @@
-"""What is observed of a run's children: small, frozen, projected from what Kubernetes and the trainer say."""
+"""What is observed about a run's children: small, frozen, projected from what Kubernetes and the trainer report."""
 
 import json
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ class ResultError(ObservedModel):
 
 
 class ResultCheckpoint(ObservedModel):
-    """What a result says of the state at its `statePath`."""
+    """What a result says about the state at its `statePath`."""
 
     expires_at: str | None = None
 
@@ -63,8 +63,8 @@ class TrainerCheckpoint(ObservedModel):
 class TrainerStatus(ObservedModel):
     """The trainer's own `/status` (contract: Containers). Advisory.
 
-    `waiting` is a sentence on what it waits for and why, `warnings` are few and short. `run_uid` and `attempt` say
-    whose trainer answers.
+    `waiting` is a sentence on what it waits for and why, `warnings` are few and short. `run_uid` and `attempt` identify
+    the trainer that responds.
     """
 
     run_uid: str | None = None
@@ -83,7 +83,7 @@ class TrainerStatus(ObservedModel):
     @field_validator("last_step_at")
     @classmethod
     def _is_a_moment(cls, text: str | None) -> str | None:
-        """Deadlines compare it: what is no time, or of no time zone, is no answer."""
+        """Deadlines compare it: a response with an invalid time, or one without a time zone, is rejected."""
         if text is not None and parse_time(text).tzinfo is None:
             raise ValueError("has no time zone")
         return text
@@ -93,8 +93,8 @@ class TrainerStatus(ObservedModel):
 class PodObservation:
     """One attempt's pod.
 
-    `over` means that no regular container runs any more, or ever will, as far as anybody can know; `held` that our
-    finalizer is on it; `delete_by` is when it should be gone, its grace included, `deleted_at` when that was asked.
+    `over` means that no regular container runs anymore, or ever will, as far as is known; `held` that our finalizer is
+    on it; `delete_by` is when it should be gone, its grace period included, `deleted_at` when deletion was requested.
     """
 
     name: str
@@ -115,15 +115,15 @@ class PodObservation:
     node: str | None
     disruption: str | None
     component: str = TRAINING_COMPONENT
-    """training: the run's own pod; environment: a pod of an environment that runs apart."""
+    """training: the run's own pod; environment: a pod of an environment that runs separately."""
 
     slot: int = 0
     incarnation: int = 0
     lost: bool = False
-    """It should have been gone long ago, and nobody says what became of it (`status/attempt/pod_cleanup.py`)."""
+    """It should have been gone long ago, and its end was never reported (`status/attempt/pod_cleanup.py`)."""
 
     unprepared_since: datetime | None = None
-    """Its node has not mounted its volumes, or not given it a network, since then."""
+    """Since when its node has failed to mount its volumes or to set up its network."""
 
     mounts: tuple[str, ...] = ()
     """The ConfigMaps and Secrets among its volumes: only while it is not prepared."""
@@ -133,7 +133,7 @@ class PodObservation:
     """When its probes last began to fail."""
 
     queue: str | None = None
-    """Of Kueue, by its label: the run's, or the runtime's own."""
+    """Kueue's queue name, from its label: the run's, or the runtime's own."""
 
     scheduled_at: datetime | None = None
     """When the scheduler found a node for it."""
@@ -191,7 +191,7 @@ def observe_pod(pod: Mapping[str, Any]) -> PodObservation:
 
 
 def _deleted_at(metadata: Mapping[str, Any]) -> datetime | None:
-    """When the deletion was asked for: Kubernetes writes down when its grace ends."""
+    """When the deletion was requested: Kubernetes records when its grace period ends."""
     if "deletionTimestamp" not in metadata:
         return None
     grace = timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
@@ -199,7 +199,7 @@ def _deleted_at(metadata: Mapping[str, Any]) -> datetime | None:
 
 
 def parse_result(message: str) -> TrainerResult | None:
-    """Read a termination message; None when it is no result of ours (e.g. the last lines of a log)."""
+    """Read a termination message; None if it is not a result of ours (e.g. the last lines of a log)."""
     try:
         return TrainerResult.model_validate(json.loads(message))
     except (ValueError, ValidationError):
@@ -217,7 +217,7 @@ def format_time(time: datetime) -> str:
 
 
 def _place(status: Mapping[str, Any]) -> int:
-    """Containers in the order in which people think of them; the kubelet sorts by name."""
+    """Containers in their usual order; the kubelet sorts by name."""
     name = status["name"]
     return CONTAINERS.index(name) if name in CONTAINERS else len(CONTAINERS)
 
@@ -229,13 +229,13 @@ def _scheduling_reason(conditions: Mapping[str, Mapping[str, Any]]) -> str | Non
 
 
 def _said(conditions: Mapping[str, Mapping[str, Any]]) -> str:
-    """Why the pod is disrupted, or why no node takes it: the words are in the condition."""
+    """Why the pod is disrupted, or why no node accepts it: the explanation is in the condition."""
     found = (conditions.get("DisruptionTarget"), conditions.get("PodScheduled"))
     return next((str(c["message"]) for c in found if c and c.get("message")), "")
 
 
 def _since(conditions: Mapping[str, Mapping[str, Any]], type_: str, value: str) -> datetime | None:
-    """Since when a condition has that value; None: it has another one, or is not there."""
+    """Since when a condition has that value; None: it has another one, or is missing."""
     found = conditions.get(type_)
     moment = found.get("lastTransitionTime") if found and found["status"] == value else None
     return parse_time(moment) if moment else None

@@ -1,6 +1,6 @@
-"""What W&B knows of a run, and which of its summary's metrics are which figures. Advisory: never believed over the pod.
+"""What W&B knows about a run, and how its summary's names map to metrics. Advisory: the pod always takes precedence.
 
-The names are those of docs/reference/metrics.md; a test compares them with the table that the page is made from.
+The names are those of docs/reference/metrics.md; a test compares them with the table that the page is generated from.
 """
 
 import json
@@ -21,13 +21,13 @@ OF_THE_TRAINER: Final[Mapping[str, str]] = {
     "logprob_gap": "logprobs/gap",
     "staleness": "staleness/mean",
 }
-"""From figure to metric."""
+"""From status field to W&B metric."""
 
 OF_ENVIRONMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "reward_mean": ("env/reward_mean", "env_*/reward_mean"),
     "train_accuracy": ("*train/percent_correct",),
 }
-"""From figure to patterns: of several environments the mean is taken, as the trainer does."""
+"""From status field to patterns: the mean over several environments is taken, as the trainer does."""
 
 EVALUATION: Final = "*eval/percent_correct"
 OF_AN_EVALUATION: Final[Mapping[str, str]] = {
@@ -36,22 +36,22 @@ OF_AN_EVALUATION: Final[Mapping[str, str]] = {
     "eval_accuracy_high": "eval/percent_correct_high",
     "eval_accuracy_n": "eval/n",
 }
-"""From figure to the end of a metric's name; what comes before it is the same in all four."""
+"""From status field to the end of a metric's name; the part before it is the same in all four."""
 
 BESIDE: Final = "; W&B says "
-"""Between what the trainer said of its W&B run and what W&B says itself."""
+"""Separates the trainer's report on its W&B run from W&B's own state."""
 
 NOT_THERE: Final = ("disabled", "offline")
-"""How the trainer's word begins when W&B has nothing of this attempt."""
+"""How the trainer's report begins if W&B has nothing from this attempt."""
 
 
 PASSING: Final = ("starting", "running")
-"""What the trainer says while it lives."""
+"""What the trainer reports while it runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class WandbRun:
-    """W&B's own state of the run (running, finished, crashed, failed, …) and the figures of its summary."""
+    """W&B's own state of the run (running, finished, crashed, failed, …) and the metrics of its summary."""
 
     state: str
     step: int | None = None
@@ -60,7 +60,7 @@ class WandbRun:
 
 
 def read_wandb_run(state: str, summary: Mapping[str, Any]) -> WandbRun:
-    """Project a summary to what a status shows; what is no finite number is left out."""
+    """Project a summary to what a status shows; anything but finite numbers is left out."""
     numbers = dict(_numbers(summary))
     known = {figure: numbers[name] for figure, name in OF_THE_TRAINER.items() if name in numbers}
     for figure, patterns in OF_ENVIRONMENTS.items():
@@ -85,7 +85,7 @@ def parse_summary(text: str | None) -> Mapping[str, Any]:
 
 
 def wandb_status(told: WandbStatus | None, own: WandbRun, run_id: str) -> WandbStatus:
-    """W&B's state beside what the trainer said; who is offline keeps the sentence that says how to send it."""
+    """W&B's state next to the trainer's report; an offline run keeps the sentence that says how to upload it."""
     told = told or WandbStatus(run_id=run_id)
     word = (told.state or "").partition(BESIDE)[0]
     if word.startswith(NOT_THERE) or word == own.state:
@@ -94,7 +94,7 @@ def wandb_status(told: WandbStatus | None, own: WandbRun, run_id: str) -> WandbS
 
 
 def at_the_end(known: WandbStatus) -> WandbStatus:
-    """Once nobody asks any more: that it runs is no longer known, what W&B said last is."""
+    """Once polling has ended: whether it runs is no longer known, but W&B's last state is."""
     word, _, own = (known.state or "").partition(BESIDE)
     return known.with_changes(state=own or None) if word in PASSING else known
 

@@ -1,1 +1,1 @@
-"""The words of a status: its conditions and reasons as tables, and sentences that fit."""
+"""The texts of a status: its conditions and reasons as tables, and sentences of bounded length."""

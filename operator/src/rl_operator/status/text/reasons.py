@@ -1,6 +1,6 @@
 """Every reason that a condition, an attempt or a failure of a run can give, as data: what it means and what to do.
 
-Reasons are stable words: people search for them, and tools compare them. docs/reference/status.md is made from them.
+Reasons are stable words: users search for them, and tools compare them. docs/reference/status.md is made from them.
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ _FAILED, _REFUSED = Situation.FAILED, Situation.REFUSED
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """`where`: the situations in which a condition gives the reason. That of an attempt's end, which `attempts[]` and
-    `failure` give, is a condition's only when it ends the run.
+    """`where`: the situations in which a condition gives the reason. The reason of an attempt's end, which `attempts[]`
+    and `failure` give, is a condition's only if it ends the run.
     """
 
     where: tuple[Situation, ...]

@@ -1,10 +1,10 @@
-"""What others said, as one short line that may be shown: bounded, and without secrets."""
+"""Messages of others, as one short line that may be shown: bounded, and without secrets."""
 
 import re
 from typing import Final
 
 MAX_MESSAGE: Final = 300
-"""Characters of what a container or the kubelet said."""
+"""Characters of a message from a container or the kubelet."""
 
 MAX_SENTENCE: Final = 512
 """Bytes of a status' message: it stays small."""
@@ -13,7 +13,7 @@ _SECRETS: Final = re.compile(
     r"\b(?:tml-|sk-|hf_|gh[a-z]_|wandb_v\d)[A-Za-z0-9_\-]{6,}|\b[0-9a-f]{40}\b"
     r"|(?i:(?<=bearer )[^\s\"',;]{8,})"
 )
-"""Keys by what they look like: those of `api.refusal.KEY_VALUE`, within a text."""
+"""Keys recognized by their form: those of `api.refusal.KEY_VALUE`, within a text."""
 
 _ASSIGNED: Final = re.compile(
     r"(?i)((?:api_?key|access_?key|secret|password|credential|(?:auth|access)_token)\w{0,40}[\"']?"
@@ -23,24 +23,24 @@ _ASSIGNED: Final = re.compile(
 
 
 def clean(message: str) -> str:
-    """The telling line of a termination message, secrets removed, cut to MAX_MESSAGE characters."""
+    """The most informative line of a termination message, secrets removed, cut to MAX_MESSAGE characters."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     telling = next((line for line in reversed(lines) if line.startswith("error:")), lines[-1] if lines else "")
     return redacted(telling.removeprefix("error:").strip())[:MAX_MESSAGE]
 
 
 def redacted(text: str) -> str:
-    """The text without what looks like a key."""
+    """The text without anything that looks like a key."""
     return _ASSIGNED.sub(r"\1[redacted]", _SECRETS.sub("[redacted]", text))
 
 
 def cut(text: str, length: int) -> str:
-    """The text in at most `length` characters; what is cut ends with an ellipsis."""
+    """The text in at most `length` characters; a truncated one ends with an ellipsis."""
     return text if len(text) <= length else f"{text[: length - 1].rstrip()}…"
 
 
 def shorten(text: str, limit: int = MAX_SENTENCE) -> str:
-    """The text in at most `limit` bytes of UTF-8; what is cut ends with an ellipsis."""
+    """The text in at most `limit` bytes of UTF-8; a truncated one ends with an ellipsis."""
     encoded = text.encode()
     if len(encoded) <= limit:
         return text

@@ -9,7 +9,7 @@ from rl_operator.api.run import Condition, Phase
 
 
 class Situation(Enum):
-    """What is the case with a run."""
+    """The situation of a run."""
 
     WAITING = "not started yet, or between two attempts"
     REFUSED = "refused until spec, runtime or environment is fixed"
