@@ -1,1 +1,1 @@
-"""From text to typed documents: YAML as kubectl reads it, the kinds, own environments, and what the package ships."""
+"""From text to typed documents: YAML as kubectl reads it, the kinds, own environments, and the shipped files."""

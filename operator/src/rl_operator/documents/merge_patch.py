@@ -1,11 +1,11 @@
-"""RFC 7396: the smallest merge patch between two JSON objects, and what one makes of an object."""
+"""RFC 7396: the smallest merge patch between two JSON objects, and the result of applying one."""
 
 from collections.abc import Mapping
 from typing import Any
 
 
 def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """What to send so that `before` becomes `after`: nulls remove, objects go deep, lists are replaced."""
+    """What to send so that `before` becomes `after`: nulls remove, objects are merged, lists are replaced."""
     patch: dict[str, Any] = {key: None for key in before if key not in after}
     for key, value in after.items():
         old = before.get(key)
@@ -18,7 +18,7 @@ def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str
 
 
 def merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """What the API server makes of an object. Nulls go, also those inside of an object that is new."""
+    """What the API server turns an object into. Nulls are removed, also inside an object that is new."""
     result = dict(target)
     for key, value in patch.items():
         if isinstance(value, Mapping):

@@ -31,7 +31,7 @@ Model = TypeVar("Model", bound=ApiModel)
 
 
 class DocumentError(OperatorError):
-    """A document that is no valid object of ours. `refusals` says why, one entry per fault; never empty."""
+    """A document that is not a valid object of ours. `refusals` says why, one entry per fault; never empty."""
 
     def __init__(self, *refusals: Refusal) -> None:
         super().__init__("\n".join(refusal.sentence for refusal in refusals))
@@ -58,7 +58,7 @@ def load_documents(text: str) -> list[dict[str, Any]]:
 
 
 def _items_of(document: Any) -> list[Any]:
-    """The objects of a `List`; of any other document itself."""
+    """The objects of a `List`; for any other document, itself."""
     if not isinstance(document, dict):
         return [document]
     items = document.get("items")
@@ -66,7 +66,7 @@ def _items_of(document: Any) -> list[Any]:
 
 
 def load_run(text: str) -> TrainingRun:
-    """The one run of a text; other kinds beside it are passed over. Raises DocumentError unless there is just one."""
+    """The only run of a text; other kinds are ignored. Raises DocumentError unless there is exactly one."""
     documents = load_documents(text)
     runs = [document for document in documents if document.get("kind") == RUN_KIND]
     if len(runs) == 1:
@@ -97,14 +97,14 @@ def parse_run(document: Mapping[str, Any]) -> TrainingRun:
 
 
 _FREE_FORM: Final = (("config",), ("tinker",), ("config", "tinker"))
-"""What the API server takes without looking into it."""
+"""What the API server accepts without validating its contents."""
 
 
 def parse_stored_run(document: Mapping[str, Any]) -> TrainingRun:
-    """A run that the API server took. Where its free-form fields are more than is ever read (too deep, too many values)
-    they are left empty and `faults` says so: such a run must be told of it. Raises DocumentError for all else.
+    """A run that the API server accepted. If its free-form fields exceed what is ever read (too deep, too many values)
+    they are left empty and `faults` says so: such a run must be told. Raises DocumentError for everything else.
     """
-    # Who set which field is half of what the API server holds, and nobody here asks.
+    # managedFields are half of what the API server stores, and are not needed here.
     metadata = {name: value for name, value in document["metadata"].items() if name != "managedFields"}
     document = {**document, "metadata": metadata}
     try:
@@ -118,7 +118,7 @@ def parse_stored_run(document: Mapping[str, Any]) -> TrainingRun:
 
 
 def _at(field: str, refusals: Iterable[Refusal]) -> tuple[Refusal, ...]:
-    """Refusals of a document as a whole, with the field that is at fault."""
+    """Refusals for a document as a whole, with the offending field."""
     return tuple(refusal.with_changes(field=refusal.field or field) for refusal in refusals)
 
 
@@ -138,7 +138,7 @@ def _parse(model: type[Model], kind: str, document: Mapping[str, Any]) -> Model:
         if given != expected:
             raise DocumentError(_invalid(field, given, expected, f"{field} must be {expected}"))
     try:
-        # By way of JSON: strict types, but a JSON array is a tuple. Keys in the API server's order, and so are faults.
+        # By way of JSON: strict types, but a JSON array is a tuple. Keys, and so faults, are in the API server's order.
         return model.model_validate_json(json.dumps(json_value(dict(document)), sort_keys=True), strict=True)
     except ValidationError as error:
         raise DocumentError(*(_explain(model, detail) for detail in error.errors())) from None
@@ -165,7 +165,7 @@ def _explain(model: type[BaseModel], detail: ErrorDetails) -> Refusal:
 
 
 def field_path(location: Iterable[str | int]) -> str:
-    """`spec.wandb.tags[0]` from ("spec", "wandb", "tags", 0); a key that is no plain name is quoted, and cut."""
+    """`spec.wandb.tags[0]` from ("spec", "wandb", "tags", 0); a key that is not a plain name is quoted, and cut."""
     return "".join(map(_step, location)).lstrip(".")
 
 
@@ -186,7 +186,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _fields_at(model: type[BaseModel], location: Iterable[str | int]) -> list[str]:
-    """The wire names of the fields of the model at a place below `model`."""
+    """The wire names of the model's fields at a path below `model`."""
     for part in location:
         if isinstance(part, int):
             continue

@@ -1,4 +1,4 @@
-"""The files of an own environment, as values: their names, the one that is the entry, their hash."""
+"""The files of an own environment, as values: their names, the entry file, their hash."""
 
 import hashlib
 import json
@@ -17,13 +17,13 @@ _MAX_SHOWN: Final = 80
 
 
 def source_hash(files: Mapping[str, str]) -> str:
-    """12 hex digits of names and contents, whatever their order."""
+    """12 hex digits of names and contents, independent of their order."""
     canonical = json.dumps(files, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
 
 def source_problem(files: Mapping[str, str], entry: str | None) -> CatalogProblem | None:
-    """Why these files cannot even be looked at: a name that is none, no entry, or several that might be it."""
+    """Why these files cannot even be read: an invalid name, no entry, or several candidates for it."""
     for name in files:
         if not _NAME.fullmatch(name):
             return _problem("Unreadable", name, f"this is not a valid name for an environment's file: {_RULE}")

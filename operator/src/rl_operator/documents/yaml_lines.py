@@ -7,18 +7,18 @@ from typing import Any
 from rl_operator.documents.yaml_text import read_yaml
 
 _NOT_PRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
-"""What JSON holds as it is, and YAML only as an escape, or as an end of line."""
+"""Characters that JSON keeps as they are, and that YAML needs to escape or reads as a line end."""
 
 
 def flow(value: Any) -> str:
-    """A value in one line, plain where that reads back the same: `null`, `0.001`, `bundled`, `[1, 2]`."""
+    """A value in one line, plain where that parses back to the same: `null`, `0.001`, `bundled`, `[1, 2]`."""
     if isinstance(value, str) and _reads_back(f"key: {value}", {"key": value}):
         return value
     return _NOT_PRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))
 
 
 def block(name: str, text: str, indent: int) -> str:
-    """A mapping's entry with a text of many lines, written with `|` where that reads back the same."""
+    """A mapping's entry with a multi-line text, written with `|` where that parses back to the same."""
     margin = " " * indent
     keep = "+" if text.endswith("\n\n") else "" if text.endswith("\n") else "-"
     lines = "".join(f"{margin}  {line}\n" if line else "\n" for line in text.removesuffix("\n").split("\n"))

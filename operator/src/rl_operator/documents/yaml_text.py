@@ -2,8 +2,8 @@
 
 The scalar rules were measured with `kubectl --local` 1.36 (tests/data/kubectl_scalars.json): numbers as in YAML 1.2, so
 `4e-5` is one; `yes`, `on` and `y` are true; a date is a string. `1.0` becomes `1`, as the API server stores it. What
-readers disagree on (`017`, a key above the `<<` that holds it) or JSON cannot hold (`.nan`, a key twice) is an error.
-What is read here and by kubectl is the same; tests/integration/cluster/test_kubectl_yaml.py compares the two.
+readers disagree on (`017`, a key above the `<<` that holds it) or JSON cannot hold (`.nan`, a repeated key) is an error.
+The result is the same as kubectl's; tests/integration/cluster/test_kubectl_yaml.py compares the two.
 """
 
 import math
@@ -34,7 +34,7 @@ class YamlError(ValueError):
 
 
 class _Underscores(yaml.resolver.BaseResolver):
-    """To kubectl, underscores count nowhere in what begins like a number."""
+    """kubectl ignores underscores in anything that begins like a number."""
 
     def resolve(self, kind: type[yaml.Node], value: Any, implicit: tuple[bool, bool]) -> Any:
         if kind is yaml.ScalarNode and implicit[0]:
@@ -57,7 +57,7 @@ class _Loader(_Underscores, yaml.SafeLoader):
         return {self._key(key): self.construct_object(value, deep=deep) for key, value in node.value}
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Resolve `<<` once per mapping; before that no key may stand twice, after it the later one wins."""
+        """Resolve `<<` once per mapping; keys must not repeat before that, and after it the later one wins."""
         if node in self._flattened:
             return
         self._flattened.add(node)
@@ -68,7 +68,7 @@ class _Loader(_Underscores, yaml.SafeLoader):
             raise _problem(f"readers disagree on {name!r}, which `<<` holds, too: write `<<` above it", above[name])
 
     def _names_above_merge(self, node: yaml.MappingNode) -> dict[str, yaml.Node]:
-        """Names that stand above a `<<`, empty where there is none. To kubectl what comes later wins."""
+        """Keys above a `<<`, empty if there is none. In kubectl the later one wins."""
         names: dict[str, yaml.Node] = {}
         above: dict[str, yaml.Node] = {}
         for key, _ in node.value:
@@ -162,7 +162,7 @@ def read_yaml(text: str) -> list[Any]:
 
 
 def _sentence(error: yaml.YAMLError) -> str:
-    """Where and what, in one line; without the text around it, which may hold a key."""
+    """Position and cause, in one line; without the surrounding text, which may contain a key."""
     match error:
         case yaml.MarkedYAMLError(problem=str(problem), problem_mark=yaml.Mark(line=line, column=column)):
             context = f" ({error.context})" if error.context else ""
@@ -179,9 +179,9 @@ def write_yaml(value: Any) -> str:
 
 
 def json_value(value: Any, budget: Iterator[int] | None = None, depth: int = 0) -> Any:
-    """A value as the API server stores it: string keys, `1.0` as `1`. Raises ValueError on what JSON cannot hold.
+    """A value as the API server stores it: string keys, `1.0` as `1`. Raises ValueError for what JSON cannot hold.
 
-    The budget bounds the nodes (a few aliases can stand for billions) and the depth bounds recursive aliases.
+    The budget limits the nodes (a few aliases can expand to billions) and the depth limits recursive aliases.
     """
     budget = iter(range(MAX_NODES)) if budget is None else budget
     if next(budget, None) is None:
@@ -205,12 +205,12 @@ def json_value(value: Any, budget: Iterator[int] | None = None, depth: int = 0) 
 def _json_number(value: float) -> float | int:
     if not math.isfinite(value):
         raise ValueError(f"{value} is not a number that JSON can hold")
-    # The range in which Go writes a float's shortest digits without an exponent: it is read back as a whole number.
+    # The range in which Go writes a float's shortest digits without an exponent: it is read back as an integer.
     return int(Decimal(repr(value))) if value.is_integer() and abs(value) < 1e21 else value
 
 
 def _json_text(text: str) -> str:
-    """Escaped surrogates are joined, as JSON has them; half a pair is no text."""
+    """Escaped surrogate pairs are joined, as in JSON; an unpaired surrogate is not valid text."""
     if text.isascii() or not _SURROGATE.search(text):
         return text
     try:
