@@ -33,7 +33,7 @@ KEPT_PODS = 5
 
 
 def expires_at(run: TrainingRun) -> datetime | None:
-    """When a finished run is to be deleted: its end plus `ttlSecondsAfterFinished`, by their current values; None: never."""
+    """When to delete a finished run: its end plus `ttlSecondsAfterFinished`, by their current values; None: never."""
     ttl, completed = run.spec.ttl_seconds_after_finished, run.status.completion_time
     if not run.status.finished or ttl is None or completed is None:
         return None
