@@ -1,6 +1,6 @@
-"""A Job on this machine: its containers are processes that outlive who started them, and end by themselves.
+"""A Job on this machine: its containers are processes that outlive the program that started them.
 
-All of it is in a folder beside those of the run's pods, and goes with them.
+All of its files are in a folder next to those of the run's pods, and are deleted with them.
 """
 
 import json
@@ -29,8 +29,8 @@ class LocalJobs:
     layout: Layout
 
     def create(self, job: Mapping[str, Any], config_map: Mapping[str, Any], environ: Mapping[str, str]) -> None:
-        """Start all containers, or none: raises RefusedError naming the variable or the program that is missing, and
-        ConflictError when the name is taken.
+        """Start all containers, or none: raises RefusedError naming the missing variable or program, and ConflictError
+        if the name is taken.
         """
         namespace, name = job["metadata"]["namespace"], job["metadata"]["name"]
         folder, spec = self.layout.pod(namespace, name), job["spec"]["template"]["spec"]
@@ -74,7 +74,7 @@ def _write(folder: PodFolder, job: Mapping[str, Any]) -> None:
 
 
 def _write_volumes(spec: Mapping[str, Any], texts: Mapping[str, str], folder: PodFolder) -> None:
-    """A folder of every volume; the ConfigMap's keys become files where its items say."""
+    """A folder for every volume; the ConfigMap's keys become files where its items say."""
     for volume in spec["volumes"]:
         root = folder.volume(volume["name"])
         root.mkdir(parents=True)
@@ -85,11 +85,11 @@ def _write_volumes(spec: Mapping[str, Any], texts: Mapping[str, str], folder: Po
 
 
 def _start(launch: Launch) -> None:
-    """The process holds the lock of its container: held means that it lives."""
+    """The process holds the lock of its container: held means that it is alive."""
     lock = FileLock(launch.lock)
     lock.take()
     with launch.log.open("ab") as log:
-        process = subprocess.Popen(  # noqa: S603 -- the program of a manifest of ours
+        process = subprocess.Popen(  # noqa: S603 -- the program of our own manifest
             launch.argv,
             cwd=launch.folder,
             env=dict(launch.env_vars),

@@ -37,7 +37,7 @@ Key = tuple[str, str]
 NODE_NAME = "localhost"
 
 _CHILD_KINDS = ("ConfigMap", "Service", "NetworkPolicy")
-"""Besides pods. Services and NetworkPolicies are kept for whoever looks and change nothing: everything is loopback."""
+"""Besides pods. Services and NetworkPolicies are kept for inspection and have no effect: everything is loopback."""
 
 
 class LocalRunClient:
@@ -175,9 +175,9 @@ class LocalRunClient:
     def record_event(self, run: TrainingRun, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         place = run.metadata.namespace, run.metadata.name
         if self._store.version(RUN_KIND, *place) is None:
-            return  # the run was deleted, and its log of events with it
+            return  # the run was deleted, and its event log with it
         event = Event(format_time(datetime.now(UTC)), kind, reason, message)
-        with contextlib.suppress(OSError):  # an event is news, never a reason to stop
+        with contextlib.suppress(OSError):  # an event is information, never a reason to stop
             append_event(self._store.layout.events(*place), event)
 
     def _collect_orphan(self, child: Manifest) -> None:
@@ -207,7 +207,7 @@ def _scheduled(pod: Manifest) -> Manifest:
 
 
 def pods_of(store: StateStore, key: Key) -> tuple[Manifest, ...]:
-    """All pods that say they are this run's."""
+    """All pods that carry this run's label."""
     namespace, name = key
     pods = store.list_all("Pod", namespace, prefix=f"{name}-")
     return tuple(pod for pod in pods if _is_of_run(pod, name))
@@ -218,7 +218,7 @@ def _is_of_run(child: Manifest, name: str) -> bool:
 
 
 def _write_history(store: StateStore, run: TrainingRun, points: Sequence[Point]) -> None:
-    """Create it, or go on with what earlier attempts left."""
+    """Create it, or continue with what earlier attempts left."""
     namespace, name = run.metadata.namespace, run.status.history_name or ""
 
     def go_on(manifest: Manifest) -> None:

@@ -1,6 +1,6 @@
-"""Own environments of local mode: a file beside the run's file, or an RLEnvironment of the state folder.
+"""Own environments of local mode: a file next to the run's file, or an RLEnvironment of the state folder.
 
-Nobody reconciles them here. Their code is read, never run, whenever a run that has not started asks for it.
+They are not reconciled here. Their code is read, never run, whenever a run that has not started needs it.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,7 +20,7 @@ from rl_operator.status.kinds.environment_status import EnvironmentReading, envi
 from rl_operator.status.kinds.verdict import Readiness, Verdict
 
 FILE_ANNOTATION: Final = f"{GROUP}/environment-file"
-"""On a run of `environment: ./my_env.py`: the file's absolute path, as rlctl found it beside the run's file."""
+"""On a run of `environment: ./my_env.py`: the file's absolute path, as rlctl found it next to the run's file."""
 
 Read = Callable[[str, str, str], Manifest | None]
 """An object by kind, namespace and name."""
@@ -31,7 +31,7 @@ Discover = Callable[[Files, str | None], Awaitable[Catalog]]
 
 
 class OwnEnvironments:
-    """Finds own environments and reads them. What files define is remembered by their content."""
+    """Finds own environments and reads them. Results are cached by the files' content."""
 
     def __init__(self, read: Read, discover: Discover) -> None:
         self._read = read
@@ -39,7 +39,7 @@ class OwnEnvironments:
         self._found: dict[tuple[str | None, str], Catalog] = {}
 
     async def of_run(self, run: TrainingRun) -> Environment | None:
-        """What `spec.environment` names; None: no own environment, or one that is not there."""
+        """What `spec.environment` names; None: it is not an own environment, or does not exist."""
         name, namespace = run.spec.environment, run.metadata.namespace
         if name.startswith(OWN_PREFIX):
             return await self.named(namespace, name.removeprefix(OWN_PREFIX))
@@ -49,7 +49,7 @@ class OwnEnvironments:
         return await self.of_file(path, namespace)
 
     async def of_file(self, path: Path, namespace: str) -> Environment:
-        """The environment that an absolute path stands for; its status says so when there is none."""
+        """The environment that an absolute path stands for; its status reports it if there is none."""
         source = EnvironmentSource(config_map=ConfigMapSource(name=path.name, entry=path.name))
         metadata = ObjectMeta(name=path.name, namespace=namespace, annotations={FILE_ANNOTATION: str(path)})
         return await self._looked_at(Environment(metadata=metadata, spec=EnvironmentSpec(source=source)))
@@ -59,9 +59,9 @@ class OwnEnvironments:
         return await self._looked_at(parse_environment(manifest)) if manifest else None
 
     async def files(self, environment: Environment) -> Files | None:
-        """What its pods get: all files of its ConfigMap; of a folder the entry file and those that it imports.
+        """What its pods get: all files of its ConfigMap; for a folder, the entry file and those that it imports.
 
-        None when there is nothing to read. May raise OSError.
+        None if there is nothing to read. May raise OSError.
         """
         if path := _file_of(environment):
             files = _python_files(path.parent)
@@ -95,7 +95,7 @@ class OwnEnvironments:
         if isinstance(files, EnvironmentReading):
             return files
         catalog = await self._catalog(files, path.name)
-        # The hash is of what the pods get: a run waits while it is of something else.
+        # The hash covers what the pods get: a run waits while it covers anything else.
         given = {name: files[name] for name in catalog.modules} or files
         return look_at_source(str(path.parent), given, path.name, catalog)
 
@@ -122,7 +122,7 @@ def _files_beside(path: Path) -> Files | EnvironmentReading:
 
 
 def _python_files(folder: Path) -> Files:
-    """The folder's Python files, without its subfolders; what no ConfigMap could hold is left out."""
+    """The folder's Python files, without its subfolders; anything that no ConfigMap could hold is left out."""
     texts = {path.name: _text_of(path) for path in sorted(folder.glob("[A-Za-z0-9_]*.py")) if path.is_file()}
     return {name: text for name, text in texts.items() if text is not None}
 

@@ -26,7 +26,7 @@ START_DEADLINE_SECONDS = 180.0
 IDLE_EXIT_SECONDS = 600
 
 LOOK_SECONDS = 2.0
-"""How often a run that trains looks whether its service still lives."""
+"""How often a training run checks whether its service is still alive."""
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class ServiceAddress:
 
 
 class TinkerService:
-    """The service of one folder. Its lock is inherited by its process: held means that it lives."""
+    """The service of one folder. Its lock is inherited by its process: held means that it is alive."""
 
     def __init__(self, folder: Path, caller: Mapping[str, str], session: aiohttp.ClientSession) -> None:
         self._folder = folder
@@ -49,7 +49,7 @@ class TinkerService:
         self._session = session
 
     async def ensure(self) -> ServiceAddress:
-        """The address of a service that answers; starts one if there is none. Raises TargetUnreachableError."""
+        """The address of a service that responds; starts one if there is none. Raises TargetUnreachableError."""
         deadline = time.monotonic() + START_DEADLINE_SECONDS
         starting = FileLock(self._folder / "starting.lock")
         while not starting.take():
@@ -63,7 +63,7 @@ class TinkerService:
             starting.give_back()
 
     async def keep(self, wanted: Callable[[], bool]) -> None:
-        """Start a service that was killed again, while it is wanted; forever. Trainers find it where it was."""
+        """Restart a service that was killed, while it is needed; forever. Trainers find it at the same address."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             if wanted() and not is_held(self._lock):
@@ -146,7 +146,7 @@ class TinkerService:
 
 
 def _port_again(before: ServiceAddress) -> int:
-    """The port of the service that was here before; 0, any one, when somebody else has got it since."""
+    """The port of the previous service; 0, any free one, if another process has taken it since."""
     port = int(before.url.rpartition(":")[2])
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

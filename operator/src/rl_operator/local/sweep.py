@@ -1,5 +1,5 @@
-"""What nobody needs any more of the state folder. A cluster has a garbage collector and an operator that never ends;
-here it is done by whoever looks at the runs.
+"""Removes what is no longer needed from the state folder. A cluster has a garbage collector and an operator that never
+ends; here every command that lists runs does it.
 """
 
 import contextlib
@@ -19,19 +19,19 @@ Key = tuple[str, str]
 
 
 def remove_expired(store: StateStore, now: datetime) -> None:
-    """Delete finished runs whose `ttlSecondsAfterFinished` is over, with what they left on disk."""
+    """Delete finished runs whose `ttlSecondsAfterFinished` is over, with their files."""
     for run in store.list_all(RUN_KIND):
         metadata = run["metadata"]
         if not _may_expire(run) or not _is_expired(run, now):
             continue
         place, version = (metadata["namespace"], metadata["name"]), metadata["resourceVersion"]
-        with contextlib.suppress(GoneError, ConflictError):  # somebody was faster, or has just edited it
+        with contextlib.suppress(GoneError, ConflictError):  # another process was faster, or has just edited it
             store.delete(RUN_KIND, *place, uid=metadata["uid"], resource_version=version)
             remove_traces(store.layout, *place, metadata["uid"])
 
 
 def abandoned(store: StateStore) -> Iterator[Key]:
-    """The runs that are gone and whose pods are still there: who deleted them was killed over it."""
+    """The deleted runs whose pods still exist: the process that deleted them was killed before it was done."""
     for pod in store.list_all("Pod"):
         for owner in pod["metadata"].get("ownerReferences", []):
             key = pod["metadata"]["namespace"], owner["name"]
@@ -41,7 +41,7 @@ def abandoned(store: StateStore) -> Iterator[Key]:
 
 
 def remove_orphaned_traces(store: StateStore) -> None:
-    """Remove the events, logs and working folders of runs that are gone with their pods: a deletion was cut short."""
+    """Remove the events, logs and working folders of runs that are gone with their pods: a deletion was interrupted."""
     folders, events = store.layout.all_pod_folders, store.layout.all_events  # before the runs: what is new has a run
     owners = _owners(store)
     prefixes = tuple(f"{namespace}/{name}-{uid[:5]}-" for namespace, name, uid in owners)
@@ -59,7 +59,7 @@ def remove_orphaned_traces(store: StateStore) -> None:
 
 
 def _owners(store: StateStore) -> set[tuple[str, str, str]]:
-    """Namespace, name and uid of every run that is there, or of which a pod is there."""
+    """Namespace, name and uid of every run that exists, or that still has a pod."""
     runs = {(m["namespace"], m["name"], m["uid"]) for m in (run["metadata"] for run in store.list_all(RUN_KIND))}
     pods = [pod["metadata"] for pod in store.list_all("Pod")]
     return runs | {(m["namespace"], each["name"], each["uid"]) for m in pods for each in m.get("ownerReferences", [])}
@@ -73,14 +73,14 @@ def remove_traces(layout: Layout, namespace: str, name: str, uid: str) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """With what runs in it still: a run's pods have ended by now, but maybe not a trial of its environment."""
+    """With the processes still running in it: a run's pods have ended by now, but a trial may still be running."""
     for lock in PodFolder(folder).locks:
         end_left_over(lock)
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def _may_expire(run: dict[str, Any]) -> bool:
-    """Cheap: most runs keep forever, and reading the kinds costs rlctl's start-up time."""
+    """Cheap: most runs are kept forever, and importing the kinds costs rlctl's start-up time."""
     return run["spec"].get("ttlSecondsAfterFinished") is not None and "completionTime" in run.get("status", {})
 
 

@@ -1,4 +1,4 @@
-"""The node of local mode: turns the pods of one run into processes, and writes what becomes of them."""
+"""The node of local mode: turns the pods of one run into processes, and records their state."""
 
 import asyncio
 import logging
@@ -22,13 +22,13 @@ from rl_operator.local.state.layout import PodFolder
 from rl_operator.local.state.state_store import Manifest, StateStore
 
 KUBELET_FINALIZER = "rl-operator.dev/kubelet"
-"""Keeps a pod's object until its processes are gone; on a cluster the API server waits for the kubelet likewise."""
+"""Keeps a pod's object until its processes are gone; on a cluster the API server waits for the kubelet the same way."""
 
 BackendVariables = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, str]]]
-"""For a pod: the variables that point its trainer at the backend, once that answers."""
+"""For a pod: the variables that point its trainer at the backend, once the backend responds."""
 
 TROUBLE_SECONDS = 5.0
-"""How soon a status that could not be written is tried again."""
+"""How soon a failed write of a status is retried."""
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Kubelet:
         self._lives: dict[str, _Life] = {}
 
     def sync(self, pods: tuple[Manifest, ...]) -> None:
-        """Start what is new, stop what shall go, write again what could not be written."""
+        """Start what is new, stop what is to end, and retry failed writes."""
         for pod in pods:
             metadata = pod["metadata"]
             if KUBELET_FINALIZER not in metadata.get("finalizers", []):
@@ -81,7 +81,7 @@ class Kubelet:
         return any(not life.task.done() for life in self._lives.values())
 
     async def close(self) -> None:
-        """Stop every pod in order; returns when their processes are gone."""
+        """Stop every pod normally; returns when their processes are gone."""
         for life in self._lives.values():
             life.worker.stop()
         await asyncio.gather(*(life.task for life in self._lives.values()), return_exceptions=True)
@@ -106,14 +106,14 @@ class Kubelet:
         task.add_done_callback(lambda _: self._finish(pod, life))
 
     def _data_ports(self, pod: Manifest) -> PodPorts | None:
-        """For an environment's pod those of its attempt's own pod: what a Service does on a cluster."""
+        """For an environment's pod, those of its attempt's own pod: what a Service does on a cluster."""
         if _component(pod) != ENVIRONMENT_COMPONENT:
             return None
         lives = (life for life in self._lives.values() if _attempt(life.pod) == _attempt(pod))
         return next((life.ports for life in lives if _component(life.pod) != ENVIRONMENT_COMPONENT), None)
 
     def _finish(self, pod: Manifest, life: "_Life") -> None:
-        """The pod is over; a fault of ours must not leave it behind as if it were running."""
+        """The pod is over; an internal error must not leave it behind as if it were running."""
         if fault := life.task.exception():
             logger.error("pod %s was abandoned", pod["metadata"]["name"], exc_info=fault)
             end = PodEnd("KubeletFailed", f"A fault in rlctl's supervisor ended the pod: {fault!r}", "KubeletFailed")
@@ -125,7 +125,7 @@ class Kubelet:
         return self._store.layout.pod(pod["metadata"]["namespace"], pod["metadata"]["name"])
 
     def _write_volumes(self, pod: Manifest, folder: PodFolder) -> None:
-        """Make a folder of every volume, and W&B's; a ConfigMap's keys become files."""
+        """Make a folder for every volume, and W&B's; a ConfigMap's keys become files."""
         if _component(pod) != ENVIRONMENT_COMPONENT:
             folder.wandb.mkdir(parents=True, exist_ok=True)
         for volume in pod["spec"].get("volumes", []):
@@ -146,7 +146,7 @@ class Kubelet:
                 (folder / path).write_text(data[key], encoding="utf-8")
 
     def _adopt(self, pod: Manifest) -> None:
-        """Start a new pod; one that an earlier supervisor left behind is lost. Nothing that it started lives on."""
+        """Start a new pod; one left by an earlier supervisor is lost. None of its processes stay alive."""
         for lock in self._folder(pod).locks:
             end_left_over(lock)
         if "status" in pod:
@@ -171,7 +171,7 @@ class Kubelet:
         self._change(pod, release)
 
     def _change(self, pod: Manifest, change: Callable[[Manifest], None]) -> None:
-        """A state folder that cannot be written costs time, not the pod: `sync` tries again."""
+        """If the state folder cannot be written, that costs time, not the pod: `sync` retries."""
         metadata = pod["metadata"]
         try:
             self._store.update("Pod", metadata["namespace"], metadata["name"], change, uid=metadata["uid"])
@@ -186,7 +186,7 @@ class Kubelet:
 
 @dataclass
 class _Life:
-    """One pod that this kubelet started, and the last status of it."""
+    """One pod that this kubelet started, and its last status."""
 
     pod: Manifest
     worker: PodWorker

@@ -1,4 +1,4 @@
-"""What is left of a pod whose supervisor vanished: its processes died with it, its result is still on disk."""
+"""The remains of a pod whose supervisor vanished: its processes died with it, its result is still on disk."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ KILLED = 137
 
 
 def lost_pod_status(pod: Mapping[str, Any], folder: PodFolder, end: PodEnd) -> dict[str, Any]:
-    """The status a kubelet writes for containers that it cannot find any more; they keep their last messages."""
+    """The status that a kubelet writes for containers that it can no longer find; they keep their last messages."""
     now, spec, ended = datetime.now(UTC), pod["spec"], _ended(pod["status"])
     records = [
         _lost_container(container, sidecar, ended.get(container["name"]) or _killed(container["name"], folder, now))
@@ -38,7 +38,7 @@ def _killed(name: str, folder: PodFolder, now: datetime) -> Terminated:
 
 
 def _ended(status: Mapping[str, Any]) -> dict[str, Terminated]:
-    """The containers whose end was still seen, by name: a trainer that had succeeded has."""
+    """The containers whose end was still recorded, by name: e.g. a trainer that had succeeded."""
     statuses = (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ()))
     return {each["name"]: _terminated(end) for each in statuses if (end := each["state"].get("terminated"))}
 

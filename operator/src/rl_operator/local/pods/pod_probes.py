@@ -11,14 +11,14 @@ import aiohttp
 from rl_operator.local.programs.ports import PodPorts
 
 IMPATIENT_SECONDS = 0.2
-"""Until a container answers for the first time, it is asked this often: on one machine that costs nothing."""
+"""Until a container first responds, it is probed this often: on one machine that costs nothing."""
 
 Answers = Callable[["Probe"], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """`period` and `timeout` in seconds; so many failures in a row, and the container has failed it."""
+    """`period` and `timeout` in seconds; after this many failures in a row the container has failed the probe."""
 
     url: str
     period: float
@@ -27,7 +27,7 @@ class Probe:
 
     @property
     def patience(self) -> float:
-        """Seconds that a container may take to pass it for the first time."""
+        """Seconds that a container may take to pass for the first time."""
         return self.period * self.failure_threshold
 
 
@@ -57,7 +57,7 @@ async def passes(session: aiohttp.ClientSession, probe: Probe) -> bool:
 
 
 async def wait_started(answers: Answers, probe: Probe, stopping: asyncio.Event) -> bool:
-    """Until a startup probe passes; False once its patience is at an end or the pod is stopping."""
+    """Wait until a startup probe passes; False once it has failed for good or the pod is stopping."""
     deadline = time.monotonic() + probe.patience
     while time.monotonic() < deadline and not stopping.is_set():
         if await answers(probe):
@@ -67,8 +67,8 @@ async def wait_started(answers: Answers, probe: Probe, stopping: asyncio.Event) 
 
 
 async def watch_readiness(answers: Answers, probe: Probe, report: Callable[[bool], None]) -> None:
-    """Report every change, forever; its owner cancels it when the container ends. As for a kubelet, one answer makes a
-    container ready, and only as many failures in a row as the probe says make it unready: a busy machine answers late.
+    """Report every change, forever; its owner cancels it when the container ends. As in a kubelet, one success makes a
+    container ready, and only as many failures in a row as the probe says make it unready: a busy machine is slow.
     """
     was_ready, failures = False, 0
     while True:

@@ -40,7 +40,7 @@ ContainerState = Waiting | Running | Terminated
 
 @dataclass(frozen=True, slots=True)
 class ContainerRecord:
-    """What is known of one container. `ready` is true only while it runs and its readiness probe passes."""
+    """What is known about one container. `ready` is true only while it runs and its readiness probe passes."""
 
     name: str
     image: str
@@ -55,7 +55,7 @@ class ContainerRecord:
 
 @dataclass(frozen=True, slots=True)
 class PodEnd:
-    """How a pod ended when its containers alone do not say it. `disruption` is the reason of a DisruptionTarget."""
+    """How a pod ended, if its containers alone do not show it. `disruption` is the reason of a DisruptionTarget."""
 
     reason: str
     message: str
@@ -139,7 +139,7 @@ def _state(state: ContainerState) -> dict[str, Any]:
 
 
 Report = Callable[[dict[str, Any]], None]
-"""Takes the pod's new status."""
+"""Receives the pod's new status."""
 
 
 class PodRecords:
@@ -160,7 +160,7 @@ class PodRecords:
             self.publish()
 
     def wait(self, name: str, reason: str, why: str) -> None:
-        """The container is not there, and why."""
+        """The container does not exist, and why."""
         self.put(self._records[name].now(Waiting(reason, why)))
 
     def all_wait(self, reason: str, why: str) -> None:

@@ -27,21 +27,21 @@ from rl_operator.local.programs.launch import (
 from rl_operator.local.programs.leash import Leash
 
 RESTART_SECONDS, MAX_RESTART_SECONDS = 1.0, 30.0
-"""A sidecar that ended is started again after this long, then after twice as long, …"""
+"""A sidecar that ended is restarted after this time, then after twice as long, …"""
 
 RETRY_SECONDS = 5.0
-"""How soon a container that cannot be made is tried again."""
+"""How soon a failed creation of a container is retried."""
 
 Manifest = Mapping[str, Any]
 Prepare = Callable[[], Surroundings]
 """Makes the pod's folders. May raise OSError and OperatorError."""
 
 BackendVariables = Callable[[], Awaitable[Mapping[str, str]]]
-"""The variables that point a trainer at its backend, once that answers. May raise OperatorError."""
+"""The variables that point a trainer at its backend, once that responds. May raise OperatorError."""
 
 
 class PodWorker:
-    """One pod from its creation to its end. `run` is its whole life; `stop` asks it to end in order."""
+    """One pod from its creation to its end. `run` is its whole life; `stop` asks it to end normally."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class PodWorker:
         self._end: PodEnd | None = None
 
     async def run(self) -> None:
-        """Until every container has ended and the last status is reported."""
+        """Run until every container has ended and the last status is reported."""
         self._records.publish()
         self._finding_backend = asyncio.ensure_future(self._backend())
         keepers: dict[str, asyncio.Task[None]] = {}
@@ -98,7 +98,7 @@ class PodWorker:
         asyncio.get_running_loop().call_later(self._grace, self._kill_regular)
 
     async def _prepare_folders(self) -> None:
-        """Waits for room on the disk, and says so."""
+        """Waits for free disk space, and reports it."""
         while not self._stopping.is_set():
             try:
                 self._surroundings = self._prepare()
@@ -151,7 +151,7 @@ class PodWorker:
 
     # --- sidecars -----------------------------------------------------------------------------------------------
     async def _keep_running(self, sidecar: Manifest) -> None:
-        """Start a sidecar again whenever it ends, until this task is cancelled."""
+        """Restart a sidecar whenever it ends, until this task is cancelled."""
         failures = 1
         while (launch := await self._plan(sidecar)) is not None:
             begun = time.monotonic()
@@ -168,7 +168,7 @@ class PodWorker:
             failures = 1 if lived > MAX_RESTART_SECONDS else failures + 1
 
     async def _until_started(self, sidecar: Manifest) -> None:
-        """Until the startup probe passes. A sidecar that loses its patience is ended, and so started again."""
+        """Wait until the startup probe passes. A sidecar that takes too long is ended, and so restarted."""
         if self._stopping.is_set():
             return
         probe = pod_probes.read_probe(sidecar, "startupProbe", self._surroundings.ports)
@@ -197,7 +197,7 @@ class PodWorker:
 
     # --- both ---------------------------------------------------------------------------------------------------
     async def _plan(self, container: Manifest) -> Launch | None:
-        """How to start a container; waits while something of the caller is missing. None: the pod is stopping."""
+        """How to start a container; waits while something from the caller is missing. None: the pod is stopping."""
         backend = await self._find_backend(container)
         while not self._stopping.is_set():
             try:
@@ -211,12 +211,12 @@ class PodWorker:
         return None
 
     async def _pause(self) -> None:
-        """RETRY_SECONDS, or until the pod is stopping."""
+        """Sleep for RETRY_SECONDS, or until the pod is stopping."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), RETRY_SECONDS)
 
     async def _find_backend(self, container: Manifest) -> Mapping[str, str]:
-        """Only who speaks to the backend waits for it; the others load meanwhile."""
+        """Only a container that uses the backend waits for it; the others load meanwhile."""
         if container["name"] != TRAINER_CONTAINER:
             return {}
         stopping = asyncio.create_task(self._stopping.wait())

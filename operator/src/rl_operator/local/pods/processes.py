@@ -14,7 +14,7 @@ from rl_operator.local.programs.left_over import end_left_over
 from rl_operator.local.state.locks import FileLock
 
 LOG_BYTES = 10 * 1024 * 1024
-"""A log is put aside at this size and one older part is kept, as a kubelet does."""
+"""A log is rotated at this size and one older part is kept, as a kubelet does."""
 
 MESSAGE_BYTES = 4096
 MESSAGE_FROM_LOG_BYTES, MESSAGE_FROM_LOG_LINES = 2048, 80
@@ -24,7 +24,7 @@ KILL_DEADLINE_SECONDS = 5.0
 
 
 class ContainerProcess:
-    """A running container. Its process leads a group of its own, so that all of it can be ended."""
+    """A running container. Its process leads its own group, so that all of it can be ended."""
 
     def __init__(
         self,
@@ -44,11 +44,11 @@ class ContainerProcess:
     async def start(
         cls, launch: Launch, group_started: Callable[[int], None], group_ended: Callable[[int], None]
     ) -> "ContainerProcess":
-        """Raises OSError when the program cannot be executed."""
+        """Raises OSError if the program cannot be executed."""
         end_left_over(launch.lock)
         lock = FileLock(launch.lock)
         lock.take()
-        # A pipe of our own: asyncio's would make `wait` wait for everybody who inherited it.
+        # Our own pipe: asyncio's would make `wait` wait for every process that inherited it.
         reading, writing = os.pipe()
         output = await _reader(reading)
         try:
@@ -70,9 +70,9 @@ class ContainerProcess:
         return cls(launch, process, output, group_ended)
 
     async def wait(self) -> Terminated:
-        """Until the process has ended, its log is on disk and nothing of its group is left."""
+        """Wait until the process has ended, its log is on disk and no process of its group is left."""
         returncode = await self._process.wait()
-        self._signal(signal.SIGKILL)  # what the main process left behind dies with it, as in a container
+        self._signal(signal.SIGKILL)  # processes that it left behind die with it, as in a container
         self._group_ended(self._process.pid)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._pump, KILL_DEADLINE_SECONDS)
@@ -98,7 +98,7 @@ class ContainerProcess:
             os.killpg(self._process.pid, number)
 
     def _termination_message(self, *, failed: bool) -> str:
-        """What the container wrote to its message file; if it failed without a word, the end of its output."""
+        """What the container wrote to its message file; if it failed without a message, the end of its output."""
         message = _read_end(self._launch.termination_message, MESSAGE_BYTES)
         if message or not (failed and self._launch.falls_back_to_logs):
             return message
@@ -106,7 +106,7 @@ class ContainerProcess:
         return "".join(lines[-MESSAGE_FROM_LOG_LINES:])
 
     async def _copy_output(self, output: asyncio.StreamReader) -> None:
-        """To the log. A disk that is full costs lines there, never the container, and not its last words."""
+        """Append to the log. A full disk costs log lines, never the container, and not its termination message."""
         while chunk := await output.read(65536):
             self._last_words += chunk
             del self._last_words[:-MESSAGE_FROM_LOG_BYTES]

@@ -1,4 +1,4 @@
-"""Processes that are meant to outlive whoever started them."""
+"""Processes that are meant to outlive the program that started them."""
 
 import subprocess
 
@@ -6,7 +6,7 @@ _detached: set[subprocess.Popen[bytes]] = set()
 
 
 def detach(process: subprocess.Popen[bytes]) -> None:
-    """Leave it running, with nobody who waits for it. One that ends before we do stays a zombie until the next call."""
+    """Leave it running without waiting for it. If it ends before we do, it stays a zombie until the next call."""
     for each in tuple(_detached):
         if each.poll() is not None:
             _detached.discard(each)

@@ -16,16 +16,16 @@ PASSED_ON = re.compile(
     r"|RL_LOG_FORMAT|HF_HOME|HF_HUB_\w+|HF_ENDPOINT|XDG_CACHE_HOME|SSL_CERT_\w+|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|(?:https?|no|all)_proxy"
     r"|(?:HTTPS?|NO|ALL)_PROXY"
 )
-"""What a process needs of its machine. Everything else stays behind: keys reach only the container that names them."""
+"""The machine's variables that a process needs. All others are withheld: keys reach only containers that name them."""
 
 WANDB_WISHES = ("WANDB_MODE", "WANDB_BASE_URL")
-"""Whether the caller's W&B may be reached, and which one: the caller's key must not go elsewhere. For the trainer;
-what the run or its runtime says about the server comes first.
+"""Whether the caller's W&B may be reached, and which server: the caller's key must not go elsewhere. For the trainer;
+what the run or its runtime says about the server takes precedence.
 """
 
 
 class NotLaunchableError(Exception):
-    """The container cannot be made yet. `reason` is Kubernetes' word."""
+    """The container cannot be created yet. `reason` is Kubernetes' term."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class NotLaunchableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Everything that starts one container."""
+    """Everything needed to start one container."""
 
     name: str
     argv: tuple[str, ...]
@@ -58,7 +58,7 @@ class Surroundings:
 def plan_launch(container: Mapping[str, Any], surroundings: Surroundings, backend: Mapping[str, str]) -> Launch:
     """`backend` overrides the container's own variables (the shared Tinker service).
 
-    Raises NotLaunchableError when a variable of the caller or the program is missing.
+    Raises NotLaunchableError if a variable of the caller or the program is missing.
     """
     name, folder = container["name"], surroundings.folder
     mounts = mounted_paths(container, folder)
@@ -70,7 +70,7 @@ def plan_launch(container: Mapping[str, Any], surroundings: Surroundings, backen
     if "/tmp" in mounts:  # noqa: S108 -- a path inside the pod
         folders["TMPDIR"] = mounts["/tmp"]  # noqa: S108 -- the same
     command: list[str] = [*container.get("command", ()), *container.get("args", ())]
-    program, arguments = command[0], command[1:]  # the program is this machine's: only what follows is mapped
+    program, arguments = command[0], command[1:]  # the program is this machine's: only its arguments are mapped
     return Launch(
         name=name,
         argv=(find_program(program, caller), *(map_paths(argument, mounts) for argument in arguments)),
@@ -91,7 +91,7 @@ def plan_launch(container: Mapping[str, Any], surroundings: Surroundings, backen
 
 
 def make_room(launch: Launch) -> None:
-    """Make the container's folders and an empty termination message. Raises NotLaunchableError when nothing fits."""
+    """Make the container's folders and an empty termination message. Raises NotLaunchableError if the disk is full."""
     try:
         for folder in (launch.folder, launch.log.parent, launch.lock.parent, launch.termination_message.parent):
             folder.mkdir(parents=True, exist_ok=True)
@@ -133,7 +133,7 @@ def map_paths(text: str, mounts: Mapping[str, str]) -> str:
 
 
 def find_program(program: str, caller: Mapping[str, str]) -> str:
-    """Its path. Raises NotLaunchableError."""
+    """The program's path. Raises NotLaunchableError."""
     try:
         return programs.find_program(program, caller.get("PATH"))
     except programs.ProgramMissingError as error:

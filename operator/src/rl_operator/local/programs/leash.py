@@ -50,7 +50,7 @@ class Leash:
     def _tell(self, line: str) -> None:
         try:
             self._send(line)
-        except BrokenPipeError:  # somebody killed the reaper: start another one and tell it everything
+        except BrokenPipeError:  # the reaper was killed: start another one and send it everything again
             with contextlib.suppress(BrokenPipeError):
                 self._pipe.close()
             self._reaper.wait(timeout=10)

@@ -1,7 +1,7 @@
-"""Ends processes that outlived the supervisor that started them: somebody killed its reaper, too.
+"""Ends processes that outlived the supervisor that started them, because its reaper was killed, too.
 
-Every container holds the lock of its folder itself, so no number on disk has to be believed: after a reboot, or when
-another process has got the number since, nobody holds the lock.
+Every container holds the lock of its folder itself, so no process id on disk has to be trusted: after a reboot, or
+when another process has since got the id, the lock is not held.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ DEADLINE_SECONDS: Final = 5.0
 
 
 def end_left_over(lock: Path) -> None:
-    """Kill the process groups of whoever holds the lock. Raises TargetUnreachableError when one does not end."""
+    """Kill the process groups of all lock holders. Raises TargetUnreachableError if one does not end."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while is_held(lock):
         holders = tuple(_holders(lock))
@@ -47,7 +47,7 @@ def _holders(path: Path) -> Iterator[int]:
 
 def _holders_by_proc(path: Path) -> Iterator[int]:
     for folder in Path("/proc").glob("[0-9]*/fd"):
-        with contextlib.suppress(OSError):  # it ended meanwhile, or belongs to somebody else
+        with contextlib.suppress(OSError):  # it ended meanwhile, or belongs to another user
             if any(_is(link, path) for link in folder.iterdir()):
                 yield int(folder.parent.name)
 

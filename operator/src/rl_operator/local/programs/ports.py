@@ -19,7 +19,7 @@ class PodPorts:
         return f"http://127.0.0.1:{self.actual[OPS_PORTS[container]]}"
 
     def env_vars(self, container: str) -> dict[str, str]:
-        """Where a container serves and finds the others; all on loopback. Nothing for one that has no part in a run."""
+        """Where a container serves and finds the others; all on loopback. Empty for one that is not part of a run."""
         if container not in OPS_PORTS:
             return {}
         return {
@@ -31,9 +31,9 @@ class PodPorts:
 
 
 def choose_ports(run: PodPorts | None = None) -> PodPorts:
-    """Ports that the kernel says are free, one for each port of the contract.
+    """Ports that the kernel reports as free, one for each port of the contract.
 
-    `run`: the ports of the run's own pod, for an environment that runs apart from it. The data ports are there.
+    `run`: the ports of the run's own pod, for an environment in a separate pod. The data ports are there.
     """
     wanted = (API_PORT, INFERENCE_PORT, *OPS_PORTS.values())
     shared = {port: run.actual[port] for port in (API_PORT, INFERENCE_PORT)} if run else {}
@@ -41,7 +41,7 @@ def choose_ports(run: PodPorts | None = None) -> PodPorts:
 
 
 def free_ports(count: int) -> tuple[int, ...]:
-    """All sockets are held until all ports are known, so that they differ."""
+    """All sockets are kept open until all ports are known, so that they differ."""
     sockets = [socket.socket(socket.AF_INET, socket.SOCK_STREAM) for _ in range(count)]
     try:
         for listener in sockets:

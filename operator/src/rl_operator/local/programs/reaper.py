@@ -1,8 +1,8 @@
 """Kills the containers of a supervisor that vanished.
 
-The supervisor holds the write end of this process's standard input and tells it the process groups it starts
-(`+PGID`) and sees end (`-PGID`). When the pipe closes, however the supervisor died, what is left is killed. Linux
-could do this with PR_SET_PDEATHSIG, but only for direct children; a pipe works for whole groups and on macOS too.
+The supervisor holds the write end of this process's standard input and sends it the process groups that it starts
+(`+PGID`) and that end (`-PGID`). When the pipe closes, however the supervisor died, the remaining groups are killed.
+Linux could do this with PR_SET_PDEATHSIG, but only for direct children; a pipe works for whole groups and on macOS too.
 Standard library only: it is started by path, without the package.
 """
 

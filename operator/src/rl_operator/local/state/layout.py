@@ -37,7 +37,7 @@ class Layout:
 
     @property
     def tools_token(self) -> Path:
-        """What opens the tools' HTTP door, where nobody has named a file of tokens."""
+        """The token for the tools' HTTP server, unless a token file was named."""
         return self.root / "tools-token"
 
     def events(self, namespace: str, run_name: str) -> Path:
@@ -50,7 +50,7 @@ class Layout:
         return self.root / "supervisors" / namespace / f"{run_name}.log"
 
     def pod_folders(self, namespace: str, run_name: str, run_uid: str) -> tuple[Path, ...]:
-        """What all attempts of a run left on disk."""
+        """The files that all attempts of a run left on disk."""
         return tuple((self.root / "pods" / namespace).glob(f"{run_name}-{run_uid[:5]}-*"))
 
     @property
@@ -69,13 +69,13 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class PodFolder:
-    """What one attempt leaves on disk."""
+    """The files that one attempt leaves on disk."""
 
     root: Path
 
     @property
     def wandb(self) -> Path:
-        """Where W&B keeps what its server has not got. All attempts share it: the next one sends what is left."""
+        """Where W&B keeps what has not been uploaded yet. All attempts share it: the next one uploads the rest."""
         run = self.root.name.rpartition("-")[0]  # without the attempt
         return self.root.with_name(f"{run}-wandb")
 
@@ -89,12 +89,12 @@ class PodFolder:
         return self.root / "termination" / container
 
     def lock(self, container: str) -> Path:
-        """Held by the container's process itself: held means that it lives."""
+        """Held by the container's process itself: held means that it is alive."""
         return self.root / "running" / f"{container}.lock"
 
     @property
     def locks(self) -> tuple[Path, ...]:
-        """Of every container that ever started here."""
+        """One per container that was ever started here."""
         return tuple(sorted((self.root / "running").glob("*.lock")))
 
     def working_folder(self, container: str) -> Path:

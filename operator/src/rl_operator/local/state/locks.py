@@ -1,4 +1,4 @@
-"""File locks: the kernel gives them back when their holder dies, so nothing stale can remain."""
+"""File locks: the kernel releases them when their holder dies, so no stale lock can remain."""
 
 import contextlib
 import fcntl
@@ -21,7 +21,7 @@ class FileLock:
         self._descriptor: int | None = None
 
     def take(self) -> bool:
-        """Take the lock if nobody holds it; says whether it is ours now."""
+        """Take the lock if it is free; returns whether it is ours now."""
         descriptor = _open(self._path)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -32,14 +32,14 @@ class FileLock:
         return True
 
     def sign(self, pid: int) -> None:
-        """Say in the file whose process holds it: for people, and for who must end it. A full disk costs only that."""
+        """Write the holder's process id into the file: for users, and for ending it. A full disk costs only that."""
         os.ftruncate(self.descriptor, 0)
         with contextlib.suppress(OSError):
             os.pwrite(self.descriptor, f"{pid}\n".encode(), 0)
 
     @property
     def descriptor(self) -> int:
-        """To be inherited by a process that shall hold the lock while it lives."""
+        """To be inherited by a process that is to hold the lock while it is alive."""
         assert self._descriptor is not None
         return self._descriptor
 
@@ -51,7 +51,7 @@ class FileLock:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock for a few file operations. Raises TargetUnreachableError when another process keeps it."""
+    """Hold the lock for a few file operations. Raises TargetUnreachableError if another process keeps it."""
     lock = FileLock(path)
     deadline = time.monotonic() + LOCK_DEADLINE_SECONDS
     while not lock.take():
@@ -78,7 +78,7 @@ def is_held(path: Path) -> bool:
 
 
 def holder(path: Path) -> int | None:
-    """The process id of who holds a signed lock; None: nobody does."""
+    """The process id of the holder of a signed lock; None: it is not held."""
     signature = path.read_text().strip() if is_held(path) else ""
     return int(signature) if signature else None
 

@@ -1,4 +1,4 @@
-"""Logs in the state folder: those of containers, read while they are written, and a run's events."""
+"""Logs in the state folder: the containers' logs, read while they are written, and a run's events."""
 
 import errno
 import json
@@ -18,19 +18,19 @@ CHUNK = 64 * 1024
 
 
 def tail_log(path: Path, lines: int | None) -> Iterator[str]:
-    """The last lines (None: all), each with its end; the part put aside comes first. Nothing if there is no log."""
+    """The last lines (None: all), each with its end; the rotated part comes first. Nothing if there is no log."""
     cutter = LineCutter()
     yield from _last(chain(_ended(cutter, _written(path, _size(path))), cutter.rest()), lines)
 
 
 def follow_log(path: Path, lines: int | None, ended: Callable[[], bool]) -> Iterator[str]:
-    """The last lines, then each that is added, until `ended` says that nothing more will come."""
+    """The last lines, then each one that is added, until `ended` reports that nothing more will come."""
     cutter, offset = LineCutter(), _size(path)
     yield from _last(_ended(cutter, _written(path, offset)), lines)
     while True:
         over = ended()
         size = _size(path)
-        offset = 0 if size < offset else offset  # the log was put aside and started over
+        offset = 0 if size < offset else offset  # the log was rotated and started over
         yield from map(_text, _ended(cutter, _read(path, offset, size)))
         offset = size
         if over:
@@ -44,7 +44,7 @@ def _size(path: Path) -> int:
 
 
 def _written(path: Path, size: int) -> Iterator[bytes]:
-    """The part put aside, and the log up to that size."""
+    """The rotated part, and the log up to that size."""
     aside = path.with_suffix(".log.1")
     return chain(_read(aside, 0, _size(aside)), _read(path, 0, size))
 
@@ -94,7 +94,7 @@ def append_event(path: Path, event: Event) -> None:
         if log.tell() > KEPT_BYTES:
             log.truncate(0)
         size = log.seek(0, os.SEEK_END)
-        if log.write(line) != len(line):  # the disk is full in the middle of it
+        if log.write(line) != len(line):  # the disk became full in the middle of it
             log.truncate(size)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 

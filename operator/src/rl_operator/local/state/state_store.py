@@ -24,7 +24,7 @@ Change = Callable[[Manifest], None]
 """Edits a manifest in place."""
 
 _OWNED_KINDS = ("ConfigMap", "Service", "NetworkPolicy", "Pod")
-"""In the order of their removal: what just goes makes room for what must be written first."""
+"""In the order of their removal: what can simply be removed frees space for what must be written first."""
 
 
 class StateStore:
@@ -58,12 +58,12 @@ class StateStore:
     # --- writes -------------------------------------------------------------------------------------------------
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Nobody else writes while the block runs."""
+        """No other process writes while the block runs."""
         with locked(self.layout.lock):
             yield
 
     def create(self, manifest: Mapping[str, Any]) -> Manifest:
-        """Raises NameTakenError when the name is in use, InvalidError when not a valid object name."""
+        """Raises NameTakenError if the name is in use, InvalidError if it is not a valid object name."""
         with self.exclusive():
             kind, namespace, name = _identity(manifest)
             if self.get(kind, namespace, name) is not None:
@@ -71,7 +71,7 @@ class StateStore:
             return self._create(manifest)
 
     def apply(self, manifest: Mapping[str, Any]) -> Manifest:
-        """Create the object, or give the one of its name this content. Raises NameTakenError when a run owns it."""
+        """Create the object, or replace the content of the existing one. Raises NameTakenError if a run owns it."""
         with self.exclusive():
             kind, namespace, name = _identity(manifest)
             current = self.get(kind, namespace, name)
@@ -86,7 +86,7 @@ class StateStore:
     ) -> Manifest:
         """Read, change, write.
 
-        Raises GoneError (also when another object took the name of `uid`) and ConflictError (somebody wrote since
+        Raises GoneError (also if another object took the name of `uid`) and ConflictError (it was written since
         `resource_version`).
         """
         with self.exclusive():
@@ -95,7 +95,7 @@ class StateStore:
             return self._replace(current, change)
 
     def delete(self, kind: str, namespace: str, name: str, *, uid: str = "", resource_version: str = "") -> None:
-        """Remove, or mark for deletion while finalizers hold it. Raises GoneError and ConflictError, as `update`."""
+        """Remove, or mark for deletion while finalizers hold it. Raises GoneError and ConflictError, like `update`."""
         with self.exclusive():
             current = self._current(kind, namespace, name, uid)
             _require_version(current, resource_version)
@@ -142,7 +142,7 @@ class StateStore:
             self._remove(current)
 
     def _remove(self, manifest: Manifest) -> None:
-        """Remove everything that an object owned, then the object: an interrupted removal can be asked for again."""
+        """Remove everything that an object owned, then the object: an interrupted removal can be repeated."""
         kind, namespace, name = _identity(manifest)
         uid = manifest["metadata"]["uid"]
         for owned_kind in _OWNED_KINDS:
@@ -159,7 +159,7 @@ class StateStore:
 
 
 def _can_be(*names: str) -> bool:
-    """Whether objects may be called so."""
+    """Whether these are valid object names."""
     return all(re.fullmatch(OBJECT_NAME_PATTERN, name) for name in names)
 
 
@@ -169,7 +169,7 @@ def _copy(manifest: Mapping[str, Any]) -> Manifest:
 
 
 def _take_content(live: Manifest, wanted: Manifest) -> None:
-    """Everything that an author writes: what is not there any more goes, identity and status stay."""
+    """Everything that an author writes: missing fields are removed, identity and status stay."""
     for part in set(live) - {"metadata", "status"} - set(wanted):
         del live[part]
     live |= {part: value for part, value in wanted.items() if part not in ("metadata", "status")}
@@ -204,7 +204,7 @@ def _read(path: Path) -> Manifest | None:
 
 
 def _write(path: Path, manifest: Manifest) -> None:
-    """Write beside and rename, so that a reader sees the old object or the new one, also after a loss of power."""
+    """Write to a temporary file and rename, so that readers see the old or the new object, even after a power loss."""
     draft = path.with_suffix(".tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -212,7 +212,7 @@ def _write(path: Path, manifest: Manifest) -> None:
             file.write(json.dumps(manifest, indent=1))
             file.flush()
             os.fsync(file.fileno())
-        os.replace(draft, path)  # noqa: PTH105 -- the same call, but it says that it overwrites
+        os.replace(draft, path)  # noqa: PTH105 -- the same call, but its name says that it overwrites
     except OSError as error:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
