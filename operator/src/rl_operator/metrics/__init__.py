@@ -1,1 +1,1 @@
-"""Figures of running trainers. Advisory: nothing here fails or slows a run."""
+"""Metrics of running trainers. Advisory: nothing here fails or slows a run."""

@@ -1,4 +1,4 @@
-"""Polling a server that may be away or hostile: exponential pauses, one log line per outage, bounded answers."""
+"""Polling a server that may be away or hostile: exponential pauses, one log line per outage, bounded responses."""
 
 import logging
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 LONGEST_SECONDS: Final = 900.0
 LONGEST_ASKED_FOR_SECONDS: Final = 3600.0
-"""Whatever Retry-After says: figures are worth a question an hour."""
+"""Whatever Retry-After says: metrics are worth a request an hour."""
 
 KEY_REFUSED: Final = (401, 403)
 BUSY: Final = 429
@@ -23,7 +23,7 @@ GONE_WRONG: Final = 500
 
 
 class OutageError(Exception):
-    """The server did not answer. `outcome` is the label of the metric; `pause_seconds` is what it asked for."""
+    """The server did not respond. `outcome` is the label of the metric; `pause_seconds` is what it asked for."""
 
     def __init__(self, outcome: str, why: str, pause_seconds: float | None = None) -> None:
         super().__init__(why)
@@ -32,7 +32,7 @@ class OutageError(Exception):
 
 
 class Outage:
-    """Of one server, or none. `over_at` is when it may be asked again, of time.monotonic()."""
+    """A server's outage, or none. `over_at` is when it may be polled again, by time.monotonic()."""
 
     def __init__(self, base_url: str, first_seconds: float) -> None:
         self._base_url = base_url
@@ -56,7 +56,7 @@ class Outage:
 
 
 def check_status(response: aiohttp.ClientResponse) -> None:
-    """Raises OutageError for an answer that speaks of the server or the key, RefusedError for one of the question."""
+    """Raises OutageError for an error of the server or the key, RefusedError for one of the request."""
     code = response.status
     if code == BUSY:
         raise OutageError("limited", "HTTP 429: too many requests", retry_after(response.headers.get("Retry-After")))
@@ -69,11 +69,11 @@ def check_status(response: aiohttp.ClientResponse) -> None:
 
 
 class UnreadableAnswerError(Exception):
-    """What came is no JSON, or longer than anything that we asked for."""
+    """The response is not JSON, or is longer than anything that we asked for."""
 
 
 async def read_json(response: aiohttp.ClientResponse, most_bytes: int) -> Any:
-    """The body as JSON; raises UnreadableAnswerError, and no more than `most_bytes` (and one piece) are ever held."""
+    """The body as JSON; raises UnreadableAnswerError, and never holds more than `most_bytes` (and one chunk)."""
     held = bytearray()
     async for piece in response.content.iter_any():
         held += piece
@@ -86,7 +86,7 @@ async def read_json(response: aiohttp.ClientResponse, most_bytes: int) -> Any:
 
 
 def retry_after(value: str | None, now: datetime | None = None) -> float | None:
-    """The seconds of a Retry-After header (RFC 9110, 10.2.3): a number of them, or a date."""
+    """The seconds of a Retry-After header (RFC 9110, 10.2.3): a number of seconds, or a date."""
     if not value:
         return None
     if value.strip().isdecimal():

@@ -1,4 +1,4 @@
-"""Series that are at hand: one attempt's points, as its trainer's `/history` last gave them, a few kB each."""
+"""The polled history of one attempt: its points as its trainer's `/history` last returned them, a few kB each."""
 
 import zlib
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ from rl_operator.status.observed.history import HISTORY_METRICS, Point, joined, 
 from rl_operator.status.observed.observation import TrainerStatus
 
 REREAD_SHARE = 0.05
-"""Of the run: so many steps more, and the series is read again."""
+"""Steps of the run after which the history is read again."""
 
 LAST_PHASES = ("saving", "done")
-"""Of a trainer that will soon not answer any more."""
+"""Of a trainer that will soon stop responding."""
 
 
 class PolledHistory:
-    """Compressed, a column per figure: a full series is 3 to 8 kB, a thousand of them less than 10 MB."""
+    """Compressed, a column per metric: a full history is 3 to 8 kB, a thousand of them less than 10 MB."""
 
     __slots__ = ("_packed", "_read_at")
 
@@ -25,7 +25,7 @@ class PolledHistory:
         self._read_at: tuple[int, bool] | None = None
 
     def due(self, status: TrainerStatus) -> bool:
-        """Whether the series is to be read now: at the start, by steps, and before the end."""
+        """Whether the history is to be read now: at the start, by steps, and before the end."""
         if not status.step:
             return False
         now = _moment(status)
@@ -35,7 +35,7 @@ class PolledHistory:
         return now[1] != last or abs(now[0] - step) >= REREAD_SHARE * status.total_steps
 
     def take(self, status: TrainerStatus, points: Sequence[Point]) -> None:
-        """A trainer that was started again knows its own steps only: what it knew before is kept."""
+        """A restarted trainer knows only its own steps: the earlier points are kept."""
         self._read_at = _moment(status)
         self._packed = _pack(thinned(joined(self.points, points)))
 
@@ -48,7 +48,7 @@ class PolledHistory:
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """The size in bytes."""
         return len(self._packed)
 
 

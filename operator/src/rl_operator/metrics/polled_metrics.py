@@ -11,7 +11,7 @@ from rl_operator.status.observed.observation import PodObservation
 
 
 class PolledMetrics:
-    """Implements `status.observed.attempt_metrics.MetricsSource`. Without a poller nothing is known of W&B."""
+    """Implements `status.observed.attempt_metrics.MetricsSource`. Without a poller nothing is known from W&B."""
 
     def __init__(self, trainers: TrainerPoller, wandb: WandbPoller | None = None) -> None:
         self._trainers = trainers
@@ -22,7 +22,7 @@ class PolledMetrics:
         return self._wandb is not None
 
     async def run(self) -> None:
-        """Ask forever; ends only by cancellation."""
+        """Poll forever; ends only by cancellation."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._trainers.run())
             if self._wandb:

@@ -1,4 +1,4 @@
-"""The trainers' own `/status` (contract: Containers), asked by one paced task, never inside a reconcile."""
+"""The trainers' own `/status` (contract: Containers), polled by one paced task, never inside a reconcile."""
 
 import asyncio
 import time
@@ -20,24 +20,24 @@ ANSWER_SECONDS = 5.0
 HISTORY_SECONDS = 20.0
 STATUS_BYTES = 64 * 1024
 HISTORY_BYTES = 4 * 2**20
-"""500 points of six figures are 70 kB; who does not know how to choose sends all figures: a megabyte."""
+"""500 points of six metrics are 70 kB; a trainer that cannot select metrics sends all of them: a megabyte."""
 
 AT_ONCE = 256
-"""Questions in flight. A thousand trainers behind a wall that swallows packets take 5 s each, every 30 s: 170."""
+"""Requests in flight. A thousand trainers behind a firewall that drops packets take 5 s each, every 30 s: 170."""
 
 SILENT_POLLS = 3
-"""A trainer that is ready and did not answer so often in a row cannot be reached from here."""
+"""A ready trainer that failed to respond this many times in a row cannot be reached from here."""
 
 
 def pod_ops_url(pod: PodObservation) -> str | None:
-    """Where a trainer answers in its pod; None: the pod has no address yet."""
+    """The URL of a trainer in its pod; None: the pod has no address yet."""
     host = f"[{pod.address}]" if ":" in (pod.address or "") else pod.address
     return f"http://{host}:{TRAINER_OPS_PORT}" if host else None
 
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of one pod's trainer. `asked_at` is of time.monotonic()."""
+    """What is known about one pod's trainer. `asked_at` is by time.monotonic()."""
 
     status: TrainerStatus | None = None
     silent: int = 0
@@ -51,7 +51,7 @@ class _Known:
 
 
 class TrainerPoller:
-    """Asks each running trainer once per interval and keeps its latest answer by pod uid."""
+    """Polls each running trainer once per interval and keeps its latest response by pod uid."""
 
     def __init__(
         self,
@@ -69,19 +69,19 @@ class TrainerPoller:
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     def status_of(self, pod: PodObservation) -> TrainerStatus | None:
-        """The latest answer, however old: the trainer says itself when it made its last step. None: it cannot be
-        reached (any more).
+        """The latest response, however old: the trainer itself reports when it made its last step. None: it cannot be
+        reached (anymore).
         """
         known = self._known.get(pod.uid)
         return known.status if known else None
 
     def unreachable(self, pod: PodObservation) -> bool:
-        """Whether its container is ready and it did not answer SILENT_POLLS times in a row."""
+        """Whether its container is ready and it did not respond SILENT_POLLS times in a row."""
         known = self._known.get(pod.uid)
         return known is not None and known.unreachable
 
     def points(self, pod: PodObservation) -> tuple[Point, ...]:
-        """The attempt's series as far as it was read; kept until the pod's finalizer is gone."""
+        """The attempt's history, as far as it was read; kept until the pod's finalizer is removed."""
         known = self._known.get(pod.uid)
         return known.series.points if known else ()
 
@@ -90,8 +90,8 @@ class TrainerPoller:
         return known is not None and bool(known.series)
 
     async def run(self) -> None:
-        """Ask forever; ends only by cancellation."""
-        # Every pod is its own server: a connection that is kept would be closed before the next question.
+        """Poll forever; ends only by cancellation."""
+        # Every pod is its own server: a kept connection would be closed before the next request.
         connector = aiohttp.TCPConnector(limit=AT_ONCE, force_close=True)
         async with (
             aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session,
@@ -101,8 +101,8 @@ class TrainerPoller:
                 await self._round(session, group)
 
     async def _round(self, session: aiohttp.ClientSession, group: asyncio.TaskGroup) -> None:
-        """Ask every running trainer, spread evenly over the interval, none sooner than an interval after the last
-        time. Nobody waits for an answer.
+        """Poll every running trainer, spread evenly over the interval, none sooner than an interval after the last
+        time. No response is awaited.
         """
         pods = self._to_ask()
         slot = time.monotonic()
@@ -117,7 +117,7 @@ class TrainerPoller:
         await _until(slot if pods else slot + min(self._interval, 1.0))
 
     def _to_ask(self) -> list[PodObservation]:
-        """Those that may answer, the longest unasked first; what is known of others is forgotten."""
+        """Those that may respond, the longest unpolled first; what is known about others is dropped."""
         trainers = [pod for pod in self._pods() if pod.component == TRAINING_COMPONENT]
         known = {pod.uid: self._known.get(pod.uid) or _Known() for pod in trainers if pod.held or not pod.over}
         self._known = known
@@ -138,12 +138,12 @@ class TrainerPoller:
             known.asking = False
 
     async def _status(self, session: aiohttp.ClientSession, url: str, pod: PodObservation) -> TrainerStatus | None:
-        """The trainer's answer; None when none came that is its own."""
+        """The trainer's response; None if there was none from that trainer."""
         try:
             answer = await _get(session, f"{url}/status", ANSWER_SECONDS, STATUS_BYTES)
             status = TrainerStatus.model_validate(answer)
         except (aiohttp.ClientError, TimeoutError, OSError):
-            # Not up yet, or on its way out: the pod's own status says what matters.
+            # Not up yet, or shutting down: the pod's own status has the relevant state.
             TRAINER_POLLS.labels("silent").inc()
         except (UnreadableAnswerError, ValidationError):
             TRAINER_POLLS.labels("unreadable").inc()
@@ -161,13 +161,13 @@ class TrainerPoller:
             self._changed(pod)
 
     def _not_heard(self, pod: PodObservation, known: _Known) -> None:
-        """Only a container that is ready ought to answer: the kubelet reaches it."""
+        """Only a ready container is expected to respond: the kubelet reaches it."""
         trainer = pod.container(TRAINER_CONTAINER)
         if trainer is None or trainer.state != "Ready":
             return
         known.silent += 1
         if known.silent == SILENT_POLLS:
-            known.status = None  # others may know more by now
+            known.status = None  # other sources may know more by now
             self._changed(pod)
 
     async def _read_history(
@@ -182,12 +182,12 @@ class TrainerPoller:
 
 
 def _is_of(status: TrainerStatus, pod: PodObservation) -> bool:
-    """An address is another pod's soon after its own pod is gone. Who does not say whose he is, is believed."""
+    """An address is soon reused after its pod is gone. A trainer that does not identify itself is trusted."""
     return status.run_uid in (None, "", pod.run_uid) and status.attempt in (None, pod.attempt)
 
 
 async def _get(session: aiohttp.ClientSession, url: str, seconds: float, most_bytes: int) -> object:
-    """JSON from a pod; it sends us nowhere else."""
+    """JSON from a pod; redirects are not followed."""
     timeout = aiohttp.ClientTimeout(total=seconds)
     async with session.get(url, timeout=timeout, allow_redirects=False) as response:
         if response.status != 200:
@@ -197,5 +197,5 @@ async def _get(session: aiohttp.ClientSession, url: str, seconds: float, most_by
 
 
 async def _until(moment: float) -> None:
-    """Sleep until that moment of time.monotonic()."""
+    """Sleep until that time of time.monotonic()."""
     await asyncio.sleep(max(0.0, moment - time.monotonic()))

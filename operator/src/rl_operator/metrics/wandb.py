@@ -1,6 +1,6 @@
-"""What W&B knows of runs that train, asked by one paced task: one query for many runs, and patience with its servers.
+"""What W&B knows about training runs, polled by one paced task: one query for many runs, with back-off per server.
 
-The key is the operator's own, from its WANDB_API_KEY. It goes to no server but those that RLRuntimes name.
+The key is the operator's own, from its WANDB_API_KEY. It is sent only to servers that RLRuntimes name.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ log = logging.getLogger(__name__)
 
 ANSWER_SECONDS: Final = 20.0
 ANSWER_BYTES: Final = 32 * 2**20
-"""Summaries hold what environments log, too: 100 of them may be long."""
+"""Summaries also hold what environments log: 100 of them may be long."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskedRun:
-    """A run that trains in `pod`. Its id at W&B is its uid. `metrics_wanted`: nobody else tells its figures."""
+    """A run that trains in `pod`. Its id at W&B is its uid. `metrics_wanted`: no other source reports its metrics."""
 
     pod: PodObservation
     uid: str
@@ -40,7 +40,7 @@ class AskedRun:
 
 
 class WandbPoller:
-    """Asks for each run once per interval and keeps the latest answer by uid."""
+    """Polls each run once per interval and keeps the latest response by uid."""
 
     def __init__(
         self,
@@ -59,11 +59,11 @@ class WandbPoller:
         self._refused: set[WandbProject] = set()
 
     def run_of(self, run: TrainingRun) -> WandbRun | None:
-        """What W&B said last."""
+        """W&B's latest response."""
         return self._latest.get(run.metadata.uid)
 
     async def run(self) -> None:
-        """Ask forever; ends only by cancellation."""
+        """Poll forever; ends only by cancellation."""
         timeout, jar = aiohttp.ClientTimeout(total=ANSWER_SECONDS), aiohttp.DummyCookieJar()
         async with aiohttp.ClientSession(timeout=timeout, headers=self._headers, cookie_jar=jar) as session:
             while True:
@@ -72,7 +72,7 @@ class WandbPoller:
                 await asyncio.sleep(max(0.0, begun + self._interval - time.monotonic()))
 
     async def _round(self, session: aiohttp.ClientSession) -> None:
-        """Servers side by side: a slow one holds up no other."""
+        """Servers in parallel: a slow one does not hold up the others."""
         by_server: dict[str, dict[WandbProject, list[AskedRun]]] = defaultdict(lambda: defaultdict(list))
         alive = set()
         for asked in self._runs():
@@ -88,7 +88,7 @@ class WandbPoller:
     async def _ask_server(
         self, session: aiohttp.ClientSession, projects: Mapping[WandbProject, Sequence[AskedRun]], outage: Outage
     ) -> None:
-        """One query after the other; the first that fails is the last of this round."""
+        """One query after the other; the first failure ends the round."""
         for project, asked in projects.items():
             for start in range(0, len(asked), MOST_RUNS):
                 try:
@@ -111,7 +111,7 @@ class WandbPoller:
             return
         except (UnreadableAnswerError, ValidationError) as error:
             raise OutageError("unreadable", "its answer is not one of W&B") from error
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:  # ValueError: a base URL that is none
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:  # ValueError: an invalid base URL
             raise OutageError("silent", f"{type(error).__name__}: {error}".rstrip(": ")) from error
         WANDB_CALLS.labels("answered").inc()
         self._refused.discard(project)
@@ -119,7 +119,7 @@ class WandbPoller:
             self._take(each, found.get(each.uid))
 
     def _note_refusal(self, project: WandbProject, why: str) -> None:
-        """Of one project, e.g. one that the key may not see: others are asked for all the same."""
+        """Of one project, e.g. one that the key may not see: the others are still polled."""
         WANDB_CALLS.labels("refused").inc()
         if project not in self._refused:
             self._refused.add(project)

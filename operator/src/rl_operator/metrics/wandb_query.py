@@ -1,7 +1,7 @@
-"""W&B's GraphQL, as much as one question needs: the query of its own public client, with fewer fields.
+"""W&B's GraphQL, as much as one query needs: the query of its own public client, with fewer fields.
 
 Source: `wandb/apis/public/runs.py` of the SDK 0.31 (`Runs.QUERY`, `Api().runs(path, filters={"name": {"$in": …}})`).
-`Run.name` is the run's id; what people call its name is `displayName`.
+`Run.name` is the run's id; the name that users see is `displayName`.
 """
 
 import json
@@ -16,7 +16,7 @@ from rl_operator.api.runtime import Runtime
 from rl_operator.status.observed.wandb_run import NOT_THERE, WandbRun, parse_summary, read_wandb_run
 
 MOST_RUNS: Final = 100
-"""In one query: W&B's own client asks for pages of 50, and its server takes up to 1,000."""
+"""Per query: W&B's own client asks for pages of 50, and its server accepts up to 1,000."""
 
 QUERY: Final = """
 query Runs($project: String!, $entity: String!, $perPage: Int = 50, $filters: JSONString) {
@@ -36,7 +36,7 @@ query Runs($project: String!, $entity: String!, $perPage: Int = 50, $filters: JS
 
 
 class WandbRefusedError(Exception):
-    """W&B took the question and says why it does not answer it."""
+    """W&B received the query and says why it does not answer it."""
 
 
 class _Node(ObservedModel):
@@ -82,9 +82,9 @@ def question(entity: str, project: str, run_ids: Sequence[str]) -> dict[str, Any
 
 
 def read_answer(document: Any, run_ids: Sequence[str]) -> Mapping[str, WandbRun]:
-    """The runs that were asked for and that are there, by id; a project that does not exist has none.
+    """The requested runs that exist, by id; a project that does not exist has none.
 
-    Raises RefusedError for an answer of errors, ValidationError for one of another shape.
+    Raises RefusedError for a response with errors, ValidationError for one of another shape.
     """
     answer = _Answer.model_validate(document)
     if answer.errors:
@@ -100,12 +100,12 @@ def read_answer(document: Any, run_ids: Sequence[str]) -> Mapping[str, WandbRun]
 
 
 DEFAULT_BASE_URL: Final = "https://api.wandb.ai"
-"""The SDK's own."""
+"""The SDK's default."""
 
 
 @dataclass(frozen=True, slots=True)
 class WandbProject:
-    """A project on a server. The operator's key goes to `base_url`: only an RLRuntime decides it."""
+    """A project on a server. The operator's key goes to `base_url`: only an RLRuntime determines it."""
 
     base_url: str
     entity: str
@@ -113,9 +113,9 @@ class WandbProject:
 
 
 def place_of(run: TrainingRun, runtime: Runtime) -> WandbProject | None:
-    """Where to ask for the run; None: its trainer has no key, is offline, or nobody knows the project.
+    """Where to query the run; None: its trainer has no key, is offline, or its project is unknown.
 
-    The trainer's own word comes first (W&B chooses an entity where none was asked for), then what the run asks for,
+    The trainer's report takes precedence (W&B chooses an entity if none was requested), then what the run requests,
     then the runtime's.
     """
     told, asked, usual = run.status.wandb, run.spec.wandb, runtime.spec.wandb
