@@ -1,1 +1,1 @@
-"""The operator process: kopf's handlers, and the putting together of all parts."""
+"""The operator process: kopf's handlers, and the assembly of all parts."""

@@ -1,4 +1,4 @@
-"""Are our kinds installed? Asked of discovery, which everybody may read."""
+"""Are our kinds installed? Looked up through discovery, which everyone may read."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ RETRY_SECONDS = 0.5
 
 
 class KindsMissingError(OperatorError):
-    """The CRDs are not installed: a person must act."""
+    """The CRDs are not installed: the user must act."""
 
 
 async def require_kinds(client: ClusterClient) -> None:

@@ -1,7 +1,7 @@
-"""All of the glue between kopf and the operator: see docs/decisions/kopf.md for why it is here, and what it costs.
+"""All of the glue between kopf and the operator: docs/decisions/kopf.md says why it is here, and what it costs.
 
-kopf watches our kinds and calls one event handler per kind, which only enqueues. It keeps nothing in our objects
-(`NoDiffBase`, `NoProgress`), and what vanished while its watch had a gap is found by a list of ours (`Gaps`).
+kopf watches our kinds and calls one event handler per kind, which only enqueues. It stores nothing in our objects
+(`NoDiffBase`, `NoProgress`), and our own list finds what vanished while its watch had a gap (`Gaps`).
 """
 
 import asyncio
@@ -28,14 +28,14 @@ CANCELLATION_SECONDS = 0.2
 
 
 class Backoffs:
-    """Endless pauses, as long as our own watches make: the API server may be away for as long as it likes."""
+    """Endless pauses, as long as our own watches make: the API server may be away for any length of time."""
 
     def __iter__(self) -> Iterator[float]:
         return map(pause_after, itertools.count(1))
 
 
 def configure(settings: kopf.OperatorSettings) -> None:
-    """Only what kopf is used for stays on."""
+    """Only the parts of kopf that we use stay enabled."""
     settings.scanning.disabled = True
     settings.peering.standalone = True
     settings.posting.enabled = False
@@ -60,9 +60,9 @@ def build_registry(
     refused: Callable[[], None],
     listed: Callable[[], None],
 ) -> kopf.OperatorRegistry:
-    """All handlers there are. `events` has a callback per plural; `trouble` says in a sentence what is stuck, if
-    anything is; `refused` is called when the API server does not accept our credentials any more, `listed` when kopf
-    has begun to list one of the kinds.
+    """All handlers. `events` has a callback per plural; `trouble` says in a sentence what is stuck, if anything;
+    `refused` is called when the API server no longer accepts our credentials, `listed` when kopf has begun to list
+    one of the kinds.
     """
     registry = kopf.OperatorRegistry()
 
@@ -91,11 +91,11 @@ def _handler(take: Callable[[RawEvent], None]) -> Callable[..., Awaitable[None]]
 async def _log_in(
     client: ClusterClient, refused: Callable[[], None], listed: Callable[[], None]
 ) -> kopf.AiohttpSession:
-    """Our connections and credentials. kopf asks again after every 401: a refusal that stays is the end, not a loop."""
+    """Our connections and credentials. kopf calls again after every 401: a lasting refusal is the end, not a loop."""
     try:
         await require_kinds(client)
     except ForbiddenError as error:
-        refused()  # kopf would go on forever without credentials
+        refused()  # kopf would continue forever without credentials
         raise kopf.PermanentError(str(error)) from error
     except OperatorError as error:
         raise kopf.TemporaryError(str(error), delay=5) from error
@@ -103,11 +103,11 @@ async def _log_in(
 
 
 class WatchFailedError(OperatorError):
-    """Something that kopf takes for fatal: the process ends, and the next one goes on."""
+    """Something that kopf treats as fatal: the process ends, and the next one continues."""
 
 
 async def _cancel_all_but(ours: AbstractSet[asyncio.Task[Any]]) -> None:
-    """Again and again: kopf's tasks take a cancellation for something else now and then, and go on."""
+    """Repeatedly: kopf's tasks sometimes mistake a cancellation for something else, and continue."""
     for _ in range(CANCELLATIONS):
         left = asyncio.all_tasks() - ours
         if not left:
@@ -120,9 +120,9 @@ async def _cancel_all_but(ours: AbstractSet[asyncio.Task[Any]]) -> None:
 async def serve_kopf(
     registry: kopf.OperatorRegistry, namespace: str | None, over: asyncio.Event, spawned: Callable[[], None]
 ) -> None:
-    """Watch until `over` or cancelled; raises what ended kopf. `spawned` is called when kopf has taken the signals.
+    """Watch until `over` or cancelled; raises what ended kopf. `spawned` is called once kopf has its signal handlers.
 
-    Not by `kopf.run_tasks`: when a watch fails for good it waits forever for the other ones, and nobody watches.
+    Not by `kopf.run_tasks`: if one watch fails for good, it waits forever for the other ones, and nothing is watched.
     Whatever ends it, every task that began after it is cancelled.
     """
     ours = asyncio.all_tasks()
@@ -145,7 +145,7 @@ async def serve_kopf(
 
 
 def _note_leftover(_loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-    """What abandoned tasks of kopf raised: asyncio would print tracebacks after our last sentence."""
+    """Exceptions of kopf's abandoned tasks: asyncio would print tracebacks after our last message."""
     log.debug("left by kopf: %s", context["message"], exc_info=context.get("exception"))
 
 
@@ -182,19 +182,19 @@ class NoProgress(kopf.ProgressStorage):  # type: ignore[misc]  # kopf is untyped
 
 
 GATHER_SECONDS = 1.0
-"""kopf lists all of our kinds when the API server was away: one look of ours serves them all."""
+"""kopf lists all of our kinds after the API server was away: one list of ours serves them all."""
 RETRY_SECONDS = 5.0
 
 
 class Gaps:
-    """A gap is where kopf lists a kind: at its start, and when its watch has expired."""
+    """A gap arises where kopf lists a kind: at its start, and when its watch has expired."""
 
     def __init__(self, close: Callable[[], Awaitable[None]]) -> None:
         self._close = close
         self._open = asyncio.Event()
 
     def note(self) -> None:
-        """Kopf's list has begun: from its version on kopf watches, and a list of ours that begins now is later."""
+        """A list of kopf's has begun: kopf watches from its version on, and a list of ours that begins now is later."""
         self._open.set()
 
     async def run(self) -> None:

@@ -1,4 +1,4 @@
-"""One operator works, others stand by: what the process does with its lease."""
+"""One operator works, others stand by: how the process uses its lease."""
 
 import logging
 import os
@@ -28,7 +28,7 @@ def elector_of(settings: OperatorSettings, client: ClusterClient) -> LeaderElect
 
 
 def _identity() -> str:
-    """A restarted container has its pod's hostname again, and takes its own lease over at once. Elsewhere several
+    """A restarted container keeps its pod's hostname, and so takes over its own lease at once. Elsewhere several
     processes share a hostname.
     """
     hostname = socket.gethostname()
@@ -38,7 +38,7 @@ def _identity() -> str:
 async def lead(elector: LeaderElector | None, begin: Callable[[], None]) -> None:
     """Wait for the lease, let the work begin, and keep the lease. Ends only by cancellation.
 
-    A lease that is lost ends the process on the spot: tidying up would be more writes, of one who may not write.
+    A lost lease ends the process on the spot: a cleanup would mean more writes, which are no longer allowed.
     """
     if elector is None:
         begin()

@@ -1,4 +1,4 @@
-"""Log lines: one JSON object each, or plain text. Quiet: what frameworks say below a warning is left out."""
+"""Log lines: one JSON object each, or plain text. Quiet: framework messages below a warning are dropped."""
 
 import json
 import logging

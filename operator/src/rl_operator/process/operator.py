@@ -1,4 +1,4 @@
-"""The operator: its parts put together, started in order, stopped together."""
+"""The operator: its parts assembled, started in order, stopped together."""
 
 import asyncio
 import logging
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 SYNC_SECONDS = 60.0
 ENVIRONMENT_WORKERS = 2
-"""Reading code takes a process of its own each time."""
+"""Each reading of code takes its own process."""
 CHILDREN_SELECTOR = f"{MANAGED_BY_LABEL}={MANAGER},{RUN_LABEL}"
 OWN_KINDS = (RUN_PLURAL, RUNTIME_PLURAL, ENVIRONMENT_PLURAL)
 
@@ -76,7 +76,7 @@ class Operator:
             )
 
     def _queues(self) -> Queues:
-        """A queue per kind. One runtime at a time: those of one image share its reading."""
+        """A queue per kind. One runtime at a time: runtimes with the same image share its reading."""
         clock = self._client.clock.now
         run_client = ClusterRunClient(self._client, self.caches, self._recorder, self._metrics)
         kinds = KindsClient(self._client, self.caches, self._recorder, self._catalog_changed)
@@ -90,7 +90,7 @@ class Operator:
         )
 
     def _children_informers(self) -> Iterator[Informer[Any]]:
-        """Of what is not a pod only the existence matters."""
+        """For everything but pods only existence matters."""
         for kind, store in self.caches.children.items():
             yield Informer(
                 self._client,
@@ -104,11 +104,11 @@ class Operator:
 
     # --- start and end ------------------------------------------------------------------------------------------
     async def run(self) -> None:
-        """Serve until SIGTERM or SIGINT; then give the lease back."""
+        """Serve until SIGTERM or SIGINT; then release the lease."""
         try:
             async with asyncio.TaskGroup() as group:
                 await with_patience(self._list_at_start, self._settings.connect_seconds)
-                # One after the other: lists that are read side by side cost memory that is never given back.
+                # One after the other: lists that are read in parallel cost memory that is never returned.
                 tasks = [await self._synced(group, informer) for informer in self._informers]
                 self.health.synced = True
                 self._ages.expect((*OWN_KINDS, *(informer.what for informer in self._informers)))
@@ -132,7 +132,7 @@ class Operator:
         return task
 
     def _parts(self) -> Iterator[Coroutine[Any, Any, None]]:
-        """What goes on beside the watches. kopf ends every task that began after it: these begin before, and wait."""
+        """What runs next to the watches. kopf ends every task that began after it: these begin before, and wait."""
         yield lead(self._elector, self._begin)
         yield self._resync()
         yield self._gaps.run()
@@ -155,7 +155,7 @@ class Operator:
         log.info("working: all is looked at")
 
     async def _serve(self) -> None:
-        """Let kopf watch our kinds. When it ends by itself, the API server may say why in one sentence."""
+        """Let kopf watch our kinds. If it ends by itself, the API server may give the reason in one sentence."""
         events = (self.routes.run_event, self.routes.runtime_event, self.routes.environment_event)
         registry = build_registry(
             self._client,
@@ -179,7 +179,7 @@ class Operator:
             await require_kinds(self._client)
 
     def _take_signals(self) -> None:
-        """In the place of kopf's own handlers, which would let it wait for what is left."""
+        """In place of kopf's own handlers, which would let it wait for remaining tasks."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._ask_to_stop)
 
@@ -190,10 +190,10 @@ class Operator:
 
     # --- lists --------------------------------------------------------------------------------------------------
     async def _resync(self) -> None:
-        """Look at everything again now and then: a bug or a lost event costs minutes, not a run. Standbys list, too."""
+        """Look at everything again periodically: a bug or a lost event costs minutes, not a run. Standbys list, too."""
         while True:
             interval = self._settings.resync_seconds
-            await asyncio.sleep(interval * random.uniform(0.8, 1.2))  # noqa: S311 -- jitter, no secret
+            await asyncio.sleep(interval * random.uniform(0.8, 1.2))  # noqa: S311 -- jitter, not a secret
             try:
                 await self._list_own_kinds()
             except OperatorError as error:
@@ -218,7 +218,7 @@ class Operator:
         self.routes.catalog_changed(image)
 
     def _namespace_changed(self, key: Key) -> None:
-        """Each of them looks through all runs: at the start, when all namespaces are new, that would be for nothing."""
+        """Each of them scans all runs: at the start, when all namespaces are new, that would be wasted."""
         if self._leading.is_set():
             self.routes.namespace_changed(key)
 

@@ -1,4 +1,4 @@
-"""The operator as a process: its connections, its ports, and what is waited for before it begins.
+"""The operator as a process: its connections, its ports, and what it waits for before it begins.
 
 Probes answer on one port, metrics on another. None of these paths calls the API server.
 """
@@ -26,7 +26,7 @@ async def run_operator(settings: OperatorSettings) -> None:
     place = (settings.kubeconfig, settings.context)
     ages = WatchAges(settings.stuck_seconds)
     always = (named(MANAGER), counted(ages))
-    # Of its own: slow calls about runs must not take the connections that the lease needs.
+    # A separate one: slow calls about runs must not take the connections that the lease needs.
     async with await ClusterClient.connect(*place, settings.lease_seconds / 4, always) as lease_client:
         elector = elector_of(settings, lease_client)
         fence = (fenced(lambda: elector.leads),) if elector else ()
@@ -35,7 +35,7 @@ async def run_operator(settings: OperatorSettings) -> None:
 
 
 async def _serve(operator: Operator, client: ClusterClient, settings: OperatorSettings) -> None:
-    """Probes answer from the start, so that an API server that is away is waited for."""
+    """Probes respond from the start, so that the process can wait for an API server that is away."""
     probes = {"/healthz": probe(operator.health.trouble), "/readyz": probe(operator.health.unready)}
     scrapes = {"/metrics": metrics(operator.refresh_metrics)}
     async with (
@@ -52,7 +52,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class PortTakenError(OperatorError):
-    """An address cannot be listened on: a person must act."""
+    """An address is not available for listening: the user must act."""
 
 
 def probe(trouble: Trouble) -> Handler:
@@ -66,7 +66,7 @@ def probe(trouble: Trouble) -> Handler:
 
 
 def metrics(refresh: Callable[[], None]) -> Handler:
-    """All that telemetry.py names, and the process's own figures. `refresh` sets what is read only at a scrape."""
+    """All metrics of telemetry.py, and the process's own. `refresh` sets what is read only at a scrape."""
     expose = make_aiohttp_handler()
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -78,7 +78,7 @@ def metrics(refresh: Callable[[], None]) -> Handler:
 
 @asynccontextmanager
 async def listening(host: str, port: int, paths: Mapping[str, Handler]) -> AsyncIterator[None]:
-    """Answer at these paths; port 0: at none. Raises PortTakenError."""
+    """Serve these paths; port 0: none. Raises PortTakenError."""
     if not port:
         yield
         return

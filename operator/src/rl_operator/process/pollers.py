@@ -1,4 +1,4 @@
-"""The pollers of figures, over the operator's caches."""
+"""The pollers of metrics, over the operator's caches."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -15,7 +15,7 @@ from rl_operator.settings import OperatorSettings
 from rl_operator.status.observed.observation import PodObservation
 
 KEY_VARIABLE: Final = "WANDB_API_KEY"
-"""The operator's own key: no setting, so that it is in no argument and no log."""
+"""The operator's own key: not a setting, so that it appears in no argument and no log."""
 
 
 def polled_metrics(
@@ -24,7 +24,7 @@ def polled_metrics(
     changed: Callable[[PodObservation], None],
     env_vars: Mapping[str, str],
 ) -> PolledMetrics:
-    """Trainers are always asked; W&B only with a key."""
+    """Trainers are always polled; W&B only with a key."""
     trainers = TrainerPoller(lambda: tuple(caches.live_pods.values()), changed, interval_seconds=settings.poll_seconds)
     key = env_vars.get(KEY_VARIABLE, "").strip()
     if not key:
@@ -34,7 +34,7 @@ def polled_metrics(
 
 
 def asked_runs(caches: Caches, trainers: TrainerPoller) -> Iterator[AskedRun]:
-    """The runs whose trainer runs, and whose place at W&B is known."""
+    """The runs whose trainer runs, and whose W&B project is known."""
     for pod in tuple(caches.live_pods.values()):
         if pod.component != TRAINING_COMPONENT or pod.over or not pod.address:
             continue

@@ -1,4 +1,4 @@
-"""What probes and scrapes are told about the process. Everything is read when somebody asks."""
+"""What probes and scrapes report about the process. Everything is read on demand."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Which news brings which keys into which queue. Nothing here waits, calls or decides."""
+"""Which event adds which keys to which queue. Nothing here waits, calls or decides."""
 
 import random
 from collections.abc import Iterable, Mapping
@@ -32,7 +32,7 @@ class Queues:
 
 
 class Routes:
-    """`position_seconds`: how soon a run in line is looked at whose place reads otherwise; none starts later for it."""
+    """`position_seconds`: how soon a waiting run with a new position is looked at; none starts later for it."""
 
     def __init__(self, caches: Caches, queues: Queues, *, position_seconds: float = 60.0) -> None:
         self._caches = caches
@@ -41,7 +41,7 @@ class Routes:
             start=queues.runs.add, moved=lambda key: queues.runs.add_after(key, position_seconds)
         )
 
-    # --- kopf's events: projected into the cache, then told ------------------------------------------------------
+    # --- kopf's events: projected into the cache, then queued ----------------------------------------------------
     def run_event(self, event: RawEvent) -> None:
         if _take(self._caches.runs, event):
             self._run_changed(key_of(event["object"]))
@@ -49,7 +49,7 @@ class Routes:
     def _run_changed(self, key: Key) -> None:
         self._queues.runs.add(key)
         run = self._caches.runs.get(key)
-        if run is None or run.status.finished or run.status.phase is None:  # gone, over or new: its children care
+        if run is None or run.status.finished or run.status.phase is None:  # gone, over or new: its children matter
             for child in self._caches.unstarted.begin_from(key):
                 self._queues.runs.add(child)
 
@@ -76,7 +76,7 @@ class Routes:
             self._queues.runs.add(waiting)
 
     def listed(self, changes: Changes) -> None:
-        """What a list brought that kopf's watch had not told, and what it never tells: objects that vanished."""
+        """What a list brought that kopf's watch had not reported, and what it never reports: objects that vanished."""
         for keys, changed in (
             (changes.runtimes, self._runtime_changed),
             (changes.environments, self._environment_changed),
@@ -91,7 +91,7 @@ class Routes:
         self._wake(run for run in self._caches.unstarted if run.metadata.namespace == key[1])
 
     def catalog_changed(self, image: str) -> None:
-        """Every runtime of that image writes it down; the change of its status brings its runs."""
+        """Every runtime of that image records it; the change of its status queues its runs."""
         for runtime in self._caches.runtimes:
             if isinstance(runtime, Runtime) and runtime.spec.image == image:
                 self._queues.runtimes.add(("", runtime.metadata.name))
@@ -100,7 +100,7 @@ class Routes:
         self._queues.runs.add((pod.namespace, pod.run_name))
 
     def add_all(self, spread_seconds: float) -> None:
-        """Everything that is not finished, who is first in line first, and finished runs that something is left of."""
+        """Everything that is not finished, in queue order, and finished runs that still have pods."""
         unfinished = sorted((run for run in self._caches.runs if not run.status.finished), key=order_of)
         runs = dict.fromkeys([*(run.key for run in unfinished), *self._caches.pods.runs()])
         keys: tuple[tuple[WorkQueue, Iterable[Key]], ...] = (
@@ -110,10 +110,10 @@ class Routes:
         )
         for queue, members in keys:
             for key in members:
-                queue.add_after(key, random.uniform(0.0, spread_seconds))  # noqa: S311 -- spread, no secret
+                queue.add_after(key, random.uniform(0.0, spread_seconds))  # noqa: S311 -- spread, not a secret
 
     def add_expiring(self) -> None:
-        """Finished runs that are to be deleted some time: from then on each has a timer, and nobody looks for them."""
+        """Finished runs that will be deleted at some time: from then on each has a timer, and is not scanned for."""
         for run in self._caches.runs:
             if expires_at(run):
                 self._queues.runs.add(run.key)

@@ -1,7 +1,7 @@
 """The supervisor of one local run: the same reconcile as on a cluster, over a folder and processes.
 
-Whoever asks for the run starts it detached: `python -m rl_operator.process.supervise STATE_FOLDER NAMESPACE NAME`. It
-outlives them, its containers do not outlive it, and it ends when there is nothing left to do for its run.
+The caller that needs the run starts it detached: `python -m rl_operator.process.supervise STATE_FOLDER NAMESPACE NAME`.
+It outlives its caller, its containers do not outlive it, and it ends when there is nothing left to do for its run.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from rl_operator.reconcile.run_client import Key
 PACE = Pace(backoff_seconds=2.0, progress_seconds=1.0)
 POLL_SECONDS = 0.5
 LOOK_SECONDS = 0.2
-"""How often the run's file is looked at for what rlctl wrote."""
+"""How often the run's file is checked for changes by rlctl."""
 
 TROUBLE_SECONDS = 5.0
 
@@ -58,13 +58,13 @@ class Supervisor:
         self._seen = self._version()
 
     async def run(self, lock: FileLock, ended: asyncio.Event) -> None:
-        """Until there is nothing left to do (the lock is given back then) or `ended` is set."""
+        """Run until there is nothing left to do (the lock is released then) or `ended` is set."""
         look = asyncio.create_task(self._look_for_writes(), name="look")
         try:
             while not ended.is_set():
                 self._changed.clear()
                 self._seen = self._version()
-                # Processes follow what is written, also while nothing new can be written.
+                # Processes follow what is written, even while nothing new can be written.
                 delay = _sooner(await self._attempt(self._reconcile), await self._attempt(self._sync))
                 if (delay is None or self._finished()) and self._settled() and self._retire(lock):
                     return
@@ -81,7 +81,7 @@ class Supervisor:
         self._kubelet.sync(pods_of(self._store, self._key))
 
     async def _attempt(self, step: Callable[[], Awaitable[float | None]]) -> float | None:
-        """In how many seconds to look again."""
+        """Seconds until the next look."""
         try:
             return await step()
         except (ConflictError, GoneError):
@@ -89,33 +89,33 @@ class Supervisor:
         except OperatorError as error:
             logger.warning("%s", error)
             return TROUBLE_SECONDS
-        except Exception:  # the loop's edge: a fault of ours must not kill the containers
+        except Exception:  # the loop's edge: an internal error must not kill the containers
             logger.exception("%s failed; it is tried again in %.0f s", step.__name__, TROUBLE_SECONDS)
             return TROUBLE_SECONDS
 
     async def _look_for_writes(self) -> None:
-        """Also our own writes are looked at: what a reconcile wrote may be what the next one acts on."""
+        """Our own writes count, too: what a reconcile wrote may be what the next one acts on."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             if self._version() != self._seen:
                 self._changed.set()
 
     def _finished(self) -> bool:
-        """Nobody waits here until it expires: whoever lists runs sees to that."""
+        """Nothing waits here until it expires: every command that lists runs removes expired ones."""
         run = self._client.run(self._key)
         return run is not None and run.status.finished
 
     def _settled(self) -> bool:
-        """No processes, no pod that waits for one of us, and nothing that the last reconcile has not seen.
+        """No processes, no pod that waits for the supervisor, and nothing that the last reconcile has not seen.
 
-        What `sync` has just found out may be what the next attempt is for: that a pod was lost with its supervisor.
+        What `sync` has just found may require the next attempt: that a pod was lost with its supervisor.
         """
         pods = pods_of(self._store, self._key)
         awaited = any(KUBELET_FINALIZER in pod["metadata"].get("finalizers", []) for pod in pods)
         return not (self._kubelet.busy or awaited or self._changed.is_set())
 
     def _retire(self, lock: FileLock) -> bool:
-        """Give the lock back unless somebody wrote meanwhile: whoever writes after this starts a new supervisor."""
+        """Release the lock unless something was written meanwhile: every later writer starts a new supervisor."""
         with self._store.exclusive():
             if self._version() != self._seen:
                 return False
@@ -131,7 +131,7 @@ def _sooner(*delays: float | None) -> float | None:
 
 
 async def supervise(layout: Layout, key: Key, caller: Mapping[str, str]) -> None:
-    """Take care of one run until there is nothing left to do. Returns at once when another supervisor does."""
+    """Take care of one run until there is nothing left to do. Returns at once if another supervisor does."""
     lock = FileLock(layout.supervisor_lock(*key))
     if not lock.take():
         return
@@ -144,7 +144,7 @@ async def supervise(layout: Layout, key: Key, caller: Mapping[str, str]) -> None
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, end)
-    with contextlib.suppress(TargetUnreachableError):  # it can wait until there is room
+    with contextlib.suppress(TargetUnreachableError):  # it can wait until there is space
         remove_expired(store, datetime.now(UTC))
     async with aiohttp.ClientSession() as session:
         with Leash() as leash:
@@ -175,7 +175,7 @@ class _SharedTinkerService:
         self._used = False
 
     async def keep(self, wanted: Callable[[], bool]) -> None:
-        """See to it that the service lives while a trainer uses it and `wanted` says so; forever."""
+        """Make sure that the service is alive while a trainer uses it and `wanted` says so; forever."""
         await self._service.keep(lambda: self._used and wanted())
 
     async def __call__(self, pod: Mapping[str, Any]) -> Mapping[str, str]:
