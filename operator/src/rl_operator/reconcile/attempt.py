@@ -1,4 +1,4 @@
-"""The steps of an attempt's start. Their order is their safety; every one of them may be the last before a crash."""
+"""The steps of an attempt's start. Their order makes them safe; any of them may be the last before a crash."""
 
 import asyncio
 from collections.abc import Mapping
@@ -27,11 +27,11 @@ from rl_operator.status.frozen import frozen_settings
 
 
 class EnvironmentUnreadError(OperatorError):
-    """The files of an own environment are not those that its status speaks of: wait until they are read."""
+    """The files of an own environment are not those that its status describes: wait until they are read."""
 
 
 async def start(view: View, inputs: RunInputs | None, client: RunClient) -> View:
-    """Freeze the run and begin its next attempt. The first write is the lock: whoever loses it starts nothing."""
+    """Freeze the run and begin its next attempt. The first write is the lock: a caller that loses it starts nothing."""
     position = client.queue_position(view.run)  # others may have started since the run was looked at
     view = replace(view, queue_position=position)
     if must_wait(view):
@@ -45,7 +45,7 @@ async def start(view: View, inputs: RunInputs | None, client: RunClient) -> View
 
 
 async def _freeze(view: View, inputs: RunInputs | None, client: RunClient) -> tuple[TrainingRun, Rendered | None]:
-    """Write down what the next attempt is. What an earlier attempt was made of is not rendered again."""
+    """Write down what the next attempt is. What an earlier attempt was made from is not rendered again."""
     run, rendered = view.run, None
     attempt = (run.status.attempt or 0) + 1
     name, content = run.status.config_map_name, run.status.config_hash or ""
@@ -64,7 +64,7 @@ async def _freeze(view: View, inputs: RunInputs | None, client: RunClient) -> tu
 
 
 async def create_missing(view: View, client: RunClient) -> View:
-    """Create what an interrupted start left out. What was frozen is what runs, whatever was edited since."""
+    """Create what an interrupted start left out. The frozen version is what runs, whatever was edited since."""
     run = view.run
     _require_own_status(run)
     if templates := await frozen_templates(run, client):
@@ -77,7 +77,7 @@ async def create_missing(view: View, client: RunClient) -> View:
 
 
 def _require_own_status(run: TrainingRun) -> None:
-    """A restored run whose mark was taken away before anybody saw it looks as if its attempt had just begun."""
+    """A restored run whose mark was removed before anything saw it looks as if its attempt had just begun."""
     named, own = run.status.pod_name, pod_name(run, run.status.attempt or 1)
     if named != own:
         raise InvalidError(
@@ -87,14 +87,14 @@ def _require_own_status(run: TrainingRun) -> None:
 
 
 async def require_alive(run: TrainingRun, client: RunClient) -> None:
-    """Children that vanish may be the first sign that their run did, in a gap of its watch. Raises GoneError."""
+    """Children that vanish may be the first sign that their run did, during a gap in its watch. Raises GoneError."""
     live = await client.read_run(run.key)
     if live is None or live.metadata.uid != run.metadata.uid:
         raise GoneError(f"run {run.metadata.namespace}/{run.metadata.name} is gone")
 
 
 async def frozen_templates(run: TrainingRun, client: RunClient) -> Templates | None:
-    """What the run's own ConfigMap holds; None: it is gone. Raises NameTakenError when it is somebody else's."""
+    """The content of the run's own ConfigMap; None: it is gone. Raises NameTakenError if it belongs to someone else."""
     namespace, name = run.metadata.namespace, run.status.config_map_name or ""
     config_map = await client.read_config_map(namespace, name)
     if config_map is not None and controller_uid(config_map) != run.metadata.uid:
@@ -103,7 +103,7 @@ async def frozen_templates(run: TrainingRun, client: RunClient) -> Templates | N
 
 
 async def render(view: View, inputs: RunInputs | None, client: RunClient) -> Rendered:
-    """Render from what the run was checked against, or, after an interrupted start, from what is there now."""
+    """Render from what the run was checked against, or, after an interrupted start, from what exists now."""
     run = view.run
     inputs = inputs or await gather_inputs(run, client, view.now)
     if inputs is None:
@@ -116,7 +116,7 @@ async def render(view: View, inputs: RunInputs | None, client: RunClient) -> Ren
 
 
 async def _read_files(inputs: RunInputs, client: RunClient) -> Mapping[str, str] | None:
-    """The files of an own environment: just those that were read, so that nothing unread ever starts."""
+    """The files of an own environment: exactly those that were read, so that nothing unread ever starts."""
     own = inputs.environment.own
     if own is None or own.spec.source is None:
         return None
@@ -139,7 +139,7 @@ async def _create_surroundings(run: TrainingRun, rendered: Rendered, client: Run
 
 
 async def create_network(run: TrainingRun, templates: Templates, client: RunClient) -> None:
-    """Create what is missing of it; nothing while the run's only environment is inside its pod."""
+    """Create the missing parts; nothing while the run's only environment is inside its pod."""
     if run.status.environments is None:
         return
     there = client.children(run.key)
@@ -158,7 +158,7 @@ async def _create_pod(view: View, live: TrainingRun | None, templates: Templates
 
 
 async def _freeze_again(run: TrainingRun, rendered: Rendered, client: RunClient) -> TrainingRun:
-    """The runtime changed after the freeze and before anything was created: freeze what will really run."""
+    """The runtime changed after the freeze and before anything was created: freeze what will actually run."""
     name = config_map_name(run, rendered.config_hash)
     status = run.status.with_changes(
         config_map_name=name, config_hash=rendered.config_hash, frozen=frozen_settings(run.spec)

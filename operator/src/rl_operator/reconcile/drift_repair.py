@@ -1,4 +1,4 @@
-"""What others took from a run that has started: look for it, and put it back (`drift`)."""
+"""What others removed from a run that has started: detect it, and restore it (`drift`)."""
 
 from dataclasses import replace
 
@@ -15,13 +15,13 @@ from rl_operator.status.attempt.view import View
 
 
 async def put_right(run: TrainingRun, client: RunClient) -> TrainingRun:
-    """Write back what the pods know better than a status that somebody edited."""
+    """Restore what the pods know better than a status that someone edited."""
     status = repaired(run.status, (pod for pod in client.pods(run.key) if pod.run_uid == run.metadata.uid))
     return run if status is run.status else await client.write_status(run, status)
 
 
 async def look_for_pod(view: View, client: RunClient) -> View:
-    """Before a working pod is taken to be gone: the cache may lag behind, or somebody took its labels or its owner."""
+    """Before treating a running pod as gone: the cache may lag behind, or its labels or owner may have been removed."""
     run, name = view.run, view.run.status.pod_name
     if name is None or not vanished(view):
         return view
@@ -39,9 +39,9 @@ async def look_for_pod(view: View, client: RunClient) -> View:
 
 
 async def restore_config(view: View, client: RunClient) -> View:
-    """Put back the ConfigMaps of a run whose first pod was created. Says in the view when they cannot be rendered.
+    """Restore the ConfigMaps of a run whose first pod was created. Notes in the view if they cannot be rendered.
 
-    Raises GoneError when they are gone because the run is.
+    Raises GoneError if they are gone because the run is.
     """
     run, name = view.run, view.run.status.config_map_name
     being_created = view.pod is None and not view.last_attempt

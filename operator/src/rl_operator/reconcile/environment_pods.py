@@ -1,4 +1,4 @@
-"""Bring a run's environment pods to where they should be, and the Service and NetworkPolicies that they need."""
+"""Bring a run's environment pods to their desired state, with the Service and NetworkPolicies that they need."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ _CONSEQUENCE: Final = "without it the run gets no new environment pods; start a 
 
 
 async def reconcile_environment_pods(view: View, client: RunClient) -> None:
-    """Delete what is needless, create what is missing, one step after the other: any of them may be the last."""
+    """Delete what is not needed, create what is missing, step by step: any step may be the last."""
     plan = plan_environments(view)
     for pod in plan.delete:
         await client.delete_pod(pod)
@@ -35,7 +35,7 @@ async def reconcile_environment_pods(view: View, client: RunClient) -> None:
 
 
 def _require_config_maps(view: View, templates: Templates, client: RunClient) -> None:
-    """A pod whose ConfigMap is gone would wait forever and not say for what."""
+    """A pod whose ConfigMap is gone would wait forever and not report why."""
     volumes = templates.environment["spec"]["volumes"]
     mounted = {("ConfigMap", volume["configMap"]["name"]) for volume in volumes if "configMap" in volume}
     for _, name in sorted(mounted - client.children(view.run.key)):
@@ -43,5 +43,5 @@ def _require_config_maps(view: View, templates: Templates, client: RunClient) ->
 
 
 def network_missing(run: TrainingRun, client: RunClient) -> bool:
-    """Whether somebody has to create some of it, as far as the caches know."""
+    """Whether any of it needs to be created, as far as the caches know."""
     return run.status.environments is not None and not network_names(run) <= client.children(run.key)

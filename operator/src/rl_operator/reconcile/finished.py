@@ -1,7 +1,7 @@
-"""What is left of attempts and runs that are over: their history is kept, their pods stay for a while and go.
+"""What is left of attempts and runs that are over: their history is kept, their pods stay for a while and are deleted.
 
 The order at an end is status -> history -> finalizer. A process that is killed in between leaves a status that names a
-history which is not there, or is that of the attempts before: it may be missing, it is never wrong. Nothing waits for
+history that is missing, or covers only the attempts before: it may be missing, but is never wrong. Nothing waits for
 it.
 """
 
@@ -16,8 +16,8 @@ from rl_operator.status.attempt.view import View
 
 
 async def acknowledge(run: TrainingRun, client: RunClient) -> TrainingRun:
-    """Say that an edit of a finished run was seen, as of its time to live: who waits for that (kstatus, so Flux too)
-    would wait forever. A cache may keep little of a finished run's status, and no generation that is the object's own.
+    """Acknowledge an edit of a finished run, e.g. of its time to live: a client that waits for that (kstatus, so Flux
+    too) would wait forever. A cache may keep little of a finished run's status, and not the object's own generation.
     """
     if run.status.observed_generation in (None, run.metadata.generation):
         return run
@@ -28,9 +28,9 @@ async def acknowledge(run: TrainingRun, client: RunClient) -> TrainingRun:
 
 
 async def expire(run: TrainingRun, client: RunClient, now: datetime) -> float | None:
-    """Delete a finished run whose time has come, with all that it owns; else say in how many seconds it comes.
+    """Delete a finished run whose time has come, with all that it owns; else return the seconds until then.
 
-    Just this version of it is deleted: a run whose `ttlSecondsAfterFinished` was edited a moment ago, or that somebody
+    Only this version of it is deleted: a run whose `ttlSecondsAfterFinished` was edited a moment ago, or that was
     deleted and created again under its name, is looked at again.
     """
     at = expires_at(run)
@@ -45,7 +45,7 @@ async def expire(run: TrainingRun, client: RunClient, now: datetime) -> float | 
 
 
 async def drop_old_pods(run: TrainingRun, client: RunClient) -> None:
-    """Delete the pods of attempts that ended long ago: their logs are kept to a bound. Late pods have nothing to do."""
+    """Delete the pods of attempts that ended long ago: a bounded number is kept for logs. Late pods have no task."""
     attempts = run.status.attempts
     ended = run.status.finished or (attempts and attempts[-1].attempt == run.status.attempt)
     own = [pod for pod in client.pods(run.key) if pod.run_uid == run.metadata.uid]
@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 
 
 async def keep_history(view: View, status: RunStatus, client: RunClient) -> None:
-    """Write the series of the attempt that has just ended, if there is one. Its loss is no failure."""
+    """Write the history of the attempt that has just ended, if there is one. Losing it is not a failure."""
     if view.pod is None or not view.has_history:
         return
     run = view.run.with_changes(status=status)

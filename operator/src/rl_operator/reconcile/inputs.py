@@ -1,4 +1,4 @@
-"""Gather what a run is checked against and rendered from, the run that it starts from included."""
+"""Gather what a run is checked against and rendered from, including the run that it starts from."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -14,7 +14,7 @@ from rl_operator.render.container_template import CONFIG_KEY
 
 
 async def gather_inputs(run: TrainingRun, client: InputSource, now: datetime) -> RunInputs | None:
-    """From the caches, except for a parent that is over; None when the run's runtime does not exist."""
+    """From the caches, except for a finished parent; None if the run's runtime does not exist."""
     runtime = client.runtime(run.spec.runtime)
     if runtime is None:
         return None
@@ -29,7 +29,7 @@ async def gather_inputs(run: TrainingRun, client: InputSource, now: datetime) ->
 
 
 class _Sections(ObservedModel):
-    """A config file, as far as it says what was trained."""
+    """A config file, limited to what was trained."""
 
     env: dict[str, Any]
     openai: tuple[dict[str, Any], ...] = ()
@@ -37,9 +37,9 @@ class _Sections(ObservedModel):
 
 
 async def gather_parent(run: TrainingRun, source: InputSource, now: datetime) -> ParentRun | None:
-    """What `spec.startFrom.run` names; None when it names nothing. A start is frozen: it holds whatever came after.
+    """What `spec.startFrom.run` names; None if it names nothing. A start is frozen: it holds whatever happens later.
 
-    Two live reads when that run is over: the caches keep next to nothing of those.
+    Two live reads if that run is over: the caches keep next to nothing about those.
     """
     name = run.spec.start_from.run if run.spec.start_from else None
     if name is None:
@@ -56,7 +56,7 @@ async def gather_parent(run: TrainingRun, source: InputSource, now: datetime) ->
 
 
 async def _trained(parent: TrainingRun, source: InputSource) -> Adapter | None:
-    """What a run that is over trained, by the config that was frozen at its start."""
+    """What a finished run trained, by the config that was frozen at its start."""
     name = parent.status.config_map_name
     if not parent.status.finished or name is None:
         return None
@@ -65,7 +65,7 @@ async def _trained(parent: TrainingRun, source: InputSource) -> Adapter | None:
 
 
 def _adapter_in(config_map: Mapping[str, Any]) -> Adapter | None:
-    """None when there is no config file of ours in it."""
+    """None if it does not contain a config file of ours."""
     try:
         [document] = read_yaml(config_map["data"][CONFIG_KEY])
         sections = _Sections.model_validate(document)

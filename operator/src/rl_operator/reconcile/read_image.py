@@ -1,4 +1,4 @@
-"""Read the environments of an image through a pod that prints them. Nothing is remembered but in the pods."""
+"""Read the environments of an image through a pod that prints them. All state is in the pods."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -19,7 +19,7 @@ from rl_operator.status.kinds.image_reading import (
 
 
 async def read_image(reading: ImageReading, client: KindsClient, now: datetime) -> ImageCatalog | Wait:
-    """One step: begin, wait, or take what a pod has printed. Its pods stay until `tidy` (or the next attempt)."""
+    """One step: start, wait, or take a pod's output. Its pods stay until `tidy` (or the next attempt)."""
     pods = [pod for pod in await client.reading_pods(reading.namespace) if pod.key == reading.key]
     step = next_step(reading.image, pods, now)
     if isinstance(step, TakeOutput):
@@ -34,14 +34,14 @@ async def read_image(reading: ImageReading, client: KindsClient, now: datetime) 
 
 
 async def tidy(reading: ImageReading, client: KindsClient) -> None:
-    """Delete the pods of what has been read, and those of what the same owner wanted read before."""
+    """Delete the pods of what has been read, and those of the same owner's earlier requests."""
     for pod in await client.reading_pods(reading.namespace):
         if pod.key == reading.key or pod.owner_uid == reading.owner["uid"]:
             await client.delete_pod(pod)
 
 
 async def _begin(reading: ImageReading, attempt: int, pods: Sequence[ReadingPod], client: KindsClient) -> Wait:
-    """The new pod first: it carries the number of attempts on."""
+    """The new pod first: it carries on the number of attempts."""
     manifest = discovery_pod(reading, attempt)
     if not reading.trusted:
         await client.create_child(discovery_policy(reading))

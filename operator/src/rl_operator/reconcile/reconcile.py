@@ -1,8 +1,8 @@
 """One reconcile: load, check, render, apply, observe, derive, report.
 
 Safe to repeat and to abandon at any point: what happened is read from the objects, never remembered. The order of
-effects is the safety: status (freezes the run) -> ConfigMaps -> NetworkPolicies, Service, the mark -> the run's pod
--> pods of environments that run apart; at the end those are deleted, then status -> series -> finalizer.
+effects makes it safe: status (freezes the run) -> ConfigMaps -> NetworkPolicies, Service, the mark -> the run's pod
+-> pods of separate environments; at the end those are deleted, then status -> history -> finalizer.
 """
 
 from collections.abc import Callable
@@ -33,19 +33,19 @@ from rl_operator.status.observed.observation import PodObservation
 from rl_operator.status.text.table import Situation
 
 TROUBLE_SECONDS = 5.0
-"""How soon a refused write (name taken, quota, admission) is tried again."""
+"""How soon a refused write (name taken, quota, admission) is retried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How patient a target is: seconds before the second attempt, and between two writes of mere progress."""
+    """A target's pace: seconds before the second attempt, and between two writes of mere progress."""
 
     backoff_seconds: float
     progress_seconds: float
 
 
 async def reconcile(key: Key, client: RunClient, clock: Callable[[], datetime], pace: Pace) -> float | None:
-    """Bring one run a step closer to its end. Returns in how many seconds to look again; None: on events only."""
+    """Bring one run a step closer to its end. Returns the seconds until the next look; None: on events only."""
     run = client.run(key)
     await _remove_foreign_finalizers(key, run, client)
     if run is None or run.metadata.deletion_timestamp is not None:
@@ -73,7 +73,7 @@ async def reconcile(key: Key, client: RunClient, clock: Callable[[], datetime], 
 def _observe(
     run: TrainingRun, inputs: RunInputs | None, client: RunClient, clock: Callable[[], datetime], pace: Pace
 ) -> View:
-    """Gather what the caches know of a run. After the start its inputs do not matter any more."""
+    """Gather what the caches know about a run. After the start its inputs no longer matter."""
     now = clock()
     held = client.pods(run.key)
     pods = tuple(with_loss(pod, now) for pod in held if _owns(run, pod))
@@ -103,7 +103,7 @@ def _observe(
 
 
 def _replica_limit(run: TrainingRun, client: RunClient) -> int | None:
-    """Of environment processes; without its runtime a run gets no more than it has."""
+    """The limit of environment processes; without its runtime a run gets no more than it has."""
     runtime = client.runtime(run.spec.runtime)
     return runtime.spec.limits.environment_replicas if runtime else in_force(run)
 
@@ -114,7 +114,7 @@ def _no_runtime(run: TrainingRun, client: RunClient) -> Refusal:
 
 
 async def _act(view: View, inputs: RunInputs | None, client: RunClient) -> View:
-    """Do what is to be done now. Gives back the view as it is afterwards."""
+    """Do what is to be done now. Returns the view as it is afterwards."""
     try:
         view = await _apply(view, decide(view), inputs, client)
         await reconcile_environment_pods(view, client)
@@ -126,12 +126,12 @@ async def _act(view: View, inputs: RunInputs | None, client: RunClient) -> View:
         trouble = ("CreationRefused", f"Not created, and tried again: {error}")
     else:
         return view
-    # The status may have been written before the child was refused: go on from there.
+    # The status may have been written before the child was refused: continue from there.
     return replace(view, run=client.run(view.run.key) or view.run, trouble=trouble)
 
 
 async def _apply(view: View, verb: Action, inputs: RunInputs | None, client: RunClient) -> View:
-    """Do what `decide` said about the run itself."""
+    """Carry out the action that `decide` chose for the run itself."""
     match verb:
         case Action.RENDER:
             return replace(view, config_hash=(await render(view, inputs, client)).config_hash)
@@ -147,7 +147,7 @@ async def _apply(view: View, verb: Action, inputs: RunInputs | None, client: Run
 
 
 async def _report(view: View, assessment: Assessment, client: RunClient, pace: Pace) -> bool:
-    """Write the status when it says something new. Returns whether news of mere progress was left for later."""
+    """Write the status if it has changed. Returns whether mere progress was left for later."""
     previous, status = view.run.status, derive(view, assessment)
     worth = worth_writing(previous, status, view.now, pace.progress_seconds)
     if worth:
@@ -177,7 +177,7 @@ def _failures(status: RunStatus) -> int:
 
 
 async def _remove_recorded_finalizers(view: View, assessment: Assessment, client: RunClient) -> None:
-    """Let go of pods of attempts whose end is in the status: also of one that a crash, or a lost node, left held."""
+    """Release pods of attempts whose end is in the status: also one that a crash, or a lost node, left held."""
     current = view.run.status.attempt or 1
     over = current if assessment.ending or view.last_attempt else current - 1
     for pod in client.pods(view.run.key):
@@ -189,16 +189,16 @@ async def _remove_finalizers(run: TrainingRun, client: RunClient) -> None:
     """What a crash between the last status and its consequences left behind."""
     own = [pod for pod in client.pods(run.key) if _owns(run, pod)]
     if any(pod.held for pod in own):
-        _tell_end(await client.read_run(run.key), client)  # of what is finished, caches keep less than is told
+        _tell_end(await client.read_run(run.key), client)  # of finished runs, caches keep less than is reported
     for pod in own:
-        if not pod.over and not pod.deleting:  # also the run's own, where somebody else wrote that the run is over
+        if not pod.over and not pod.deleting:  # also the run's own, if someone else wrote that the run is over
             await client.delete_pod(pod)
         if pod.held:
             await client.remove_finalizer(pod)
 
 
 def _tell_end(run: TrainingRun | None, client: RunClient) -> None:
-    """Once more, for whoever wrote the end may have died before telling it. The same Event twice is one Event."""
+    """Repeated: the process that wrote the end may have died before reporting it. Equal Events are one Event."""
     finished = run.status.condition("Finished") if run else None
     if run and finished:
         kind: Literal["Normal", "Warning"] = "Warning" if run.status.phase == "Failed" else "Normal"
@@ -206,7 +206,7 @@ def _tell_end(run: TrainingRun | None, client: RunClient) -> None:
 
 
 async def _remove_foreign_finalizers(key: Key, run: TrainingRun | None, client: RunClient) -> None:
-    """Let go of pods whose run is gone: nobody will ever read their result."""
+    """Release pods whose run is gone: their result will never be read."""
     held = [pod for pod in client.pods(key) if pod.held and not _owns(run, pod)]
     if held and run is None:
         run = await client.read_run(key)  # the cache may lag behind a run that was applied again

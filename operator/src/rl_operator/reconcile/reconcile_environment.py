@@ -1,4 +1,4 @@
-"""One look at an RLEnvironment: read its code without running it, and say in its status what it is."""
+"""One look at an RLEnvironment: read its code without running it, and report in its status what it is."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -30,15 +30,15 @@ from rl_operator.status.kinds.verdict import Readiness, Verdict, reasons_of
 
 READY_SECONDS: Final = 60.0
 WAITING_SECONDS: Final = 5.0
-"""How often a ConfigMap of the user's is looked at: it is not ours, so nothing tells of its changes."""
+"""How often a user's ConfigMap is looked at: it is not ours, so its changes are not reported."""
 
 
 TROUBLE_SECONDS: Final = 30.0
-"""How soon a refused write is tried again."""
+"""How soon a refused write is retried."""
 
 
 async def reconcile_environment(key: Key, client: KindsClient, clock: Callable[[], datetime]) -> float | None:
-    """Returns in how many seconds to look again; None: on events only."""
+    """Returns the seconds until the next look; None: on events only."""
     environment = client.environment(key)
     if environment is None or environment.metadata.deletion_timestamp is not None:
         return None
@@ -75,7 +75,7 @@ async def _look_at_config_map(
 
 
 async def _follow_image(environment: Environment, client: KindsClient, now: datetime) -> float | None:
-    """An image is read once per entry and wish; then only a resync comes by."""
+    """An image is read once per entry and request; afterwards only a resync looks at it."""
     image, reading = environment.spec.image, environment_reading(environment)
     assert image is not None, "an environment without source code has an image"
     if assessed(environment, reading.key):
@@ -97,12 +97,12 @@ async def _follow_image(environment: Environment, client: KindsClient, now: date
 async def _read(reading: ImageReading, client: KindsClient, now: datetime) -> ImageCatalog | Wait:
     try:
         return await read_image(reading, client, now)
-    except (ForbiddenError, InvalidError, NameTakenError) as error:  # a quota, an admission policy, a stranger's pod
+    except (ForbiddenError, InvalidError, NameTakenError) as error:  # a quota, an admission policy, someone else's pod
         return Wait("DiscoveryFailed", f"Image {reading.image} cannot be read: {error}", TROUBLE_SECONDS)
 
 
 async def _report(environment: Environment, look: EnvironmentReading, client: KindsClient, now: datetime) -> None:
-    """One write when it says something new, one Event when a reason is new."""
+    """One write if something changed, one Event if a reason is new."""
     status = environment_status(environment, look, now)
     if status == environment.status:
         return

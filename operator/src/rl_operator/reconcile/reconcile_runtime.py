@@ -1,4 +1,4 @@
-"""One look at an RLRuntime: is it sound, what does its image hold, and where can that be read?"""
+"""One look at an RLRuntime: is it valid, what does its image contain, and where can that be read?"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ from rl_operator.status.kinds.runtime_status import faults_verdict, ready_verdic
 from rl_operator.status.kinds.verdict import Readiness, Verdict, reasons_of
 
 TROUBLE_SECONDS: Final = 30.0
-"""How soon a refused write (no right, name taken, namespace missing) is tried again."""
+"""How soon a refused write (no permission, name taken, namespace missing) is retried."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeReading:
-    """What was seen. `seconds`: when to look again; None: on events only."""
+    """What was seen. `seconds`: until the next look; None: on events only."""
 
     verdict: Verdict
     found: ImageCatalog | None = None
@@ -56,13 +56,13 @@ async def _look(
     try:
         return await _look_at_image(runtime, client, now, namespace)
     except (ForbiddenError, GoneError, InvalidError, NameTakenError) as error:
-        # What is known of the image serves runs all the same: it is only not written down.
+        # What is known about the image serves runs all the same: it is just not written down.
         verdict = Verdict(Readiness.RECONCILING, "CatalogNotWritten", str(error))
         return RuntimeReading(verdict, client.catalog(runtime.spec.image), seconds=TROUBLE_SECONDS)
 
 
 async def _look_at_image(runtime: Runtime, client: KindsClient, now: datetime, namespace: str) -> RuntimeReading:
-    """Read the image unless somebody did; then write down what it holds."""
+    """Read the image unless that has been done; then write down what it contains."""
     image = runtime.spec.image
     live = await client.read_config_map(namespace, catalog_name(runtime.metadata.name))
     reading = runtime_reading(runtime, namespace)
@@ -97,8 +97,8 @@ def _status(runtime: Runtime | UnreadableRuntime, look: RuntimeReading, now: dat
 
 
 async def _is_anothers(runtime: Runtime | UnreadableRuntime, client: KindsClient, namespace: str) -> bool:
-    """Whether an operator with another namespace has said all there is to say of the runtime, and where its fields can
-    be read: two that serve a namespace each would overwrite each other without end.
+    """Whether an operator with another namespace has already reported everything about the runtime, and where its
+    fields can be read: two that serve a namespace each would overwrite each other forever.
     """
     status, reference = runtime.status, runtime.status.fields_ref
     if reference is None or reference.namespace == namespace:
@@ -114,7 +114,7 @@ async def _is_anothers(runtime: Runtime | UnreadableRuntime, client: KindsClient
 async def _report(
     runtime: Runtime | UnreadableRuntime, status: RuntimeStatus, verdict: Verdict, client: KindsClient
 ) -> None:
-    """One write when it says something new, one Event when a reason is new."""
+    """One write if something changed, one Event if a reason is new."""
     if status == runtime.status:
         return
     await client.write_runtime_status(runtime, status)

@@ -1,4 +1,4 @@
-"""What a reconcile needs of a target. `cluster` and `local` each give one; neither knows this module."""
+"""What a reconcile needs from a target. `cluster` and `local` each provide one; neither imports this module."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -25,15 +25,15 @@ class InputSource(Protocol):
     def runtime(self, name: str) -> Runtime | None: ...
 
     def catalog(self, runtime: Runtime) -> Catalog | None:
-        """The environments of the runtime's image; None while they are not read yet."""
+        """The environments of the runtime's image; None while they have not been read yet."""
         ...
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str]: ...
 
     # --- live reads ---------------------------------------------------------------------------------------------
     async def environment(self, run: TrainingRun) -> Environment | None:
-        """The RLEnvironment that the run names (own/NAME; in local mode also a file); None: it names none, or there
-        is none. Cached in a cluster; in local mode its code is read.
+        """The RLEnvironment that the run names (own/NAME; in local mode also a file); None: it names none, or it does
+        not exist. Cached in a cluster; in local mode its code is read.
         """
         ...
 
@@ -49,80 +49,80 @@ class RunClient(InputSource, Protocol):
     def runtime_names(self) -> tuple[str, ...]: ...
 
     def unreadable_runtime(self, name: str) -> Refusal | None:
-        """The first fault of an RLRuntime that is there and cannot be typed; `runtime` does not give it."""
+        """The first fault of an RLRuntime that exists and cannot be parsed; `runtime` does not return it."""
         ...
 
     def children(self, key: Key) -> frozenset[tuple[str, str]]:
-        """Kind and name of the run's children that exist, besides pods."""
+        """Kind and name of the run's existing children, besides pods."""
         ...
 
     def pods(self, key: Key) -> tuple[PodObservation, ...]:
-        """All pods that say they are this run's, whatever run uid owns them."""
+        """All pods with this run's label, whatever run uid owns them."""
         ...
 
     def attempt_metrics(self, run: TrainingRun, pod: PodObservation) -> AttemptMetrics:
-        """What the trainer and W&B said last of this attempt."""
+        """What the trainer and W&B last reported for this attempt."""
         ...
 
     def queue_position(self, run: TrainingRun) -> QueuePosition | None:
-        """Where the run stands at its runtime; None: the target or the runtime does not limit active runs."""
+        """The run's position at its runtime; None: the target or the runtime does not limit active runs."""
         ...
 
     def slot_claimed(self, run: TrainingRun) -> AbstractContextManager[None]:
-        """Hold a place for the run while its start is written, so that no other run takes it meanwhile."""
+        """Hold a slot for the run while its start is written, so that no other run takes it meanwhile."""
         ...
 
     # --- live reads ---------------------------------------------------------------------------------------------
     async def read_files(self, environment: Environment) -> Mapping[str, str] | None:
-        """The Python files of an own environment, by name; None when its source is gone or it is an image."""
+        """The Python files of an own environment, by name; None if its source is gone or it is an image."""
         ...
 
     async def read_pod(self, namespace: str, name: str) -> PodObservation | None:
-        """The pod as it is: a cache that lags behind must not be taken for a pod that is gone."""
+        """The live pod: a cache that lags behind must not be mistaken for a pod that is gone."""
         ...
 
     # --- writes -------------------------------------------------------------------------------------------------
     async def create_child(self, manifest: Mapping[str, Any]) -> None:
-        """Create a ConfigMap, Pod, Service or NetworkPolicy. Exists already: success only if our run's uid owns it
-        and it is not being deleted, else NameTakenError.
+        """Create a ConfigMap, Pod, Service or NetworkPolicy. If it exists: success only if our run's uid owns it and it
+        is not being deleted, else NameTakenError.
         """
         ...
 
     async def delete_pod(self, pod: PodObservation) -> None:
-        """Delete with a uid precondition; gone already is success."""
+        """Delete with a uid precondition; if it is already gone, that is success."""
         ...
 
     async def label_pod(self, pod: PodObservation, labels: Mapping[str, str]) -> None:
-        """Put labels on that very pod: without its own no watch tells of it."""
+        """Put labels on exactly that pod: without its own no watch reports it."""
         ...
 
     async def save_history(self, run: TrainingRun, pod: PodObservation) -> None:
-        """Add the attempt's series to the run's ConfigMap, which `status.historyName` names."""
+        """Add the attempt's history to the run's ConfigMap, which `status.historyName` names."""
         ...
 
     async def remove_finalizer(self, pod: PodObservation) -> None:
-        """Take our finalizer off; gone already is success."""
+        """Remove our finalizer; if the pod is already gone, that is success."""
         ...
 
     async def delete_run(self, run: TrainingRun) -> None:
-        """Delete just this version of the run; gone already is success. Raises ConflictError when it was changed."""
+        """Delete exactly this version of the run; already gone is success. Raises ConflictError if it was changed."""
         ...
 
     async def write_status(self, run: TrainingRun, status: RunStatus) -> TrainingRun:
-        """Write /status against the run's resourceVersion; the answer is the live run.
+        """Write /status against the run's resourceVersion; returns the live run.
 
-        Raises ConflictError when somebody wrote in between, GoneError when the run is gone.
+        Raises ConflictError if someone wrote in between, GoneError if the run is gone.
         """
         ...
 
     async def mark_started(self, run: TrainingRun) -> TrainingRun | None:
-        """Mark this very run as started (`status.attempt.restored.mark_of`), unless it is marked.
+        """Mark exactly this run as started (`status.attempt.restored.mark_of`), unless it is marked.
 
-        The answer is the live run: the last look at it before something costs money. None when it is gone; raises
-        ConflictError when another run has its name.
+        Returns the live run: the last look at it before something costs money. None if it is gone; raises
+        ConflictError if another run has its name.
         """
         ...
 
     def record_event(self, run: TrainingRun, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
-        """Tell people that something happened. Never fails, never waits."""
+        """Report to users that something happened. Never fails, never waits."""
         ...
