@@ -1,7 +1,7 @@
 """The ConfigMaps that are rendered: a runtime's catalog, a run's config file, and a run's history.
 
-The config file is what trainer and environment read, without addresses and without secrets. The catalog says what a
-runtime's image holds: for people and agents, and for the operator's next life. The history outlives a run's pods.
+The config file is what trainer and environment read, without addresses and without secrets. The catalog lists what a
+runtime's image contains: for users and agents, and for a restarted operator. The history outlives a run's pods.
 """
 
 import json
@@ -30,7 +30,7 @@ from rl_operator.render.labels import child_labels, owner_reference
 CATALOG_COMPONENT: Final = "catalog"
 CATALOG_SELECTOR: Final = f"{MANAGED_BY_LABEL}={MANAGER},{COMPONENT_LABEL}={CATALOG_COMPONENT}"
 MAX_BYTES: Final = 900_000
-"""A ConfigMap holds 1 MiB in all."""
+"""A ConfigMap is limited to 1 MiB in total."""
 
 CATALOG_KEY: Final = "catalog.json"
 _IMAGE_KEY: Final = "image"
@@ -40,7 +40,7 @@ _REDISCOVER_KEY: Final = "rediscover"
 
 @dataclass(frozen=True, slots=True)
 class ImageCatalog:
-    """What was read of an image. `image_id`: its digest, as the kubelet named it."""
+    """What was read from an image. `image_id`: its digest, as the kubelet reported it."""
 
     catalog: Catalog
     image_id: str | None = None
@@ -48,7 +48,7 @@ class ImageCatalog:
 
 @dataclass(frozen=True, slots=True)
 class StoredCatalog:
-    """What a catalog's ConfigMap says. `rediscover`: the annotation's value that it answers."""
+    """The content of a catalog's ConfigMap. `rediscover`: the annotation's value that it answers."""
 
     image: str
     rediscover: str
@@ -60,7 +60,7 @@ def catalog_name(runtime: str) -> str:
 
 
 def catalog_config_map(runtime: Runtime, namespace: str, found: ImageCatalog) -> dict[str, Any]:
-    """Raises InvalidError when it would not fit into a ConfigMap."""
+    """Raises InvalidError if it would not fit into a ConfigMap."""
     metadata = runtime.metadata
     return {
         "apiVersion": "v1",
@@ -75,7 +75,7 @@ def catalog_config_map(runtime: Runtime, namespace: str, found: ImageCatalog) ->
                 "app.kubernetes.io/part-of": "rl-operator",
                 MANAGED_BY_LABEL: MANAGER,
             },
-            # Without blockOwnerDeletion, which would need a right to the owner's finalizers.
+            # Without blockOwnerDeletion, which would need permission for the owner's finalizers.
             "ownerReferences": [
                 {
                     "apiVersion": API_VERSION,
@@ -96,7 +96,7 @@ def catalog_config_map(runtime: Runtime, namespace: str, found: ImageCatalog) ->
 
 
 def stored_catalog(config_map: Mapping[str, Any]) -> StoredCatalog | None:
-    """Read a catalog's ConfigMap; None when it is none of ours or damaged: then the image is read again."""
+    """Read a catalog's ConfigMap; None if it is not one of ours or is damaged: then the image is read again."""
     data = config_map.get("data", {})
     try:
         catalog = Catalog.model_validate_json(data.get(CATALOG_KEY, ""))
@@ -109,7 +109,7 @@ def stored_catalog(config_map: Mapping[str, Any]) -> StoredCatalog | None:
 def _catalog_text(runtime: Runtime, catalog: Catalog) -> str:
     """The catalog as `tinker-atropos environments -o json` prints it, with each field's lock and bounds.
 
-    Descriptions of fields are left out where there is no room for them.
+    Field descriptions are left out if they do not fit.
     """
     for described in (True, False):
         environments = [_environment(environment, runtime, described) for environment in catalog.environments]
@@ -130,7 +130,7 @@ def _environment(environment: CatalogEnvironment, runtime: Runtime, described: b
 
 
 def _field(field: EnvironmentField, runtime: Runtime, described: bool) -> dict[str, Any]:
-    """Limits that the source does not state are left out; so is a default that only running would tell."""
+    """Limits that the source does not state are left out; so is a default that only running the code would show."""
     wire = field.model_dump(mode="json", by_alias=False, exclude_unset=True)
     if not described:
         wire.pop("description", None)
@@ -167,7 +167,7 @@ HISTORY_COMPONENT: Final = "history"
 
 
 def history_config_map(run: TrainingRun, name: str, points: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-    """Not immutable: a further attempt goes on with it."""
+    """Not immutable: a further attempt continues it."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -186,7 +186,7 @@ def history_content(points: Sequence[Mapping[str, float]]) -> dict[str, str]:
 
 
 def stored_history(config_map: Mapping[str, Any]) -> Any:
-    """The document of such a ConfigMap; None when it holds none that can be read."""
+    """The document of such a ConfigMap; None if it has no readable one."""
     try:
         return json.loads((config_map.get("data") or {})[HISTORY_KEY])
     except (KeyError, TypeError, ValueError):

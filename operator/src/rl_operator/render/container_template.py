@@ -1,4 +1,4 @@
-"""One container of ours, and what all pods share: folders, volumes, security."""
+"""One of our containers, and what all pods share: folders, volumes, security."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ def runtime_image(runtime: Runtime) -> Image:
 
 
 def runtime_resources(runtime: Runtime, name: str) -> dict[str, Any]:
-    """What the runtime says of the container, else the defaults."""
+    """The runtime's resources for the container, else the defaults."""
     resources: ResourceRequirements = getattr(runtime.spec.resources, name)
     return resources.to_wire() if resources != ResourceRequirements() else dict(DEFAULT_RESOURCES[name])
 
@@ -60,7 +60,7 @@ def container(
             "capabilities": {"drop": ["ALL"]},
             "readOnlyRootFilesystem": True,
         },
-        # The trainer's message is its result; only if it wrote none are the last lines of its log taken.
+        # The trainer's message is its result; only if it wrote none, the last lines of its log are used.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": scratch_volume(name), "mountPath": SCRATCH}, *mounts],
     }
@@ -68,7 +68,7 @@ def container(
 
 
 def literal(command: Iterable[str]) -> list[str]:
-    """The words as they are: the kubelet would expand `$(NAME)` in them."""
+    """The arguments unchanged: the kubelet would expand `$(NAME)` in them."""
     return [word.replace("$", "$$") for word in command]
 
 
@@ -82,7 +82,7 @@ def probe(name: str, period_seconds: int, failure_threshold: int) -> dict[str, A
 
 
 def pod_security(unprivileged_id: int) -> dict[str, Any]:
-    """What the pod security standard `restricted` asks of a pod."""
+    """What the pod security standard `restricted` requires of a pod."""
     return {
         "runAsNonRoot": True,
         "runAsUser": unprivileged_id,

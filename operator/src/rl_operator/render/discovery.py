@@ -38,7 +38,7 @@ RESOURCES: Final = {
 
 @dataclass(frozen=True)
 class ImageReading:
-    """An image to be read, and for whom. `chosen`: fields of the pod's spec that the platform or the author set."""
+    """An image to be read, and its owner. `chosen`: fields of the pod's spec that the platform or the author set."""
 
     namespace: str
     owner: dict[str, Any]
@@ -48,17 +48,17 @@ class ImageReading:
     pull_policy: str | None
     rediscover: str
     trusted: bool
-    """Whether the platform chose the image. Anybody's gets no network."""
+    """Whether the platform chose the image. Other images get no network."""
 
     @property
     def key(self) -> str:
-        """10 hex digits of what is read and how: another image, entry or wish to read again is another reading."""
+        """10 hex digits of what is read and how: another image, entry or request makes it another reading."""
         content = [self.image, self.arguments, self.chosen, self.pull_policy, self.rediscover]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:10]
 
 
 def runtime_reading(runtime: Runtime, namespace: str) -> ImageReading:
-    """The image of a runtime; read where the operator is, on the nodes that its runs use."""
+    """A runtime's image; read in the operator's namespace, on the nodes that its runs use."""
     spec = runtime.spec
     chosen = {
         "imagePullSecrets": [reference.to_wire() for reference in spec.image_pull_secrets],
@@ -79,7 +79,7 @@ def runtime_reading(runtime: Runtime, namespace: str) -> ImageReading:
 
 
 def environment_reading(environment: Environment) -> ImageReading:
-    """The image of an RLEnvironment; read in its own namespace, where its pull secrets are."""
+    """An RLEnvironment's image; read in its own namespace, where its pull secrets are."""
     image = environment.spec.image
     assert image is not None, "an environment without source code has an image"
     secrets = [reference.to_wire() for reference in image.pull_secrets]
@@ -142,7 +142,7 @@ def discovery_pod(reading: ImageReading, attempt: int) -> dict[str, Any]:
 
 
 def discovery_policy(reading: ImageReading) -> dict[str, Any]:
-    """No connection to or from the namespace's discovery pods. One per owner, which takes it along when it goes."""
+    """No connection to or from the namespace's discovery pods. One per owner, deleted together with it."""
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -166,11 +166,11 @@ def _labels() -> dict[str, str]:
 
 
 def _entry_arguments(entry: str) -> tuple[str, ...]:
-    """A path names one file; a name is looked for among the image's environments."""
+    """A path names one file; a name is looked up among the image's environments."""
     folder, name = posixpath.split(entry)
     return ("--path", folder, "--entry", name) if posixpath.isabs(entry) else ()
 
 
 def _owner(kind: str, metadata: ObjectMeta) -> dict[str, Any]:
-    # Without blockOwnerDeletion, which would need a right to the owner's finalizers.
+    # Without blockOwnerDeletion, which would need permission for the owner's finalizers.
     return {"apiVersion": API_VERSION, "kind": kind, "name": metadata.name, "uid": metadata.uid, "controller": True}

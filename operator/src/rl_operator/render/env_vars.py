@@ -22,7 +22,7 @@ def api_env_vars(run: TrainingRun) -> list[EnvVar]:
 
 
 def trainer_env_vars(run: TrainingRun, inputs: RunInputs) -> list[EnvVar]:
-    """The only container that sees the backend's and W&B's keys."""
+    """The only container that gets the backend's and W&B's keys."""
     runtime = inputs.runtime
     backend, wandb = runtime.spec.backend, runtime.spec.wandb
     plain = {
@@ -43,14 +43,14 @@ def trainer_env_vars(run: TrainingRun, inputs: RunInputs) -> list[EnvVar]:
 
 
 def environment_env_vars(run: TrainingRun, runtime: Runtime) -> list[EnvVar]:
-    """No keys but those that the runtime lists by name."""
+    """No keys except those that the runtime lists by name."""
     inference = _literals({"RL_INFERENCE_URL": INFERENCE_URL})
     return [*_shared(run, "environment"), *inference, *_listed_keys(runtime, runtime.spec.secret_environment)]
 
 
 def remote_environment_env_vars(run: TrainingRun, inputs: RunInputs, host: str) -> list[EnvVar]:
-    """Of an environment in a pod of its own: the run's pod answers at `host`. An RLEnvironment gets the keys that it
-    asks for, if the runtime lists them; a bundled one all that are listed.
+    """For an environment in its own pod: the run's pod serves at `host`. An RLEnvironment gets the keys that it asks
+    for, if the runtime lists them; a bundled one gets all that are listed.
     """
     runtime, own = inputs.runtime, inputs.environment.own
     asked = own.spec.secret_environment if own else runtime.spec.secret_environment
@@ -60,7 +60,7 @@ def remote_environment_env_vars(run: TrainingRun, inputs: RunInputs, host: str) 
 
 
 def exposed_env_vars(container: str, env_vars: list[EnvVar]) -> list[EnvVar]:
-    """Of a container of a run's pod whose data ports serve environments in other pods."""
+    """For a container of a run's pod whose data ports serve environments in other pods."""
     changes = _EXPOSED.get(container, {})
     kept = [each for each in env_vars if each["name"] not in changes]
     return [*kept, *_literals(dict(changes))]
@@ -70,7 +70,7 @@ _EXPOSED: Final[dict[str, dict[str, str | None]]] = {
     "api": {"RL_API_URL": f"http://0.0.0.0:{API_PORT}", "RL_REMOTE_ENVIRONMENTS": "1"},
     "trainer": {"RL_INFERENCE_URL": f"http://0.0.0.0:{INFERENCE_PORT}", "RL_REMOTE_ENVIRONMENTS": "1"},
 }
-"""A server listens at the address that its clients are told; the trainer still asks the api on loopback."""
+"""A server listens at the address that its clients use; the trainer still calls the api on loopback."""
 
 
 def attempt_env_var(attempt: int) -> EnvVar:
@@ -78,7 +78,7 @@ def attempt_env_var(attempt: int) -> EnvVar:
 
 
 def place_env_vars(attempt: int, slot: int) -> list[EnvVar]:
-    """Of an environment in a pod of its own: only index 0 evaluates."""
+    """For an environment in its own pod: only index 0 evaluates."""
     return [attempt_env_var(attempt), {"name": "RL_ENVIRONMENT_INDEX", "value": str(slot)}]
 
 
@@ -100,7 +100,7 @@ def _shared(run: TrainingRun, container: str, api_url: str = API_URL) -> list[En
 
 
 def _start_from(run: TrainingRun, parent: ParentRun | None) -> dict[str, str | None]:
-    """The state to begin with. Whose it was is for the W&B run: nothing is asked of the parent any more."""
+    """The state to start from. Its origin is for the W&B run: the parent is not needed anymore."""
     start_from = run.spec.start_from
     if start_from is None:
         return {}

@@ -1,6 +1,6 @@
-"""The pod of an environment that runs apart from its run: an own one, which is untrusted, or one of several.
+"""The pod of an environment that runs separately from its run: an own one, which is untrusted, or one of several.
 
-It gets no token, no key but those that its runtime lists, another user than the run's own pod, and a bound on
+It gets no token, no keys except those that its runtime lists, another user than the run's own pod, and a limit on
 everything that it could fill.
 """
 
@@ -41,12 +41,12 @@ SOURCE_FOLDER: Final = f"{CONFIG_FOLDER}/source"
 
 ENVIRONMENT_ID: Final = 65533
 GRACE_SECONDS: Final = 30
-"""There is nothing to save: rollouts that are under way are given up."""
+"""There is nothing to save: rollouts in progress are abandoned."""
 
 DEFAULT_LIMITS: Final = {"memory": "4Gi", "ephemeral-storage": "2Gi"}
 
 ANNOTATIONS: Final = {
-    "argocd.argoproj.io/ignore-healthcheck": "true",  # it would call a pod that never restarts Progressing
+    "argocd.argoproj.io/ignore-healthcheck": "true",  # it would report a pod that never restarts as Progressing
     "kubectl.kubernetes.io/default-container": ENVIRONMENT_CONTAINER,
 }
 
@@ -126,12 +126,12 @@ def environment_pull_secrets(inputs: RunInputs) -> dict[str, Any]:
 
 
 def environment_resources(inputs: RunInputs) -> dict[str, Any]:
-    """What the environment asks for, else the runtime, else the defaults; never without a bound on what it may fill."""
+    """What the environment requests, else the runtime, else the defaults; never without a limit on what it may fill."""
     chosen = _asked(inputs.environment.own) or runtime_resources(inputs.runtime, ENVIRONMENT_CONTAINER)
     requests, limits = dict(chosen.get("requests", {})), dict(chosen.get("limits", {}))
     for name, default in DEFAULT_LIMITS.items():
         limits.setdefault(name, requests.get(name, default))
-    if "cpu" not in limits:  # else Kubernetes requests what the limit is
+    if "cpu" not in limits:  # else Kubernetes uses the limit as the request
         requests.setdefault("cpu", DEFAULT_RESOURCES[ENVIRONMENT_CONTAINER]["requests"]["cpu"])
     return {"requests": requests, "limits": limits}
 

@@ -35,7 +35,7 @@ def child_labels(run: TrainingRun, component: str) -> dict[str, str]:
 
 
 def pod_labels(run: TrainingRun, component: str) -> dict[str, str]:
-    """Of a pod: the uid keeps the pods of a run apart from those of its former self, which had the same name."""
+    """For a pod: the uid tells the pods of a run from those of a deleted run with the same name."""
     return child_labels(run, component) | {RUN_UID_LABEL: run.metadata.uid}
 
 
@@ -46,8 +46,8 @@ def queue_labels(run: TrainingRun) -> dict[str, str]:
 
 
 def pods_of_component(run: TrainingRun, component: str) -> dict[str, Any]:
-    """A label selector. Who may create pods in the namespace can give any pod these labels: a namespace is one
-    domain of trust, and who may do that may read its Secrets, too. Environments may not: they have no token.
+    """A label selector. A user who may create pods in the namespace can give any pod these labels: a namespace is one
+    trust domain, and such a user may read its Secrets, too. Environments cannot: they have no token.
     """
     return {"matchLabels": {RUN_LABEL: run.metadata.name, COMPONENT_LABEL: component, RUN_UID_LABEL: run.metadata.uid}}
 

@@ -1,4 +1,4 @@
-"""Everything that one run becomes."""
+"""Everything that is rendered for one run."""
 
 import hashlib
 import json
@@ -24,9 +24,9 @@ ENVIRONMENTS_KEY: Final = "environments.json"
 
 @dataclass(frozen=True)
 class Templates:
-    """What attempts are made of: `pod_of_attempt` makes a pod of `pod`, `environment_pod` one of `environment`.
+    """What attempts are made from: `pod_of_attempt` makes a pod from `pod`, `environment_pod` one from `environment`.
 
-    `network` is what environments in pods of their own need besides, in the order of creation.
+    `network` is what environments in separate pods also need, in the order of creation.
     """
 
     pod: dict[str, Any]
@@ -46,7 +46,7 @@ class Rendered:
 
     @property
     def config_maps(self) -> tuple[dict[str, Any], ...]:
-        """In the order of creation: where the run's own one is, the other one is."""
+        """In the order of creation: if the run's own one exists, so does the other one."""
         return (self.source, self.config_map) if self.source else (self.config_map,)
 
 
@@ -73,7 +73,7 @@ def pod_name(run: TrainingRun, attempt: int) -> str:
 
 
 def templates_of(config_map: Mapping[str, Any]) -> Templates:
-    """What a ConfigMap of ours holds. Raises InvalidError when another release wrote it."""
+    """The content of a ConfigMap of ours. Raises InvalidError if another release wrote it."""
     held = config_map["data"]
     if ENVIRONMENTS_KEY not in held:
         name = config_map["metadata"]["name"]
@@ -98,7 +98,7 @@ def _config_map(run: TrainingRun, name: str, config: dict[str, Any], templates: 
 
 
 def _source(run: TrainingRun, files: Mapping[str, str]) -> dict[str, Any]:
-    """The frozen copy of the files: what the user's ConfigMap holds later is for later runs."""
+    """The frozen copy of the files: later content of the user's ConfigMap is for later runs."""
     content = _hash([run.metadata.uid, source_hash(files)])
     return _immutable(run, f"{run.metadata.name}-source-{content}", "source", dict(files))
 

@@ -1,4 +1,4 @@
-"""How environments in pods of their own reach their run's pod, and that they reach nothing else."""
+"""How environments in separate pods reach their run's pod, and that they reach nothing else."""
 
 import ipaddress
 from typing import Any, Final
@@ -22,12 +22,12 @@ ENVIRONMENT_POLICY: Final = "environment"
 DATA_PORTS: Final = (API_PORT, INFERENCE_PORT)
 
 RESOLVERS: Final = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16", "fc00::/7")
-"""Where resolvers are besides pods: on nodes, and on the node-local address. Not in the internet: a port 53 out there
+"""Where DNS resolvers run besides pods: on nodes, and on the node-local address. Not on the internet: a port 53 there
 may be anything.
 """
 
 METADATA: Final = ("169.254.0.0/16", "fe80::/10", "fd00:ec2::254/128", "fd20:ce::254/128")
-"""Link-local addresses and what clouds serve there and beside: credentials of the node."""
+"""Link-local addresses and what clouds serve there and nearby: credentials of the node."""
 
 
 def service_name(run: TrainingRun) -> str:
@@ -40,19 +40,19 @@ def service_host(run: TrainingRun) -> str:
 
 
 def network_names(run: TrainingRun) -> frozenset[tuple[str, str]]:
-    """Kind and name of what `network_children` gives."""
+    """Kind and name of the objects that `network_children` returns."""
     name = service_name(run)
     policies = (f"{name}-{component}" for component in (TRAINER_POLICY, ENVIRONMENT_POLICY))
     return frozenset({("Service", name), *(("NetworkPolicy", policy) for policy in policies)})
 
 
 def network_children(run: TrainingRun, runtime: Runtime) -> list[dict[str, Any]]:
-    """The NetworkPolicies, and then the Service: the guards stand before there is a door."""
+    """The NetworkPolicies, then the Service: the policies exist before there is anything to connect to."""
     return [_trainer_policy(run), _environment_policy(run, runtime), _service(run)]
 
 
 def _service(run: TrainingRun) -> dict[str, Any]:
-    """Headless: one pod is behind it. Its address is told at once, or nobody could wait for it to be ready."""
+    """Headless: one pod is behind it. Its address is published at once, or nothing could wait for it to be ready."""
     spec = {
         "clusterIP": "None",
         "publishNotReadyAddresses": True,
@@ -66,7 +66,7 @@ def _service(run: TrainingRun) -> dict[str, Any]:
 
 
 def _trainer_policy(run: TrainingRun) -> dict[str, Any]:
-    """Of the run's pod: its data ports are for its environments, its ops ports for everybody."""
+    """For the run's pod: its data ports are for its environments, its ops ports for everyone."""
     environments = {"podSelector": pods_of_component(run, ENVIRONMENT_COMPONENT)}
     inside = [API_CONTAINER, TRAINER_CONTAINER, *([] if is_own(run.spec.environment) else [ENVIRONMENT_CONTAINER])]
     spec = {
@@ -81,7 +81,7 @@ def _trainer_policy(run: TrainingRun) -> dict[str, Any]:
 
 
 def _environment_policy(run: TrainingRun, runtime: Runtime) -> dict[str, Any]:
-    """Of the environments' pods: the run's pod, DNS, and what the runtime allows."""
+    """For the environments' pods: the run's pod, DNS, and what the runtime allows."""
     dns = [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]
     resolvers = [{"namespaceSelector": {}}, *({"ipBlock": {"cidr": cidr}} for cidr in RESOLVERS)]
     spec = {
@@ -106,7 +106,7 @@ def _egress(rule: EgressRule) -> dict[str, Any]:
 def _metadata_within(cidr: str) -> list[str]:
     """What a wide range would let in by accident; a range that is no wider is meant as it is.
 
-    What is no range at all is left for the API server to refuse.
+    Anything that is not a range is left for the API server to reject.
     """
     try:
         network = ipaddress.ip_network(cidr, strict=False)

@@ -1,7 +1,7 @@
 """The pod of a run: three containers, one identity, restricted.
 
-What is rendered is a template without an attempt; `pod_of_attempt` makes attempt N of it, so that attempt 2 is what
-attempt 1 was. An own environment is untrusted: it has no container here, but pods of its own.
+The rendered object is a template without an attempt; `pod_of_attempt` makes attempt N from it, so that attempt 2 is
+the same as attempt 1. An own environment is untrusted: it has no container here, but its own pods.
 """
 
 from collections.abc import Mapping
@@ -43,12 +43,12 @@ JOURNAL_FOLDER: Final = "/var/lib/rl"
 
 API_START_SECONDS: Final = 120
 BACKSTOP_MARGIN_SECONDS: Final = 300
-"""The operator ends a run at the runtime's limit, with a checkpoint; the kubelet this much later if nobody did."""
+"""The operator ends a run at the runtime's limit, with a checkpoint; else the kubelet does it this much later."""
 
 UNPRIVILEGED_ID: Final = 65532
 
 ANNOTATIONS: Final = {
-    "argocd.argoproj.io/ignore-healthcheck": "true",  # it would call a pod that never restarts Progressing
+    "argocd.argoproj.io/ignore-healthcheck": "true",  # it would report a pod that never restarts as Progressing
     "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
     "karpenter.sh/do-not-disrupt": "true",
     "kubectl.kubernetes.io/default-container": TRAINER_CONTAINER,
@@ -56,7 +56,7 @@ ANNOTATIONS: Final = {
 
 
 def pod_template(run: TrainingRun, inputs: RunInputs, config_map: str) -> dict[str, Any]:
-    """The pod without an attempt: `generateName` holds what the attempts' names begin with."""
+    """The pod without an attempt: `generateName` is the prefix of the attempts' names."""
     runtime = inputs.runtime
     return {
         "apiVersion": "v1",
@@ -74,7 +74,7 @@ def pod_template(run: TrainingRun, inputs: RunInputs, config_map: str) -> dict[s
 
 
 def pod_name_prefix(run: TrainingRun) -> str:
-    """The uid keeps a run that was deleted and applied again apart from its former self."""
+    """The uid tells a run that was deleted and applied again from its predecessor."""
     return f"{run.metadata.name}-{run.metadata.uid[:5]}-"
 
 
@@ -141,7 +141,7 @@ def _backstop_seconds(runtime: Runtime) -> int | None:
 
 
 def _api_container(run: TrainingRun, runtime: Runtime) -> dict[str, Any]:
-    """A native sidecar: the others start after its start-up probe passed, and it is stopped after they ended."""
+    """A native sidecar: the others start after its startup probe passed, and it is stopped after they ended."""
     command = ["tinker-atropos", "api", "--data", JOURNAL_FOLDER]
     mounts = [{"name": "journal", "mountPath": JOURNAL_FOLDER}]
     resources = runtime_resources(runtime, API_CONTAINER)

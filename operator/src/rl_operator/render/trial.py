@@ -1,8 +1,8 @@
-"""A trial: an environment's items are answered by models of a provider, before anything is trained. One Job, one
-container per model; the environment runs as it would in its run, with the run's config, and nobody trains.
+"""A trial: a provider's models answer an environment's items, before anything is trained. One Job, one container per
+model; the environment runs as it would in its run, with the run's config, and nothing trains.
 
-Who may create Jobs in a namespace may use its Secrets, too: a trial gives its caller nothing that they did not have.
-The environment, which may be untrusted, gets no key but the provider's.
+A user who may create Jobs in a namespace may use its Secrets, too: a trial gives its caller nothing new. The
+environment, which may be untrusted, gets no keys except the provider's.
 """
 
 import json
@@ -44,10 +44,10 @@ from rl_operator.render.pod import placement, pod_name_prefix
 
 PROMPTS_KEY: Final = "prompts.json"
 LIMIT_SECONDS: Final = 600
-"""For each model."""
+"""Per model."""
 
 START_SECONDS: Final = 600
-"""For pulling the image, and for a place on a node."""
+"""For pulling the image and scheduling the pod."""
 
 TTL_SECONDS: Final = 86_400
 MAX_MODELS: Final = 8
@@ -55,7 +55,7 @@ MAX_MODELS: Final = 8
 
 @dataclass(frozen=True)
 class Trial:
-    """What is asked of each of the models. With `prompts` each of them is a step, asked with these two settings."""
+    """What each of the models is asked. With `prompts` each of them is a step, sampled with these two settings."""
 
     models: tuple[str, ...]
     steps: int
@@ -70,7 +70,7 @@ class Trial:
 
 
 def trial_name(run: TrainingRun, suffix: str) -> str:
-    """Of the Job: at most 63 characters with a suffix of three."""
+    """The Job's name: at most 63 characters with a suffix of three."""
     return f"{pod_name_prefix(run)}t{suffix}"
 
 
@@ -113,7 +113,7 @@ def trial_job(
 def trial_config_map(
     run: TrainingRun, inputs: RunInputs, trial: Trial, *, name: str, files: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Without an owner: whoever creates the Job knows its uid."""
+    """Without an owner: the creator of the Job knows its uid."""
     prompts = {PROMPTS_KEY: json.dumps(trial.prompts, ensure_ascii=False)} if trial.prompts else {}
     return {
         "apiVersion": "v1",
@@ -202,7 +202,7 @@ def _env_vars(provider: InferenceProvider) -> list[dict[str, Any]]:
 
 
 def _told(run: TrainingRun, inputs: RunInputs, provider: InferenceProvider, trial: Trial) -> dict[str, Any]:
-    """What a later caller is told of the trial, who knows nothing but its name."""
+    """What a later caller learns about the trial, knowing only its name."""
     known = inputs.environment.known
     return {
         "environment": run.spec.environment,
@@ -216,7 +216,7 @@ def _told(run: TrainingRun, inputs: RunInputs, provider: InferenceProvider, tria
 
 
 def _labels(run: TrainingRun) -> dict[str, str]:
-    """Not the labels of a run's own children, which the operator looks after."""
+    """Not the labels of a run's own children, which the operator manages."""
     return {
         "app.kubernetes.io/name": "rl-trial",
         "app.kubernetes.io/instance": run.metadata.name,
@@ -226,5 +226,5 @@ def _labels(run: TrainingRun) -> dict[str, str]:
 
 
 def _owner(run: TrainingRun) -> dict[str, Any]:
-    # Without blockOwnerDeletion, which would need a right to the run's finalizers.
+    # Without blockOwnerDeletion, which would need permission for the run's finalizers.
     return {"apiVersion": API_VERSION, "kind": RUN_KIND, "name": run.metadata.name, "uid": run.metadata.uid}
