@@ -57,7 +57,7 @@ class ClusterTarget:
 
     @classmethod
     def open(cls, context: str, note: Note) -> Self:
-        """Nothing is called yet. Raises TargetUnreachableError when the kubeconfig cannot be used."""
+        """Nothing is called yet. Raises TargetUnreachableError if the kubeconfig cannot be used."""
         loop, found = LoopThread(), cluster_context(context)
         try:
             client = loop.wait(ClusterClient.connect(context=context, middlewares=(named(FIELD_MANAGER),)))
@@ -75,7 +75,7 @@ class ClusterTarget:
         )
 
     def close(self) -> None:
-        """Of one that acts for somebody else; the connections stay."""
+        """For one that acts for another user; the connections stay open."""
         self._loop.wait(self._client.__aexit__())
 
     @cached_property
@@ -117,7 +117,7 @@ class ClusterTarget:
         self._wait(self._client.delete(RUNS.path(namespace, name), run["metadata"]["uid"]))
 
     def look_after(self, namespace: str, name: str) -> None:
-        """The operator does."""
+        """The operator does this."""
 
     def log_lines(self, namespace: str, pod: str, container: str, *, tail: int | None, follow: bool) -> Iterator[str]:
         params: dict[str, str | int] = {"container": container}
@@ -184,7 +184,7 @@ class ClusterTarget:
         return None
 
     def has_key(self, namespace: str, runtime: str, variable: str, secret: "SecretKey") -> bool | None:  # noqa: ARG002 -- whatever the runtime
-        """Its metadata says that the Secret is there; which keys it holds stays unread."""
+        """Its metadata shows that the Secret exists; its keys are not read."""
         try:
             self._wait(self._client.get(SECRETS.path(namespace, secret.name), accept=METADATA_ONLY))
         except GoneError:
@@ -205,7 +205,7 @@ class ClusterTarget:
         try:
             self._wait(self._client.create(CONFIG_MAPS.path(namespace), owned))
         except OperatorError:
-            with contextlib.suppress(OperatorError):  # who may not delete leaves a pod that waits for its deadline
+            with contextlib.suppress(OperatorError):  # without permission to delete, the pod waits for its deadline
                 self._wait(self._client.delete(JOBS.path(namespace, name), uid))
             raise
 
@@ -221,7 +221,7 @@ class ClusterTarget:
         return TargetHealth({"kubernetes": str(server["gitVersion"])}, *self._operator())
 
     def _operator(self) -> tuple[str, tuple[Missing, ...]]:
-        """In words, and what is missing: few callers may look at all namespaces' Deployments."""
+        """As text, and what is missing: few callers may read all namespaces' Deployments."""
         try:
             found = self._list(DEPLOYMENTS.path(), {"labelSelector": f"app.kubernetes.io/name={MANAGER}"})
         except ForbiddenError:

@@ -1,4 +1,4 @@
-"""From names that were typed to a runtime and an environment."""
+"""From names as typed to a runtime and an environment."""
 
 from pathlib import Path
 
@@ -15,9 +15,9 @@ from rl_operator.targets.target import Target
 
 
 def choose_runtime(target: Target, name: str) -> Runtime:
-    """The runtime of that name; without one the target's usual one, or the only one.
+    """The runtime of that name; without one the target's default, or the only one.
 
-    Raises RefusedError naming those that there are.
+    Raises RefusedError naming the existing ones.
     """
     runtimes, wanted = target.runtimes(), name or target.usual_runtime
     if not name and len(runtimes) == 1:
@@ -28,7 +28,7 @@ def choose_runtime(target: Target, name: str) -> Runtime:
 
 
 def known_environment(target: Target, name: str, runtime: Runtime, namespace: str) -> CatalogEnvironment:
-    """What `spec.environment: NAME` would mean there. Raises RefusedError saying why it means nothing."""
+    """What `spec.environment: NAME` would mean there. Raises RefusedError if it means nothing."""
     run = with_file(plain_run(name, runtime.metadata.name, namespace), Path.cwd(), target)
     inputs = inputs_of(run, FileInputs(target))
     assert inputs is not None, "the runtime was found"

@@ -1,4 +1,4 @@
-"""What a run's file is checked against and rendered from, asked of a target; the file's own objects come first."""
+"""What a run's file is checked against and rendered from, read from a target; the file's own objects come first."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -25,10 +25,10 @@ from rl_operator.targets.target import Manifest, Target
 
 
 class FileInputs:
-    """Implements `reconcile.run_client.InputSource`: live reads, each of them a call that blocks.
+    """Implements `reconcile.run_client.InputSource`: live reads, each of them a blocking call.
 
-    Gathering is asynchronous, because an own environment's code is read by another program. `inputs_of` runs it to its
-    end in a loop of its own, so a thread that has a running loop cannot call it.
+    Gathering is asynchronous, because another program reads an own environment's code. `inputs_of` runs it to its end
+    in its own loop, so a thread with a running loop cannot call it.
     """
 
     def __init__(self, target: Target, beside: Sequence[Manifest] = ()) -> None:
@@ -56,7 +56,7 @@ class FileInputs:
         return self.target.catalog(runtime)
 
     async def environment(self, run: TrainingRun) -> Environment | None:
-        """Read here where the code is at hand; on a cluster what the operator has read of it."""
+        """Read here if the code is available; on a cluster, what the operator has read from it."""
         name, namespace = run.spec.environment, run.metadata.namespace
         if self.target.runs_files:
             return await self._own.of_run(run)
@@ -89,7 +89,7 @@ class FileInputs:
 
 
 def inputs_of(run: TrainingRun, source: FileInputs) -> RunInputs | None:
-    """None when the run's runtime does not exist."""
+    """None if the run's runtime does not exist."""
     inputs = asyncio.run(gather_inputs(run, source, datetime.now(UTC)))
     if inputs and inputs.runtime.spec.namespace_selector is not None and not source.labels_are_read:
         namespace, runtime = run.metadata.namespace, run.spec.runtime
@@ -108,7 +108,7 @@ def check_file(file: RunFile, target: Target) -> tuple[tuple[Refusal, ...], tupl
 
 
 def render_file(file: RunFile, target: Target) -> Rendered:
-    """What the run would become. Raises DocumentError when it is refused, RefusedError when it would wait."""
+    """What would be rendered for the run. Raises DocumentError if it is refused, RefusedError if it would wait."""
     source = FileInputs(target, file.beside)
     inputs = inputs_of(file.run, source)
     if inputs is None:

@@ -1,6 +1,6 @@
-"""Who else writes a run's spec: GitOps tools leave their names in labels and annotations. Pure.
+"""Other writers of a run's spec: GitOps tools leave their names in labels and annotations. Pure.
 
-`app.kubernetes.io/instance` is no proof: Helm and people set it, too, and Argo CD only where it is told to.
+`app.kubernetes.io/instance` is not proof: Helm and users set it, too, and Argo CD only if configured to.
 """
 
 from collections.abc import Mapping
@@ -11,13 +11,13 @@ _FLUX: Final = (
     ("Flux HelmRelease", "helm.toolkit.fluxcd.io"),
 )
 _ARGO_TRACKING: Final = "argocd.argoproj.io/tracking-id"
-"""APPLICATION:GROUP/KIND:NAMESPACE/NAME of the object that is tracked. A copy of an object carries another's."""
+"""APPLICATION:GROUP/KIND:NAMESPACE/NAME of the tracked object. A copy of an object carries the original's."""
 
 _ARGO_INSTANCE: Final = "argocd.argoproj.io/instance"
 
 
 def gitops_owner(run: Mapping[str, Any]) -> str | None:
-    """Which tool keeps this run as a source says, in a person's words; None: none that says so."""
+    """Which tool keeps this run in sync with a source, as a phrase; None: none that is recognizable."""
     metadata = run["metadata"]
     labels, annotations = metadata.get("labels", {}), metadata.get("annotations", {})
     application, _, tracked = annotations.get(_ARGO_TRACKING, "").partition(":")
@@ -32,7 +32,7 @@ def gitops_owner(run: Mapping[str, Any]) -> str | None:
 
 
 def suspend_warning(run: Mapping[str, Any], *, suspend: bool) -> str | None:
-    """What becomes of a change of `spec.suspend` that a GitOps tool does not know of."""
+    """What happens to a change of `spec.suspend` that a GitOps tool does not know about."""
     owner = gitops_owner(run)
     if owner is None:
         return None

@@ -1,4 +1,4 @@
-"""The Jobs of a target as the doors see them: a pod whose containers wait, run and end, each with a log."""
+"""The Jobs of a target as rlctl and the tools see them: a pod whose containers wait, run and end, each with a log."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ JOB_NAME_LABEL: Final = "batch.kubernetes.io/job-name"
 
 @dataclass(frozen=True)
 class JobContainer:
-    """`reason`: why it waits, or how it ended, where there is something to say."""
+    """`reason`: why it waits, or how it ended, if there is something to report."""
 
     state: Literal["waiting", "running", "ended"]
     reason: str = ""
@@ -17,7 +17,7 @@ class JobContainer:
 
 @dataclass(frozen=True)
 class JobPod:
-    """The newest pod of a Job. `name` None: there is none, yet or any more. `folder`: on this machine its logs."""
+    """The newest pod of a Job. `name` None: there is none, yet or anymore. `folder`: its logs, on this machine."""
 
     name: str | None = None
     containers: Mapping[str, JobContainer] = field(default_factory=dict)
@@ -25,7 +25,7 @@ class JobPod:
 
 
 def job_pod(job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> JobPod:
-    """From what the API server holds."""
+    """From the API server's object."""
     newest = max(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), default=None)
     names = [container["name"] for container in job["spec"]["template"]["spec"]["containers"]]
     if newest is None:

@@ -99,7 +99,7 @@ class LocalTarget:
             if "suspend" in changes and not changes["suspend"]:
                 self._refuse_what_would_wait(manifest)
             if "startTime" not in manifest.get("status", {}):
-                manifest.pop("status", None)  # nobody watches the files that it was checked with: look at it again
+                manifest.pop("status", None)  # nothing tracks the files that it was checked with: check it again
 
         changed = self._store.update(RUN_KIND, namespace, name, change, resource_version=version)
         self.look_after(namespace, name)
@@ -180,7 +180,7 @@ class LocalTarget:
         return asyncio.run(ensure()) if runtime == TINY_RUNTIME else None
 
     def has_key(self, namespace: str, runtime: str, variable: str, secret: "SecretKey") -> bool:  # noqa: ARG002 -- of this machine
-        """The service that this target runs itself is reached with a key of its own."""
+        """The service that this target runs itself is accessed with its own key."""
         from rl_operator.local.service import TINY_RUNTIME
 
         return (runtime == TINY_RUNTIME and variable == "TINKER_API_KEY") or bool(os.environ.get(variable))
@@ -217,7 +217,7 @@ class LocalTarget:
         return TargetHealth({"python": platform.python_version()}, operator, _missing_program())
 
     def _sweep(self) -> None:
-        """Whoever lists runs tidies up; a disk that is full must not keep anybody from listing them."""
+        """Listing runs also cleans up; a full disk must not prevent anyone from listing them."""
         with contextlib.suppress(TargetUnreachableError):
             remove_expired(self._store, datetime.now(UTC))
             for namespace, name in abandoned(self._store):
@@ -233,8 +233,8 @@ class LocalTarget:
         return any(state["name"] == container and "terminated" in state["state"] for state in states)
 
     def _refuse_what_would_wait(self, manifest: Mapping[str, Any]) -> None:
-        """Of a run that is to start: its containers would wait for a program, its trainer for its key, forever;
-        whoever calls can give both now.
+        """For a run that is to start: its containers would wait for a program, its trainer for its key, forever; the
+        caller can provide both now.
         """
         _refuse_missing_program()
         self._refuse_missing_keys(manifest)
@@ -253,13 +253,13 @@ class LocalTarget:
 
 
 def _warn_when_full(root: Path, note: Note) -> None:
-    """Nothing that is written of a run would say it: it cannot be written."""
+    """No status of a run would report it: it cannot be written."""
     if root.exists() and shutil.disk_usage(root).free < SMALLEST_ROOM:
         note(f"No room is left in {root}: runs wait or train unobserved, and continue by themselves when there is")
 
 
 def _refuse_missing_program() -> None:
-    """The containers would wait for it until the start deadline; whoever calls can install it now."""
+    """The containers would wait for it until the start deadline; the caller can install it now."""
     try:
         find_program(TRAINER_PROGRAM, os.environ.get("PATH"))
     except ProgramMissingError as error:
@@ -276,6 +276,6 @@ def _missing_program() -> tuple[Missing, ...]:
 
 
 def _short(path: Path) -> str:
-    """`~/…` where it is."""
+    """`~/…` if it is in the home directory."""
     home = Path.home()
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)

@@ -1,4 +1,4 @@
-"""Calls that wait, made from any thread: they run in one event loop, in a thread of its own."""
+"""Blocking calls of async code, made from any thread: they run in one event loop, in a thread of its own."""
 
 import asyncio
 import threading
@@ -16,7 +16,7 @@ class LoopThread:
         threading.Thread(target=self._loop.run_forever, name="api-calls", daemon=True).start()
 
     def wait(self, call: Coroutine[Any, Any, Answer]) -> Answer:
-        """Its answer, or its error; the call is cancelled when the waiting is interrupted."""
+        """The call's result, or its error; the call is cancelled if the wait is interrupted."""
         future = asyncio.run_coroutine_threadsafe(call, self._loop)
         try:
             return future.result()

@@ -1,4 +1,4 @@
-"""What a run would wait for: keys, Secrets and environments that are not there, each with how to supply it."""
+"""What a run would wait for: missing keys, Secrets and environments, each with how to supply it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class _Key:
 
 
 def missing_for(target: Target, namespace: str, inputs: RunInputs) -> tuple[Missing, ...]:
-    """Of a run with these inputs. What cannot be looked at is said, and never needed."""
+    """For a run with these inputs. What cannot be checked is reported, but never as needed."""
     own, allowed = inputs.environment.own, inputs.runtime.spec.secret_environment
     asked = own.spec.secret_environment if own else allowed
     keys = (_Key(secret.key, secret, "environments get it") for secret in asked if secret in allowed)

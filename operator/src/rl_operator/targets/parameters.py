@@ -1,4 +1,4 @@
-"""What a run may set of an environment and of the trainer: type, default, limits and locks of every field. Pure."""
+"""What a run may set for an environment and the trainer: type, default, limits and locks of every field. Pure."""
 
 import ast
 from collections.abc import Iterator, Mapping
@@ -18,12 +18,12 @@ SPEC_SECTIONS: Final[Mapping[str, Section]] = {"config": "env", "tinker": "tinke
 """Where a run's spec has a section of the config file."""
 
 Limit = tuple[float, bool]
-"""A number, and whether it is itself outside."""
+"""A number, and whether it is exclusive."""
 
 
 @dataclass(frozen=True)
 class SettableField:
-    """One field as a run sees it. `default` is in force when the run sets nothing."""
+    """One field as a run sees it. `default` is in force if the run sets nothing."""
 
     section: str
     """config or tinker."""
@@ -44,7 +44,7 @@ class SettableField:
         return "choice" if _literal_values(self.field.type) or self.field.choices else self.field.type
 
     def to_wire(self) -> dict[str, Any]:
-        """Everything that is known of the field."""
+        """Everything that is known about the field."""
         lock = {"locked": self.default} if self.locked else {}
         bounds = {"bounds": self.bound.to_wire()} if self.bound else {}
         path = f"spec.{self.section}.{self.name}"
@@ -59,7 +59,7 @@ class SettableField:
 
 
 def fields_of(environment: CatalogEnvironment, runtime: Runtime) -> tuple[SettableField, ...]:
-    """The fields of `spec.config`, then of `spec.tinker`: settable ones first. Wired ones are nobody's to set."""
+    """The fields of `spec.config`, then of `spec.tinker`: settable ones first. Wired ones cannot be set."""
     found = (
         *_section("config", environment.fields_by_name, environment, runtime),
         *_section("tinker", TINKER_FIELDS, environment, runtime),
@@ -97,7 +97,7 @@ def _section(
 
 
 def _allowed(section: Section, field: EnvironmentField, bound: Bound | None) -> str:
-    """The source's limits, the trainer's own and the runtime's bounds, as a person says them."""
+    """The source's limits, the trainer's own and the runtime's bounds, as text."""
     values = field.choices or _literal_values(field.type)
     if values:
         return ", ".join(map(str, values))
@@ -137,7 +137,7 @@ def _highs(field: EnvironmentField, bound: Bound | None) -> Iterator[Limit]:
 
 
 def _literal_values(type_: str) -> tuple[Any, ...]:
-    """`('a', 'b')` of `Literal['a', 'b']`; empty for every other type."""
+    """`('a', 'b')` for `Literal['a', 'b']`; empty for every other type."""
     if not (type_.startswith("Literal[") and type_.endswith("]")):
         return ()
     try:

@@ -1,4 +1,4 @@
-"""A run's file: one RLTrainingRun, and beside it the objects that it needs."""
+"""A run's file: one RLTrainingRun, together with the objects that it needs."""
 
 import re
 import sys
@@ -16,7 +16,7 @@ from rl_operator.local.own_environments import FILE_ANNOTATION
 from rl_operator.targets.target import Manifest, Target
 
 BESIDE: Final = ("ConfigMap", ENVIRONMENT_KIND, RUNTIME_KIND)
-"""Kinds that are understood beside the run, in the order in which they are applied."""
+"""Kinds that are supported next to the run, in the order in which they are applied."""
 
 _FILE_NAME = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 
@@ -50,12 +50,12 @@ def read_run_file(path: Path, target: Target, namespace: str) -> RunFile:
 
 
 def with_uid(file: RunFile, uid: str) -> RunFile:
-    """The file's run as the API server would have named it."""
+    """The file's run with the name that the API server would give it."""
     return replace(file, run=file.run.with_changes(metadata=file.run.metadata.with_changes(uid=uid)))
 
 
 def with_file(run: TrainingRun, folder: Path, target: Target) -> TrainingRun:
-    """`./my_env.py` is beside the run's file: its path goes with the run, which may be read from anywhere."""
+    """`./my_env.py` is next to the run's file: its path is stored with the run, which may be read from anywhere."""
     if not (target.runs_files and run.spec.environment.endswith(".py")):
         return run
     path = str((folder / run.spec.environment).resolve())
@@ -64,7 +64,7 @@ def with_file(run: TrainingRun, folder: Path, target: Target) -> TrainingRun:
 
 
 def _beside(document: Manifest, namespace: str, place: str) -> Manifest:
-    """The document with its namespace. Raises DocumentError when it is not valid."""
+    """The document with its namespace. Raises DocumentError if it is not valid."""
     kind = document["kind"]
     if kind == RUNTIME_KIND:
         parse_runtime(document)

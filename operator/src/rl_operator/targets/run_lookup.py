@@ -1,4 +1,4 @@
-"""From names and selectors that were typed to runs, to the pod and container of a log, and to what is kept of a run."""
+"""From names and selectors as typed to runs, to the pod and container of a log, and to what is kept of a run."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def existing_run(target: Target, namespace: str, name: str) -> Manifest:
-    """Raises RefusedError naming the runs that there are."""
+    """Raises RefusedError naming the existing runs."""
     run = target.run(namespace, name)
     if run is not None:
         return run
@@ -28,8 +28,8 @@ _CONTAINER = re.compile(rf"({'|'.join(CONTAINERS)})|{ENVIRONMENT_CONTAINER}-(\d+
 
 
 def container_named(target: Target, namespace: str, run: str, container: str) -> tuple[str, str]:
-    """Pod and container, of the run's newest attempt. environment is the first environment, environment-1 the second:
-    also where they run in pods of their own. Raises RefusedError.
+    """Pod and container, of the run's newest attempt. environment is the first environment, environment-1 the second,
+    even if they run in separate pods. Raises RefusedError.
     """
     if not (chosen := _CONTAINER.fullmatch(container)):
         hint = f"it must be one of {', '.join(CONTAINERS)}, or {ENVIRONMENT_CONTAINER}-1 for the second environment"
@@ -44,7 +44,7 @@ def container_named(target: Target, namespace: str, run: str, container: str) ->
 
 
 def _environment_pod(target: Target, namespace: str, run: str, run_pod: str, slot: int) -> str:
-    """The pod whose environment has this number: the newest one apart, or for number 0 the run's own pod."""
+    """The pod whose environment has this number: the newest separate one, or for number 0 the run's own pod."""
     found = environment_pods(target.pod_names(namespace, run), run_pod)
     if slot in found:
         return found[slot]
@@ -63,7 +63,7 @@ def environment_pods(names: Iterable[str], run_pod: str) -> dict[int, str]:
 
 
 def kept_points(run: "TrainingRun", target: Target) -> "tuple[Point, ...]":
-    """In the order of steps; empty when the series is lost, not this run's, or not for the caller to read."""
+    """In the order of steps; empty if the history is lost, not this run's, or not readable for the caller."""
     from rl_operator.render.config_maps import stored_history
     from rl_operator.status.observed.history import read_points
 
@@ -79,14 +79,14 @@ def kept_points(run: "TrainingRun", target: Target) -> "tuple[Point, ...]":
 
 
 def kept_rewards(run: "TrainingRun", target: Target) -> list[float]:
-    """The reward curve of it."""
+    """Its reward curve."""
     from rl_operator.status.observed.history import rewards
 
     return rewards(kept_points(run, target))
 
 
 def was_restored(run: Manifest) -> bool:
-    """Whether the run was started in a former life and waits to be asked again."""
+    """Whether the run was started in a former life and waits to be started again."""
     from rl_operator.api.run import TrainingRun
     from rl_operator.status.attempt.restored import is_restored
 

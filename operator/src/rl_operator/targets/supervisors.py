@@ -1,4 +1,4 @@
-"""The supervisors of local runs, as rlctl sees them: whether one is needed, and how it is started."""
+"""The supervisors of local runs, from rlctl's side: whether one is needed, and how it is started."""
 
 import subprocess
 import sys
@@ -16,14 +16,14 @@ LOOK_SECONDS: Final = 0.2
 
 
 class Supervisors:
-    """One per run at most; its lock says whether it lives."""
+    """At most one per run; its lock shows whether it is alive."""
 
     def __init__(self, store: StateStore) -> None:
         self._store = store
         self._layout = store.layout
 
     def look_after(self, namespace: str, name: str) -> None:
-        """Start the run's supervisor if there is something to do and nobody does it."""
+        """Start the run's supervisor if there is something to do and none is running."""
         if not self.is_at_work(namespace, name) and self._is_unsettled(namespace, name):
             self._start(namespace, name)
 
@@ -31,7 +31,7 @@ class Supervisors:
         return is_held(self._layout.supervisor_lock(namespace, name))
 
     def until_processes_are_gone(self, namespace: str, name: str) -> None:
-        """Of a run that was deleted. Raises WaitTimeoutError."""
+        """For a run that was deleted. Raises WaitTimeoutError."""
         deadline = time.monotonic() + DELETION_SECONDS
         while self._is_unsettled(namespace, name):
             if time.monotonic() > deadline:
@@ -68,7 +68,7 @@ class Supervisors:
 
 
 def is_at_rest(run: Manifest) -> bool:
-    """Nothing will happen to the run unless somebody writes it: finished, stopped, or refused as it is."""
+    """Nothing will happen to the run until someone writes it: finished, stopped, or refused as it is."""
     status = run.get("status", {})
     if status.get("phase") in ("Succeeded", "Failed"):
         return True
@@ -79,7 +79,7 @@ def is_at_rest(run: Manifest) -> bool:
 
 
 def owner(pod: Manifest) -> str:
-    """The name of the run that a pod is of. Raises GoneError."""
+    """The name of the run that a pod belongs to. Raises GoneError."""
     owners = pod["metadata"].get("ownerReferences")
     if not owners:
         raise GoneError(f"pod {pod['metadata']['name']} belongs to no run")

@@ -1,10 +1,10 @@
-"""What the doors (rlctl, tools) need of a target."""
+"""What rlctl and the tools need from a target."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-if TYPE_CHECKING:  # reading the kinds costs start-up time that not every command needs
+if TYPE_CHECKING:  # importing the kinds costs start-up time that not every command needs
     from rl_operator.api.catalog import Catalog
     from rl_operator.api.environment import Environment
     from rl_operator.api.runtime import InferenceProvider, Runtime, SecretKey
@@ -12,12 +12,12 @@ if TYPE_CHECKING:  # reading the kinds costs start-up time that not every comman
 
 Manifest = dict[str, Any]
 Note = Callable[[str], None]
-"""Takes a sentence that the caller should know beside the answer."""
+"""Receives a sentence that the caller should know in addition to the result."""
 
 
 @dataclass(frozen=True)
 class Missing:
-    """What is not there, and how to supply it. `needed`: nothing can be trained without it."""
+    """What is missing, and how to supply it. `needed`: nothing can be trained without it."""
 
     what: str
     name: str
@@ -31,8 +31,8 @@ class Missing:
 
 @dataclass(frozen=True)
 class TargetHealth:
-    """What works for the runs of a target. `versions` by name; `operator`: who reconciles, and whether it is
-    there.
+    """The programs that serve the runs of a target. `versions` by name; `operator`: what reconciles, and whether it is
+    running.
     """
 
     versions: Mapping[str, str]
@@ -44,18 +44,18 @@ class Target(Protocol):
     """A cluster, or this machine. Every method may raise `OperatorError`s."""
 
     label: str
-    """Stands in every output: where the runs are."""
+    """Part of every output: where the runs are."""
 
     flags: str
     """What a command line needs to reach this target again, with a leading space; may be empty."""
 
     namespace: str
-    """Where runs are when nobody says otherwise."""
+    """The namespace of runs, unless another is given."""
 
     poll_seconds: float
 
     usual_runtime: str
-    """The runtime of commands that are told none."""
+    """The runtime of commands that name none."""
 
     runs_files: bool
     """Whether `environment: ./file.py` can be trained here."""
@@ -64,7 +64,7 @@ class Target(Protocol):
 
     @property
     def caller(self) -> str:
-        """Who asks, as the target knows them: the API server's name of the user, or this machine's."""
+        """The caller, as the target knows it: the API server's name of the user, or this machine's."""
         ...
 
     def runs(self, namespace: str | None, selector: str) -> list[Manifest]: ...
@@ -82,20 +82,20 @@ class Target(Protocol):
         *,
         version: str = "",
     ) -> Manifest:
-        """A merge patch of the spec (RFC 7396), and annotations; None removes what it stands for.
+        """A merge patch of the spec (RFC 7396), and annotations; None removes the one of that name.
 
-        Raises ConflictError when the run is no longer of that resourceVersion; without one whatever is there changes.
+        Raises ConflictError if the run no longer has that resourceVersion; without one, any version is changed.
         """
         ...
 
     def apply(self, manifest: Mapping[str, Any]) -> None:
-        """Create what a run needs beside it, or give it this content."""
+        """Create an object that a run needs, or update its content."""
         ...
 
     def delete(self, namespace: str, name: str) -> None: ...
 
     def look_after(self, namespace: str, name: str) -> None:
-        """See to it that somebody reconciles the run."""
+        """Make sure that the run is being reconciled."""
         ...
 
     def log_lines(self, namespace: str, pod: str, container: str, *, tail: int | None, follow: bool) -> Iterator[str]:
@@ -107,7 +107,7 @@ class Target(Protocol):
         ...
 
     def pod_names(self, namespace: str, run: str) -> list[str]:
-        """The pods of a run that have logs, those of earlier attempts included."""
+        """The pods of a run that have logs, including those of earlier attempts."""
         ...
 
     def read(self, kind: str, namespace: str, name: str) -> Manifest | None:
@@ -117,7 +117,7 @@ class Target(Protocol):
     def runtimes(self) -> "dict[str, Runtime]": ...
 
     def catalog(self, runtime: "Runtime") -> "Catalog | None":
-        """The environments of the runtime's image; None: they are not read yet."""
+        """The environments of the runtime's image; None: they have not been read yet."""
         ...
 
     def environments(self, namespace: str) -> "list[Environment]":
@@ -129,23 +129,23 @@ class Target(Protocol):
         ...
 
     def tinker_env_vars(self, runtime: str) -> Mapping[str, str] | None:
-        """How to reach the Tinker service that this target runs itself for a runtime, started if need be; None: it
+        """How to reach the Tinker service that this target itself runs for a runtime, started if necessary; None: it
         runs none for this one.
         """
         ...
 
     def has_key(self, namespace: str, runtime: str, variable: str, secret: "SecretKey") -> bool | None:
-        """Whether a run of that runtime would get the variable: from the Secret on a cluster, whose content nobody
-        reads, from the caller's own variables on this machine. None: it cannot be looked at.
+        """Whether a run of that runtime would get the variable: from the Secret on a cluster, whose content is not
+        read, from the caller's own variables on this machine. None: it cannot be checked.
         """
         ...
 
     def inference_provider(self, runtime: "Runtime") -> "InferenceProvider | None":
-        """Who answers when an environment is tried. Local mode: the runtime's, else what RL_INFERENCE_URL names."""
+        """The provider for trying an environment. Local mode: the runtime's, else the one at RL_INFERENCE_URL."""
         ...
 
     def create_job(self, job: Mapping[str, Any], config_map: Mapping[str, Any]) -> None:
-        """Create a Job and the ConfigMap of its name, which goes with it. Raises ConflictError: the name is taken."""
+        """Create a Job and the ConfigMap of its name, deleted together. Raises ConflictError: the name is taken."""
         ...
 
     def jobs(self, namespace: str, selector: str) -> list[Manifest]: ...
@@ -153,5 +153,5 @@ class Target(Protocol):
     def job_pod(self, job: Mapping[str, Any]) -> "JobPod": ...
 
     def health(self) -> TargetHealth:
-        """Raises TargetUnreachableError where nothing answers."""
+        """Raises TargetUnreachableError if nothing responds."""
         ...

@@ -11,7 +11,7 @@ SERVICE_ACCOUNT_VARIABLE = "KUBERNETES_SERVICE_HOST"
 
 
 def say(sentence: str) -> None:
-    """A note, where people read: on stderr."""
+    """A note for users: on stderr."""
     sys.stderr.write(f"note: {sentence}\n")
 
 
@@ -27,7 +27,7 @@ def choose_target(*, local: bool, context: str, state_dir: Path | None, note: No
 
 
 def cluster_is_configured(environ: Mapping[str, str]) -> bool:
-    """Whether a kubeconfig exists or a pod's service account is at hand."""
+    """Whether a kubeconfig exists or a pod's service account is available."""
     if environ.get("KUBECONFIG") or environ.get(SERVICE_ACCOUNT_VARIABLE):
         return True
     return (Path(environ.get("HOME", "/")) / ".kube" / "config").is_file()
