@@ -1,1 +1,1 @@
-"""What agents call: one toolset, and the doors to it (MCP, HTTP, hermes)."""
+"""The tools for agents: one toolset, and the ways to call it (MCP, HTTP, hermes)."""

@@ -1,4 +1,4 @@
-"""From what an agent calls a run to the run, and from the run's phase to the words that agents know."""
+"""From an agent's name for a run to the run, and from the run's phase to the states that agents know."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -30,7 +30,7 @@ _SHORT_ID: Final = re.compile("[0-9a-f]{8}")
 
 
 def is_draft(run: TrainingRun) -> bool:
-    """It has never started, and waits to be asked."""
+    """It has never started, and waits to be started."""
     return run.spec.suspend and run.status.start_time is None
 
 
@@ -45,16 +45,16 @@ def state_of(run: TrainingRun) -> str:
 
 
 def _asked(run: TrainingRun, phase: Phase) -> Phase:
-    """What `spec.suspend` asks for and nobody has looked at yet."""
+    """What `spec.suspend` requests and has not been reconciled yet."""
     if run.spec.suspend:
         return phase if phase == "Stopped" else "Stopping"
     return "Pending" if phase == "Stopped" else phase
 
 
 def named_run(context: ToolContext, run_id: str) -> TrainingRun:
-    """By the object's name, or its last eight characters where one run alone ends so.
+    """By the object's name, or by its last eight characters if they are unique.
 
-    Raises NotFoundError with `active_runs`, ToolRefusedError where several end so.
+    Raises NotFoundError with `active_runs`, ToolRefusedError if they are ambiguous.
     """
     manifest = context.target.run(context.namespace, run_id)
     if manifest is not None:
@@ -87,7 +87,7 @@ def _understood(manifest: Manifest) -> TrainingRun:
 
 
 def latest_drafted(context: ToolContext) -> TrainingRun:
-    """What the caller drafted last, whether or not it has started since. Raises ToolRefusedError."""
+    """The caller's latest draft, whether or not it has started since. Raises ToolRefusedError."""
     found = context.target.runs(context.namespace, f"{DRAFTED_BY_LABEL}={context.caller}")
     drafted, _ = readable(found)
     if not drafted:
@@ -98,18 +98,18 @@ def latest_drafted(context: ToolContext) -> TrainingRun:
 
 
 def chosen_run(context: ToolContext, run_id: str | None) -> TrainingRun:
-    """The named one; without a name what the caller drafted last."""
+    """The named one; without a name the caller's latest draft."""
     return named_run(context, run_id) if run_id else latest_drafted(context)
 
 
 def all_runs(context: ToolContext) -> list[TrainingRun]:
-    """Newest first; without those that `readable` passes over."""
+    """Newest first; without those that `readable` skips."""
     return readable(context.target.runs(context.namespace, ""))[0]
 
 
 def readable(manifests: Iterable[Manifest]) -> tuple[list[TrainingRun], list[str]]:
-    """Newest first, and the names of those that this version does not understand: a newer operator's kind may have
-    fields that it does not know. One such run must not hide the others.
+    """Newest first, and the names of those that this version cannot parse: a newer operator's kind may have fields that
+    it does not know. One such run must not hide the others.
     """
     runs, others = list[TrainingRun](), list[str]()
     for manifest in manifests:
@@ -122,5 +122,5 @@ def readable(manifests: Iterable[Manifest]) -> tuple[list[TrainingRun], list[str
 
 
 def _drafted_at(run: TrainingRun) -> tuple[str, str]:
-    """The API server's times are of whole seconds; two drafts may be of one."""
+    """The API server's times are in whole seconds; two drafts may be from the same one."""
     return run.metadata.annotations.get(DRAFTED_AT_ANNOTATION, ""), run.metadata.name

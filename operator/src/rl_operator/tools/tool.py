@@ -1,6 +1,6 @@
-"""A tool: its name, what it takes and what it does. The table of them (`toolset.TOOLS`) stands behind every door.
+"""A tool: its name, what it takes and what it does. The table of them (`toolset.TOOLS`) is behind every interface.
 
-The JSON schema of what a tool takes, as small as models read it.
+Also the JSON schema of a tool's arguments, as small as models can use it.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ from rl_operator.tools.tool_context import ToolContext
 Answer = dict[str, Any]
 
 Effect = Literal["reads", "drafts", "starts", "stops"]
-"""What a call may change: nothing, a draft that costs nothing, what begins to cost money, what ends work."""
+"""What a call may change: nothing, a draft (which costs nothing), the start of costs, the end of work."""
 
 
 class Arguments(BaseModel):
@@ -41,7 +41,7 @@ class Tool:
 
 
 class ToolRefusedError(RefusedError):
-    """A refusal with what helps to do better, beside its sentence: `available`, `locked_value`, `refusals` …"""
+    """A refusal with helpful details besides its sentence: `available`, `locked_value`, `refusals` …"""
 
     def __init__(self, sentence: str, **details: Any) -> None:
         super().__init__(sentence)
@@ -49,18 +49,18 @@ class ToolRefusedError(RefusedError):
 
 
 class NotFoundError(ToolRefusedError):
-    """What was named is not there."""
+    """The named object does not exist."""
 
 
 def input_schema(tool: Tool) -> dict[str, Any]:
-    """JSON Schema 2020-12. An optional parameter may be left out; that null means the same is not said."""
+    """JSON Schema 2020-12. An optional parameter may be left out; that null has the same effect is not stated."""
     schema: dict[str, Any] = _plain(tool.arguments.model_json_schema())
-    schema.pop("description", None)  # the tool's own says it
+    schema.pop("description", None)  # the tool has its own
     return {"type": "object", "properties": {}, **schema}
 
 
 def _plain(schema: Any) -> Any:
-    """Without the titles that pydantic makes of names, and without null among the types of a default of null."""
+    """Without the titles that pydantic derives from names, and without null among the types for a default of null."""
     if isinstance(schema, list):
         return [_plain(each) for each in schema]
     if not isinstance(schema, Mapping):
@@ -74,5 +74,5 @@ def _plain(schema: Any) -> Any:
 
 
 def _properties(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """By name, and `title` may be one."""
+    """By name, since `title` may be one."""
     return {name: _plain(schema) for name, schema in properties.items()}

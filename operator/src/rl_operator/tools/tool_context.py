@@ -1,8 +1,8 @@
-"""Where a call is answered: which target, for whom, and within what limits.
+"""The context of a call: which target, for which caller, and within what limits.
 
-Answers given a moment ago: whoever asks again too soon gets the same one, and costs nobody a call.
+Recent answers: a caller that asks again too soon gets the same one, and it costs no call.
 
-Waiting within a deadline, one look after the other.
+Waiting within a deadline, by repeated looks.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ LONGEST_WAIT_SECONDS = 240.0
 
 @dataclass(frozen=True)
 class Given:
-    """An answer, and when the next look is worth its while."""
+    """An answer, and when the next look is worthwhile."""
 
     answer: dict[str, Any]
     due: datetime
@@ -32,7 +32,7 @@ class Given:
 
 
 class RecentAnswers:
-    """By any key, for instance caller, namespace and run; the oldest are forgotten. For calls from several threads."""
+    """By any key, for instance caller, namespace and run; the oldest are forgotten. Thread-safe."""
 
     def __init__(self) -> None:
         self._given: OrderedDict[tuple[str, ...], Given] = OrderedDict()
@@ -46,45 +46,45 @@ class RecentAnswers:
                 self._given.popitem(last=False)
 
     def latest(self, key: tuple[str, ...]) -> Given | None:
-        """However long ago."""
+        """However old."""
         with self._lock:
             return self._given.get(key)
 
     def still_good(self, key: tuple[str, ...], now: datetime) -> Given | None:
-        """None when there is none, or the next look is due."""
+        """None if there is none, or the next look is due."""
         given = self.latest(key)
         return given if given and now < given.due else None
 
     def forget(self, key: tuple[str, ...]) -> None:
-        """Something was changed: the next look is worth its while at once."""
+        """Something was changed: the next look is worthwhile at once."""
         with self._lock:
             self._given.pop(key, None)
 
 
 @dataclass(frozen=True)
 class ToolContext:
-    """One caller's. It holds nothing that a restart would lose: drafts are runs, and recent answers only save calls."""
+    """For one caller. A restart loses nothing: drafts are runs, and recent answers only save calls."""
 
     target: Target
     namespace: str
     agent: str = ""
-    """Which of a user's agents asks, if they tell: their latest drafts are kept apart."""
+    """Which of a user's agents calls, if known: their latest drafts are kept apart."""
 
     longest_wait: float = LONGEST_WAIT_SECONDS
-    """Seconds; a door whose clients give up earlier has less."""
+    """Seconds; less for an interface whose clients time out earlier."""
 
     recent: RecentAnswers = field(default_factory=RecentAnswers)
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     given_up: threading.Event = field(default_factory=threading.Event)
-    """Set by the door when nobody waits for the answer any more, or when the process ends."""
+    """Set by the interface when the caller no longer waits for the answer, or when the process ends."""
 
     def pause(self, seconds: float) -> bool:
-        """Between two looks. False: the waiting is over, answer with what there is."""
+        """Between two looks. False: the wait is over, answer with the current state."""
         return not self.given_up.wait(seconds)
 
     @property
     def caller(self) -> str:
-        """A label's value that is the same for all calls of this agent of this user, and tells neither's name."""
+        """A label's value that is the same for all calls of this agent of this user, and reveals neither's name."""
         return hashlib.sha256(f"{self.target.caller}\n{self.agent}".encode()).hexdigest()[:16]
 
     def where(self) -> dict[str, Any]:
@@ -101,10 +101,10 @@ Seen = TypeVar("Seen")
 def awaited(
     context: ToolContext, seen: Seen, look: Callable[[], Seen], holds: Callable[[Seen], bool], seconds: float
 ) -> Seen:
-    """What is seen once it holds, or when the time is over, which the door's own limit shortens.
+    """The first value for which it holds, or the last one before the deadline, which the interface may shorten.
 
-    A target that is away may come back meanwhile: raises TargetUnreachableError where it has not. What else `look`
-    raises ends the wait.
+    A target that is away may come back meanwhile: raises TargetUnreachableError if it has not. Any other error of
+    `look` ends the wait.
     """
     deadline = time.monotonic() + min(seconds, context.longest_wait)
     away: TargetUnreachableError | None = None

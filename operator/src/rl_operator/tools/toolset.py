@@ -1,4 +1,4 @@
-"""All tools, in the order in which an agent meets them, and one call of a tool, from any door.
+"""All tools, in the order in which an agent needs them, and one call of a tool, from any interface.
 
 Arguments are checked, and errors become an answer that says what to do.
 """
@@ -65,21 +65,21 @@ _CODES: Final[Mapping[type[OperatorError], ErrorCode]] = {
     TargetUnreachableError: "unreachable",
     WaitTimeoutError: "timeout",
 }
-"""All others are refusals: about what was asked."""
+"""All others are refusals: about the request."""
 
 RETRYABLE: Final[frozenset[ErrorCode]] = frozenset({"conflict", "busy", "unreachable", "timeout"})
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """An answer. `code` is None where the tool did what was asked; else the answer holds `error` and what helps."""
+    """An answer. `code` is None if the tool succeeded; else the answer holds `error` and helpful details."""
 
     answer: Answer
     code: ErrorCode | None = None
 
 
 def dispatch(tool: Tool, context: ToolContext, arguments: Mapping[str, Any]) -> Outcome:
-    """Never raises for what a caller did, or for a target that is away."""
+    """Never raises for a caller's mistake, or for a target that is away."""
     try:
         return Outcome(tool.call(context, _checked(tool, arguments)))
     except OperatorError as error:
@@ -103,12 +103,12 @@ def code_of(error: OperatorError) -> ErrorCode:
 
 
 def failed(code: ErrorCode, sentence: str, details: Mapping[str, Any] = MappingProxyType({})) -> Outcome:
-    """The one shape of errors, for doors too: a caller without a token, a request that is too large."""
+    """The one shape of errors, for interfaces too: a caller without a token, a request that is too large."""
     return Outcome({"error": sentence, "code": code, "retryable": code in RETRYABLE, **details}, code)
 
 
 def _sentence_of(error: ValidationError, tool: Tool) -> str:
-    """One fault: the parameter, the value and what is allowed. Of a misspelled name we say which there are."""
+    """One fault: the parameter, the value and what is allowed. For a misspelled name, the existing ones are listed."""
     faults = error.errors(include_url=False)
     fault = next((each for each in faults if each["type"] == "extra_forbidden"), faults[0])
     name = ".".join(map(str, fault["loc"])) or "arguments"

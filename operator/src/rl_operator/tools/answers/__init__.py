@@ -1,1 +1,1 @@
-"""What tools answer, in few words and without secrets."""
+"""The tools' answers: concise and without secrets."""

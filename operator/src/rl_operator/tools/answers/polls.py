@@ -1,6 +1,6 @@
-"""When the next look at a run is worth its while. Pure.
+"""When the next look at a run is worthwhile. Pure.
 
-What a caller was last told of a run: an early poll gets it again, and a wait ends with what is new.
+The last answer given for a run: an early poll gets it again, and a wait ends when something is new.
 """
 
 from datetime import timedelta
@@ -14,26 +14,26 @@ from rl_operator.tools.tool_context import Given, ToolContext
 
 SOONEST: Final = 10
 LATEST: Final = 1800
-"""Seconds between two looks at a run that trains."""
+"""Seconds between two looks at a training run."""
 
 PAUSES: Final[dict[Phase, int]] = {"Pending": 15, "Starting": 15, "Stopping": 5}
-"""Seconds, where something is about to happen."""
+"""Seconds, if something is about to happen."""
 
 QUEUED: Final = 60
 SHARE: Final = 10
-"""A run is looked at about so often in the time that it has left."""
+"""A run is looked at about this many times in its remaining time."""
 
 EARLY: Final = timedelta(seconds=60)
-"""For no longer an answer stands for a look: whoever asks again after it gets a fresh one."""
+"""An answer replaces a new look for at most this long: a later request gets a fresh one."""
 
 
 def rests(run: TrainingRun) -> bool:
-    """Whether nothing is worth waiting for: a draft is one before anybody has looked at it, too."""
+    """Whether there is nothing to wait for: for a draft, even before it was reconciled."""
     return run.at_rest or is_draft(run)
 
 
 def next_look(run: TrainingRun) -> int | None:
-    """Seconds. None: nothing happens unless somebody asks for it."""
+    """Seconds. None: nothing happens unless someone asks for it."""
     if rests(run):
         return None
     if run.status.queue is not None:
@@ -45,7 +45,7 @@ def next_look(run: TrainingRun) -> int | None:
 
 
 def _while_training(run: TrainingRun) -> int:
-    """A share of what is left, and no sooner than the next step."""
+    """A share of the remaining time, and no sooner than the next step."""
     progress = run.status.progress
     if progress is None or progress.eta_seconds is None:
         return PAUSES["Starting"]
@@ -59,7 +59,7 @@ Until = Literal["change", "step", "finished"]
 
 
 def early_answer(context: ToolContext, run_id: str) -> Answer | None:
-    """The last answer, while the next look is not worth its while; it costs nobody a call."""
+    """The last answer, while the next look is not worthwhile yet; it costs no call."""
     now = context.now()
     given = context.recent.still_good(_key(context, run_id), now)
     if given is None:
@@ -73,27 +73,27 @@ def last_told(context: ToolContext, run_id: str) -> Answer | None:
 
 
 def remember(context: ToolContext, answer: Answer, asked: str) -> None:
-    """Under the run's name and the one that was `asked` for: a short one might stand for another run by itself."""
+    """Under the run's name and the one that was `asked` for: a short one might mean another run by itself."""
     due = context.now() + min(timedelta(seconds=answer.get("next_check_in_seconds", 0)), EARLY)
     for name in {answer["run_id"], asked}:
         context.recent.give(_key(context, name), Given(answer, due))
 
 
 def forget(context: ToolContext, run: str) -> None:
-    """Something was changed: the next look is worth its while at once."""
+    """Something was changed: the next look is worthwhile at once."""
     for name in (run, run[-SHORT_ID_LENGTH:]):
         context.recent.forget(_key(context, name))
 
 
 def is_news(before: Answer, now: Answer, until: Until) -> bool:
-    """Whether the second answer is what a caller waits for who knows the first. Pure."""
+    """Whether a caller that knows the first answer is waiting for the second one. Pure."""
     if until == "step":
         return _step(now) != _step(before)
     return until == "change" and _gist(now) != _gist(before)
 
 
 def looked_at(context: ToolContext, run: TrainingRun) -> TrainingRun:
-    """The run as it is now: one read. Raises GoneError when it was deleted since."""
+    """The current run: one read. Raises GoneError if it has been deleted."""
     namespace, name = run.key
     manifest = context.target.run(namespace, name)
     found = TrainingRun.model_validate(manifest) if manifest else None
@@ -104,7 +104,7 @@ def looked_at(context: ToolContext, run: TrainingRun) -> TrainingRun:
 
 
 def _gist(answer: Answer) -> tuple[object, ...]:
-    """What a person would call a change: figures and steps are none."""
+    """What a user would call a change: metrics and steps are not."""
     message = None if answer["status"] == "running" else answer.get("message")
     failure = answer.get("failure", {}).get("code")
     return answer["status"], message, failure, answer.get("checkpoint_step"), answer.get("queue"), _evaluated(answer)

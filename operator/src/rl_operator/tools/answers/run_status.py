@@ -1,4 +1,4 @@
-"""A run as agents are told of it: the keys that they know, and nothing that is not there. Pure."""
+"""A run as reported to agents: the keys that they know, without empty ones. Pure."""
 
 import re
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from rl_operator.tools.runs import is_draft, state_of
 from rl_operator.tools.tool import Answer
 
 MAX_TOKENS: Final = 285
-"""Of a status; what is said of the look itself comes to it."""
+"""For a status; the fields about the look itself are added to it."""
 
 LONGEST_URL: Final = 240
 LONGEST_VALUE: Final = 80
@@ -39,15 +39,15 @@ RETRYABLE: Final = DISRUPTIONS | {
     "PodRejected",
     "StoppedUnasked",
 }
-"""Not the run's own fault: the same run may succeed another time, with nothing fixed."""
+"""Not the run's own fault: the same run may succeed another time, without a fix."""
 
 PROCESSES: Final = {"api": "api", "trainer": "trainer", "environment": "env"}
 _OTHER_SERVERS: Final = ("offline", "failed")
-"""How the trainer's word begins when W&B has not got everything."""
+"""How the trainer's report begins if W&B has not received everything."""
 
 
 def status_of(run: TrainingRun, now: datetime) -> Answer:
-    """Everything of a status answer, in at most MAX_TOKENS."""
+    """The full status answer, in at most MAX_TOKENS."""
     status = run.status
     checkpoint = status.checkpoint.step if status.checkpoint else None
     answer = {
@@ -68,7 +68,7 @@ def status_of(run: TrainingRun, now: datetime) -> Answer:
 
 
 def _refusals(run: TrainingRun) -> Answer:
-    """Before the start they are what matters; of a run that trains, one says that an edit had no effect."""
+    """Before the start they are what matters; for a training run, one says that an edit had no effect."""
     refusals = run.status.refusals
     most = len(refusals) if run.status.start_time is None else 1
     return {
@@ -87,14 +87,14 @@ def headline(run: TrainingRun) -> Answer:
 
 
 def _message(run: TrainingRun) -> str:
-    """The operator's, which tells people what to write: agents are told what to call."""
+    """The operator's hint tells users what to write: agents are told what to call."""
     if is_draft(run) and run.status.message in (None, "", DRAFT_MESSAGE):
         return "A draft: nothing runs and nothing costs until rl_start_training."
     return run.status.message or "Not reconciled yet."
 
 
 def metrics_of(run: TrainingRun) -> Answer:
-    """The latest figures, by the names that agents know."""
+    """The latest metrics, by the names that agents know."""
     metrics, progress, wandb = run.status.metrics, run.status.progress, run.status.wandb
     return without_empty(
         {
@@ -110,7 +110,7 @@ def metrics_of(run: TrainingRun) -> Answer:
 
 
 def wandb_of(run: TrainingRun) -> Answer:
-    """Where its curves are; why not, where they are not."""
+    """Where its curves are, or why there are none."""
     asked, told = run.spec.wandb, run.status.wandb
     url = told.url if told and told.url and len(told.url) <= LONGEST_URL else None
     state = (told.state or "") if told else ""
@@ -124,7 +124,7 @@ def wandb_of(run: TrainingRun) -> Answer:
 
 
 def failure_of(failure: Failure) -> Answer:
-    """`message` is what a container said."""
+    """`message` is a container's own message."""
     meaning = REASONS.get(failure.reason)
     return without_empty(
         {
@@ -148,7 +148,7 @@ def checkpoint_of(run: TrainingRun) -> Answer:
 
 
 def without_empty(answer: Answer) -> Answer:
-    """Without what is not there."""
+    """Without empty values."""
     return {name: value for name, value in answer.items() if value not in (None, "", [], {})}
 
 
@@ -165,7 +165,7 @@ def plain(model: Any, *names: str) -> Answer:
 
 
 def _minutes(run: TrainingRun, now: datetime) -> float | None:
-    """From the start to the end; of a stopped run to the end of its last attempt."""
+    """From the start to the end; for a stopped run to the end of its last attempt."""
     status = run.status
     if status.start_time is None:
         return None
@@ -193,6 +193,6 @@ def _process(container: ContainerStatus) -> str:
 
 
 def _wandb_word(state: str) -> str:
-    """W&B's own state where it is known, else the trainer's first word."""
+    """W&B's own state if it is known, else the first word of the trainer's report."""
     word = state.partition(BESIDE)[2] or state
     return re.split(r"[^\w]", word, maxsplit=1)[0]

@@ -1,8 +1,8 @@
-"""What others wrote, as it may be shown: nothing in it steers a terminal, hides from a reader or opens a door. Pure.
+"""Text of others, made safe to show: nothing in it controls a terminal, hides from a reader or grants access. Pure.
 
-A container's log as it may be shown to an agent: short, without keys, and without what steers a terminal. Pure.
+A container's log as it may be shown to an agent: short, without keys, and without terminal control sequences. Pure.
 
-Answers stay small: an agent pays for every token of them. Pure.
+Answers stay small: an agent pays for every token. Pure.
 """
 
 import json
@@ -15,7 +15,7 @@ from rl_operator.status.text.sentences import cut, redacted
 
 _STEERING: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
-"""Also what hides characters, or shows them in another order than they are read."""
+"""Including what hides characters, or displays them in another order."""
 
 
 def legible(line: str) -> str:
@@ -24,31 +24,31 @@ def legible(line: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """All of it, in one line."""
+    """The whole text, in one line."""
     return " ".join(legible(" ".join(text.split())).split())
 
 
 LONGEST_LINE: Final = 500
 MOST_CHARACTERS: Final = 8_000
-"""Of all lines together."""
+"""For all lines together."""
 
 _READ: Final = 4 * LONGEST_LINE
-"""Characters of a line that are looked at: what steers a terminal may take most of them."""
+"""Characters of a line that are examined: control sequences may take up most of them."""
 
 
 def clean_line(line: str) -> str:
-    """One line. Of a progress bar that overwrites itself what it showed last."""
+    """One line. For a progress bar that overwrites itself, its latest output."""
     visible = line.rstrip("\r\n").rpartition("\r")[2]
     return cut(legible(visible[:_READ]), LONGEST_LINE)
 
 
 def newest(lines: Iterable[str], most: int) -> tuple[str, ...]:
-    """The last ones, at most so many."""
+    """The last ones, at most this many."""
     return tuple(deque(lines, maxlen=most))
 
 
 def that_fit(lines: Sequence[str]) -> Sequence[str]:
-    """The newest lines that are MOST_CHARACTERS together, their ends included."""
+    """The newest lines, MOST_CHARACTERS in total, including their line ends."""
     total = 0
     for count, line in enumerate(reversed(lines)):
         total += len(line) + 1
@@ -58,13 +58,13 @@ def that_fit(lines: Sequence[str]) -> Sequence[str]:
 
 
 CHARACTERS_PER_TOKEN: Final = 3.5
-"""Of compact JSON, about."""
+"""For compact JSON, approximately."""
 
 SHORTEST: Final = 40
-"""Characters that are left of a text that is cut."""
+"""Characters that are kept of a text that is cut."""
 
 KEPT: Final = frozenset({"run_id", "status", "code", "observed_at", "wandb_url"})
-"""Of no use in part."""
+"""Useless if cut."""
 
 Path = tuple[str | int, ...]
 
@@ -78,7 +78,7 @@ def tokens(answer: Any) -> float:
 
 
 def fit_tokens(answer: dict[str, Any], most: float) -> dict[str, Any]:
-    """The answer in at most so many tokens, as far as cutting its longest texts gets it there."""
+    """The answer in at most this many tokens, as far as cutting its longest texts achieves that."""
     copy: dict[str, Any] = json.loads(compact(answer))
     while (excess := tokens(copy) - most) > 0:
         path, text = max(_texts(copy), key=lambda found: len(found[1]), default=((), ""))

@@ -1,4 +1,4 @@
-"""What rl_start_training tells of a run: what it trains with, where it can be watched, what it would wait for. Pure."""
+"""What rl_start_training reports about a run: its settings, where to watch it, what it would wait for. Pure."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -16,7 +16,7 @@ from rl_operator.tools.answers.shown_text import one_line
 from rl_operator.tools.tool import Answer
 
 MATTERS: Final = ("total_steps", "group_size", "batch_size", "max_token_length")
-"""Fields of the environment that are told of every run."""
+"""Fields of the environment that are reported for every run."""
 
 
 def start_answer(
@@ -47,7 +47,7 @@ def config_of(run: TrainingRun, inputs: RunInputs | None) -> Answer:
 
 
 def _effective(run: TrainingRun, inputs: RunInputs) -> dict[str, Any]:
-    """The values in force, whoever set them."""
+    """The effective values, whatever set them."""
     assert inputs.environment.known is not None, "the caller looked"
     sections = effective_sections(run, inputs.runtime, inputs.environment.known)
     rate = sections.tinker.get("learning_rate", TINKER_FIELDS["learning_rate"].default)

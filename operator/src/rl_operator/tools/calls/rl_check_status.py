@@ -1,4 +1,4 @@
-"""rl_check_status: what a run does now, and waiting for what is worth knowing."""
+"""rl_check_status: what a run is doing, and waiting for news worth knowing."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""rl_edit_config: all values or none, and only what the judge takes."""
+"""rl_edit_config: all values or none, and only what the check accepts."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -31,10 +31,10 @@ from rl_operator.tools.tool import Answer, Arguments, Tool, ToolRefusedError
 from rl_operator.tools.tool_context import ToolContext
 
 TRIES: Final = 8
-"""Whoever writes in between (the operator writes a draft's status, too) has the edit judged again."""
+"""After a concurrent write (the operator writes a draft's status, too) the edit is checked again."""
 
 MOST_TOKENS: Final = 1_400
-"""Of an answer about many fields: longer ones have their texts cut."""
+"""For an answer about many fields: longer ones have their texts cut."""
 
 
 class EditConfig(Arguments):
@@ -91,7 +91,7 @@ def _edit(context: ToolContext, run: TrainingRun, values: Mapping[str, Any]) -> 
 
 
 def _write(context: ToolContext, run: TrainingRun, wanted: TrainingRun, refusals: Iterable[Refusal]) -> None:
-    """Raises ConflictError when somebody else wrote since the run was read."""
+    """Raises ConflictError if someone else wrote since the run was read."""
     patch = merge_patch(run.spec.to_wire(), wanted.spec.to_wire())
     if not patch:
         return
@@ -105,9 +105,9 @@ def _write(context: ToolContext, run: TrainingRun, wanted: TrainingRun, refusals
 def _judged(
     context: ToolContext, run: TrainingRun, inputs: RunInputs, edits: tuple[Edit, ...]
 ) -> tuple[TrainingRun, tuple[Refusal, ...]]:
-    """The edited run and what was refused of it before and still is. Raises ToolRefusedError for anything new."""
+    """The edited run and its earlier refusals that still hold. Raises ToolRefusedError for any new one."""
     wanted, known = _edited(run, edits), check_run(run, inputs)
-    # An edit cannot change runtime or environment, so what was gathered still holds, except for another parent.
+    # An edit cannot change runtime or environment, so the inputs still hold, except for another parent.
     same_parent = wanted.spec.start_from == run.spec.start_from
     refusals = check_run(wanted, inputs if same_parent else inputs_for(context, wanted))
     if new := [refusal for refusal in refusals if refusal not in known]:
@@ -116,7 +116,7 @@ def _judged(
 
 
 def _edited(run: TrainingRun, edits: tuple[Edit, ...]) -> TrainingRun:
-    """Raises ToolRefusedError for a value that the run's kind has no room for."""
+    """Raises ToolRefusedError for a value that does not fit the run's kind."""
     document = run.to_wire()
     try:
         return parse_run({**document, "spec": with_edits(document["spec"], edits)})
@@ -125,7 +125,7 @@ def _edited(run: TrainingRun, edits: tuple[Edit, ...]) -> TrainingRun:
 
 
 def _refuse_frozen(run: TrainingRun, edits: tuple[Edit, ...]) -> None:
-    """Before the write, also where no admission policy sees to it."""
+    """Before the write, also where no admission policy enforces it."""
     name = run.metadata.name
     if run.status.finished and any(edit.field.place != ("ttlSecondsAfterFinished",) for edit in edits):
         raise ToolRefusedError(

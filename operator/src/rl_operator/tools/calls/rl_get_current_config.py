@@ -1,6 +1,6 @@
-"""rl_get_current_config: what a run sets, and what it may.
+"""rl_get_current_config: what a run sets, and what it may set.
 
-A run's config as an agent reads it: few tokens, and nothing left out without its name. Pure.
+A run's config for an agent: few tokens, and every omitted field is named. Pure.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -97,11 +97,11 @@ SELDOM: Final = frozenset(
         "wandb_samples_interval",
     }
 )
-"""Fields of the environment and the trainer whose defaults hardly anybody touches."""
+"""Fields of the environment and the trainer whose defaults are rarely changed."""
 
 
 def config_view(head: Mapping[str, Any], fields: RunFields, spec: Spec) -> dict[str, Any]:
-    """`head` and as many fields as there is room for, those that matter first; `more` names the others."""
+    """`head` and as many fields as fit, the important ones first; `more` names the others."""
     view = _View(head, fields, spec, sorted(fields.all, key=lambda field: _rank(field, spec)))
     return view.cut(_largest(len(fields.all), lambda kept: tokens(view.cut(kept)) <= MOST_TOKENS))
 
@@ -114,7 +114,7 @@ class _View:
     ranked: Sequence[RunField]
 
     def cut(self, kept: int) -> dict[str, Any]:
-        """The first `kept` fields, and the names of the others; `left_out`: of how many there was no room even so."""
+        """The first `kept` fields, and the names of the others; `left_out`: how many did not fit even as names."""
         shown_fields = self.ranked[:kept]
         names = [self.fields.called(field) for field in self.ranked[kept:]]
         more = names[: _largest(len(names), lambda named: tokens(names[:named]) <= MOST_TOKENS_OF_NAMES)]
@@ -138,7 +138,7 @@ class _View:
 
 
 def field_view(fields: RunFields, field: RunField, spec: Spec) -> dict[str, Any]:
-    """All that is known of one."""
+    """All that is known about one field."""
     current = value_in(spec, field)
     value = {"locked_value": current} if field.locked else {"current_value": current}
     return {
@@ -161,7 +161,7 @@ def _rank(field: RunField, spec: Spec) -> int:
 
 
 def _largest(most: int, fits: Callable[[int], bool]) -> int:
-    """The largest number up to `most` that fits; 0 where none does. What fits, fits with less."""
+    """The largest number up to `most` that fits; 0 if none does. If a number fits, so do all smaller ones."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,10 +1,10 @@
 r"""rl_get_logs: what a container of a run printed.
 
-What a caller searches logs for. Pure, and linear in what is searched: logs and patterns are written by strangers.
+The pattern that a caller searches logs for. Pure, and linear in the text: logs and patterns are untrusted.
 
 Python's regular expressions take exponential time for some patterns (`(a+)+$`), so only those without repetition are
-understood as patterns: texts with `.`, `[abc]`, `\d` and the like for one character, `^`, `$` and `\b`, `.*` for
-anything between, and `|` for either. Everything else is a plain text.
+accepted as patterns: texts with `.`, `[abc]`, `\d` and similar for one character, `^`, `$` and `\b`, `.*` for
+anything between, and `|` for alternatives. Everything else is plain text.
 """
 
 import re
@@ -92,7 +92,7 @@ _TOKEN: Final = re.compile(
 )
 
 Pieces = tuple[re.Pattern[str], ...]
-"""What `.*` separates. Each is of a fixed length, so the first place where it fits is as good as any other."""
+"""The parts between `.*`. Each is of a fixed length, so the first match is as good as any other."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Search:
 
 
 def search_for(text: str) -> Search:
-    """Upper and lower case are the same."""
+    """Case-insensitive."""
     alternatives = _alternatives(text) if len(text) <= LONGEST and _SPECIAL & set(text) else None
     if alternatives is None:
         plain = text.casefold()
@@ -113,7 +113,7 @@ def search_for(text: str) -> Search:
 
 
 def _alternatives(text: str) -> list[Pieces] | None:
-    """None: the text is no pattern as this module understands them."""
+    """None: the text is not a pattern as this module understands them."""
     found, position = [[""]], 0
     while position < len(text):
         token = _TOKEN.match(text, position)

@@ -39,7 +39,7 @@ def get_results(context: ToolContext, asked: GetResults) -> Answer:
 
 
 def results_of(context: ToolContext, run: TrainingRun, samples: int = SAMPLES) -> Answer:
-    """For a run that is not over: what it has reached so far."""
+    """For a run that is not over: its results so far."""
     status = run.status
     return without_empty(
         {
@@ -55,7 +55,7 @@ def results_of(context: ToolContext, run: TrainingRun, samples: int = SAMPLES) -
 
 
 def evenly(points: Sequence[Answer], most: int) -> list[Answer]:
-    """At most so many, the first and the last among them."""
+    """At most this many, including the first and the last."""
     if len(points) <= most:
         return list(points)
     if most == 1:
@@ -65,14 +65,14 @@ def evenly(points: Sequence[Answer], most: int) -> list[Answer]:
 
 
 def _history(run: TrainingRun, kept: Sequence[Point], samples: int) -> list[Answer]:
-    """The series that was kept; while the first attempt lasts what the status shows."""
+    """The stored history; during the first attempt, the samples in the status."""
     points = [{"step": point["step"], "reward_mean": point["rewardMean"]} for point in kept if "rewardMean" in point]
     shown = points or [plain(sample, "step", "reward_mean") for sample in run.status.history]
     return evenly(shown, samples)
 
 
 def _intervals(run: TrainingRun) -> Answer:
-    """95 % intervals of the held-out figures, and the samples behind them."""
+    """95 % intervals of the held-out metrics, and the samples behind them."""
     metrics = run.status.metrics
     if metrics is None:
         return {}

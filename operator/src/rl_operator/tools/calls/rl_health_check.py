@@ -30,7 +30,7 @@ def health_check(context: ToolContext, _: HealthCheck) -> Answer:
 
 
 def _runtimes(context: ToolContext) -> tuple[dict[str, Runtime], list[Missing]]:
-    """And what is missing where there is none to use: to whoever may not look at them, just that right."""
+    """With what is missing if none is usable: for a caller without permission to read them, just that permission."""
     try:
         runtimes = context.target.runtimes()
     except ForbiddenError as error:
@@ -39,7 +39,7 @@ def _runtimes(context: ToolContext) -> tuple[dict[str, Runtime], list[Missing]]:
 
 
 def _keys(context: ToolContext, runtimes: dict[str, Runtime]) -> list[Missing]:
-    """Of every runtime, each key once."""
+    """For every runtime, each key once."""
     found = (
         missing for runtime in runtimes.values() for missing in missing_keys(context.target, context.namespace, runtime)
     )

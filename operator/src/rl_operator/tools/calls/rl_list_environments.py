@@ -52,7 +52,7 @@ def list_environments(context: ToolContext, arguments: ListEnvironments) -> Answ
 
 
 def _own(context: ToolContext) -> tuple[list[Environment], list[str]]:
-    """The namespace's, and why they are not all that there are."""
+    """The namespace's environments, and why some are missing."""
     try:
         return context.target.environments(context.namespace), []
     except ForbiddenError as error:
@@ -69,7 +69,7 @@ def _bundled(environment: CatalogEnvironment) -> dict[str, Any]:
 
 
 def _of_own(environment: Environment) -> dict[str, Any]:
-    """With `state` and why, while no run of it can start."""
+    """With `state` and the reason, while no run of it can start."""
     status = environment.status
     found = {
         "name": f"{OWN_PREFIX}{environment.metadata.name}",
@@ -84,7 +84,7 @@ def _of_own(environment: Environment) -> dict[str, Any]:
 
 
 def _words(text: str) -> str:
-    """Its author's."""
+    """Its author's description."""
     return cut(one_line(text), LONGEST_TEXT)
 
 
@@ -93,7 +93,7 @@ def _matches(environment: dict[str, Any], query: str) -> bool:
 
 
 def _warnings(runtime: Runtime, catalog: Catalog | None) -> list[str]:
-    """What keeps environments out of the list: files that do not parse, an image that is not read yet."""
+    """What keeps environments out of the list: files that do not parse, an image that has not been read yet."""
     if catalog is None:
         return [f"the image of runtime {runtime.metadata.name} is being read: ask again in a few seconds"]
     return [_words(warning) for warning in catalog.warnings[:MOST_WARNINGS]]

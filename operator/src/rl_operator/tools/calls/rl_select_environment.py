@@ -38,7 +38,7 @@ from rl_operator.tools.tool import Answer, Arguments, Tool
 from rl_operator.tools.tool_context import ToolContext
 
 TRIES: Final = 3
-"""Of one name in four thousand millions each."""
+"""Random names, each one of four billion."""
 
 BASIC: Final = frozenset({"spec.environment", "spec.runtime"})
 """What no edit of a draft can fix."""
@@ -99,7 +99,7 @@ def _draft(context: ToolContext, arguments: SelectEnvironment) -> TrainingRun:
 
 
 def _refuse_nameless(context: ToolContext, name: str) -> None:
-    """What no object and no file can be called must not become part of a path."""
+    """An invalid object or file name must not become part of a path."""
     own = name.removeprefix(OWN_PREFIX)
     if name.isprintable() and (own == name or re.fullmatch(OBJECT_NAME_PATTERN, own)):
         return
@@ -121,7 +121,7 @@ def _created(context: ToolContext, wanted: TrainingRun) -> TrainingRun:
 
 
 def _manifest(run: TrainingRun) -> dict[str, Any]:
-    """What an author writes, and nothing that the API server decides."""
+    """What an author writes, without anything that the API server sets."""
     wire, metadata = run.to_wire(), run.metadata
     author = {name: getattr(metadata, name) for name in ("name", "namespace", "labels", "annotations")}
     asked = {name: wire["spec"][name] for name in ("environment", "runtime", "suspend")}

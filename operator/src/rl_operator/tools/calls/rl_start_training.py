@@ -1,4 +1,4 @@
-"""rl_start_training: from a draft, or a run that was stopped, to one that trains."""
+"""rl_start_training: from a draft, or a stopped run, to one that trains."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -35,7 +35,7 @@ class StartTraining(Arguments):
 
 @dataclass(frozen=True)
 class Outlook:
-    """What a run would meet. `config_map`: the name that its config has or would have."""
+    """The inputs that a run would get. `config_map`: the name that its config has or would have."""
 
     inputs: RunInputs | None
     refusals: tuple[Refusal, ...]
@@ -62,7 +62,7 @@ def start_training(context: ToolContext, asked: StartTraining) -> Answer:
 
 
 def _outlook(context: ToolContext, run: TrainingRun) -> Outlook:
-    """A run that has started is judged no more: what it runs with is frozen."""
+    """A run that has started is not checked again: its settings are frozen."""
     source = FileInputs(context.target)
     inputs = inputs_of(run, source)
     begins, name = run.status.start_time is None or is_restored(run), run.status.config_map_name

@@ -1,4 +1,4 @@
-"""rl_test_inference: what models of a provider make of an environment, before anything is trained."""
+"""rl_test_inference: how a provider's models do in an environment, before anything is trained."""
 
 from typing import Annotated, Final
 
@@ -51,7 +51,7 @@ def test_inference(context: ToolContext, asked: InferenceTest) -> Answer:
 
 
 def _job(context: ToolContext, asked: InferenceTest) -> tuple[Manifest, str]:
-    """The test that is meant, and a sentence about it."""
+    """The requested test, and a sentence about it."""
     if asked.test_id:
         return _named_job(context, asked.test_id), "this is how far that test is"
     run = chosen_run(context, asked.run_id)
@@ -72,7 +72,7 @@ def _start(context: ToolContext, run: TrainingRun, asked: InferenceTest) -> Mani
 
 
 def _job_that_is_on(context: ToolContext, run: TrainingRun) -> Manifest | None:
-    """The run's newest test, if it goes on: asking twice starts nothing twice."""
+    """The run's newest test, if it is still running: a repeated call starts nothing twice."""
     jobs = context.target.jobs(run.metadata.namespace, f"{TRIAL_LABEL}={run.metadata.name}")
     newest = max(jobs, key=lambda job: str(job["metadata"]["creationTimestamp"]), default=None)
     return newest if newest is not None and take_snapshot(context, newest).is_going else None

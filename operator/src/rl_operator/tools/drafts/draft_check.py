@@ -1,4 +1,4 @@
-"""What a run of a caller's is judged by, and what the judge says: the operator's own rules, asked before a write."""
+"""What a caller's run is checked against, and the result: the operator's own rules, applied before a write."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -22,7 +22,7 @@ MOST_SENTENCES: Final = 3
 
 
 def runtime_for(context: ToolContext, name: str | None) -> Runtime:
-    """The named one, else the usual one or the only one. Raises ToolRefusedError."""
+    """The named one, else the default or the only one. Raises ToolRefusedError."""
     try:
         return choose_runtime(context.target, name or "")
     except RefusedError as error:
@@ -32,7 +32,7 @@ def runtime_for(context: ToolContext, name: str | None) -> Runtime:
 
 
 def inputs_for(context: ToolContext, run: TrainingRun) -> RunInputs:
-    """Raises ToolRefusedError when the run's runtime does not exist."""
+    """Raises ToolRefusedError if the run's runtime does not exist."""
     source = FileInputs(context.target)
     inputs = inputs_of(run, source)
     if inputs is None:
@@ -41,7 +41,7 @@ def inputs_for(context: ToolContext, run: TrainingRun) -> RunInputs:
 
 
 def known_environment(context: ToolContext, run: TrainingRun, inputs: RunInputs) -> CatalogEnvironment:
-    """What `spec.environment` means. Raises ToolRefusedError: it means nothing, or nothing yet."""
+    """What `spec.environment` refers to. Raises ToolRefusedError: to nothing, or to nothing yet."""
     chosen = inputs.environment
     if chosen.known is not None:
         return chosen.known
@@ -52,7 +52,7 @@ def known_environment(context: ToolContext, run: TrainingRun, inputs: RunInputs)
 
 
 def own_names(context: ToolContext) -> list[str]:
-    """`own/NAME` of the namespace's RLEnvironments, as far as the caller may see them."""
+    """`own/NAME` of the namespace's RLEnvironments that the caller may read."""
     try:
         return [f"{OWN_PREFIX}{each.metadata.name}" for each in context.target.environments(context.namespace)]
     except ForbiddenError:
@@ -60,7 +60,7 @@ def own_names(context: ToolContext) -> list[str]:
 
 
 def refused(*refusals: Refusal, **details: Any) -> ToolRefusedError:
-    """At least one refusal, as an agent reads it."""
+    """At least one refusal, in the form for agents."""
     more = len(refusals) - MOST_SENTENCES
     sentences = [refusal.sentence for refusal in refusals[:MOST_SENTENCES]]
     sentences += [f"and {more} more"] if more > 0 else []
@@ -70,7 +70,7 @@ def refused(*refusals: Refusal, **details: Any) -> ToolRefusedError:
 
 
 def refused_at_the_door(error: InvalidError, refusals: Iterable[Refusal] = ()) -> ToolRefusedError:
-    """By the API server, whose policies judge the whole run whatever was changed: `refusals` are what they may mean."""
+    """By the API server, whose policies check the whole run whatever was changed: `refusals` are the likely reasons."""
     words = str(error).rpartition(" denied request: ")[2]
     known = {"refusals": wires} if (wires := wire_refusals(refusals)) else {}
     return ToolRefusedError(f"the API server rejected the run: {words}", **known)

@@ -1,4 +1,4 @@
-"""From what an agent wants to change to another spec. Pure: nothing is written, nothing is judged."""
+"""From an agent's requested changes to a new spec. Pure: nothing is written, nothing is checked."""
 
 import copy
 import json
@@ -21,12 +21,12 @@ _PYTHON_WORDS: Final[Mapping[str, str]] = {"True": "true", "False": "false", "No
 _NOTHING: Final = object()
 
 Spec = Mapping[str, Any]
-"""A run's, in its wire form."""
+"""A run's spec, in its wire form."""
 
 
 @dataclass(frozen=True)
 class Edit:
-    """A field and its new value; None: the run no longer sets it. `note`: what was taken for what."""
+    """A field and its new value; None: the run no longer sets it. `note`: how the input was interpreted."""
 
     field: RunField
     value: Any
@@ -35,8 +35,8 @@ class Edit:
 
 @dataclass(frozen=True)
 class Change:
-    """What an edit did. `before` and `after` are in force (the default's where the run sets nothing), and as an answer
-    may show them: two that look alike may differ.
+    """The effect of an edit. `before` and `after` are in force (the default's if the run sets nothing), in the form
+    that an answer may show: two that look alike may differ.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Change:
 
 
 def edits_of(fields: RunFields, values: Mapping[str, Any]) -> tuple[Edit, ...]:
-    """Raises ToolRefusedError for a name that means nothing, for two names of one field, and for what no run holds."""
+    """Raises ToolRefusedError for an unknown name, for two names of one field, and for what no run can hold."""
     edits: dict[tuple[str, ...], tuple[str, Edit]] = {}
     for name, value in values.items():
         field = fields.named(name)
@@ -73,7 +73,7 @@ def edits_of(fields: RunFields, values: Mapping[str, Any]) -> tuple[Edit, ...]:
 
 
 def with_edits(spec: Spec, edits: Iterable[Edit]) -> dict[str, Any]:
-    """A spec in its wire form, with these values; a value replaces what was there, mappings too."""
+    """A spec in its wire form, with these values; a value replaces the old one, mappings too."""
     edited = copy.deepcopy(dict(spec))
     for edit in edits:
         *way, last = edit.field.place
@@ -88,12 +88,12 @@ def with_edits(spec: Spec, edits: Iterable[Edit]) -> dict[str, Any]:
 
 
 def value_in(spec: Spec, field: RunField) -> Any:
-    """What is in force, as an answer may show it."""
+    """The effective value, in the form that an answer may show."""
     return redacted(_in_force(spec, field), field.name)
 
 
 def _in_force(spec: Spec, field: RunField) -> Any:
-    """A lock holds whatever the run says."""
+    """A lock holds whatever the run sets."""
     given = _NOTHING if field.locked else _given(spec, field.place)
     return field.default if given is _NOTHING else given
 
@@ -114,7 +114,7 @@ def changes_of(fields: RunFields, edits: Iterable[Edit], before: Spec, after: Sp
 
 
 def settings_of(fields: RunFields, spec: Spec) -> dict[str, Any]:
-    """What the run sets, by the names that agents use; a key that got there is not shown."""
+    """What the run sets, by the names that agents use; a key that was entered there is not shown."""
     plain = RunSpec(environment=spec["environment"]).to_wire()
     known = {field.place: fields.called(field) for field in fields.all}
     free = [(section, name) for section in FREE_FORM for name in spec.get(section, {})]
@@ -131,7 +131,7 @@ def _given(spec: Spec, place: Sequence[str]) -> Any:
 
 
 def _refuse_foreign(field: RunField, value: Any) -> None:
-    """What the judge does not see: values that are no JSON, and keys outside of the environment's and the trainer's."""
+    """What the check does not see: values that are not JSON, and keys of neither the environment nor the trainer."""
     try:
         json_value(value)
     except ValueError as error:
@@ -141,7 +141,7 @@ def _refuse_foreign(field: RunField, value: Any) -> None:
 
 
 def _taken(value: Any, field: RunField) -> tuple[Any, str]:
-    """Clients that know only texts send "8" for 8: where no text is allowed, it is taken as what it spells."""
+    """Clients that only send strings send "8" for 8: if the field accepts no string, the value is parsed."""
     if not isinstance(value, str) or type_problem(value, field.annotation, field.choices) is None:
         return value, ""
     try:

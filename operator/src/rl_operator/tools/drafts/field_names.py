@@ -1,4 +1,4 @@
-"""From what an agent calls a field to its place in a run's spec. Pure."""
+"""From an agent's name for a field to its path in a run's spec. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,14 +41,14 @@ ELSEWHERE: Final[Mapping[str, str]] = {
 """Fields of the spec that other tools set."""
 
 MEANT: Final[Mapping[str, str]] = {"wandb_name": "wandb.name", "wandb_run_name": "wandb.name"}
-"""Every Atropos environment has a field `wandb_name`, which names it among a run's environments: whoever says the bare
-name means what W&B shows. The other one is the trainer's.
+"""Every Atropos environment has a field `wandb_name`, which names it among a run's environments: a caller that gives
+the bare name means the one that W&B shows. The other one is the trainer's.
 """
 
 
 @dataclass(frozen=True)
 class RunField:
-    """One value that a run may set. `place` is below `spec`, as the wire has it."""
+    """One value that a run may set. `place` is its path below `spec`, in the wire form."""
 
     name: str
     place: tuple[str, ...]
@@ -62,12 +62,12 @@ class RunField:
 
     @property
     def path(self) -> str:
-        """`config.group_size`, `wandb.project`, `spec.backoffLimit`: nothing else is called so."""
+        """`config.group_size`, `wandb.project`, `spec.backoffLimit`: unique."""
         return ".".join(self.place if len(self.place) > 1 else ("spec", *self.place))
 
     @property
     def spellings(self) -> frozenset[str]:
-        """All that may be written for it."""
+        """All accepted names for it."""
         full = f"spec.{'.'.join(self.place)}"
         match self.place:
             case ("config", inner):
@@ -120,7 +120,7 @@ class RunFields:
 
 
 def run_fields(environment: CatalogEnvironment, runtime: Runtime) -> RunFields:
-    """In the order in which a reader wants them."""
+    """In the order that is most useful for a reader."""
     settable = (_from_settable(field) for field in fields_of(environment, runtime))
     return RunFields((*settable, *_wandb(runtime), *_own()))
 
@@ -158,14 +158,14 @@ def _typed(name: str, place: tuple[str, ...], info: FieldInfo, type_: str, defau
 
 
 def _limits(info: FieldInfo) -> str:
-    """Of a number."""
+    """The limits of a number."""
     limits = {word: getattr(each, word) for each in info.metadata for word in ("ge", "le") if hasattr(each, word)}
     words = {"ge": "at least", "le": "at most"}
     return ", ".join(f"{words[word]} {limit}" for word, limit in limits.items())
 
 
 def _wired(name: str) -> WiredField | None:
-    """What belongs to the platform, by any of the names that agents know it by."""
+    """What belongs to the platform, by any of the names that agents know."""
     section, _, inner = name.removeprefix("spec.").replace("config.", "env.", 1).rpartition(".")
     return next(
         (field for field in WIRED_FIELDS.values() if field.name == inner and section in ("", field.section)), None

@@ -1,1 +1,1 @@
-"""How tools are reached: MCP, HTTP, a plugin; who may call, and how many calls run at once."""
+"""How tools are reached: MCP, HTTP, a plugin; authorization, and how many calls run at once."""

@@ -1,4 +1,4 @@
-"""Calls of tools from an event loop: each in a thread, only so many at once, and given up when nobody waits."""
+"""Tool calls from an event loop: each in a thread, with a limit, and cancelled when the caller is gone."""
 
 import asyncio
 import contextlib
@@ -17,12 +17,12 @@ from rl_operator.tools.toolset import Outcome, code_of, dispatch, failed
 
 Answer = TypeVar("Answer")
 OpenContext = Callable[[], contextlib.AbstractContextManager[ToolContext]]
-"""The caller's context, which stays open for as long as the call. From the call's thread; raises OperatorErrors."""
+"""The caller's context, open for the duration of the call. Used in the call's thread; raises OperatorErrors."""
 
 
 @dataclass(frozen=True)
 class CallLimits:
-    """How many calls at most are being answered, how many of those wait for a run, how many stand in line."""
+    """The maximum number of calls in progress, of those that wait for a run, and of those in the queue."""
 
     at_once: int = 48
     waiting: int = 32
@@ -30,7 +30,7 @@ class CallLimits:
 
 
 class Calls:
-    """Of one event loop."""
+    """For one event loop."""
 
     def __init__(self, limits: CallLimits = CallLimits()) -> None:
         self._limits = limits
@@ -40,7 +40,7 @@ class Calls:
         self._ending = False
 
     async def call(self, tool: Tool, open_context: OpenContext, arguments: Mapping[str, Any]) -> Outcome:
-        """Whoever comes when enough callers wait for runs already is answered at once, with what there is."""
+        """If enough callers are waiting for runs already, a new one is answered at once, with the current state."""
         with self._attended() as given_up, self._waiting_room(tool, arguments) as has_room:
 
             def served() -> Outcome:
@@ -54,7 +54,7 @@ class Calls:
                 return failed(code_of(error), str(error))
 
     async def in_thread(self, work: Callable[[], Answer]) -> Answer:
-        """What `work` returns or raises. Cancelled, it goes on unheard and keeps its place until it has ended.
+        """What `work` returns or raises. If cancelled, it continues in the background and keeps its slot until it ends.
 
         Raises BusyError.
         """
@@ -67,14 +67,14 @@ class Calls:
         )
 
     def end(self) -> None:
-        """Every caller is answered as soon as what is being looked at has been seen. From any thread."""
+        """Every caller is answered as soon as the look in progress is done. From any thread."""
         self._ending = True
         for given_up in tuple(self._open):
             given_up.set()
 
     @contextlib.contextmanager
     def _attended(self) -> Iterator[threading.Event]:
-        """An event that is set when nobody waits for the answer any more."""
+        """An event that is set once the caller no longer waits for the answer."""
         given_up = threading.Event()
         self._open.add(given_up)
         if self._ending:
@@ -99,7 +99,7 @@ class Calls:
 
 
 def _started(work: Callable[[], Answer], ended: Callable[[], object]) -> Future[Answer]:
-    """A daemon thread: the end of the process waits for none."""
+    """A daemon thread: the process does not wait for it at its end."""
     future: Future[Answer] = Future()
     future.set_running_or_notify_cancel()
 
@@ -110,7 +110,7 @@ def _started(work: Callable[[], Answer], ended: Callable[[], object]) -> Future[
             future.set_exception(error)
         else:
             future.set_result(answer)
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody needs the place
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the slot is not needed
             ended()
 
     threading.Thread(target=run, name="tool-call", daemon=True).start()

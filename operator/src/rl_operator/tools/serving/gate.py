@@ -1,4 +1,4 @@
-"""In front of every route: who calls, by which name, with how much. And a call ends when its caller leaves."""
+"""In front of every route: caller, host name and body size are checked. And a call ends when its caller disconnects."""
 
 import re
 from collections.abc import Awaitable, Callable, Collection
@@ -48,7 +48,7 @@ STATUS: Final[dict[ErrorCode | None, int]] = {
 
 @dataclass(frozen=True)
 class Caller:
-    """What the gate found out; stands in the request's state."""
+    """The result of the gate's checks; stored in the request's state."""
 
     token: str = field(repr=False)
     agent: str
@@ -57,7 +57,7 @@ class Caller:
 
 
 class TurnedAwayError(OperatorError):
-    """The request goes no further."""
+    """The request is rejected here."""
 
     def __init__(self, code: ErrorCode, sentence: str) -> None:
         super().__init__(sentence)
@@ -72,13 +72,13 @@ def json_response(answer: Any, code: ErrorCode | None) -> Response:
 
 
 def _as_mcp(outcome: Outcome) -> Any:
-    """A JSON-RPC error, which MCP clients show; of other answers they show the status alone."""
+    """A JSON-RPC error, which MCP clients show; for other responses they show only the status."""
     error = {"code": INVALID_REQUEST, "message": outcome.answer["error"], "data": outcome.answer}
     return {"jsonrpc": "2.0", "id": None, "error": error}
 
 
 class Gate:
-    """An ASGI application around another. Reads the whole body, so that what stands behind it waits for nothing."""
+    """An ASGI application around another. Reads the whole body, so that the inner one never waits for it."""
 
     def __init__(self, app: ASGIApp, sessions: Sessions, calls: Calls, hosts: Collection[str]) -> None:
         self._app = app
@@ -148,7 +148,7 @@ async def _body(request: Request) -> bytes:
 
 
 async def _attended(answer: Callable[[Receive], Awaitable[None]], body: bytes, receive: Receive) -> None:
-    """Cancel the answering when the caller leaves."""
+    """Cancel the call when the caller disconnects."""
     unread = [body]
 
     async def heard() -> Message:

@@ -26,12 +26,12 @@ from rl_operator.tools.toolset import Outcome, failed
 
 LONGEST_WAIT_SECONDS: Final = 20.0
 ANSWER_SECONDS: Final = 28.0
-"""Callers over HTTP give up after thirty."""
+"""HTTP clients time out after thirty."""
 
 
 @dataclass(frozen=True)
 class ToolRoute:
-    """A route, the tool behind it, and which part of its answer is given if not the whole."""
+    """A route, its tool, and which part of the tool's answer is returned if not the whole."""
 
     method: str
     path: str
@@ -67,8 +67,8 @@ def build_app(
     pinned: bool = False,
     answer_seconds: float = ANSWER_SECONDS,
 ) -> ASGIApp:
-    """`hosts`: names by which it may be called, beside those that no stranger can have; `pinned`: callers may name no
-    other namespace than the context's; `answer_seconds`: whatever happens, a call is answered by then.
+    """`hosts`: allowed host names, besides those that cannot be public domains; `pinned`: callers may name no other
+    namespace than the context's; `answer_seconds`: whatever happens, a call is answered by then.
     """
     offered = {tool.name: tool for tool in tools}
 
@@ -129,7 +129,7 @@ def _endpoint(
 
 
 def _arguments(request: Request, body: bytes) -> dict[str, Any]:
-    """From the path, the query and a body of JSON; each name once. Raises ValueError."""
+    """From the path, the query and a JSON body; each name once. Raises ValueError."""
     places = {"path": request.path_params, "query": _query(request), "body": _members(request.method, body)}
     arguments: dict[str, Any] = {}
     for place, given in places.items():
@@ -140,7 +140,7 @@ def _arguments(request: Request, body: bytes) -> dict[str, Any]:
 
 
 def _query(request: Request) -> dict[str, Any]:
-    """Names that stand there several times have lists."""
+    """Names that occur several times have lists."""
     query = request.query_params
     lists = {name: query.getlist(name) for name in query}
     return {name: values if len(values) > 1 else values[0] for name, values in lists.items()}

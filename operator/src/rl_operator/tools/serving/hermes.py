@@ -1,7 +1,7 @@
 """The tools as a plugin of hermes-agent: entry point `rl-operator` of its group `hermes_agent.plugins`.
 
 Its loader calls `register` with a PluginContext (hermes_cli/plugins.py of hermes-agent 0.19); handlers take the model's
-arguments and answer JSON text. Hermes has no options for us, so environment variables say which target is meant.
+arguments and return JSON text. Hermes has no options for plugins, so environment variables select the target.
 """
 
 import importlib
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 TOOLSET: Final = "rl"
 
 LOCAL_VARIABLE: Final = "RL_LOCAL"
-"""1: this machine, even where a kubeconfig is."""
+"""1: this machine, even if there is a kubeconfig."""
 
 CONTEXT_VARIABLE: Final = "RL_CONTEXT"
 """A context of the kubeconfig; default: its current one."""
@@ -36,13 +36,13 @@ NAMESPACE_VARIABLE: Final = "RL_NAMESPACE"
 """Default: the context's."""
 
 INTERRUPT_SECONDS: Final = 0.2
-"""How soon a wait hears that the user wants their agent back."""
+"""How soon a wait notices that the user interrupts the agent."""
 
 Handler = Callable[..., str]
 
 
 class PluginContext(Protocol):
-    """What we use of it."""
+    """The part of it that we use."""
 
     def register_tool(
         self, *, name: str, toolset: str, schema: dict[str, Any], handler: Handler, check_fn: Callable[[], bool]
@@ -52,7 +52,7 @@ class PluginContext(Protocol):
 
 
 class Host:
-    """What is kept in the process of hermes: a target, opened when it is first asked for. For several threads."""
+    """The state in the hermes process: a target, opened on first use. Thread-safe."""
 
     def __init__(self) -> None:
         self._target: Target | None = None
@@ -60,13 +60,13 @@ class Host:
         self._lock = threading.Lock()
 
     def context(self, session: str) -> ToolContext:
-        """Of one conversation: each finds its own drafts. Raises OperatorErrors."""
+        """For one conversation: each finds its own drafts. Raises OperatorErrors."""
         target = self._opened()
         namespace = os.environ.get(NAMESPACE_VARIABLE) or target.namespace
         return ToolContext(target, namespace, agent=f"hermes {session}", recent=self._recent, given_up=Interruption())
 
     def is_usable(self) -> bool:
-        """Whether hermes should offer the tools. Calls nobody: a cluster that is away says so in each answer."""
+        """Whether hermes should offer the tools. Makes no calls: if a cluster is away, each answer says so."""
         try:
             self._opened()
         except OperatorError as error:
@@ -83,7 +83,7 @@ class Host:
 
 
 class Interruption(threading.Event):
-    """Set, too, while the user interrupts the agent whose thread asks."""
+    """Also set while the user interrupts the agent whose thread makes the call."""
 
     def is_set(self) -> bool:
         return super().is_set() or _is_interrupted()
@@ -97,7 +97,7 @@ class Interruption(threading.Event):
 
 
 def register(context: PluginContext) -> None:
-    """Called once by the loader of hermes."""
+    """Called once by hermes' loader."""
     host = Host()
     for tool in TOOLS:
         context.register_tool(
@@ -126,9 +126,9 @@ def _answered(tool: Tool, host: Host, arguments: Mapping[str, Any], session: str
 
 
 def _is_interrupted() -> bool:
-    """As hermes tells the tools in the thread of the call."""
+    """As hermes passes it to tools, in the thread of the call."""
     try:
         interrupt = importlib.import_module("tools.interrupt")
-    except ImportError:  # not in a process of hermes
+    except ImportError:  # not in a hermes process
         return False
     return bool(interrupt.is_interrupted())

@@ -1,4 +1,4 @@
-"""Who may come through the HTTP door, and by which name it may be called."""
+"""Which callers and which host names the HTTP server accepts."""
 
 import hashlib
 import hmac
@@ -19,19 +19,19 @@ _SPELLING: Final = "[A-Za-z0-9._~+/-]+=*"
 _BEARER: Final = re.compile(f"bearer +({_SPELLING}) *", re.IGNORECASE)
 
 _PRIVATE_SUFFIXES: Final = (".svc", ".svc.cluster.local", ".localhost")
-"""No public name server answers for them."""
+"""Names that no public name server resolves."""
 
 
 def bearer_token(authorization: str) -> str | None:
-    """Of an `Authorization` header, as RFC 6750 spells it."""
+    """From an `Authorization` header, as RFC 6750 defines it."""
     found = _BEARER.fullmatch(authorization)
     return found[1] if found else None
 
 
 def is_called_rightly(host: str, allowed: Collection[str]) -> bool:
-    """Whether a `Host` header cannot be the work of DNS rebinding: then a page of a stranger's public domain, whose
-    name has come to mean our address, would call us. Addresses, names without a dot and names inside a cluster are
-    nobody's public domain; others are `allowed` by name.
+    """Whether a `Host` header cannot be the result of DNS rebinding: a page on an attacker's public domain, whose name
+    then resolves to our address, could call us. Addresses, names without a dot and names inside a cluster are never
+    public domains; others are `allowed` by name.
     """
     try:
         name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
@@ -49,7 +49,7 @@ def _is_address(name: str) -> bool:
 
 
 def read_tokens(path: Path, note: Note) -> tuple[str, ...]:
-    """One per line; empty lines and those that begin with # do not count. Raises RefusedError."""
+    """One per line; empty lines and those that begin with # are ignored. Raises RefusedError."""
     try:
         text, mode = path.read_text(encoding="utf-8"), path.stat().st_mode
     except (OSError, UnicodeDecodeError) as error:
@@ -71,7 +71,7 @@ def read_tokens(path: Path, note: Note) -> tuple[str, ...]:
 
 
 def make_token(path: Path) -> None:
-    """A file with a token of its own, for its owner's eyes; one that is there stays."""
+    """A file with a new token, readable only by its owner; an existing one is kept."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
@@ -82,7 +82,7 @@ def make_token(path: Path) -> None:
 
 
 def is_among(token: str, tokens: Iterable[str]) -> bool:
-    """In a time that tells nothing of them."""
+    """In constant time, which reveals nothing about them."""
     given = hashlib.sha256(token.encode()).digest()
     found = [hmac.compare_digest(given, hashlib.sha256(each.encode()).digest()) for each in tokens]
     return any(found)

@@ -13,10 +13,10 @@ from rl_operator.errors import RefusedError
 from rl_operator.tools.serving.call_pool import Calls
 
 MAX_CONNECTIONS = 512
-"""Further ones are answered 503."""
+"""Further ones get a 503."""
 
 GRACE_SECONDS = 5
-"""For what is being answered when the process is told to end."""
+"""For calls in progress when the process is asked to end."""
 
 
 class _Server(uvicorn.Server):
@@ -45,7 +45,7 @@ def address_of(listener: socket.socket) -> str:
 
 
 def serve(app: ASGIApp, listener: socket.socket, calls: Calls) -> None:
-    """Told to end, it takes nothing new, answers who waits with what there is, and returns."""
+    """When asked to end, it accepts nothing new, answers waiting callers with the current state, and returns."""
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -56,6 +56,6 @@ def serve(app: ASGIApp, listener: socket.socket, calls: Calls) -> None:
         limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
-    for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises the signal again when it has served it
+    for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises the signal again after handling it
         signal.signal(number, lambda *_: sys.exit(0))
     _Server(config, calls.end).run(sockets=[listener])

@@ -23,19 +23,19 @@ from rl_operator.tools.tool_context import ToolContext
 from rl_operator.tools.toolset import Outcome
 
 Call = Callable[[Tool, dict[str, Any], Any], Awaitable[Outcome]]
-"""Takes the tool, its arguments and the HTTP request (None over stdio)."""
+"""Receives the tool, its arguments and the HTTP request (None over stdio)."""
 
 INSTRUCTIONS: Final = in_short()
 
 _REPEATABLE: Final = frozenset({"rl_edit_config", "rl_start_training"})
-"""Of the tools that write: called again they change nothing more."""
+"""For the tools that write: a repeated call changes nothing more."""
 
 _OPEN_WORLD: Final = frozenset({"rl_test_inference"})
-"""They ask models of somebody else's service."""
+"""They call models of a third-party service."""
 
 
 def build_server(tools: Iterable[Tool], call: Call) -> Server[Any]:
-    """`call` answers; what it is given is one of `tools`."""
+    """`call` makes the call; it always gets one of `tools`."""
     by_name = {tool.name: tool for tool in tools}
     described = [described_tool(tool) for tool in by_name.values()]
 
@@ -60,7 +60,7 @@ def build_server(tools: Iterable[Tool], call: Call) -> Server[Any]:
 
 
 def described_tool(tool: Tool) -> types.Tool:
-    """Hints for clients that ask a person before they call: what the call may change."""
+    """Hints for clients that ask the user before a call: what the call may change."""
     return types.Tool(
         name=tool.name,
         title=tool.title,
@@ -84,7 +84,7 @@ def called(answer: Answer, *, is_error: bool) -> types.CallToolResult:
 
 def serve_stdio(tools: Iterable[Tool], context: ToolContext) -> None:
     """For the one client at the other end of stdin and stdout, until it closes them."""
-    # The thread that waits for stdin hears of no KeyboardInterrupt: Ctrl-C ends the process the plain way.
+    # The thread that waits for stdin gets no KeyboardInterrupt: Ctrl-C ends the process in the default way.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     anyio.run(_serve_stdio, tuple(tools), context)
 

@@ -1,4 +1,4 @@
-"""Whose context a token opens."""
+"""Which context a token grants."""
 
 import hashlib
 import threading
@@ -16,7 +16,7 @@ from rl_operator.tools.tool_context import ToolContext
 
 MAX_CONTEXTS = 256
 TRUSTED_SECONDS = 60.0
-"""After that the API server is asked again who owns a token: it may have been revoked."""
+"""After that, the API server is asked again who owns a token: it may have been revoked."""
 
 ANONYMOUS = "system:anonymous"
 
@@ -25,7 +25,7 @@ class Sessions(Protocol):
     """From any thread."""
 
     def knows(self, token: str) -> bool:
-        """Whether `context` costs no call of the API server."""
+        """Whether `context` needs no call to the API server."""
         ...
 
     def context(self, token: str) -> AbstractContextManager[ToolContext]:
@@ -34,7 +34,7 @@ class Sessions(Protocol):
 
 
 class LocalSessions:
-    """Of this machine: all who know one of the tokens are its user."""
+    """For this machine: everyone who knows one of the tokens acts as its user."""
 
     def __init__(self, context: ToolContext, tokens: tuple[str, ...]) -> None:
         self._context = context
@@ -52,7 +52,7 @@ class LocalSessions:
 
 @dataclass
 class _Session:
-    """A caller's target. Closed when it is `given_away` and nobody uses it any more."""
+    """A caller's target. Closed once it is `given_away` and no longer in use."""
 
     target: ClusterTarget
     context: ToolContext
@@ -62,7 +62,7 @@ class _Session:
 
 
 class ClusterSessions:
-    """Each has the rights of their own Kubernetes token and none of ours; those who came last are remembered."""
+    """Each caller has the rights of their own Kubernetes token and none of ours; the most recent ones are cached."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class ClusterSessions:
         return session
 
     def _seated(self, token: str) -> _Session:
-        """A newcomer. The API server says who they are."""
+        """A new caller, identified by the API server."""
         target = self._target.acting_as(token)
         try:
             caller = target.caller
@@ -119,7 +119,7 @@ class ClusterSessions:
         return session
 
     def _remember(self, key: str, session: _Session) -> list[_Session]:
-        """Returns those whose place it takes."""
+        """Returns those that it displaces."""
         with self._lock:
             former = [self._sessions.pop(key)] if key in self._sessions else []
             self._sessions[key] = session
@@ -146,5 +146,5 @@ class ClusterSessions:
 
 
 def _key(token: str) -> str:
-    """Tokens themselves are kept nowhere but in the connections that present them."""
+    """Tokens themselves are kept only in the connections that present them."""
     return hashlib.sha256(token.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""How agents should use the tools, in words: SKILL.md, and its first section for clients that greet a server."""
+"""How agents should use the tools, as text: SKILL.md, and its first section as an MCP server's instructions."""
 
 from pathlib import Path
 from typing import Final
@@ -14,5 +14,5 @@ def skill_text() -> str:
 
 
 def in_short() -> str:
-    """The section of that name: what an MCP server tells of itself."""
+    """The section of that name: what an MCP server says about itself."""
     return skill_text().partition(_IN_SHORT)[2].partition("\n## ")[0].strip()

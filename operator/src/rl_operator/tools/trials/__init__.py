@@ -1,1 +1,1 @@
-"""Trying an environment with models of a provider, before anything is trained."""
+"""Trying an environment with a provider's models, before anything is trained."""

@@ -1,7 +1,7 @@
-"""What a trial has shown so far, from what its processes printed. Pure: lines in, figures out.
+"""The results of a trial so far, from its processes' output. Pure: lines in, metrics out.
 
 A process prints a JSON object per line as each step is done (`event`: started, step, summary); everything else in its
-log is somebody's talk. The figures are counted from the steps, so that those of a process that was killed count, too.
+log is ignored. The metrics are counted from the steps, so that those of a killed process count, too.
 """
 
 import json
@@ -17,16 +17,16 @@ SCALES: Final[Mapping[str, str]] = {
     "z-ai/glm-4.7-flash": "medium",
     "minimax/minimax-m2.5": "large",
 }
-"""Models that people know to be of a scale; any other is `custom`."""
+"""Well-known models of each scale; any other is `custom`."""
 
 KEPT_TALK: Final = 1_000
-"""Characters of what a process said last, besides its results."""
+"""Characters of a process' last output, besides its results."""
 
 KEPT_TEXT: Final = 500
 """Characters of an error, or of an answer to a prompt."""
 
 MOST_COMPLETIONS: Final = 10_000
-"""Of one step: more is nobody's measurement."""
+"""Per step: larger values are not real measurements."""
 
 _STEP_KEYS: Final = (
     "step",
@@ -55,7 +55,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Printed:
-    """What one process printed. `over`: its summary is there; `error`: why it could not do all steps."""
+    """The output of one process. `over`: its summary is there; `error`: why it could not do all steps."""
 
     steps: tuple[Step, ...] = ()
     over: bool = False
@@ -79,7 +79,7 @@ def read_log(lines: Iterable[str]) -> Printed:
 
 
 def _event(line: str) -> dict[str, Any] | None:
-    """Somebody's half line may stand before it."""
+    """An incomplete line of other output may precede it."""
     start = line.find(_BEGINNING)
     if start < 0:
         return None
@@ -91,7 +91,7 @@ def _event(line: str) -> dict[str, Any] | None:
 
 
 def _step(wire: Mapping[str, Any]) -> list[Step]:
-    """None where the numbers are none: our processes print no such line, an environment might."""
+    """None if the numbers are not numbers: our processes print no such line, an environment might."""
     try:
         number, completions, correct = (int(wire[name]) for name in ("step", "completions", "correct"))
     except (KeyError, TypeError, ValueError, OverflowError):
@@ -100,7 +100,7 @@ def _step(wire: Mapping[str, Any]) -> list[Step]:
 
 
 def _shown(step: Step) -> dict[str, Any]:
-    """A step as it may be shown: what an environment or a model says is cut, and holds no keys."""
+    """A step as it may be shown: text from an environment or a model is cut, and contains no keys."""
     known = {name: step.wire[name] for name in _STEP_KEYS if name in step.wire}
     return {name: _bounded(value) for name, value in known.items()}
 
@@ -121,7 +121,7 @@ class ModelResult:
     """One model's part in a trial.
 
     accuracy = correct completions / scored completions; step_success_rate = steps with a correct completion / steps
-    tested. Both are 0 where nothing was.
+    tested. Both are 0 if there were none.
     """
 
     model: str
@@ -132,7 +132,7 @@ class ModelResult:
     error: str = ""
     talk: str = ""
     log: str = ""
-    """Where all of it can be read: a file, or the command that shows it."""
+    """Where the full output is: a file, or the command that shows it."""
 
     @property
     def completions(self) -> int:
@@ -156,7 +156,7 @@ class ModelResult:
 
     @property
     def succeeded(self) -> bool:
-        """Whether the environment scored any answer of it, right or wrong."""
+        """Whether the environment scored any answer of the model, right or wrong."""
         return self.completions > 0
 
     def to_wire(self, *, steps: bool) -> dict[str, Any]:
@@ -179,9 +179,9 @@ class ModelResult:
 
 
 def summary(results: Sequence[ModelResult], steps_requested: int) -> dict[str, Any]:
-    """models_succeeded: those of which any answer was scored. best_model: the one of them with the highest accuracy,
-    of equal ones the first, and only if it is above 0. avg_accuracy: the mean of their accuracies. environment_working:
-    some answer was scored, so the environment asks, hears and judges; how well models do is another matter.
+    """models_succeeded: those with any scored answer. best_model: the one of them with the highest accuracy, the first
+    of equal ones, and only if it is above 0. avg_accuracy: the mean of their accuracies. environment_working: some
+    answer was scored, so the environment prompts, receives and scores; how well models do is another matter.
     """
     succeeded = [result for result in results if result.succeeded]
     best = max(succeeded, key=lambda result: result.accuracy, default=None)

@@ -1,4 +1,4 @@
-"""How far a trial is: its containers' states and logs, and the answer that they make."""
+"""The progress of a trial: its containers' states and logs, and the answer built from them."""
 
 import json
 from dataclasses import dataclass, replace
@@ -15,17 +15,17 @@ from rl_operator.tools.tool_context import ToolContext
 from rl_operator.tools.trials.trial_results import ModelResult, Printed, read_log, summary
 
 CHECK_SECONDS: Final = 10
-"""How soon the next look at a trial is worth its while."""
+"""How soon the next look at a trial is worthwhile."""
 
 LOG_LINES: Final = 2_000
-"""Read of a model's log, from its end."""
+"""Lines read of a model's log, from its end."""
 
 GOING: Final = frozenset({"waiting", "running"})
 
 
 @dataclass(frozen=True)
 class TrialSnapshot:
-    """Every model's part as it stands. `folder`: where the logs are, on this machine."""
+    """Every model's current part. `folder`: where the logs are, on this machine."""
 
     results: tuple[ModelResult, ...]
     folder: str = ""
@@ -52,7 +52,7 @@ def _part(context: ToolContext, job: Manifest, pod: JobPod, name: str, model: st
 
 
 def answer_of(job: Manifest, seen: TrialSnapshot, *, steps: bool) -> Answer:
-    """Pure. A test of prompts shows its steps always: they hold the answers."""
+    """Pure. A test of prompts always shows its steps: they hold the answers."""
     told = _told(job)
     group_size, requested = told["group_size"], told["steps"]
     return {
@@ -91,7 +91,7 @@ def _printed(context: ToolContext, job: Manifest, pod: str, container: str) -> P
     namespace = job["metadata"]["namespace"]
     try:
         return read_log(context.target.log_lines(namespace, pod, container, tail=LOG_LINES, follow=False))
-    except (GoneError, InvalidError):  # the pod went, or its container is only being made
+    except (GoneError, InvalidError):  # the pod is gone, or its container is still being created
         return Printed()
 
 

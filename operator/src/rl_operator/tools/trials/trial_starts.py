@@ -1,4 +1,4 @@
-"""From a run to a trial of its environment: judged, rendered, and started with the caller's rights."""
+"""From a run to a trial of its environment: checked, rendered, and started with the caller's permissions."""
 
 import secrets
 
@@ -18,7 +18,7 @@ from rl_operator.tools.tool_context import ToolContext
 def start(
     context: ToolContext, run: TrainingRun, inputs: RunInputs, provider: InferenceProvider, trial: Trial
 ) -> Manifest:
-    """The Job that was created. Raises ForbiddenError when the caller may not create Jobs."""
+    """The created Job. Raises ForbiddenError if the caller may not create Jobs."""
     own = inputs.environment.own
     files = (FileInputs(context.target).files(own) if own else None) or {}
     name = trial_name(run, secrets.token_hex(2)[:3])
