@@ -42,7 +42,7 @@ def policies_text() -> str:
 
 
 def _run_policy() -> Document:
-    """What holds for every runtime. It fails closed: nothing else keeps the free-form maps unchanged."""
+    """What holds for every runtime. It fails closed: nothing else prevents changes to the free-form maps."""
     conditions = {
         "not-deleted": rules.NOT_DELETED,
         "settings-changed": rules.created_or_changed(*rules.SETTINGS),
@@ -77,7 +77,7 @@ def _policy(name: str, conditions: dict[str, str], variables: dict[str, str], fa
     }
     validation = {
         "expression": "variables.faults.size() == 0",
-        # The API server evaluates it even if nothing is wrong, and 1.33 plans each variable again that it refers to.
+        # The API server evaluates it even if nothing is wrong, and 1.33 plans again each variable that it refers to.
         "messageExpression": f"variables.faults.size() == 0 ? '' : {cut}",
         "message": fallback,
         "reason": "Invalid",

@@ -1,4 +1,4 @@
-"""Errors by who must act: the retry follows from the type."""
+"""Errors by who must act: the type determines the retry."""
 
 
 class OperatorError(Exception):
@@ -22,7 +22,7 @@ class TargetUnreachableError(OperatorError):
 
 
 class ForbiddenError(OperatorError):
-    """The API server refuses the credentials or the verb (401, 403): a person must act."""
+    """The API server refuses the credentials or the verb (401, 403): the user must act."""
 
 
 class UnauthenticatedError(OperatorError):
@@ -34,7 +34,7 @@ class BusyError(OperatorError):
 
 
 class InvalidError(OperatorError):
-    """The API server refuses the object (400, 422): a person must act."""
+    """The API server rejects the object (400, 422): the user must act."""
 
 
 class RefusedError(OperatorError):

@@ -91,7 +91,7 @@ def _too_small(field: GivenField) -> Refusal | None:
 
 def _out_of_bounds(field: GivenField) -> Refusal | None:
     if field.name in field.of.locked:
-        return None  # the runtime sets its value itself
+        return None  # the runtime decides its value
     bound = field.of.bounds.get(field.name)
     if bound is None or not is_outside(field.value, bound):
         return None

@@ -9,7 +9,7 @@ from rl_operator.status.observed.history import HISTORY_METRICS, Point, joined, 
 from rl_operator.status.observed.observation import TrainerStatus
 
 REREAD_SHARE = 0.05
-"""Steps of the run after which the history is read again."""
+"""The share of the run's steps after which the history is read again."""
 
 LAST_PHASES = ("saving", "done")
 """Of a trainer that will soon stop responding."""

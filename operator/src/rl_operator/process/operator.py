@@ -146,7 +146,7 @@ class Operator:
         await part()
 
     def _begin(self) -> None:
-        """The caches are complete: look at everything once, whatever was looked at while others led."""
+        """The caches are complete: look at everything once, including what another leader has looked at."""
         for queue in self.queues.all:
             queue.begin()
         self.routes.add_all(spread_seconds=0.0)

@@ -101,7 +101,7 @@ Seen = TypeVar("Seen")
 def awaited(
     context: ToolContext, seen: Seen, look: Callable[[], Seen], holds: Callable[[Seen], bool], seconds: float
 ) -> Seen:
-    """The first value for which it holds, or the last one before the deadline, which the interface may shorten.
+    """The first value for which `holds`, or the last one before the deadline, which the interface may shorten.
 
     A target that is away may come back meanwhile: raises TargetUnreachableError if it has not. Any other error of
     `look` ends the wait.

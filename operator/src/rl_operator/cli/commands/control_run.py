@@ -1,4 +1,4 @@
-"""`rlctl stop`: end a run in order, with a checkpoint.
+"""`rlctl stop`: end a run cleanly, with a checkpoint.
 
 `rlctl resume`: start a draft, or continue a stopped run.
 

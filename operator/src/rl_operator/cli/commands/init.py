@@ -67,7 +67,7 @@ def _own(source: Path, name: str, runtime: "Runtime") -> "tuple[str, CatalogEnvi
 
 
 def accepts_of(environment: "CatalogEnvironment", runtime: "Runtime") -> "Accepts":
-    """Uses the check itself: whether some settings cause a refusal that a run without any would not get."""
+    """Uses the check itself: whether these settings cause a refusal that a run without any would not get."""
     from rl_operator.api.run_inputs import ChosenEnvironment, RunInputs
     from rl_operator.check import check_run
     from rl_operator.documents.parse import parse_run

@@ -91,7 +91,7 @@ def plan_launch(container: Mapping[str, Any], surroundings: Surroundings, backen
 
 
 def make_room(launch: Launch) -> None:
-    """Make the container's folders and an empty termination message. Raises NotLaunchableError if the disk is full."""
+    """Make the container's folders and an empty termination message. Raises NotLaunchableError if that fails."""
     try:
         for folder in (launch.folder, launch.log.parent, launch.lock.parent, launch.termination_message.parent):
             folder.mkdir(parents=True, exist_ok=True)

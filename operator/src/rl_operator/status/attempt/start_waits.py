@@ -77,7 +77,7 @@ def environment_trouble(view: View) -> tuple[str, str] | None:
 
 
 def prepared_by(pod: PodObservation) -> datetime | None:
-    """How long its node may take to prepare the pod; None: it is prepared, or not on a node yet."""
+    """When its node should have prepared the pod; None: it is prepared, or not on a node yet."""
     return pod.unprepared_since + PREPARATION if pod.unprepared_since else None
 
 

@@ -1,4 +1,4 @@
-"""The progress of reading an image, from the pods that were started for it."""
+"""How far the reading of an image is, from the pods that were started for it."""
 
 import json
 import re

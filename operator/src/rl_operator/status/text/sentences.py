@@ -1,4 +1,4 @@
-"""Messages of others, as one short line that may be shown: bounded, and without secrets."""
+"""Messages from elsewhere, as one short line that may be shown: bounded, and without secrets."""
 
 import re
 from typing import Final

@@ -1,4 +1,4 @@
-"""rl_stop_training: end a run in order, with a checkpoint to continue from."""
+"""rl_stop_training: end a run cleanly, with a checkpoint to continue from."""
 
 from typing import Final
 
