@@ -16,8 +16,8 @@ from rl_operator.status.attempt.view import View
 
 
 async def acknowledge(run: TrainingRun, client: RunClient) -> TrainingRun:
-    """Acknowledge an edit of a finished run, e.g. of its time to live: a client that waits for that (kstatus, so Flux
-    too) would wait forever. A cache may keep little of a finished run's status, and not the object's own generation.
+    """Acknowledge an edit of a finished run, e.g. of its time to live: otherwise a client that waits for that (kstatus,
+    so Flux too) would wait forever. A cache may keep little of a finished run's status, and not its own generation.
     """
     if run.status.observed_generation in (None, run.metadata.generation):
         return run

@@ -29,7 +29,7 @@ async def gather_inputs(run: TrainingRun, client: InputSource, now: datetime) ->
 
 
 class _Sections(ObservedModel):
-    """A config file, limited to what was trained."""
+    """A config file, as far as it says what was trained."""
 
     env: dict[str, Any]
     openai: tuple[dict[str, Any], ...] = ()

@@ -34,7 +34,7 @@ class ResultError(ObservedModel):
 
 
 class ResultCheckpoint(ObservedModel):
-    """What a result says about the state at its `statePath`."""
+    """What a result says of the state at its `statePath`."""
 
     expires_at: str | None = None
 
@@ -63,8 +63,8 @@ class TrainerCheckpoint(ObservedModel):
 class TrainerStatus(ObservedModel):
     """The trainer's own `/status` (contract: Containers). Advisory.
 
-    `waiting` is a sentence on what it waits for and why, `warnings` are few and short. `run_uid` and `attempt` identify
-    the trainer that responds.
+    `waiting` is a sentence on what it waits for and why, `warnings` are few and short. `run_uid` and `attempt` say
+    whose trainer answers.
     """
 
     run_uid: str | None = None
