@@ -3,8 +3,7 @@
 The scalar rules were measured with `kubectl --local` 1.36 (tests/data/kubectl_scalars.json): numbers as in YAML 1.2, so
 `4e-5` is one; `yes`, `on` and `y` are true; a date is a string. `1.0` becomes `1`, as the API server stores it. What
 readers disagree on (`017`, a key above the `<<` that holds it) or JSON cannot hold (`.nan`, a repeated key) is an
-error.
-The result is the same as kubectl's; tests/integration/cluster/test_kubectl_yaml.py compares the two.
+error. The result is the same as kubectl's; tests/integration/cluster/test_kubectl_yaml.py compares the two.
 """
 
 import math
