@@ -1,6 +1,6 @@
-"""The model that ships in this package: small enough to learn on a laptop's CPU while one watches.
+"""The model that ships in this package: small enough to learn on a laptop's CPU while you watch.
 
-Only paths here: whoever needs a name resolved must not pay for torch or transformers.
+Only paths here: resolving a name must not import torch or transformers.
 """
 
 from pathlib import Path

@@ -21,7 +21,7 @@ LogFormatOption = Annotated[
     LogFormat, typer.Option(envvar=LOG_FORMAT_VARIABLE, help="text, or json: one object a line, with a step's figures.")
 ]
 
-# Each command imports what it needs: `tinker-atropos environments` must not pay for torch or the SDK.
+# Each command imports what it needs: `tinker-atropos environments` must not import torch or the SDK.
 
 
 @app.command()
@@ -102,7 +102,7 @@ def environment(
         work = run_environment(load_settings("environment"), name_or_path, config, deadlines)
     try:
         _run(work, log_format)
-    except SystemExit as left:  # from a task of the environment's own: it passes through the event loop
+    except SystemExit as left:  # from one of the environment's own tasks: it propagates through the event loop
         raise EnvironmentLostError(f"the environment left early: it called sys.exit({left.code!r})") from None
 
 
@@ -120,13 +120,13 @@ def environments(
 
     from tinker_atropos.environments.discovery.discover import as_json, as_table, look
 
-    gc.disable()  # syntax trees are many objects, and all of them are used until this short process ends
+    gc.disable()  # syntax trees are many objects, and all of them live until this short process exits
     try:
         found = look(path, entry)
     except ValueError as error:
         raise ConfigError(str(error)) from None
     if output == "json":
-        typer.echo(as_json(found))  # exit code 0 whatever is in it: the problem is the answer
+        typer.echo(as_json(found))  # exit code 0 whatever it contains: the problem is the answer
         return
     typer.echo(as_table(found), nl=False)
     for warning in found.warnings:
@@ -242,7 +242,7 @@ def main() -> None:
         app()
     except RunError as error:
         if log_format_of() == "json":
-            logger.error("%s", error)  # noqa: TRY400 -- the sentence says it all
+            logger.error("%s", error)  # noqa: TRY400 -- the message is enough
         else:
             typer.echo(f"error: {error}", err=True)
         sys.exit(error.exit_code)

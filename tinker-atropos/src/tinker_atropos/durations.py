@@ -1,6 +1,6 @@
-"""How long something lasts, in steps: a sentence that people wait under must not change every second.
+"""Durations in coarse steps: a message shown during a wait must not change every second.
 
-Whoever watches `/status` writes what changed somewhere; a wait that lasts an hour is news a few times, not 3,600 times.
+Clients that watch `/status` write down every change; a wait of an hour is worth a few updates, not 3,600.
 """
 
 STEPS = {
@@ -10,6 +10,6 @@ STEPS = {
 
 
 def more_than(seconds: float) -> str:
-    """`more than 2 min`: the longest of STEPS that has passed; before the first one `a few seconds`."""
+    """`more than 2 min`: the longest of STEPS that has passed; before the first one, `a few seconds`."""
     passed = [words for step, words in STEPS.items() if step <= seconds]
     return f"more than {passed[-1]}" if passed else "a few seconds"

@@ -1,7 +1,7 @@
 """How a process ends: one vocabulary of errors, named by who must act, and the exit code of each.
 
-The codes are public (they decide whether the operator tries again):
-0 done or stopped in order, 1 anything else, 2 bad configuration, 3 credentials or billing,
+The codes are public (they decide whether the operator retries):
+0 done or stopped cleanly, 1 anything else, 2 bad configuration, 3 credentials or billing,
 4 backend unreachable past its deadline.
 """
 
@@ -20,14 +20,14 @@ class ExitCode(IntEnum):
 
 
 class RunError(Exception):
-    """The run cannot go on. The message is one sentence for a person: what is wrong and what to do."""
+    """The run cannot continue. The message is one sentence for a person: what is wrong and what to do."""
 
     error_class: ClassVar[ErrorClass] = "internal"
     exit_code: ClassVar[ExitCode] = ExitCode.FAILURE
 
 
 class ConfigError(RunError):
-    """The configuration is wrong: trying again cannot help."""
+    """The configuration is wrong: retrying cannot help."""
 
     error_class = "config"
     exit_code = ExitCode.BAD_CONFIG
@@ -41,7 +41,7 @@ class CredentialsError(RunError):
 
 
 class BillingError(RunError):
-    """The backend wants payment."""
+    """The backend requires payment."""
 
     error_class = "billing"
     exit_code = ExitCode.CREDENTIALS
@@ -55,7 +55,7 @@ class BackendError(RunError):
 
 
 class BackendLostError(BackendError):
-    """The session with the backend is of no use any more; training can be opened again from its last checkpoint.
+    """The session with the backend is no longer usable; training can be reopened from its last checkpoint.
 
     `training_run_id` names the session's training run, once there is one.
     """
@@ -64,10 +64,10 @@ class BackendLostError(BackendError):
 
 
 class EnvironmentLostError(RunError):
-    """The environment failed, left early or fell silent."""
+    """The environment failed, exited early or stopped renewing its lease."""
 
     error_class = "environment"
 
 
 class InternalError(RunError):
-    """A fault of ours, or of something that has no class of its own."""
+    """A bug in this package, or an error that has no class of its own."""

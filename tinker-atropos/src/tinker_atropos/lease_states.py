@@ -1,12 +1,12 @@
-"""The words of a lease: the trajectory API, the trainer and the environments speak of their states with them."""
+"""The states of a lease, as the trajectory API, the trainer and the environments exchange them."""
 
 from typing import Literal
 
 ReportedState = Literal["starting", "working", "done", "failed"]
-"""What a process says of itself."""
+"""What a process reports about itself."""
 
 PeerState = Literal["absent", "away", "starting", "working", "done", "failed", "lost"]
-"""What the other side is told of it; `lost`: it fell silent without a last word."""
+"""What the other side sees; `lost`: its lease expired without a final report."""
 
 EVALUATOR = 0
-"""The index of the environment that evaluates."""
+"""The index of the environment that runs the evaluations."""

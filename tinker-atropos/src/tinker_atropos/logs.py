@@ -1,6 +1,6 @@
 """Log lines on stderr: text for people, or one JSON object each for machines (`--log-format json`, RL_LOG_FORMAT).
 
-A record's `figures` (`extra={"figures": {...}}`) stand in the JSON object; the text says them in its own way.
+A record's `figures` (`extra={"figures": {...}}`) become fields of the JSON object; the text has its own wording.
 """
 
 import json
@@ -42,7 +42,7 @@ def log_format_of(environ: Mapping[str, str] = os.environ) -> LogFormat:
 
 
 def configure_logging(log_format: LogFormat) -> None:
-    """Set the process's logging up; the processes that it starts write in the same format."""
+    """Set up the process's logging; the processes that it starts write in the same format."""
     os.environ[LOG_FORMAT_VARIABLE] = log_format
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else logging.Formatter(TEXT))

@@ -1,7 +1,7 @@
 """The trainer's result: the container's termination message, at most 1,024 bytes.
 
 It is written at readiness and rewritten at every checkpoint with `outcome: running`, so that even a process that is
-killed leaves its last state path behind.
+killed leaves behind its last state path.
 """
 
 import os
@@ -21,7 +21,7 @@ Outcome = Literal["running", "succeeded", "stopped", "failed"]
 
 
 def timestamp(moment: datetime | None) -> str | None:
-    """A moment as the contract writes it: UTC, in whole seconds."""
+    """A moment in the format of the contract: UTC, in whole seconds."""
     return None if moment is None else moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -33,9 +33,9 @@ class ResultError:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a run has reached. Metrics are rounded to 4 significant digits.
+    """How far a run has come. Metrics are rounded to 4 significant digits.
 
-    `expires_at`: when the backend may delete the state at `state_path`; None when it never may, or nobody knows.
+    `expires_at`: when the backend may delete the state at `state_path`; None when it never may, or this is unknown.
     """
 
     attempt: int
@@ -50,7 +50,7 @@ class Result:
     error: ResultError | None = None
 
     def to_json(self) -> bytes:
-        """The wire form, at most MAX_BYTES: metrics go first and the error's message is cut before a path is lost."""
+        """The wire form, at most MAX_BYTES: metrics are dropped first, and the message is cut before a path is lost."""
         encoded = orjson.dumps(self.to_wire())
         if len(encoded) > MAX_BYTES:
             encoded = orjson.dumps(replace(self, metrics={}).to_wire())
@@ -85,7 +85,7 @@ class Result:
 
 
 def write_result(path: str | None, result: Result) -> None:
-    """Write in place (the file is a bind mount in a pod: it cannot be replaced by a rename). None: nowhere."""
+    """Write in place (in a pod the file is a bind mount, which a rename cannot replace). None: write nothing."""
     if path is None:
         return
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)

@@ -1,8 +1,8 @@
-"""The group as atroposlib 0.4.0 sends it: the one type that the api, the trainer and the environments share.
+"""The group as atroposlib 0.4.0 sends it: the one type shared by the api, the trainer and the environments.
 
 Field names are the protocol's. Axes: `S` sequences of the group, `T` tokens of one sequence (prompt and answer), `K`
 candidates of a teacher. A rollout gives one sequence, or several when a later prompt does not extend the earlier one:
-then `group_overrides` says which (ours): `{"group_size": S, "rollouts": [rollout of each sequence]}`.
+then `group_overrides` maps them (our extension): `{"group_size": S, "rollouts": [rollout of each sequence]}`.
 """
 
 from collections.abc import Iterator, Sequence, Sized
@@ -16,7 +16,7 @@ PROMPT_MASK = -100
 """Value of `masks` at positions that are not trained."""
 
 PLAIN_TRAINED_MASK = 1
-"""Another value of `masks` at trained positions, besides the token itself: atroposlib's own tests write it."""
+"""Another value of `masks` at trained positions, besides the token itself: atroposlib's own tests use it."""
 
 PROMPT_LOGPROB = 1.0
 """Value of `inference_logprobs` at positions that were not sampled."""
@@ -25,10 +25,10 @@ TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class ScoredGroup(BaseModel):
-    """Scored sequences that answer one prompt, and are compared with each other.
+    """Scored sequences that answer one prompt and are compared with each other.
 
     Lists that are given have the shape of `tokens`; optional lists without a single entry count as not given, because
-    BaseEnv fills them in so. What says nothing about training (`messages`, `images`, ...) is taken as sent.
+    BaseEnv fills them in that way. Fields that do not affect training (`messages`, `images`, ...) are kept as sent.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
@@ -72,7 +72,7 @@ class ScoredGroup(BaseModel):
         return max(max(row) for row in self.tokens)
 
     def outside_vocabulary(self, vocabulary: int) -> str | None:
-        """A sentence on the first token id that a model of `vocabulary` ids does not know, or None."""
+        """A sentence about the first token id outside the model's `vocabulary` ids, or None."""
         for index, row in enumerate(self.tokens):
             if max(row) >= vocabulary:
                 position = next(position for position, token in enumerate(row) if token >= vocabulary)
@@ -82,7 +82,7 @@ class ScoredGroup(BaseModel):
     @field_validator("advantages", "inference_logprobs", "overrides", "distill_token_ids", "distill_logprobs")
     @classmethod
     def _none_when_empty(cls, rows: list[Sized] | None) -> list[Sized] | None:
-        """`[]`, and of overrides `[{}, {}]`, of the others `[[], []]`: nothing is said."""
+        """None for `[]`, and for `[{}, {}]` (overrides) and `[[], []]` (the others): they are empty too."""
         return rows if rows and any(rows) else None
 
     @model_validator(mode="after")
@@ -127,7 +127,7 @@ class ScoredGroup(BaseModel):
 
 
 def _wrong(field: str, sentence: str) -> PydanticCustomError:
-    """The error's type is the field, so that refusals can be counted by it."""
+    """The error's type is the field, so that refusals can be counted by field."""
     return PydanticCustomError(field, "{sentence}", {"sentence": sentence})
 
 
@@ -147,7 +147,7 @@ def _check_rows(name: str, rows: Sequence[Sized], tokens: Sequence[Sized]) -> No
 
 def _check_masks(index: int, tokens: list[int], masks: list[int]) -> None:
     prompt = masks.count(PROMPT_MASK)
-    if masks[prompt:] == tokens[prompt:]:  # nearly always, and without a loop in Python: a prompt, then its answer
+    if masks[prompt:] == tokens[prompt:]:  # fast path, nearly always taken: a prompt, then its answer
         return
     for position, (token, mask) in enumerate(zip(tokens, masks, strict=True)):
         if mask != token and mask not in (PROMPT_MASK, PLAIN_TRAINED_MASK):

@@ -1,4 +1,4 @@
-"""HTTP servers inside a process: bound before they are announced, stopped with the block that holds them."""
+"""HTTP servers inside a process: bound before they are announced, stopped when their `with` block ends."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ from tinker_atropos.errors import InternalError
 
 
 def _is_a_fault(record: logging.LogRecord) -> bool:
-    """Uvicorn logs a traceback for each request that the server's end cuts off: nothing failed there."""
+    """Uvicorn logs a traceback for each request that a shutdown cuts off, although nothing failed."""
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
@@ -29,7 +29,7 @@ logging.getLogger("uvicorn.error").addFilter(_is_a_fault)
 
 
 class _EmbeddedServer(uvicorn.Server):
-    """uvicorn without its own signal handlers: the process decides when it ends."""
+    """uvicorn without its own signal handlers: the process decides when it stops."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -37,8 +37,8 @@ class _EmbeddedServer(uvicorn.Server):
 
 
 async def read_limited(request: Request, limit: int) -> tuple[bytes, int]:
-    """The body and its size in bytes; a body that is larger than `limit` is read to its end and left out: a client that
-    is still sending does not see an answer.
+    """The body and its size in bytes; a body larger than `limit` is read to its end and discarded: a client that is
+    still sending does not see a response.
     """
     chunks: list[bytes] = []
     size = 0
@@ -56,7 +56,7 @@ def bind(host: str, port: int, variable: str) -> socket.socket:
 
     Raises InternalError naming the port and the variable that sets it.
     """
-    # asyncio turns Nagle's delay off (40 ms per answer) only where the protocol is named.
+    # asyncio disables Nagle's algorithm (40 ms per response) only if the protocol is given.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -83,7 +83,7 @@ async def serve(app: ASGIApp, listener: socket.socket) -> AsyncIterator[int]:
             access_log=False,
             lifespan="off",
             timeout_keep_alive=75,
-            proxy_headers=False,  # a peer is who the connection says, whatever a header says
+            proxy_headers=False,  # a peer is identified by its connection, not by a header
         )
     )
     task = asyncio.create_task(server.serve(sockets=[listener]), name=f"http:{port}")
@@ -108,7 +108,7 @@ def ops_app(
     extra_routes: list[Route] | None = None,
     registry: CollectorRegistry = REGISTRY,
 ) -> Starlette:
-    """The ops port: `/healthz` (200, or 503 with a sentence why not), `/status` (JSON), `/metrics` (Prometheus)."""
+    """The ops port: `/healthz` (200, or 503 with the reason), `/status` (JSON), `/metrics` (Prometheus)."""
 
     async def healthz(_request: Request) -> Response:
         reason = unready()

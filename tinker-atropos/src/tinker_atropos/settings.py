@@ -1,7 +1,7 @@
-"""What a container learns from its environment variables. Addresses never travel in the config file.
+"""What a container reads from its environment variables. Addresses are never in the config file.
 
 The address a server binds is the address its clients use: `RL_API_URL` and `RL_INFERENCE_URL` are read by both
-sides, so there is nothing that could disagree.
+sides, so they cannot disagree.
 """
 
 import os
@@ -40,7 +40,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """Where the weights of `start_from` come from, for whoever reads the run: its name, its step, its W&B run."""
+    """The run that the weights of `start_from` come from, for display: its name, its step, its W&B run."""
 
     run: str | None = None
     step: int | None = None
@@ -49,13 +49,14 @@ class Parent:
 
 @dataclass(frozen=True)
 class Settings:
-    """The process's surroundings, read once at the start.
+    """The process's settings, read once at startup.
 
     `result_file` is the trainer's termination message; `uid` and `attempt` mark checkpoints. With
-    `remote_environments` environments run in other pods, and are replaced there when they die: the run is not lost
-    before none has lived for `environment_grace` seconds. `environment_index` numbers them; 0 evaluates. None is the
-    one in the run's own pod: it evaluates, too, and nobody replaces it. `wandb_close_seconds` is how long W&B may take
-    at the end: by default what is left of the 25 s of a stop when all else took its time (trainer/attempt_end.py).
+    `remote_environments`, environments run in other pods and are replaced there when they die: the run fails only
+    after none has been alive for `environment_grace` seconds. `environment_index` numbers them; 0 evaluates. None is
+    the one in the run's own pod: it evaluates too, and is not replaced. `wandb_close_seconds` is how long W&B may take
+    at the end: by default what is left of the 25 s of a stop if everything else takes its full time
+    (trainer/attempt_end.py).
     """
 
     api_url: str = DEFAULT_API_URL
