@@ -1,7 +1,7 @@
-"""How an attempt ends: the final evaluation, a stop with the weights saved, and the last word.
+"""How an attempt ends: the final evaluation, a stop with the weights saved, and the final report.
 
-Who stops a process from outside waits 25 s for it: each part has its last second, counted from that moment. Without
-such a stop the backend's deadline is bound enough.
+A process that is stopped from outside has 25 s: each part has its own deadline, counted from that moment. Without
+such a stop, the backend's deadline is enough.
 """
 
 import asyncio
@@ -46,9 +46,9 @@ class AttemptEnd:
     _lost_because: str | None = None
 
     async def final_evaluation(self, totals: Callable[[], Mapping[str, int]]) -> None:
-        """Say that training is done, and wait for the environment to evaluate the final weights.
+        """Report that training is done, and wait for the environment to evaluate the final weights.
 
-        The books are told twice: what was in flight is in them only when the environment has ended.
+        The books are reported twice: they include what was in flight only after the environment has ended.
         """
         self.state.status.phase = "done"
         await self._report_done(totals)
@@ -69,7 +69,7 @@ class AttemptEnd:
         await self.say("done", None)
 
     async def save_what_was_trained(self, trouble: str | None) -> None:
-        """Save the weights, to be kept until the run goes on. `trouble`: why that is not possible any more."""
+        """Save the weights, to be kept until the run continues. `trouble`: why that is no longer possible."""
         self.state.status.phase = "saving"
         if trouble is None and self.state.progress.weights > self.state.progress.saved:
             trouble = await self._in_time(self.weights.save(for_ever=True), SAVED_BY_SECONDS)
@@ -79,7 +79,7 @@ class AttemptEnd:
             self._lost_because = trouble
 
     async def _keep_last_checkpoint(self) -> None:
-        """Nobody knows when a stopped run goes on: its last state must not expire meanwhile."""
+        """A stopped run may be resumed at any time: its last state must not expire until then."""
         opened, path = self.state.opened, self.state.results.result.state_path
         assert opened is not None
         assert path is not None
@@ -91,7 +91,7 @@ class AttemptEnd:
         self.state.results.write(expires_at=None)
 
     async def _in_time(self, work: Coroutine[Any, Any, None], seconds: float) -> str | None:
-        """None when the work ends within the seconds after a stop from outside; else why it did not."""
+        """None if the work ends within `seconds` after a stop from outside; otherwise why it did not."""
         working = asyncio.ensure_future(work)
         try:
             if not await self.stop.ends(working, seconds):
@@ -104,7 +104,7 @@ class AttemptEnd:
         return None
 
     async def over(self) -> None:
-        """The training did not come to its end. Returns when that is in order; raises what ended it otherwise."""
+        """Training did not complete. Returns if that is in order; otherwise raises the error that ended it."""
         self._log_losses()
         if self.stop.cause is not None:
             raise self.stop.cause
@@ -128,7 +128,7 @@ class AttemptEnd:
             logger.warning("the last %d steps are lost: %s", self._lost_steps, self._lost_because)
 
     async def _dropped(self) -> dict[str, float]:
-        """Rollouts that wait at the api of this machine: they end with it."""
+        """Rollouts that are queued at the api of this machine: they are lost when it stops."""
         with contextlib.suppress(TimeoutError, RunError):  # a count is not worth the grace period
             rollouts = (await asyncio.wait_for(self.api.books(), COUNT_SECONDS)).rollouts
             waiting = rollouts.buffered + rollouts.queued + rollouts.delivered
@@ -137,7 +137,7 @@ class AttemptEnd:
         return {}
 
     async def say(self, state: Literal["done", "failed"], reason: str | None) -> None:
-        """The last word to the environment and the backend. Neither is waited for long."""
+        """The final report to the environment and the backend. Neither is waited for long."""
         with contextlib.suppress(TimeoutError, RunError):
             await asyncio.wait_for(self.lease.end(state, reason), FAREWELL_SECONDS)
         if self.state.opened is not None:

@@ -1,7 +1,7 @@
 """The training loop, on one screen.
 
 One iteration is one policy step: a batch of groups is taken, advantages are computed within each group, one
-forward_backward and one optimizer step update the weights, and inference goes on with the new snapshot.
+forward_backward and one optimizer step update the weights, and inference continues with the new snapshot.
 """
 
 from collections.abc import Mapping
@@ -23,16 +23,16 @@ from tinker_atropos.trainer.trajectories.batch_collector import Collected
 
 
 class Surroundings(Protocol):
-    """What the loop needs of the run around it."""
+    """What the loop needs from the run around it."""
 
     async def next_batch(self, step: int) -> Collected | None:
-        """The groups that step `step` trains on; None when the run is asked to stop."""
+        """The groups that step `step` trains on; None if the run is asked to stop."""
         ...
 
     def enter(self, phase: Phase) -> None: ...
 
     def warn(self, topic: str, sentence: str | None) -> None:
-        """Show a warning under its topic; None takes it back."""
+        """Show a warning under its topic; None clears it."""
         ...
 
     async def step_trained(
@@ -64,7 +64,7 @@ async def train(
             policy.swap(Policy(step + 1, output.sampler))
             metrics |= training_metrics(batch, output.logprobs, output.loss_sum, step)
             surroundings.warn("kl", kl_warning(metrics, config.kl_warning))
-        elif policy.latest is not None:  # nothing has an advantage: the step counts, the weights stay as they are
+        elif policy.latest is not None:  # nothing has an advantage: the step counts, the weights do not change
             policy.swap(Policy(step + 1, policy.latest.sampler))
 
         metrics |= {"train/learning_rate": config.learning_rate} | watch.lap()

@@ -1,4 +1,4 @@
-"""One attempt at a run, from the first look at the backend to the last word at the trajectory API."""
+"""One attempt at a run, from the first request to the backend to the final report to the trajectory API."""
 
 import asyncio
 import logging
@@ -42,11 +42,11 @@ from tinker_atropos.trainer.weights import Weights
 logger = logging.getLogger(__name__)
 
 STEP_GRACE_SECONDS = 10.0
-"""How long after a stop from outside a step in progress may take to end; see attempt_end.py for what comes after it."""
+"""How long a step in progress may continue after a stop from outside; attempt_end.py describes what follows."""
 
 
 class Run:
-    """Makes the parts of one attempt, all of them around one `TrainerState`, and takes it from begin to end."""
+    """Builds the parts of one attempt around one `TrainerState`, and runs it from beginning to end."""
 
     def __init__(
         self,
@@ -104,10 +104,10 @@ class Run:
         return Figures(self.state.status, self.generator.totals, self.state.progress, self._accounting.books())
 
     async def attempt(self, opening: TrainingOpener) -> None:
-        """Train to the end, or until asked to stop. Raises the RunError that ended it otherwise.
+        """Train to the end, or until asked to stop. Otherwise raises the RunError that ended it.
 
         A lost environment or api ends the loop at a step boundary; a sample that the backend does not answer ends
-        everything at once.
+        everything immediately.
         """
         watched = (self.lease.keep(), self._relay.keep(), self._accounting.keep(), self._environment_lost())
         work = self._attempt(opening)
@@ -125,7 +125,7 @@ class Run:
         await self.ending.over()
 
     async def _begin(self, opened: Opened) -> None:
-        """The first sample came back: serve inference, register, and say so."""
+        """The first sample has come back: serve inference, register, and report readiness."""
         self._continue_with(opened)
         self.state.not_ready = "the trainer waits for the trajectory API"
         await unless_stopped(self._register(opened.step), self._stop)
@@ -142,10 +142,10 @@ class Run:
     async def _register(self, step: int) -> None:
         await self.api.register(RunRegistration.of_run(self._config, step, self._vocabulary))
 
-    # The loop, as often as the backend is lost.
+    # The loop, restarted each time the backend is lost.
 
     async def _train_on(self, opening: TrainingOpener) -> str | None:
-        """Train until all is done or a stop comes. Returns why the weights cannot be saved, None when they can."""
+        """Train until done or asked to stop. Returns why the weights cannot be saved, None if they can."""
         while True:
             try:
                 return await self._train()
@@ -156,7 +156,7 @@ class Run:
                     return f"the backend was lost and not yet open again: {error}"
 
     async def _open_again(self, opening: TrainingOpener, error: BackendLostError) -> bool:
-        """Go on from the newest checkpoint, in this process: batches since then are asked for again and replayed."""
+        """Continue from the newest checkpoint, in this process: later batches are requested again and replayed."""
         self.state.progress.lost(error)
         logger.warning("the backend was lost after step %d and is opened again: %s", self.state.progress.weights, error)
         self.state.not_ready = "the trainer opens its backend again"
@@ -167,7 +167,7 @@ class Run:
             return False
         if self.state.complete and opened.step < saved:
             raise BackendError(f"the backend no longer has the state after step {saved}")
-        if opened.step < saved:  # that checkpoint is gone: the api has to go back behind it, too
+        if opened.step < saved:  # that checkpoint is gone: the api has to go back further too
             await unless_stopped(self._register(opened.step), self._stop)
         self._continue_with(opened)
         self._weights.write_opened()
@@ -176,7 +176,7 @@ class Run:
         return True
 
     async def _conclude(self, opening: TrainingOpener) -> None:
-        """Let the final weights be evaluated, as far as that is possible. Nothing of it can fail the run any more."""
+        """Have the final weights evaluated, if possible. No error here can fail the run."""
         try:
             while not await self._evaluated(opening):
                 pass
@@ -185,7 +185,7 @@ class Run:
         await self.ending.succeeded()
 
     async def _evaluated(self, opening: TrainingOpener) -> bool:
-        """False when the backend was lost meanwhile, and the final weights are there again."""
+        """False if the backend was lost in the meantime and the final weights have been reopened."""
         evaluating = asyncio.ensure_future(self.ending.final_evaluation(self._accounting.totals))
         ends: tuple[asyncio.Future[Any], ...] = (evaluating, self.state.weights_lost)
         try:
@@ -215,7 +215,7 @@ class Run:
             training.result()
         except (BackendError, BillingError, CredentialsError):
             raise
-        except RunError as error:  # the api's or the environment's: the weights are good, and worth saving
+        except RunError as error:  # from the api or the environment: the weights are good, and worth saving
             self._stop.ask(error)
         finally:
             await cancelled(stopping, training)
@@ -233,14 +233,14 @@ class Run:
         if self.state.progress.saved == self.state.progress.total:
             await self._weights.save_for_inference()
 
-    # How it fails.
+    # Failures.
 
     async def fail(self, error: RunError) -> None:
         """Tell the environment why the run is over."""
         await self.ending.say("failed", str(error))
 
     def _sampling_failed(self, error: RunError) -> None:
-        """Inference met an error. After a lost backend the loop begins again; only a complete run survives others."""
+        """Inference hit an error. After a lost backend the loop restarts; only a complete run survives other errors."""
         if isinstance(error, BackendLostError):
             self._weights.sampling_lost(error)
         elif self.state.complete or isinstance(error, EnvironmentLostError):
@@ -249,7 +249,7 @@ class Run:
             self.state.failed.set_exception(error)
 
     async def _environment_lost(self) -> Never:
-        """One that ends after the training has evaluated the final weights: `ending` waits for that."""
+        """An environment that ends after training has evaluated the final weights: AttemptEnd waits for it."""
         try:
             await self.lease.environment_lost()
         except EnvironmentLostError:

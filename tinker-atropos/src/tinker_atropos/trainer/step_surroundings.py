@@ -1,4 +1,4 @@
-"""What surrounds the steps of a run: batches come in, what was trained is reported, and checkpoints are saved."""
+"""What happens around the steps of a run: batches are fetched, steps are reported, and checkpoints are saved."""
 
 import logging
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ class StepSurroundings:
         self.state.status.warn(topic, sentence)
 
     async def step_trained(self, step: int, seconds: float, metrics: Mapping[str, float], batch: TrainingBatch) -> None:
-        if self.state.progress.trained(step):  # a replayed step was counted and logged the first time
+        if self.state.progress.trained(step):  # a replayed step was already counted and logged
             self._log_step(step, seconds, metrics, batch)
         await self.api.report_progress(step, done=False, totals=self.accounting.totals())
 
@@ -69,7 +69,7 @@ class StepSurroundings:
         return sample_rows(step, batch, self.tokenizer.decode) if interval and step % interval == 0 else []
 
     async def save(self, step: int) -> None:
-        """Save a state checkpoint, let the api forget what it covers, and delete what it replaces."""
+        """Save a state checkpoint, let the api discard what it covers, and delete what it replaces."""
         await self.weights.save(for_ever=step == self.state.progress.total)
         totals = self.accounting.totals()
         await self.api.report_progress(step, done=False, checkpoint_step=step, totals=totals)

@@ -1,4 +1,4 @@
-"""How the work of a run is ended from outside, and how tasks are run beside it."""
+"""How the work of a run is stopped from outside, and how tasks run alongside it."""
 
 import asyncio
 import time
@@ -13,8 +13,8 @@ T = TypeVar("T")
 class StopRequest:
     """Asks the loop to end at the next step boundary.
 
-    `cause` is the error that asked first, None when a person or the cluster did. Who asks from outside waits only so
-    long: from then on everything is hurried, also an end that an error began.
+    `cause` is the error that asked first, None if a user or the cluster did. A stop from outside has a deadline: from
+    then on everything has to hurry, even if an error had begun the end.
     """
 
     def __init__(self) -> None:
@@ -39,11 +39,11 @@ class StopRequest:
         await self._asked.wait()
 
     def left(self, seconds: float) -> float | None:
-        """What is left of the seconds since the stop was asked from outside; None while nobody has."""
+        """What is left of the seconds since a stop was requested from outside; None if none was."""
         return max(0.0, self._hurried_at + seconds - time.monotonic()) if self._hurried.is_set() else None
 
     async def ends(self, work: "asyncio.Future[Any]", seconds: float) -> bool:
-        """Wait for the work; at most so many seconds after a stop was asked from outside. Whether it has ended."""
+        """Wait for the work, at most `seconds` after a stop from outside. Returns whether it has ended."""
         hurried = asyncio.ensure_future(self._hurried.wait())
         try:
             await asyncio.wait({work, hurried}, return_when=asyncio.FIRST_COMPLETED)
@@ -55,7 +55,7 @@ class StopRequest:
 
 
 async def unless_stopped(work: Coroutine[Any, Any, T], stop: StopRequest) -> T | None:
-    """The work's result; None, and the work cancelled, when the stop comes first."""
+    """The work's result; None, with the work cancelled, if the stop comes first."""
     working = asyncio.ensure_future(work)
     stopping = asyncio.ensure_future(stop.wait())
     try:
@@ -66,7 +66,7 @@ async def unless_stopped(work: Coroutine[Any, Any, T], stop: StopRequest) -> T |
 
 
 async def beside(work: Coroutine[Any, Any, T], *companions: Coroutine[Any, Any, Never]) -> T:
-    """Run the work with companions that never end by themselves; the first error of one ends all."""
+    """Run the work with companions that never end by themselves; the first error of any ends all of them."""
     working = asyncio.ensure_future(work)
     others = [asyncio.ensure_future(companion) for companion in companions]
     try:
@@ -85,7 +85,7 @@ async def forever() -> Never:
 
 
 async def cancelled(*tasks: "asyncio.Future[Any]") -> None:
-    """Cancel, and wait until they are over."""
+    """Cancel the tasks, and wait until they have ended."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

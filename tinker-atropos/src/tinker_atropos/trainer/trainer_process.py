@@ -1,4 +1,4 @@
-"""The trainer process: its surroundings, its two ports, its signals and its result."""
+"""The trainer process: its settings, its two ports, its signals and its result."""
 
 import asyncio
 import contextlib
@@ -29,12 +29,12 @@ logger = logging.getLogger(__name__)
 
 
 async def run_trainer(settings: Settings, config_path: Path, data: Path | None) -> None:
-    """Train one attempt of a run; `data` is the folder of its ledger, None a temporary one.
+    """Train one attempt of a run; `data` is the folder of its ledger, None for a temporary one.
 
-    Raises the RunError that ended it; returns when done or stopped in order.
+    Raises the RunError that ended it; returns if it is done or was stopped cleanly.
     """
     _prepare_process()
-    if not settings.run_uid:  # nobody will go on with it, but it may have to go back to a checkpoint of its own
+    if not settings.run_uid:  # no later attempt will continue it, but it may have to go back to a checkpoint of its own
         settings = replace(settings, run_uid=uuid.uuid4().hex)
     results = ResultFile(settings.result_file, Result(attempt=settings.attempt, total_steps=0))
     try:
@@ -45,7 +45,7 @@ async def run_trainer(settings: Settings, config_path: Path, data: Path | None) 
     except RunError as error:
         results.write_failure(error)
         raise
-    except Exception as error:  # the process's edge: whatever it is, the result says it
+    except Exception as error:  # the edge of the process: any error goes into the result
         logger.exception("the trainer failed")
         failure = InternalError(f"{type(error).__name__}: {error}")
         results.write_failure(failure)
@@ -54,7 +54,7 @@ async def run_trainer(settings: Settings, config_path: Path, data: Path | None) 
 
 @contextlib.contextmanager
 def data_folder(data: Path | None) -> Iterator[Path]:
-    """The data folder; a temporary one goes with the process."""
+    """The data folder; a temporary one is deleted at exit."""
     if data is None:
         with tempfile.TemporaryDirectory(prefix="trainer-", ignore_cleanup_errors=True) as temporary:
             yield Path(temporary)
@@ -67,7 +67,7 @@ def data_folder(data: Path | None) -> Iterator[Path]:
 
 
 def _prepare_process() -> None:
-    """Quiet logs, and no torch: tinker and transformers would import it where it is installed, for 2 s and 180 MB."""
+    """Quiet logs, and no torch: tinker and transformers would import it if installed, at a cost of 2 s and 180 MB."""
     sys.modules.setdefault("torch", None)  # type: ignore[arg-type]  # None makes its import fail, as documented
     os.environ.setdefault("TINKER_TELEMETRY", "0")
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
@@ -76,8 +76,8 @@ def _prepare_process() -> None:
 
 
 async def _serve(settings: Settings, config: RunConfig, results: ResultFile, folder: Path) -> None:
-    """Hold the ports while the attempt runs."""
-    # The SDK and the tokenizer take a second to import: after the config is known to be good.
+    """Serve both ports while the attempt runs."""
+    # The SDK and the tokenizer take a second to import: do it only after the config has been checked.
     from tinker_atropos.trainer.backend.open_training import TrainingOpener
     from tinker_atropos.trainer.inference.inference_routes import InferenceServer, inference_app
     from tinker_atropos.trainer.inference.tokenizer import Tokenizer
@@ -98,7 +98,7 @@ async def _serve(settings: Settings, config: RunConfig, results: ResultFile, fol
         run = Run(settings, config, results, sink, stop, tokenizer=tokenizer, ledger_folder=folder)
 
         async def show_history(request: Request) -> Response:
-            """All figures of each point, or, by `?figures=loss,staleness`, those and the step."""
+            """All metrics of each point or, with `?figures=loss,staleness`, only those and the step."""
             asked = request.query_params.get("figures")
             points = run.state.status.history.points
             return json_response({"points": chosen(points, asked.split(",")) if asked else points})

@@ -1,6 +1,6 @@
 """The state of a run in this process: everything that changes while it trains, in one value.
 
-It is made once and handed to every part that acts on it, so no part reaches through another one for it.
+It is created once and handed to every part that uses it, so no part reaches through another one for it.
 """
 
 import asyncio
@@ -15,17 +15,17 @@ from tinker_atropos.trainer.data.progress import Progress
 from tinker_atropos.trainer.reporting.trainer_status import RunStatus
 
 Failure = asyncio.Future[Never]
-"""Waited for beside the work; it only ever ends with an error."""
+"""Awaited alongside the work; it only ever ends with an error."""
 
 
 def no_failure() -> Failure:
     failure: Failure = asyncio.get_running_loop().create_future()
-    failure.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, also when nobody waits for it
+    failure.add_done_callback(lambda done: done.cancelled() or done.exception())  # retrieved, even if not awaited
     return failure
 
 
 class ResultFile:
-    """Holds the result; nothing is written before the first `write`, so that a start says nothing it does not know."""
+    """Holds the result; nothing is written before the first `write`, because a start has nothing to report yet."""
 
     def __init__(self, path: str | None, result: Result) -> None:
         self._path = path
@@ -41,13 +41,13 @@ class ResultFile:
 
 @dataclass
 class TrainerState:
-    """`progress` counts steps, `status` is what `/status` shows, `results` what is left when the process has ended.
+    """`progress` counts steps, `status` is what `/status` shows, `results` what remains after the process has exited.
 
-    opened        the session with the backend; None before it answered
+    opened        the session with the backend; None before the backend answered
     policy        the weights that inference samples from
-    not_ready     why the trainer is not ready yet, or not any more
-    weights_lost  fails when sampling finds that the backend lost the weights of `opened`
-    failed        fails when inference meets an error that ends the run
+    not_ready     why the trainer is not ready yet, or no longer ready
+    weights_lost  fails when sampling finds that the backend has lost the weights of `opened`
+    failed        fails when inference hits an error that ends the run
     """
 
     progress: Progress
@@ -66,5 +66,5 @@ class TrainerState:
 
     @property
     def complete(self) -> bool:
-        """All steps are trained, and the weights that the run is for are saved."""
+        """Whether all steps are trained and the final sampler weights are saved."""
         return self.progress.saved == self.progress.total and self.results.result.sampler_path is not None

@@ -1,4 +1,4 @@
-"""The weights being trained: opened, saved, lost, and opened again."""
+"""The weights being trained: opened, saved, lost, and reopened."""
 
 from dataclasses import dataclass
 
@@ -26,7 +26,7 @@ class Weights:
         state.policy.swap(Policy(opened.step, opened.sampler))
 
     def write_opened(self) -> None:
-        """Say in the result what is trained, and which checkpoint it came from."""
+        """Write to the result what is trained, and which checkpoint it came from."""
         opened = self.state.session
         self.state.results.write(
             steps_trained=opened.step,
@@ -36,7 +36,7 @@ class Weights:
         )
 
     async def save(self, *, for_ever: bool) -> None:
-        """Save their state. The final one, and what a stop leaves behind, is `for_ever`."""
+        """Save their state. The final one, and the one that a stop saves, is `for_ever`."""
         state = self.state
         checkpoint = await self.keeper.save_state(state.session.training, state.progress.weights, for_ever=for_ever)
         state.progress.saved = checkpoint.step
@@ -49,12 +49,12 @@ class Weights:
         )
 
     async def save_for_inference(self) -> None:
-        """Save what the run is for, once all steps are trained."""
+        """Save the final sampler weights, once all steps are trained."""
         path = await self.keeper.save_sampler(self.state.session.training, self.state.progress.total)
         self.state.results.write(sampler_path=path)
 
     def sampling_lost(self, error: BackendLostError) -> None:
-        """A sampler is gone. Those of sessions that were given up before say nothing of these weights."""
+        """A sampler is gone. Samplers of sessions that were already abandoned say nothing about these weights."""
         opened, lost = self.state.opened, self.state.weights_lost
         if opened is not None and error.training_run_id == opened.training.run_id and not lost.done():
             lost.set_exception(error)

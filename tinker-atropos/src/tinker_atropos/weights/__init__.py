@@ -1,1 +1,1 @@
-"""What is done with trained weights: talk to them, take them out. Through the tinker SDK, on any backend."""
+"""Use trained weights: sample from them, export them. Through the tinker SDK, on any backend."""

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from tinker_atropos.errors import ConfigError, CredentialsError
 
-if TYPE_CHECKING:  # the SDK takes a second to import: after the options are known to be good
+if TYPE_CHECKING:  # the SDK takes a second to import: only after the options have been checked
     import tinker
 
 SECONDS = 300.0
-"""Longest wait for one answer of the backend: it may have to load the weights first."""
+"""Longest wait for one answer from the backend: it may have to load the weights first."""
 
 CONNECT_SECONDS = 10.0
 CLOSE_SECONDS = 3.0
@@ -32,7 +32,7 @@ def kind_of(path: str, allowed: tuple[str, ...] = KINDS) -> str:
 
 
 async def ask(doing: str, submit: Callable[[], Any]) -> Any:
-    """Make one call of the SDK and wait for its result. Raises the RunError that says what is wrong."""
+    """Make one SDK call and wait for its result. Raises the RunError that says what is wrong."""
     from tinker_atropos.trainer.backend.sdk_calls import submitted
 
     return await submitted(doing, SECONDS, submit)
@@ -49,7 +49,7 @@ async def session(purpose: str) -> "AsyncIterator[tinker.ServiceClient]":
         "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
         "TRANSFORMERS_VERBOSITY": "error",
     }
-    logging.getLogger("tinker").setLevel(logging.CRITICAL)  # what fails is said once, by the error that is raised
+    logging.getLogger("tinker").setLevel(logging.CRITICAL)  # a failure is reported once, by the error that is raised
     from tinker_atropos.trainer.backend.backend import wait_for_backend
 
     if base_url := os.environ.get("TINKER_BASE_URL"):
@@ -62,7 +62,7 @@ async def session(purpose: str) -> "AsyncIterator[tinker.ServiceClient]":
     try:
         yield service
     finally:
-        with contextlib.suppress(Exception):  # the answer is there: a farewell that fails changes nothing
+        with contextlib.suppress(Exception):  # the answer is there: a failed close changes nothing
             await asyncio.wait_for(asyncio.to_thread(lambda: service.close("success").result()), CLOSE_SECONDS)
 
 

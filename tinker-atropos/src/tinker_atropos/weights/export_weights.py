@@ -1,4 +1,4 @@
-"""Take trained weights out: a PEFT folder (adapter_model.safetensors, adapter_config.json) from a checkpoint."""
+"""Export trained weights: a PEFT folder (adapter_model.safetensors, adapter_config.json) from a checkpoint."""
 
 import asyncio
 import contextlib
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     import tinker
 
 EXPORT_TTL_SECONDS = 3_600
-"""The backend forgets the copy that it makes for us after this time, if we cannot tell it to."""
+"""The backend deletes its temporary copy after this time if the export cannot."""
 
 VLLM_RANKS = (16, 32, 64, 128, 256, 320, 512)
 """Values of vLLM's --max-lora-rank from its default up; an adapter of a higher rank is refused."""
 
 DOWNLOAD_SECONDS = 60.0
-"""Longest silence while a file is fetched."""
+"""Longest time without data while a file is fetched."""
 
 
 async def export(model_path: str, to: Path) -> int:
@@ -42,12 +42,12 @@ async def export(model_path: str, to: Path) -> int:
         try:
             return await _download(copy, to)
         finally:
-            with contextlib.suppress(Exception):  # its TTL does it, too
+            with contextlib.suppress(Exception):  # its TTL deletes it too
                 await ask(f"deleting {copy}", lambda: _rest_client().delete_checkpoint_from_tinker_path(copy))
 
 
 def how_to_use(adapter: Path) -> str:
-    """What peft and vLLM want to be told of an exported folder, from its own config: a line each."""
+    """What to pass to peft and vLLM for an exported folder, from its own config: a line each."""
     config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
     base, rank = str(config.get("base_model_name_or_path") or "BASE_MODEL"), int(config.get("r", 0))
     larger = f" --max-lora-rank {_vllm_rank(rank)}" if rank > VLLM_RANKS[0] else ""
@@ -88,7 +88,7 @@ async def _download(external_path: str, to: Path) -> int:
 def fetch_folder(urls: Mapping[str, str], to: Path) -> int:
     """Fetch files by name into the folder `to`; returns their size in bytes.
 
-    Raises BackendError for what the server does, ConfigError for what the disk does.
+    Raises BackendError for server errors, ConfigError for disk errors.
     """
     try:
         with _complete_or_not_at_all(to) as folder, httpx.Client(timeout=DOWNLOAD_SECONDS) as client:
@@ -101,7 +101,7 @@ def fetch_folder(urls: Mapping[str, str], to: Path) -> int:
 
 @contextmanager
 def _complete_or_not_at_all(to: Path) -> Iterator[Path]:
-    """A folder beside `to` that takes its name in the end: whoever sees it sees all of it."""
+    """A temporary folder next to `to`, renamed to it at the end: `to` is complete as soon as it exists."""
     partial = to.with_name(f".{to.name}.{uuid.uuid4().hex[:8]}")
     try:
         partial.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Talk to trained weights: a prompt in, completions out."""
+"""Sample from trained weights: a prompt in, completions out."""
 
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SampleOptions:
-    """What to ask. `raw`: the prompt is taken as it is, not as a user's message; `seed` None: the backend chooses."""
+    """What to sample. `raw`: the prompt is used as it is, not as a user message; `seed` None: the backend chooses."""
 
     model_path: str
     prompt: str
@@ -80,7 +80,7 @@ async def _sampling_client(service: "tinker.ServiceClient", path: str, kind: str
 
 
 def _tokenizer(options: SampleOptions, client: "tinker.SamplingClient") -> "Tokenizer":
-    """The one named in the options, else the one of the model that the backend names."""
+    """The tokenizer named in the options, else that of the model that the backend names."""
     from tinker_atropos.trainer.inference.tokenizer import Tokenizer
 
     name = options.tokenizer or client.get_base_model()

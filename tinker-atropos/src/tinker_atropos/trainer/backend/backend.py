@@ -1,7 +1,7 @@
-"""The only door to the tinker SDK: deadlines on every call, and errors in this package's vocabulary.
+"""The only module that uses the tinker SDK: deadlines on every call, and errors in this package's vocabulary.
 
-The SDK retries connection errors for up to five minutes, and hangs on a dead port at its start: hence a deadline
-around every future, and a look at `healthz` before the first call.
+The SDK retries connection errors for up to five minutes, and hangs at startup if the port is dead: hence a deadline
+around every future, and a `healthz` check before the first call.
 """
 
 import asyncio
@@ -36,8 +36,8 @@ class StepOutput:
     """What one optimizer step returned.
 
     `logprobs` per datum are under the weights before the step, `loss_sum` is a SUM over tokens (Tinker's reduction),
-    `sampler` holds the weights after the step, and `seconds` says how long each of forward_backward, optim_step and
-    snapshot was waited for: they run back to back, so the three add up to the step.
+    `sampler` holds the weights after the step, and `seconds` is how long each of forward_backward, optim_step and
+    snapshot was awaited: they run back to back, so the three add up to the step.
     """
 
     logprobs: list[Floats]
@@ -68,7 +68,7 @@ async def wait_for_backend(base_url: str, deadline_seconds: float) -> None:
 
 
 class Backend:
-    """One session with a Tinker backend. Every method raises a RunError when the run cannot go on."""
+    """One session with a Tinker backend. Every method raises a RunError when the run cannot continue."""
 
     def __init__(self, service: tinker.ServiceClient, deadline_seconds: float) -> None:
         self._service = service
@@ -82,7 +82,7 @@ class Backend:
         return cls(service, deadline_seconds)
 
     async def context_length(self, base_model: str) -> int | None:
-        """The model's longest sequence in tokens, when the backend says it."""
+        """The model's longest sequence in tokens, if the backend reports it."""
         capabilities = await submitted(
             "asking for the backend's models",
             self._deadline,
@@ -102,7 +102,7 @@ class Backend:
         return Training(client, self._deadline)
 
     async def load(self, state_path: str, metadata: Mapping[str, str], *, with_optimizer: bool) -> "Training":
-        """Go on from a saved state. Raises CheckpointGoneError when the backend does not have it any more."""
+        """Continue from a saved state. Raises CheckpointGoneError if the backend no longer has it."""
         create: Callable[..., Any] = self._service.create_training_client_from_state
         if with_optimizer:
             create = self._service.create_training_client_from_state_with_optimizer
@@ -113,15 +113,15 @@ class Backend:
             raise gone_or(error) from error
 
     async def close(self, status: Literal["success", "errored", "interrupted"], seconds: float = CLOSE_SECONDS) -> None:
-        """Tell the backend that the session is over, and end its threads' work; its silence changes nothing."""
-        with contextlib.suppress(Exception):  # a courtesy at the very end: the session expires by itself
+        """Tell the backend that the session is over, and end its threads' work. No answer is needed."""
+        with contextlib.suppress(Exception):  # best effort: the session expires by itself
             closing = self._service.close(status)
             await asyncio.wait_for(asyncio.wrap_future(closing.future()), seconds)
 
 
 def _open_session(service: tinker.ServiceClient) -> "Future[None]":
-    """Open the session now. The SDK waits an hour for a bill to be paid: its own check and we want to know at once."""
-    service._check_accessible()  # noqa: SLF001 -- the one call that does not wait, see above
+    """Open the session now. The SDK waits an hour for an unpaid bill; its own check lets us fail immediately."""
+    service._check_accessible()  # noqa: SLF001 -- the only call that does not wait, see above
     holder = service.holder
     no_pause = {"billing_exception_max_pause_duration_sec": 0}
     holder._client_config = holder._client_config.model_copy(update=no_pause)  # noqa: SLF001 -- it has no other setting
@@ -131,10 +131,10 @@ def _open_session(service: tinker.ServiceClient) -> "Future[None]":
 
 
 class Training:
-    """The weights being trained. After one failed call nobody knows what became of those behind it in the SDK's queue:
-    training has to be opened again from a saved state (BackendLostError), or ends.
+    """The weights being trained. After a failed call, the fate of those behind it in the SDK's queue is unknown:
+    training has to be reopened from a saved state (BackendLostError), or ends.
 
-    `call` says what the backend is asked for now, and since when (time.monotonic()).
+    `call` is the backend call in progress, and when it began (time.monotonic()).
     """
 
     def __init__(self, client: tinker.TrainingClient, deadline_seconds: float) -> None:
@@ -172,7 +172,7 @@ class Training:
             updated = time.perf_counter()
             sampler = self._sampler(await self._wait(futures[2], SNAPSHOT))
         finally:
-            for future in futures:  # what is not done by now must not go on behind a failed call
+            for future in futures:  # what is not done by now must not continue after a failed call
                 future.future().cancel()
         return StepOutput(
             logprobs=[np.asarray(row["logprobs"].to_numpy(), np.float64) for row in output.loss_fn_outputs],

@@ -1,4 +1,4 @@
-"""One attempt's checkpoints: saved, and deleted again when newer ones stand."""
+"""One attempt's checkpoints: saved, and deleted again once there are newer ones."""
 
 import logging
 from datetime import UTC, datetime, timedelta
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 class CheckpointKeeper:
     """Saves states and sampler weights of one attempt.
 
-    Periodic states get a TTL as a net, should nobody be left to delete them. What a run ends or stops with has none.
+    Periodic states get a TTL in case no process is left to delete them. What a run ends or stops with has none.
     """
 
     def __init__(self, settings: Settings, config: TinkerSection) -> None:
@@ -43,13 +43,13 @@ class CheckpointKeeper:
         return Checkpoint(path, "state", self._run_uid, self._attempt, step, expires_at)
 
     async def save_sampler(self, training: Training, step: int) -> str:
-        """The weights that the run is for; returns their path. They are never deleted."""
+        """Save the final sampler weights; returns their path. They are never deleted."""
         return await training.save_sampler(checkpoint_name(self._attempt, step), self._metadata(step))
 
     async def tidy(self, stored: StoredCheckpoints) -> None:
-        """Delete what newer states made superfluous. Raises InternalError when a newer attempt has saved.
+        """Delete states that newer ones replaced. Raises InternalError if a newer attempt has saved.
 
-        Anything else that goes wrong is a warning: the next save comes by here again.
+        Any other error is a warning: the next save tries again.
         """
         try:
             listed = await stored.list()
@@ -61,7 +61,7 @@ class CheckpointKeeper:
                 keep=self._config.keep_checkpoints,
                 keep_every=self._config.keep_checkpoint_every,
             ):
-                if state.path != self._saved_last:  # it may lie below states that could not be loaded any more
+                if state.path != self._saved_last:  # its step may be lower than that of unloadable states
                     await stored.delete(state.path)
         except InternalError:
             raise

@@ -1,4 +1,4 @@
-"""How training is opened: from the newest checkpoint of the run, from another run's weights, or again."""
+"""How training is opened: from the newest checkpoint of the run, from another run's weights, or after a loss."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ REOPEN_PAUSE_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Training that is able to go on: `step` steps are trained; `resumed` is the checkpoint they came from."""
+    """Training that is ready to continue: `step` steps are trained; `resumed` is the checkpoint they came from."""
 
     backend: Backend
     training: Training
@@ -34,7 +34,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class TrainingOpener:
-    """What is needed to open a run's training, again and again. `probe_T` is any prompt."""
+    """What is needed to open a run's training, repeatedly. `probe_T` is any prompt."""
 
     settings: Settings
     config: RunConfig
@@ -46,7 +46,7 @@ class TrainingOpener:
         return self.config.tinker.backend_deadline_seconds
 
     async def open(self) -> Opened:
-        """Reach the backend and open the run's training; returns only after the first sample came back.
+        """Reach the backend and open the run's training; returns only after the first sample has come back.
 
         Raises BackendError, CredentialsError, BillingError, ConfigError or InternalError.
         """
@@ -55,12 +55,12 @@ class TrainingOpener:
         backend = await Backend.open(self.deadline, self._metadata)
         try:
             return await self._open(backend)
-        except BaseException:  # whatever it was: the session's threads must not stay behind
+        except BaseException:  # whatever the error: the session's threads must not be left behind
             await backend.close("errored")
             raise
 
     async def open_again(self) -> Opened:
-        """Open again after the backend was lost, as often as it takes within the deadline. Raises as `open`."""
+        """Reopen after the backend was lost, retrying within the deadline. Raises like `open`."""
         give_up = time.monotonic() + self.deadline
         while True:
             try:
@@ -70,7 +70,7 @@ class TrainingOpener:
                     f"the backend was lost and did not come back within tinker.backend_deadline_seconds "
                     f"({self.deadline:g} s)"
                 ) from None
-            except (BackendError, ConfigError) as error:  # the configuration was good the first time
+            except (BackendError, ConfigError) as error:  # the configuration was accepted the first time
                 if time.monotonic() + REOPEN_PAUSE_SECONDS >= give_up:
                     raise
                 logger.warning("the backend is not back yet: %s", error)
@@ -88,7 +88,7 @@ class TrainingOpener:
         return Opened(backend, training, resumed.step if resumed else 0, resumed, context_length, sampler)
 
     async def _training(self, backend: Backend) -> tuple[Training, Checkpoint | None]:
-        """The run's training, and the checkpoint that it goes on from."""
+        """The run's training, and the checkpoint that it continues from."""
         settings, tinker = self.settings, self.config.tinker
         states = await self._states(backend)
         for state in states:
@@ -119,7 +119,7 @@ class TrainingOpener:
             raise ConfigError(f"startFrom names weights that the backend does not have: {error}") from error
 
     def _check_fits(self, path: str, stored: StoredWeights) -> None:
-        """Adapters of another shape would be trained as they are, whatever the config says. Raises ConfigError."""
+        """Adapters of another shape would be trained as they are, despite the config. Raises ConfigError."""
         wanted_model, wanted_rank = self.config.base_model, self.config.tinker.lora_rank
         differences = []
         if stored.base_model != wanted_model:
@@ -133,7 +133,7 @@ class TrainingOpener:
             )
 
     async def _states(self, backend: Backend) -> list[Checkpoint]:
-        """The run's states, the best first."""
+        """The run's states, best first."""
         return states_to_resume(await backend.stored.list(), self.settings.run_uid, self.settings.attempt)
 
     @property

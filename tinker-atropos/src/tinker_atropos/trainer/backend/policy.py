@@ -11,8 +11,8 @@ StopReason = Literal["stop", "length"]
 
 @dataclass(frozen=True, slots=True)
 class SamplingSettings:
-    """How to sample. `stop=None` ends at the model's EOS, an empty `stop` nowhere, and others (strings or token ids, of
-    one kind) replace EOS; `seed=None` lets the backend choose.
+    """How to sample. `stop=None` stops at the model's EOS, an empty `stop` never stops, and others (all strings or all
+    token ids) replace EOS; `seed=None` lets the backend choose.
     """
 
     max_tokens: int
@@ -25,7 +25,7 @@ class SamplingSettings:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One generated sequence, EOS included where it was generated, and its logprobs."""
+    """One generated sequence, including EOS if it was generated, and its logprobs."""
 
     tokens_T: Ints
     logprobs_T: Floats
@@ -36,11 +36,11 @@ class Sampler(Protocol):
     """Samples from one snapshot of the weights."""
 
     async def sample(self, prompt_T: Ints, n: int, settings: SamplingSettings) -> list[Sample]:
-        """Sample n sequences. Raises SampleRefusedError, or a RunError when the run cannot go on."""
+        """Sample n sequences. Raises SampleRefusedError, or a RunError if the run cannot continue."""
         ...
 
     async def logprobs(self, tokens_T: Ints) -> Floats:
-        """Logprob of each token given those before it, by a forward pass; NaN for the first. Raises as `sample`."""
+        """Logprob of each token given those before it, by a forward pass; NaN for the first. Raises like `sample`."""
         ...
 
 
@@ -55,7 +55,7 @@ class Policy:
 
 
 class CurrentPolicy:
-    """The newest policy. One assignment swaps it: a request keeps the policy it began with."""
+    """The newest policy. A single assignment swaps it: a request keeps the policy it began with."""
 
     def __init__(self) -> None:
         self._policy: Policy | None = None
@@ -71,7 +71,7 @@ class CurrentPolicy:
         self._swapped = asyncio.Event()
 
     async def after(self, policy: Policy) -> Policy:
-        """The newest policy; while that is this one, wait for the next."""
+        """The newest policy; waits for the next one while `policy` is the newest."""
         while self._policy is None or self._policy is policy:
             await self._swapped.wait()
         return self._policy

@@ -1,6 +1,6 @@
-"""Calls of the tinker SDK: waited for within a deadline, off the event loop where the SDK blocks it.
+"""Calls to the tinker SDK: awaited within a deadline, and off the event loop where the SDK would block it.
 
-Its errors are translated to this package's, which say who must act.
+Its errors are translated to those of this package, which are named by who must act.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _TELLING = (tinker.APIError, tinker.RequestFailedError)
 
 
 class CheckpointGoneError(BackendError):
-    """The backend does not have this checkpoint (any more): its TTL is over, or somebody deleted it."""
+    """The backend does not have this checkpoint (anymore): its TTL has expired, or it was deleted."""
 
 
 def translate(error: BaseException, doing: str, deadline_seconds: float, *, opening: bool = False) -> RunError:
@@ -40,9 +40,9 @@ def translate(error: BaseException, doing: str, deadline_seconds: float, *, open
     | no answer within the deadline     | BackendError          | BackendError     |
     | anything else                     | BackendError          | BackendLostError |
 
-    A refusal while a run is opened is about its configuration. Later the same answer (a model that is no longer known,
-    say) means that the backend lost its state. 408, 429, 5xx and lost connections arrive here only after the SDK has
-    tried again for minutes.
+    A refusal while a run is being opened is about its configuration. Later, the same answer (say, an unknown model)
+    means that the backend has lost its state. 408, 429, 5xx and lost connections arrive here only after the SDK has
+    retried for minutes.
     """
     cause = _root(error)
     status = cause.status_code if isinstance(cause, tinker.APIStatusError) else None
@@ -60,7 +60,7 @@ def translate(error: BaseException, doing: str, deadline_seconds: float, *, open
 
 
 def refused(error: BaseException) -> bool:
-    """Whether the backend found the request itself wrong."""
+    """Whether the backend rejected the request itself."""
     error = _root(error)
     if isinstance(error, tinker.RequestFailedError):
         return error.category is RequestErrorCategory.User
@@ -68,18 +68,18 @@ def refused(error: BaseException) -> bool:
 
 
 def gone(error: BaseException) -> bool:
-    """Whether the backend says that it does not have what was named (any more)."""
+    """Whether the backend reports that the named object does not exist (anymore)."""
     error = _root(error)
     return isinstance(error, tinker.APIStatusError) and error.status_code in (404, 410)
 
 
 def gone_or(error: RunError) -> RunError:
-    """A CheckpointGoneError where the backend does not have what an error names, else the error itself."""
+    """A CheckpointGoneError if the backend no longer has what the error names, else the error itself."""
     return CheckpointGoneError(str(error)) if error.__cause__ is not None and gone(error.__cause__) else error
 
 
 def _root(error: BaseException) -> BaseException:
-    """The answer of the backend behind the SDK's own errors (a poisoned client, a result that cannot be fetched)."""
+    """The backend's answer behind the SDK's own errors (a poisoned client, a result that cannot be fetched)."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, _TELLING):
         cause = cause.__cause__
@@ -87,7 +87,7 @@ def _root(error: BaseException) -> BaseException:
 
 
 def _sentence(error: BaseException) -> str:
-    """The backend's own words, without the SDK's wrapping."""
+    """The backend's own message, without the SDK's wrapping."""
     if isinstance(error, tinker.APIStatusError) and isinstance(error.body, dict):
         return f"{error.body.get('detail', error.message)} (HTTP {error.status_code})"
     if isinstance(error, tinker.RequestFailedError):
@@ -121,7 +121,7 @@ async def in_thread(call: Callable[[], T]) -> T:
     def run() -> None:
         try:
             result = call()
-        except BaseException as error:  # noqa: BLE001 -- handed to the waiting coroutine
+        except BaseException as error:  # noqa: BLE001 -- passed to the waiting coroutine
             future.set_exception(error)
         else:
             future.set_result(result)

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: how they are named and marked, which one a new attempt continues from, which ones go.
+"""Checkpoints of a run: their names and metadata, which one a new attempt continues from, which ones are deleted.
 
 `StoredCheckpoints` lists and deletes them through the SDK's REST client, which needs no session.
 """
@@ -20,7 +20,7 @@ Kind = Literal["state", "sampler"]
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A saved state (trainable, with optimizer) or sampler weights, as its metadata marks it.
+    """A saved state (trainable, with optimizer) or sampler weights, as described by its metadata.
 
     `expires_at` is when the backend may delete it; None: never.
     """
@@ -56,9 +56,9 @@ def checkpoint_metadata(run_uid: str, attempt: int, step: int) -> dict[str, str]
 
 
 def states_to_resume(checkpoints: Iterable[Checkpoint], run_uid: str, attempt: int) -> list[Checkpoint]:
-    """The run's states, the best first: the furthest step, the newest attempt among equals.
+    """The run's states, best first: the furthest step, and among equals the newest attempt.
 
-    Raises InternalError when a newer attempt than this one has saved: two must not train the same run.
+    Raises InternalError if an attempt newer than this one has saved: two must not train the same run.
     """
     ours = _states(checkpoints, run_uid)
     newer = next((checkpoint for checkpoint in ours if checkpoint.attempt > attempt), None)
@@ -75,8 +75,8 @@ def superfluous_states(
 ) -> list[Checkpoint]:
     """The run's states that may be deleted: all but the `keep` newest and those of a multiple of `keep_every` steps.
 
-    The newest are those of the newest attempt: it may have gone back to an earlier step than the one before reached.
-    While `attempt` has saved nothing, nothing may go.
+    The newest are those of the newest attempt: it may have restarted from an earlier step than the last one reached.
+    As long as `attempt` has saved nothing, nothing may be deleted.
     """
     ours = _states(checkpoints, run_uid)
     if all(checkpoint.attempt != attempt for checkpoint in ours):
@@ -96,14 +96,14 @@ _KINDS: Mapping[str, Literal["state", "sampler"]] = {"training": "state", "sampl
 
 @dataclass(frozen=True, slots=True)
 class StoredWeights:
-    """What the weights of a path are: adapters of a model. `lora_rank` is None where the backend does not say it."""
+    """The weights at a path: adapters of a model. `lora_rank` is None if the backend does not report it."""
 
     base_model: str
     lora_rank: int | None
 
 
 class StoredCheckpoints:
-    """Every method raises a RunError; none of them tells anything of the session's health."""
+    """Every method can raise a RunError, which says nothing about the session's health."""
 
     def __init__(self, deadline_seconds: float) -> None:
         self._deadline = deadline_seconds
@@ -113,7 +113,7 @@ class StoredCheckpoints:
         found: list[Checkpoint] = []
         offset = 0
         while True:
-            # RestClient() itself may block: it is made where it is called. Its connections are shared.
+            # RestClient() itself may block, so it is created in the thread that uses it. Its connections are shared.
             page_of = functools.partial(_page, offset)
             page = await submitted("listing checkpoints", self._deadline, page_of)
             for listed in page.checkpoints:
@@ -128,7 +128,7 @@ class StoredCheckpoints:
                 return found
 
     async def describe(self, path: str) -> StoredWeights:
-        """What a path holds, anybody's. Raises CheckpointGoneError when the backend does not have it."""
+        """What a path holds, whoever owns it. Raises CheckpointGoneError if the backend does not have it."""
         try:
             found = await submitted(
                 f"looking at {path}",
@@ -145,7 +145,7 @@ class StoredCheckpoints:
         )
 
     async def keep_for_ever(self, path: str) -> None:
-        """Take a checkpoint's expiry away."""
+        """Remove a checkpoint's expiry."""
         await submitted(
             f"keeping {path}",
             self._deadline,

@@ -38,7 +38,7 @@ ADVANTAGES: Mapping[str, Strategy] = MappingProxyType(
 
 
 def advantages(scores_R: Floats, strategy: Strategy) -> Floats:
-    """Equal scores, and a group of one, have exactly no advantage: rounding in a mean must not make one."""
+    """Equal scores, and a group of one, have an advantage of exactly 0: rounding in a mean must not create one."""
     if (scores_R == scores_R[0]).all():
         return np.zeros_like(scores_R)
     return strategy(scores_R)

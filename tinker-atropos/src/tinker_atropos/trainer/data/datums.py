@@ -1,7 +1,7 @@
-"""Groups to training sequences. Pure: no SDK, no I/O.
+"""From groups to training sequences. Pure: no SDK, no I/O.
 
 A sequence of T tokens is T-1 predictions: position t of the input predicts token t+1, so targets, logprobs and
-advantages are shifted by one against the tokens. Positions that were not generated carry zeros and are not trained.
+advantages are shifted by one relative to the tokens. Positions that were not generated are zero and not trained.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ LOSSES_THAT_CLIP = ("ppo", "cispo")
 class Datum:
     """One training sequence; all arrays have the length T-1 of its input.
 
-    `distilled_T` is the teacher's term within the advantages, NaN where the teacher says nothing; None without teacher.
+    `distilled_T` is the teacher's term within the advantages, NaN where it gave none; None without a teacher.
     `group` and `rollout` count from 0 within the batch and within the group.
     """
 
@@ -45,7 +45,7 @@ class Datum:
 class TrainingBatch:
     """What one optimizer step trains on, in the groups' order.
 
-    `left_out` counts by reason what is not trained: rollouts of groups without an advantage, and sequences in which
+    `left_out` counts what is not trained, by reason: rollouts of groups without an advantage, and sequences in which
     nothing was generated.
     """
 
@@ -83,7 +83,7 @@ def build_batch(groups: Sequence[Group], config: TinkerSection) -> TrainingBatch
 def build_datum(
     sequence: TokenSequence, advantage: float, distill_coefficient: float, place: tuple[int, int]
 ) -> Datum | None:
-    """Shift one sequence of T tokens into T-1 predictions; None when nothing after its first token was generated."""
+    """Shift one sequence of T tokens into T-1 predictions; None if nothing after its first token was generated."""
     trained_T = sequence.generated_T[1:]
     if not trained_T.any():
         return None
@@ -104,7 +104,7 @@ def build_datum(
 
 
 def token_advantages(sequence: TokenSequence, advantage: float, distilled_T: Floats | None) -> Floats:
-    """A_t: the environment's own per token, else the rollout's on every token; the teacher's term comes on top."""
+    """A_t: the environment's own per token, else the rollout's on every token; the teacher's term is added."""
     if sequence.muted:
         return np.zeros(len(sequence.tokens_T))
     advantages_T = sequence.advantages_T
@@ -114,7 +114,7 @@ def token_advantages(sequence: TokenSequence, advantage: float, distilled_T: Flo
 
 
 def distillation(sequence: TokenSequence, coefficient: float) -> Floats | None:
-    """On-policy distillation: coefficient * (log p_teacher - log p_sampler) of each sampled token.
+    """On-policy distillation: coefficient * (log p_teacher - log p_sampler) for each sampled token.
 
     Its expectation under the sampler is minus the reverse KL to the teacher (Thinking Machines, "On-Policy
     Distillation", 2025; tinker-cookbook's distillation.train_on_policy adds the same to its advantages).
@@ -125,7 +125,7 @@ def distillation(sequence: TokenSequence, coefficient: float) -> Floats | None:
 
 
 def loss_config(config: TinkerSection) -> dict[str, float] | None:
-    """The clips, for the losses that have them (they refuse nothing less and importance_sampling nothing more)."""
+    """The clips, for the losses that take them: those losses require them, and importance_sampling rejects them."""
     if config.loss not in LOSSES_THAT_CLIP:
         return None
     return {"clip_low_threshold": config.clip_low_threshold, "clip_high_threshold": config.clip_high_threshold}

@@ -1,4 +1,4 @@
-"""What the trainer trains on: groups of scored sequences as arrays.
+"""What the trainer trains on: groups of scored sequences, as arrays.
 
 Axes: _R rollouts of one group, _S its sequences (a rollout has several when a prompt did not extend the one before),
 _T tokens of one sequence, prompt included.
@@ -21,9 +21,9 @@ UNKNOWN_STEP = -1
 class TokenSequence:
     """One scored sequence. What is unknown is NaN in `logprobs_T` and UNKNOWN_STEP in `policy_step_T`.
 
-    `generated_T` marks what is to be trained. `advantages_T` stands instead of the score when the environment sent it.
-    `teacher_logprobs_T` is of the sequence's own tokens, NaN where the teacher spoke of another token. `muted`: the
-    environment wants no advantage here, though the score counts in the group's baseline.
+    `generated_T` marks what is to be trained. `advantages_T` replaces the score if the environment sent it.
+    `teacher_logprobs_T` is for the sequence's own tokens, NaN where the teacher scored another token. `muted`: the
+    environment wants no advantage here, although the score counts in the group's baseline.
     """
 
     tokens_T: Ints
@@ -40,7 +40,7 @@ class TokenSequence:
 class Group:
     """The rollouts of one item, whose scores are compared with each other. `rollout_of_S` counts from 0.
 
-    `received_at` is when the trajectory API got it (seconds since the epoch): what it holds was sampled before.
+    `received_at` is when the trajectory API received it (seconds since the epoch): its samples are older.
     """
 
     sequences_S: tuple[TokenSequence, ...]
@@ -54,6 +54,6 @@ class Group:
 
     @property
     def scores_R(self) -> Floats:
-        """The score of each rollout: its sequences all carry it."""
+        """The score of each rollout, which all its sequences carry."""
         first_R = np.unique(self.rollout_of_S, return_index=True)[1]
         return np.array([self.sequences_S[index].score for index in first_R], np.float64)

@@ -1,19 +1,19 @@
-"""Where a run stands: what the weights at the backend have learned, what was counted, what is saved."""
+"""The progress of a run: what is trained into the weights at the backend, what was counted, what is saved."""
 
 from dataclasses import dataclass
 
 from tinker_atropos.errors import BackendError, RunError
 
 MAX_REBUILDS = 5
-"""So many times in a row training is opened again without a new step coming of it."""
+"""How many times in a row training is reopened without a new step being trained."""
 
 
 @dataclass(slots=True)
 class Progress:
-    """Steps of a run, counted from its beginning. All of them are the same but for a while after a rebuild.
+    """Steps of a run, counted from its beginning. The three differ only for a while after a rebuild.
 
-    weights  trained into the weights that the backend holds for us
-    counted  ever trained in this process: logged, and never logged again
+    weights  trained into the weights that the backend holds
+    counted  ever trained in this process; each is logged once
     saved    in the newest checkpoint
     """
 
@@ -26,12 +26,12 @@ class Progress:
     _rebuilds_in_a_row: int = 0
 
     def opened(self, step: int) -> None:
-        """Training goes on after `step`: from nothing, or from a checkpoint."""
+        """Training continues after `step`: from scratch, or from a checkpoint."""
         self.weights = self.saved = step
         self.counted = max(self.counted, step)
 
     def trained(self, step: int) -> bool:
-        """A step was trained; whether for the first time. A replayed one was counted before."""
+        """A step was trained. Returns whether for the first time: a replayed one was counted before."""
         self.weights = step
         if step <= self.counted:
             self.replayed += 1
@@ -41,7 +41,7 @@ class Progress:
         return True
 
     def lost(self, error: RunError) -> None:
-        """The backend lost the weights. Raises BackendError when that came of the last rebuilds, too."""
+        """The backend lost the weights. Raises BackendError if the last MAX_REBUILDS rebuilds ended this way too."""
         self._rebuilds_in_a_row += 1
         if self._rebuilds_in_a_row > MAX_REBUILDS:
             raise BackendError(
@@ -51,7 +51,7 @@ class Progress:
         self.rebuilds += 1
 
     def metrics(self) -> dict[str, float]:
-        """Nothing while nothing was lost."""
+        """Empty as long as nothing was lost."""
         if not self.rebuilds:
             return {}
         return {"backend/rebuilds": float(self.rebuilds), "backend/steps_replayed": float(self.replayed)}

@@ -1,1 +1,1 @@
-"""An OpenAI-compatible server over the policy, and the ledger of the tokens that it sampled."""
+"""An OpenAI-compatible server for the policy, and the ledger of the tokens that it sampled."""

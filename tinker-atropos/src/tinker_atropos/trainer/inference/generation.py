@@ -1,4 +1,4 @@
-"""From a prompt's token ids to samples: checked, sampled from the current policy, written into the ledger."""
+"""From a prompt's token ids to samples: checked, sampled from the current policy, recorded in the ledger."""
 
 import asyncio
 import contextlib
@@ -15,11 +15,11 @@ from tinker_atropos.trainer.inference.ledger import Ledger, LedgerEntry
 Purpose = Literal["training", "evaluation"]
 
 REOPENING_SECONDS = 600.0
-"""Longest wait of a sample for a backend that was lost."""
+"""Longest wait of a sample for a lost backend to be reopened."""
 
 
 class UnavailableError(Exception):
-    """No sample can be had now: the trainer is starting or stopping, or its backend is gone."""
+    """Sampling is not available now: the trainer is starting or stopping, or its backend is gone."""
 
 
 class ContextOverflowError(SampleRefusedError):
@@ -34,7 +34,7 @@ class GeneratedSamples:
 
 @dataclass(slots=True)
 class Book:
-    """What was sampled for one purpose. A rollout is one sampled continuation: a turn, where there are several."""
+    """What was sampled for one purpose. A rollout is one sampled continuation: one turn of a multi-turn rollout."""
 
     requests: int = 0
     rollouts: int = 0
@@ -48,9 +48,9 @@ class Book:
 
 @dataclass(slots=True)
 class SamplingTotals:
-    """Counters over the process's life. Every request that reached the backend is in exactly one book, or refused.
+    """Counters over the life of the process. Every request that reached the backend is in one book, or refused.
 
-    How far a cancelled request came is not known, the backend does not say it: its tokens are the most that it can have
+    The backend does not report how far a canceled request got: its tokens are counted as the most that they can have
     been.
     """
 
@@ -61,7 +61,7 @@ class SamplingTotals:
     context_overflows: int = 0
 
     def to_wire(self) -> dict[str, dict[str, int]]:
-        """As `books` in the trainer's `/status` has them."""
+        """The `books` of the trainer's `/status`."""
         return {
             "sampled": asdict(self.training),
             "evaluation": asdict(self.evaluation),
@@ -74,8 +74,8 @@ class Generator:
 
     `context_length` is in tokens, prompt and output together; None leaves the check to the backend.
 
-    `on_failure` is told of a lost backend (the sample waits for the next policy), of one that does not answer, and of
-    `max_context_overflows` too long prompts in a row without a batch between: after the last two the run cannot go on.
+    `on_failure` is called for a lost backend (the sample waits for the next policy), for one that does not answer, and
+    for `max_context_overflows` too long prompts in a row without a batch: after the last two the run cannot continue.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Generator:
         return self.closed_because
 
     def batch_taken(self) -> None:
-        """A batch came: the environment makes groups, whatever prompts were too long."""
+        """A batch arrived: the environment makes groups even if some prompts were too long."""
         self._overflows_in_row = 0
 
     def metrics(self) -> dict[str, float]:
@@ -142,7 +142,7 @@ class Generator:
         return GeneratedSamples(policy.step, samples)
 
     def seconds_idle(self, now: float) -> float | None:
-        """How long nobody has asked for a sample (`now` of time.monotonic()); None: nobody has ever asked."""
+        """Seconds since the last sample request (`now` from time.monotonic()); None if there has been none."""
         if self._in_flight:
             return 0.0
         return None if self._asked_at is None else now - self._asked_at
@@ -159,15 +159,15 @@ class Generator:
     async def _sample(
         self, policy: Policy, prompt_T: Ints, n: int, settings: SamplingSettings
     ) -> tuple[Policy, list[Sample]]:
-        """The samples and the policy that they are from: the next one, when the backend loses this one meanwhile.
+        """The samples and the policy that they are from: the next one, if the backend loses this one in the meantime.
 
-        Opening a lost backend again has its own deadline, after which this process ends.
+        Reopening a lost backend has its own deadline, after which this process ends.
         """
         while True:
             try:
                 return policy, await policy.sampler.sample(prompt_T, n, settings)
             except BackendLostError as error:
-                if policy is self._policy.latest:  # an older snapshot that is gone says nothing of the weights
+                if policy is self._policy.latest:  # an older snapshot that is gone says nothing about the weights
                     self._on_failure(error)
                 try:
                     policy = await asyncio.wait_for(self._policy.after(policy), REOPENING_SECONDS)
@@ -175,7 +175,7 @@ class Generator:
                     raise UnavailableError(str(error)) from error
 
     def _fitted(self, prompt_length: int, settings: SamplingSettings) -> SamplingSettings:
-        """Cut max_tokens to what the context leaves; a prompt that leaves nothing is refused."""
+        """Cut max_tokens to the rest of the context; a prompt that leaves no room is refused."""
         if prompt_length == 0:
             raise SampleRefusedError("the prompt is empty; it needs at least one token")
         if self.context_length is None:
@@ -190,7 +190,7 @@ class Generator:
         return replace(settings, max_tokens=min(settings.max_tokens, room))
 
     def _overflowed(self, prompt_length: int, context_length: int) -> None:
-        """Count it. Environments only lose the group, so that nobody would ever notice that all of them are lost."""
+        """Count it. Environments only lose the group, so losing all of them would go unnoticed."""
         self.totals.context_overflows += 1
         self._overflows_in_row += 1
         if self._overflows_in_row == self._max_context_overflows:
@@ -207,7 +207,7 @@ class Generator:
         self, prompt_T: Ints, samples: list[Sample], step: int, settings: SamplingSettings, purpose: Purpose
     ) -> None:
         tokens = sum(len(sample.tokens_T) for sample in samples)
-        if purpose == "evaluation":  # never trained: the ledger's room is for what is
+        if purpose == "evaluation":  # never trained: the ledger's space is for what is
             self.totals.evaluation.add(len(samples), tokens)
             return
         self.totals.training.add(len(samples), tokens)

@@ -1,7 +1,7 @@
 """Answers of the inference server, in sglang's and OpenAI's shapes.
 
-Texts end before the stop that ended them, as both protocols say. Token ids and logprobs are all that was sampled, the
-stop included: that is what is trained.
+Texts end before the stop that ended them, as both protocols specify. Token ids and logprobs cover everything that
+was sampled, including the stop: that is what is trained.
 """
 
 import time
@@ -128,7 +128,7 @@ def _chat_logprobs(sample: Sample, tokenizer: Tokenizer) -> list[dict[str, Any]]
 
 
 def ping_answer(body: CompletionRequest | ChatRequest) -> dict[str, Any]:
-    """What a health ping gets: no backend call, which would be billed once a second."""
+    """The answer to a health ping, without a backend call, which would be billed once a second."""
     usage = {"prompt_tokens": 1, "completion_tokens": 0, "total_tokens": 1}
     choice: dict[str, Any] = {"index": 0, "finish_reason": "stop", "logprobs": None}
     if isinstance(body, ChatRequest):

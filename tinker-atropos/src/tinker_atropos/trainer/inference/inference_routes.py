@@ -1,12 +1,13 @@
-"""The inference server: what environments sample from. Always the current policy, always written into the ledger.
+"""The inference server that environments sample from: always the current policy, always recorded in the ledger.
 
-Where environments run in other pods, this port leaves loopback, and environments may be anybody's code. All four routes
-are theirs: `/health`, and three to sample. None changes the weights, the policy or another one's request: a request is
-cancelled by its own connection's end alone. A body is at most MAX_BODY_BYTES, a request at most 1,024 samples of what
-the context leaves, too many prompts that do not fit end the run, and the chat template is always the tokenizer's.
+If environments run in other pods, this port is not limited to loopback, and environments may be untrusted code. All
+four routes are for them: `/health`, and three to sample. None changes the weights, the policy or another client's
+request: only the end of its own connection cancels a request. A body is at most MAX_BODY_BYTES, a request at most
+1,024 samples that fill the rest of the context, too many prompts that do not fit end the run, and the chat template is
+always the tokenizer's.
 
 Not bounded here: how much is sampled, how often, and how many requests at once. A hostile environment can spend the
-run's sampling budget, and slow the trainer down; it can mark its samples as an evaluation's, and then trains on none.
+run's sampling budget and slow the trainer down; it can mark its samples as an evaluation's, which are never trained.
 """
 
 import asyncio
@@ -50,14 +51,14 @@ T = TypeVar("T")
 Body = TypeVar("Body", bound=BaseModel)
 
 CLIENT_CLOSED_REQUEST = 499
-"""nginx's code for a client that went away; nobody reads it."""
+"""nginx's code for a client that disconnected; it is never received."""
 
 
 MAX_BODY_BYTES = 8 * 2**20
-"""A million token ids, with their commas."""
+"""About a million token ids, with their commas."""
 
 MAX_TOLD = 50
-"""Kinds of refusals that are logged: a message may quote what the client sent."""
+"""How many kinds of refusals are logged: a message may quote what the client sent."""
 
 logger = logging.getLogger(__name__)
 
@@ -163,7 +164,7 @@ def _guarded(
 
 
 def _tell(request: Request, message: str, told: set[str]) -> None:
-    """Log the first refusal of each kind: sglang's clients throw the answer's sentence away."""
+    """Log the first refusal of each kind: sglang's clients discard the error message."""
     kind = re.sub(r"\d+", "N", message)
     if kind not in told and len(told) < MAX_TOLD:
         told.add(kind)
@@ -194,7 +195,7 @@ async def _body(request: Request) -> bytes:
 
 
 class _ClientGoneError(Exception):
-    """Nobody waits for the answer any more."""
+    """The client is no longer waiting for the answer."""
 
 
 async def _unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:

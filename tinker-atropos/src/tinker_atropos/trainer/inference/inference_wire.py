@@ -1,7 +1,7 @@
 """Requests of the inference server: sglang's `/generate`, and OpenAI's completions and chat.
 
-Nothing that a request asks for is ignored in silence. A field is honored, or says what happens anyway (`NEUTRAL`), or
-cannot matter to what is sampled (`HARMLESS`); everything else is refused by name. A null is as good as no field.
+Nothing that a request asks for is silently ignored. A field is honored, or asks for the default (`NEUTRAL`), or cannot
+affect what is sampled (`HARMLESS`); everything else is refused by name. A null is equivalent to a missing field.
 """
 
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "top_logprobs_num": (0,),
     "use_beam_search": (False,),
 }
-"""Fields that are not supported, with the values that ask for nothing."""
+"""Fields that are not supported, with the values that have no effect."""
 
 HARMLESS = frozenset(
     {
@@ -90,7 +90,7 @@ def _spellings(name: str, field: FieldInfo) -> list[str]:
 
 
 def _check_foreign(name: str, value: Any) -> None:
-    """Raises UnsupportedFieldError for a field that asks for what this server does not do."""
+    """Raises UnsupportedFieldError for a field that asks for something this server does not support."""
     if name in HARMLESS or value in NEUTRAL.get(name, ()):
         return
     if name in NEUTRAL:
@@ -100,7 +100,7 @@ def _check_foreign(name: str, value: Any) -> None:
 
 
 class InferenceRequest(_Request):
-    """The fields that all three routes share. `rl_purpose` is ours: evaluations are kept apart in the books."""
+    """The fields that all three routes share. `rl_purpose` is ours: evaluations are counted separately in the books."""
 
     n: int = Field(default=1, ge=1, le=1024)
     temperature: float = Field(default=1.0, ge=0, allow_inf_nan=False)
@@ -115,13 +115,13 @@ class InferenceRequest(_Request):
 
     @property
     def stop_strings(self) -> tuple[str, ...]:
-        """The strings that end a sample; an empty one would end it at once, and is left out."""
+        """The strings that end a sample; an empty one would end it immediately, and is left out."""
         stops = [self.stop] if isinstance(self.stop, str) else self.stop
         return tuple(stop for stop in stops if isinstance(stop, str) and stop)
 
     @property
     def stop_ids(self) -> tuple[int, ...]:
-        """The token ids that end a sample. Environments also write them into `stop`, as Tinker's own field has it."""
+        """The token ids that end a sample. Environments also put them in `stop`, as Tinker's own field allows."""
         given = () if isinstance(self.stop, str) else self.stop
         return (*self.stop_token_ids, *(stop for stop in given if isinstance(stop, int)))
 
@@ -134,8 +134,8 @@ class InferenceRequest(_Request):
         return self
 
     def settings(self, max_tokens: int, eos: str | None, eos_id: int | None) -> SamplingSettings:
-        """`stop` in Tinker's sense: None is EOS, an empty list is no stop at all, and a list replaces EOS, so that EOS
-        is added to it.
+        """`stop` in Tinker's sense: None is EOS, an empty list is no stop at all, and a list replaces EOS, so EOS is
+        added to it.
         """
         stops: list[Any] = [*self.stop_strings] or [*self.stop_ids]
         if stops and not self.ignore_eos:
@@ -171,7 +171,7 @@ class GenerateRequest(_Request):
 
 
 def _single_prompt(prompt: Any) -> Any:
-    """OpenAI's `prompt` may hold several prompts; a list of one is as good as the one."""
+    """OpenAI's `prompt` may hold several prompts; a list of one is accepted as that one."""
     if not isinstance(prompt, list) or not any(isinstance(each, str | list) for each in prompt):
         return prompt
     if len(prompt) > 1:
@@ -190,7 +190,7 @@ def _sampled_tokens_only(logprobs: Any) -> Any:
 class CompletionRequest(InferenceRequest):
     """`POST /v1/completions`: one prompt, as text or token ids.
 
-    `logprobs`: those of the sampled tokens, for true, 0 and 1 alike, without alternatives.
+    `logprobs`: true, 0 and 1 all return those of the sampled tokens, without alternatives.
     """
 
     prompt: Annotated[str | list[int], BeforeValidator(_single_prompt)]
@@ -208,11 +208,11 @@ class CompletionRequest(InferenceRequest):
 
 
 class ChatRequest(InferenceRequest):
-    """`POST /v1/chat/completions`. `max_tokens` None: as much as the context has room for.
+    """`POST /v1/chat/completions`. `max_tokens` None: as many as fit into the context.
 
-    `tools` go into the prompt by the tokenizer's chat template, and so do the `chat_template_kwargs`. Calls are not
-    parsed: the answer's content is what the model wrote. So a call cannot be required, and with `tool_choice` none the
-    model is not told of tools.
+    The tokenizer's chat template renders `tools` and `chat_template_kwargs` into the prompt. Calls are not parsed: the
+    answer's content is what the model wrote. So a call cannot be required, and with `tool_choice` none the prompt has
+    no tools.
     """
 
     messages: list[dict[str, Any]] = Field(min_length=1)

@@ -1,11 +1,11 @@
-"""What was sampled, as the inference server saw it: the truth about logprobs, policy steps and sampling parameters.
+"""What was sampled, as the inference server saw it: the source of truth for logprobs, policy steps and parameters.
 
-Environments pass tokens on, but often drop the logprobs, and none can carry a policy step. So a sequence finds its
-generations again by its ids: wherever what stands before a position is a recorded prompt, and what follows is that
-prompt's output, that part of the sequence was sampled (`Ledger.attribute`).
+Environments return tokens, but often drop the logprobs, and none can carry a policy step. So the generations of a
+sequence are found by its token ids: wherever the tokens before a position are a recorded prompt and those after it
+are that prompt's output, that part of the sequence was sampled (`Ledger.attribute`).
 
-The memory is bounded in bytes, the oldest generation is forgotten first. A `LedgerFile` keeps the same on disk, so that
-queued groups keep their versions over a restart; it is read once at the start and written behind.
+Memory is bounded in bytes; the oldest generation is evicted first. A `LedgerFile` keeps the same on disk, so queued
+groups keep their policy steps across a restart; it is read once at startup and written asynchronously.
 """
 
 import math
@@ -24,7 +24,7 @@ from tinker_atropos.trainer.data.groups import Bools, Floats, Ints, TokenSequenc
 from tinker_atropos.trainer.inference.ledger_file import GenerationRecord, LedgerFile
 
 DEFAULT_CAPACITY_BYTES = 256 * 2**20
-"""Room for some 60,000 outputs of 512 tokens."""
+"""Room for about 60,000 outputs of 512 tokens."""
 
 ID = np.dtype(np.int32)
 Shaping = Literal["temperature", "top_p", "top_k"]
@@ -32,7 +32,7 @@ Shaping = Literal["temperature", "top_p", "top_k"]
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """One generation: its logprobs, under which policy, how it was sampled, and when (seconds since the epoch)."""
+    """One generation: its logprobs, its policy step, how it was sampled, and when (seconds since the epoch)."""
 
     logprobs_T: Floats
     policy_step: int
@@ -44,10 +44,10 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """A sequence with what the ledger knows of it.
+    """A sequence with what the ledger knows about it.
 
     `sequence.generated_T` is narrowed to what the policy sampled. `missing` are the spans [start, end) of generated
-    positions of which neither ledger nor environment know a logprob. `generations` are the records found.
+    positions for which neither the ledger nor the environment has a logprob. `generations` are the records found.
     """
 
     sequence: TokenSequence
@@ -79,12 +79,12 @@ class Ledger:
         return len(self._in_order)
 
     def close(self) -> None:
-        """Write what is not on disk yet."""
+        """Flush what is not on disk yet."""
         if self._file:
             self._file.close()
 
     def record(self, prompt_T: Ints, output_T: Ints, sampled: LedgerEntry) -> None:
-        """Note one generation of at least one token."""
+        """Record one generation of at least one token."""
         generation = GenerationRecord(
             number=self._in_order[-1].number + 1 if self._in_order else 0,
             prompt_key=int(prefix_keys(prompt_T)[-1]),
@@ -101,15 +101,15 @@ class Ledger:
             self._file.append(generation, self._in_order[0].number)
 
     def attribute(self, sequence: TokenSequence, received_at: float = math.inf) -> Attribution:
-        """Find the generations within each generated span of a sequence that the trajectory API got at `received_at`.
+        """Find the generations within each generated span of a sequence that the api received at `received_at`.
 
-        What was sampled later is not in it, also when the output is the same: so a replay finds what was found the
-        first time. Tokens of a span are, in this order of trust:
+        What was sampled later is ignored, even if the output is the same: so a replay finds what was found the first
+        time. Tokens of a span are, in this order of trust:
 
-        * sampled, where the ledger says so: they take its logprob and policy step. The rest of such a span was not
+        * sampled, if the ledger has them: they take its logprob and policy step. The rest of such a span was not
           sampled (a template's tokens, a doubled EOS) and is not trained;
-        * sampled, where the environment sent logprobs: the policy step stays unknown. A gap in them was not sampled;
-        * missing, all of them, when nobody knows a logprob.
+        * sampled, if the environment sent logprobs: the policy step stays unknown. A gap in them was not sampled;
+        * missing, all of them, if there is no logprob from either.
         """
         generated_T, logprobs_T = sequence.generated_T.copy(), sequence.logprobs_T.copy()
         policy_step_T = sequence.policy_step_T.copy()
@@ -172,7 +172,7 @@ def generated_spans(generated_T: Bools) -> Iterator[tuple[int, int]]:
 def prefix_keys(tokens_T: Ints) -> Ints:
     """A 64-bit key of each prefix, [T+1]: the wrapping sum of (position, token), mixed as in splitmix64.
 
-    Two of 100,000 prompts share a key once in some billion ledgers, and then only if their outputs are the same, too.
+    Two of 100,000 prompts share a key in one of about a billion ledgers, which matters only if their outputs match too.
     """
     mixed_T = tokens_T.astype(np.uint64)
     mixed_T += _positions(len(tokens_T))
@@ -190,17 +190,17 @@ _SHIFT = np.uint64(30)
 
 @lru_cache(maxsize=256)
 def _positions(length: int) -> npt.NDArray[np.uint64]:
-    """1, 2, ... in the upper half of each word: token ids are in the lower."""
+    """1, 2, ... in the upper half of each word; token ids are in the lower half."""
     return np.arange(1, length + 1, dtype=np.uint64) << np.uint64(32)
 
 
 def _explanation(
     of_prompt: Sequence[GenerationRecord], rest: bytes, position: int, reported_T: Floats, received_at: float
 ) -> _Part | None:
-    """The generation that explains most of `rest`: its output is a beginning of it, or goes on beyond it.
+    """The generation that explains most of `rest`: its output is a prefix of it, or extends beyond it.
 
-    Those sampled after `received_at` count only where there is no other: the api's clock may be another machine's.
-    Outputs repeat, also across policy steps: among equals the one whose logprobs are nearest to the reported ones, else
+    Those sampled after `received_at` count only if there is no other: the api's clock may be another machine's.
+    Outputs repeat, even across policy steps: among equals the one whose logprobs are nearest to the reported ones, else
     the newest.
     """
     fitting = [one for one in of_prompt if rest.startswith(one.output) or one.output.startswith(rest)]

@@ -1,8 +1,8 @@
-"""The ledger on disk: SQLite, written behind by a thread, so that neither sampling nor training waits for a disk.
+"""The ledger on disk: SQLite, written asynchronously by a thread, so neither sampling nor training waits for a disk.
 
-WAL with synchronous=NORMAL: a killed process loses what its thread had not written (milliseconds), a killed machine
-what was not yet flushed, and neither ever spoils the file. Losing a record costs one forward pass; waiting for a flush
-after every sample would cost each of them milliseconds.
+WAL with synchronous=NORMAL: a killed process loses what its thread had not written (milliseconds), a crashed machine
+what was not yet flushed, and neither ever corrupts the file. Losing a record costs one forward pass; waiting for a
+flush after every sample would cost each of them milliseconds.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 FILE_NAME = "ledger.sqlite"
 CLOSE_SECONDS = 5.0
 OVERHEAD_BYTES = 300
-"""What a record costs beside its arrays, in memory."""
+"""What a record costs in memory besides its arrays."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS generations (
@@ -34,7 +34,7 @@ FROM generations ORDER BY number"""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GenerationRecord:
-    """One record. `output` are int32 token ids and `logprobs` float32, as many; `number` rises with each record."""
+    """One record. `output` (int32 token ids) and `logprobs` (float32) have the same length; `number` increases."""
 
     number: int
     prompt_key: int
@@ -60,7 +60,7 @@ class _Change(NamedTuple):
 
 
 class LedgerFile:
-    """The file in `folder`. One that cannot be read starts over; one that cannot be written is given up, with a log."""
+    """The file in `folder`. If unreadable, it starts over; if it cannot be written, it is logged and given up."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ class LedgerFile:
         self._writer = threading.Thread(target=self._write, daemon=True, name="ledger-file")
 
     def load(self) -> list[GenerationRecord]:
-        """What the file holds, oldest first. Writing starts with it."""
+        """Read what the file holds, oldest first, and start the writing thread."""
         try:
             generations = self._read()
         except sqlite3.DatabaseError as error:
@@ -86,7 +86,7 @@ class LedgerFile:
             self._changes.put(_Change(generation, oldest))
 
     def close(self) -> None:
-        """Write what waits, within CLOSE_SECONDS."""
+        """Write what is queued, within CLOSE_SECONDS."""
         self._changes.put(None)
         self._writer.join(CLOSE_SECONDS)
 
@@ -107,7 +107,7 @@ class LedgerFile:
             logger.warning("the ledger %s is no longer written (a restart will recompute): %s", self._path, error)
 
     def _next_changes(self) -> list[_Change]:
-        """All that wait, at least one; none at the end."""
+        """All queued changes, at least one; none at the end."""
         changes: list[_Change] = []
         change = self._changes.get()
         while change is not None:
@@ -117,7 +117,7 @@ class LedgerFile:
             except queue.Empty:
                 return changes
         if changes:
-            self._changes.put(None)  # the end comes after these
+            self._changes.put(None)  # the end marker comes after these
         return changes
 
     @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The tokenizer, for text in and out. Loaded without torch, and without a network when its files are here.
+"""The tokenizer, for text in and out. Loaded without torch, and without a network if its files are local.
 
 Chat messages come in OpenAI's form and are converted to what Hugging Face chat templates expect.
 """
@@ -23,7 +23,7 @@ class ChatError(ValueError):
 
 
 def template_messages(messages: Sequence[Message]) -> list[Message]:
-    """Text contents as one string, and the arguments of tool calls as objects: a template would print JSON twice.
+    """Text contents as one string, and tool call arguments as objects: a template would encode them as JSON twice.
 
     Raises ChatError naming the message.
     """
@@ -42,7 +42,7 @@ def _template_message(where: str, message: Message) -> Message:
 
 
 def _text(where: str, content: Any) -> str:
-    """A message that only calls tools has no content; contents in parts must all be text."""
+    """The text of a message: none if it only calls tools; the parts of a content must all be text."""
     if content is None:
         return ""
     if isinstance(content, str):
@@ -72,14 +72,14 @@ def _arguments(where: str, arguments: Any) -> Any:
 
 NO_KWARGS: Mapping[str, Any] = {}
 VARIABLES = {"documents"}
-"""Parameters of `apply_chat_template` that are only passed on to the template."""
+"""Parameters of `apply_chat_template` that are only passed through to the template."""
 
 
 class Tokenizer:
-    """A Hugging Face tokenizer. Token ids keep special tokens; texts are decoded without them unless asked for."""
+    """A Hugging Face tokenizer. Token ids keep special tokens; texts are decoded without them unless requested."""
 
     def __init__(self, name: str) -> None:
-        """Raises ConfigError when there is no such tokenizer, or it cannot be fetched."""
+        """Raises ConfigError if there is no such tokenizer, or it cannot be fetched."""
         from transformers import AutoTokenizer
 
         try:
@@ -100,12 +100,12 @@ class Tokenizer:
 
     @property
     def vocabulary(self) -> int:
-        """Number of token ids that the model knows: its embedding may be longer than the tokenizer's list."""
+        """Number of the model's token ids: its embedding may be longer than the tokenizer's list."""
         from transformers import AutoConfig
 
         try:
             config: Any = AutoConfig.from_pretrained(self._tokenizer.name_or_path)
-        except (OSError, ValueError):  # a folder with a tokenizer alone
+        except (OSError, ValueError):  # a folder with only a tokenizer
             return len(self._tokenizer)
         return max(len(self._tokenizer), int(getattr(config.get_text_config(), "vocab_size", 0)))
 
@@ -124,9 +124,9 @@ class Tokenizer:
         tools: Sequence[Mapping[str, Any]] = (),
         template_kwargs: Mapping[str, Any] = NO_KWARGS,
     ) -> Ints:
-        """The prompt of the assistant's next turn, by the tokenizer's chat template.
+        """The prompt of the assistant's next turn, from the tokenizer's chat template.
 
-        Raises ChatError when the template cannot render the messages, or would leave tools or their calls out.
+        Raises ChatError if the template cannot render the messages, or would leave out tools or their calls.
         """
         _check_variables(template_kwargs)
         wanted = template_messages(messages)
@@ -151,7 +151,7 @@ class Tokenizer:
 
 
 def _check_variables(template_kwargs: Mapping[str, Any]) -> None:
-    """Refuse what transformers would take for itself: a template of a client's would run here, beside the key."""
+    """Refuse transformers' own parameters: a client's template would run in this process, which has the key."""
     from transformers import PreTrainedTokenizerBase
 
     taken = inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters.keys() - VARIABLES

@@ -1,4 +1,4 @@
-"""What is shown of a run beside its steps: where all rollouts are, and what the trainer waits for."""
+"""What a run shows besides its steps: where all rollouts are, and what the trainer is waiting for."""
 
 import asyncio
 import contextlib
@@ -42,7 +42,7 @@ class Accounting:
 
     async def keep(self) -> Never:
         while True:
-            with contextlib.suppress(RunError):  # for display only: the lease notices an api that is gone
+            with contextlib.suppress(RunError):  # for display only: the lease detects that the api is gone
                 self._show(await self.api.books())
             await asyncio.sleep(POLL_SECONDS)
 
@@ -52,7 +52,7 @@ class Accounting:
         self.status.oldest_queued_step = None if came_at is None else self._step_at(came_at)
 
     def _step_at(self, moment: float) -> int:
-        """The policy step at a moment (seconds since the epoch): what came then is of this policy, or an older one."""
+        """The policy step at a moment (seconds since the epoch): what arrived then is from it or an older one."""
         steps = (step for begun_at, step in reversed(self._steps) if begun_at <= moment)
         return next(steps, self._steps[0][1])
 
@@ -68,12 +68,12 @@ class Accounting:
         return {**self.generator.totals.to_wire(), "trained": self._trained, "dropped": dropped}
 
     def metrics(self) -> dict[str, float]:
-        """How much of what was sampled for training was trained, since the start of this process."""
+        """The share of what was sampled for training that was trained, since the start of this process."""
         sampled, trained = self.generator.totals.training.tokens, self._trained["tokens"]
         return {"tokens/trained": float(trained), "tokens/trained_fraction": trained / sampled if sampled else 0.0}
 
     def totals(self) -> dict[str, int]:
-        """The books but for what the api knows itself, flat: it shows them beside its own to whoever balances both."""
+        """The books without what the api knows itself, flat: it shows them next to its own, to be balanced."""
         return {
             f"{book}_{unit}": count
             for book, counts in self.books().items()
@@ -82,7 +82,7 @@ class Accounting:
         }
 
     def opened(self, step: int) -> None:
-        """Sampling begins, or goes on, with the policy of this step."""
+        """Sampling begins, or continues, with the policy of this step."""
         self._steps.append((time.time(), step))
 
     @contextlib.contextmanager
@@ -94,7 +94,7 @@ class Accounting:
             self._wait = None
 
     def waiting(self, call: tuple[str, float] | None, now: float) -> str | None:
-        """What the trainer waits for, once it takes long. `now` and the call's beginning are of time.monotonic()."""
+        """What the trainer is waiting for, once it takes long. `now` and the call's start are from time.monotonic()."""
         if self._wait is None:
             return slow_call(call, now)
         return why_no_batch(

@@ -1,6 +1,6 @@
 """Every metric that a run logs: its unit, what it means, and who reports it. docs/reference/metrics.md has it.
 
-A metric that is not here fails a test. `*` stands for any text, as an environment's name or a reason.
+A metric that is missing here fails a test. `*` matches any text, such as an environment's name or a reason.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Metric:
 
 
 def describe(name: str) -> Metric | None:
-    """The first row that a metric's name fits."""
+    """The first row that matches a metric's name."""
     return next((metric for metric in METRICS if fnmatchcase(name, metric.name)), None)
 
 

@@ -1,4 +1,4 @@
-"""The trainer's figures for Prometheus, read when scraped."""
+"""The trainer's metrics for Prometheus, read when scraped."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from tinker_atropos.trainer.reporting.trainer_status import RunStatus
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """A run as it stands when it is scraped. `books` are as in `/status`."""
+    """The state of a run when it is scraped. `books` are as in `/status`."""
 
     status: RunStatus
     totals: SamplingTotals

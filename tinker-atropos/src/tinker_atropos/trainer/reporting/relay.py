@@ -1,8 +1,8 @@
-"""The environments' metrics on their way through the trainer: into `/status` and the run's one W&B run.
+"""The environments' metrics, relayed by the trainer to `/status` and the run's one W&B run.
 
-What an environment names itself carries its own name (`<name>_<k>_…`). The runner's `env/…` of environment k, from 1
-on, go to W&B as `env_<k>/…`: two environments' counts are two curves. So does what has the name of a figure of the
-trainer's or of W&B's own, of any environment: it must not be taken for that.
+Metrics that an environment names itself carry its own name (`<name>_<k>_…`). The runner's `env/…` of environment k,
+from 1 on, go to W&B as `env_<k>/…`: two environments' counts are two curves. So does any environment's metric whose
+name is one of the trainer's or W&B's own: it must not be mistaken for that.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from tinker_atropos.trainer.trajectories.api_client import ApiClient
 
 POLL_SECONDS = 1.0
 MAX_NAMES = 2_000
-"""Different names that go to W&B: environments choose them, and may be anybody's code."""
+"""How many different names go to W&B: environments choose them, and may be untrusted code."""
 
 NOT_FOR_ENVIRONMENTS = ("_*", "result/*", "samples")
-"""Names that are W&B's own (`_step`), those of the run's summary, and the table's."""
+"""W&B's own names (`_step`), those of the run's summary, and that of the table."""
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class Relay:
 
 
 def curves(environment: int | None, metrics: Mapping[str, float]) -> dict[str, float]:
-    """What an environment reports, under the names that it has in W&B."""
+    """An environment's metrics, under their names in W&B."""
     return {_curve(environment or 0, name): value for name, value in metrics.items()}
 
 

@@ -10,7 +10,7 @@ from tinker_atropos.trainer.data.groups import Ints
 COLUMNS = ("step", "prompt", "completion", "score", "advantage", "policy_step")
 ROWS = 8
 MAX_TEXT = 4_000
-"""Characters of a cell; a longer text keeps its beginning and its end."""
+"""Maximum characters of a cell; a longer text keeps its beginning and its end."""
 
 Row = tuple[int, str, str, float, float, int]
 Decode = Callable[[Ints], str]

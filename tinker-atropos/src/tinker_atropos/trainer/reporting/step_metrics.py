@@ -1,7 +1,7 @@
-"""Metrics of one step, and where its seconds went. Pure. Names are tinker-atropos'; ours follow them (`metric_table`).
+"""Metrics of one step, and where its time went. Pure. Names are tinker-atropos'; ours follow them (`metric_table`).
 
 `logprobs/*` are of the distribution sampled from, `logprobs/*_training` of the trainer's own forward pass over the same
-tokens. How far the two are apart is measured on staleness-0 tokens, where both come from the same weights, and, with
+tokens. The gap between the two is measured on staleness-0 tokens, where both come from the same weights, and, with
 the suffix `_stale`, on the others. Axis: _N all trained tokens of the batch.
 """
 
@@ -20,7 +20,7 @@ Metrics = dict[str, float]
 
 
 def collection_metrics(collected: Collected, batch: TrainingBatch) -> Metrics:
-    """What it took to get this batch, and how much of what came for it is trained."""
+    """What it took to get this batch, and how much of what arrived for it is trained."""
     received = collected.dropped_tokens + sum(
         int(np.count_nonzero(sequence.generated_T)) for group in collected.groups for sequence in group.sequences_S
     )
@@ -54,7 +54,7 @@ def batch_metrics(batch: TrainingBatch, policy_step: int) -> Metrics:
 def training_metrics(
     batch: TrainingBatch, training_logprobs: Sequence[Floats], loss_sum: float, policy_step: int
 ) -> Metrics:
-    """What forward_backward told: the loss per token, and how far sampler and trainer are apart."""
+    """What forward_backward returned: the loss per token, and how far apart sampler and trainer are."""
     trained = np.concatenate([datum.trained_T for datum in batch.datums])
     sampling_N = np.concatenate([datum.logprobs_T for datum in batch.datums])[trained]
     training_N = np.concatenate(training_logprobs)[trained]
@@ -68,7 +68,7 @@ def training_metrics(
 
 
 def gap_metrics(suffix: str, sampling_N: Floats, training_N: Floats) -> Metrics:
-    """How far sampler q and trainer p are apart, with d = log q - log p of tokens drawn from q. No tokens, no metrics.
+    """How far apart sampler q and trainer p are, with d = log q - log p of tokens drawn from q. Empty without tokens.
 
     kl_v1 = mean d and kl_v2 = mean d^2 / 2 estimate KL(q || p): the first without bias, the second with less variance
     (http://joschu.net/blog/kl-approx.html: k1 and k2; tinker-cookbook's optim/kl_sample_train_v1 and _v2). The
@@ -88,7 +88,7 @@ def gap_metrics(suffix: str, sampling_N: Floats, training_N: Floats) -> Metrics:
 
 
 def kl_warning(metrics: Metrics, limit: float) -> str | None:
-    """A sentence when sampler and trainer disagree about tokens of the same weights, else None."""
+    """A sentence if sampler and trainer disagree about tokens of the same weights, else None."""
     kl = metrics.get("logprobs/kl_v2", 0.0)
     if kl <= limit:
         return None
@@ -100,7 +100,7 @@ def kl_warning(metrics: Metrics, limit: float) -> str | None:
 
 
 def _advantage_metrics(batch: TrainingBatch) -> Metrics:
-    """Over sequences, as upstream: the mean over each one's trained tokens, which are mostly all the same."""
+    """Over sequences, as upstream: the mean over each one's trained tokens, which are mostly equal."""
     advantages = np.array([datum.advantages_T.sum() / np.count_nonzero(datum.trained_T) for datum in batch.datums])
     return {
         "advantages/mean": float(advantages.mean()),
@@ -110,7 +110,7 @@ def _advantage_metrics(batch: TrainingBatch) -> Metrics:
 
 
 def _distillation_metrics(batch: TrainingBatch) -> Metrics:
-    """The teacher's terms (coefficient included) on trained tokens, and the tokens about which it said nothing."""
+    """The teacher's terms (including the coefficient) on trained tokens, and the tokens without one."""
     terms = [datum.distilled_T[datum.trained_T] for datum in batch.datums if datum.distilled_T is not None]
     if not terms:
         return {}
@@ -123,7 +123,7 @@ def _distillation_metrics(batch: TrainingBatch) -> Metrics:
 
 
 def _staleness_metrics(batch: TrainingBatch, policy_step: int) -> Metrics:
-    """In policy steps. A token of a later step (an earlier life of the run trained on from here) counts as fresh."""
+    """In policy steps. A token of a later step (an earlier attempt had trained past this step) counts as fresh."""
     steps_N = _policy_steps(batch)
     known_N = steps_N[steps_N != UNKNOWN_STEP]
     metrics = {"staleness/unknown": 1.0 - len(known_N) / len(steps_N)}
@@ -135,7 +135,7 @@ def _staleness_metrics(batch: TrainingBatch, policy_step: int) -> Metrics:
 
 
 def _policy_steps(batch: TrainingBatch) -> Ints:
-    """Of the trained tokens, [N]."""
+    """Policy steps of the trained tokens, [N]."""
     trained = np.concatenate([datum.trained_T for datum in batch.datums])
     steps_N: Ints = np.concatenate([datum.policy_step_T for datum in batch.datums])[trained]
     return steps_N
@@ -154,10 +154,10 @@ PARTS = ("waiting", "preparing", "forward_backward", "optim_step", "snapshot", "
 
 
 class Stopwatch:
-    """Splits time without a gap: what passed since the last word goes to the parts that are named now.
+    """Splits time without gaps: the time since the last call goes to the parts that are named now.
 
-    So the parts of a lap add up to it. A step's own reporting and saving come after its metrics: they are named in the
-    next step's lap.
+    So the parts of a lap add up to it. A step's own reporting and saving come after its metrics: they count in the next
+    step's lap.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -166,7 +166,7 @@ class Stopwatch:
         self._parts: dict[str, float] = defaultdict(float)
 
     def spent(self, part: str, within: Mapping[str, float] | None = None) -> None:
-        """What passed was `part`, apart from the parts `within` it, whose seconds are known."""
+        """The time since the last call was `part`, except for the parts `within` it, whose seconds are known."""
         now = self._clock()
         known = dict(within or {})
         self._parts[part] += now - self._named_until - sum(known.values())

@@ -1,4 +1,4 @@
-"""What the trainer tells of itself: `/status`, `/history` and the few metrics of the result."""
+"""What the trainer reports about itself: `/status`, `/history` and the few metrics of the result."""
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,10 +15,10 @@ Phase = Literal["starting", "sampling", "training", "saving", "done"]
 MAX_POINTS = 500
 MAX_WARNINGS = 3
 RECENT_SECONDS = 300.0
-"""For so long an environment's figure counts in the mean of several."""
+"""How long an environment's metric counts in the mean over several environments."""
 
 PACE_SMOOTHING = 0.2
-"""Weight of the newest step in secondsPerStep."""
+"""Weight of the newest step in `secondsPerStep`."""
 
 _FROM_TRAINING = {"train/loss": "loss", "logprobs/gap": "logprobGap", "staleness/mean": "staleness"}
 _GROUPS_MADE = {"env/groups_kept": "kept", "env/groups_filtered_equal": "equal"}
@@ -32,7 +32,7 @@ _FROM_EVALUATION = {
 
 
 class History:
-    """A series of at most MAX_POINTS points over the whole run: when full, every second point goes, and from then on
+    """At most MAX_POINTS points over the whole run: when full, every second point is dropped, and from then on only
     every second step is kept.
     """
 
@@ -51,14 +51,14 @@ class History:
 
 
 def chosen(points: Sequence[Mapping[str, float]], figures: Collection[str]) -> list[dict[str, float]]:
-    """Those figures of each point, as far as it has them, and its step: a point may have a hundred."""
+    """The given metrics of each point, if it has them, and its step: a point may have a hundred."""
     names = {"step", *figures}
     return [{name: value for name, value in point.items() if name in names} for point in points]
 
 
 @dataclass(slots=True)
 class RunStatus:
-    """The run as it stands. Metrics carry the CR's names; fractions are 0 to 1."""
+    """The current state of the run. Metrics have the CR's names; fractions are 0 to 1."""
 
     total_steps: int
     run_uid: str = ""
@@ -81,13 +81,13 @@ class RunStatus:
     clock: Callable[[], float] = time.monotonic
 
     def warn(self, topic: str, sentence: str | None) -> None:
-        """Show a warning, the newest first; None takes the topic's warning back."""
+        """Show a warning, newest first; None clears the topic's warning."""
         self.warnings.pop(topic, None)
         if sentence is not None:
             self.warnings = {topic: sentence, **self.warnings}
 
     def step_trained(self, step: int, seconds: float, metrics: Mapping[str, float]) -> None:
-        """Note a finished step that took `seconds`."""
+        """Record a finished step that took `seconds`."""
         self.step = step
         self.last_step_at = time.time()
         previous = self.seconds_per_step
@@ -96,7 +96,7 @@ class RunStatus:
         self.history.add(step, {**metrics, **self.metrics})
 
     def relayed(self, record: MetricsRecord) -> None:
-        """Note what an environment reported."""
+        """Record what an environment reported."""
         environment = record.environment or 0
         self._count(
             environment, {_GROUPS_MADE[name]: record.metrics[name] for name in _GROUPS_MADE & record.metrics.keys()}
@@ -110,7 +110,7 @@ class RunStatus:
                 self._evaluated(record, name.removesuffix(_EVALUATION))
 
     def _mean(self, ours: str, environment: int, value: float) -> None:
-        """Of several environments the mean of what each of them said last, if not too long ago: one may be gone."""
+        """The mean over several environments of each one's last report, if it is recent: one may be gone."""
         now = self.clock()
         said = self.means.setdefault(ours, {})
         said[environment] = (now, value)
@@ -118,14 +118,14 @@ class RunStatus:
         self.metrics[ours] = sum(value / len(recent) for value in recent)  # a sum might be too large for a float
 
     def _count(self, environment: int, counts: Mapping[str, float]) -> None:
-        """Each environment's counts start over when it is replaced; their sum goes on."""
+        """Each environment's counts start over when it is replaced; their sum does not."""
         before = self.groups_made_by.get(environment, GroupsMade())
         made = replace(before, **counts)
         self.groups_made_by[environment] = made
         self.groups_made = self.groups_made.plus(made.since(before))
 
     def _evaluated(self, record: MetricsRecord, prefix: str) -> None:
-        """Take over one evaluation; the one of step 0 is the baseline too."""
+        """Record one evaluation; that of step 0 is also the baseline."""
         found = {
             ours: record.metrics[prefix + name]
             for name, ours in _FROM_EVALUATION.items()
@@ -137,9 +137,9 @@ class RunStatus:
     def to_wire(
         self, wandb: Mapping[str, Any], waiting: str | None, books: Mapping[str, Mapping[str, int]]
     ) -> dict[str, Any]:
-        """`/status`. `waiting` is a sentence on what is waited for and why, `books` says where everything is.
+        """`/status`. `waiting` is a sentence on what the trainer waits for and why, `books` says where everything is.
 
-        `runUid` and `attempt` say whose it is: a pod's address is another pod's a moment later.
+        `runUid` and `attempt` identify the run: a pod's IP address may belong to another pod a moment later.
         """
         return {
             "runUid": self.run_uid,
@@ -162,7 +162,7 @@ class RunStatus:
 
 
 def console_line(step: int, total_steps: int, metrics: Mapping[str, float], warnings: Collection[str] = ()) -> str:
-    """One line per step; figures that a step does not have are left out. `warnings` are topics: /status explains."""
+    """One line per step; metrics that a step lacks are left out. `warnings` are topics: /status explains them."""
     figures: list[tuple[str, str, Callable[[float], str]]] = [
         ("reward", "reward/mean", "{:.3f}".format),
         ("loss", "train/loss", "{:+.4f}".format),

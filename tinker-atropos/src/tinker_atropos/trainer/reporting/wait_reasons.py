@@ -1,4 +1,4 @@
-"""What the trainer waits for, and why, as a sentence for people that changes only with what it says. Pure."""
+"""What the trainer is waiting for, and why: a sentence for people that changes only when the reason does. Pure."""
 
 from dataclasses import dataclass
 
@@ -6,15 +6,15 @@ from tinker_atropos.durations import more_than
 from tinker_atropos.trainer.trajectories.api_client import Peer
 
 PATIENCE_SECONDS = 10.0
-"""Shorter waits are how training works; nobody needs to read of them."""
+"""Shorter waits are normal in training, and not reported."""
 
 SILENT_SECONDS = 30.0
-"""Without a sample request for so long, inference is idle."""
+"""Inference is idle after this long without a sample request."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupsMade:
-    """The environments' own counts of groups: sent, and left out because all their scores were equal."""
+    """The environments' own counts of groups: sent, and skipped because all their scores were equal."""
 
     kept: float = 0.0
     equal: float = 0.0
@@ -23,7 +23,7 @@ class GroupsMade:
         return GroupsMade(self.kept + more.kept, self.equal + more.equal)
 
     def since(self, before: "GroupsMade") -> "GroupsMade":
-        """What came after `before`; counts start over with an environment that was started again."""
+        """The increase since `before`; counts start over when an environment is restarted."""
         if self.kept < before.kept or self.equal < before.equal:
             return self
         return GroupsMade(self.kept - before.kept, self.equal - before.equal)
@@ -31,7 +31,7 @@ class GroupsMade:
 
 @dataclass(frozen=True, slots=True)
 class WaitForBatch:
-    """A wait for groups as it stands: what is known of the environment, of sampling and of the queue."""
+    """The current wait for groups: what is known about the environment, sampling and the queue."""
 
     seconds: float
     environment: Peer
@@ -70,13 +70,13 @@ def _reason(wait: WaitForBatch) -> str:
 
 
 def _rounded(count: float) -> str:
-    """Down to one significant digit: what holds of the last 32 groups holds of the last 30."""
+    """Rounded down to one significant digit: what is true of the last 32 groups is true of the last 30."""
     digits = f"{count:.0f}"
     return digits[0] + "0" * (len(digits) - 1)
 
 
 def slow_call(call: tuple[str, float] | None, now: float) -> str | None:
-    """The backend call that is being waited for (what, since when), once it takes long."""
+    """The backend call in progress (what, since when), once it takes long."""
     if call is None or now - call[1] < PATIENCE_SECONDS:
         return None
     return f"Waiting for the backend for {more_than(now - call[1])}: {call[0]}."

@@ -1,7 +1,7 @@
-"""What W&B leaves on disk: a folder per attempt, from which `wandb sync` can send what the server has not got.
+"""What W&B leaves on disk: a folder per attempt, from which `wandb sync` can send what the server does not have.
 
-Every row keeps its number (`_step`) in the folder, so that sending a folder again adds nothing twice. `StepAxis`
-decides which points are new and where they stand on the axis `train/step`.
+Every row keeps its number (`_step`) in the folder, so sending a folder again creates no duplicates. `StepAxis`
+decides which points are new and where they belong on the axis `train/step`.
 """
 
 import contextlib
@@ -13,20 +13,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 EMPTY_LOG_BYTES = 7
-"""A log that has its header only: the server never took the run, and `wandb sync` stops at such a folder."""
+"""A log with only its header: the server never accepted the run, and `wandb sync` stops at such a folder."""
 
 SYNC_ARGUMENTS = ("sync", "--yes", "--include-online")
 
 
 def unsent_folders(wandb_folder: Path, run_id: str) -> list[Path]:
-    """The folders of earlier attempts that may hold what the server has not got, oldest first."""
+    """The folders of earlier attempts that may hold what the server does not have, oldest first."""
     named = [*wandb_folder.glob(f"run-*-{run_id}"), *wandb_folder.glob(f"offline-run-*-{run_id}")]
     unsent = [folder for folder in named if _has_rows(folder, run_id) and not _mark(folder, run_id).exists()]
     return sorted(unsent, key=lambda folder: folder.name.removeprefix("offline-"))
 
 
 def mark_sent(folder: Path, run_id: str) -> None:
-    """As `wandb sync` marks a folder that it has sent."""
+    """Mark a folder as sent, as `wandb sync` does."""
     with contextlib.suppress(OSError):
         _mark(folder, run_id).touch()
 
@@ -47,7 +47,7 @@ def send(folders: Sequence[Path], run_id: str, seconds: float) -> list[Path]:
 
 
 class LastStep:
-    """The last step on the axis, on disk: what a server that is away would have told."""
+    """The last step on the axis, on disk: for when the server that knows it cannot be reached."""
 
     def __init__(self, wandb_folder: Path, run_id: str) -> None:
         self._path = wandb_folder / f"last-step-{run_id}"
@@ -73,17 +73,17 @@ def _mark(folder: Path, run_id: str) -> Path:
 
 STEP_KEY = "train/step"
 REPORTED_STEP_KEY = "env/step"
-"""The environment's own step, in a report that comes when another step was trained last."""
+"""The environment's own step, in a report that arrives when the last trained step is another one."""
 
 Point = dict[str, float]
 
 
 @dataclass
 class StepAxis:
-    """The axis never goes back, over rebuilds and attempts.
+    """The axis never goes back, across rebuilds and attempts.
 
-    `before` is the last step that earlier attempts logged, `last` the newest of all; what is not logged again is
-    counted in `replayed`.
+    `before` is the last step that earlier attempts logged, `last` the newest of all; `replayed` counts what is not
+    logged again.
     """
 
     before: int
@@ -94,7 +94,7 @@ class StepAxis:
         self.last = self.before
 
     def trained(self, step: int, metrics: Mapping[str, float]) -> Point | None:
-        """The point of a trained step; None for one that is trained again and was logged the first time."""
+        """The point of a trained step; None for one that is trained again and was logged before."""
         if step <= self.last:
             self.replayed += 1
             return None

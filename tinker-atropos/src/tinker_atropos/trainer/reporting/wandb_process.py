@@ -1,8 +1,8 @@
 """W&B in a process of its own: `python -m tinker_atropos.trainer.reporting.wandb_process SETTINGS`.
 
-wandb blocks for minutes, and holds up the end of its process, when its server does not answer. Here it may. Messages
-come as JSON lines on stdin, whose end finishes the run; states go as JSON lines to stdout. What the server does not
-take stays on disk: an offline run, which the next attempt or a person sends.
+When its server does not answer, wandb blocks for minutes and delays the exit of its process, which is harmless here.
+Messages are read as JSON lines from stdin, whose end finishes the run; states are written as JSON lines to stdout.
+What the server does not accept stays on disk: an offline run, which the next attempt or a user sends.
 """
 
 import json
@@ -30,10 +30,10 @@ INIT_SECONDS = 30.0
 SEND_SECONDS = 60.0
 ANSWER_SECONDS = 2.0
 _TELLING = os.fdopen(os.dup(1), "wb", buffering=0)
-"""Our own standard output: W&B's processes would inherit the other one, and keep it open when this one has ended."""
+"""Our own standard output: W&B's processes would inherit fd 1, and keep it open after this process has exited."""
 
 NICE = 10
-"""W&B's processes give way to the trainer where they share its cores."""
+"""W&B's processes yield to the trainer where they share its cores."""
 
 SAMPLES_KEY = "samples"
 
@@ -50,7 +50,7 @@ class WandbRun:
         self._axis = StepAxis(max(last_step.read(), int(run.summary.get(STEP_KEY) or 0)))
 
     def follow(self, lines: Iterable[bytes]) -> int:
-        """Log what comes; returns the exit code that the run ends with: 1, unless it was told otherwise."""
+        """Log what arrives; returns the exit code that the run ends with: 1, unless a message sets another."""
         exit_code = 1
         for line in lines:
             match json.loads(line):
@@ -72,7 +72,7 @@ class WandbRun:
         self._last_step.write(self._axis.last)
 
     def _table(self, samples: Mapping[str, Any]) -> Any:
-        """W&B makes an artifact of a table, too, and waits for its server to agree: one that is away is not asked."""
+        """Binding makes W&B create an artifact and wait for its server: not done if that cannot be reached."""
         table = self._wandb.Table(**samples)
         if not self._run.offline and not _answers(self._run.settings.base_url):
             table.bind_to_run(self._run, SAMPLES_KEY, self._axis.last)
@@ -102,15 +102,15 @@ def main() -> None:
         folder = Path(run.settings.sync_dir)
         exit_code = WandbRun(wandb, run, LastStep(folder.parent, run.id)).follow(sys.stdin.buffer)
         _finish(run, folder, exit_code)
-    except Exception as error:  # noqa: BLE001 -- the process's edge: the trainer says it once and goes on
+    except Exception as error:  # noqa: BLE001 -- the process's edge: the trainer logs it once and continues
         _tell(failure=f"{type(error).__name__}: {error}".splitlines()[0])
-        os._exit(1)  # W&B would try for minutes more to reach its server
+        os._exit(1)  # W&B would keep trying to reach its server for minutes
 
 
 def _open(wandb: Any, wanted: Mapping[str, Any], settings: Any) -> Any:
     """The run, resumed where its earlier attempts ended.
 
-    Raises when the server does not take it, or has not taken what earlier attempts left, which comes first.
+    Raises if the server does not accept it, or has not accepted what earlier attempts left, which is sent first.
     """
     wandb_folder, run_id = Path(wandb.setup().settings.wandb_dir), wanted["id"]
     earlier, online = unsent_folders(wandb_folder, run_id), wanted["mode"] == "online"

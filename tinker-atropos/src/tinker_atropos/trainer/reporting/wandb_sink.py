@@ -1,4 +1,4 @@
-"""The run's one W&B run. Advisory: whatever W&B does or fails to do, training goes on at the same pace."""
+"""The run's one W&B run. Advisory: whatever W&B does or fails to do, training continues at the same pace."""
 
 import asyncio
 import contextlib
@@ -17,13 +17,13 @@ from tinker_atropos.trainer.reporting.samples import COLUMNS, Row
 logger = logging.getLogger(__name__)
 
 MAX_WAITING_BYTES = 16 * 2**20
-"""Points that W&B has not taken yet; beyond it the run is logged no further."""
+"""Limit of points that W&B has not accepted yet; beyond it, logging stops."""
 
 CONNECT_SHARE = 0.3
-"""Of the time that closing may take, what a server gets that has not answered yet; then the run is recorded offline."""
+"""Share of the closing time that a server has to answer if it has not yet; then the run is recorded offline."""
 
 FINISH_SHARE = 0.7
-"""Of that time, what W&B gets to send the rest; then what is left stays on disk."""
+"""Share of the closing time that W&B has to send the rest; what is left then stays on disk."""
 
 SUCCESSES = ("succeeded", "stopped")
 
@@ -41,13 +41,13 @@ class WandbSettings:
 
 
 def enabled(environ: Mapping[str, str]) -> bool:
-    """W&B is used only when somebody asked for it: with a key, or for offline files."""
+    """W&B is used only if it is configured: with a key, or for offline files."""
     mode = environ.get("WANDB_MODE", "")
     return mode == "offline" or (bool(environ.get("WANDB_API_KEY")) and mode != "disabled")
 
 
 def wandb_settings(settings: Settings, config: RunConfig, environ: Mapping[str, str]) -> WandbSettings | None:
-    """What W&B is told of the run: its config, where it is, and the weights that it started from."""
+    """What W&B shows of the run: its config, where it runs, and the weights that it started from."""
     if not enabled(environ):
         return None
     place = {"name": settings.run_name, "namespace": settings.run_namespace, "uid": settings.run_uid}
@@ -63,7 +63,7 @@ def wandb_settings(settings: Settings, config: RunConfig, environ: Mapping[str, 
 
 
 def _start(settings: Settings) -> dict[str, Any]:
-    """The state that the run started from, and whose it was: as W&B's config shows it."""
+    """The state that the run started from, and which run saved it, for W&B's config."""
     if settings.start_from is None:
         return {}
     parent = settings.parent
@@ -78,9 +78,9 @@ def _start(settings: Settings) -> dict[str, Any]:
 
 
 class WandbSink:
-    """Hands points to the W&B process without ever waiting for it.
+    """Sends points to the W&B process without ever waiting for it.
 
-    A process that cannot open the run at the server is followed by one that records it on disk; what was sent until
+    If a process cannot open the run at the server, another one is started that records it on disk; what was sent until
     then is sent again.
     """
 
@@ -92,7 +92,7 @@ class WandbSink:
         connect_share: float = CONNECT_SHARE,
         finish_share: float = FINISH_SHARE,
     ) -> None:
-        """None: disabled, every call is a no-op. The shares are of `close_seconds`."""
+        """Settings None: disabled, every call is a no-op. The shares are of `close_seconds`."""
         self._settings = settings
         self._close_seconds = close_seconds
         self._connect_seconds = connect_share * close_seconds
@@ -110,12 +110,12 @@ class WandbSink:
             self._life = asyncio.create_task(self._live(self._settings), name="wandb")
 
     def log_step(self, step: int, metrics: Mapping[str, float], samples: Sequence[Row] = ()) -> None:
-        """Send one trained step: a point of the axis `train/step`, with a table of sampled rollouts now and then."""
+        """Send one trained step: a point on the axis `train/step`, occasionally with a table of sampled rollouts."""
         table = {"columns": COLUMNS, "data": samples} if samples else None
         self._send({"step": step, "metrics": metrics, "samples": table})
 
     def log_report(self, step: int | None, metrics: Mapping[str, float]) -> None:
-        """Send what an environment reported; `step` is the environment's, where it named one."""
+        """Send what an environment reported; `step` is the environment's, if it gave one."""
         self._send({"reported_step": step, "metrics": metrics})
 
     async def close(self, result: Mapping[str, Any]) -> None:
@@ -155,7 +155,7 @@ class WandbSink:
         self._give_up(reason or "its process ended")
 
     async def _follow_process(self, settings: WandbSettings, mode: str, reason: str | None) -> str | None:
-        """Start a process and listen to it until its end; returns why it could not go on."""
+        """Start a process and read from it until it ends; returns why it could not continue."""
         arguments = asdict(settings) | {"mode": mode, "finish_seconds": self._finish_seconds}
         quiet = {"WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false"}
         self._connecting = mode == "online"
@@ -164,7 +164,7 @@ class WandbSink:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env={name: value for name, value in os.environ.items() if name != "TINKER_API_KEY"} | quiet,
-            start_new_session=True,  # a signal to the trainer is not for W&B: it ends when the trainer does
+            start_new_session=True,  # signals to the trainer must not reach W&B: it ends when the trainer does
         )
         assert process.stdin is not None
         assert process.stdout is not None
@@ -213,7 +213,7 @@ class WandbSink:
             self._process.stdin.close()
 
     def _stop_connecting(self) -> None:
-        """The server has not answered yet: record what there is, and wait for it no longer."""
+        """The server has not answered yet: record what there is offline, and stop waiting."""
         if self._connecting:
             self._kill()
 
@@ -223,7 +223,7 @@ class WandbSink:
                 self._process.kill()
 
     def _give_up(self, reason: str) -> None:
-        """The end, if it is not in order: what was opened is on disk, if not at the server."""
+        """An abnormal end: what was opened is on disk, if not at the server."""
         if self._wire["state"] == "running":
             self._heard({"state": self._if_unsent}, reason)
         elif self._wire["state"] == "starting":

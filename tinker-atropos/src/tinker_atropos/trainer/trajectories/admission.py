@@ -28,14 +28,14 @@ class UnusableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A group as it is trained; `recomputed` of its sequences took their logprobs from a forward pass."""
+    """A group ready to be trained; `recomputed` of its sequences got their logprobs from a forward pass."""
 
     group: Group
     recomputed: int
 
 
 class Admission:
-    """Looks at groups, one by one."""
+    """Checks groups, one by one."""
 
     def __init__(self, ledger: Ledger, policy: CurrentPolicy, config: TinkerSection) -> None:
         self._ledger = ledger
@@ -71,7 +71,7 @@ class Admission:
 
 
 async def _with_logprobs(attribution: Attribution, policy: Policy) -> TokenSequence:
-    """The current policy's logprobs stand for the missing ones, as if it had sampled those tokens."""
+    """The current policy's logprobs replace the missing ones, as if it had sampled those tokens."""
     if not attribution.missing:
         return attribution.sequence
     sequence = attribution.sequence
@@ -93,7 +93,7 @@ def _check_length(group: Group, limit: int) -> None:
 
 
 def _check_staleness(sequences_S: Sequence[TokenSequence], step: int, max_staleness: int) -> None:
-    """Of unknown steps nothing is said here: they are counted among the metrics."""
+    """Raises UnusableError for a stale group. Unknown steps are not checked: they are counted in the metrics."""
     steps = np.concatenate([sequence.policy_step_T for sequence in sequences_S])
     known = steps[steps != UNKNOWN_STEP]
     if len(known) and step - known.min() > max_staleness:

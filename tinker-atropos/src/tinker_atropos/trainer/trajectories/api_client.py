@@ -1,4 +1,4 @@
-"""The trajectory API as the trainer uses it. The api may restart: calls are repeated within a deadline."""
+"""The trajectory API as the trainer uses it. The api may restart: calls are retried within a deadline."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ from tinker_atropos.settings import DEFAULT_API_URL
 from tinker_atropos.trainer.trajectories.deliveries import DeliveredBatch, read_delivery
 
 RETRY_SECONDS = 60.0
-"""How long the api may be away: it restarts its worker within seconds, and starts beside the trainer."""
+"""How long the api may be unavailable: it restarts its worker within seconds, and starts alongside the trainer."""
 
 BATCH_WAIT_SECONDS = 5
 LEASE_TTL_SECONDS = 15
@@ -31,21 +31,21 @@ class _Wire(BaseModel):
 
 
 class Peer(_Wire):
-    """The environments' side, as their leases say; `away`: none is live, and another one may still come."""
+    """The environments' state, according to their leases; `away`: none is live, and another one may still start."""
 
     state: PeerState = "absent"
     reason: str | None = None
 
 
 class LeaseAnswer(_Wire):
-    """`total_steps` is None while nobody has registered."""
+    """`total_steps` is None until a trainer has registered."""
 
     peer: Peer
     total_steps: int | None = None
 
 
 class Account(_Wire):
-    """Where all groups, or all rollouts, are: received = buffered + queued + delivered + trained + dropped."""
+    """Counts of all groups, or all rollouts: received = buffered + queued + delivered + trained + dropped."""
 
     received: int
     duplicates: int = 0
@@ -58,7 +58,7 @@ class Account(_Wire):
 
 
 class BooksAnswer(_Wire):
-    """`oldest_queued_at`: when the group that has waited longest came, in seconds since the epoch."""
+    """`oldest_queued_at`: when the group that has waited longest arrived, in seconds since the epoch."""
 
     groups: Account
     rollouts: Account
@@ -70,7 +70,7 @@ class QueueStatus(_Wire):
 
 
 class MetricsRecord(_Wire):
-    """One relayed report: metrics by name, the step of the environment's clock, and which environment it is."""
+    """One relayed report: metrics by name, the environment's own step, and which environment it is."""
 
     step: int | None = None
     metrics: dict[str, float]
@@ -85,7 +85,7 @@ class MetricsAnswer(_Wire):
 
 @dataclass(frozen=True, slots=True)
 class RunRegistration:
-    """What the trainer announces. `batch_size` counts rollouts; lengths are in tokens, `vocabulary` in token ids.
+    """What the trainer registers. `batch_size` counts rollouts; lengths are in tokens, `vocabulary` in token ids.
 
     `max_staleness` (policy steps) and `vocabulary` are extensions of Atropos' route.
     """
@@ -119,7 +119,7 @@ class RunRegistration:
 
 
 class ApiClient:
-    """Every method raises InternalError when the api stays away longer than RETRY_SECONDS."""
+    """Every method raises InternalError when the api is unavailable for longer than RETRY_SECONDS."""
 
     def __init__(self, url: str = DEFAULT_API_URL, retry_seconds: float = RETRY_SECONDS) -> None:
         self._url = url
@@ -134,9 +134,9 @@ class ApiClient:
         await self._call("POST", "/register", body=fields)
 
     async def batch(self, step: int) -> DeliveredBatch | None:
-        """Batch `step`, the same one whenever it is asked for; None when none was full within BATCH_WAIT_SECONDS.
+        """Batch `step`, the same one each time it is requested; None if it was not full within BATCH_WAIT_SECONDS.
 
-        A batch that lost groups by `drop` is filled up.
+        A batch that lost groups to `drop` is refilled.
         """
         asked = time.monotonic()
         content = await self._call("GET", "/batch", query={"wait": BATCH_WAIT_SECONDS, "step": step})
@@ -147,11 +147,11 @@ class ApiClient:
             raise InternalError(f"GET {self._url}/batch gave an unexpected answer: {error}") from None
 
     async def drop(self, ids: Sequence[int], reason: str) -> None:
-        """Take groups out of their batch for good; they are counted under `reason`."""
+        """Remove groups from their batch for good; they are counted under `reason`."""
         await self._call("POST", "/rl/drop", body={"ids": list(ids), "reason": reason})
 
     async def books(self) -> BooksAnswer:
-        """What became of everything that the api received."""
+        """What happened to everything that the api received."""
         return await self._ask(BooksAnswer, "GET", "/rl/books")
 
     async def queue_size(self) -> int:
@@ -171,7 +171,7 @@ class ApiClient:
         checkpoint_step: int | None = None,
         totals: Mapping[str, int] | None = None,
     ) -> None:
-        """Batches below `checkpoint_step` are never asked for again: the api lets their content go."""
+        """Batches below `checkpoint_step` are never requested again: the api discards their content."""
         body = {
             "steps_trained": steps_trained,
             "training_done": done,

@@ -1,7 +1,7 @@
 """From the trajectory API to a batch that can be trained on.
 
-Every group of a delivery is looked at. Those that cannot be trained are dropped at the api with their reason, which
-fills the batch up, until all of it is usable.
+Every group of a delivery is checked. Those that cannot be trained are dropped at the api with their reason, and the
+api refills the batch, until all of it is usable.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ PATIENCE = 64
 """Unusable groups in a row after which the run ends. Stale ones do not count: what is sampled now is fresh."""
 
 Warn = Callable[[str, str | None], None]
-"""Show a warning under its topic; None takes it back."""
+"""Show a warning under its topic; None clears it."""
 
 
 class TrajectoryApi(Protocol):
-    """What the collector needs of the trajectory API."""
+    """What the collector needs from the trajectory API."""
 
     async def batch(self, step: int) -> DeliveredBatch | None: ...
 
@@ -40,9 +40,9 @@ class TrajectoryApi(Protocol):
 class Collected:
     """A batch of usable groups, and what it took.
 
-    `dropped` are rollouts by reason and `dropped_tokens` their generated tokens; `recomputed` are sequences whose
-    logprobs came from a forward pass; `unknown_overrides` counts keys of `overrides` that nothing here knows; `waited`
-    is in seconds.
+    `dropped` counts rollouts by reason and `dropped_tokens` their generated tokens; `recomputed` counts sequences whose
+    logprobs came from a forward pass; `unknown_overrides` counts unsupported keys of `overrides`; `waited` is in
+    seconds.
     """
 
     groups: tuple[Group, ...]
@@ -54,7 +54,7 @@ class Collected:
 
 
 class Collector:
-    """Gets batches, one step after the other. `dropped` counts rollouts over the process's life."""
+    """Gets batches, step by step. `dropped` counts rollouts over the life of the process."""
 
     def __init__(self, api: TrajectoryApi, admission: Admission, warn: Warn) -> None:
         self._api = api
@@ -66,7 +66,7 @@ class Collector:
         self._dropped_tokens = 0
 
     async def next_batch(self, step: int) -> Collected:
-        """Batch `step`, usable as a whole. Raises EnvironmentLostError when nothing usable comes."""
+        """Batch `step`, with only usable groups. Raises EnvironmentLostError if nothing usable arrives."""
         dropped_before, tokens_before, waited = self.dropped.copy(), self._dropped_tokens, 0.0
         usable: dict[int, Admitted] = {}
         while True:
@@ -92,7 +92,7 @@ class Collector:
                 )
 
     async def _look_at(self, groups: Mapping[int, Group], step: int, usable: dict[int, Admitted]) -> None:
-        """Put those that can be trained among `usable`, and drop the others at the api."""
+        """Add those that can be trained to `usable`, and drop the others at the api."""
         looks = (self._admission.admit(group, step) for group in groups.values())
         found = await asyncio.gather(*(_error_as_value(look) for look in looks))
         unusable: dict[int, UnusableError] = {}
@@ -116,7 +116,7 @@ class Collector:
         self._say(why.reason, f"a group was dropped as {why.reason}: {why}")
 
     def _take_back_warnings(self, dropped: Counter[DropReason]) -> None:
-        """A batch without such drops has shown that it is over."""
+        """A batch without such drops shows that the problem is over."""
         for reason in DROP_REASONS:
             if not dropped[reason]:
                 self._warn(reason, None)
@@ -145,7 +145,7 @@ class Collector:
 
 
 async def _error_as_value(look: Coroutine[Any, Any, Admitted]) -> Admitted | UnusableError:
-    """A RunError goes on: then the run is over."""
+    """A RunError propagates: the run is over then."""
     try:
         return await look
     except UnusableError as error:

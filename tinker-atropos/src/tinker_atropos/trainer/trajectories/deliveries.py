@@ -1,7 +1,7 @@
 """The trajectory API's batches, decoded into arrays.
 
-The api checked every group when it came (`wire.Group`). Checking each number once more would cost more than the rest of
-a step, so only shapes are looked at here, on the way into arrays.
+The api checked every group when it arrived (`wire.Group`). Checking each number again would cost more than the rest of
+a step, so only shapes are checked here, during the conversion to arrays.
 """
 
 import math
@@ -24,7 +24,7 @@ Scalar = TypeVar("Scalar", np.int64, np.float64)
 
 @dataclass(frozen=True, slots=True)
 class DeliveredBatch:
-    """A batch as the api gave it. `ids` name its groups, in order, for `drop`; it was waited for `waited` seconds."""
+    """A batch as delivered by the api. `ids` are those of its groups, in order, for `drop`; `waited` is in seconds."""
 
     ids: tuple[int, ...]
     groups: tuple[Group, ...]
@@ -34,7 +34,7 @@ class DeliveredBatch:
 def read_delivery(content: bytes, waited: float) -> DeliveredBatch | None:
     """Decode an answer of `/batch` in NDJSON; None when it holds no batch. Raises ValueError naming what does not fit.
 
-    Line by line: a group's numbers become arrays while they are in the processor's cache, which halves the time.
+    Line by line: a group's numbers become arrays while they are in the CPU cache, which halves the time.
     """
     first, *lines = content.split(b"\n")
     try:
@@ -86,7 +86,7 @@ def _sequence(group: Mapping[str, Any], index: int, overrides: Mapping[str, Any]
 
 
 def _reported_logprobs(rows_S: Sequence[Any] | None, index: int, length: int) -> Floats:
-    """NaN where nothing is known: environments write 1.0 there (a logprob is never positive), or send nothing."""
+    """NaN where unknown: environments write 1.0 there (a logprob is never positive), or send nothing."""
     if rows_S is None:
         return np.full(length, np.nan)
     logprobs_T = _row("inference_logprobs", rows_S[index], length, np.float64)
@@ -99,7 +99,7 @@ def _advantages(rows_S: Sequence[Any] | None, index: int, length: int) -> Floats
 
 
 def _teacher_logprobs(group: Mapping[str, Any], index: int, tokens_T: Ints) -> Floats | None:
-    """Of the tokens that were sampled; the teacher names one token per position (K = 1)."""
+    """For the tokens that were sampled; the teacher scores one token per position (K = 1)."""
     ids_S, logprobs_S = _given(group, "distill_token_ids"), _given(group, "distill_logprobs")
     if ids_S is None or logprobs_S is None:
         return None
@@ -110,7 +110,7 @@ def _teacher_logprobs(group: Mapping[str, Any], index: int, tokens_T: Ints) -> F
 
 
 def _given(group: Mapping[str, Any], name: str) -> Sequence[Any] | None:
-    """Rows of an optional field. BaseEnv fills some in without a single entry, which says nothing."""
+    """Rows of an optional field. BaseEnv fills in some with only empty entries, which count as not given."""
     rows: Sequence[Any] = group.get(name) or ()
     return rows if any(rows) else None
 

@@ -1,4 +1,4 @@
-"""The trainer's lease at the trajectory API, and what it learns there of the environment."""
+"""The trainer's lease at the trajectory API, and what it learns from it about the environment."""
 
 import asyncio
 import time
@@ -13,7 +13,7 @@ HEARTBEAT_SECONDS = 1.0
 
 
 class TrainerLease:
-    """Renewed every second by `keep`; `state` may change at any time and is told with the next heartbeat."""
+    """Renewed every second by `keep`; `state` may change at any time and is sent with the next heartbeat."""
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api
@@ -23,18 +23,18 @@ class TrainerLease:
         self.peer = Peer()
 
     async def keep(self) -> Never:
-        """Raises InternalError when the api is gone, or does not know the run any more."""
+        """Raises InternalError when the api is gone, or no longer knows the run."""
         while True:
             await self._renew()
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     async def end(self, state: ReportedState, reason: str | None) -> None:
-        """The last word: `done` or `failed`, with the reason that the environment will log."""
+        """The final report: `done` or `failed`, with the reason that the environment will log."""
         self.state, self._reason = state, reason
         await self._renew()
 
     async def environment_lost(self) -> Never:
-        """Wait until the environment has ended before the training has; raises EnvironmentLostError saying why."""
+        """Wait until the environment ends before training does; raises EnvironmentLostError with the reason."""
         peer = await self._until(lambda peer: peer.state in ("done", "failed", "lost"))
         reasons = {
             "done": "the environment ended before the training was done",
@@ -44,7 +44,7 @@ class TrainerLease:
         raise EnvironmentLostError(reasons[peer.state])
 
     async def environment_finished(self, seconds: float, seconds_if_absent: float) -> Peer:
-        """Wait for the environment to end after the training; gives up after `seconds` (less if it never came)."""
+        """Wait for the environment to end after training; gives up after `seconds` (sooner if it never started)."""
         started = time.monotonic()
 
         def over(peer: Peer) -> bool:

@@ -1,7 +1,7 @@
-"""Whether the backend's logprobs are of the distribution that was sampled from: measured, once per way of shaping it.
+"""Whether the backend's logprobs belong to the distribution sampled from: measured once per way of shaping it.
 
-An importance ratio p/q needs the q that drew the token. A backend that samples with a temperature, top_p or top_k and
-answers the logprobs of the unshaped distribution gives a wrong q, and nothing in its answer says which it is.
+An importance ratio p/q needs the q that drew the token. A backend that samples with a temperature, top_p or top_k but
+returns the logprobs of the unshaped distribution gives a wrong q, and nothing in its answer says which one it is.
 """
 
 import asyncio
@@ -20,18 +20,18 @@ logger = logging.getLogger(__name__)
 PROBE_TOKENS = 16
 MAX_PROMPTS = 16
 MIN_NATS = 1.0
-"""Least information in a probe's tokens that decides: far above the noise between two kernels in bfloat16."""
+"""Least information in a probe's tokens for a decision: far above the noise between two kernels in bfloat16."""
 
 PROBES: Mapping[Shaping, SamplingSettings] = {
     "temperature": SamplingSettings(max_tokens=PROBE_TOKENS, temperature=1e-3, stop=(), seed=0),
     "top_p": SamplingSettings(max_tokens=PROBE_TOKENS, top_p=1e-6, stop=(), seed=0),
     "top_k": SamplingSettings(max_tokens=PROBE_TOKENS, top_k=1, stop=(), seed=0),
 }
-"""Each leaves all mass on the likeliest token: its logprob is 0 under what was sampled from, and less otherwise."""
+"""Each puts all mass on the likeliest token: its logprob is 0 under the shaped distribution, and less otherwise."""
 
 
 def shapings(generation: GenerationRecord) -> frozenset[Shaping]:
-    """How the distribution was changed before this was drawn from it."""
+    """How the distribution was shaped before this generation was drawn from it."""
     applied: dict[Shaping, bool] = {
         "temperature": generation.temperature != 1,
         "top_p": generation.top_p < 1,
@@ -41,14 +41,14 @@ def shapings(generation: GenerationRecord) -> frozenset[Shaping]:
 
 
 class SamplingProbe:
-    """Asks the sampler, and remembers the answer for the process's life: it is a property of the backend."""
+    """Asks the sampler, and caches the answer for the life of the process: it is a property of the backend."""
 
     def __init__(self) -> None:
         self._answers: dict[Shaping, bool] = {}
         self._asking = asyncio.Lock()
 
     async def trainable(self, generations: Sequence[GenerationRecord], sampler: Sampler, prompt_T: Ints) -> bool:
-        """Whether the logprobs of these generations are of the distributions that they were drawn from.
+        """Whether the logprobs of these generations belong to the distributions that they were drawn from.
 
         Greedy sampling (temperature 0) has no distribution. `prompt_T` is any prompt to probe with.
         """
@@ -58,7 +58,7 @@ class SamplingProbe:
         return all([await self._answer(shaping, sampler, prompt_T) for shaping in sorted(applied)])
 
     async def _answer(self, shaping: Shaping, sampler: Sampler, prompt_T: Ints) -> bool:
-        """Undecided counts as no, and is asked again."""
+        """An undecided answer counts as no, and is measured again."""
         async with self._asking:
             if shaping not in self._answers:
                 shaped = await _measure(PROBES[shaping], sampler, prompt_T)
@@ -72,7 +72,7 @@ class SamplingProbe:
 
 async def _measure(settings: SamplingSettings, sampler: Sampler, prompt_T: Ints) -> bool | None:
     """Sample with the settings, and compare with a forward pass over the same tokens, on as many prompts as it takes to
-    tell; None when all of them cannot.
+    decide; None if none of them decides.
     """
     answered = unshaped = 0.0
     for nonsense_T in _nonsense(prompt_T):
@@ -89,8 +89,8 @@ async def _measure(settings: SamplingSettings, sampler: Sampler, prompt_T: Ints)
 
 
 def _nonsense(prompt_T: Ints) -> Iterator[Ints]:
-    """The prompt reversed, and then shuffled: what follows nonsense is uncertain, so that shaped and unshaped logprobs
-    are far apart.
+    """The prompt reversed, and then shuffled: what follows nonsense is uncertain, so shaped and unshaped logprobs are
+    far apart.
     """
     generator = np.random.default_rng(0)
     yield prompt_T[::-1].copy()
