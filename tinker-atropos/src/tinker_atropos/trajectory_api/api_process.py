@@ -1,7 +1,7 @@
-"""The api process: holds the ports, and starts the worker that serves them again when it dies.
+"""The api process: holds the ports, and restarts the worker that serves them when it dies.
 
-The kubelet would wait 10, 20, 40 s before it restarts a container, and an environment gives up sooner. The ports stay
-open meanwhile: clients that connect during a restart wait instead of being refused.
+The kubelet would wait 10, 20, 40 s before restarting a container, and an environment gives up sooner. The ports stay
+open in the meantime: clients that connect during a restart wait instead of being refused.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ DEFAULT_MAX_JOURNAL_BYTES = 2 * 2**30
 RESPAWN_SECONDS = 0.2
 SHORT_LIFE_SECONDS = 5.0
 SHORT_LIVES_ALLOWED = 5
-"""A worker that ends by itself so often, so soon, cannot live. SIGKILL comes from outside and is not its fault."""
+"""A worker that exits by itself this often, this soon, is given up. SIGKILL comes from outside and does not count."""
 
 STOP_SECONDS = 5.0
 
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 async def run_api(settings: Settings, data: Path, max_journal_bytes: int = DEFAULT_MAX_JOURNAL_BYTES) -> None:
     """Serve until SIGTERM or SIGINT.
 
-    Raises InternalError for a port in use, a journal that does not open, or a worker that cannot stay alive.
+    Raises InternalError for a port in use, a journal that cannot be opened, or a worker that does not stay alive.
     """
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -43,7 +43,7 @@ async def run_api(settings: Settings, data: Path, max_journal_bytes: int = DEFAU
         bind(address.host, address.port, "RL_API_URL") as data_socket,
         bind(settings.ops_host, settings.ops_port, "RL_OPS_PORT") as ops_socket,
     ):
-        Journal(data, max_journal_bytes).close()  # a journal that does not open is said once, by name
+        Journal(data, max_journal_bytes).close()  # a journal that cannot be opened is reported once, by name
         logger.info("trajectory API on %s:%d, journal in %s", address.host, address.port, data)
         options = WorkerOptions(
             str(data),
@@ -76,16 +76,16 @@ async def _keep_alive(stop: asyncio.Event, options: WorkerOptions) -> None:
 
 
 async def _live(stop: asyncio.Event, options: WorkerOptions) -> int:
-    """One life of the worker: its exit code. Ends it when `stop` is set."""
+    """Run the worker once; returns its exit code. Stops it when `stop` is set."""
     worker = await asyncio.create_subprocess_exec(
         sys.executable,
-        "-P",  # the folder that it is started in may hold anybody's modules
+        "-P",  # the working directory may contain untrusted modules
         "-m",
         "tinker_atropos.trajectory_api.api_worker",
         options.to_argument(),
         stdin=asyncio.subprocess.PIPE,
         pass_fds=(options.data_socket, options.ops_socket),
-        start_new_session=True,  # Ctrl-C reaches the parent only, which ends the worker in order
+        start_new_session=True,  # Ctrl-C reaches only the parent, which stops the worker cleanly
     )
     ended = asyncio.create_task(worker.wait())
     stopping = asyncio.create_task(stop.wait())

@@ -1,7 +1,7 @@
-"""The process that serves: journal, data port and ops port. Its parent (api_process.py) starts it again when it dies.
+"""The process that serves: journal, data port and ops port. Its parent (api_process.py) restarts it when it dies.
 
 Run as `python -m tinker_atropos.trajectory_api.api_worker OPTIONS`, with the listening sockets inherited and a pipe on
-stdin whose end says that the parent is gone.
+stdin that closes when the parent is gone.
 """
 
 import asyncio
@@ -31,9 +31,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """What the parent hands over. The sockets are file descriptors; `restarts` counts the lives before this one.
+    """What the parent passes on. The sockets are file descriptors; `restarts` counts the restarts so far.
 
-    `environment_grace` in seconds; None where nobody replaces environments.
+    `environment_grace` is in seconds; None if environments are not replaced.
     """
 
     data: str
@@ -52,7 +52,7 @@ class WorkerOptions:
 
 
 async def run_worker(options: WorkerOptions) -> None:
-    """Serve until SIGTERM, or until the parent's pipe closes. Raises JournalError when the journal does not open."""
+    """Serve until SIGTERM, or until the parent's pipe closes. Raises JournalError if the journal cannot be opened."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -86,7 +86,7 @@ def main() -> None:
     try:
         asyncio.run(run_worker(WorkerOptions.of_argument(sys.argv[1])))
     except RunError as error:
-        logger.error("%s", error)  # noqa: TRY400 -- the sentence says it all
+        logger.error("%s", error)  # noqa: TRY400 -- the message is enough
         sys.exit(error.exit_code)
     sys.exit(ExitCode.DONE)
 

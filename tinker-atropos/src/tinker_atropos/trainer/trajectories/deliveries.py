@@ -1,7 +1,7 @@
 """The trajectory API's batches, decoded into arrays.
 
-The api checked every group when it arrived (`wire.Group`). Checking each number again would cost more than the rest of
-a step, so only shapes are checked here, during the conversion to arrays.
+The api checked every group when it arrived (`ScoredGroup`). Checking each number again would cost more than the rest
+of a step, so only shapes are checked here, during the conversion to arrays.
 """
 
 import math
@@ -52,7 +52,7 @@ def read_delivery(content: bytes, waited: float) -> DeliveredBatch | None:
 
 
 def read_group(group: Mapping[str, Any], received_at: float = math.inf) -> Group:
-    """One group of the wire format (`wire.Group`). Rollouts are numbered in the order of their first sequences."""
+    """One group of the wire format (`ScoredGroup`). Rollouts are numbered in the order of their first sequences."""
     size = len(group["tokens"])
     overrides_S = group.get("overrides") or [{}] * size
     rollouts_S = (group.get("group_overrides") or {}).get("rollouts") or range(size)

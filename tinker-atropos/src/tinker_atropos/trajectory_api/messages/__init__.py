@@ -1,1 +1,1 @@
-"""The bodies that come and go, and the values behind them."""
+"""Request and response bodies, and the values behind them."""

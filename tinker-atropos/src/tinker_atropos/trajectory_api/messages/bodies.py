@@ -1,6 +1,6 @@
-"""Request bodies and query parameters: size, gzip and JSON, and the one shape of a refusal.
+"""Request bodies and query parameters: size, gzip and JSON, and the common shape of a refusal.
 
-A client drops a group that is answered with 4xx, for good. So 4xx is only for what can never become right.
+A client drops a group for good if the answer is 4xx. So 4xx is only for what can never succeed.
 """
 
 import zlib
@@ -15,19 +15,19 @@ from starlette.requests import Request
 from tinker_atropos.serving import read_limited
 
 MAX_BODY_BYTES = 256 * 2**20
-"""Both as sent and decompressed. A group of 64 x 32,768 tokens has about 60 MB of JSON."""
+"""Both as sent and decompressed. A group of 64 x 32,768 tokens is about 60 MB of JSON."""
 
 SMALL_BODY_BYTES = 2**20
-"""Everything that holds no groups."""
+"""For everything that holds no groups."""
 
 METRICS_BODY_BYTES = 2**16
-"""Reports are kept, METRICS_KEPT of them."""
+"""Reports are stored, METRICS_KEPT of them."""
 
 Body = TypeVar("Body", bound=BaseModel)
 
 
-class Refusal(Exception):  # noqa: N818 -- it is an answer to the client, not a fault of ours
-    """An answer of 4xx: `reason` is a short label for counters, the message one sentence that names the field."""
+class Refusal(Exception):  # noqa: N818 -- it is an answer to the client, not a server error
+    """A 4xx answer: `reason` is a short label for counters, the message one sentence that names the field."""
 
     def __init__(self, status_code: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -37,7 +37,7 @@ class Refusal(Exception):  # noqa: N818 -- it is an answer to the client, not a 
 
 @dataclass(frozen=True, slots=True)
 class JsonBody:
-    """A body as sent, and the JSON in it."""
+    """A body as sent, and its JSON."""
 
     sent: bytes
     gzipped: bool
@@ -45,7 +45,7 @@ class JsonBody:
 
 
 async def read_body(request: Request, limit: int = MAX_BODY_BYTES) -> JsonBody:
-    """The request's body. GET requests have one, too."""
+    """The request's body. GET requests have one too."""
     sent, size = await read_limited(request, limit)
     if size > limit:
         raise Refusal(413, "size", f"the body has {size} bytes; the limit is {limit}: send less at once")
@@ -80,11 +80,11 @@ def parse(model: type[Body], body: bytes) -> Body:
 
 
 def strict(body: JsonBody) -> JsonBody:
-    """The same JSON without NaN and Infinity, which Python's encoder writes and strict readers refuse: they are null.
+    """The same JSON with null for NaN and Infinity, which Python's encoder writes and strict parsers refuse.
 
-    What is stored is handed on unread, so that one such number in a free-form field would spoil a whole batch.
+    What is stored is passed on without parsing, so one such number in a free-form field would spoil a whole batch.
     """
-    may_have = b"N" in body.json or b"I" in body.json  # one byte is sought ten times faster than a word
+    may_have = b"N" in body.json or b"I" in body.json  # searching for a byte is ten times faster than for a word
     if not may_have or (b"NaN" not in body.json and b"Infinity" not in body.json):
         return body
     return plain(orjson.dumps(_from_json(body.json)))
@@ -113,14 +113,14 @@ def _refusal(error: ValidationError, model: type[BaseModel]) -> Refusal:
     first = error.errors(include_url=False)[0]
     if first["type"] == "json_invalid":
         return Refusal(400, "json", f"the body is not JSON: {first['msg']}")
-    if not first["loc"]:  # no object at all, or a check across fields: its type is the field (scored_group.py)
+    if not first["loc"]:  # not an object, or a check across fields: its type is the field (scored_group.py)
         return Refusal(422, first["type"] if first["type"] in model.model_fields else "json", first["msg"])
     given = "" if first["type"] == "missing" else f" (given: {str(first['input'])[:60]})"
     return Refusal(422, str(first["loc"][0]), f"{_path(first['loc'])}: {first['msg']}{given}")
 
 
 def _path(location: tuple[int | str, ...]) -> str:
-    """As it is written in code: tokens[0][3]."""
+    """The path as written in code: tokens[0][3]."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).removeprefix(".")
 
 
@@ -129,7 +129,7 @@ MAX_NUMBER = 2.0**53
 
 
 def number(request: Request, name: str, default: float) -> float:
-    """Raises Refusal for what is none, or negative."""
+    """Raises Refusal if it is not a number, or negative."""
     text = request.query_params.get(name)
     try:
         value = default if text is None else float(text)
@@ -141,7 +141,7 @@ def number(request: Request, name: str, default: float) -> float:
 
 
 def step_of(request: Request) -> int | None:
-    """None for a request that names no step. Raises Refusal for what is none."""
+    """None for a request without a step. Raises Refusal if it is not a step."""
     text = request.query_params.get("step")
     if text is None:
         return None

@@ -1,14 +1,14 @@
 """Trainer and environments watch each other through leases. Pure: the clock is an argument.
 
-The trainer has one lease. Each environment process has its own, under the `id` that it made up when it started; one
-that sends none (one environment, as it always was) holds the lease of no name. The trainer is told of all of them as of
-one side: it is live while any of them is, and how it ended is what the last failure said.
+The trainer has one lease. Each environment process has its own, under the `id` that it generated when it started; one
+that sends none (a single environment, as in Atropos) holds the lease without a name. The trainer sees all of them as
+one side: it is live while any of them is, and the last failure says how it ended.
 
-Where environments run in other pods, somebody replaces those that die. So a side without a live environment is `away`
-for a grace period, and only then gone. Nobody replaces the environment of the run's own pod: when it has ended the side
-is gone, though others live, because nothing would be evaluated any more. When the run is over nobody but the
-evaluating environment (index 0) is waited for longer than OTHERS_SECONDS, and nobody else is replaced: it has to
-evaluate the final weights.
+Environments in other pods are replaced when they die. So a side without a live environment is `away`
+for a grace period, and only then gone. The environment in the run's own pod is not replaced: when it has ended, the
+side is gone even if others are live, because nothing would be evaluated anymore. When the run is over, only the
+evaluating environment (index 0) is waited for longer than OTHERS_SECONDS, and only it is replaced: it has to evaluate
+the final weights.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,7 +28,7 @@ MAX_LEASES = 64
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """What a process last said of itself, and when (`renewed_at`, seconds of the caller's clock)."""
+    """What a process last reported about itself, and when (`renewed_at`, seconds of the caller's clock)."""
 
     state: ReportedState
     reason: str | None
@@ -39,13 +39,13 @@ class Lease:
 
     @property
     def ended_at(self) -> float:
-        """When it ended, or will have ended unless it is renewed."""
+        """When it ended, or will end unless it is renewed."""
         return self.renewed_at + (self.ttl_seconds if self.state in ("starting", "working") else 0)
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseView:
-    """What the other side is told. `lost`: it fell silent without having said `done` or `failed`."""
+    """What the other side sees. `lost`: the lease expired without a report of `done` or `failed`."""
 
     state: PeerState
     reason: str | None = None
@@ -71,7 +71,7 @@ def view(role: Role, lease: Lease | None, now: float) -> LeaseView:
 def environments_view(
     leases: Iterable[Lease], now: float, grace_seconds: float = 0.0, over_for: float | None = None
 ) -> LeaseView:
-    """All environments as one side. `over_for`: seconds since the run is over, None while it goes on."""
+    """All environments as one side. `over_for`: seconds since the run ended, None while it continues."""
     considered = list(leases)
     if over_for is not None and over_for > OTHERS_SECONDS:
         considered = [lease for lease in considered if lease.index == EVALUATOR] or considered
@@ -85,7 +85,7 @@ def environments_view(
         return views[min(live, key=lambda lease: (lease.state != "working", lease.index, -lease.renewed_at))]
     evaluators = {lease: seen for lease, seen in views.items() if lease.index == EVALUATOR}
     if over_for is not None and any(seen.state == "done" for seen in evaluators.values()):
-        return LeaseView("done")  # whatever became of those before it, and of others
+        return LeaseView("done")  # whatever happened to its predecessors and to others
     last = _last(views)
     without_one = now - max(lease.ended_at for lease in considered)
     waited = without_one if over_for is None else over_for
@@ -96,13 +96,13 @@ def environments_view(
 
 
 def _missed_for_good(views: Mapping[Lease, LeaseView]) -> Lease | None:
-    """Where others are replaced: one that is not, and has ended."""
+    """An environment that has ended and is not replaced, although others are."""
     lasting = {lease: seen for lease, seen in views.items() if not lease.replaced}
     return _last(lasting) if lasting and not any(seen.live for seen in lasting.values()) else None
 
 
 def _last(views: Mapping[Lease, LeaseView]) -> Lease:
-    """Of leases that ended, the one that says how: a failure before an end in order."""
+    """Of the leases that ended, the one that says how: a failure takes precedence over a normal end."""
     return max(views, key=lambda lease: (views[lease].gone, lease.ended_at))
 
 

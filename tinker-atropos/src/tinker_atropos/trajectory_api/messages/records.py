@@ -25,7 +25,7 @@ class RegisteredEnv:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedGroup:
-    """One group: its JSON as it was sent (gzip when `gzipped`). A group with a `key` that is known is a repeat."""
+    """One group: its JSON as sent (gzip if `gzipped`). A group with a known `key` is a repeat."""
 
     env_id: int | None
     rollouts: int
@@ -37,7 +37,7 @@ class ReceivedGroup:
 
 @dataclass(frozen=True, slots=True)
 class RefusedGroup:
-    """A group that will never be stored. `rollouts` is 0 where the body could not be read so far."""
+    """A group that will never be stored. `rollouts` is 0 if the body could not be read that far."""
 
     reason: str
     rollouts: int
@@ -45,7 +45,7 @@ class RefusedGroup:
 
 @dataclass(frozen=True, slots=True)
 class PostedGroups:
-    """What one POST brought: stored and counted together, or not at all."""
+    """The groups of one POST: stored and counted together, or not at all."""
 
     groups: tuple[ReceivedGroup, ...] = ()
     refused: tuple[RefusedGroup, ...] = ()
@@ -53,9 +53,9 @@ class PostedGroups:
 
 @dataclass(frozen=True, slots=True)
 class StepBatch:
-    """Groups of one step, oldest first. While `missing` rollouts are not there, it is not handed out.
+    """Groups of one step, oldest first. It is not delivered as long as it lacks `missing` rollouts.
 
-    `received_at` is when each group came, in seconds since the epoch.
+    `received_at` is when each group arrived, in seconds since the epoch.
     """
 
     group_ids: tuple[int, ...] = ()
@@ -66,9 +66,9 @@ class StepBatch:
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """What is known of the run.
+    """What is known about the run.
 
-    `started`: the trainer has asked for its first batch. `covered_step`: the batches of the steps below it are in a
+    `started`: the trainer has requested its first batch. `covered_step`: the batches of the steps below it are in a
     checkpoint, and their content is gone. `evaluated_step`: the newest evaluation that was reported. `leases`: by key,
     which is `trainer`, `environment`, or `environment/ID`.
     """
@@ -96,7 +96,7 @@ class GroupCount:
 
 
 class Books(TypedDict):
-    """Every group's whereabouts, in one unit. received == buffered + queued + delivered + trained + sum(dropped)."""
+    """Where every group is, in one unit. received == buffered + queued + delivered + trained + sum(dropped)."""
 
     received: int
     duplicates: int

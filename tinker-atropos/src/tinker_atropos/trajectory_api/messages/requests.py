@@ -1,4 +1,4 @@
-"""Bodies of the routes, checked at the border. Names are the protocol's."""
+"""Request bodies of the routes, validated on entry. Names are the protocol's."""
 
 from typing import Annotated
 
@@ -9,26 +9,26 @@ from tinker_atropos.lease_states import EVALUATOR, ReportedState
 DEFAULT_ENV_NAME = "environment"
 
 Count = Annotated[int, Field(ge=0, lt=2**31)]
-"""Of steps, rollouts or ids: what a column of the journal holds."""
+"""Steps, rollouts or ids: what fits into a column of the journal."""
 
 MAX_ENVIRONMENTS = 256
-"""Each has a name of its own in W&B, and a row in the journal."""
+"""Each has its own name in W&B, and a row in the journal."""
 
 Index = Annotated[int, Field(ge=0, lt=MAX_ENVIRONMENTS)]
-"""Of an environment among those of the run."""
+"""Index of an environment among those of the run."""
 
 Integer = Annotated[int, Field(ge=-(2**63), lt=2**63)]
-"""What JSON can hand back."""
+"""What can be returned as JSON."""
 
 
 MAX_NAME = 128
 MAX_REASON = 1_000
 MAX_METRICS = 1_000
-"""Names, sentences and metrics come from environments, which are not trusted: all of them are kept, and read again."""
+"""Names, sentences and metrics come from environments, which are not trusted; all are stored and read again."""
 
 Name = Annotated[str, Field(max_length=MAX_NAME)]
 Reason = Annotated[str, AfterValidator(lambda sentence: sentence[:MAX_REASON])]
-"""Cut, not refused: it may say why somebody failed."""
+"""Truncated, not refused: it may say why a process failed."""
 
 
 class _Body(BaseModel):
@@ -36,9 +36,9 @@ class _Body(BaseModel):
 
 
 class TrainerRegistration(_Body):
-    """`POST /register`: the trainer says what it will train. `batch_size` counts rollouts.
+    """`POST /register`: the trainer announces what it will train. `batch_size` counts rollouts.
 
-    `max_staleness` (policy steps that a rollout may be old; None: any) and `vocabulary` (number of token ids) are ours.
+    `max_staleness` (maximum age of a rollout in policy steps; None: any) and `vocabulary` (size in token ids) are ours.
     """
 
     wandb_group: str
@@ -54,7 +54,7 @@ class TrainerRegistration(_Body):
 
 
 class EnvRegistration(_Body):
-    """`POST /register-env`. `desired_name` is null in environments that set no wandb_name.
+    """`POST /register-env`. `desired_name` is null for environments without a wandb_name.
 
     `index` is ours: which of the run's environments it is.
     """
@@ -72,7 +72,7 @@ class EnvRegistration(_Body):
 
     @property
     def share(self) -> float:
-        """Unscaled claim on the trainer's attention: context length times weight."""
+        """Unscaled share of the training: context length times weight."""
         return max(0, self.max_token_length) * max(0.0, 1.0 if self.weight is None else self.weight)
 
 
@@ -81,8 +81,8 @@ class EnvIdentifier(_Body):
 
 
 class LeaseReport(_Body):
-    """`PUT /rl/lease/{role}`. Of several environments each sends an `id` of its process, its `index`, and whether
-    somebody starts another one in its place when it ends.
+    """`PUT /rl/lease/{role}`. With several environments, each sends its process's `id`, its `index`, and whether it is
+    replaced when it ends.
     """
 
     state: ReportedState
@@ -94,10 +94,10 @@ class LeaseReport(_Body):
 
 
 class ProgressReport(_Body):
-    """`POST /rl/progress`: `steps_trained` counts from the run's beginning, resumed steps included.
+    """`POST /rl/progress`: `steps_trained` counts from the beginning of the run, including resumed steps.
 
     `checkpoint_step`: the steps below it are in a checkpoint; None: no newer one. `totals`: the trainer's own counters,
-    handed back by `GET /rl/books`.
+    returned by `GET /rl/books`.
     """
 
     steps_trained: Count
@@ -107,7 +107,7 @@ class ProgressReport(_Body):
     totals: dict[str, Integer] | None = None
 
     def after(self, earlier: "ProgressReport") -> "ProgressReport":
-        """What is known when this report comes after `earlier` ones, be it late or of a replay."""
+        """What is known when this report arrives after `earlier`, even if it is late or from a replay."""
         return ProgressReport(
             steps_trained=max(self.steps_trained, earlier.steps_trained),
             training_done=self.training_done or earlier.training_done,
@@ -127,7 +127,7 @@ class DropRequest(_Body):
 
 
 class MetricsReport(_Body):
-    """`POST /rl/metrics`. `environment` is the index of the one that reports."""
+    """`POST /rl/metrics`. `environment` is the index of the reporting environment."""
 
     step: Count | None = None
     metrics: dict[Name, FiniteFloat] = Field(max_length=MAX_METRICS)

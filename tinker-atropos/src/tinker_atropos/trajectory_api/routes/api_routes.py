@@ -1,6 +1,6 @@
 """The trajectory API's routes: read the request, call the service, write the answer.
 
-There is no `/reset_data` (one GET would wipe the run) and no CORS: no browser has business here.
+There is no `/reset_data` (one GET would wipe the run) and no CORS: browsers are not clients.
 """
 
 import secrets
@@ -107,9 +107,9 @@ async def show_env_status(request: Request) -> Response:
 
 
 async def take_batch(request: Request) -> Response:
-    """`wait` seconds at most for a full batch; without it, at once as upstream. `step`: which batch it is.
+    """Waits at most `wait` seconds for a full batch; without it, answers immediately as upstream. `step`: which batch.
 
-    A client that accepts NDJSON gets a line of its own for each group, and can decode one after the other.
+    A client that accepts NDJSON gets one line per group, and can decode them one by one.
     """
     service = _service(request)
     wait_seconds = min(number(request, "wait", 0.0), MAX_WAIT_SECONDS)
@@ -123,14 +123,14 @@ async def take_batch(request: Request) -> Response:
 
 
 def _batch_lines(batch: StepBatch, step: int | None) -> bytes:
-    """`{"ids": …, "received_at": …, "step": …}` and then the groups, a line each; `{"batch": null}` without a batch."""
+    """`{"ids": …, "received_at": …, "step": …}` and the groups, one per line; `{"batch": null}` without a batch."""
     given = {"ids": batch.group_ids, "received_at": batch.received_at, "step": step}
     head = {"batch": None} if batch.missing else given
     return b"\n".join([orjson.dumps(head), *(_on_one_line(content) for content in batch.contents)])
 
 
 def _on_one_line(content: bytes) -> bytes:
-    """JSON as it was sent may have line breaks, though only between its values."""
+    """The JSON as sent may contain line breaks, but only between values."""
     return orjson.dumps(orjson.loads(content)) if b"\n" in content else content
 
 
@@ -154,7 +154,7 @@ async def renew_environments_lease(request: Request) -> Response:
 
 
 async def _renew_lease(request: Request, role: Role) -> Response:
-    """`evaluated_step`: the newest evaluation that was reported, also by an environment that is gone by now."""
+    """`evaluated_step`: the newest evaluation that was reported, even if by an environment that is gone."""
     service = _service(request)
     await service.renew_lease(role, await read(LeaseReport, request))
     return json_response(
@@ -199,7 +199,7 @@ async def show_metrics(request: Request) -> Response:
 
 ROUTES = [
     Route("/", show_root),
-    # Environments'.
+    # For environments.
     Route("/register-env", register_env, methods=["POST"]),
     Route("/disconnect-env", disconnect_env, methods=["POST"]),
     Route("/wandb_info", show_wandb),
@@ -210,7 +210,7 @@ ROUTES = [
     Route("/scored_data_list", receive_groups, methods=["POST"]),
     Route("/rl/lease/environment", renew_environments_lease, methods=["PUT"]),
     Route("/rl/metrics", add_metrics, methods=["POST"]),
-    # The trainer's.
+    # For the trainer.
     trainers_only("/register", register, "POST"),
     trainers_only("/batch", take_batch),
     trainers_only("/latest_example", show_latest_example),
@@ -220,7 +220,7 @@ ROUTES = [
     trainers_only("/rl/books", show_books),
     trainers_only("/rl/metrics", show_metrics),
 ]
-"""For whom and why: `route_access.py`."""
+"""Who may call them and why: `route_access.py`."""
 
 
 def trajectory_app(service: TrajectoryService, max_body_bytes: int = MAX_BODY_BYTES) -> Starlette:
@@ -242,10 +242,10 @@ async def _refuse(_request: Request, refusal: Exception) -> Response:
 
 
 async def _unavailable(_request: Request, error: Exception) -> Response:
-    """Clients send again after a 5xx, so that a full disk loses nothing."""
+    """Clients retry after a 5xx, so a full disk loses nothing."""
     return json_response({"detail": str(error)}, 503)
 
 
 async def _left(_request: Request, _error: Exception) -> Response:
-    """Whoever sent half a body and left, as an environment that is ended does, hears no answer. Nothing was taken."""
+    """The client disconnected within its body, like a terminated environment: no answer arrives. Nothing was stored."""
     return json_response({"detail": "the body did not come whole"}, 400)

@@ -1,7 +1,7 @@
 """`POST /scored_data` and `/scored_data_list`: check the groups, store the good ones, count the bad ones.
 
-A client drops a group that is answered with 4xx for good, so that 4xx is only for what can never become right, and is
-counted under the field that is wrong. A repeated POST (`Idempotency-Key`, else its content) is answered like the first.
+A client drops a group for good if the answer is 4xx, so 4xx is only for what can never succeed, and is counted under
+the field that is wrong. A repeated POST (same `Idempotency-Key`, else same content) gets the answer of the first.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ async def receive_group(request: Request) -> Response:
 
 
 async def receive_groups(request: Request) -> Response:
-    """Good groups of a list are kept also beside bad ones: a 4xx would make the client drop them all."""
+    """Good groups of a list are kept even if others are bad: a 4xx would make the client drop them all."""
     stored, refusals = await _deliver(request, split_list)
     answer: dict[str, Any] = {"status": "received", "groups_processed": len(stored)}
     if buffered := sum(state == "buffered" for _, state in stored):
@@ -45,7 +45,7 @@ async def receive_groups(request: Request) -> Response:
 async def _deliver(
     request: Request, split: Callable[[JsonBody], Sequence[JsonBody]]
 ) -> tuple[list[Stored], list[Refusal]]:
-    """Store the body's good groups and count its bad ones. Raises the first Refusal when there is no good one."""
+    """Store the body's good groups and count its bad ones. Raises the first Refusal if none is good."""
     service = _service(request)
     try:
         bodies = split(await read_body(request, request.app.state.max_body_bytes))
@@ -87,7 +87,7 @@ def _check_sizes(group: ScoredGroup, registration: TrainerRegistration) -> None:
 
 
 def _keys(request: Request, bodies: Sequence[JsonBody]) -> Iterator[str]:
-    """What makes each group of a POST the same group when it is sent again.
+    """The key by which each group of a POST is recognized when it is sent again.
 
     Equal groups within one POST are different groups: a repeat repeats the whole POST.
     """
@@ -106,7 +106,7 @@ def _digest(content: bytes) -> str:
 
 
 def _sequences(body: JsonBody) -> int:
-    """What a refused group counts as in rollouts: the rows of `tokens`, or 0 where there are none to be seen."""
+    """How many rollouts a refused group counts as: the rows of `tokens`, or 0 if there are none."""
     try:
         group = from_json(body.json)
     except ValueError:

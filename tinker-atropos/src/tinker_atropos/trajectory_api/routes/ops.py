@@ -51,7 +51,7 @@ def _oldest_queued_seconds(service: TrajectoryService) -> float | None:
 
 
 class ServiceCollector(Collector):
-    """Prometheus metrics, read from the service when asked for."""
+    """Prometheus metrics, read from the service when scraped."""
 
     def __init__(self, service: TrajectoryService, restarts: int) -> None:
         self._service = service

@@ -1,4 +1,4 @@
-"""The leases that are held, by the clock: who is live, and how a side ended. Bounded, whoever asks for one."""
+"""The current leases: which processes are live, and how a side ended. Bounded, because any client can request one."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -19,12 +19,12 @@ TRAINER = "trainer"
 
 
 def lease_key(role: Role, report: LeaseReport) -> str:
-    """Under which a lease is held and kept: `trainer`, `environment`, or `environment/ID`."""
+    """The key under which a lease is stored: `trainer`, `environment`, or `environment/ID`."""
     return f"{role}/{report.id}" if role == "environment" and report.id else role
 
 
 class HeldLeases:
-    """`reports` are those of an earlier life of the process: they count as just renewed."""
+    """`reports` are those from before a restart of the process: they count as just renewed."""
 
     def __init__(
         self, reports: Mapping[str, LeaseReport], clock: Callable[[], float], grace_seconds: float = 0.0
@@ -45,7 +45,7 @@ class HeldLeases:
         return environments_view(self._of_environments().values(), now, self._grace_seconds, over_for)
 
     def renew(self, role: Role, report: LeaseReport) -> str | None:
-        """Note a heartbeat. Returns the key of an ended lease that made place for it. Raises Refusal when none can."""
+        """Record a heartbeat. Returns the key of the ended lease it replaces. Raises Refusal if there is no room."""
         key, forgotten = lease_key(role, report), None
         environments = self._of_environments()
         if role == "environment" and key not in environments and len(environments) >= MAX_LEASES:
@@ -66,7 +66,7 @@ class HeldLeases:
             self._leases.pop(key, None)
 
     def to_wire(self) -> Iterator[dict[str, Any]]:
-        """Each environment's own lease, for people."""
+        """Each environment's own lease, for `/status`."""
         now = self._clock()
         for key, lease in self._of_environments().items():
             seen = view("environment", lease, now)

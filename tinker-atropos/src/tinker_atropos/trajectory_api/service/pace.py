@@ -1,4 +1,4 @@
-"""What environments are told of the run, so that they make enough groups, no surplus, and end with it. Pure.
+"""What environments see of the run, so that they make enough groups, no surplus, and end with it. Pure.
 
 An unmodified BaseEnv ends when `current_step + queued batches > total_steps`, stops making rollouts while the queue
 holds `max_batches_offpolicy` batches, and shares a batch by `unallocated_fraction`. So:
@@ -6,13 +6,14 @@ holds `max_batches_offpolicy` batches, and shares a batch by `unallocated_fracti
 * `current_step` counts trained steps; when the run is over it is `total_steps + 1`, and the environment ends.
 * The reported queue never reaches past the last step: the environment must not leave before the trainer is done.
 * When enough groups for the rest exist, the reported queue holds all the rest and no share of a batch is free. The
-  queue alone would not do: near the end a queue long enough to pause the environment would end it.
-* A trainer that waits in vain is never answered by a full queue, whatever odd sizes the queue holds.
-* `room` is ours, and BaseEnv ignores it: how many rollouts, queued and in flight, the run can use without training on
-  older ones than `max_staleness` allows. Live environments share it by whole groups, the remainder goes to the lowest
-  numbers: together they begin no more groups than one would.
+  queue alone is not enough: near the end a queue long enough to pause the environment would end it.
+* While a trainer waits for rollouts that the queue lacks, the queue is never reported as full, whatever odd sizes it
+  holds.
+* `room` is our extension, and BaseEnv ignores it: how many rollouts, queued and in flight, the run can use without
+  training on older ones than `max_staleness` allows. Live environments share it by whole groups, and the remainder
+  goes to the lowest numbers: together they start no more groups than one would.
 
-Everything is counted in rollouts, also where a rollout gave several sequences.
+Everything is counted in rollouts, even if a rollout gave several sequences.
 """
 
 import math
@@ -30,7 +31,7 @@ ENOUGH_OF_ITS_OWN = 1_000_000
 
 
 def over_reason(progress: ProgressReport, trainer: LeaseView) -> str | None:
-    """Why the run is over, or None while it goes on."""
+    """Why the run is over, or None while it continues."""
     if progress.training_done:
         return progress.reason or "training is done"
     if trainer.gone or trainer.state == "done":
@@ -40,9 +41,9 @@ def over_reason(progress: ProgressReport, trainer: LeaseView) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What the run still needs. `rollouts_left` is None before a trainer has registered, `room` without a limit.
+    """What the run still needs. `rollouts_left` is None until a trainer has registered, `room` if there is no limit.
 
-    `missing` rollouts are what a trainer waits for in vain; 0 when it does not, or the queue holds them by now.
+    `missing`: how many rollouts a waiting trainer still lacks; 0 if it does not wait, or the queue holds them by now.
     """
 
     over: bool
@@ -96,9 +97,9 @@ def _holds(counts: Iterable[GroupCount], rollouts: int) -> bool:
 
 
 def _room(registration: TrainerRegistration, wanted: int, at_hand: int, missing: int) -> int | None:
-    """`wanted` for the rest of the run. A trainer that lacks rollouts gets them, whatever odd sizes are at hand.
+    """`wanted` for the rest of the run. A trainer that lacks rollouts gets them, whatever odd sizes are available.
 
-    What is at hand is trained within `max_staleness` steps if it fills at most that many batches and one more.
+    What is available is trained within `max_staleness` steps if it fills at most that many batches and one more.
     """
     if registration.max_staleness is None:
         return None
@@ -128,9 +129,9 @@ def status_of_env(
 
 
 def room_of(room: int | None, group_size: int, rank: int, environments: int) -> int | None:
-    """One environment's part of the room, in rollouts; `rank` counts the live environments' numbers from 0.
+    """One environment's share of the room, in rollouts; `rank` counts the live environments' numbers from 0.
 
-    A last group may go beyond the room, or a room smaller than a group would never be used: so one of them has it.
+    One environment's last group may exceed the room: otherwise a room smaller than a group would never be used.
     """
     if room is None:
         return None

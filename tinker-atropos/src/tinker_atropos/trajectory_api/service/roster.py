@@ -1,4 +1,4 @@
-"""The environments that registered: their numbers, their names, and which of them are there."""
+"""The environments that registered: their numbers, their names, and which of them are present."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -8,13 +8,13 @@ from tinker_atropos.trajectory_api.messages.records import RegisteredEnv
 from tinker_atropos.trajectory_api.messages.requests import MAX_ENVIRONMENTS, EnvRegistration
 
 SILENT_SECONDS = 15.0
-"""An environment that has not asked for its status for so long has left (BaseEnv asks ten times a second)."""
+"""An environment that has not requested its status for this long has left (BaseEnv does so ten times a second)."""
 
 
 class Roster:
-    """`by_index`: an environment's index says which one it is (somebody starts them by number, and replaces them).
+    """`by_index`: an environment's index identifies it (they are started by number, and replaced).
 
-    Otherwise one that registers takes the place of one of the same name that has left.
+    Otherwise a new one replaces one of the same name that has left.
     """
 
     def __init__(self, known: Iterable[RegisteredEnv], clock: Callable[[], float], *, by_index: bool = False) -> None:
@@ -51,7 +51,7 @@ class Roster:
         return self._environments.get(env_id)
 
     def seen(self, env_id: int) -> RegisteredEnv:
-        """The environment, which is there: it speaks. Raises Refusal for one that never registered."""
+        """Mark an environment as present, and return it. Raises Refusal for one that never registered."""
         env = self._environments.get(env_id)
         if env is None:
             raise Refusal(404, "env_id", f"env_id {env_id} is not registered; POST /register-env first")

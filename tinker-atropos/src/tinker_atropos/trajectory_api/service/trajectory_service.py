@@ -1,9 +1,9 @@
-"""What the trajectory API does, without HTTP: the journal's truth, the clock, and who waits for whom.
+"""What the trajectory API does, without HTTP: the journal's state, the clock, and the requests that wait.
 
-The trainer waits for a batch (at most as long as it said), and gets the same one again for the same step. While it
-waits in vain, environments are never told to pause, and what is kept for replay makes room for what they send.
-A POST waits for its commit, and in a full journal for room (`intake.py`). What is kept until when, and counted how:
-`journal.py`, `batches.py`, `books.py`.
+The trainer waits for a batch (at most as long as it asked for), and gets the same one again for the same step. While
+it lacks groups, environments are never paused, and what is kept for replay is evicted to make room for what they send.
+A POST waits for its commit, and for room if the journal is full (`intake.py`). What is kept until when, and how it is
+counted: `journal.py`, `batches.py`, `books.py`.
 """
 
 import asyncio
@@ -43,10 +43,10 @@ Answer = TypeVar("Answer")
 
 
 class TrajectoryService:
-    """One run's trajectories. Its own memory holds only what may be lost: clocks and waiting requests.
+    """One run's trajectories. Only what may be lost is in memory: clocks and waiting requests.
 
-    `environment_grace`: how many seconds may pass without a live environment; None where nobody
-    replaces those that die.
+    `environment_grace`: how many seconds may pass without a live environment; None if those that die
+    are not replaced.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class TrajectoryService:
         self.leases = HeldLeases(self._state.leases, clock, environment_grace or 0.0)
         self._registering = asyncio.Lock()
         self._intake = Intake(self._store, journal.full_sentence(), hold_seconds)
-        self._missing = 0  # rollouts that the trainer waits for in vain
+        self._missing = 0  # rollouts that the waiting trainer lacks
         self._failures: dict[str, str] = {}
 
     def close(self) -> None:
@@ -77,7 +77,7 @@ class TrajectoryService:
         return self._state.registration
 
     async def register(self, registration: TrainerRegistration) -> None:
-        """A second registration is a new life of the trainer: how the environment of the last one ended is past."""
+        """A second registration is a restarted trainer: how the previous one's environment ended no longer matters."""
         ended = [] if self.registration is None else self.leases.ended()
         await self._change("register", self.journal.register, registration, ended)
         self.leases.forget(ended)
@@ -87,8 +87,8 @@ class TrajectoryService:
     async def take_batch(self, step: int | None, wait_seconds: float, gone: Callable[[], Awaitable[bool]]) -> StepBatch:
         """Batch `step`, waited for until it is full. A client that is `gone` gets none.
 
-        Without a step it is the next one, and whoever asks for it has trained the ones before. Raises Refusal for a
-        step that a checkpoint covers.
+        Without a step it is the next one, and the request means that all previous ones are trained. Raises Refusal for
+        a step that a checkpoint covers.
         """
         registration = self.registration
         if registration is None:
@@ -143,11 +143,11 @@ class TrajectoryService:
         past_the_end = step is None and self._state.progress.steps_trained >= registration.num_steps
         self._missing = 0 if past_the_end else batch.missing
         if batch.missing:
-            self._intake.room_made()  # now also from what is kept for replay
+            self._intake.room_made()  # now including what is kept for replay
         return batch
 
     async def drop(self, request: DropRequest) -> int:
-        """Returns how many of the groups were still there."""
+        """Returns how many of the groups still existed."""
         dropped = await self._write("drop", self.journal.drop_groups, request.ids, request.reason)
         self._intake.room_made()
         return dropped
@@ -159,10 +159,10 @@ class TrajectoryService:
     # The environments' side.
 
     async def register_env(self, registration: EnvRegistration) -> RegisteredEnv | None:
-        """A new environment, or the place of one of the same name that has left. None: the trainer is not there yet."""
+        """A new environment, or one of the same name that has left. None: the trainer has not registered yet."""
         if self.registration is None or not self._state.started:
             return None
-        async with self._registering:  # two at once must not get one number
+        async with self._registering:  # two at once must not get the same number
             env = self._roster.place_of(registration)
             await self._put_environment(env)
         return env
@@ -203,7 +203,7 @@ class TrajectoryService:
 
     @property
     def current_step(self) -> int:
-        """The step that environments are told."""
+        """The step that environments see."""
         return self._pace(self.journal.group_counts()).current_step
 
     def _pace(self, counts: Sequence[GroupCount]) -> Pace:
@@ -216,7 +216,7 @@ class TrajectoryService:
         )
 
     def status(self) -> dict[str, int]:
-        """The answer of `/status`: here `queue_size` counts groups of any size."""
+        """The response to `/status`: here `queue_size` counts groups of any size."""
         counts = self.journal.group_counts()
         queued = [count for count in counts if count.state == "queued"]
         groups, rollouts = sum(count.groups for count in queued), sum(count.rollouts for count in queued)
@@ -237,13 +237,13 @@ class TrajectoryService:
         return self._intake.held
 
     def lease(self, role: Role) -> LeaseView:
-        """What the other side is told of this one."""
+        """What the other side sees of this one."""
         return self.leases.trainer() if role == "trainer" else self.leases.environments(over=bool(self.over_reason()))
 
     async def renew_lease(self, role: Role, report: LeaseReport) -> None:
-        """Only a changed state is written: heartbeats are many, and the next one comes within a second.
+        """Only a changed state is written: heartbeats are frequent, and the next one comes within a second.
 
-        It counts before it is written: who speaks is alive, also when the disk is full.
+        It counts before it is written: a process that sends heartbeats is alive, even if the disk is full.
         """
         forgotten, key = self.leases.renew(role, report), lease_key(role, report)
         if self._state.leases.get(key) != report:
@@ -256,7 +256,7 @@ class TrajectoryService:
         return sequence
 
     def unready(self) -> str | None:
-        """Why the journal does not answer, or None. A failure lasts until the same kind of write succeeds."""
+        """Why the journal is not available, or None. A failure lasts until the same kind of write succeeds."""
         return next(iter(self._failures.values()), None)
 
     async def _change(self, kind: str, write: Callable[..., None], *args: Any) -> None:

@@ -1,8 +1,8 @@
-"""How groups come into the journal: once each, in order, and within its limit.
+"""How groups are added to the journal: once each, in order, and within its limit.
 
-A repeat is known by its key: the client's `Idempotency-Key`, or else the content. Keys are kept for REPEAT_SECONDS,
-longer than any client waits for an answer. A few statements serve all deliveries of a commit: each statement gives up
-the interpreter lock, and getting it back from a busy event loop takes longer than the statement.
+A repeat is recognized by its key: the client's `Idempotency-Key`, or else the content. Keys are kept for
+REPEAT_SECONDS, longer than any client waits for an answer. A few statements serve all deliveries of a commit: each
+statement releases the GIL, and getting it back from a busy event loop takes longer than the statement.
 """
 
 import sqlite3
@@ -26,9 +26,9 @@ KnownKeys = dict[str, NewGroupState]
 def add_deliveries(
     sql: sqlite3.Connection, deliveries: Sequence[PostedGroups], *, now: float, max_bytes: int, evict_replay: bool
 ) -> list[Stored | None]:
-    """Store what there is room for. For each delivery the states of its groups, or None where there is no room.
+    """Store what there is room for. Returns the states of each delivery's groups, or None if there is no room.
 
-    `evict_replay`: make room from the content that is kept for replay; for a trainer that waits for new groups.
+    `evict_replay`: evict content that is kept for replay to make room, for a trainer that waits for new groups.
     """
     known = _known_keys(sql, [group.key for delivery in deliveries for group in delivery.groups], now)
     group_sizes = _group_sizes(sql, {group.env_id for delivery in deliveries for group in delivery.groups})
@@ -81,7 +81,7 @@ def _known_keys(sql: sqlite3.Connection, keys: Iterable[str], now: float) -> Kno
 
 
 def _group_sizes(sql: sqlite3.Connection, env_ids: Collection[int | None]) -> dict[int | None, int]:
-    """The registered group_size of environments; those that never registered are not in it."""
+    """The registered group_size of each environment; those that never registered are missing."""
     asked = orjson.dumps(list(env_ids)).decode()
     rows = sql.execute(
         "SELECT env_id, json_extract(registration, '$.group_size') FROM environments"
@@ -92,7 +92,7 @@ def _group_sizes(sql: sqlite3.Connection, env_ids: Collection[int | None]) -> di
 
 
 def _first_state(group: ReceivedGroup, group_size: int | None) -> NewGroupState:
-    """A group smaller than its environment's group_size waits until such groups sum to it."""
+    """A group smaller than its environment's group_size is buffered until such groups sum to it."""
     return "buffered" if group_size is not None and group.rollouts < group_size else "queued"
 
 

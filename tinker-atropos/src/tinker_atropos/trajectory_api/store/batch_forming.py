@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class QueuedGroup:
-    """A group of the queue as batching sees it: `size` is its number of rollouts."""
+    """A queued group as batching sees it: `size` is its number of rollouts."""
 
     group_id: int
     env_id: int | None
@@ -14,12 +14,12 @@ class QueuedGroup:
 
 
 def first_exact(sizes: Sequence[int], target: int) -> list[int] | None:
-    """The oldest positions whose sizes sum to exactly `target`; None when no choice does.
+    """The oldest positions whose sizes sum to exactly `target`; None if there is no such choice.
 
-    "Oldest" is lexicographic: an item is left waiting only if no exact sum contains it and the ones taken before it.
+    "Oldest" is lexicographic: an item is skipped only if no exact sum contains it and the ones taken before it.
     """
     within_target = (1 << (target + 1)) - 1
-    reachable = [1]  # bit n of the last entry: the items looked at so far can sum to n (from the newest item back)
+    reachable = [1]  # bit n of the last entry: the items looked at so far can sum to n (from the newest item backward)
     for size in reversed(sizes):
         reachable.append((reachable[-1] | reachable[-1] << size) & within_target)
     chosen: list[int] = []
@@ -35,10 +35,10 @@ def first_exact(sizes: Sequence[int], target: int) -> list[int] | None:
 def form_batch(
     queue: Sequence[QueuedGroup], batch_size: int, minimum_shares: Mapping[int, float]
 ) -> list[QueuedGroup] | None:
-    """The next batch of exactly `batch_size` rollouts, in queue order, or None while there is none.
+    """The next batch of exactly `batch_size` rollouts, in queue order, or None if there is none yet.
 
-    `minimum_shares` (env_id -> fraction of a batch) goes first where such groups wait, and never holds a batch back:
-    an environment that fell silent must not stop the training.
+    `minimum_shares` (env_id -> fraction of a batch) come first if such groups are queued, but never delay a batch: an
+    environment that sends nothing must not stop training.
     """
     ranked = _shares_first(queue, {env: int(batch_size * share) for env, share in minimum_shares.items()})
     chosen = first_exact([group.size for group in ranked], batch_size)

@@ -1,8 +1,8 @@
-"""Batches by step: formed once, given again as often as asked for, and kept until a checkpoint covers them.
+"""Batches by step: formed once, delivered again each time they are requested, and kept until a checkpoint covers them.
 
 Batch S is what step S trains. Its groups are `delivered` until the trainer reports more than S steps, then `trained`.
-A trained batch keeps its content until a checkpoint holds what it taught (S < covered_step): a trainer that has to go
-back to the checkpoint is given the same groups again, and they are counted as trained once.
+A trained batch keeps its content until a checkpoint includes its step (S < covered_step): a trainer that has to go
+back to the checkpoint gets the same groups again, and they are counted as trained once.
 """
 
 import sqlite3
@@ -21,10 +21,10 @@ GZIP_WBITS = zlib.MAX_WBITS | 16
 def take_batch(
     sql: sqlite3.Connection, step: int, batch_size: int, minimum_shares: Mapping[int, float] | None = None
 ) -> StepBatch:
-    """Batch `step`: the groups that it has, filled up from the queue to `batch_size` rollouts.
+    """Batch `step`: the groups that it has, filled from the queue to `batch_size` rollouts.
 
-    While the queue does not hold what is missing, nothing is taken from it. Where sizes are odd a group may go back
-    to the queue, if the batch can only be filled without it.
+    As long as the queue does not hold what is missing, nothing is taken from it. If sizes are odd, a group may go back
+    to the queue because the batch can only be filled without it.
     """
     drop_rows(sql, "replay_evicted", "step = ? AND content IS NULL", (step,))
     held = _candidates(sql, "step = ?", (step,))
@@ -65,7 +65,7 @@ def step_after_delivered(sql: sqlite3.Connection, steps_trained: int) -> int:
 
 
 def drop_groups(sql: sqlite3.Connection, group_ids: Sequence[int], reason: str) -> int:
-    """Take groups out of their batches for good. Returns how many there still were: asking again drops nothing."""
+    """Remove groups from their batches for good. Returns how many still existed: a repeated call drops nothing."""
     asked = orjson.dumps(list(group_ids)).decode()
     named = "step IS NOT NULL AND id IN (SELECT value FROM json_each(?))"
     return drop_rows(sql, reason, named, (asked,))
@@ -76,7 +76,7 @@ def mark_trained(sql: sqlite3.Connection, steps_trained: int) -> None:
 
 
 def cover(sql: sqlite3.Connection, covered_step: int) -> None:
-    """A checkpoint holds what the steps below `covered_step` taught: their groups are trained for good."""
+    """A checkpoint includes the steps below `covered_step`: their groups are trained for good."""
     sql.execute(
         "INSERT INTO covered SELECT step, count(*), sum(rollouts) FROM groups WHERE step < ? GROUP BY step"
         " ON CONFLICT DO UPDATE SET groups = groups + excluded.groups, rollouts = rollouts + excluded.rollouts",
@@ -86,9 +86,9 @@ def cover(sql: sqlite3.Connection, covered_step: int) -> None:
 
 
 def return_to(sql: sqlite3.Connection, step: int) -> None:
-    """The trainer begins again with the weights after `step` steps: what later steps taught is lost.
+    """The trainer restarts with the weights after `step` steps: later steps are lost.
 
-    Their groups are to be trained again if they are still here, else they count as dropped.
+    Their groups are trained again if they are still stored, else they count as dropped.
     """
     groups, rollouts = sql.execute(
         "SELECT coalesce(sum(groups), 0), coalesce(sum(rollouts), 0) FROM covered WHERE step >= ?", (step,)
@@ -102,7 +102,7 @@ def return_to(sql: sqlite3.Connection, step: int) -> None:
 
 
 def evict_oldest_replay(sql: sqlite3.Connection) -> bool:
-    """Give up the content of the oldest batch that is kept for replay. False when none is kept."""
+    """Delete the content of the oldest batch that is kept for replay. False if none is kept."""
     step, groups, rollouts = sql.execute(
         "SELECT step, count(*), sum(rollouts) FROM groups WHERE state = 'trained' AND content IS NOT NULL"
         " GROUP BY step ORDER BY step LIMIT 1"

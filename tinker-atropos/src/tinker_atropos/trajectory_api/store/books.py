@@ -1,10 +1,10 @@
-"""The books: where every group is that was ever acknowledged, counted in groups and in rollouts.
+"""The books: where every group that was ever acknowledged is, counted in groups and in rollouts.
 
-A group is a row of `groups` while it is buffered, queued, delivered, or trained and kept for replay. When the row goes,
-the same transaction counts it in `covered` (trained for good, by step) or in `books` (dropped, under a reason). So
-received == buffered + queued + delivered + trained + dropped holds in every state that a reader can see, also after a
-SIGKILL. Beside the sum stand `duplicates` (repeats of a group that is stored already), `refused` (never stored) and
-`replay_evicted` (trained groups whose content made room before a checkpoint covered them).
+A group is a row of `groups` while it is buffered, queued, delivered, or trained and kept for replay. When the row is
+deleted, the same transaction counts it in `covered` (trained for good, by step) or in `books` (dropped, by reason). So
+received == buffered + queued + delivered + trained + dropped holds in every state that a reader can see, even after a
+SIGKILL. Not in the sum: `duplicates` (repeats of a group that is already stored), `refused` (never stored) and
+`replay_evicted` (trained groups whose content was deleted for room before a checkpoint covered them).
 """
 
 import sqlite3
@@ -29,7 +29,7 @@ def post_refused(sql: sqlite3.Connection, refused: Iterable[RefusedGroup]) -> No
 
 
 def drop_rows(sql: sqlite3.Connection, reason: str, where: str, parameters: tuple[object, ...]) -> int:
-    """Drop the groups that a condition on `groups` names, and count them. Returns how many there were."""
+    """Drop the groups that match a condition on `groups`, and count them. Returns how many there were."""
     groups, rollouts = sql.execute(
         f"SELECT count(*), coalesce(sum(rollouts), 0) FROM groups WHERE {where}",  # noqa: S608 -- our own condition
         parameters,
@@ -40,7 +40,7 @@ def drop_rows(sql: sqlite3.Connection, reason: str, where: str, parameters: tupl
 
 
 def read_books(sql: sqlite3.Connection) -> dict[str, Books]:
-    """The books in `groups` and in `rollouts`. One statement, so that all figures are of one moment."""
+    """The books in `groups` and in `rollouts`. A single statement, so that all counts are from the same moment."""
     rows = sql.execute(
         "SELECT entry, reason, groups, rollouts FROM books"
         " UNION ALL SELECT state, '', count(*), sum(rollouts) FROM groups GROUP BY state"

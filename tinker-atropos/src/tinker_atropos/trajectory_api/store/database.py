@@ -1,9 +1,9 @@
-"""The api's only memory: one SQLite file. What a route acknowledged survives a SIGKILL, and a loss of power.
+"""The api's only storage: one SQLite file. What a route acknowledged survives a SIGKILL and a power loss.
 
 `synchronous=FULL` makes each commit wait for the disk. With a group of 8 x 512 tokens that costs about 0.3 ms more
-than NORMAL (which a loss of power may roll back), and "answered with 200" then means "on disk" without conditions.
+than NORMAL (which a power loss may roll back), and a 200 then means "on disk", unconditionally.
 
-Two connections: writes come from one thread at a time, reads from the event loop, which in WAL mode never wait for a
+Two connections: writes come from one thread at a time, reads from the event loop; in WAL mode they never wait for a
 write.
 """
 
@@ -46,7 +46,7 @@ class JournalError(InternalError):
 
 
 class DiskFullError(JournalError):
-    """There is no space left. It is tried again: space may come."""
+    """There is no space left. Writes are retried: space may become available."""
 
 
 class Database:
@@ -70,7 +70,7 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """One write, whole or not at all. Called from one thread at a time."""
+        """One atomic write. Called from one thread at a time."""
         with self._explained():
             self._writer.execute("BEGIN IMMEDIATE")
             try:
@@ -83,7 +83,7 @@ class Database:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """From the event loop. Each statement sees one commit; two statements may see two."""
+        """Read from the event loop. Each statement sees one commit; two statements may see different ones."""
         with self._explained():
             yield self._reader
 

@@ -1,9 +1,9 @@
-"""Taking groups in: several POSTs share a commit, and a POST that finds no room is held until there is some.
+"""Receiving groups: several POSTs share a commit, and a POST that finds no room is held until there is some.
 
-A client drops a group that is answered with 4xx, and an environment dies of repeated 5xx. So a full journal answers
-nothing at first. Room comes when a checkpoint covers what was trained, or groups are dropped; and while the trainer
-waits for groups in vain, from what is kept for replay. A POST that waited HOLD_SECONDS is answered 503, in time for
-the client to send it again (BaseEnv waits 300 s).
+A client drops a group after a 4xx, and an environment dies after repeated 5xx. So a full journal does not answer at
+first. Room becomes available when a checkpoint covers what was trained, or groups are dropped; and, while the trainer
+lacks groups, from what is kept for replay. A POST that has waited HOLD_SECONDS gets a 503, in time for the client to
+send it again (BaseEnv waits 300 s).
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from tinker_atropos.trajectory_api.store.database import DiskFullError, JournalE
 
 HOLD_SECONDS = 280.0
 RETRY_SECONDS = 1.0
-"""How often a held POST looks for room that nobody told of: space on the disk."""
+"""How often a held POST checks for room that is not signaled: space on the disk."""
 
 Write = Callable[[Sequence[PostedGroups]], Awaitable[list[Stored | None]]]
 
@@ -33,7 +33,7 @@ class Intake:
     """`held` is the number of POSTs that wait for room."""
 
     def __init__(self, write: Write, full: str, hold_seconds: float) -> None:
-        """`full` is the sentence for those that waited in vain."""
+        """`full` is the error message for those that got no room."""
         self._write = write
         self._full = full
         self._hold_seconds = hold_seconds
@@ -44,12 +44,12 @@ class Intake:
         self.held = 0
 
     def room_made(self) -> None:
-        """Let the held POSTs try again."""
+        """Have the held POSTs try again."""
         self._room.set()
         self._room = asyncio.Event()
 
     async def deliver(self, delivery: PostedGroups) -> Sequence[NewGroupState]:
-        """Store and count; returns the groups' states. Raises JournalError when there was no room for too long."""
+        """Store and count; returns the groups' states. Raises JournalError if there was no room for too long."""
         states = await self._try(delivery)
         if states is not None:
             return states
@@ -69,7 +69,7 @@ class Intake:
         raise JournalError(self._full)
 
     async def _try(self, delivery: PostedGroups) -> Stored | None:
-        """Senders that come during a commit share the next one: a slow disk costs latency, not rate."""
+        """Senders that arrive during a commit share the next one: a slow disk costs latency, not throughput."""
         sender = _Sender(delivery, asyncio.get_running_loop().create_future())
         self._senders.append(sender)
         if self._commit is None or self._commit.done():

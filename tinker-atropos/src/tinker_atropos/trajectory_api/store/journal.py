@@ -1,13 +1,13 @@
-"""What the api remembers, as transactions: each method is one, and what it did survives a SIGKILL.
+"""What the api stores, as transactions: each method is one, and its effect survives a SIGKILL.
 
 What is kept, and for how long:
 
 * A group from its POST until it is dropped, or a checkpoint covers the step that trained it (`batches.py`). How the
-  books count it meanwhile and afterwards: `books.py`. How repeats are told from new groups: `arrivals.py`.
-* The registration, what the trainer reported last, the leases, and the environments with their numbers.
+  books count it until then and afterward: `books.py`. How repeats are distinguished from new groups: `arrivals.py`.
+* The registration, the trainer's last report, the leases, and the environments with their numbers.
 * The last METRICS_KEPT relayed metrics.
 
-Only new groups are bounded by the limit: a trainer must be able to take batches from a full journal, and to make room.
+The limit applies only to new groups: a trainer must be able to take batches from a full journal, and to make room.
 """
 
 import sqlite3
@@ -77,9 +77,9 @@ class Journal:
     # Writes: one transaction each, called from one thread at a time.
 
     def register(self, registration: TrainerRegistration, lost_leases: Sequence[str]) -> None:
-        """A new life of the trainer, from its starting step on. Groups that it cannot train are dropped.
+        """A new or restarted trainer, from its starting step on. Groups that it cannot train are dropped.
 
-        `lost_leases` belong to the life before and go with it.
+        `lost_leases` belong to the previous one and are deleted.
         """
         start = registration.starting_step
         with self._database.transaction() as sql:
@@ -110,7 +110,7 @@ class Journal:
         now: float,
         evict_replay: bool = False,
     ) -> list[Stored | None]:
-        """Store and count what POSTs brought; None for those that find no room. `now` in seconds since the epoch."""
+        """Store and count the groups of POSTs; None for those without room. `now` is in seconds since the epoch."""
         with self._database.transaction() as sql:
             return add_deliveries(sql, deliveries, now=now, max_bytes=self.max_bytes, evict_replay=evict_replay)
 
@@ -126,7 +126,7 @@ class Journal:
             return take_batch(sql, step, batch_size, minimum_shares)
 
     def finish_delivered(self) -> None:
-        """What was handed out is trained, and will not be asked for again."""
+        """What was delivered is trained, and will not be requested again."""
         with self._database.transaction() as sql:
             state = _run_state(sql)
             steps_trained = step_after_delivered(sql, state.progress.steps_trained)
@@ -148,12 +148,12 @@ class Journal:
                 cover(sql, report.checkpoint_step)
 
     def drop_groups(self, group_ids: Sequence[int], reason: str) -> int:
-        """Returns how many of them were still there."""
+        """Returns how many of them still existed."""
         with self._database.transaction() as sql:
             return drop_groups(sql, group_ids, reason)
 
     def record_lease(self, key: str, report: LeaseReport, forgotten: str | None = None) -> None:
-        """`forgotten`: the key of a lease that makes place for this one."""
+        """`forgotten`: the key of a lease that this one replaces."""
         with self._database.transaction() as sql:
             sql.execute("DELETE FROM run WHERE key = ?", (f"{LEASE}{forgotten}",))
             _put(sql, f"{LEASE}{key}", report.model_dump())
@@ -191,7 +191,7 @@ class Journal:
             return read_books(sql)
 
     def group_counts(self) -> list[GroupCount]:
-        """Groups by state, environment and size. Read again only after a commit: environments ask often."""
+        """Groups by state, environment and size. Cached until the next commit: environments ask often."""
         commits = self._database.commits
         if self._counts[0] != commits:
             with self._database.reading() as sql:
@@ -200,7 +200,7 @@ class Journal:
         return self._counts[1]
 
     def oldest_queued_at(self) -> float | None:
-        """When the group that has waited longest came, in seconds since the epoch."""
+        """When the group that has waited longest arrived, in seconds since the epoch."""
         with self._database.reading() as sql:
             (received_at,) = sql.execute("SELECT min(received_at) FROM groups WHERE state = 'queued'").fetchone()
         return None if received_at is None else float(received_at)
