@@ -1,10 +1,10 @@
 """Checkpoints on disk: `<root>/<training run>/<kind>/<name>/`, addressed as `tinker://<training run>/<kind>/<name>`.
 
-A checkpoint appears whole or not at all: it is written beside its place, flushed to disk and renamed. Kinds:
+A checkpoint appears complete or not at all: it is written to a temporary folder, flushed to disk and renamed. Kinds:
 
     weights           a state to train on: LoRA weights and optimizer moments, bit for bit
     sampler_weights   LoRA weights to sample from
-    external_weights  a PEFT folder in float32 for other programs, downloaded by signed addresses (downloads.py)
+    external_weights  a PEFT folder in float32 for other programs, downloaded from signed URLs (downloads.py)
 """
 
 import contextlib
@@ -40,7 +40,7 @@ _PATH = re.compile(rf"tinker://(?P<run>{_PART})/(?P<kind>{'|'.join(KINDS)})/(?P<
 
 
 class TrainingRunRecord(Record):
-    """What stays of a training run when the process ends."""
+    """What remains of a training run when the process ends."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -116,7 +116,7 @@ class CheckpointStore:
         overwrite: bool = False,
         user_metadata: dict[str, str] | None = None,
     ) -> None:
-        """Write a checkpoint. Raises RequestError when it exists and `overwrite` is not set, or finds no room."""
+        """Write a checkpoint. Raises RequestError if it exists and `overwrite` is not set, or if there is no room."""
         folder = self._folder(location)
         if folder.exists() and not overwrite:
             raise RequestError(f"{location.path} exists; choose another name or pass overwrite=True", status=409)
@@ -146,7 +146,7 @@ class CheckpointStore:
             (temporary / RECORD_FILE).write_text(record.model_dump_json(indent=1), encoding="utf-8")
 
     def load(self, path: str, device: torch.device, *, with_optimizer: bool, trainable: bool) -> Trainee:
-        """Read a checkpoint. Raises NotFoundError when there is none (any more)."""
+        """Read a checkpoint. Raises NotFoundError if it does not exist (anymore)."""
         location = Location.parse(path)
         record, folder = self.record(location), self._folder(location)
         adapter = files.read_adapter(folder, record.spec, device, trainable=trainable)
@@ -156,7 +156,7 @@ class CheckpointStore:
         return Trainee(adapter, files.read_optimizer(folder, names, record.optimizer_step, device))
 
     def record(self, location: Location) -> CheckpointRecord:
-        """A checkpoint's description. Raises NotFoundError when there is none (any more)."""
+        """A checkpoint's description. Raises NotFoundError if it does not exist (anymore)."""
         try:
             text = (self._folder(location) / RECORD_FILE).read_text(encoding="utf-8")
             record = CheckpointRecord.model_validate_json(text)
@@ -171,7 +171,7 @@ class CheckpointStore:
         return record
 
     def peft_files(self, location: Location) -> dict[str, Path]:
-        """The files that others may download, by name. Raises NotFoundError."""
+        """The files that clients may download, by name. Raises NotFoundError."""
         self.record(location)
         return {name: self._folder(location) / name for name in files.PEFT_FILES}
 
@@ -179,10 +179,10 @@ class CheckpointStore:
         return sum(entry.stat().st_size for entry in self._folder(location).iterdir())
 
     def total_bytes(self) -> int:
-        """Of everything in the folder, what is being written included."""
+        """Size of everything in the folder, including what is being written."""
         total = 0
         for path in self._root.rglob("*"):
-            with contextlib.suppress(FileNotFoundError):  # deleted while we count
+            with contextlib.suppress(FileNotFoundError):  # deleted in the meantime
                 total += path.stat().st_size if path.is_file() else 0
         return total
 
@@ -221,7 +221,7 @@ class CheckpointStore:
         return TrainingRunRecord.model_validate_json(path.read_text(encoding="utf-8"))
 
     def sweep(self) -> None:
-        """Remove what expired, and what a killed process left half written."""
+        """Remove what has expired, and what a killed process left half-written."""
         for hidden in self._root.glob("*/*/.*"):
             files.recover(hidden)
         for folder in self._root.glob("*/*/[!.]*"):
@@ -257,7 +257,7 @@ class CheckpointStore:
 
 @contextlib.contextmanager
 def _whole(folder: Path, location: Location) -> Iterator[Path]:
-    """A folder to write to that takes its place only when all of it was written. Raises RequestError."""
+    """A folder to write to, moved into place only after all of it was written. Raises RequestError."""
     temporary = None
     try:
         temporary = files.new_hidden_folder(folder)

@@ -1,9 +1,9 @@
-"""Files of external checkpoints at signed addresses: whoever has one needs no key, until it expires.
+"""Files of external checkpoints at signed URLs, which need no key until they expire.
 
-How an adapter leaves the service, with the unmodified SDK (`tinker checkpoint download PATH` does the same):
+How to export an adapter from the service with the unmodified SDK (`tinker checkpoint download PATH` does the same):
 
     path = training_client.save_weights_external("export", ttl_seconds=3_600).result().path
-    urls = rest_client.get_external_weights_urls(path).result().urls  # {file name: address}, to be fetched by plain GET
+    urls = rest_client.get_external_weights_urls(path).result().urls  # {file name: URL}, to be fetched with a plain GET
 """
 
 import hashlib
@@ -24,7 +24,7 @@ VALID_SECONDS = 3_600
 
 
 class Downloads:
-    """Signs addresses and serves them."""
+    """Signs URLs and serves them."""
 
     def __init__(self, store: CheckpointStore, key: str) -> None:
         self._store = store
@@ -35,7 +35,7 @@ class Downloads:
         return Route(f"{DOWNLOADS}{{run}}/{{name}}/{{file}}", self.download)
 
     async def sign(self, request: Request) -> Response:
-        """The addresses of an external checkpoint's files, under the host that the client asked."""
+        """The URLs of an external checkpoint's files, on the host that the client used."""
         params = request.path_params
         location = Location.parse(f"tinker://{params['run']}/{params['kind']}/{params['name']}")
         if location.kind != "external_weights":

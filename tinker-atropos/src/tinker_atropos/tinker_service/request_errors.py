@@ -1,4 +1,4 @@
-"""What a client did wrong. The message reaches the SDK's user: it says what is wrong and what to do."""
+"""Errors in a client's request. The message reaches the SDK's user: it says what is wrong and what to do."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ CANCELLED: Final = "the request was cancelled"
 
 
 class RequestError(Exception):
-    """A request that cannot be served; `status` is its HTTP status. Trying again cannot help."""
+    """A request that cannot be served; `status` is its HTTP status. Retrying cannot help."""
 
     def __init__(self, message: str, status: int = 422) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""What `/metrics` shows: requests, tokens, how well sampling requests share batches, and what is kept."""
+"""What `/metrics` shows: requests, tokens, how well sampling requests share batches, and what is stored."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,7 @@ class Metrics:
             registry=self.registry,
         )
         for kind in _TOKEN_KINDS:
-            self._tokens.labels(kind)  # shown as 0 before there are some
+            self._tokens.labels(kind)  # shown as 0 before there are any
         self._batch = Histogram(
             "tinker_service_batch_sequences",
             "Sequences that were sampled together.",
@@ -39,7 +39,7 @@ class Metrics:
         )
 
     def observe_kept(self, worker: Worker, registry: Registry, store: CheckpointStore) -> None:
-        """Show what the service holds, measured when somebody asks."""
+        """Show what the service holds, measured when scraped."""
         gauges = {
             "queue_jobs": ("Jobs that wait for the model.", lambda: worker.waiting),
             "sessions": ("Sessions of clients.", lambda: len(registry.sessions)),

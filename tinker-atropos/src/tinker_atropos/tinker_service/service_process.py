@@ -1,4 +1,4 @@
-"""The process `tinker-atropos tinker-service`: options and key first, the slow imports only when they are in order."""
+"""The process `tinker-atropos tinker-service`: checks options and key first, before the slow imports."""
 
 import os
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ from tinker_atropos.tinker_service.sdk.key_gate import KEY_PREFIX
 class TinkerServiceOptions:
     """The command's options.
 
-    `port` 0: the kernel's choice, written to `port_file`; `idle_exit` 0: never; `threads` None and `dtype` auto: by
-    the model's size; `max_disk` in GiB of 2**30 bytes, None: no limit.
+    `port` 0: the kernel's choice, written to `port_file`; `idle_exit` 0: never; `threads` None and `dtype` auto: depend
+    on the model's size; `max_disk` in GiB of 2**30 bytes, None: no limit.
     """
 
     model: str
@@ -33,7 +33,7 @@ class TinkerServiceOptions:
 
 
 async def run_tinker_service(options: TinkerServiceOptions, env_vars: Mapping[str, str] = os.environ) -> None:
-    """Serve until SIGTERM, SIGINT or `idle_exit`. Raises RunError when it cannot start."""
+    """Serve until SIGTERM, SIGINT or `idle_exit`. Raises RunError if it cannot start."""
     key = read_key(options.key_file, env_vars)
     folder = model_folder(options.model)
     with bind(options.host, options.port, "--port") as listener:
@@ -57,7 +57,7 @@ async def run_tinker_service(options: TinkerServiceOptions, env_vars: Mapping[st
 
 
 def read_key(key_file: Path | None, env_vars: Mapping[str, str]) -> str:
-    """The key every request must carry. Raises ConfigError saying how to give one."""
+    """The key that every request must carry. Raises ConfigError saying how to set one."""
     if key_file is not None:
         try:
             key, source = key_file.read_text(encoding="utf-8").strip(), f"--key-file {key_file}"
@@ -75,7 +75,7 @@ def read_key(key_file: Path | None, env_vars: Mapping[str, str]) -> str:
 
 
 def model_folder(model: str) -> Path:
-    """The folder of `bundled`, or of a Hugging Face causal LM. Raises ConfigError when it holds none."""
+    """The folder of `bundled`, or of a Hugging Face causal LM. Raises ConfigError if it does not contain one."""
     folder = bundled_model_folder() if model == BUNDLED else Path(model).resolve()
     if not (folder / "config.json").is_file():
         raise ConfigError(f"--model {model}: {folder} holds no config.json; give {BUNDLED!r} or a model folder")

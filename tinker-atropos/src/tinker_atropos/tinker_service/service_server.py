@@ -1,4 +1,4 @@
-"""The service behind a bound socket: loads the model, serves it, forgets what nobody will ask for again."""
+"""The service behind a bound socket: loads the model, serves it, discards what is no longer needed."""
 
 import asyncio
 import logging
@@ -75,7 +75,7 @@ def _counted(engine: Engine, metrics: Metrics) -> RunSamples:
 
 
 async def _tidy(service: Service, futures: Futures, gate: Gate, idle_exit: float, stopped: asyncio.Event) -> None:
-    """Forget what nobody will ask for again; stop when idle for long enough."""
+    """Discard what is no longer needed; stop when idle for long enough."""
     swept = time.monotonic()
     while True:
         await asyncio.sleep(min(TIDY_SECONDS, idle_exit / 4) if idle_exit else TIDY_SECONDS)
@@ -91,7 +91,7 @@ async def _tidy(service: Service, futures: Futures, gate: Gate, idle_exit: float
 
 
 def _write_port(path: Path, port: int) -> None:
-    """Whoever waits for the file never sees half of it."""
+    """Written atomically: a process that waits for the file never sees half of it."""
     temporary = path.with_name(f".{path.name}")
     temporary.write_text(f"{port}\n", encoding="ascii")
     temporary.rename(path)

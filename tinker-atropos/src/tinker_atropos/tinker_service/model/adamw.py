@@ -1,6 +1,6 @@
 """AdamW (Loshchilov & Hutter 2019, arXiv:1711.05101), the update of torch.optim.AdamW, over a list of tensors.
 
-Written out because torch.optim pulls in the compiler: a second of start-up and 100 MB that this service never uses.
+Reimplemented because torch.optim pulls in the compiler: a second of startup and 100 MB that this service never uses.
 """
 
 from collections.abc import Sequence

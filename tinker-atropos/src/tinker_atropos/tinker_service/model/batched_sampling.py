@@ -1,11 +1,11 @@
 """The sampling half of the engine: many requests, each with its own parameters, in one batch with a KV cache.
 
-Every sequence draws from a generator of its own, seeded by (the request's seed, its index), and a draw becomes a token
-by inverting the cumulative distribution: what else is in the batch changes a token only where a draw falls within
-rounding of a boundary (1e-15 for small models, which compute in double precision; 1e-6 for others).
+Every sequence draws from its own generator, seeded by (the request's seed, its index), and a draw becomes a token by
+inverting the cumulative distribution: the rest of the batch changes a token only if a draw falls within rounding of
+a boundary (1e-15 for small models, which compute in double precision; 1e-6 for others).
 
-Logprobs are of the distribution that was sampled from: after temperature, top_k and top_p. The importance ratio p / q
-of a loss is then the true one, whatever the sampling parameters.
+Logprobs are those of the distribution that was sampled from: after temperature, top_k and top_p. The importance ratio
+p / q of a loss is then the true one, whatever the sampling parameters.
 """
 
 import secrets
@@ -25,10 +25,10 @@ Decode = Callable[[list[int]], str]
 
 @dataclass(frozen=True, slots=True)
 class SamplingRequest:
-    """One prompt and how to continue it. `temperature` 0 is greedy; `top_k` -1 and `top_p` 1 do nothing.
+    """One prompt and how to continue it. `temperature` 0 is greedy; `top_k` -1 and `top_p` 1 have no effect.
 
     Stop tokens end a sequence and belong to it; so does the token that completes a stop string. `seed` None: random.
-    `top_logprobs`: how many of the likeliest tokens are reported beside each sampled one.
+    `top_logprobs`: how many of the likeliest tokens are reported for each sampled one.
     """
 
     prompt: tuple[int, ...]
@@ -53,7 +53,7 @@ class TopLogprobs:
 
 @dataclass(slots=True)
 class Continuation:
-    """One sampled sequence. `stop_reason` None: not finished, or given up."""
+    """One sampled sequence. `stop_reason` None: not finished, or canceled."""
 
     request: SamplingRequest
     request_index: int
@@ -73,7 +73,7 @@ class Continuation:
 
     @property
     def top_logprobs(self) -> TopLogprobs | None:
-        """None when the request did not ask for them."""
+        """None if the request did not ask for them."""
         if not self.top:
             return None
         tokens, logprobs = (torch.stack(rows).cpu().numpy() for rows in zip(*self.top, strict=True))
@@ -83,7 +83,7 @@ class Continuation:
         strings = self.request.stop_strings
         if not strings:
             return False
-        # A token holds at least one byte; four more for a character that the window would cut.
+        # A token is at least one byte; four more for a character that the window would cut.
         window = max(len(string.encode()) for string in strings) + 4
         text = decode(self.tokens[-window:])
         return any(string in text for string in strings)
@@ -103,7 +103,7 @@ def generate(
 ) -> list[list[Continuation]]:
     """Continue every request's prompt; one list of `num_samples` continuations per request, in order.
 
-    `given_up` says of a request's index whether nobody waits for it any more: it then takes no further step.
+    `given_up` returns whether the request at an index was canceled: it then takes no further step.
     """
     continuations = [_start(request, index) for index, request in enumerate(requests)]
     with model.adapted(adapter) as adapted:
@@ -177,7 +177,7 @@ class _Batch:
         return tokens_B, logprobs_BV.gather(-1, tokens_B[:, None]).squeeze(-1)
 
     def advance(self, tokens_B: torch.Tensor, unfinished: list[int]) -> None:
-        """Forget finished rows and run the model on the last token of the others."""
+        """Drop finished rows and run the model on the last token of the others."""
         if len(unfinished) < len(self.rows):
             index = torch.tensor(unfinished, dtype=torch.long, device=tokens_B.device)
             self.rows = [self.rows[row] for row in unfinished]

@@ -1,4 +1,4 @@
-"""The files of one checkpoint: LoRA weights as PEFT reads them, optimizer moments, and folders that appear whole."""
+"""The files of one checkpoint: LoRA weights in PEFT's format, optimizer moments, and atomically created folders."""
 
 import json
 import os
@@ -27,7 +27,7 @@ _OLD_SUFFIX = ".old"
 
 @dataclass(frozen=True, slots=True)
 class BaseModel:
-    """What an adapter belongs to: the name that clients use, and the folder of its weights."""
+    """The model that an adapter belongs to: the name that clients use, and the folder of its weights."""
 
     name: str
     folder: Path
@@ -35,7 +35,7 @@ class BaseModel:
 
 
 def write_adapter(folder: Path, adapter: Adapter, base: BaseModel, dtype: torch.dtype | None = None) -> None:
-    """Weights and config of PEFT's LoRA format; `dtype` None: as they are trained."""
+    """Weights and config in PEFT's LoRA format; `dtype` None: as they are trained."""
     tensors = {f"{_PEFT_PREFIX}{name}": tensor.to(dtype=dtype) for name, tensor in adapter.parameters.items()}
     _write_tensors(folder / ADAPTER_FILE, tensors)
     config = {
@@ -52,7 +52,7 @@ def write_adapter(folder: Path, adapter: Adapter, base: BaseModel, dtype: torch.
 
 
 def write_readme(folder: Path, adapter: Adapter, base: BaseModel) -> None:
-    """How to load the adapter, for whoever finds the folder."""
+    """How to load the adapter, for anyone who finds the folder."""
     tied = (
         "\nThe base model ties its unembedding to its embedding and this adapter changes the unembedding: untie them\n"
         "before merging, or the merge changes the embedding too.\n"
@@ -92,7 +92,7 @@ def new_hidden_folder(beside: Path) -> Path:
 
 
 def move_into_place(temporary: Path, folder: Path) -> None:
-    """Flush and rename. A kill in between leaves what stood there before, for `recover` to put back."""
+    """Flush and rename. A kill in between leaves the previous folder for `recover` to restore."""
     for path in (*temporary.iterdir(), temporary):
         _sync(path)
     if folder.exists():
@@ -106,20 +106,20 @@ def move_into_place(temporary: Path, folder: Path) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Gone at once for every reader, also when the process is killed meanwhile."""
+    """Delete a folder: gone immediately for every reader, even if the process is killed in the meantime."""
     hidden = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}")
     folder.rename(hidden)
-    shutil.rmtree(hidden, ignore_errors=True)  # a sweep may be at it too
+    shutil.rmtree(hidden, ignore_errors=True)  # a sweep may be deleting it too
 
 
 def recover(hidden: Path) -> None:
-    """Remove what a killed process left half written; put back what it was about to replace."""
+    """Remove what a killed process left half-written; restore what it was about to replace."""
     name = hidden.name.removeprefix(".").removesuffix(_OLD_SUFFIX).rpartition(".")[0]
     place = hidden.with_name(name)
     if hidden.name.endswith(_OLD_SUFFIX) and not place.exists():
         hidden.rename(place)
     else:
-        shutil.rmtree(hidden, ignore_errors=True)  # a deletion may be at it too
+        shutil.rmtree(hidden, ignore_errors=True)  # a deletion may be removing it too
 
 
 def replace_text(path: Path, text: str) -> None:
@@ -134,7 +134,7 @@ def bytes_of(tensors: Iterator[torch.Tensor]) -> int:
 
 
 def _write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-    # Not save_file: its errors (a full disk) are no OSError.
+    # Not save_file: its errors (a full disk) are not OSErrors.
     path.write_bytes(save({name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}))
 
 

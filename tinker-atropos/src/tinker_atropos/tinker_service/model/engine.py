@@ -20,8 +20,8 @@ from tinker_atropos.tinker_service.model.scoring import PromptScores, score_prom
 
 log = logging.getLogger(__name__)
 
-# A small model computes in double precision: sampled and trained logprobs then agree to the last bit that travels
-# (float32), whatever the batch. In single precision they differ by up to 1e-5; that is twice as fast.
+# A small model computes in double precision: sampled and trained logprobs then agree to the last bit of what is sent
+# (float32), whatever the batch. Single precision is twice as fast, but they differ by up to 1e-5.
 SMALL_PARAMETERS = 20_000_000
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -49,7 +49,7 @@ class Engine:
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
         self.is_small = _count_parameters(folder) < SMALL_PARAMETERS
         self.dtype = _automatic_dtype(device, small=self.is_small) if dtype == "auto" else dtype
-        # Never .to(dtype): that would round the rotary frequencies too, and distant tokens would lose their places.
+        # Never .to(dtype): that would round the rotary frequencies too, and distant tokens would lose their positions.
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=DTYPES[self.dtype])
         self.model = LoraModel(model.to(device))
         self.device = torch.device(device)
@@ -62,11 +62,11 @@ class Engine:
         log.info("loaded %s (%s) from %s in %.1f s", name, self.dtype, folder, time.monotonic() - started)
 
     def use_threads(self, threads: int | None) -> None:
-        """None: as many as help. Small matrices are slower when shared, several times so on a busy machine."""
+        """None: as many as help. Small matrices are slower with several threads, many times so on a busy machine."""
         torch.set_num_threads(threads or (1 if self.is_small else os.cpu_count() or 1))
 
     def is_named(self, base_model: str) -> bool:
-        """Clients may name the model, or give its folder (which is also where they load its tokenizer from)."""
+        """Clients may give the model's name or its folder (from which they also load its tokenizer)."""
         folder = self.base.folder
         return base_model == self.base.name or (Path(base_model).is_absolute() and Path(base_model) == folder)
 

@@ -45,7 +45,7 @@ class Adapter:
 
     @property
     def parameters(self) -> dict[str, torch.Tensor]:
-        """All tensors by PEFT's names, sorted: the order of sums must not depend on where the adapter came from."""
+        """All tensors by PEFT's names, sorted: the order of sums must not depend on the adapter's origin."""
         return {
             f"{name}.lora_{letter}.weight": tensor
             for name, pair in sorted(self.weights.items())
@@ -86,7 +86,7 @@ class LoraLinear(nn.Module):
             return outputs
         a, b = self.weights
         update = functional.linear(functional.linear(inputs.to(a.dtype), a), b)
-        return update.mul_(self.scale).add_(outputs).to(outputs.dtype)  # in place: of logits, each copy is gigabytes
+        return update.mul_(self.scale).add_(outputs).to(outputs.dtype)  # in place: each copy of logits is gigabytes
 
 
 class LoraModel:
@@ -134,7 +134,7 @@ def _initial_weights(base: nn.Linear, rank: int, generator: torch.Generator) -> 
 
 
 def _in_float32(base: nn.Linear) -> nn.Linear:
-    """A copy; a tied embedding stays as it is."""
+    """A copy; a tied embedding is not changed."""
     copy = nn.Linear(base.in_features, base.out_features, bias=base.bias is not None, device="meta")
     copy.load_state_dict({name: tensor.float() for name, tensor in base.state_dict().items()}, assign=True)
     return copy.requires_grad_(requires_grad=False)

@@ -1,4 +1,4 @@
-"""Tinker's losses, per token; a request's loss is their SUM over all tokens of all sequences.
+"""Tinker's losses, per token; the loss of a request is their SUM over all tokens of all sequences.
 
 With p the trainer's probability of a target token, q the sampler's, A its advantage and r = p / q:
 
@@ -11,8 +11,8 @@ With p the trainer's probability of a target token, q the sampler's, A its advan
 
 s is the geometric mean of r over the tokens that `sequence_ratio_mask` marks, with the gradient of each token's own
 log p. Formulas and default thresholds as in Tinker's documentation of its loss functions; it names no defaults for
-gspo (here: the paper's) and dro (here: beta must be given). Every loss but these and `stable_reinforce`, which needs
-what only the hosted service records, can be had by forward_backward_custom.
+gspo (here: the paper's) and dro (here: beta must be given). Any other loss except `stable_reinforce`, which needs
+what only the hosted service records, can be computed with forward_backward_custom.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ LossFunction = Callable[[torch.Tensor, Inputs, Mapping[str, float]], torch.Tenso
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A loss: its function of (log p, inputs, config), the inputs beside `target_tokens`, and its config's defaults.
+    """A loss: its function of (log p, inputs, config), the inputs besides `target_tokens`, and its config's defaults.
 
     `optional` inputs default to the config's value of that name, else to ones. `required_config` has no default.
     """

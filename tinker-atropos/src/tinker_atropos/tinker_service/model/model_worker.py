@@ -1,7 +1,7 @@
 """One thread runs everything that touches the model, in order of submission.
 
-One liberty: sample requests of the same sampler that wait at the same time run as one batch. A sampler is a snapshot,
-so nothing can tell.
+One exception: sample requests of the same sampler that wait at the same time run as one batch. A sampler is a
+snapshot, so this is not observable.
 """
 
 import logging
@@ -21,9 +21,9 @@ from tinker_atropos.tinker_service.request_errors import CANCELLED, RequestError
 
 log = logging.getLogger(__name__)
 
-MAX_BATCH_TOKENS = 65_536  # room of one sampling batch in the KV cache, when nothing stops early
+MAX_BATCH_TOKENS = 65_536  # size of one sampling batch in the KV cache, if nothing stops early
 GATHER_SECONDS = 0.004  # how long a sample request waits for the next of its burst ...
-MAX_GATHER_SECONDS = 0.03  # ... and at most altogether
+MAX_GATHER_SECONDS = 0.03  # ... and at most in total
 
 _NO_MEMORY = (
     "the service's GPU has no memory left for this request: ask for fewer samples, or send fewer or shorter sequences"
@@ -39,8 +39,8 @@ class Job:
 
 
 class SampleFuture(Future[Any]):
-    """A future that can be given up while it runs: sampling then stops at the next token, and what there is of it is
-    nobody's result.
+    """A future that can be canceled while it runs: sampling then stops at the next token, and the partial result is
+    discarded.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class SampleFuture(Future[Any]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampleJob:
-    """One sample request of a sampler, and what it wants to know about its prompt."""
+    """One sample request of a sampler, and which scores of its prompt it requests."""
 
     sampler_id: str
     adapter: Adapter | None
@@ -85,7 +85,7 @@ class Worker:
 
     @property
     def waiting(self) -> int:
-        """How many jobs wait for their turn."""
+        """How many jobs are queued."""
         return len(self._waiting)
 
     def submit(self, job: Job | SampleJob) -> Future[Any]:
@@ -95,7 +95,7 @@ class Worker:
         return job.future
 
     def stop(self) -> None:
-        """Finish the job at hand and forget the rest. Does not wait: a long job must not hold up the process."""
+        """Finish the current job and drop the rest. Does not wait: a long job must not delay the process's exit."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
@@ -112,7 +112,7 @@ class Worker:
             except torch.OutOfMemoryError as error:
                 log.warning("no memory for a request: %s", error)
                 _fail(running, RequestError(_NO_MEMORY))
-            except Exception as error:  # the thread serves everybody: one bad job must not end it
+            except Exception as error:  # the thread serves all clients: one bad job must not end it
                 log.exception("a request failed")
                 _fail(running, error)
             else:
@@ -126,13 +126,13 @@ class Worker:
         return self._sampled([job for job in batch if isinstance(job, SampleJob)])
 
     def _sampled(self, jobs: Sequence[SampleJob]) -> Sequence[Any]:
-        """Together, or where the GPU's memory does not hold that, one half after the other."""
+        """Run the jobs together or, if they do not fit into the GPU's memory, one half after the other."""
         try:
             return self._run_samples(jobs)
         except torch.OutOfMemoryError:
             if len(jobs) == 1:
                 raise
-        middle = len(jobs) // 2  # not in the handler: the failed attempt's tensors live as long as its traceback
+        middle = len(jobs) // 2  # not in the handler: the traceback keeps the failed attempt's tensors alive
         return [*self._sampled(jobs[:middle]), *self._sampled(jobs[middle:])]
 
     def _next(self) -> Sequence[Job | SampleJob] | None:
@@ -151,11 +151,11 @@ class Worker:
             return batch
 
     def _gather(self) -> None:
-        """Let the rest of a burst arrive: stop when nothing new came for a moment."""
+        """Let the rest of a burst arrive: stop when nothing new has arrived for a moment."""
         deadline = time.monotonic() + MAX_GATHER_SECONDS
         seen = len(self._waiting)
         while time.monotonic() < deadline and not self._stopping:
-            if not self._changed.wait_for(lambda: len(self._waiting) > seen, timeout=GATHER_SECONDS):  # noqa: B023 -- called at once
+            if not self._changed.wait_for(lambda: len(self._waiting) > seen, timeout=GATHER_SECONDS):  # noqa: B023 -- called immediately
                 return
             seen = len(self._waiting)
 
@@ -163,7 +163,7 @@ class Worker:
 def fitting_batch(head: SampleJob, waiting: Sequence[Job | SampleJob]) -> list[SampleJob]:
     """The waiting jobs of the head's sampler, in order, as far as they fit; the head always does.
 
-    Every row takes the room of the longest prompt and the longest answer: prompts are padded to one length.
+    Every row takes as much space as the longest prompt and the longest answer: prompts are padded to one length.
     """
     batch = [head]
     rows, prompt, answer = head.request.num_samples, len(head.request.prompt), head.request.max_tokens

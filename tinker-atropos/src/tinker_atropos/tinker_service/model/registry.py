@@ -1,4 +1,4 @@
-"""What is in memory: sessions, models in training, samplers. All of it is gone after a restart."""
+"""What is in memory: sessions, models in training, samplers. All of it is lost on restart."""
 
 import time
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ class Registry:
 
     @property
     def sessions(self) -> list[str]:
-        """Newest last."""
+        """Session ids, newest last."""
         return list(self._last_seen)
 
     @property
@@ -63,7 +63,7 @@ class Registry:
         return model_id in self._models
 
     def check_order(self, model_id: str, seq_id: int | None) -> None:
-        """Note a request's number. Raises RequestError when it is not above the last: a repeat would train twice."""
+        """Record a request's number. Raises RequestError if it is not above the last: a repeat would train twice."""
         last = self._last_seq_ids.get(model_id, 0)
         if seq_id is None:
             return
@@ -99,7 +99,7 @@ class Registry:
         self._remove_samplers([key for key, sampler in self._samplers.items() if sampler.session_id == session_id])
 
     def end_silent_sessions(self, now: float) -> None:
-        """End sessions whose client is gone. `now` is of time.monotonic()."""
+        """End sessions whose client is gone. `now` is from time.monotonic()."""
         for session_id, last_seen in list(self._last_seen.items()):
             if last_seen + SILENT_SESSION_SECONDS <= now:
                 self.end_session(session_id)

@@ -1,7 +1,7 @@
-"""What a prompt's tokens, their rivals or tokens named by the client are worth to the model: logprobs, nothing sampled.
+"""Logprobs of a prompt's tokens, of the likeliest alternatives or of given tokens, without sampling a completion.
 
-All are of the model's own distribution (temperature 1) at a position, given the tokens before it; the first token has
-nothing before it and gets no value.
+All are from the model's own distribution (temperature 1) at a position, given the tokens before it; the first token
+has none before it and gets no value.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class PromptScoring:
-    """What a request wants to know about its prompt of T tokens.
+    """Which scores a request wants for its prompt of T tokens.
 
     `last_n` limits `logprobs` and `top_k` to the last tokens (None: all). `targets` [T - 1, K]: token ids to score at
     positions 1 to T - 1. `draws`: tokens drawn at every position after the first, at `temperature`.
@@ -41,9 +41,9 @@ class PromptScoring:
 
 @dataclass(frozen=True, slots=True)
 class PromptScores:
-    """The answers; None for what was not asked. NaN (`logprobs` [T]) and -inf (`top` [T, K]) where nothing was scored.
+    """The scores; None for what was not requested. NaN (`logprobs` [T]) and -inf (`top` [T, K]) where not scored.
 
-    `targets` [T - 1, K] is 0 where nothing was asked. `drawn`: token ids and logprobs, both [T - 1, draws].
+    `targets` [T - 1, K] is 0 where nothing was requested. `drawn`: token ids and logprobs, both [T - 1, draws].
     """
 
     logprobs: Floats | None = None
@@ -56,7 +56,7 @@ class PromptScores:
 def score_prompts(
     model: LoraModel, adapter: Adapter | None, jobs: Sequence[tuple[Sequence[int], PromptScoring]]
 ) -> list[PromptScores]:
-    """Forward passes over prompts side by side, as many as fit; one answer per job, in order."""
+    """Forward passes over batches of prompts, as many as fit; one answer per job, in order."""
     scores = []
     with model.adapted(adapter) as adapted:
         rows_at_once = _rows_at_once(adapted, max((len(prompt) for prompt, _ in jobs), default=0))
@@ -72,7 +72,7 @@ def _rows_at_once(model: PreTrainedModel, longest: int) -> int:
 
 
 def _logits(model: PreTrainedModel, prompts: Sequence[Sequence[int]]) -> torch.Tensor:
-    """[B, T, V]; padded on the right, where causal attention never looks."""
+    """Logits [B, T, V]; padded on the right, where causal attention never looks."""
     longest = max(len(prompt) for prompt in prompts)
     tokens_BT = torch.tensor([[*prompt, *[0] * (longest - len(prompt))] for prompt in prompts], device=model.device)
     logits_BTV: torch.Tensor = model(input_ids=tokens_BT, use_cache=False).logits

@@ -25,7 +25,7 @@ MAX_MICROBATCH_LOGITS = 2**27  # 512 MB of float32; autograd holds a few such te
 class TrainingDatum:
     """One sequence: input tokens [T], and loss inputs in the shape of `target_tokens` (one of them).
 
-    That is [T], or [T, K] for K weighted targets per position.
+    The shape is [T], or [T, K] for K weighted targets per position.
     """
 
     tokens: npt.NDArray[np.int64]
@@ -38,7 +38,7 @@ class TrainingDatum:
 
 @dataclass(frozen=True, slots=True)
 class LossOutput:
-    """Per sequence, in the request's order and its targets' shape: logprobs of the targets, and their losses."""
+    """Per sequence, in the request's order and the shape of its targets: logprobs of the targets, and their losses."""
 
     logprobs: list[Array]
     losses: list[Array]
@@ -67,7 +67,7 @@ def forward_backward(
 ) -> LossOutput:
     """Loss and logprobs; with `backward`, gradients are added to what earlier requests have accumulated.
 
-    A request that fails half-way adds none.
+    A request that fails halfway adds none.
     """
     loss = LOSSES[loss_name]
     config = {**loss.config, **loss_config}
@@ -88,7 +88,7 @@ def forward_backward(
 
 @contextmanager
 def all_or_no_gradients(parameters: Iterable[torch.Tensor]) -> Iterator[None]:
-    """Gradients are what they were when the block fails: no later step may apply a part of a request."""
+    """Restores the gradients if the block fails: no later step may apply a part of a request."""
     before = [(parameter, None if parameter.grad is None else parameter.grad.clone()) for parameter in parameters]
     try:
         yield
@@ -128,7 +128,7 @@ class ChosenLogprobs(torch.autograd.Function):
 
 
 def optim_step(trainee: Trainee, settings: AdamSettings) -> dict[str, float]:
-    """Apply and clear the accumulated gradients. Raises RequestError when there are none."""
+    """Apply and clear the accumulated gradients. Raises RequestError if there are none."""
     parameters = list(trainee.adapter.parameters.values())
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if len(gradients) != len(parameters):
@@ -141,7 +141,7 @@ def optim_step(trainee: Trainee, settings: AdamSettings) -> dict[str, float]:
 
 
 def _microbatches(data: Sequence[TrainingDatum], vocabulary: int) -> Iterator[Sequence[TrainingDatum]]:
-    """Cut the data, in order, so that sequences times longest sequence stays within the budget."""
+    """Split the data, in order, so that sequences times longest sequence stays within the budget."""
     budget = max(1, min(MAX_MICROBATCH_TOKENS, MAX_MICROBATCH_LOGITS // vocabulary))
     start = longest = 0
     for index, datum in enumerate(data):
@@ -155,10 +155,10 @@ def _microbatches(data: Sequence[TrainingDatum], vocabulary: int) -> Iterator[Se
 def _stack(
     data: Sequence[TrainingDatum], defaults: Mapping[str, float], device: torch.device
 ) -> dict[str, torch.Tensor]:
-    """Tensors padded with zeros on the right: `tokens` [B, T], and in the targets' shape [B, T] or [B, T, K] the rest.
+    """Tensors padded with zeros on the right: `tokens` [B, T], and the rest in the targets' shape [B, T] or [B, T, K].
 
-    `defaults` names the loss inputs, with the value of those that a sequence does not have. `valid` is 1 where there
-    is a target.
+    `defaults` names the loss inputs, with the value to use if a sequence lacks one. `valid` is 1 where there is a
+    target.
     """
     longest = max(len(datum.tokens) for datum in data)
     widths = [shape[1:] for shape in (datum.target_shape for datum in data)]
@@ -177,7 +177,7 @@ def _stack(
 
 
 def _place(row: int, datum: TrainingDatum, shape: Sequence[int]) -> tuple[int | slice, ...]:
-    """Where a sequence's values stand in a stacked array; one target per position stands first among several."""
+    """The index of a sequence's values in a stacked array; a single target per position is the first of several."""
     sizes = [slice(size) for size in datum.target_shape]
     return (row, *sizes, *([0] * (len(shape) - 1 - len(sizes))))
 

@@ -1,4 +1,4 @@
-"""Requests under way and their results: kept until fetched, and for a while after (the answer may get lost)."""
+"""Requests in progress and their results: kept until fetched, and for a while after (the answer may get lost)."""
 
 import asyncio
 import time
@@ -30,7 +30,7 @@ class Futures:
         self._ids: dict[RequestKey, str] = {}
 
     def known(self, key: RequestKey | None) -> str | None:
-        """The id under which a retried request already runs."""
+        """The id under which a retried request is already running."""
         return None if key is None else self._ids.get(key)
 
     def add(self, key: RequestKey | None, future: Future[Any]) -> str:
@@ -41,7 +41,7 @@ class Futures:
         return request_id
 
     async def wait(self, request_id: str, seconds: float) -> Future[Any] | None:
-        """The finished future; None when it takes longer. Raises RequestError (410) when it is not known any more."""
+        """The finished future; None if it takes longer. Raises RequestError (410) if it is no longer known."""
         entry = self._entries.get(request_id)
         if entry is None:
             raise RequestError(
@@ -55,13 +55,13 @@ class Futures:
         return entry.future
 
     def cancel(self, request_id: str) -> None:
-        """Give up a request that has not started, or (a sample request) that has."""
+        """Cancel a request that has not started or, if it is a sample request, that has."""
         entry = self._entries.get(request_id)
         if entry is not None:
             entry.future.cancel()
 
     def forget_expired(self, now: float) -> None:
-        """Drop what nobody will fetch any more. `now` is of time.monotonic()."""
+        """Drop results that are no longer going to be fetched. `now` is from time.monotonic()."""
         for request_id, entry in list(self._entries.items()):
             if entry.expires_at <= now and entry.future.done():
                 del self._entries[request_id]

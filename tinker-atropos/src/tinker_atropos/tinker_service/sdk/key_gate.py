@@ -1,4 +1,4 @@
-"""Who may ask, how much, and when somebody last did: an ASGI layer before the routes."""
+"""Authentication, body limits, and the time of the last request: an ASGI layer in front of the routes."""
 
 import hmac
 import time
@@ -17,10 +17,10 @@ Observe = Callable[[Scope, int], None]
 
 
 class Gate:
-    """Lets requests with the key pass, and remembers when.
+    """Passes requests that carry the key, and records when.
 
-    `probes` need no key and are nobody's requests; paths under `signed_prefix` carry a signature of their own.
-    `observe` is told of every answer: the request's scope (with the route's endpoint) and the HTTP status.
+    `probes` need no key and do not count as requests; paths under `signed_prefix` carry their own signature.
+    `observe` is called for every answer, with the request's scope (with the route's endpoint) and the HTTP status.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Gate:
         if not self._may_pass(scope):
             message = "wrong or missing API key: set TINKER_API_KEY to the key this Tinker service was started with"
             refusal = json_response({"detail": message}, 401)
-            refusal.headers["Connection"] = "close"  # without the key there is nothing more to say
+            refusal.headers["Connection"] = "close"  # without the key the connection is of no use
             await refusal(scope, receive, observed)
             return
         self._under_way += 1
@@ -70,7 +70,7 @@ class Gate:
 
 
 def _limited(receive: Receive) -> Receive:
-    """Raises RequestError in the route that reads more than one request may hold."""
+    """Raises RequestError in a route that reads more than one request may contain."""
     read = 0
 
     async def limited() -> Message:

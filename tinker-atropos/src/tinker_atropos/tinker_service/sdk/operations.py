@@ -1,4 +1,4 @@
-"""The service's operations on parsed requests. Each either answers at once or gives the worker a job."""
+"""The service's operations on parsed requests. Each either answers immediately or gives the worker a job."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -32,7 +32,7 @@ _SAVE_TYPES: dict[Kind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One engine, its worker, and everything that clients can name."""
+    """One engine, its worker, and everything that clients can refer to."""
 
     engine: Engine
     worker: Worker
@@ -66,7 +66,7 @@ class Service:
 
     def model_info(self, model_id: str) -> dict[str, Any]:
         trainee = self.registry.model(model_id)
-        # The folder stands for the name where the SDK loads tokenizers by it: no hub knows `bundled`.
+        # The folder replaces the name where the SDK uses it to load a tokenizer: `bundled` is not on the Hub.
         folder = str(self.engine.base.folder)
         return {
             "type": "get_info",
@@ -139,7 +139,7 @@ class Service:
         )
 
     def save_weights_for_sampler(self, request: types.SaveWeightsForSamplerRequest) -> Future[Any]:
-        """A named checkpoint, or (without a path) a sampler that lives in memory only."""
+        """A named checkpoint or, without a path, a sampler that exists only in memory."""
         if request.kind != "snapshot":
             raise RequestError(f"kind {request.kind!r} is not supported by this service; use 'snapshot'")
         if request.path is None:
@@ -224,7 +224,7 @@ class Service:
         return {"type": "save_weights_for_sampler", "sampling_session_id": sampler_id}
 
     def _register(self, model_id: str, trainee: Trainee, user_metadata: dict[str, Any] | None) -> None:
-        """Called on the worker's thread: the model is known before its creation is reported."""
+        """Called on the worker's thread: the model is registered before its creation is reported."""
         self.registry.touch(session_of(model_id))
         self.registry.add_model(model_id, trainee)
         self.store.add_run(
@@ -238,13 +238,13 @@ class Service:
         )
 
     def _submit_to(self, model_id: str, seq_id: int | None, run: Callable[[Trainee], Any]) -> Future[Any]:
-        """A job on a model in training, which it looks up when it runs: a job before it may load other weights."""
+        """A job on a model in training, looked up when the job runs: an earlier job may load other weights."""
         self.registry.model(model_id)
         self.registry.check_order(model_id, seq_id)
         return self.submit(lambda: run(self.registry.model(model_id)))
 
     def _new_model_id(self, session_id: str, model_seq_id: int) -> str:
-        """Raises RequestError for what cannot be a folder's name, and for a model that exists."""
+        """Raises RequestError for an id that cannot be a folder name, and for a model that exists."""
         model_id = model_id_of(session_id, model_seq_id)
         if self.registry.has_model(model_id):
             raise RequestError(f"model {model_id!r} exists: create another training client")

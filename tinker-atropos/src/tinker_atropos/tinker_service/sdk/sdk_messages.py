@@ -31,7 +31,7 @@ class ForwardBackwardRequest:
 
 
 def parse_forward_backward(body: bytes) -> ForwardBackwardRequest:
-    """Raises RequestError for what is no such message, or not plain token sequences."""
+    """Raises RequestError if the body is not such a message, or not plain token sequences."""
     message = pb.ForwardBackwardRequest()
     try:
         message.ParseFromString(body)

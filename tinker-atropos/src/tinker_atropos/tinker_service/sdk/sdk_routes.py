@@ -1,4 +1,4 @@
-"""The HTTP face: what the tinker SDK 0.38 asks for under /api/v1. A route parses, calls the service and answers."""
+"""The HTTP API: what the tinker SDK 0.38 calls under /api/v1. A route parses, calls the service and answers."""
 
 import asyncio
 import uuid
@@ -30,7 +30,7 @@ PROBES = frozenset({f"{PREFIX}/healthz", "/healthz", "/metrics"})
 LONG_POLL_SECONDS = 20.0
 PROTOBUF = "application/x-protobuf"
 
-# Chunks of one forward_backward come one after the other: gradients are summed in a fixed order.
+# Chunks of one forward_backward arrive one after the other: gradients are summed in a fixed order.
 CLIENT_CONFIG = {"pjwt_auth_enabled": False, "proto_compress_fwdbwd": False, "parallel_fwdbwd_chunks": False}
 DYNAMIC_CONFIG = {"sample_cancel_enabled": True}
 
@@ -90,7 +90,7 @@ class _Api:
         return Response(self._service.metrics.render(), media_type="text/plain; version=0.0.4")
 
     async def client_config(self, _request: Request) -> Response:
-        """The SDK asks on a connection of its own, and then neither uses nor closes it: we do."""
+        """The SDK asks on a separate connection that it neither uses again nor closes: the service closes it."""
         answer = json_response(CLIENT_CONFIG)
         answer.headers["Connection"] = "close"
         return answer
@@ -99,7 +99,7 @@ class _Api:
         return json_response(DYNAMIC_CONFIG)
 
     async def telemetry(self, _request: Request) -> Response:
-        """The SDK reports to whom it talks to; nothing is kept."""
+        """The SDK reports to the server that it talks to; nothing is stored."""
         return json_response({"status": "accepted"})
 
     async def capabilities(self, _request: Request) -> Response:
@@ -127,7 +127,7 @@ class _Api:
         return json_response({})
 
     async def list_sessions(self, request: Request) -> Response:
-        """Sessions that live, newest first."""
+        """Live sessions, newest first."""
         sessions, _ = page(request, self._service.registry.sessions[::-1])
         return json_response({"sessions": sessions})
 
@@ -200,7 +200,7 @@ class _Api:
     def _submitted(
         self, key: RequestKey | None, start: Callable[[], Future[Any]], num_samples: int | None = None
     ) -> Response:
-        """Start the operation, unless the same request is already under way, and name its future."""
+        """Start the operation, unless the same request is already in progress, and return its future's id."""
         request_id = self._futures.known(key) or self._futures.add(key, start())
         answer: dict[str, Any] = {"request_id": request_id}
         if num_samples is not None:

@@ -43,7 +43,7 @@ def check_forward_backward(request: ForwardBackwardRequest, vocabulary: int, con
 def parse_sampling(
     request: types.SampleRequest, vocabulary: int, context: int, model_stop_tokens: frozenset[int]
 ) -> SamplingRequest:
-    """The request as the engine wants it: `max_tokens` within the context, stops by kind."""
+    """The request in the engine's form: `max_tokens` within the context, stops by kind."""
     prompt = _text_tokens(request.prompt)
     _check_tokens("prompt", prompt, vocabulary, context - 1)
     params = request.sampling_params
@@ -67,7 +67,7 @@ def parse_sampling(
 
 
 def parse_scoring(request: types.SampleRequest, vocabulary: int) -> PromptScoring | None:
-    """What the request wants to know about its prompt; None: nothing."""
+    """Which scores the request wants for its prompt; None: none."""
     top_k = _top_k("topk_prompt_logprobs", request.topk_prompt_logprobs, vocabulary)
     draws = request.prompt_alt_tokens_k
     if not 0 <= draws <= MAX_TOP:
