@@ -29,7 +29,7 @@ class EnvironmentConfig(BaseEnvConfig):  # type: ignore[misc]  # atroposlib ship
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """What one try at an item gave. Several sequences where the prompt of a later turn was another one."""
+    """One attempt at an item. It has several sequences if the prompt of a later turn did not extend the first."""
 
     sequences: list[SampledSequence]
     score: float
@@ -52,7 +52,7 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
 
     @abstractmethod
     def held_out_items(self) -> Sequence[Item]:
-        """The items to judge by. They must never be trained on."""
+        """The items to evaluate on. They must never be trained on."""
 
     @abstractmethod
     def prompt(self, item: Item) -> list[Message]:
@@ -60,19 +60,19 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
 
     @abstractmethod
     async def roll_out(self, item: Item, n: int, split: str) -> list[Rollout]:
-        """Sample and score n rollouts. `split` is `train` or `eval`: each has its own limit of requests at once."""
+        """Sample and score n rollouts. `split` is `train` or `eval`: each has its own limit of concurrent requests."""
 
     def item_of_prompt(self, prompt: str) -> Item | None:
-        """The item that asks exactly this, to score answers to it; None: nothing says what a right answer is."""
+        """The item with exactly this prompt, to score answers to it; None: the right answer is unknown."""
         items = (*self.training_items(), *self.held_out_items())
         return next((item for item in items if self.prompt(item)[-1]["content"] == prompt), None)
 
-    def requests_at_once(self, n: int) -> int:  # noqa: ARG002 -- a conversation asks for each of its rollouts
-        """How many requests n rollouts have under way."""
+    def requests_at_once(self, n: int) -> int:  # noqa: ARG002 -- a conversation makes one request per rollout
+        """How many concurrent requests n rollouts make."""
         return 1
 
     def is_correct(self, score: float) -> bool:
-        """Whether an evaluation counts this reward as right."""
+        """Whether an evaluation counts this reward as correct."""
         return score >= 1.0
 
     async def setup(self) -> None:
@@ -89,10 +89,10 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
         return scored_group(rollouts), []
 
     async def evaluate(self, *_args: Any, **_kwargs: Any) -> Evaluation:
-        """Sample the held-out set at temperature 1: the policy as it is trained, not its most likely answers."""
+        """Sample the held-out set at temperature 1: this evaluates the policy as trained, not its likeliest answers."""
         items = self.held_out_items()[: self.config.eval_items]
         at_once = self.server.servers[0].config.num_requests_for_eval // self.requests_at_once(self.config.eval_samples)
-        free = asyncio.Semaphore(max(1, at_once))  # beyond it atroposlib looks for a free place once a second
+        free = asyncio.Semaphore(max(1, at_once))  # beyond it atroposlib polls for a free slot once a second
 
         async def judge(item: Item) -> list[bool]:
             async with free:
@@ -111,7 +111,7 @@ class SampledEnvironment(BaseEnv, ABC, Generic[Item]):  # type: ignore[misc]  # 
         await super().wandb_log(metrics)
 
     def room(self, prompt: list[int]) -> int:
-        """How many tokens may follow. A sequence as long as max_token_length is dropped before it is sent."""
+        """How many tokens may follow. A sequence of max_token_length or more is dropped before it is sent."""
         return max(0, int(self.config.max_token_length) - 1 - len(prompt))
 
     async def generate(self, prompt: list[int], n: int, split: str) -> list[Output]:
@@ -146,7 +146,7 @@ class Environment(SampledEnvironment[Item], ABC):
 
 
 def scored_group(rollouts: Sequence[Rollout]) -> dict[str, Any]:
-    """The group in Atropos' form. Where rollouts have several sequences, `group_overrides` says which is whose."""
+    """The group in Atropos' form. If rollouts have several sequences, `group_overrides` maps sequences to rollouts."""
     owned = [(index, sequence) for index, rollout in enumerate(rollouts) for sequence in rollout.sequences]
     group: dict[str, Any] = {
         "tokens": [sequence.tokens for _, sequence in owned],
@@ -160,7 +160,7 @@ def scored_group(rollouts: Sequence[Rollout]) -> dict[str, Any]:
 
 
 async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """The results of all, in order. The first error cancels the others: nobody would use what they still sample."""
+    """The results of all, in order. The first error cancels the others: their samples would not be used."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(each) for each in work]
@@ -170,6 +170,6 @@ async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 def _endless(items: Sequence[Item], generator: random.Random) -> Iterator[Item]:
-    """All items in a random order, then all of them in another one, forever."""
+    """All items in a random order, then again in another order, forever."""
     while True:
         yield from generator.sample(items, len(items))

@@ -1,8 +1,8 @@
-"""The tokens of a rollout, turn by turn: what was generated is never turned into text and back.
+"""The tokens of a rollout, turn by turn: generated tokens are never decoded and re-encoded.
 
-After an answer, the chat template says how the conversation goes on. Where its rendering goes on from the tokens that
-exist, only what it adds is tokenised and appended. Where it does not (a template that drops the thinking of earlier
-turns, say), the prompt is another one: the rollout gets another sequence.
+After an answer, the chat template defines how the conversation continues. If its rendering extends the existing tokens,
+only what it adds is tokenized and appended. If it does not (say, because the template drops the thinking of earlier
+turns), the prompt is a new one, and the rollout gets another sequence.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One sampled continuation, its end-of-turn token included where it was sampled."""
+    """One sampled continuation, including its end-of-turn token if that was sampled."""
 
     tokens: list[int]
     logprobs: list[float]
@@ -35,7 +35,7 @@ class SampledSequence:
         return cls([], [], []).continued(prompt, output)
 
     def continued(self, prompt: list[int], output: Output) -> "SampledSequence":
-        """`prompt` begins with this sequence's tokens."""
+        """The sequence with another turn; `prompt` begins with its tokens."""
         added = len(prompt) - len(self.tokens)
         return SampledSequence(
             tokens=[*prompt, *output.tokens],
@@ -45,7 +45,7 @@ class SampledSequence:
 
 
 class Conversation:
-    """One rollout under way. `prompt` is what the next answer is sampled from."""
+    """One rollout in progress. `prompt` is what the next answer is sampled from."""
 
     def __init__(self, tokenizer: Any, messages: Sequence[Message]) -> None:
         self._tokenizer = tokenizer
@@ -57,7 +57,7 @@ class Conversation:
         self._continues = False
 
     def answered(self, output: Output) -> None:
-        """Take the policy's answer to `prompt`."""
+        """Add the policy's answer to `prompt`."""
         if self._continues:
             self.sequences[-1] = self.sequences[-1].continued(self.prompt, output)
         else:
@@ -66,7 +66,7 @@ class Conversation:
         self.messages.append({"role": "assistant", "content": answer_text(self._tokenizer, output)})
 
     def told(self, message: Message) -> None:
-        """Go on with a user's or a tool's message."""
+        """Continue with a user's or a tool's message."""
         self.messages.append(message)
         tokens = self.sequences[-1].tokens
         extended = extended_prompt(self._tokenizer, self._asked, self._output, self.messages, tokens)
@@ -91,11 +91,11 @@ def extended_prompt(
     messages: Sequence[Message],
     tokens: list[int],
 ) -> list[int] | None:
-    """`tokens` (the prompt of `asked`, and the output) and what the template adds for `messages`; None when its
+    """`tokens` (the prompt of `asked`, and the output) plus what the template adds for `messages`; None if its
     rendering of `messages` does not begin with them.
 
-    Policies also sample tokens that the tokenizer would never make of the same text. Such an answer is recognized by
-    its text, end-of-turn token included, and stays as it was sampled.
+    Policies also sample tokens that the tokenizer would never produce for the same text. Such an answer is recognized
+    by its text, including the end-of-turn token, and stays as sampled.
     """
     rendered = render(tokenizer, messages)
     if rendered[: len(tokens)] == tokens:

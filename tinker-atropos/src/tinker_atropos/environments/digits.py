@@ -1,7 +1,7 @@
 """The task of the bundled model: sort four digits. `sort 4 1 3 2` is answered `1234`.
 
-The model is pre-trained on one part of the 10,000 prompts, trained by RL on another and judged on a third. The parts
-are disjoint and never change: they follow from a hash of the prompt, not from a generator of random numbers.
+The model is pre-trained on one part of the 10,000 prompts, trained by RL on another and evaluated on a third. The
+parts are disjoint and never change: they follow from a hash of the prompt, not from a random number generator.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ def prompt(item: Item) -> str:
 
 
 def answer(item: Item) -> str:
-    """The one right answer, without the end-of-turn token."""
+    """The only correct answer, without the end-of-turn token."""
     return "".join(map(str, sorted(item)))
 
 

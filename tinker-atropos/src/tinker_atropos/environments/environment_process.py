@@ -1,4 +1,4 @@
-"""The environment container: one environment, from its class to the end of the run."""
+"""The environment container: one environment, from loading its class to the end of the run."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ from tinker_atropos.settings import Settings
 logger = logging.getLogger(__name__)
 
 LINGER_SECONDS = 15.0
-"""How long the last heartbeat, and what an environment leaves behind (threads, clients), may keep the process."""
+"""How long the last heartbeat, and what an environment leaves behind (threads, clients), may delay the exit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,9 @@ class Assignment:
 async def run_environment(
     settings: Settings, name_or_path: str, config_path: Path, deadlines: Deadlines | None = None
 ) -> None:
-    """Serve an environment until the run is over or SIGTERM. The process ends soon after, whatever is left in it.
+    """Serve an environment until the run is over or SIGTERM. The process exits soon after, whatever still runs in it.
 
-    Raises ConfigError, EnvironmentLostError when the environment fails or leaves early, InternalError otherwise.
+    Raises ConfigError, EnvironmentLostError if the environment fails or exits early, InternalError otherwise.
     """
     process_setup.quieten()
     stop, ending = Stop(), RunEnd()
@@ -52,7 +52,7 @@ async def run_environment(
         try:
             await _serve(assignment, shared, heartbeat, ending)
         except asyncio.CancelledError:
-            if not stop.requested:  # a sys.exit of the environment's is on its way out of the event loop
+            if not stop.requested:  # a sys.exit of the environment is leaving the event loop
                 exit_within(LINGER_SECONDS, ExitCode.FAILURE, "the environment called sys.exit and did not end")
                 await heartbeat.conclude("failed", "the environment left early: it called sys.exit")
                 raise
@@ -70,7 +70,7 @@ async def _serve(assignment: Assignment, shared: SharedState, heartbeat: Heartbe
     settings, run = assignment.settings, assignment.run
     process_setup.set_env_vars([settings.api_url, settings.inference_url], run.env.tokenizer_name)
     wandb_relay.install(shared.metrics)
-    # atroposlib comes in with these imports: only now that the relay stands where `import wandb` finds it.
+    # These imports load atroposlib: only now that `import wandb` finds the relay.
     with process_setup.torch_hidden(unless_mentioned_in=assignment.located.file):
         from tinker_atropos.environments.runner import atropos_patches
         from tinker_atropos.environments.runner.environment_config import wired_to_run
@@ -97,7 +97,7 @@ async def _serve(assignment: Assignment, shared: SharedState, heartbeat: Heartbe
 
 
 async def _finish(env: Any, rollouts: Rollouts, ending: RunEnd, source: Path, deadlines: Deadlines) -> None:
-    """Run the environment to its end, and no longer than the run's end and the last evaluation allow."""
+    """Run the environment to its end, but no longer than the end of the run and the last evaluation allow."""
 
     async def manage() -> None:
         try:

@@ -1,4 +1,4 @@
-"""What an evaluation says: how many of n samples were right, and how sure that makes one."""
+"""The result of an evaluation: how many of n samples were correct, and its confidence interval."""
 
 import math
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ Z_95 = 1.96
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """`correct` of `n` independent samples on the held-out set were right."""
+    """`correct` of `n` independent samples on the held-out set were correct."""
 
     correct: int
     n: int
@@ -22,10 +22,10 @@ class Evaluation:
 
 
 def fraction_metrics(value: float, n: int, name: str = EVAL_METRIC) -> dict[str, float]:
-    """What an environment reports that gives one number, with the completions `n` that its evaluation sampled.
+    """The metrics of an environment that returns one number, with the number `n` of completions that it sampled.
 
-    Only a fraction has an interval: a value outside [0, 1] is some other score, and stands with its n alone. With n 0
-    nothing is known of its precision: the interval is [0, 1].
+    Only a fraction has an interval: a value outside [0, 1] is some other score, and is reported with its n only. With
+    n 0 nothing is known about its precision: the interval is [0, 1].
     """
     metrics = {name: value, f"{name.rpartition('/')[0]}/n": float(n)}
     if not 0 <= value <= 1:
@@ -35,9 +35,9 @@ def fraction_metrics(value: float, n: int, name: str = EVAL_METRIC) -> dict[str,
 
 
 def wilson_interval(correct: float, n: int) -> tuple[float, float]:
-    """The 95 % score interval of a proportion (Wilson 1927), which stays within [0, 1] and is sound near both ends.
+    """The 95 % score interval of a proportion (Wilson 1927), which stays within [0, 1] and is accurate near both ends.
 
-    Raises ValueError when nothing was sampled.
+    Raises ValueError if nothing was sampled.
     """
     if n <= 0:
         raise ValueError("an interval needs at least one sample")

@@ -36,7 +36,7 @@ class MultiTurnEnvironment(SampledEnvironment[Item], ABC):
         return n
 
     async def roll_out(self, item: Item, n: int, split: str) -> list[Rollout]:
-        """All n begin with the same prompt, in one request, and go on by themselves."""
+        """All n begin with the same prompt, in one request, and continue independently."""
         conversations = [Conversation(self.tokenizer, self.prompt(item)) for _ in range(n)]
         outputs = await self.generate(conversations[0].prompt, n, split)
         return await together(

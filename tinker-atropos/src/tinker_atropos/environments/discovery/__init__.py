@@ -1,7 +1,7 @@
-"""Discovery: reading environments from their source, without running it.
+"""Discovery: reads environments from their source, without running it.
 
-parsing -> modules -> sources (what a name means) -> values, annotations -> config_fields, config_init; kinship says
-which classes are environments, judging whether a file can be served, and discover puts it together.
+source_parser -> modules -> sources (resolves names) -> values, annotations -> config_fields, config_init; kinship
+finds the classes that are environments, servable checks whether a file can be served, and discover combines them.
 """
 
 from tinker_atropos.environments.discovery.discover import (

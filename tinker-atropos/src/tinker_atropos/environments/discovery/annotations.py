@@ -1,6 +1,6 @@
-"""A field's annotation: its type as text, the limits that it or `Field(...)` states, and the choices of an enum.
+"""A field's annotation: its type as text, the limits in it or in `Field(...)`, and the choices of an enum.
 
-Only what holds for the value itself is kept: the limits of a list's elements, or of one side of a union, are left out.
+Only what applies to the value itself is kept: limits on a list's elements, or on one side of a union, are left out.
 """
 
 import ast
@@ -17,7 +17,7 @@ from tinker_atropos.environments.discovery.values import UNKNOWN, enum_values, i
 Limits = dict[str, Any]
 
 MAX_NODES: Final = 500
-"""Parts of one annotation, aliases replaced: longer ones would not help anybody."""
+"""Maximum nodes of one annotation with aliases replaced: a longer one would not help the user."""
 
 _BY_KEYWORD: Final = {
     "ge": "minimum",
@@ -59,7 +59,7 @@ _PLAIN_MODULES: Final = ("builtins", "typing", "typing_extensions", "collections
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """`fields` are the `Field(...)` calls inside of `Annotated`, with the module that each is written in."""
+    """`fields` are the `Field(...)` calls inside `Annotated`, with the module that each is written in."""
 
     type: str
     limits: Limits
@@ -80,7 +80,7 @@ def read_annotation(sources: Sources, module: Module, expression: ast.expr) -> A
 
 
 def limits_of(sources: Sources, module: Module, call: ast.Call) -> Limits:
-    """What `Field(ge=0)`, `Gt(0)`, `StringConstraints(...)` or `conint(...)` states, as far as the text says it."""
+    """The limits in `Field(ge=0)`, `Gt(0)`, `StringConstraints(...)` or `conint(...)`, as far as the source shows."""
     named = ((_BY_KEYWORD.get(each.arg or ""), each.value) for each in call.keywords)
     positional = zip(_BY_POSITION.get(last_name(call.func), ()), call.args, strict=False)
     found = ((name, literal(sources, module, value)) for name, value in (*named, *positional) if name)
@@ -99,7 +99,7 @@ def _makes_sense(limit: str, value: Any) -> bool:
 
 @dataclass
 class _Reader:
-    """Reads one annotation: replaces aliases, and takes off what is no part of the type."""
+    """Reads one annotation: replaces aliases, and strips what is not part of the type."""
 
     sources: Sources
     limits: Limits = field(default_factory=dict)
@@ -109,13 +109,13 @@ class _Reader:
     left: int = MAX_NODES
 
     def choices(self) -> list[Any] | None:
-        """The values of the one enum in the annotation. With another class beside it nobody could tell them apart."""
+        """The values of the only enum in the annotation. With another class in it, the values would be ambiguous."""
         if self.others or len(set(self.enums)) != 1:
             return None
         return enum_values(self.sources, self.enums[0])
 
     def read(self, module: Module, node: ast.expr, *, whole: bool) -> ast.expr:
-        """The node without aliases. `whole`: what is said of it is said of the field's value itself."""
+        """The node without aliases. `whole`: its limits apply to the field's value itself."""
         self.left -= 1
         if self.left < 0:
             return ast.Name("Any")
@@ -176,7 +176,7 @@ class _Reader:
     def _union(
         self, module: Module, sides: Iterable[ast.expr], *, whole: bool, optional: bool = False
     ) -> list[ast.expr]:
-        """Beside null there must be only one side, if what is said of it shall hold for the field."""
+        """A union. Limits apply to the field only if it has just one side besides null."""
         nodes = list(sides)
         others = [each for each in nodes if not (isinstance(each, ast.Constant) and each.value is None)]
         whole = whole and len(others) == 1 and (optional or len(nodes) <= 2)

@@ -1,4 +1,4 @@
-"""Which config class an environment has, and whether it can be one."""
+"""Which config class an environment has, and whether it is valid."""
 
 import ast
 
@@ -11,7 +11,7 @@ ATTRIBUTE = "env_config_cls"
 
 
 def declared_config_class(sources: Sources, ancestry: list[SourceClass]) -> SourceClass | None:
-    """The class that the nearest `env_config_cls` names; None where it cannot be read."""
+    """The class that the nearest `env_config_cls` names; None if it cannot be read."""
     for owner in ancestry:
         if (expression := owner.attribute(ATTRIBUTE)) is not None:
             meaning = _meaning(sources, owner, expression)
@@ -20,7 +20,7 @@ def declared_config_class(sources: Sources, ancestry: list[SourceClass]) -> Sour
 
 
 def config_class_problem(sources: Sources, ancestry: list[SourceClass]) -> Problem | None:
-    """Where the nearest `env_config_cls` names what is surely no config class. What cannot be read passes."""
+    """A problem if the nearest `env_config_cls` is definitely not a config class. What cannot be read passes."""
     for owner in ancestry:
         if (expression := owner.attribute(ATTRIBUTE)) is not None:
             fault = _fault(sources, owner, expression)
@@ -52,7 +52,7 @@ def _fault(sources: Sources, owner: SourceClass, expression: ast.expr) -> str:
 
 
 def _is_bound(sources: Sources, owner: SourceClass, name: str) -> bool:
-    """Whether a name is given something in a class body or its module, or by an import from where nothing is read."""
+    """Whether a name is bound in a class body or its module, or imported from a module that is not read."""
     if any(name == bound for bound, _ in owner.attributes):
         return True
     imports = owner.module.imports.get(name)

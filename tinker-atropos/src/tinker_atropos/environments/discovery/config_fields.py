@@ -1,4 +1,4 @@
-"""The fields of a config class, its ancestors' first, as pydantic collects them."""
+"""The fields of a config class, ancestors' fields first, as pydantic collects them."""
 
 import ast
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tinker_atropos.environments.discovery.values import UNKNOWN, empty_value, l
 
 @dataclass(frozen=True, slots=True)
 class ConfigField:
-    """One field of an environment's config. `default` is JSON; null also stands for what only running would tell."""
+    """One field of an environment's config. `default` is JSON; null if only running the code would tell."""
 
     name: str
     type: str
@@ -29,7 +29,7 @@ class ConfigField:
 
 
 def fields_of(sources: Sources, config_class: SourceClass) -> dict[str, ConfigField]:
-    """By name. A field that is written again keeps its place and, without one of its own, its description."""
+    """Fields by name. A redefined field keeps its position and, unless it has a new one, its description."""
     fields: dict[str, ConfigField] = {}
     for each in reversed(sources.readable_ancestry(config_class)):
         for declared in _declared_fields(sources, each):
@@ -66,7 +66,7 @@ def _field(sources: Sources, module: Module, statement: ast.AnnAssign, local_nam
         value = None
     default = _default(sources, module, value, calls)
     if value is not None and _mentions(value, local_names):
-        default = None  # a name of the class body, which nobody follows here
+        default = None  # a name of the class body, which is not followed here
     descriptions = [
         text_of(sources, where, keyword.value)
         for where, call in calls
@@ -92,7 +92,7 @@ def _default(sources: Sources, module: Module, value: ast.expr | None, calls: li
 
 
 def _made(sources: Sources, module: Module, factory: ast.expr) -> Any:
-    """What `list` or `lambda: [1, 2]` makes."""
+    """What `list` or `lambda: [1, 2]` returns."""
     if isinstance(factory, ast.Name):
         return empty_value(factory.id)
     if isinstance(factory, ast.Lambda):

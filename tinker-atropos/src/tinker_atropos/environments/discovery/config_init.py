@@ -1,7 +1,7 @@
-"""What an environment's `config_init` gives: which config class, and which values.
+"""What an environment's `config_init` returns: which config class, and which values.
 
-It returns `(config, servers)`. Followed are `return Config(a=1), …`, `config = Config(a=1)` with one such line, and
-`super().config_init()`. Of everything else only running would tell, and so says this module: nothing is guessed.
+It returns `(config, servers)`. Supported are `return Config(a=1), …`, `config = Config(a=1)` with one such line, and
+`super().config_init()`. Only running the code would tell about anything else, which is unknown: nothing is guessed.
 """
 
 import ast
@@ -20,8 +20,8 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, slots=True)
 class GivenValues:
-    """`config_class` is None where it is the environment's `env_config_cls`. `complete`: other fields keep the class's
-    defaults; else nobody knows them.
+    """`config_class` is None if it is the environment's `env_config_cls`. `complete`: other fields keep the class's
+    defaults; otherwise they are unknown.
     """
 
     config_class: SourceClass | None = None
@@ -33,7 +33,7 @@ _ANYTHING = GivenValues(complete=False)
 
 
 def values_of_config_init(sources: Sources, ancestry: Sequence[SourceClass]) -> GivenValues:
-    """From the nearest `config_init` of the environment's ancestry, itself first."""
+    """From the nearest `config_init` in the environment's ancestry, starting with itself."""
     for index, each in enumerate(ancestry):
         method = each.method("config_init")
         if method is not None:
@@ -69,7 +69,7 @@ def _from_variable(
     else:
         given = _from_expression(sources, module, assigned[0])
     called = {node.func for node in nodes if isinstance(node, ast.Call)}
-    if any(node in called for node in of_config):  # a method of the config
+    if any(node in called for node in of_config):  # a method call on the config
         return GivenValues(given.config_class, complete=False)
     changed = {node.attr: UNKNOWN for node in of_config if not isinstance(node.ctx, ast.Load)}
     return GivenValues(given.config_class, given.values | changed, given.complete)
@@ -108,7 +108,7 @@ class _Unpacked:
 
 
 def _assignments(nodes: Iterable[ast.AST], name: str) -> Iterator[ast.expr | _Unpacked | None]:
-    """What a local name is given; None where it is not so simple."""
+    """What is assigned to a local name; None if it is not a plain assignment."""
     for node in nodes:
         match node:
             case ast.Assign(targets=[ast.Name(id=target)], value=value) if target == name:
@@ -127,7 +127,7 @@ def _calls_super(expression: ast.expr | None) -> bool:
 
 
 def _own_nodes(method: Function) -> Iterator[ast.AST]:
-    """The nodes of a function's body, without those of functions and classes inside of it."""
+    """The nodes of a function's body, without those of nested functions and classes."""
     waiting: deque[ast.AST] = deque(method.body)
     while waiting:
         node = waiting.popleft()

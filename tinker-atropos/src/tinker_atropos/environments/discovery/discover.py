@@ -1,7 +1,7 @@
-"""Which environments a folder holds, and which fields each of them has: read from source, never imported.
+"""Which environments a folder contains, and which fields each of them has: read from source, never imported.
 
-An agent asks this about code it does not trust, so nothing of that code runs. A file that cannot be read becomes a
-warning beside the others.
+Agents use this for code they do not trust, so none of that code runs. A file that cannot be read becomes a warning;
+the others are still listed.
 
 What `tinker-atropos environments` shows.
 """
@@ -27,7 +27,7 @@ BUNDLED_FOLDER = Path(__file__).parents[1]
 
 @dataclass(frozen=True, slots=True)
 class DiscoveredEnvironment:
-    """An environment. `file_path` is relative to the folder that was asked about (or to this package)."""
+    """An environment. `file_path` is relative to the searched folder (or to this package)."""
 
     name: str
     class_name: str
@@ -42,10 +42,10 @@ class DiscoveredEnvironment:
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """What a folder holds, in the order of names, and a sentence for each file that could not be read.
+    """What a folder contains, sorted by name, and a sentence for each file that could not be read.
 
-    `problem` and `modules` belong to one entry file: why it cannot be served, and which files of the folder it
-    imports, itself first.
+    `problem` and `modules` belong to one entry file: why it cannot be served, and which files of the folder it imports,
+    itself first.
     """
 
     environments: list[DiscoveredEnvironment] = field(default_factory=list)
@@ -68,8 +68,8 @@ def discover_bundled() -> Discovery:
 
 
 def discover(folder: Path, relative_to: Path | None = None) -> Discovery:
-    """The environments of a folder and the folders below it. Files and folders whose name starts with `_` or `.` are
-    left out, and so are classes that are there to be derived from.
+    """The environments of a folder and its subfolders. Files and folders whose name starts with `_` or `.` are skipped,
+    and so are base classes.
     """
     sources = Sources(folder)
     found: list[DiscoveredEnvironment] = []
@@ -89,7 +89,7 @@ def discover(folder: Path, relative_to: Path | None = None) -> Discovery:
 
 
 def discover_entry(folder: Path, entry: str) -> Discovery:
-    """The one environment of a file, by its path below the folder, judged as the runner will judge it."""
+    """The one environment of a file, by its path below the folder, checked as the runner will check it."""
     sources = Sources(folder, import_root=entry.rpartition("/")[0])
     try:
         return _discover_entry(sources, entry)
@@ -132,7 +132,7 @@ def _inherited_literal(sources: Sources, ancestry: list[SourceClass], attribute:
 
 
 def _fields(sources: Sources, ancestry: list[SourceClass]) -> list[ConfigField]:
-    """The config's fields with the values that `config_init` gives: those are in force when nobody sets others."""
+    """The config's fields with the values from `config_init`, which apply unless the user sets others."""
     given = values_of_config_init(sources, ancestry)
     config_class = given.config_class or declared_config_class(sources, ancestry)
     if config_class is None:
@@ -159,7 +159,7 @@ def _missing_packages(sources: Sources) -> list[str]:
 
 
 def _first_line(node: ast.ClassDef | ast.Module) -> str:
-    """Of the docstring."""
+    """The first line of the docstring."""
     lines = (ast.get_docstring(node) or "").strip().splitlines()
     return lines[0].strip() if lines else ""
 
@@ -176,7 +176,7 @@ def look(folder: Path | None, entry: str | None) -> Discovery:
 
 
 def as_json(found: Discovery) -> bytes:
-    """UTF-8, whatever the terminal speaks; what a broken file name or an odd encoding left of a text becomes `?`."""
+    """UTF-8, whatever the terminal's encoding; undecodable characters of a file name or a text become `?`."""
     return json.dumps(found.to_wire(), indent=2, ensure_ascii=False).encode("utf-8", "replace")
 
 

@@ -1,4 +1,4 @@
-"""What cannot be imported as the runner does it: the entry's folder is first on Python's path, and is no package."""
+"""What cannot be imported the runner's way: the entry's folder is first on Python's path, and is not a package."""
 
 import ast
 import sys
@@ -10,8 +10,8 @@ from tinker_atropos.environments.discovery.packages import READABLE_PACKAGES, do
 from tinker_atropos.environments.discovery.source_parser import Problem
 
 TAKEN_NAMES: Final = frozenset({*sys.stdlib_module_names, *READABLE_PACKAGES, "wandb"})
-"""Modules that are there before any file of an environment: one of the same name could not be imported, or would be
-imported by others in the place of theirs. What else is installed only the runner knows, which refuses it, too.
+"""Modules that exist before any file of an environment: one of the same name could not be imported, or would shadow
+them for other modules. Only the runner knows what else is installed, and refuses those names too.
 """
 
 
@@ -29,8 +29,8 @@ def taken_sentence(name: str) -> str:
 
 
 def import_problem(entry: Module, module: Module) -> Problem | None:
-    """A relative import that leaves the packages inside the entry's folder. One inside of a block is let pass: it may
-    be tried first, or meant for elsewhere.
+    """A relative import that leaves the packages inside the entry's folder. One inside a block is ignored: it may be
+    only a first try, or meant for another setup.
     """
     package = _below(_parent(entry.name), module.name if module.is_package else _parent(module.name))
     if package is None:
@@ -48,7 +48,7 @@ def _absolute(node: ast.ImportFrom) -> str:
 
 
 def _below(root: str, name: str) -> str | None:
-    """A dotted name as seen from a folder; None when it is not in there."""
+    """A dotted name relative to a folder; None if it is not inside."""
     if not root or name == root:
         return name.removeprefix(root)
     return name.removeprefix(f"{root}.") if name.startswith(f"{root}.") else None

@@ -1,4 +1,4 @@
-"""Which classes are environments, and which are configs, by what they derive from at any distance."""
+"""Which classes are environments, and which are configs, by their direct and indirect base classes."""
 
 from typing import Final
 
@@ -19,14 +19,14 @@ def derives_from_config(sources: Sources, source_class: SourceClass) -> bool:
 
 
 def may_derive_from_config(sources: Sources, source_class: SourceClass) -> bool:
-    """Whether it does, or has an ancestor of which nothing can be read."""
+    """Whether it does, or has an ancestor that cannot be read."""
     foreign = (each for each in sources.ancestry(source_class) if isinstance(each, Foreign))
     return derives_from_config(sources, source_class) or any(each.module not in _PLAIN_MODULES for each in foreign)
 
 
 def own_environments(sources: Sources, module: Module) -> list[SourceClass]:
-    """The environments that a module defines for use, as `runner/environment_loader.py` sees it: those that the file
-    starts, else all but those that others of them derive from, and those that list ABC among their bases.
+    """The environments that a module defines for use, by the rules of `runner/environment_loader.py`: those that the
+    file starts, else all except those that others of them derive from and those that list ABC among their bases.
     """
     written = (SourceClass(module, node) for node in module.classes.values())
     own = [each for each in written if is_environment(sources, each)]
@@ -36,7 +36,7 @@ def own_environments(sources: Sources, module: Module) -> list[SourceClass]:
 
 
 def served_environments(sources: Sources, module: Module) -> list[SourceClass]:
-    """Those that the runner would choose from when it is given this file; it serves one if there is just one. A file
+    """The classes that the runner would choose from for this file; it serves one only if there is exactly one. A file
     may also start an environment that it imports.
     """
     started = (sources.lookup(module, name) for name in module.started)
@@ -49,7 +49,7 @@ def _is_abstract(source_class: SourceClass) -> bool:
 
 
 def _derives_from(sources: Sources, source_class: SourceClass, root: str) -> bool:
-    """By atroposlib's own class where it can be read, else by its name."""
+    """Compares with atroposlib's own class if that can be read, else by name."""
     return any(
         each.name == root if isinstance(each, Foreign) else _is_atropos(each, root)
         for each in sources.ancestry(source_class)

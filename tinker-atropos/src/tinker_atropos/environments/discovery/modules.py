@@ -21,7 +21,7 @@ class Import:
 
 @dataclass(frozen=True, eq=False)
 class Module:
-    """One parsed file. `name` is dotted: below the folder that was asked about, or of an installed package."""
+    """One parsed file. `name` is dotted: relative to the searched folder, or of an installed package."""
 
     name: str
     file: str
@@ -34,21 +34,21 @@ class Module:
 
     @cached_property
     def constants(self) -> dict[str, ast.expr]:
-        """Names that are given a value once. Of one that is set twice only running would tell."""
+        """Names that are assigned once. If one is set twice, only running the code would tell its value."""
         bound = [(name, value) for each in self._statements for name, value in _bindings(each)]
         times = Counter(name for name, _ in bound)
         return {name: value for name, value in bound if value is not None and times[name] == 1}
 
     @cached_property
     def defined(self) -> frozenset[str]:
-        """Names that a statement of the module binds, whatever to."""
+        """Names that a statement of the module binds to anything."""
         functions = (each.name for each in self._statements if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
         bound = (name for each in self._statements for name, _ in _bindings(each))
         return frozenset((*functions, *bound, *self.classes, *self.imports))
 
     @cached_property
     def imports(self) -> dict[str, list[Import]]:
-        """Local name -> what it may stand for: more than one where a `try` has a second choice."""
+        """Local name -> what it may refer to: more than one if a `try` has a fallback."""
         found: dict[str, list[Import]] = {}
         for local, each in self._imported:
             found.setdefault(local, []).append(each)
@@ -60,7 +60,7 @@ class Module:
 
     @cached_property
     def imported_modules(self) -> list[Import]:
-        """Every module that the file may import, at any place in it, in the order of its lines."""
+        """Every module that the file may import, anywhere in it, in line order."""
         whole = (
             Import(alias.name, 0, None)
             for node in self._import_nodes
@@ -79,7 +79,7 @@ class Module:
 
     @cached_property
     def started(self) -> list[str]:
-        """`MyEnv` of `MyEnv.cli()`, as atroposlib's files end."""
+        """`MyEnv` in `MyEnv.cli()`, which is how atroposlib's files end."""
         functions = (node.func for node in self._noted if isinstance(node, ast.Call))
         return [
             each.value.id
@@ -89,12 +89,12 @@ class Module:
 
     @cached_property
     def _noted(self) -> list[ast.AST]:
-        """The nodes that are looked for at any depth, from one walk over the tree: that is what takes time."""
+        """The nodes that are needed from any depth, from a single walk over the tree, which is the slow part."""
         return [node for node in ast.walk(self.tree) if isinstance(node, _NOTED)]
 
     @cached_property
     def _statements(self) -> list[ast.stmt]:
-        """Those of the module, in `if`, `try` and `with`, too, but not what only `python FILE` would run."""
+        """Statements of the module, including those in `if`, `try` and `with`, but not what only `python FILE` runs."""
         found, waiting = [], list(reversed(self.tree.body))
         while waiting:
             statement = waiting.pop()
@@ -116,11 +116,11 @@ class SourceClass:
 
     @property
     def attributes(self) -> list[tuple[str, ast.expr | None]]:
-        """What the class body binds, in its order; without an expression where it is not so simple."""
+        """What the class body binds, in order; without an expression if it is not a plain assignment."""
         return [binding for statement in self.node.body for binding in _bindings(statement)]
 
     def attribute(self, name: str) -> ast.expr | None:
-        """The expression that a class attribute was last given."""
+        """The expression last assigned to a class attribute."""
         given = [value for bound, value in self.attributes if bound == name]
         return given[-1] if given else None
 
@@ -131,7 +131,7 @@ class SourceClass:
         return None
 
     def nested(self, name: str) -> "SourceClass | None":
-        """A class that is written inside this one."""
+        """A class defined inside this one."""
         inside = (each for each in self.node.body if isinstance(each, ast.ClassDef) and each.name == name)
         return next((SourceClass(self.module, each) for each in inside), None)
 
@@ -144,7 +144,7 @@ def last_name(node: ast.expr) -> str:
 
 
 def _bindings(statement: ast.stmt) -> Iterator[tuple[str, ast.expr | None]]:
-    """(name, expression) of each plain name that a statement binds; without an expression where it is not so simple."""
+    """(name, expression) of each plain name that a statement binds; None if it is not a plain assignment."""
     match statement:
         case ast.Assign(targets=targets, value=value):
             for target in targets:

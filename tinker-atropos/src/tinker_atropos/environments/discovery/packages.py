@@ -1,4 +1,4 @@
-"""The Python files of a folder, the dotted names by which they may be imported, and the installed packages behind them.
+"""The Python files of a folder, the dotted names by which they may be imported, and the installed packages they use.
 
 Files of packages whose classes environments derive from are read, and never imported.
 """
@@ -15,7 +15,7 @@ from tinker_atropos.environments.discovery.source_parser import UnreadableSource
 
 
 def python_files(folder: Path) -> Iterator[tuple[str, Path]]:
-    """(relative path, path), sorted. Hidden folders are passed over; links to folders are not followed."""
+    """(relative path, path), sorted. Hidden folders are skipped; links to folders are not followed."""
     found: list[Path] = []
     for parent, folders, files in os.walk(folder):
         folders[:] = [each for each in folders if not each.startswith(".") and each != "__pycache__"]
@@ -30,7 +30,7 @@ def dotted_name(file: str) -> str:
 
 
 def importable_names(files: dict[str, Path], *, with_ends: bool) -> dict[str, str]:
-    """Dotted name -> file, also for the ends of a name: `agents` for lib/agents.py."""
+    """Dotted name -> file, also for suffixes of a name: `agents` for lib/agents.py."""
     names = {name: file for file in files if (name := dotted_name(file))}
     ends = {end: file for name, file in reversed(names.items()) for end in without_leading_parts(name)}
     return (ends if with_ends else {}) | names
@@ -47,7 +47,7 @@ READABLE_PACKAGES: Final = ("tinker_atropos", "atroposlib")
 
 @cache
 def package_folders(package: str) -> tuple[str, ...]:
-    """Where a top-level package lies; empty where it is not installed."""
+    """Where a top-level package is; empty if it is not installed."""
     spec = importlib.util.find_spec(package)  # of a top-level package: finds it and imports nothing
     return tuple(spec.submodule_search_locations or ()) if spec else ()
 

@@ -1,4 +1,4 @@
-"""Whether one file can be served as an environment, and if not why, with file and line."""
+"""Whether a file can be served as an environment and, if not, why, with file and line."""
 
 import ast
 
@@ -13,9 +13,9 @@ CHOICE = "of several, the one is taken whose cli() the file calls, or that deriv
 
 
 def files_imported(sources: Sources, entry: Module) -> list[str]:
-    """The files of the folder that an entry imports at any distance, itself first."""
+    """The files of the folder that an entry imports directly or indirectly, itself first."""
     files = [entry.file]
-    for file in files:  # grows while it is walked through
+    for file in files:  # grows during the iteration
         module = sources.module_of_file(file)
         files += [each for each in (sources.imported_files(module) if module else ()) if each not in files]
     return files

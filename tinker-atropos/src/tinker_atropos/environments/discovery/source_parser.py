@@ -1,4 +1,4 @@
-"""One file -> a syntax tree, whatever the file holds: anybody may have written it."""
+"""One file -> a syntax tree. The content of the file is not trusted."""
 
 import ast
 import warnings
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 MAX_BYTES = 2 * 1024 * 1024
-"""Larger files are no source that a person wrote, and a tree takes a hundred times their size."""
+"""Larger files are not handwritten source, and a tree takes a hundred times their size."""
 
 Reason = Literal[
     "SyntaxError", "NoEnvironment", "SeveralEnvironments", "WrongConfigClass", "NotImportable", "Unreadable"
@@ -17,7 +17,7 @@ Reason = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a file cannot be served. `file` is relative to the folder that was asked about; lines count from 1."""
+    """Why a file cannot be served. `file` is relative to the searched folder; lines count from 1."""
 
     reason: Reason
     file: str
@@ -31,7 +31,7 @@ class Problem:
 
 
 class UnreadableSourceError(Exception):
-    """The file gives no tree."""
+    """The file cannot be parsed."""
 
     def __init__(self, reason: Reason, message: str, line: int | None = None) -> None:
         super().__init__(message)
@@ -55,7 +55,7 @@ def parse(text: str) -> ast.Module:
         raise _unreadable("it holds a null byte: save it as UTF-8 text", line)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an invalid escape in somebody's docstring is no concern of ours
+            warnings.simplefilter("ignore")  # an invalid escape in a user's docstring does not matter here
             return ast.parse(text)
     except SyntaxError as error:
         raise UnreadableSourceError("SyntaxError", _syntax_message(error), error.lineno) from None
@@ -66,7 +66,7 @@ def parse(text: str) -> ast.Module:
 
 
 def compile_problem(tree: ast.Module) -> UnreadableSourceError | None:
-    """What only the compiler sees, like a `return` outside of a function. The code object is thrown away, not run."""
+    """Errors that only the compiler finds, like a `return` outside a function. The code object is not run."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

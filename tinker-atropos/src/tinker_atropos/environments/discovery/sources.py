@@ -1,7 +1,7 @@
-"""What a name means: in its module, through imports and re-exports, across the files of a folder. Nothing is imported.
+"""What a name refers to: in its module, through imports and re-exports, across a folder's files. Imports nothing.
 
-Classes of the packages in READABLE_PACKAGES are read, too, from where those are installed. What lies elsewhere is
-known by its name only.
+Classes of the packages in READABLE_PACKAGES are read too, from where those are installed. Anything else is known only
+by its name.
 """
 
 import ast
@@ -31,7 +31,7 @@ MAX_ANCESTORS = 500
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A module-level name that was given an expression."""
+    """A module-level name with the expression assigned to it."""
 
     module: Module
     expression: ast.expr
@@ -39,7 +39,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """Something that is written where nothing is read: another package, or Python itself."""
+    """Something defined where nothing is read: in another package, or in Python itself."""
 
     module: str
     name: str
@@ -49,11 +49,11 @@ Meaning = SourceClass | Constant | Module | Foreign
 
 
 class Sources:
-    """The Python files of one folder, parsed when they are first asked for.
+    """The Python files of one folder, parsed when first needed.
 
-    `import_root` is the folder (below it, "" for itself) that will be on Python's path. Without one nobody knows which
-    it will be, and an import may mean any file whose path ends like it. `problems` says of each file that was asked for
-    and could not be parsed why, in the order of asking.
+    `import_root` is the folder (a path below it, "" for itself) that will be on Python's path. If it is not known, an
+    import may refer to any file whose path ends like it. `problems` says why each requested file could not be parsed,
+    in request order.
     """
 
     def __init__(self, folder: Path, import_root: str | None = None) -> None:
@@ -66,7 +66,7 @@ class Sources:
         self._ancestries: dict[SourceClass, list[SourceClass | Foreign]] = {}
 
     def module_of_file(self, file: str) -> Module | None:
-        """A file of the folder, by its relative path; None when it cannot be parsed."""
+        """A file of the folder, by its relative path; None if it cannot be parsed."""
         if file not in self._modules:
             path = self.paths[file]
             self._modules[file] = None
@@ -81,7 +81,7 @@ class Sources:
         return self.find_module(absolute_name(module, each), module)
 
     def find_module(self, name: str, importer: Module) -> Module | None:
-        """By its absolute, dotted name."""
+        """A module by its absolute dotted name."""
         package = name.partition(".")[0]
         if package in READABLE_PACKAGES:
             self.missing_packages |= set() if package_folders(package) else {package}
@@ -90,14 +90,14 @@ class Sources:
         return self.module_of_file(file) if file else None
 
     def find_file(self, name: str, importer: Module) -> str | None:
-        """The file of the folder that a dotted name means to an importer, whether or not it can be parsed."""
+        """The file of the folder that a dotted name refers to in an importer, whether or not it can be parsed."""
         if not name or name.partition(".")[0] in {*sys.stdlib_module_names, *READABLE_PACKAGES}:
             return None
         candidates = (name, *self._possible_names(name, importer))
         return next((self._files[each] for each in candidates if each in self._files), None)
 
     def imported_files(self, module: Module) -> list[str]:
-        """The files of the folder that a module imports itself: a package's `__init__.py`, too."""
+        """The files of the folder that a module imports directly, including a package's `__init__.py`."""
         names: list[str] = []
         for each in module.imported_modules:
             name = absolute_name(module, each)
@@ -107,18 +107,18 @@ class Sources:
         return list(dict.fromkeys(file for file in found if file))
 
     def _possible_names(self, name: str, importer: Module) -> list[str]:
-        """Names below the folder that an absolute name may stand for."""
+        """Names below the folder that an absolute name may refer to."""
         if self._import_root is not None:
             return [".".join([*self._import_root.split("/"), name]).strip(".")]
         beside = importer.name.split(".")[: None if importer.is_package else -1]
         return [".".join([*beside, name]), *without_leading_parts(name)]
 
     def lookup(self, module: Module, name: str) -> Meaning | None:
-        """What a name means in a module. None: the module does not have it."""
+        """What a name refers to in a module. None: the module does not have it."""
         return self._lookup(module, name, set())
 
     def resolve(self, module: Module, expression: ast.expr) -> Meaning | None:
-        """What `Name`, `package.module.Name` or `Name[Parameter]` means. None when it is nothing that can be found."""
+        """What `Name`, `package.module.Name` or `Name[Parameter]` refers to. None if it cannot be found."""
         if isinstance(expression, ast.Subscript):
             expression = expression.value
         if isinstance(expression, ast.Name):
@@ -135,12 +135,12 @@ class Sources:
         return owner.nested(expression.attr) if isinstance(owner, SourceClass) else None
 
     def ancestry(self, source_class: SourceClass) -> list[SourceClass | Foreign]:
-        """The class and all its ancestors in the order in which Python looks an attribute up.
+        """The class and all its ancestors, in Python's method resolution order.
 
-        Raises RecursionError when they are more than anybody would write.
+        Raises RecursionError if there are more than anyone would write.
         """
         if source_class not in self._ancestries:
-            self._ancestries[source_class] = [source_class]  # whoever derives from itself has no other ancestors
+            self._ancestries[source_class] = [source_class]  # a class that derives from itself has no other ancestors
             try:
                 ancestors = _merged(list(self._lineages(source_class)))
             except RecursionError:
@@ -163,7 +163,7 @@ class Sources:
                 yield [meaning if isinstance(meaning, Foreign) else Foreign("", last_name(base))]
 
     def _lookup(self, module: Module, name: str, seen: set[tuple[Module, str]]) -> Meaning | None:
-        if (module, name) in seen:  # a circle of re-exports
+        if (module, name) in seen:  # a cycle of re-exports
             return None
         seen.add((module, name))
         if name in module.classes:
@@ -189,7 +189,7 @@ class Sources:
         return self.find_module(f"{name}.{each.name}".strip("."), module) or Foreign(name, each.name)
 
     def _member(self, module: Module, name: str, seen: set[tuple[Module, str]]) -> Meaning | None:
-        """What `module.name` means: a name that the module defines, or a module of that package."""
+        """What `module.name` refers to: a name that the module defines, or a module of that package."""
         meaning = self._lookup(module, name, seen)
         if meaning is not None and not (isinstance(meaning, Foreign) and meaning.module == "builtins"):
             return meaning
@@ -206,7 +206,7 @@ class Sources:
         return unread
 
     def _followed(self, meaning: Meaning | None) -> Meaning | None:
-        """A class, where a constant is only another name for it: `Base = GameBase`."""
+        """A class, if a constant is only another name for it: `Base = GameBase`."""
         for _ in range(MAX_ALIASES):
             if not (isinstance(meaning, Constant) and isinstance(meaning.expression, ast.Name)):
                 return meaning
@@ -215,7 +215,7 @@ class Sources:
 
 
 def absolute_name(module: Module, each: Import) -> str:
-    """The dotted name of what is imported. Of one that climbs above the folder, what follows the dots."""
+    """The dotted name of what is imported. If it climbs above the folder, what follows the dots."""
     if not each.level:
         return each.module
     up = each.level - 1 if module.is_package else each.level
@@ -224,9 +224,9 @@ def absolute_name(module: Module, each: Import) -> str:
 
 
 def _merged(lineages: list[list[SourceClass | Foreign]]) -> list[SourceClass | Foreign]:
-    """C3, as Python does it: a class comes after all that derive from it, and bases in the order that was written.
+    """C3, as in Python: a class comes after all that derive from it, and bases in source order.
 
-    Where that cannot be (Python would refuse the class), the first one that is left comes next.
+    If that is not possible (Python would refuse the class), the first remaining one comes next.
     """
     waiting = [deque(lineage) for lineage in (*lineages, [lineage[0] for lineage in lineages]) if lineage]
     later = Counter(each for lineage in waiting for each in islice(lineage, 1, None))

@@ -1,4 +1,4 @@
-"""Expressions -> JSON values, where the text alone says them: literals, constants, enum members, arithmetic."""
+"""Expressions -> JSON values, if the source alone defines them: literals, constants, enum members, arithmetic."""
 
 import ast
 import math
@@ -10,13 +10,13 @@ from tinker_atropos.environments.discovery.modules import Module, SourceClass
 from tinker_atropos.environments.discovery.sources import Constant, Foreign, Sources
 
 UNKNOWN: Final = object()
-"""A value that only running the code would tell."""
+"""A value that only running the code would reveal."""
 
 MAX_NODES = 10_000
-"""Expressions that one value may be made of: a few constants that repeat each other can stand for billions."""
+"""Maximum expressions in one value: a few constants that repeat each other can expand to billions."""
 
 LARGEST = 2**63
-"""What Kubernetes and most readers of JSON take for a whole number is smaller."""
+"""Integers that Kubernetes and most JSON parsers accept are smaller."""
 
 _ARITHMETIC: Final[dict[type[ast.operator], Callable[[Any, Any], Any]]] = {
     ast.Add: operator.add,
@@ -30,11 +30,11 @@ _ARITHMETIC: Final[dict[type[ast.operator], Callable[[Any, Any], Any]]] = {
 _EMPTY: Final[dict[str, Any]] = {"list": [], "dict": {}, "set": [], "tuple": [], "frozenset": [], "str": ""}
 _ENUM_BASES: Final = {"Enum", "IntEnum", "StrEnum"}
 _OWN_VALUES: Final = ("__new__", "__init__", "_missing_", "_generate_next_value_")
-"""Methods with which an enum may make other values than those that are written."""
+"""Methods with which an enum can produce values other than those in the source."""
 
 
 def literal(sources: Sources, module: Module, expression: ast.expr | None) -> Any:
-    """The value as JSON has it (tuples and sets become lists), else UNKNOWN."""
+    """The value as JSON (tuples and sets become lists), else UNKNOWN."""
     try:
         return _Evaluation(sources).value(module, expression)
     except RecursionError:
@@ -42,7 +42,7 @@ def literal(sources: Sources, module: Module, expression: ast.expr | None) -> An
 
 
 def empty_value(factory: str) -> Any:
-    """What a builtin gives when it is called without arguments, e.g. `list`; UNKNOWN for others."""
+    """What a builtin such as `list` returns when called without arguments; UNKNOWN for others."""
     return _EMPTY.get(factory, UNKNOWN)
 
 
@@ -52,7 +52,7 @@ def is_enum(sources: Sources, source_class: SourceClass) -> bool:
 
 
 def enum_values(sources: Sources, enum: SourceClass) -> list[Any] | None:
-    """The values of all members. None where only running would tell one of them, or where null is one."""
+    """The values of all members. None if only running the code would reveal one of them, or if one is null."""
     if any(enum.method(name) for name in _OWN_VALUES):
         return None
     names = [name for name, _ in enum.attributes if not name.startswith("_")]
@@ -106,7 +106,7 @@ class _Evaluation:
         return self._member(module, node) if isinstance(node, ast.Attribute) else UNKNOWN
 
     def _member(self, module: Module, node: ast.Attribute) -> Any:
-        """`Color.RED` and `Color.RED.value`: the member's value, as JSON has an enum."""
+        """`Color.RED` and `Color.RED.value`: the member's value, which is how JSON represents an enum."""
         member = node.value if node.attr == "value" and isinstance(node.value, ast.Attribute) else node
         owner = self._sources.resolve(module, member.value) if isinstance(member, ast.Attribute) else None
         if not isinstance(owner, SourceClass) or not isinstance(member, ast.Attribute):
@@ -117,7 +117,7 @@ class _Evaluation:
 
 
 def _calculated(op: ast.operator, left: Any, right: Any) -> Any:
-    """Arithmetic on numbers: `1024 * 16`. A power only of small numbers."""
+    """Arithmetic on numbers: `1024 * 16`. Powers only of small numbers."""
     if not (_is_number(left) and _is_number(right)):
         return UNKNOWN
     if isinstance(op, ast.Pow) and (abs(left) > 1024 or abs(right) > 64):
@@ -141,6 +141,6 @@ def _json_scalar(value: Any) -> Any:
 
 
 def text_of(sources: Sources, module: Module, expression: ast.expr | None) -> str:
-    """A text, or "" for everything else."""
+    """A string's value, or "" for anything else."""
     value = literal(sources, module, expression)
     return value if isinstance(value, str) else ""

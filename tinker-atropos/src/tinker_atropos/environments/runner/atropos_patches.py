@@ -1,4 +1,4 @@
-"""Where the runner takes part in the life of an environment it did not write: each seam with its reason."""
+"""Where the runner hooks into an environment it did not write: each patch with its reason."""
 
 import contextlib
 import functools
@@ -30,7 +30,7 @@ RETRY_SECONDS = 120.0
 
 
 def widen_retries() -> None:
-    """BaseEnv dies when the trajectory API is away for a second; give it time to restart."""
+    """BaseEnv dies if the trajectory API is unavailable for a second; give the API time to restart."""
     BaseEnv.get_status.retry.stop = stop_after_delay(RETRY_SECONDS)
     BaseEnv.get_status.retry.wait = wait_random_exponential(multiplier=0.1, max=2)
     BaseEnv.get_status.retry.reraise = True
@@ -44,8 +44,8 @@ def widen_retries() -> None:
 
 
 def list_token_ids() -> None:
-    """Have `apply_chat_template` answer with the list of token ids: transformers 5 made it a mapping unless told
-    otherwise, which breaks atroposlib's `tokenize_for_trainer`, and environments that slice the ids.
+    """Have `apply_chat_template` return the list of token ids: transformers 5 returns a mapping by default, which
+    breaks atroposlib's `tokenize_for_trainer`, and environments that slice the ids.
     """
     original = PreTrainedTokenizerBase.apply_chat_template
 
@@ -57,7 +57,7 @@ def list_token_ids() -> None:
 
 
 def replace_env_manager(serve: Callable[[Any], Awaitable[None]]) -> None:
-    """Put our loop where both `env.env_manager()` and an author's `super().env_manager()` find it."""
+    """Replace the loop, so that both `env.env_manager()` and an author's `super().env_manager()` run ours."""
 
     async def env_manager(env: Any) -> None:
         await serve(env)
@@ -66,17 +66,17 @@ def replace_env_manager(serve: Callable[[Any], Awaitable[None]]) -> None:
 
 
 _sent: ContextVar[list[Any] | None] = ContextVar("sent", default=None)
-"""The groups that went out of one `handle_send_to_api`."""
+"""The groups that one `handle_send_to_api` sent."""
 
 
 _handled: ContextVar[list[Any] | None] = ContextVar("handled", default=None)
-"""The groups that a `collect_trajectories` handed to `handle_send_to_api` by itself."""
+"""The groups that a `collect_trajectories` passed to `handle_send_to_api` itself."""
 
 
 class AtroposPatches:
-    """Counts what one environment does, and delivers its groups.
+    """Counts what one environment does, and sends its groups.
 
-    The methods are replaced on the instance, so that an author's overrides and their `super()` stay as written.
+    The methods are replaced on the instance, so an author's overrides and their `super()` stay as written.
     """
 
     def __init__(
@@ -94,12 +94,12 @@ class AtroposPatches:
         env.collect_trajectories = self.collect
         env.postprocess_histories = self.postprocess
         env.handle_send_to_api = self.handle
-        env._send_scored_data_to_api = self.send  # noqa: SLF001 -- the one place through which groups leave
+        env._send_scored_data_to_api = self.send  # noqa: SLF001 -- the only method that sends groups
         for server in env.server.servers:
             watch(server)
 
     async def collect(self, item: Any) -> Any:
-        """BaseEnv logs and forgets what a rollout raises: remember it, and end when nothing else happens."""
+        """BaseEnv logs and ignores what a rollout raises: record it, and end if nothing else happens."""
         handled: list[Any] = []
         with sampling("training") as sampled, _kept_in(_handled, handled):
             try:
@@ -115,7 +115,7 @@ class AtroposPatches:
         return group, backlog
 
     def _nothing_collected(self, sampled: SampledWork) -> None:
-        """An environment that sampled and returns nothing has filtered its group itself; else it makes none."""
+        """An environment that sampled but returns nothing has filtered its group itself; otherwise it made none."""
         if sampled.completions:
             self._counters.scored([])
             self._counters.was_filtered("by_environment", sampled.tokens)
@@ -124,7 +124,7 @@ class AtroposPatches:
         self._note_failure("empty", nothing, EnvironmentLostError(f"the environment makes no groups: {nothing}"))
 
     async def postprocess(self, collected: Any) -> Any:
-        """What it raises is swallowed by BaseEnv, too."""
+        """BaseEnv swallows what this raises, too."""
         try:
             return await self._postprocess(collected)
         except Exception as error:  # noqa: BLE001 -- the author's code, and BaseEnv would swallow it
@@ -132,7 +132,7 @@ class AtroposPatches:
             return None
 
     async def handle(self, scored: Any, *args: Any, **kwargs: Any) -> Any:
-        """See groups before BaseEnv drops some, and say afterwards which ones it dropped, and why."""
+        """Look at groups before BaseEnv drops some, and report afterward which ones it dropped, and why."""
         groups = groups_of(scored)
         sent: list[Any] = []
         if (handled := _handled.get()) is not None:
@@ -142,7 +142,7 @@ class AtroposPatches:
         try:
             with _kept_in(_sent, sent):
                 answer = await self._handle(scored, *args, **kwargs)
-        except Exception as error:  # noqa: BLE001 -- an author's override or a group that is none; BaseEnv swallows both
+        except Exception as error:  # noqa: BLE001 -- an author's override or a malformed group; BaseEnv swallows both
             self._raised(error, sum(map(generated_tokens, groups)))
             return None
         self._account(groups, len(sent))
@@ -192,7 +192,7 @@ class AtroposPatches:
 
 @contextlib.contextmanager
 def _kept_in(variable: ContextVar[list[Any] | None], groups: list[Any]) -> Iterator[None]:
-    """While the block runs, the variable's list is `groups`."""
+    """Set the variable to `groups` while the block runs."""
     token = variable.set(groups)
     try:
         yield

@@ -1,6 +1,6 @@
-"""What an environment has done so far. Written in its thread, read in the heartbeat's.
+"""What an environment has done so far. Written in its thread, read in the heartbeat's thread.
 
-Why atroposlib dropped a group before it was sent is found by its own rules, in its order
+Why atroposlib dropped a group before it was sent is determined by its own rules, in its order
 (`BaseEnv.handle_send_to_api`).
 """
 
@@ -15,10 +15,10 @@ from typing import Any, Literal
 from tinker_atropos.scored_group import PROMPT_MASK
 
 HOPELESS_AFTER = 20
-"""So many failed groups in a row, or refused ones, with none accepted before, end the environment."""
+"""This many failed or refused groups in a row, with none accepted before, end the environment."""
 
 STALLED_AFTER = 20
-"""So many groups in a row with equal rewards are worth a sentence."""
+"""This many groups in a row with equal rewards are reported."""
 
 RECENT_GROUPS = 100
 MAX_KINDS = 20
@@ -31,8 +31,8 @@ FAILURE_REASONS: tuple[FailureReason, ...] = ("raised", "empty", "overdue", "und
 
 @dataclass
 class Counters:
-    """Groups made, and what became of them: filtered (by atroposlib or by the environment itself), or kept (sent), and
-    of these accepted (answered 200) or refused (answered 4xx). Groups of which nothing came have failed.
+    """Groups made, and what happened to them: filtered (by atroposlib or the environment), or kept (sent), and of these
+    accepted (200) or refused (4xx). Groups that produced nothing have failed.
     """
 
     made: int = 0
@@ -65,7 +65,7 @@ class Counters:
         self._rewards.extend(float(each) for each in rewards if isinstance(each, Real) and math.isfinite(each))
 
     def was_kept(self) -> None:
-        """A group went on to the trajectory API."""
+        """A group was passed on to the trajectory API."""
         self.failures_in_row = self.equal_in_row = 0
         self._was_kept.append(True)
 
@@ -78,14 +78,14 @@ class Counters:
         self._was_kept.append(False)
 
     def has_failed(self, reason: FailureReason, description: str, tokens: int = 0) -> None:
-        """Nothing came of a group."""
+        """A group produced nothing."""
         self.failed_by[reason] += 1
         self.failures_in_row += 1
         self.tokens_failed += tokens
         self.last_failure = description
 
     def was_refused(self, groups: int, reason: str) -> bool:
-        """The trajectory API answered 4xx. True when it is the first refusal of its kind."""
+        """The trajectory API answered 4xx. True if it is the first refusal of its kind."""
         kind = re.sub(r"\d+(\.\d+)?", "N", reason)
         if kind not in self.refused_by and len(self.refused_by) >= MAX_KINDS:
             kind = "other"
@@ -96,12 +96,12 @@ class Counters:
 
     @property
     def hopeless(self) -> bool:
-        """Nothing was ever accepted, and nothing says that this will change."""
+        """Whether no group was ever accepted, and this is not going to change."""
         return not self.accepted and max(self.failures_in_row, self.refused) >= HOPELESS_AFTER
 
     @property
     def stalled(self) -> str | None:
-        """Why nothing is trained although groups are made; None while groups are kept."""
+        """Why nothing is trained even though groups are made; None while groups are kept."""
         if self.equal_in_row < STALLED_AFTER:
             return None
         return (
@@ -110,7 +110,7 @@ class Counters:
         )
 
     def take_metrics(self) -> dict[str, float]:
-        """The runner's metrics: the mean reward since the last call, and the counts; empty when nothing is new."""
+        """The runner's metrics: the mean reward since the last call, and the counts; empty if nothing is new."""
         rewards = [self._rewards.popleft() for _ in range(len(self._rewards))]
         counts = self._counts()
         if not rewards and counts == self._reported:
@@ -135,7 +135,7 @@ class Counters:
         return counts
 
     def to_wire(self) -> dict[str, Any]:
-        """For people who look at the ops port's `/status`."""
+        """The counts for `/status` of the ops port."""
         return {
             "groupsMade": self.made,
             "groupsKept": self.kept,
@@ -150,7 +150,7 @@ class Counters:
 
 
 def filter_reason(group: Any, group_size: int, max_token_len: int, *, drops_equal: bool) -> FilterReason | None:
-    """None when atroposlib would have sent it. `max_token_len` 0 or less: no limit."""
+    """None if atroposlib would have sent it. `max_token_len` 0 or less: no limit."""
     if not isinstance(group, Mapping):
         return "wrong_size"
     tokens, overrides = group.get("tokens") or [], group.get("group_overrides") or {}

@@ -1,4 +1,4 @@
-"""From the run's config file and the environment's own `config_init` to what the environment is built with."""
+"""From the run's config file and the environment's own `config_init` to the environment's arguments."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from tinker_atropos.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentArguments:
-    """What atroposlib's BaseEnv takes: its config, and the one server that it asks for rollouts."""
+    """The arguments of atroposlib's BaseEnv: its config, and the one server that it samples from."""
 
     config: Any
     servers: list[Any]
@@ -24,7 +24,7 @@ class EnvironmentArguments:
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """Values that nobody may set: where the process stands decides them."""
+    """Values that users may not set: they follow from where the process runs."""
 
     env: Mapping[str, Any]
     server: Mapping[str, Any]
@@ -43,9 +43,9 @@ def wired_to_run(run: RunConfig, settings: Settings) -> Wiring:
 
 
 def configure(config_init: tuple[Any, Any], run: RunConfig, wiring: Wiring, name: str) -> EnvironmentArguments:
-    """Lay the config file over the environment's own values, and the wiring over both.
+    """Overlay the config file on the environment's own values, and the wiring on both.
 
-    Always exactly one server comes out: with none, atroposlib would look for four on fixed ports, and with two it
+    The result always has exactly one server: with none, atroposlib would look for four on fixed ports, and with two it
     would ignore the config file. Raises ConfigError naming the field.
     """
     env_config, server_configs = config_init
@@ -66,7 +66,7 @@ def configure(config_init: tuple[Any, Any], run: RunConfig, wiring: Wiring, name
 
 
 def overlay(base: BaseModel, given: Mapping[str, Any], wired: Mapping[str, Any], section: str) -> Any:
-    """A model of base's class with base's values, under the given ones (strictly checked), under the wired ones."""
+    """A model of base's class: base's values, overridden by the given ones (strictly checked), then the wired ones."""
     fields = type(base).model_fields
     values = {name: getattr(base, name) for name in fields}
     for name, value in given.items():
@@ -85,8 +85,8 @@ def overlay(base: BaseModel, given: Mapping[str, Any], wired: Mapping[str, Any],
 
 
 def _checked(field: str, value: Any, annotation: Any, metadata: list[Any]) -> Any:
-    """The value as the field's type. JSON rules: an enum's value may be a string, but "8" is not a number.
-    YAML's dates are texts, and its whole numbers have no limit.
+    """The value converted to the field's type. JSON rules: an enum's value may be a string, but "8" is not a number.
+    YAML dates are strings, and integers have no limit.
     """
     adapter: TypeAdapter[Any] = TypeAdapter(Annotated[annotation, *metadata] if metadata else annotation)
     try:
@@ -97,7 +97,7 @@ def _checked(field: str, value: Any, annotation: Any, metadata: list[Any]) -> An
 
 
 def _first_server(server_configs: Any) -> Any:
-    """The environment's own server settings: it may give a list, a single one, or only the baseline."""
+    """The environment's own server settings: it may give a list, a single config, or only the baseline."""
     first = server_configs[0] if isinstance(server_configs, list) and server_configs else server_configs
     if isinstance(first, APIServerConfig):
         return first

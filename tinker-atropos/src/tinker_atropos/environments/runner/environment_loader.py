@@ -1,6 +1,6 @@
 """From a name or a path to a file, and from the file to a configured instance of the environment in it.
 
-The name is looked up before anything heavy is imported: a wrong one is reported at once.
+The name is looked up before anything heavy is imported: a wrong one is reported immediately.
 """
 
 import ast
@@ -38,7 +38,7 @@ class LocatedEnvironment:
 
 
 def locate_environment(name_or_path: str) -> LocatedEnvironment:
-    """A bundled environment by name, or a Python file by path. Raises ConfigError when there is none."""
+    """A bundled environment by name, or a Python file by path. Raises ConfigError if there is none."""
     if name_or_path.endswith(".py") or "/" in name_or_path:
         file = Path(name_or_path).resolve()
         if not file.is_file():
@@ -63,14 +63,14 @@ class LoadedEnvironment:
     source: Path
 
     def build(self, run: RunConfig, wiring: Wiring) -> Any:
-        """An instance, configured for the run. Raises ConfigError, or EnvironmentLostError when the class raises."""
+        """An instance, configured for the run. Raises ConfigError, or EnvironmentLostError if the class raises."""
         try:
             config_init = self.environment_class.config_init()
         except (Exception, SystemExit) as error:  # the author's code
             raise environment_failed("in config_init", error, self.source) from error
         arguments = configure(config_init, run, wiring, self.environment_class.name or self.source.stem)
         try:
-            # As atroposlib builds it: many environments have slurm=True as their default, and look for a cluster then.
+            # As atroposlib builds it: many environments default to slurm=True, and then look for a cluster.
             return self.environment_class(
                 config=arguments.config, server_configs=arguments.servers, slurm=False, testing=False
             )
@@ -81,7 +81,7 @@ class LoadedEnvironment:
 def load_environment(located: LocatedEnvironment) -> LoadedEnvironment:
     """Import an environment.
 
-    Raises ConfigError when the file does not hold exactly one, EnvironmentLostError when it cannot be imported.
+    Raises ConfigError if the file does not define exactly one, EnvironmentLostError if it cannot be imported.
     """
     if located.module is not None and located.class_name is not None:
         return LoadedEnvironment(getattr(importlib.import_module(located.module), located.class_name), located.file)
@@ -97,8 +97,8 @@ def load_environment(located: LocatedEnvironment) -> LoadedEnvironment:
 
 
 def _import_file(path: Path) -> ModuleType:
-    """Import by path, with the file's folder importable, as `python FILE` would have it; but nothing is written there:
-    the folder is the user's, and may be a ConfigMap.
+    """Import by path, with the file's folder importable, like `python FILE`, but without writing to it: the folder is
+    the user's, and may be a ConfigMap.
     """
     _refuse_taken_names(path.parent)
     sys.dont_write_bytecode = True
@@ -111,13 +111,13 @@ def _import_file(path: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        # The file is the user's: whatever it raises is its failure, told in one sentence.
+        # The file is the user's: whatever it raises is its own failure, reported in one sentence.
         raise environment_failed("while it was imported", error, path) from error
     return module
 
 
 def _refuse_taken_names(folder: Path) -> None:
-    """Of a file with the name of an installed module, nobody could tell who gets which of the two."""
+    """If a file has the name of an installed module, it is unclear which of the two an import gets."""
     for path in sorted(folder.iterdir()):
         name = path.stem if path.suffix == ".py" else path.name if (path / "__init__.py").is_file() else ""
         if name in TAKEN_NAMES or _is_installed(sys.modules.get(name)):
@@ -142,11 +142,11 @@ def _started_classes(module: ModuleType, path: Path) -> list[type]:
 
 
 def _environment_classes(module: ModuleType) -> list[type]:
-    """The concrete environments that a module defines itself, without those that others of them derive from. A class
+    """The concrete environments that a module itself defines, without those that others of them derive from. A class
     that lists ABC among its bases is a base, too.
     """
     found = (each for each in vars(module).values() if _is_environment(each) and each.__module__ == module.__name__)
-    own = list(dict.fromkeys(found))  # once each, as written: a class may have two names
+    own = list(dict.fromkeys(found))  # once each, in source order: a class may have two names
     bases = {base for each in own for base in each.__mro__[1:]}
     return [each for each in own if each not in bases and ABC not in each.__bases__]
 

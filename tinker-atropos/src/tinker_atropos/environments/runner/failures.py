@@ -1,4 +1,4 @@
-"""What an environment did wrong, as one sentence that names the place in its own files."""
+"""Errors of an environment, as one sentence that names the line in its own files."""
 
 import traceback
 from pathlib import Path
@@ -17,8 +17,8 @@ def environment_failed(doing: str, error: BaseException, source: Path) -> Enviro
 
 
 def describe(error: BaseException, source: Path) -> str:
-    """Class, first line of the message, and the last line of the environment's own files that took part: of its file,
-    or of a module beside it.
+    """The class, the first line of the message, and the innermost line of the environment's own files: of its file, or
+    of a module next to it.
     """
     cause = innermost(error)
     if isinstance(cause, SystemExit):
@@ -31,7 +31,7 @@ def describe(error: BaseException, source: Path) -> str:
 
 
 def innermost(error: BaseException) -> BaseException:
-    """Rollouts are retried with tenacity, whose RetryError hides what went wrong."""
+    """The actual error: rollouts are retried with tenacity, whose RetryError hides it."""
     while isinstance(error, RetryError):
         cause = error.last_attempt.exception()
         if cause is None:
@@ -50,5 +50,5 @@ def _place(error: BaseException, source: Path) -> str:
 
 
 def _is_own(file: Path, source: Path) -> bool:
-    """Installed packages are nobody's own, also where a virtual environment lies beside the file."""
+    """Whether it is the environment's file. Installed packages are not, even in a virtual environment next to it."""
     return file.is_relative_to(source.parent) and "site-packages" not in file.relative_to(source.parent).parts

@@ -1,7 +1,7 @@
-"""Delivering groups to the trajectory API.
+"""Sending groups to the trajectory API.
 
-Takes the place of BaseEnv's own delivery, which takes a refused group (4xx) for a delivered one, and gives up on a
-restarting API within a second.
+Replaces BaseEnv's own delivery, which treats a refused group (4xx) as delivered, and gives up on a restarting API
+within a second.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ RETRY_SECONDS = 120.0
 REPEAT_AFTER_SECONDS = 0.5
 GZIP_FROM_BYTES = 1024
 REQUEST_TIMEOUT = httpx.Timeout(300.0, connect=5.0)
-"""The API holds a group back while its journal is full, and answers 503 before this is over."""
+"""The API holds a request while its journal is full, and answers 503 before this timeout."""
 
 
 class GroupSender:
@@ -36,9 +36,9 @@ class GroupSender:
         self._give_up = give_up
 
     async def send(self, env: Any, scored: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
-        """Deliver, repeating while the API is away for RETRY_SECONDS. A refused group is counted and not tried again.
+        """Deliver, retrying for RETRY_SECONDS while the API is unavailable. A refused group is counted and not retried.
 
-        Raises httpx.HTTPError when the API stays unreachable.
+        Raises httpx.HTTPError if the API stays unreachable.
         """
         groups = [scored] if isinstance(scored, Mapping) else list(scored)
         stamped = [{**group, "env_id": env.env_id} for group in groups]
@@ -56,13 +56,13 @@ class GroupSender:
             self._was_refused(refusal)
 
     def _was_refused(self, reason: str) -> None:
-        if self._counters.was_refused(1, reason):  # each kind is told once, and counted in `/status`
+        if self._counters.was_refused(1, reason):  # each kind is logged once, and counted in `/status`
             logger.warning("the trajectory API refused a group (%s)", reason)
         if self._counters.hopeless:
             self._give_up(EnvironmentLostError(f"the trajectory API refuses every group ({reason})"))
 
     async def _post(self, path: str, body: bytes) -> httpx.Response:
-        """A repeat carries the key of the first: the API may have stored the groups and its answer was lost."""
+        """A retry carries the key of the first: the API may have stored the groups, and only its answer was lost."""
         headers = {"Content-Type": "application/json", "Idempotency-Key": str(uuid.uuid4())}
         if len(body) >= GZIP_FROM_BYTES:
             body, headers["Content-Encoding"] = gzip.compress(body, compresslevel=1), "gzip"
@@ -75,14 +75,14 @@ class GroupSender:
                 if time.monotonic() > give_up_at:
                     raise
             else:
-                give_up_at += time.monotonic() - sent_at  # it was held, not away
+                give_up_at += time.monotonic() - sent_at  # it held the request, and was not down
                 if not response.is_server_error or time.monotonic() > give_up_at:
                     return response
             await asyncio.sleep(REPEAT_AFTER_SECONDS)
 
 
 def _refusals(response: httpx.Response, groups: int) -> list[str]:
-    """A sentence for each group that was not taken. The good groups of a list are taken also beside bad ones."""
+    """A sentence for each group that was refused. The good groups of a list are accepted even if others are bad."""
     if not response.is_success:
         return [f"{response.status_code}: {response.text[:300]}"] * groups
     return [str(refusal) for refusal in response.json().get("refused", [])]

@@ -1,7 +1,7 @@
-"""The environment's companion: it holds the lease, passes metrics on and answers on the ops port.
+"""The environment's companion: it holds the lease, forwards metrics and serves the ops port.
 
-It has a thread and an event loop of its own. An environment whose reward blocks its event loop for a minute is slow,
-not lost.
+It has its own thread and event loop. An environment whose reward blocks its event loop for a minute is slow, not
+lost.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 BEAT_SECONDS = 1.0
 TTL_SECONDS = 15
 SILENCE_SECONDS = 60.0
-"""How long the trajectory API may be unreachable before the environment gives up, once it has answered."""
+"""How long the trajectory API may be unreachable, after its first answer, before the environment gives up."""
 
 TELL_SECONDS = 5.0
 END_SECONDS = 10.0
@@ -42,7 +42,7 @@ PROMETHEUS_COUNTS = ("made", "kept", "filtered", "failed", "accepted", "refused"
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatAnswer:
-    """What the trajectory API knows of the run."""
+    """What the trajectory API knows about the run."""
 
     run_over: bool
     trainer_state: str
@@ -51,7 +51,7 @@ class HeartbeatAnswer:
 
     @property
     def training_done(self) -> bool:
-        """Over because everything is trained, and not because the trainer is gone."""
+        """Whether the run is over because everything is trained, not because the trainer is gone."""
         return self.run_over and self.trainer_state in ("starting", "working", "done")
 
     @property
@@ -62,10 +62,10 @@ class HeartbeatAnswer:
 
 
 class Heartbeat:
-    """Started with `heartbeat_running`. `answer` is what the last heartbeat brought.
+    """Started with `heartbeat_running`. `answer` is the answer to the last heartbeat.
 
-    The first answer may take `first_answer_seconds`: in a pod of its own an environment may be there before the name of
-    the trainer's pod is known, and before that pod listens.
+    The first answer may take `first_answer_seconds`: in its own pod, an environment may be running before the name of
+    the trainer's pod resolves, and before that pod listens.
     """
 
     def __init__(
@@ -93,8 +93,8 @@ class Heartbeat:
         self._thread.start()
 
     async def tell(self) -> None:
-        """Pass on at once what waits, which this process might not live to do a second later. Never raises; what is
-        not taken within TELL_SECONDS goes on its way with the next heartbeats.
+        """Send what is pending immediately, because this process may be gone a second later. Never raises; what is not
+        accepted within TELL_SECONDS is sent with the next heartbeats.
         """
         told = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._report(), self._loop))
         await asyncio.wait({told}, timeout=TELL_SECONDS)
@@ -102,7 +102,7 @@ class Heartbeat:
             logger.info("the trajectory API gets it a second later: %r", error)
 
     async def conclude(self, state: ReportedState, reason: str | None = None) -> None:
-        """Deliver what is left of the metrics, then say how it ended. Tries for at most 10 s; never raises."""
+        """Deliver the remaining metrics, then report how it ended. Tries for at most 10 s; never raises."""
         self._shared.lease_state, self._shared.reason = state, reason
         sent = asyncio.run_coroutine_threadsafe(self._report_the_end(), self._loop)
         try:
@@ -121,20 +121,20 @@ class Heartbeat:
         self._loop.run_until_complete(self._attend(listener))
 
     async def _attend(self, listener: socket.socket) -> None:
-        # `aclosing`, not the client's own block: an end told at once may already have opened it.
+        # `aclosing`, not `async with` the client: an end reported immediately may already have opened it.
         async with serve(self._ops_app(), listener), contextlib.aclosing(self._client):
             while not self._closing.is_set():
                 try:
                     await self._report()
                 except httpx.HTTPError as error:
                     self._check_silence(error)
-                except Exception:  # the loop's edge: a fault of ours must not cost the lease
+                except Exception:  # the edge of the loop: a bug in it must not cost the lease
                     logger.exception("the attendant stumbled")
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._closing.wait(), BEAT_SECONDS)
 
     async def _report(self) -> None:
-        async with self._sending:  # one after the other: nothing may overtake the last state
+        async with self._sending:  # one at a time: nothing may overtake the last state
             await self._beat()
             await self._pass_metrics_on()
 
@@ -142,9 +142,9 @@ class Heartbeat:
         async with asyncio.timeout(END_SECONDS), self._sending:
             while True:
                 try:
-                    await self._pass_metrics_on()  # first: who sees the last state looks for metrics no more
+                    await self._pass_metrics_on()  # first: after the last state the trainer no longer reads metrics
                     return await self._beat()
-                except httpx.HTTPError as error:  # the last word has no next heartbeat to repeat it
+                except httpx.HTTPError as error:  # no heartbeat follows that would repeat the last report
                     logger.info("telling the trajectory API how the environment ended is tried again: %r", error)
                     await asyncio.sleep(END_RETRY_SECONDS)
 
@@ -204,7 +204,7 @@ async def heartbeat_running(
     on_end: Callable[[RunError | None], None],
     first_answer_seconds: float = SILENCE_SECONDS,
 ) -> AsyncIterator[Heartbeat]:
-    """An attendant while the block runs. `on_end` is called in its thread: with None when the run is over."""
+    """A heartbeat while the block runs. `on_end` is called in its thread: with None when the run is over."""
     heartbeat = Heartbeat(settings, shared, on_end, first_answer_seconds)
     try:
         yield heartbeat

@@ -1,4 +1,4 @@
-"""What must be true of the process before atroposlib is imported: where it looks, and how much it says."""
+"""Process setup before atroposlib is imported: environment variables, hidden imports, log levels."""
 
 import contextlib
 import logging
@@ -18,7 +18,7 @@ NOISY_LOGGERS = ("atroposlib", "httpx", "httpx2", "openai")
 
 
 def set_env_vars(urls: Iterable[str], tokenizer_name: str, environ: MutableMapping[str, str] = os.environ) -> None:
-    """Keep the run's own addresses off any proxy, and a tokenizer that lies on disk off the Hub."""
+    """Exclude the run's own addresses from any proxy, and do not ask the Hub for a tokenizer that is on disk."""
     hosts = ["localhost", "127.0.0.1", *(urlsplit(url).hostname or "" for url in urls)]
     for variable in ("NO_PROXY", "no_proxy"):
         given = environ.get(variable, "").split(",")
@@ -29,15 +29,15 @@ def set_env_vars(urls: Iterable[str], tokenizer_name: str, environ: MutableMappi
 
 @contextlib.contextmanager
 def torch_hidden(unless_mentioned_in: Path) -> Iterator[None]:
-    """Spare a process the import of torch, which transformers does wherever torch is installed: seconds of CPU, beside
-    a trainer that needs them. An environment file that speaks of torch or transformers is not disturbed.
+    """Avoid the import of torch, which transformers does whenever torch is installed: seconds of CPU that the trainer
+    needs. Does nothing if the environment's file mentions torch or transformers.
     """
     source = unless_mentioned_in.read_text(encoding="utf-8", errors="replace")
     if "torch" in sys.modules or any(user in source for user in TORCH_USERS):
         yield
         return
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # it would say that torch is missing
-    sys.modules["torch"] = None  # type: ignore[assignment]  # the import system's way to say "not there"
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # it would warn that torch is missing
+    sys.modules["torch"] = None  # type: ignore[assignment]  # makes its import fail
     try:
         yield
     finally:
@@ -45,7 +45,7 @@ def torch_hidden(unless_mentioned_in: Path) -> Iterator[None]:
 
 
 def quieten() -> None:
-    """Let libraries speak from warnings on, and nobody say the same thing over and over."""
+    """Let libraries log only warnings and errors, and suppress repeated messages."""
     for name in NOISY_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
     logging.captureWarnings(capture=True)
@@ -54,12 +54,12 @@ def quieten() -> None:
 
 
 def quieten_atroposlib() -> None:
-    """Its base module writes about ten lines a second, and sets its own level when it is imported."""
+    """Its base module logs about ten lines a second, and sets its own level when imported."""
     logging.getLogger("atroposlib.envs.base").setLevel(logging.WARNING)
 
 
 class RepeatFilter(logging.Filter):
-    """Lets the same message from the same line through once per REPEAT_SECONDS."""
+    """Passes the same message from the same line once per REPEAT_SECONDS."""
 
     def __init__(self) -> None:
         super().__init__()

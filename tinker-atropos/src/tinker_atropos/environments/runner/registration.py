@@ -1,6 +1,6 @@
-"""Registering at the trajectory API.
+"""Registration at the trajectory API.
 
-BaseEnv's own request gives up within a second, and does not say which of several environments of the same name it is.
+BaseEnv's own request gives up within a second, and does not tell several environments of the same name apart.
 The loop around it (`register_env`) stays BaseEnv's.
 """
 
@@ -19,8 +19,8 @@ PAUSE_SECONDS = 0.5
 
 
 class EnvironmentRegistration:
-    """Asks until the api answers: a name that is not known yet, a port that nobody listens on and a restart are waited
-    out. `trouble` is what there was last.
+    """Retries until the api answers: an unresolved name, a closed port and a restart are waited out. `trouble` is the
+    last error.
     """
 
     def __init__(self, api_url: str, index: int) -> None:
@@ -29,7 +29,7 @@ class EnvironmentRegistration:
         self.index = index
 
     async def register(self, env: Any, deadline_seconds: float) -> None:
-        """Raises InternalError when the trainer does not start in time, or the api refuses."""
+        """Raises InternalError if the trainer does not start in time, or the api refuses."""
         env._register_env = functools.partial(self.ask, env)  # noqa: SLF001 -- the request inside `register_env`
         try:
             async with asyncio.timeout(deadline_seconds):
@@ -39,7 +39,7 @@ class EnvironmentRegistration:
             raise InternalError(f"the trainer did not start within {deadline_seconds:.0f} s: {why}") from None
 
     async def ask(self, env: Any) -> dict[str, Any]:
-        """The api's answer. Raises InternalError when it refuses."""
+        """The api's answer. Raises InternalError if it refuses."""
         config = env.config
         registration = {
             "max_token_length": config.max_token_length,

@@ -1,6 +1,6 @@
-"""What an environment says beside its groups: its metrics, its evaluations, what it keeps for a resumed run.
+"""What an environment reports besides its groups: its metrics, its evaluations, what it saves for a resumed run.
 
-A report that fails costs the run nothing but itself.
+A report that fails does not affect the run.
 """
 
 import logging
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class Reports:
-    """Takes the place of one environment's `wandb_log`, `evaluate_log` and `save_checkpoint`, and calls them."""
+    """Replaces one environment's `wandb_log`, `evaluate_log` and `save_checkpoint`, and calls the originals."""
 
     def __init__(self, env: Any, source: Path) -> None:
         self.source = source
@@ -28,27 +28,27 @@ class Reports:
         env.wandb_log, env.evaluate_log, env.save_checkpoint = self.wandb_log, self.evaluate_log, self.save_checkpoint
 
     async def wandb_log(self, *args: Any, **kwargs: Any) -> None:
-        """Many divide by the number of rollouts since the last call, which may be none."""
+        """May raise: many divide by the number of rollouts since the last call, which may be 0."""
         try:
             await self._wandb_log(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 -- the author's code; BaseEnv would end the environment
             self._failed("wandb_log", error)
 
     async def evaluate_log(self, metrics: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:
-        """Some tell of an evaluation only here."""
+        """Some environments report an evaluation only here."""
         self._evaluated.update(metrics)
         await self._evaluate_log(metrics, *args, **kwargs)
 
     def save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
         try:
             self._save_checkpoint(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001 -- a folder that cannot be written is no reason to end the run
+        except Exception as error:  # noqa: BLE001 -- a folder that cannot be written is not a reason to end the run
             self._failed("save_checkpoint", error)
 
     def take_evaluation(self, returned: Any) -> dict[str, Any]:
-        """What an evaluation gave that did not come through `wandb_log`: returned, given to `evaluate_log`, or still
-        waiting in `eval_metrics`, where most environments keep pairs of name and value for the next `wandb_log`. Taken
-        out of there, so that it is not told later, as if it were of another step. Named as `wandb_log` would have.
+        """Results of an evaluation that were not passed to `wandb_log`: returned, passed to `evaluate_log`, or still in
+        `eval_metrics`, where most environments keep pairs of name and value for the next `wandb_log`. Removed there, so
+        that they are not reported later as if from another step. Names are those that `wandb_log` would use.
         """
         waiting = getattr(self._env, "eval_metrics", None)
         pairs = [pair for pair in waiting if _is_pair(pair)] if isinstance(waiting, list) else []

@@ -1,4 +1,4 @@
-"""The end: of the run, as this process learns of it, and of the process, whatever the environment does."""
+"""The end of the run, as this process learns of it, and of the process, whatever the environment does."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 STOP_SECONDS = 4.0
-"""From SIGTERM to the end, when the environment does not let go by itself."""
+"""From SIGTERM to the exit, if the environment does not end by itself."""
 
 
 class RunEnd:
@@ -66,8 +66,8 @@ def _let_through() -> None:
 
 
 def _end_on_signal() -> None:
-    """In a forked process. Environments grade in such, and end the slow ones with SIGTERM, maybe before this has run:
-    so signals are held back around the fork.
+    """For a forked process. Environments use them for grading, and end slow ones with SIGTERM, maybe before this has
+    run: so signals are blocked around the fork.
     """
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
@@ -75,7 +75,7 @@ def _end_on_signal() -> None:
 
 
 def exit_within(seconds: float, exit_code: int, reason: str) -> None:
-    """End the process after so many seconds, unless it has ended by then. Nothing in the process can prevent it."""
+    """End the process after `seconds`, unless it has exited by then. Nothing in the process can prevent it."""
 
     def end() -> None:
         time.sleep(seconds)

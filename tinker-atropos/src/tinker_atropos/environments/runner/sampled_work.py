@@ -1,8 +1,8 @@
-"""What a piece of an environment's work samples through `env.server`, and what for.
+"""What a part of an environment's work samples through `env.server`, and for what purpose.
 
-The work is told apart by a context variable: tasks inherit it, so that it holds for whatever an environment starts.
-Evaluations say so in their requests (`rl_purpose`): the trainer keeps them out of the books of training. An environment
-that goes past `env.server`, with a client of its own, is not seen here.
+A context variable identifies the work: tasks inherit it, so it applies to whatever an environment starts. Requests of
+evaluations are marked (`rl_purpose`): the trainer does not count them as training. An environment that bypasses
+`env.server` with its own client is not seen here.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ _current: ContextVar[SampledWork | None] = ContextVar("sampled", default=None)
 
 @contextlib.contextmanager
 def sampling(purpose: Literal["training", "evaluation"]) -> Iterator[SampledWork]:
-    """Count what is sampled from inside the block."""
+    """Count what is sampled inside the block."""
     sampled = SampledWork(purpose)
     token = _current.set(sampled)
     try:
@@ -62,7 +62,7 @@ def _by_tokens(request: Wrapper) -> Wrapper:
 
 
 def _by_usage(request: Wrapper) -> Wrapper:
-    """OpenAI's routes: `extra_body` is its client's way to send further fields."""
+    """OpenAI's routes: its client sends additional fields by `extra_body`."""
 
     async def watched(**kwargs: Any) -> Any:
         sampled = _current.get()

@@ -1,13 +1,13 @@
-"""The serve loop: takes the place of BaseEnv.env_manager, so that `super().env_manager()` in an author's file finds it.
+"""The serve loop: replaces BaseEnv.env_manager, so `super().env_manager()` in an author's file runs it.
 
 It calls the same methods in the same order. What differs, and why:
 * no pause of 5 s before the first rollout: the trainer is known to be ready;
-* it wakes when a group is finished and not each 0.1 s;
-* it begins no more groups than the run still wants (`room` of `/status-env`);
-* rollouts in flight are left to finish when the queue is full: they are paid for;
-* it ends when the run is over and not when enough groups are queued, and evaluates the final weights then;
-* evaluations are the runner's: at step 0, each `steps_per_eval` steps, and at the end. Of several environments only one
-  evaluates, and a process that replaces it does not repeat the first evaluation, and makes the last one also when
+* it wakes up when a group is finished, not every 0.1 s;
+* it starts no more groups than the run still needs (`room` of `/status-env`);
+* rollouts in flight may finish when the queue is full: they are paid for;
+* it ends when the run is over, not when enough groups are queued, and then evaluates the final weights;
+* evaluations are the runner's: at step 0, every `steps_per_eval` steps, and at the end. Of several environments only
+  one evaluates; a process that replaces it does not repeat the first evaluation, and makes the last one even if
   training was done before it could start.
 """
 
@@ -48,7 +48,7 @@ class Deadlines:
 
 
 class Rollouts:
-    """One environment's life, from its setup to the end of the run."""
+    """The life cycle of one environment, from its setup to the end of the run."""
 
     def __init__(
         self,
@@ -73,14 +73,14 @@ class Rollouts:
         self._no_item_since: float | None = None
 
     async def serve(self, env: Any) -> None:
-        """Make rollouts until the run is over; then evaluate what came of it.
+        """Make rollouts until the run is over; then evaluate the result.
 
-        Raises EnvironmentLostError when the environment fails, InternalError when the trainer never starts.
+        Raises EnvironmentLostError if the environment fails, InternalError if the trainer never starts.
         """
         life = asyncio.create_task(self._live(env), name="rollouts")
         await asyncio.wait({life, self._ending}, return_when=asyncio.FIRST_COMPLETED)
         if self._shared.lease_state == "starting" and self._final_evaluation_due:
-            await asyncio.wait({life}, timeout=self._deadlines.evaluation)  # it gets ready, and makes no rollouts
+            await asyncio.wait({life}, timeout=self._deadlines.evaluation)  # it sets up, and makes no rollouts
         await _let_go({life, *env.workers} | ({env.eval_runner} if env.eval_runner else set()))
         for ended in (life, self._ending):
             if ended.done() and not ended.cancelled():
@@ -100,7 +100,7 @@ class Rollouts:
             await env.get_server_info()
             self._shared.lease_state, self._shared.step = "working", min(env.curr_step, self._shared.total_steps)
             if self._ending.done():
-                return  # ready for the final evaluation, which is all that is left
+                return  # ready for the final evaluation, the only remaining work
             self._evaluated_at = env.curr_step
             if env.curr_step == 0 and not self._baseline_known:
                 await (self._evaluate(env, 0) if self._evaluates else self._await_baseline(env))
@@ -108,24 +108,24 @@ class Rollouts:
         except RunError:
             raise
         except (Exception, SystemExit) as error:
-            # The environment's own code runs in here: whatever it raises is its failure, told in one sentence.
+            # The environment's own code runs in here: whatever it raises is its own failure, reported in one sentence.
             raise environment_failed(f"while {self._shared.phase}", error, self._source) from error
 
     @property
     def _baseline_known(self) -> bool:
-        """An environment before this one has evaluated, and told."""
+        """Whether an earlier environment process has evaluated, and reported it."""
         answer = self._heartbeat.answer
         return answer is not None and answer.evaluated_step is not None
 
     @property
     def _final_evaluation_due(self) -> bool:
-        """Training is done, and nobody before this one has evaluated what came of it."""
+        """Whether training is done, and no earlier environment process has evaluated the result."""
         answer, total = self._heartbeat.answer, self._shared.total_steps
         return self._evaluates and answer is not None and answer.training_done and answer.evaluated_step != total
 
     async def _await_baseline(self, env: Any) -> None:
-        """The first evaluation is of the untrained policy, and groups of this environment would train it meanwhile. Who
-        evaluates may report nothing, or not come: its groups, or time, end the wait.
+        """The first evaluation is of the untrained policy, and groups of this environment would train it meanwhile. The
+        evaluating environment may report nothing, or never start: its groups, or a timeout, end the wait.
         """
         self._shared.phase = "waiting for the first evaluation"
         give_up_at = time.monotonic() + self._deadlines.evaluation
@@ -164,7 +164,7 @@ class Rollouts:
             env.eval_runner = asyncio.create_task(self._evaluate(env, step), name=f"evaluation at step {step}")
 
     async def _evaluate(self, env: Any, step: int) -> None:
-        """Evaluate and report. An evaluation that fails is told and costs the run nothing else."""
+        """Evaluate and report. A failed evaluation is reported and does not affect the run otherwise."""
         self._shared.phase = f"evaluating step {step}"
         try:
             async with asyncio.timeout(self._deadlines.evaluation):
@@ -182,8 +182,8 @@ class Rollouts:
             logger.info("evaluation at step %d: %s", step, shown or "no result")
 
     async def _measure(self, env: Any) -> dict[str, float]:
-        """Our base class returns counts. Others hand one number to `wandb_log`, the next time that it is called; how
-        many completions stand behind it is counted as they come.
+        """Our base class returns counts. Others pass one number to `wandb_log` the next time it is called; how many
+        completions are behind it is counted as they arrive.
         """
         metric, queue = getattr(env, "eval_metric", EVAL_METRIC), self._shared.metrics
         queue.latest.clear()
@@ -219,7 +219,7 @@ class Rollouts:
             raise EnvironmentLostError(f"the environment makes no groups: {self._shared.counters.last_failure}")
 
     def _check_items(self, *, idle: bool, now: float) -> None:
-        """There is room and nothing was begun: `get_next_item` gave None, which BaseEnv asks again forever."""
+        """There is room, but nothing was started: `get_next_item` returned None, and BaseEnv would retry forever."""
         if not idle:
             self._no_item_since = None
             return
@@ -237,7 +237,7 @@ class Rollouts:
 
 
 def _no_metric(metric: str, reported: Iterable[str]) -> str:
-    """What an author can do about an evaluation of which only other metrics came."""
+    """What an author can do about an evaluation that reported only other metrics."""
     others = sorted(name[name.index("eval/") :] for name in reported if "eval/" in name)
     advice = (
         f"it reports {', '.join(others)}: name one of them in the class, `eval_metric = {others[0]!r}`"
@@ -248,9 +248,9 @@ def _no_metric(metric: str, reported: Iterable[str]) -> str:
 
 
 def _has_room(env: Any) -> bool:
-    """Whether the queue takes more groups than are in it and in flight.
+    """Whether there is room for more groups than are queued and in flight.
 
-    Asked first because BaseEnv.add_train_workers cancels rollouts when a group is counted in both for a moment.
+    Checked first because BaseEnv.add_train_workers cancels rollouts if a group is briefly counted as both.
     """
     room = env.config.max_batches_offpolicy * env.derived_batch_size // env.config.group_size
     in_flight = len(env.workers)
@@ -262,10 +262,10 @@ def _evaluating(env: Any) -> bool:
 
 
 def respect_room(env: Any) -> None:
-    """No more groups in flight than the run still wants: `room`, in rollouts, is an extension of `/status-env`.
+    """No more groups in flight than the run still needs: `room`, in rollouts, is an extension of `/status-env`.
 
-    A last group may go beyond it, or a room smaller than a group would never be used. BaseEnv sets the limit of workers
-    again with each status, and `_has_room` lets those in flight be.
+    The last group may exceed it: otherwise a room smaller than a group would never be used. BaseEnv resets the limit of
+    workers with each status, and `_has_room` does not cancel those in flight.
     """
     room = env.status_dict.get("room")
     if room is not None:
@@ -273,7 +273,7 @@ def respect_room(env: Any) -> None:
 
 
 async def _next_event(workers: set[asyncio.Task[Any]]) -> None:
-    """Until a rollout ends, or POLL_SECONDS: the queue drains without telling."""
+    """Wait until a rollout ends, or POLL_SECONDS: nothing signals that the queue has drained."""
     if workers:
         await asyncio.wait(workers, timeout=POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
     else:
@@ -281,7 +281,7 @@ async def _next_event(workers: set[asyncio.Task[Any]]) -> None:
 
 
 async def _let_go(tasks: set[asyncio.Task[Any]]) -> None:
-    """Cancel, and wait for a moment: what does not end by itself ends with the process."""
+    """Cancel the tasks, and wait briefly: what does not end by itself ends with the process."""
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks, timeout=LET_GO_SECONDS)

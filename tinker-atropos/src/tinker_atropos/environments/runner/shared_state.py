@@ -1,4 +1,4 @@
-"""What the environment's thread writes up for the attendant's: where it stands, its counts and its metrics."""
+"""What the environment's thread publishes for the heartbeat: its state, its counts and its metrics."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +10,7 @@ from tinker_atropos.lease_states import ReportedState
 
 @dataclass
 class SharedState:
-    """One writer (the environment's thread), one reader (the attendant's)."""
+    """One writer (the environment's thread), one reader (the heartbeat's)."""
 
     total_steps: int
     phase: str = "starting"
@@ -22,11 +22,11 @@ class SharedState:
 
     @property
     def lease_reason(self) -> str | None:
-        """What the environment does while it lives; afterwards why it ended, if there is more to say."""
+        """What the environment is doing while it runs; afterward why it ended, if there is more to report."""
         return self.phase if self.lease_state in ("starting", "working") else self.reason
 
     def unready(self) -> str | None:
-        """Why the container is not ready: it is from the first group that the trajectory API accepted."""
+        """Why the container is not ready: it is ready once the trajectory API has accepted its first group."""
         counters = self.counters
         if counters.accepted:
             return None

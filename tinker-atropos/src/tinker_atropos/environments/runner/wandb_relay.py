@@ -1,5 +1,5 @@
-"""A stand-in for the module `wandb`: what an environment logs goes to the trajectory API, and from there to the one
-W&B run that the trainer writes. An environment has no W&B key and needs none.
+"""A replacement for the module `wandb`: what an environment logs goes to the trajectory API, and from there to the one
+W&B run that the trainer writes. An environment neither has nor needs a W&B key.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from tinker_atropos.environments.evaluation import fraction_metrics
 from tinker_atropos.environments.runner.sampled_work import SampledWork
 
 MAX_RECORDS = 1_000
-"""Records kept while the trajectory API does not answer; the oldest go first."""
+"""Records kept while the trajectory API does not answer; the oldest are dropped first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class ReportedMetrics:
 
 @dataclass
 class MetricsQueue:
-    """Records on their way to the trajectory API, from the environment's thread to the attendant's."""
+    """Records on their way to the trajectory API, from the environment's thread to the heartbeat's."""
 
     records: deque[ReportedMetrics] = field(default_factory=lambda: deque(maxlen=MAX_RECORDS))
     latest: dict[str, float] = field(default_factory=dict)
@@ -51,8 +51,8 @@ class MetricsQueue:
 
     @contextlib.contextmanager
     def judging(self, suffix: str, sampled: SampledWork) -> Iterator[None]:
-        """While the block runs, a metric whose name ends with suffix is the result of what was sampled: it gets its
-        interval and its n beside it.
+        """While the block runs, a metric whose name ends with `suffix` is the result of what was sampled: it gets its
+        interval and its n.
         """
         self._judged = (suffix, sampled)
         try:
@@ -61,14 +61,14 @@ class MetricsQueue:
             self._judged = None
 
     def take_latest(self, suffix: str) -> float | None:
-        """The last value under a name that ends with suffix (atroposlib prepends `<name>_<k>_`), once."""
+        """The last value whose name ends with `suffix` (atroposlib prepends `<name>_<k>_`), once."""
         for name in [name for name in self.latest if name.endswith(suffix)]:
             return self.latest.pop(name)
         return None
 
 
 def install(queue: MetricsQueue) -> None:
-    """Put the stand-in where `import wandb` finds it. Must happen before atroposlib is imported."""
+    """Make `import wandb` find the replacement. Must happen before atroposlib is imported."""
     module = ModuleType("wandb", "Relays `log` to the trajectory API; everything else is inert.")
 
     def log(data: Mapping[str, Any], step: int | None = None, **_ignored: Any) -> None:
@@ -99,7 +99,7 @@ class _Inert:
 
 
 def _numbers(metrics: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """The finite numbers among the metrics: tables, images and NaN stay behind."""
+    """The finite numbers among the metrics: tables, images and NaN are skipped."""
     for name, value in metrics.items():
         if isinstance(value, Real) and math.isfinite(value):
             yield str(name), float(value)

@@ -1,4 +1,4 @@
-"""Who answers: one model of an OpenAI-compatible provider, and what is asked of it. Imports no atroposlib."""
+"""One model of an OpenAI-compatible provider, and the parameters of its requests. Does not import atroposlib."""
 
 import os
 from collections.abc import MutableMapping
@@ -13,7 +13,7 @@ KEY_VARIABLE = "RL_INFERENCE_API_KEY"
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """Where a model answers. The key is in no `repr`."""
+    """The endpoint of a model. The key is not in its `repr`."""
 
     url: str
     model: str
@@ -21,8 +21,8 @@ class Provider:
 
     @classmethod
     def take(cls, model: str, environ: MutableMapping[str, str] = os.environ) -> "Provider":
-        """From the process's variables; the key is taken out of them, so that no process of the environment's inherits
-        it. Raises ConfigError.
+        """From environment variables; the key is removed from them, so no child process of the environment inherits it.
+        Raises ConfigError.
         """
         if not model:
             raise ConfigError("--model is missing: it names the model, as the provider calls it")
@@ -45,13 +45,13 @@ class Provider:
         }
 
     def redact(self, text: str) -> str:
-        """Without the key: providers repeat it in their refusals, and an environment may print it."""
+        """The text without the key: providers repeat it in their refusals, and an environment may print it."""
         return text.replace(self.key, "[redacted]") if self.key else text
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What every request asks for, whatever the environment says; None: what the environment says."""
+    """Parameters that override the environment's in every request; None: the environment's."""
 
     max_tokens: int | None = None
     temperature: float | None = None

@@ -1,8 +1,8 @@
-"""The provider, in the place of the run's own inference server.
+"""The provider, in place of the run's own inference server.
 
-Environments render prompts with the tokenizer of the model that they train, and ask for tokens or text that follow. A
-provider serves other models, with templates of their own: it must get the messages, so a rendered prompt is taken back
-to the messages that it was made of.
+Environments render prompts with the tokenizer of the model that they train, and ask for the tokens or text that follow.
+A provider serves other models, with their own templates: it must get the messages, so a rendered prompt is mapped back
+to the messages that it was rendered from.
 """
 
 import asyncio
@@ -26,16 +26,16 @@ RETRIES = 3
 """The openai client's: of 408, 409, 429, 5xx and lost connections, after 0.5 s and more, or as `Retry-After` says."""
 
 MAX_SAID = 300
-"""Characters kept of what a provider says."""
+"""Characters kept of a provider's error message."""
 
 
 class ProviderError(Exception):
-    """The provider answered with something that is no completion."""
+    """The provider answered with something that is not a completion."""
 
 
 class ProviderServer(OpenAIServer):  # type: ignore[misc]  # atroposlib ships no types
-    """One of atroposlib's servers. Each completion is a request of its own, because most providers ignore `n`; prompts
-    that were rendered for the trained model travel as the messages that they were rendered from.
+    """One of atroposlib's servers. Each completion is a separate request, because most providers ignore `n`; prompts
+    that were rendered for the trained model are sent as the messages that they were rendered from.
     """
 
     def __init__(self, config: Any, tokenizer: Any, wishes: Wishes, request_seconds: float) -> None:
@@ -48,7 +48,7 @@ class ProviderServer(OpenAIServer):  # type: ignore[misc]  # atroposlib ships no
         self._wishes = wishes.to_request()
         self._free = asyncio.Semaphore(REQUESTS_AT_ONCE)
 
-    # The three methods that atroposlib calls; none of them calls another one, because each is watched by itself.
+    # The three methods that atroposlib calls; none of them calls another, because each is counted separately.
 
     async def _chat_completion_wrapper(self, **kwargs: Any) -> ChatCompletion:
         return await self._answer(kwargs)
@@ -57,8 +57,8 @@ class ProviderServer(OpenAIServer):  # type: ignore[misc]  # atroposlib ships no
         return await self._continue(kwargs)
 
     async def _tokens_and_logprobs_completion_wrapper(self, **kwargs: Any) -> tuple[Any, Any, Any, Any]:
-        """Tokens of the provider's texts in the environment's own vocabulary. The logprobs are unknown: 1.0 is what
-        Atropos puts where none belong.
+        """Tokens of the provider's texts in the environment's own vocabulary. The logprobs are unknown: 1.0 is Atropos'
+        value for positions without one.
         """
         ids = kwargs.pop("input_ids", None)
         if ids is not None:
@@ -71,11 +71,11 @@ class ProviderServer(OpenAIServer):  # type: ignore[misc]  # atroposlib ships no
     async def _answer(self, request: dict[str, Any]) -> ChatCompletion:
         answer: ChatCompletion = await self._ask_each(self.openai.chat.completions.create, request)
         for choice in answer.choices:
-            choice.message.content = choice.message.content or ""  # a refusal, or all of it was thinking
+            choice.message.content = choice.message.content or ""  # a refusal, or only thinking
         return answer
 
     async def _continue(self, request: dict[str, Any]) -> Completion:
-        """What follows a text; of one that was rendered from messages, what the provider answers to them."""
+        """What follows a text; if it was rendered from messages, what the provider answers to them."""
         messages = self._renderings.messages_of(request["prompt"])
         if messages is None:
             answer: Completion = await self._ask_each(self.openai.completions.create, request)
@@ -89,7 +89,7 @@ class ProviderServer(OpenAIServer):  # type: ignore[misc]  # atroposlib ships no
         return [*tokens, self._tokenizer.eos_token_id] if ended else tokens
 
     async def _ask_each(self, create: Any, kwargs: dict[str, Any]) -> Any:
-        """As many requests as are asked for, as one answer. Raises the first error."""
+        """As many requests as needed, as one answer. Raises the first error."""
         n = kwargs.pop("n", None) or 1
         request = {**kwargs, **self._wishes}
         if request.get("stop") is not None:
@@ -110,18 +110,18 @@ class ProviderServer(OpenAIServer):  # type: ignore[misc]  # atroposlib ships no
         return answer
 
     def _as_texts(self, stop: Any) -> Any:
-        """Trained models are told token ids, too; a provider knows only texts."""
+        """Stops for a trained model may be token ids; a provider knows only strings."""
         words = stop if isinstance(stop, list) else [stop]
         return [self._tokenizer.decode([word]) if isinstance(word, int) else word for word in words]
 
 
 def connect(env: Any, wishes: Wishes, request_seconds: float) -> None:
-    """Have an environment ask its provider, and nobody else."""
+    """Have an environment ask its provider, and no other server."""
     env.server.servers = [ProviderServer(env.server.servers[0].config, env.tokenizer, wishes, request_seconds)]
 
 
 def retry_once() -> None:
-    """The openai client knows what is worth trying again: atroposlib tries all nine times, a wrong key, too."""
+    """Leave retries to the openai client: atroposlib would retry everything nine times, even with a wrong key."""
     for method in vars(APIServer).values():
         if hasattr(method, "retry"):
             method.retry.stop = stop_after_attempt(1)
@@ -132,7 +132,7 @@ _REASONS: Mapping[str, Literal["stop", "length", "content_filter"]] = {
     "length": "length",
     "content_filter": "content_filter",
 }
-"""Of a chat's finish reasons those that a text has, too."""
+"""The finish reasons of a chat that a text completion has, too."""
 
 
 def _as_text(answer: ChatCompletion) -> Completion:
@@ -153,7 +153,7 @@ def _as_text(answer: ChatCompletion) -> Completion:
 
 
 def _said(answer: Any) -> str:
-    """What stands in an answer: some providers tell their errors with status 200."""
+    """The message in an answer: some providers report errors with status 200."""
     extra = getattr(answer, "model_extra", None) or {}
     return str(extra.get("error") or extra or answer)[:MAX_SAID]
 
@@ -164,7 +164,7 @@ Message = Mapping[str, Any]
 
 
 class Renderings:
-    """Remembers what an environment's tokenizer renders: its `apply_chat_template` is replaced on the instance."""
+    """Records what an environment's tokenizer renders: its `apply_chat_template` is replaced on the instance."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -173,7 +173,7 @@ class Renderings:
         tokenizer.apply_chat_template = self._rendered
 
     def messages_of(self, text: str) -> list[Message] | None:
-        """The messages that were rendered as this text; None: none were."""
+        """The messages that were rendered as this text; None if none were."""
         return self._messages.get(text)
 
     def _rendered(self, conversation: Any, *args: Any, **kwargs: Any) -> Any:
@@ -186,7 +186,7 @@ class Renderings:
         return answer
 
     def _decoded(self, answer: Any) -> str | None:
-        """Of a list of token ids; batches, mappings and tensors are nobody's prompt here."""
+        """The text of a list of token ids; batches, mappings and tensors are not used as prompts here."""
         if not (isinstance(answer, list) and all(isinstance(token, int) for token in answer)):
             return None
         return str(self._tokenizer.decode(answer, skip_special_tokens=False))

@@ -1,7 +1,7 @@
-"""What a trial prints: one JSON object a line on stdout. A step's line is out as soon as the step is done.
+"""What a trial prints: one JSON object per line on stdout. A step's line is printed as soon as the step is done.
 
-`event` says which line it is: `started`, `step` or `summary`. The summary comes once, whatever happens; a process that
-is killed leaves the steps that it had done.
+`event` says which line it is: `started`, `step` or `summary`. The summary is printed once, whatever happens; a process
+that is killed leaves the steps that it had completed.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What a model said to a prompt of the caller's, and what that is worth."""
+    """A model's response to one of the caller's prompts, and its score."""
 
     text: str
     score: float
@@ -23,7 +23,7 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One item: `scores` has one number per completion. `unscored`: completions that the environment kept to itself."""
+    """One item: `scores` has one number per completion. `unscored`: completions that the environment did not score."""
 
     number: int
     scores: Sequence[float]
@@ -59,7 +59,7 @@ ALWAYS = frozenset({"event", "step", "completions", "correct", "scores", "second
 
 def summary(model: str, steps_requested: int, steps: Sequence[Step], seconds: float) -> dict[str, Any]:
     """Accuracy = correct / total completions; step_success_rate = steps with a correct completion / steps tested. Both
-    are 0 where nothing was tested.
+    are 0 if nothing was tested.
     """
     total, correct = sum(len(step.scores) for step in steps), sum(step.correct for step in steps)
     successful = sum(step.correct > 0 for step in steps)
@@ -78,7 +78,7 @@ def summary(model: str, steps_requested: int, steps: Sequence[Step], seconds: fl
 
 
 class Report:
-    """Takes stdout for itself: whatever an environment prints goes to stderr."""
+    """Reserves stdout for itself: whatever an environment prints goes to stderr."""
 
     def __init__(self, model: str, steps_requested: int, redact: Callable[[str], str]) -> None:
         self.steps_requested = steps_requested
@@ -104,7 +104,7 @@ class Report:
                 self._write(step.to_wire())
 
     def close(self, error: str | None = None) -> None:
-        """Print the summary, once. From any thread."""
+        """Print the summary, once. May be called from any thread."""
         with self._lock:
             if self._closed:
                 return

@@ -1,4 +1,4 @@
-"""`tinker-atropos environment NAME process`: a few steps with one model, within a limit of time."""
+"""`tinker-atropos environment NAME process`: a few steps with one model, within a time limit."""
 
 import asyncio
 import faulthandler
@@ -19,24 +19,24 @@ from tinker_atropos.environments.trial.provider import Provider, Wishes
 from tinker_atropos.environments.trial.report import Report
 from tinker_atropos.errors import ConfigError, EnvironmentLostError, ExitCode, RunError
 
-if TYPE_CHECKING:  # atroposlib comes in with it, and finds our `wandb` only when that was put up before
+if TYPE_CHECKING:  # it imports atroposlib, which finds our `wandb` only if that was installed before
     from tinker_atropos.environments.trial.trial_step import Trying
 
 logger = logging.getLogger(__name__)
 
 LINGER_SECONDS = 2.0
-"""How long what an environment leaves behind (threads, clients) may keep the process."""
+"""How long what an environment leaves behind (threads, clients) may delay the exit."""
 
 BEYOND_SECONDS = 3.0
-"""So long after the limit a process ends that holds the interpreter, and lets nobody end it in order."""
+"""How long after the limit a process is killed that holds the GIL and so cannot exit cleanly."""
 
 REQUEST_SHARE = 0.5
-"""Of the limit: how long one answer may take."""
+"""How long one answer may take, as a share of the limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialOptions:
-    """`group_size` None: the config's. `prompts`: a JSON list of texts; then each is a step, and `wishes` hold in place
+    """`group_size` None: the config's. `prompts`: a JSON list of texts; then each is a step, and `wishes` apply instead
     of what the environment asks for.
     """
 
@@ -49,10 +49,10 @@ class TrialOptions:
 
 
 async def run_trial(name_or_path: str, config_path: Path, options: TrialOptions) -> None:
-    """Try an environment. Ends within the limit, also when the environment blocks; the summary is printed all the same.
+    """Try an environment. Ends within the limit, even if the environment blocks; the summary is printed in any case.
 
-    Raises ConfigError, CredentialsError when the provider refuses the key, EnvironmentLostError when the environment
-    cannot be tried.
+    Raises ConfigError, CredentialsError if the provider refuses the key, EnvironmentLostError if the environment cannot
+    be tried.
     """
     provider = Provider.take(options.model)
     prompts = read_prompts(options.prompts) if options.prompts else []
@@ -65,7 +65,7 @@ async def run_trial(name_or_path: str, config_path: Path, options: TrialOptions)
         report.start(name_or_path, group_size, options.limit_seconds)
         trying = await _set_up(located, run, provider, options, group_size)
         await _try(trying, prompts, report)
-    except asyncio.CancelledError:  # a sys.exit in a task of the environment's: it is on its way out of the event loop
+    except asyncio.CancelledError:  # a sys.exit in one of the environment's tasks: it is leaving the event loop
         report.close("the environment left early: it called sys.exit")
         raise
     except RunError as error:
@@ -79,7 +79,7 @@ async def _set_up(
 ) -> "Trying":
     """The environment, connected to its provider."""
     process_setup.set_env_vars([], run.env.tokenizer_name)
-    os.environ["ATROPOS_ALLOW_DUMMY_MANAGED_SERVER"] = "1"  # placeholders for tokens that a provider does not tell
+    os.environ["ATROPOS_ALLOW_DUMMY_MANAGED_SERVER"] = "1"  # placeholders for tokens that a provider does not return
     wandb_relay.install(wandb_relay.MetricsQueue())
     with process_setup.torch_hidden(unless_mentioned_in=located.file):
         from tinker_atropos.environments.runner import atropos_patches
@@ -106,7 +106,7 @@ async def _set_up(
 
 
 async def _try(trying: "Trying", prompts: list[str], report: Report) -> None:
-    """Step after step. A step that fails is told, and the next one is tried."""
+    """Step by step. A step that fails is reported, and the next one is tried."""
     for number in range(1, report.steps_requested + 1):
         step = await (trying.prompt(number, prompts[number - 1]) if prompts else trying.item(number))
         if step is None:
@@ -127,7 +127,7 @@ def read_prompts(path: Path) -> list[str]:
 
 def end_at(limit_seconds: float, report: Report) -> None:
     """End the process at the limit, whatever the environment does: it may wait forever, block the event loop, or hold
-    the interpreter's lock, against which only a thread that is none of Python's helps.
+    the GIL, against which only a non-Python thread helps.
     """
 
     def end() -> None:

@@ -19,11 +19,11 @@ from tinker_atropos.errors import ConfigError, CredentialsError
 from tinker_atropos.scored_group import PROMPT_MASK
 
 SHOWN_CHARACTERS = 500
-"""Of a response to a prompt."""
+"""Characters shown of a response to a prompt."""
 
 
 class Trying:
-    """Tries items of one environment. Groups go nowhere: `handle_send_to_api` is replaced on the instance."""
+    """Tries items of one environment. Groups are not sent: `handle_send_to_api` is replaced on the instance."""
 
     def __init__(self, env: Any, source: Path) -> None:
         self._env, self._source = env, source
@@ -33,9 +33,9 @@ class Trying:
             watch(server)
 
     async def item(self, number: int) -> Step | None:
-        """The environment's next item; None: there is none.
+        """The environment's next item; None if there is none.
 
-        Raises CredentialsError when the provider refuses the key.
+        Raises CredentialsError if the provider refuses the key.
         """
         begun = time.monotonic()
         self._groups = []
@@ -51,7 +51,7 @@ class Trying:
         return Step(number, scores, time.monotonic() - begun, None if scores else dropped, unscored)
 
     async def prompt(self, number: int, prompt: str) -> Step:
-        """A prompt of the caller's, which must be one of the environment's own: else nothing could score an answer."""
+        """One of the caller's prompts, which must be one of the environment's own: otherwise it could not be scored."""
         begun = time.monotonic()
         try:
             item = self._env.item_of_prompt(prompt)
@@ -66,7 +66,7 @@ class Trying:
         return Step(number, scores, time.monotonic() - begun, prompt=prompt, responses=responses)
 
     async def _collect(self) -> bool:
-        """As BaseEnv.process_manager does it. False: there is no item."""
+        """Like BaseEnv.process_manager. False: there is no item."""
         item = await self._env.get_next_item()
         if item is None:
             return False
@@ -76,7 +76,7 @@ class Trying:
         return True
 
     async def _take(self, scored: Any, *_args: Any, **_kwargs: Any) -> None:
-        """Environments may also hand their groups over by themselves."""
+        """Environments may also pass their groups on themselves."""
         self._groups += groups_of(scored)
 
     def _failed(self, number: int, error: BaseException, begun: float, prompt: str | None = None) -> Step:
@@ -99,7 +99,7 @@ class Trying:
 
 
 def refuse_unless_prompts_are_scored(env: Any, name: str) -> None:
-    """Raises ConfigError for environments of which only items of their own can be scored."""
+    """Raises ConfigError for environments that can score only their own items."""
     if not isinstance(env, SampledEnvironment):
         raise ConfigError(
             f"{name} cannot score a prompt: only environments that derive from tinker_atropos.environments.base know "
@@ -108,7 +108,7 @@ def refuse_unless_prompts_are_scored(env: Any, name: str) -> None:
 
 
 def finite(scores: Iterable[Any]) -> list[float]:
-    """Scores as numbers. Raises TypeError or ValueError when one is none."""
+    """Scores as numbers. Raises TypeError or ValueError if one is not a number."""
     numbers = [float(score) for score in scores]
     if wrong := [number for number in numbers if not math.isfinite(number)]:
         raise ValueError(f"a completion was scored {wrong[0]}")
@@ -116,7 +116,7 @@ def finite(scores: Iterable[Any]) -> list[float]:
 
 
 def explain(error: BaseException, source: Path) -> str:
-    """One sentence: the provider's fault by what it answered, the environment's by its place."""
+    """One sentence: a provider's error by its answer, an environment's by its line."""
     match error:
         case openai.APIStatusError():
             said = error.body.get("message") if isinstance(error.body, dict) else None
