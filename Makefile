@@ -1,8 +1,8 @@
-# `make help` lists the targets. Only Python 3.11+ and make are presumed; everything else goes into .venv.
+# `make help` lists the targets. Only Python 3.11+ and make are required; everything else goes into .venv.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# The first engine that works; or name one: make images IMAGE_BUILD='podman build'
+# The first engine that works; or choose one: make images IMAGE_BUILD='podman build'
 IMAGE_BUILD ?= $(shell for it in docker podman buildah; do $$it version >/dev/null 2>&1 && echo "$$it build" && break; done)
 PYTEST := $(BIN)/python -m pytest
 GENERATE := PYTHONPATH=operator $(BIN)/python -m generate
@@ -34,11 +34,11 @@ $(VENV)/dev: $(VENV)/runtime pyproject.toml
 
 setup: $(VENV)/dev ## Set up .venv with everything for development
 
-# --- what people do ------------------------------------------------------------------------------------------------
+# --- everyday targets ----------------------------------------------------------------------------------------------
 demo: $(VENV)/runtime ## Train a small model for real, on this machine, and watch it learn
 	@$(BIN)/rlctl run examples/sorting.yaml --local
 
-# Which tests start programs, how they are spread over workers, and what is said at the end: tests/plugins/.
+# Which tests start programs, how they are distributed over workers, and what is reported at the end: tests/plugins/.
 test: $(VENV)/dev ## Run the fast tests, one real training run, and one run's life on an API server
 	@$(PYTEST) --numprocesses auto --maxprocesses 4 --dist loadscope --no-loadscope-reorder -m "not process or smoke" --cov --cov-report=
 
@@ -107,7 +107,7 @@ bench: $(VENV)/dev ## Measure, and print a table
 # --- images --------------------------------------------------------------------------------------------------------
 LOCK = $(BIN)/uv pip compile --quiet --no-header --no-annotate --generate-hashes --only-binary :all: \
   --python-version 3.11 --python-platform x86_64-manylinux_2_28
-# One lock is for amd64 and arm64: hashes are those of all files of a version.
+# One lock serves amd64 and arm64: it has the hashes of all files of a version.
 lock: $(VENV)/dev ## Pin what the images install, with hashes; LOCK_OPTIONS=--upgrade for newer versions
 	@$(BIN)/python -m pip install --quiet 'uv>=0.9,<1'
 	@$(LOCK) $(LOCK_OPTIONS) images/build.in -o images/build.txt

@@ -1,7 +1,7 @@
 """Reinforcement learning of a language model in one file, from the prompt to the gradient.
 
-A run of this project spreads the same algorithm over three processes, so that it survives kills and trains any
-environment. Here it is without them, in the field's notation:
+A run of this project distributes the same algorithm over three processes, so that it survives kills and trains any
+environment. Here it is in a single process, in the field's notation:
 
     P prompts, G completions of each; T tokens of a sequence
     A_{p,g} = r_{p,g} - mean_g r_{p,g}                                   the advantage, centered within its group
@@ -30,7 +30,7 @@ LEARNING_RATE = 1e-3
 PROMPTS = 4  # P
 GROUP = 8  # G
 MAX_TOKENS, HELD_OUT = 8, 128
-SECONDS = 120.0  # the longest wait for one answer of the service
+SECONDS = 120.0  # the longest wait for one answer from the service
 
 Item = tuple[int, ...]
 
@@ -45,7 +45,7 @@ def reward(item: Item, completion: str) -> float:
 
 
 def items(count: int, *, held_out: bool) -> list[Item]:
-    """Four digits each. Items whose sum is divisible by five are held out: nothing is trained on them."""
+    """Four digits each. Items whose sum is divisible by five are held out: they are never trained on."""
     drawn: list[Item] = []
     while len(drawn) < count:
         item = tuple(random.choices(range(10), k=4))
@@ -100,7 +100,7 @@ def center(group: list[Rollout]) -> None:
 
 # --- the update: from rollouts to a gradient, and a step along it -----------------------------------------------------
 def datum(rollout: Rollout) -> types.Datum:
-    """T tokens are T-1 predictions: position t predicts token t+1, so everything shifts by one against the tokens."""
+    """T tokens are T-1 predictions: position t predicts token t+1, so everything is shifted by one relative to them."""
     tokens = rollout.prompt + rollout.tokens
     given = len(rollout.prompt) - 1
     logprobs = np.array([0.0] * given + rollout.logprobs, np.float32)
@@ -116,7 +116,7 @@ def datum(rollout: Rollout) -> types.Datum:
 
 
 def update(training: tinker.TrainingClient, groups: list[list[Rollout]]) -> tinker.SamplingClient:
-    """One optimizer step on the groups that have a gradient; answers the new policy."""
+    """One optimizer step on the groups that have a gradient; returns the new policy."""
     datums = [datum(rollout) for group in groups for rollout in group if any(each.advantage for each in group)]
     if datums:
         gradient = training.forward_backward(datums, "importance_sampling")

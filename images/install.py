@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from py_compile import PycInvalidationMode
 
-# Folders within site-packages that nothing imports at run time: tests of libraries, C headers, compiled sources.
+# Folders in site-packages that nothing imports at run time: tests of libraries, C headers, sources of compiled code.
 DROPPED = ("**/tests", "joblib/test", "nltk/test", "pyarrow/include", "pyarrow/src", "torch/include")
-# Compiled when imported, one by one if ever: model architectures, which need torch, and the kinds of Kubernetes.
+# Compiled one by one, only if imported: model architectures, which need torch, and the Kubernetes kinds.
 NOT_COMPILED = re.compile(
     r"/transformers/models/.*/(convert|image_processing|modeling|modular|processing|video)_"
     r"|/kubernetes/.*/(api|models)/(?!__init__)"
@@ -33,13 +33,13 @@ def pip_install(venv: Path, *arguments: str) -> None:
 
 
 def droppable(library: Path) -> Iterator[Path]:
-    """The folders that DROPPED names, without those inside another."""
+    """The folders that match DROPPED, without those inside another."""
     found = {path for pattern in DROPPED for path in library.glob(pattern) if path.is_dir()}
     return (path for path in sorted(found) if found.isdisjoint(path.parents))
 
 
 def compile_bytecode(library: Path, root: Path) -> None:
-    """Tracebacks name files without `root`, as the image has them."""
+    """Compile; tracebacks name files without `root`, as in the image."""
     mode = PycInvalidationMode.UNCHECKED_HASH
     compileall.compile_dir(
         library, quiet=2, workers=0, rx=NOT_COMPILED, stripdir=root, prependdir="/", invalidation_mode=mode

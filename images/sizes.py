@@ -1,6 +1,6 @@
-"""Print how large images are in a registry, where layers are compressed (gzip -6).
+"""Print the size of images in a registry, where layers are compressed (gzip -6).
 
-usage: sizes.py ARCHIVE[=LIMIT_MB]...    archives as `docker save` writes them; exits 1 when an image is above its limit
+usage: sizes.py ARCHIVE[=LIMIT_MB]...    archives from `docker save`; exits 1 if an image is above its limit
 """
 
 import json
@@ -20,7 +20,7 @@ def compressed_bytes(archive: Path, layer: str) -> int:
         assert member is not None, layer
         chunks = iter(lambda: member.read(CHUNK_BYTES), b"")
         first = next(chunks, b"")
-        if first.startswith(GZIP_MAGIC):  # some engines save layers as the registry had them
+        if first.startswith(GZIP_MAGIC):  # some engines save layers compressed
             return len(first) + sum(map(len, chunks))
         deflate = zlib.compressobj(6)
         return len(deflate.compress(first)) + sum(len(deflate.compress(each)) for each in chunks) + len(deflate.flush())
@@ -44,5 +44,5 @@ def within_limit(argument: str, pool: ThreadPoolExecutor) -> bool:
 
 
 if __name__ == "__main__":
-    with ThreadPoolExecutor() as threads:  # zlib works outside the interpreter's lock
+    with ThreadPoolExecutor() as threads:  # zlib releases the GIL
         sys.exit(not all(within_limit(argument, threads) for argument in sys.argv[1:]))

@@ -6,7 +6,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* What a Deployment selects its pods by. Takes (list $ "component"). */}}
+{{/* The labels by which a Deployment selects its pods. Takes (list $ "component"). */}}
 {{- define "rl-operator.selector" -}}
 {{- $root := index . 0 -}}
 app.kubernetes.io/name: {{ $root.Chart.Name }}
@@ -27,12 +27,12 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag }}{{ end }}
 {{- end -}}
 
-{{/* The one namespace that is served; empty: all of them. */}}
+{{/* The only namespace that is served; empty: all of them. */}}
 {{- define "rl-operator.served" -}}
 {{ if .Values.scope.namespaces }}{{ first .Values.scope.namespaces }}{{ end }}
 {{- end -}}
 
-{{/* What PodSecurity's level `restricted` asks for: of pods ... */}}
+{{/* What Pod Security's level `restricted` requires: of pods ... */}}
 {{- define "rl-operator.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 65532

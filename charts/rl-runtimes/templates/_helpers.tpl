@@ -10,7 +10,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag }}{{ end }}
 {{- end -}}
 
-{{/* Takes away, from a map and the maps in it, every field that is null. */}}
+{{/* Removes every null field from a map and its nested maps. */}}
 {{- define "rl-runtimes.dropNulls" -}}
 {{- $map := . -}}
 {{- range $key, $value := $map -}}

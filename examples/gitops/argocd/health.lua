@@ -1,6 +1,6 @@
 -- Argo CD: the health of RLTrainingRuns, RLRuntimes and RLEnvironments. Without it Argo CD calls them healthy as soon
--- as they exist. argocd-cm.yaml beside this file holds it for each of the kinds.
--- A run is Healthy once it trains and Suspended while spec.suspend holds it. Flux needs nothing: it reads the same
+-- as they exist. argocd-cm.yaml next to this file has it for each kind.
+-- A run is Healthy once it trains and Suspended while spec.suspend is true. Flux needs nothing: it reads the same
 -- conditions by its own rules.
 local function progressing(message)
   return {status = "Progressing", message = message}
@@ -18,7 +18,7 @@ for _, condition in ipairs(status.conditions) do
   end
 end
 
--- What is over stays as it is, whatever is edited afterwards.
+-- A finished run keeps its state, whatever is edited afterward.
 if messages.Failed ~= nil then
   return {status = "Degraded", message = status.message or messages.Failed}
 end
