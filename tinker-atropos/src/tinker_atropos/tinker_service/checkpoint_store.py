@@ -52,7 +52,7 @@ class TrainingRunRecord(Record):
 
 
 class CheckpointRecord(Record):
-    """A checkpoint's description, stored beside its weights."""
+    """A checkpoint's description, stored next to its weights."""
 
     model_config = ConfigDict(frozen=True)
 

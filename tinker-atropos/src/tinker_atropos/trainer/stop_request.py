@@ -14,7 +14,7 @@ class StopRequest:
     """Asks the loop to end at the next step boundary.
 
     `cause` is the error that asked first, None if a user or the cluster did. A stop from outside has a deadline: from
-    then on everything has to hurry, even if an error had begun the end.
+    then on everything has to hurry, even if an error had already started the shutdown.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class StopRequest:
 
 
 async def unless_stopped(work: Coroutine[Any, Any, T], stop: StopRequest) -> T | None:
-    """The work's result; None, with the work cancelled, if the stop comes first."""
+    """The work's result; None, with the work canceled, if the stop comes first."""
     working = asyncio.ensure_future(work)
     stopping = asyncio.ensure_future(stop.wait())
     try:
@@ -79,7 +79,7 @@ async def beside(work: Coroutine[Any, Any, T], *companions: Coroutine[Any, Any, 
 
 
 async def forever() -> Never:
-    """Wait until cancelled."""
+    """Wait until canceled."""
     while True:
         await asyncio.sleep(3600)
 

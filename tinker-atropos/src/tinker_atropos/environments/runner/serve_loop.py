@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.05
 LET_GO_SECONDS = 5.0
-"""How long cancelled work may take to end."""
+"""How long canceled work may take to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class Rollouts:
         return self._evaluates and answer is not None and answer.training_done and answer.evaluated_step != total
 
     async def _await_baseline(self, env: Any) -> None:
-        """The first evaluation is of the untrained policy, and groups of this environment would train it meanwhile. The
+        """The first evaluation is of the untrained policy, which this environment's groups would train meanwhile. The
         evaluating environment may report nothing, or never start: its groups, or a timeout, end the wait.
         """
         self._shared.phase = "waiting for the first evaluation"

@@ -57,7 +57,7 @@ class ProviderServer(OpenAIServer):  # type: ignore[misc]  # atroposlib ships no
         return await self._continue(kwargs)
 
     async def _tokens_and_logprobs_completion_wrapper(self, **kwargs: Any) -> tuple[Any, Any, Any, Any]:
-        """Tokens of the provider's texts in the environment's own vocabulary. The logprobs are unknown: 1.0 is Atropos'
+        """Tokens of the provider's text in the environment's own vocabulary. The logprobs are unknown: 1.0 is Atropos'
         value for positions without one.
         """
         ids = kwargs.pop("input_ids", None)

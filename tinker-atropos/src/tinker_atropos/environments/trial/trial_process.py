@@ -36,8 +36,8 @@ REQUEST_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class TrialOptions:
-    """`group_size` None: the config's. `prompts`: a JSON list of texts; then each is a step, and `wishes` apply instead
-    of what the environment asks for.
+    """`group_size` None: the config's. `prompts`: a JSON list of strings; then each is a step, and `wishes` replace
+    what the environment asks for.
     """
 
     model: str
@@ -115,7 +115,7 @@ async def _try(trying: "Trying", prompts: list[str], report: Report) -> None:
 
 
 def read_prompts(path: Path) -> list[str]:
-    """A JSON list of texts. Raises ConfigError."""
+    """Read a JSON list of strings. Raises ConfigError."""
     try:
         prompts: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -1,1 +1,1 @@
-"""What a run reports: status, metrics, accounting, W&B, sampled texts."""
+"""What a run reports: status, metrics, accounting, W&B, sampled text."""
