@@ -13,7 +13,7 @@ SNAKE = {
 }
 
 
-def test_what_tinker_atropos_writes_is_read_and_camel_case_is_written() -> None:
+def test_output_of_tinker_atropos_is_read_and_camel_case_is_written() -> None:
     field = EnvironmentField.model_validate(SNAKE)
     assert (field.exclusive_minimum, field.minimum, field.choices) == (0, None, (1,))
     wire = field.to_wire()
@@ -34,5 +34,5 @@ def test_a_catalog_without_the_newer_keys_is_read() -> None:
         (CatalogProblem(reason="NoEnvironment", file="", message="no."), "no."),
     ],
 )
-def test_a_problems_sentence(problem: CatalogProblem, sentence: str) -> None:
+def test_the_sentence_of_a_problem(problem: CatalogProblem, sentence: str) -> None:
     assert problem.sentence == sentence

@@ -5,7 +5,7 @@ from rl_operator.check.types import type_problem
 from tinker_atropos.config import SharedEnvSection, TinkerSection
 
 
-def test_the_trainers_fields_are_those_of_the_trainer() -> None:
+def test_the_trainer_fields_match_the_trainer() -> None:
     wired = {name for section, name in WIRED_FIELDS if section == "tinker"} & TinkerSection.model_fields.keys()
     assert TINKER_FIELDS.keys() | wired == TinkerSection.model_fields.keys()
 
@@ -15,7 +15,7 @@ def test_defaults_are_the_trainers() -> None:
         assert field.default == TinkerSection.model_fields[name].default, name
 
 
-def test_types_take_what_the_trainer_takes() -> None:
+def test_types_accept_what_the_trainer_accepts() -> None:
     values = [1, 2.5, True, None, "ppo", "cispo", "group_centered", "recompute", "other", [1]]
     for name, field in TINKER_FIELDS.items():
         annotation = str(TinkerSection.model_fields[name].annotation)
@@ -25,6 +25,6 @@ def test_types_take_what_the_trainer_takes() -> None:
         ], name
 
 
-def test_the_shared_fields_are_those_that_the_trainer_requires() -> None:
+def test_the_shared_fields_are_the_ones_the_trainer_requires() -> None:
     required = {name for name, field in SharedEnvSection.model_fields.items() if field.is_required()}
     assert set(SHARED_FIELDS) == required

@@ -34,7 +34,7 @@ def own(*each: dict[str, str], generation: int = 1, observed: int = 1) -> Enviro
     return parse_environment(document).with_changes(status=status)
 
 
-def test_without_a_catalog_a_run_waits_and_hears_what_the_runtime_says_of_its_image() -> None:
+def test_without_a_catalog_a_run_waits_and_shows_the_runtimes_image_status() -> None:
     runtime = samples.make_runtime(image="theirs:1")
     assert choose_environment("maze", runtime, None, None).pending == (
         "CatalogPending",
@@ -55,7 +55,7 @@ WAITING = {
 
 
 @pytest.mark.parametrize("environment", WAITING.values(), ids=WAITING)
-def test_an_own_environment_that_is_not_judged_yet_is_waited_for(environment: Environment) -> None:
+def test_an_unchecked_own_environment_is_waited_for(environment: Environment) -> None:
     chosen = choose_environment("own/maze", samples.TINY, None, environment)
     assert chosen.known is None
     assert chosen.pending is not None
@@ -64,7 +64,7 @@ def test_an_own_environment_that_is_not_judged_yet_is_waited_for(environment: En
     assert sentence.startswith("Waiting for RLEnvironment 'maze': ")
 
 
-def test_an_own_environment_is_known_once_it_is_ready_and_never_while_it_is_broken() -> None:
+def test_an_own_environment_is_known_only_while_it_is_ready() -> None:
     chosen = choose_environment("own/maze", samples.TINY, None, own(READY))
     assert chosen.known is not None
     assert (chosen.known.name, chosen.known.class_name, chosen.known.file_path) == ("own/maze", "Maze", "maze.py")

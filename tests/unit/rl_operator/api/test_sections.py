@@ -36,7 +36,7 @@ def test_runtime_values_for_fields_of_other_environments_are_left_out() -> None:
     }  # fmt: skip
 
 
-def test_wired_values_are_nobodys() -> None:
+def test_wired_values_are_ignored() -> None:
     runtime = make_runtime(
         locked={
             "env": {"rollout_server_url": "http://x"},
@@ -76,7 +76,7 @@ def test_same_value(left: Any, right: Any, same: bool) -> None:
     assert same_value(right, left) is same
 
 
-def test_the_order_of_keys_changes_nothing_at_any_depth() -> None:
+def test_the_order_of_keys_does_not_matter_at_any_depth() -> None:
     toy = catalog_of({"name": "mix", "type": "dict", "default": {}}).by_name["toy"]
     one, other = ({"a": [{"x": 1, "y": 2}], "b": 3}, {"b": 3, "a": [{"y": 2, "x": 1}]})
     texts = {

@@ -45,7 +45,7 @@ ANY_JSON = st.recursive(
 
 
 @given(ANY_JSON)
-def test_any_value_is_one_printable_line_and_the_same_once_it_is_stored(value: Any) -> None:
+def test_any_value_is_one_printable_line_and_unchanged_by_storage(value: Any) -> None:
     assert text_of(value).isprintable()
     assert text_of(json_value(value)) == text_of(value)
 

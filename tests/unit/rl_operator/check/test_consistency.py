@@ -39,7 +39,7 @@ def test_bounds_hold_for_values_that_the_run_does_not_set() -> None:
 
 
 @pytest.mark.parametrize("name", ["total_steps", "batch_size", "group_size", "max_token_length"])
-def test_a_number_that_both_sides_need_must_come_from_somewhere(name: str) -> None:
+def test_a_number_that_both_sides_need_must_be_set_somewhere(name: str) -> None:
     catalog = catalog_of({"name": name, "type": "int", "default": -1})
     [refusal] = check({}, make_runtime(), catalog)
     assert (refusal.code, refusal.field) == ("Inconsistent", f"spec.config.{name}")

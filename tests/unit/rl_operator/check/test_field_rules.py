@@ -48,7 +48,7 @@ def test_a_locked_refusal_names_both_values() -> None:
     assert (refusal.given, refusal.locked, refusal.allowed) == (128, 64, 64)
 
 
-def test_an_environment_whose_fields_are_not_known_takes_any_field() -> None:
+def test_an_environment_with_unknown_fields_takes_any_field() -> None:
     catalog = Catalog.model_validate({"environments": [{"name": "toy"}]})
     numbers = {"total_steps": 1, "group_size": 1, "batch_size": 1, "max_token_length": 1, "tokenizer_name": "t"}
     assert check({"config": {**numbers, "color": 3}}, make_runtime(), catalog) == ()

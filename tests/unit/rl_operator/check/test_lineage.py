@@ -74,7 +74,7 @@ def test_a_parent_that_cannot_be_used(parent: ParentRun, hint: str) -> None:
     assert (refusal.given, refusal.allowed, refusal.hint) == ("sorting-1", ONE_THAT_IS_OVER, hint)
 
 
-def test_another_model_and_another_rank_are_named_with_both_values() -> None:
+def test_a_different_model_or_rank_is_named_with_both_values() -> None:
     model, rank = refusals(replace(PARENT, base_model="Qwen/Qwen3-8B", lora_rank=32), tinker={"lora_rank": 4})
     assert model.allowed == {"baseModel": "Qwen/Qwen3-8B"}
     assert model.sentence == (
@@ -88,14 +88,14 @@ def test_another_model_and_another_rank_are_named_with_both_values() -> None:
     )
 
 
-def test_a_rank_that_nobody_set_is_the_trainers_own() -> None:
+def test_an_unset_rank_is_the_trainers_default() -> None:
     run = make_run(runtime="lab", startFrom={"run": "sorting-1"})
     inputs = replace(inputs_of(run, make_runtime()), parent=PARENT)
     [refusal] = [r for r in check_run(run, inputs) if r.allowed == {"loraRank": 16}]
     assert "this run has 32" in refusal.hint
 
 
-def test_a_rank_that_is_locked_is_the_runtimes_to_change() -> None:
+def test_a_locked_rank_must_be_changed_in_the_runtime() -> None:
     run = make_run(runtime="lab", startFrom={"run": "sorting-1"})
     inputs = replace(inputs_of(run, make_runtime(locked={"tinker": {"lora_rank": 32}})), parent=PARENT)
     [refusal] = [r for r in check_run(run, inputs) if r.allowed == {"loraRank": 16}]
@@ -116,7 +116,7 @@ def test_no_hint_repeats_a_key_or_a_long_value() -> None:
     assert not any(key in sentence or len(sentence) > 500 for sentence in said)
 
 
-def test_without_a_look_at_the_parent_nothing_is_said() -> None:
+def test_without_reading_the_parent_nothing_is_said() -> None:
     assert refusals(None) == []
 
 
@@ -177,7 +177,7 @@ def test_expiry(expires_at: str, expired: bool) -> None:
 
 
 @given(name=st.none() | st.text(max_size=3), rank=st.none() | st.integers(1, 64))
-def test_the_adapter_is_what_the_trainer_makes_of_the_config_file(name: str | None, rank: int | None) -> None:
+def test_the_adapter_is_what_the_trainer_reads_from_the_config_file(name: str | None, rank: int | None) -> None:
     config = render_config(make_run(), inputs_of(make_run()))
     openai = {**config["openai"][0], "model_name": name}
     tinker = {key: value for key, value in config["tinker"].items() if key != "lora_rank"}
@@ -186,5 +186,5 @@ def test_the_adapter_is_what_the_trainer_makes_of_the_config_file(name: str | No
     assert adapter_of(document["env"], openai, document["tinker"]) == Adapter(read.base_model, read.tinker.lora_rank)
 
 
-def test_the_runtime_of_the_samples_trains_what_the_samples_say() -> None:
+def test_the_samples_match_their_runtime() -> None:
     assert (TINY.spec.locked.env["tokenizer_name"], TINY.spec.defaults.tinker["lora_rank"]) == ("bundled", 16)

@@ -3,7 +3,7 @@ from rl_operator.check.name_lists import MOST_NAMES, listed, most_alike
 NAMES = [f"env_{number:03}" for number in range(250)]
 
 
-def test_few_names_are_all_listed_and_of_many_the_first() -> None:
+def test_a_short_list_of_names_is_complete_and_a_long_one_is_cut() -> None:
     assert (listed([]), listed(["a", "b"])) == ("", "a, b")
     assert listed(NAMES) == ", ".join(NAMES[:MOST_NAMES]) + " and 230 more"
 

@@ -16,7 +16,7 @@ def test_amounts(quantity: str | int, amount: Decimal) -> None:
 
 
 @pytest.mark.parametrize("quantity", ["", "half", "-1", -1, "1 Gi", "1gi", "1GiB", "Gi", "0x10", "1e", "١"])
-def test_what_is_no_quantity(quantity: str | int) -> None:
+def test_invalid_quantities(quantity: str | int) -> None:
     assert parse_quantity(quantity) is None
 
 
@@ -31,11 +31,11 @@ def test_what_is_no_quantity(quantity: str | int) -> None:
         ({"requests": {"cpu": 2}, "limits": {"cpu": 1}}, "spec.resources.requests.cpu", "cannot exceed"),
     ],
 )
-def test_what_no_pod_may_have(resources: dict[str, dict[str, str | int]], field: str, word: str) -> None:
+def test_quantities_a_pod_must_not_have(resources: dict[str, dict[str, str | int]], field: str, word: str) -> None:
     (fault,) = resource_faults(("spec", "resources"), ResourceRequirements(**resources))
     assert (fault.field, word in fault.sentence) == (field, True), fault.sentence
 
 
-def test_what_a_pod_may_have() -> None:
+def test_quantities_a_pod_may_have() -> None:
     resources = ResourceRequirements(requests={"cpu": 0}, limits={"nvidia.com/gpu": 0, "hugepages-2Mi": "4Mi"})
     assert not list(resource_faults(("spec", "resources"), resources))

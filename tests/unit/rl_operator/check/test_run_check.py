@@ -54,7 +54,7 @@ def test_runtime_not_found(names: tuple[str, ...], hint: str) -> None:
     assert hint in refusal.hint
 
 
-def test_a_runtime_that_is_nonsense_is_the_only_reason() -> None:
+def test_an_invalid_runtime_is_the_only_reason() -> None:
     """What is wrong with the run itself cannot be told while nobody knows what holds."""
     runtime = make_runtime(locked={"tinker": {"lerning_rate": 1}})
     (refusal,) = check_run(make_run(config={"nonsense": 1}), inputs_of(make_run(), runtime))
@@ -76,7 +76,7 @@ FIELDS = st.dictionaries(FIELD_NAMES, JSON_VALUES, max_size=5)
 
 @settings(max_examples=100)
 @given(config=FIELDS, tinker=FIELDS, locked=FIELDS, defaults=FIELDS, environment=st.sampled_from(["toy", "x", "own/a"]))
-def test_any_run_and_runtime_is_judged(
+def test_any_run_and_runtime_is_checked(
     config: dict[str, Any], tinker: dict[str, Any], locked: dict[str, Any], defaults: dict[str, Any], environment: str
 ) -> None:
     bounds = {"env": {"total_steps": {"max": 10}, "tokenizer_name": {"min": 3}}}
@@ -87,7 +87,7 @@ def test_any_run_and_runtime_is_judged(
     assert all(refusal.hint and refusal.field.startswith("spec.") for refusal in refusals)
 
 
-def test_tiny_lets_a_learner_turn_everything() -> None:
+def test_tiny_lets_a_learner_change_everything() -> None:
     run = make_run(
         config={"total_steps": 5, "group_size": 4, "batch_size": 16, "max_token_length": 32, "steps_per_eval": 2},
         tinker={"lora_rank": 4, "learning_rate": 1e-2, "loss": "cispo", "seed": 3, "save_checkpoint_interval": 1},

@@ -44,7 +44,7 @@ def requirement(key: str, operator: str, *values: str) -> dict[str, Any]:
     ],
     ids=str,
 )
-def test_selectors_mean_what_they_mean_to_kubernetes(selector: dict[str, Any], taken: bool) -> None:
+def test_selectors_mean_the_same_as_in_kubernetes(selector: dict[str, Any], taken: bool) -> None:
     assert selects(LabelSelector.model_validate(selector), LABELS) is taken
 
 
@@ -65,7 +65,7 @@ SELECTORS = st.builds(
 
 
 @given(SELECTORS, st.dictionaries(WORDS, WORDS, max_size=3))
-def test_an_operator_and_its_opposite_never_agree(selector: LabelSelector, labels: dict[str, str]) -> None:
+def test_an_operator_and_its_opposite_never_both_match(selector: LabelSelector, labels: dict[str, str]) -> None:
     opposite = {"In": "NotIn", "NotIn": "In", "Exists": "DoesNotExist", "DoesNotExist": "Exists"}
     for expression in selector.match_expressions:
         turned = expression.with_changes(operator=opposite[expression.operator])
@@ -109,7 +109,7 @@ def refused_secrets(listed: list[dict[str, str]], *asked: tuple[str, str]) -> li
 JUDGE = {"name": "judge", "key": "JUDGE_KEY"}
 
 
-def test_an_own_environment_gets_listed_keys_only() -> None:
+def test_an_own_environment_gets_only_listed_keys() -> None:
     assert refused_secrets([]) == []
     assert refused_secrets([JUDGE, {"name": "search", "key": "K"}], ("judge", "JUDGE_KEY")) == []
     [refusal] = refused_secrets([JUDGE], ("judge", "JUDGE_KEY"), ("judge", "OTHER"), ("tinker", "JUDGE_KEY"))

@@ -8,7 +8,7 @@ from rl_operator.check.runtime_rules import check_runtime
 
 
 @pytest.mark.parametrize("runtime", [DEFAULT, TINY], ids=["default", "tiny"])
-def test_the_runtimes_that_ship_are_sound(runtime: Any) -> None:
+def test_the_shipped_runtimes_are_valid(runtime: Any) -> None:
     assert check_runtime(runtime) == ()
 
 
@@ -75,7 +75,7 @@ def test_the_runtimes_that_ship_are_sound(runtime: Any) -> None:
         ),
     ],
 )  # fmt: skip
-def test_nonsense_is_named(spec: dict[str, Any], code: str, sentence: str) -> None:
+def test_invalid_runtimes_name_the_fault(spec: dict[str, Any], code: str, sentence: str) -> None:
     [fault] = check_runtime(make_runtime(**spec))
     assert fault.code == code
     assert sentence in fault.sentence
@@ -90,11 +90,11 @@ def test_nonsense_is_named(spec: dict[str, Any], code: str, sentence: str) -> No
         {"bounds": {"env": {"total_steps": {"min": 2, "max": 2}}}},
     ],
 )
-def test_sense_passes(spec: dict[str, Any]) -> None:
+def test_valid_runtimes_pass(spec: dict[str, Any]) -> None:
     assert check_runtime(make_runtime(**spec)) == ()
 
 
-def test_a_run_is_refused_as_long_as_its_runtime_is_nonsense() -> None:
+def test_a_run_is_refused_while_its_runtime_is_invalid() -> None:
     run = make_run()
     [refusal] = check_run(run, inputs_of(run, make_runtime(locked={"tinker": {"lora_rnk": 8}})))
     assert (refusal.code, refusal.field) == ("RuntimeInvalid", "spec.runtime")

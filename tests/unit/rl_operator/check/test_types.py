@@ -101,7 +101,7 @@ def test_an_enums_choices_are_taken(value: Any, annotation: str) -> None:
         (["red", 1], "list[Color]", "a list of one of red, blue"),
     ],
 )
-def test_other_values_are_not(value: Any, annotation: str, expected: str) -> None:
+def test_other_values_are_refused(value: Any, annotation: str, expected: str) -> None:
     assert type_problem(value, annotation, ["red", "blue"]) == expected
 
 
@@ -140,7 +140,7 @@ def has_boolean(value: Any) -> bool:
 
 @settings(max_examples=500, deadline=None)
 @given(json_values, annotations)
-def test_the_environments_container_says_the_same(value: Any, annotation: str) -> None:
+def test_the_environment_container_agrees(value: Any, annotation: str) -> None:
     """Both ways, but for one rule of ours: true and false are never taken for the 1 and 0 of an enum or Literal."""
     adapter = TypeAdapter[Any](eval(annotation, {**vars(typing), "Color": Color}))
     ours = type_problem(value, annotation, ["red", 1]) is None
@@ -155,5 +155,5 @@ def test_the_environments_container_says_the_same(value: Any, annotation: str) -
 @given(
     st.text(alphabet="intsrflo|[],. NoeLil'\"Optal(){}*"), st.none() | st.integers() | st.text() | st.lists(st.none())
 )
-def test_any_annotation_is_looked_at_without_failing(annotation: str, value: Any) -> None:
+def test_any_annotation_is_checked_without_failing(annotation: str, value: Any) -> None:
     type_problem(value, annotation)

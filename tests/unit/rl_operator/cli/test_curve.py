@@ -33,7 +33,7 @@ def line(run: dict[str, Any], kept: dict[str, Any] | None, target: MemoryTarget 
     return said
 
 
-def test_the_series_is_the_curve() -> None:
+def test_the_history_is_the_curve() -> None:
     points = [{"step": step, "rewardMean": step / 500} for step in range(500)]
     said = line(manifest(historyName=NAME), config_map(points)).split()
     assert (said[1], said[3]) == ("0.000", "0.998")
@@ -50,15 +50,15 @@ LOST: dict[str, dict[str, Any] | None] = {
 
 
 @pytest.mark.parametrize("kept", LOST.values(), ids=LOST)
-def test_where_it_is_lost_the_samples_of_the_status_are(kept: dict[str, Any] | None) -> None:
+def test_a_lost_history_falls_back_to_the_samples_in_the_status(kept: dict[str, Any] | None) -> None:
     assert line(manifest(historyName=NAME), kept) == SAMPLES
 
 
-def test_a_run_that_has_no_series_has_its_samples() -> None:
+def test_a_run_without_a_history_shows_its_samples() -> None:
     assert line(manifest(), config_map([{"step": 1, "rewardMean": 9.0}])) == SAMPLES
 
 
-def test_who_may_not_read_it_sees_the_samples() -> None:
+def test_a_user_who_may_not_read_it_sees_the_samples() -> None:
     class Guarded(MemoryTarget):
         def read(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
             raise ForbiddenError(f"you may not read {kind} {namespace}/{name}")
@@ -67,5 +67,5 @@ def test_who_may_not_read_it_sees_the_samples() -> None:
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed", "Stopped"])
-def test_every_end_shows_how_far_it_came(phase: str) -> None:
+def test_every_end_shows_the_progress_so_far(phase: str) -> None:
     assert SAMPLES in summary(parsed(manifest(phase)), MemoryTarget()).splitlines()

@@ -78,7 +78,7 @@ def test_a_missing_file_is_named(call: Call) -> None:
 
 
 @pytest.mark.parametrize("verb", ["get", "watch", "wait", "logs", "stop", "delete", "results"])
-def test_an_unknown_run_is_refused_with_those_that_there_are(call: Call, state: Path, verb: str) -> None:
+def test_an_unknown_run_is_refused_with_the_existing_ones(call: Call, state: Path, verb: str) -> None:
     StateStore(Layout(state)).create(run_manifest("over", phase="Succeeded"))
     code, _, errors = call(verb, "nobody", "--local")
     assert code == 2
@@ -101,7 +101,7 @@ def test_wrong_usage_is_exit_code_2(call: Call, arguments: tuple[str, ...]) -> N
     assert call(*arguments)[0] == 2
 
 
-def test_a_state_folder_that_cannot_be_written(call: Call, state: Path, tmp_path: Path) -> None:
+def test_an_unwritable_state_folder(call: Call, state: Path, tmp_path: Path) -> None:
     state.write_text("in the way")
     code, _, errors = call("run", write_run(tmp_path, "nowhere", runtime="tiny"), "--local")
     assert (code, "Not a directory" in errors) == (3, True), errors

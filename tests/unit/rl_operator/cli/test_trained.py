@@ -18,7 +18,9 @@ def test_a_finished_run_has_its_weights(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.parametrize("phase", ["Running", "Stopped", "Failed"])
-def test_another_one_has_its_newest_checkpoint_and_it_is_said(phase: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unfinished_run_uses_its_newest_checkpoint_and_says_so(
+    phase: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = parsed(run_manifest(phase=phase, checkpoint=CHECKPOINT))
     assert weights_path(run, MemoryTarget(), None) == "tinker://r/weights/20"
     assert capsys.readouterr().err == f"sorting is {phase}: these are its weights after step 20\n"
@@ -31,7 +33,7 @@ def test_another_one_has_its_newest_checkpoint_and_it_is_said(phase: str, capsys
         ({"phase": "Failed"}, "it is Failed and has no checkpoint; why: rlctl get sorting --memory"),
     ],
 )
-def test_one_without_any_says_what_to_do(status: dict[str, Any], hint: str) -> None:
+def test_a_run_without_weights_explains_what_to_do(status: dict[str, Any], hint: str) -> None:
     with pytest.raises(RefusedError) as refused:
         weights_path(parsed(run_manifest(**status)), MemoryTarget(), None)
     assert str(refused.value) == f"there are no weights of run sorting in memory: {hint}"

@@ -44,7 +44,7 @@ async def test_the_first_attempt_creates_it_owned_and_labeled(api: FakeApi, clie
     assert body["metadata"]["labels"]["app.kubernetes.io/component"] == "history"
 
 
-async def test_a_later_one_goes_on_with_that_very_object(api: FakeApi, client: ClusterClient) -> None:
+async def test_a_later_one_continues_with_the_same_object(api: FakeApi, client: ClusterClient) -> None:
     api.answers("PATCH", f"{FOLDER}/{NAME}", Answer(config_map()))
     earlier = config_map({"step": 1, "rewardMean": 0.25}, {"step": 2, "rewardMean": 0.25}, {"step": 3})
     await write_history(client, ENDED, POINTS, earlier)
@@ -53,7 +53,7 @@ async def test_a_later_one_goes_on_with_that_very_object(api: FakeApi, client: C
     assert body["metadata"] == {"uid": "c-1", "resourceVersion": "7"}
 
 
-async def test_it_stays_bounded_whatever_came_before(api: FakeApi, client: ClusterClient) -> None:
+async def test_it_stays_bounded_whatever_was_there_before(api: FakeApi, client: ClusterClient) -> None:
     api.answers("PATCH", f"{FOLDER}/{NAME}", Answer(config_map()))
     many = [{"step": step} for step in range(1, 801)]
     await write_history(client, ENDED, [{"step": step} for step in range(801, 1_601)], config_map(*many))
@@ -62,25 +62,25 @@ async def test_it_stays_bounded_whatever_came_before(api: FakeApi, client: Clust
     assert written(body)[-1] == {"step": 1_600}
 
 
-async def test_what_cannot_be_read_any_more_is_begun_anew(api: FakeApi, client: ClusterClient) -> None:
+async def test_an_unreadable_history_is_started_over(api: FakeApi, client: ClusterClient) -> None:
     api.answers("PATCH", f"{FOLDER}/{NAME}", Answer(config_map()))
     await write_history(client, ENDED, POINTS, config_map() | {"data": {"history.json": "{"}})
     assert written(api.asked("PATCH", f"{FOLDER}/{NAME}")[0].body) == list(POINTS)
 
 
-async def test_a_strangers_object_of_that_name_is_not_taken_over(api: FakeApi, client: ClusterClient) -> None:
+async def test_an_unrelated_object_with_that_name_is_not_taken_over(api: FakeApi, client: ClusterClient) -> None:
     with pytest.raises(NameTakenError, match="is not this run's"):
         await write_history(client, ENDED, POINTS, config_map(owner="u-2"))
     assert api.asked("PATCH", f"{FOLDER}/{NAME}") == []
 
 
-async def test_one_that_changed_meanwhile_is_left(api: FakeApi, client: ClusterClient) -> None:
+async def test_one_that_changed_meanwhile_is_left_alone(api: FakeApi, client: ClusterClient) -> None:
     api.answers("PATCH", f"{FOLDER}/{NAME}", Answer({"message": "modified"}, 409))
     with pytest.raises(ConflictError):
         await write_history(client, ENDED, POINTS, config_map())
 
 
-async def test_the_world_reads_it_only_where_it_is_known_to_be(api: FakeApi, client: ClusterClient) -> None:
+async def test_the_view_reads_it_only_if_it_is_known_to_exist(api: FakeApi, client: ClusterClient) -> None:
     caches = Caches()
     pod = project_pod(pod_document()).observation
     run_client = ClusterRunClient(client, caches, EventRecorder(client), ToldMetrics(histories={pod.name: POINTS}))

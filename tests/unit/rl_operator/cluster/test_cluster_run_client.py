@@ -48,7 +48,7 @@ def cached_pod(caches: Caches, **more: object) -> PodObservation:
     return pod.observation
 
 
-async def test_a_created_pod_is_known_before_the_watch_tells(api: FakeApi, run_client: RunClient) -> None:
+async def test_a_created_pod_is_known_before_its_watch_event(api: FakeApi, run_client: RunClient) -> None:
     api.answers("POST", PODS, Answer(pod_document(version=7), 201))
     await run_client.create_child(pod_document())
     assert [pod.name for pod in run_client.pods(KEY)] == [POD_NAME]
@@ -84,7 +84,7 @@ async def test_a_runs_inputs_come_from_the_caches(api: FakeApi, run_client: RunC
     assert api.requests == []
 
 
-async def test_a_runtime_that_nobody_can_read_is_not_called_missing(run_client: RunClient, caches: Caches) -> None:
+async def test_an_unreadable_runtime_is_not_called_missing(run_client: RunClient, caches: Caches) -> None:
     caches.runtimes.put(runtime_document())
     caches.runtimes.put(runtime_document(name="newer", novelty=1))
     assert run_client.runtime("tiny") is not None
@@ -96,7 +96,7 @@ async def test_a_runtime_that_nobody_can_read_is_not_called_missing(run_client: 
     assert run_client.runtime_names() == ("newer", "tiny")
 
 
-async def test_a_name_that_is_ours_already_is_success(api: FakeApi, run_client: RunClient) -> None:
+async def test_a_name_that_is_already_ours_is_success(api: FakeApi, run_client: RunClient) -> None:
     api.answers("POST", PODS, TAKEN)
     api.answers("GET", POD, Answer(pod_document(version=7)))
     await run_client.create_child(pod_document())
@@ -112,7 +112,7 @@ IN_THE_WAY = {
 
 
 @pytest.mark.parametrize(("live", "said"), IN_THE_WAY.values(), ids=IN_THE_WAY)
-async def test_a_name_in_the_way_is_said(
+async def test_a_name_conflict_is_reported(
     api: FakeApi, run_client: RunClient, live: dict[str, object], said: str
 ) -> None:
     api.answers("POST", PODS, TAKEN)
@@ -122,15 +122,13 @@ async def test_a_name_in_the_way_is_said(
     assert run_client.pods(KEY) == ()
 
 
-async def test_a_name_that_was_free_again_at_the_second_look_is_tried_again(
-    api: FakeApi, run_client: RunClient
-) -> None:
+async def test_a_name_that_has_become_free_is_tried_again(api: FakeApi, run_client: RunClient) -> None:
     api.answers("POST", PODS, TAKEN)
     with pytest.raises(ConflictError):
         await run_client.create_child(pod_document())
 
 
-async def test_deletion_names_the_pod_by_uid_and_accepts_that_it_is_gone(
+async def test_a_deletion_names_the_pods_uid_and_accepts_that_it_is_gone(
     api: FakeApi, run_client: RunClient, caches: Caches
 ) -> None:
     pod = cached_pod(caches)
@@ -143,7 +141,7 @@ async def test_deletion_names_the_pod_by_uid_and_accepts_that_it_is_gone(
     assert {request.body["preconditions"]["uid"] for request in api.requests} == {"pod-uid"}
 
 
-async def test_release_takes_only_our_finalizer_off_and_only_that_pod(
+async def test_a_release_removes_only_our_finalizer_and_only_from_that_pod(
     api: FakeApi, run_client: RunClient, caches: Caches
 ) -> None:
     pod = cached_pod(caches, finalizers=["other", POD_FINALIZER])
@@ -159,7 +157,7 @@ async def test_release_takes_only_our_finalizer_off_and_only_that_pod(
     assert [found.held for found in run_client.pods(KEY)] == [False]
 
 
-async def test_release_looks_again_when_somebody_else_changed_the_finalizers(
+async def test_a_release_retries_when_the_finalizers_changed(
     api: FakeApi, run_client: RunClient, caches: Caches
 ) -> None:
     pod = cached_pod(caches, finalizers=["other", POD_FINALIZER])
@@ -170,7 +168,7 @@ async def test_release_looks_again_when_somebody_else_changed_the_finalizers(
     assert api.requests[-1].body[-1] == {"op": "remove", "path": "/metadata/finalizers/0"}
 
 
-async def test_release_of_what_is_gone_or_released_is_success(
+async def test_releasing_a_missing_or_released_pod_is_success(
     api: FakeApi, run_client: RunClient, caches: Caches
 ) -> None:
     pod = cached_pod(caches)
@@ -180,7 +178,7 @@ async def test_release_of_what_is_gone_or_released_is_success(
     assert len(api.requests) == 1
 
 
-async def test_a_status_write_sends_the_difference_against_the_version_it_read(
+async def test_a_status_write_sends_the_diff_against_the_version_it_read(
     api: FakeApi, run_client: RunClient, caches: Caches
 ) -> None:
     caches.runs.put(run_document(4, {"phase": "Starting", "message": "old"}))
@@ -195,9 +193,7 @@ async def test_a_status_write_sends_the_difference_against_the_version_it_read(
     assert written.metadata.resource_version == "5"
 
 
-async def test_a_lost_race_brings_the_winner_into_the_cache(
-    api: FakeApi, run_client: RunClient, caches: Caches
-) -> None:
+async def test_a_lost_race_puts_the_winner_into_the_cache(api: FakeApi, run_client: RunClient, caches: Caches) -> None:
     caches.runs.put(run_document(4))
     run = run_client.run(KEY)
     assert run is not None
@@ -221,7 +217,7 @@ async def test_a_run_that_is_gone_is_forgotten(api: FakeApi, run_client: RunClie
     assert len(api.requests) == 2
 
 
-async def test_a_start_is_marked_on_that_very_run_and_the_answer_is_live(
+async def test_a_start_is_marked_on_that_run_only_and_the_answer_is_live(
     api: FakeApi, run_client: RunClient, caches: Caches
 ) -> None:
     caches.runs.put(run_document(4))
@@ -236,7 +232,7 @@ async def test_a_start_is_marked_on_that_very_run_and_the_answer_is_live(
     assert (live.spec.suspend, run_client.run(KEY)) == (True, live)
 
 
-async def test_another_run_of_the_name_is_not_marked(api: FakeApi, run_client: RunClient, caches: Caches) -> None:
+async def test_another_run_with_the_name_is_not_marked(api: FakeApi, run_client: RunClient, caches: Caches) -> None:
     caches.runs.put(run_document(4))
     run = run_client.run(KEY)
     assert run is not None
@@ -259,7 +255,7 @@ async def test_a_run_that_is_gone_is_not_marked(run_client: RunClient, caches: C
     assert run_client.run(KEY) is None
 
 
-async def test_just_that_version_of_a_run_is_deleted(api: FakeApi, run_client: RunClient, caches: Caches) -> None:
+async def test_only_that_version_of_a_run_is_deleted(api: FakeApi, run_client: RunClient, caches: Caches) -> None:
     caches.runs.put(run_document(4, {"phase": "Succeeded"}))
     run = run_client.run(KEY)
     assert run is not None
@@ -270,7 +266,7 @@ async def test_just_that_version_of_a_run_is_deleted(api: FakeApi, run_client: R
     assert [request.body["preconditions"] for request in api.requests] == [wanted, wanted]
 
 
-async def test_a_place_is_claimed_while_a_start_is_written(run_client: RunClient, caches: Caches) -> None:
+async def test_a_slot_is_claimed_while_a_start_is_written(run_client: RunClient, caches: Caches) -> None:
     caches.runtimes.put(runtime_document(1, limits={"maxActiveRuns": 1}))
     caches.runs.put(run_document(4))
     run, other = run_client.run(KEY), samples.make_run()

@@ -40,7 +40,7 @@ def live(data: dict[str, str], owner: str = "u1") -> dict[str, Any]:
     return {"metadata": metadata | {"ownerReferences": [{"uid": owner, "controller": True}]}, "data": data}
 
 
-async def test_a_config_map_is_created_once_and_then_changed_only_where_it_differs(
+async def test_a_config_map_is_created_once_and_then_only_changed_if_it_differs(
     api: FakeApi, kinds: KindsClient
 ) -> None:
     api.answers("POST", CONFIG_MAPS, Answer(live(MANIFEST["data"]), 201))
@@ -55,7 +55,7 @@ async def test_a_config_map_is_created_once_and_then_changed_only_where_it_diffe
     }
 
 
-async def test_somebody_elses_config_map_is_left_alone(api: FakeApi, kinds: KindsClient) -> None:
+async def test_an_unrelated_config_map_is_left_alone(api: FakeApi, kinds: KindsClient) -> None:
     with pytest.raises(NameTakenError, match=r"ConfigMap ops/rl-catalog-lab exists and is not this runtime's"):
         await kinds.save_config_map(MANIFEST, live({}, owner="u2"))
     api.answers("POST", CONFIG_MAPS, Answer({"message": "exists"}, 409))
@@ -64,7 +64,7 @@ async def test_somebody_elses_config_map_is_left_alone(api: FakeApi, kinds: Kind
         await kinds.save_config_map(MANIFEST, None)
 
 
-async def test_a_status_is_written_against_what_was_read_and_known_at_once(
+async def test_a_status_is_written_against_the_version_read_and_known_at_once(
     api: FakeApi, kinds: KindsClient, caches: Caches
 ) -> None:
     caches.environments.put(environment_document(4))
@@ -82,7 +82,7 @@ async def test_a_status_is_written_against_what_was_read_and_known_at_once(
     assert written.status.class_name == "Maze"
 
 
-async def test_the_status_of_a_runtime_that_nobody_can_read_is_written_all_the_same(
+async def test_the_status_of_an_unreadable_runtime_is_written_anyway(
     api: FakeApi, kinds: KindsClient, caches: Caches
 ) -> None:
     caches.runtimes.put(runtime_document(4, novelty=1))
@@ -93,7 +93,7 @@ async def test_the_status_of_a_runtime_that_nobody_can_read_is_written_all_the_s
     assert api.requests[0].body["status"] == {"observedGeneration": 1}
 
 
-async def test_a_new_catalog_is_told(kinds: KindsClient, told: list[str]) -> None:
+async def test_a_new_catalog_is_reported(kinds: KindsClient, told: list[str]) -> None:
     found = ImageCatalog(samples.catalog_of())
     kinds.hold_catalog("theirs:1", found)
     assert told == ["theirs:1"]

@@ -15,7 +15,7 @@ OBJECTS = st.dictionaries(st.sampled_from("abc"), VALUES, max_size=3)
 
 
 @given(OBJECTS, OBJECTS)
-def test_applying_the_patch_gives_what_was_wanted(before: dict[str, Any], after: dict[str, Any]) -> None:
+def test_applying_the_patch_gives_the_wanted_object(before: dict[str, Any], after: dict[str, Any]) -> None:
     assert merged(before, merge_patch(before, after)) == after
 
 

@@ -95,7 +95,7 @@ def test_a_missing_field_is_named() -> None:
     assert [(r.code, r.field) for r in caught.value.refusals] == [("MissingField", "spec.environment")]
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_faults_are_reported_at_once() -> None:
     document = run_document(backoffLimit="3", color="red")
     with pytest.raises(DocumentError) as caught:
         parse_run(document)
@@ -108,7 +108,7 @@ def test_a_key_is_not_repeated() -> None:
     assert "very-secret" not in str(caught.value) + str(caught.value.refusal.to_wire())
 
 
-def test_whole_numbers_are_whole_however_they_are_written() -> None:
+def test_integers_are_integers_however_they_are_written() -> None:
     assert parse_run(run_document(backoffLimit=2.0, config={"a": 1.0})).spec.config == {"a": 1}
 
 
@@ -132,7 +132,7 @@ def test_a_file_without_a_run_says_what_it_holds(text: str, complaint: str) -> N
         load_run(text)
 
 
-def test_other_objects_beside_the_run_are_passed_over() -> None:
+def test_other_objects_next_to_the_run_are_skipped() -> None:
     text = "kind: Secret\n---\n" + write_yaml(run_document())
     assert load_run(text).metadata.name == "sorting"
 
@@ -177,7 +177,7 @@ def test_any_text_is_loaded_or_refused(text: str) -> None:
         ("a\u2028b", 'spec["a\\u2028b"]'),
     ],
 )
-def test_a_path_is_one_line_whatever_the_keys_are(key: str, path: str) -> None:
+def test_a_path_is_one_line_whatever_its_keys_are(key: str, path: str) -> None:
     assert field_path(("spec", key)) == path
 
 
@@ -185,7 +185,7 @@ def test_the_path_of_a_long_key_is_cut() -> None:
     assert len(field_path(("spec", "x" * 1000))) < 200
 
 
-def test_faults_come_in_an_order_of_their_own() -> None:
+def test_faults_have_a_fixed_order() -> None:
     document = run_document(zebra=1, apple=2)
     turned = {**document, "spec": dict(reversed(document["spec"].items()))}
     for broken in (document, turned):
@@ -204,7 +204,7 @@ def test_a_kind_is_repeated_in_one_line_and_never_when_it_looks_like_a_key() -> 
         load_run('kind: "a\\nb"\n---\nkind: Job\n---\nkind: tml-0123456789abcdefghij\n')
 
 
-def test_no_deadline_stays_no_deadline() -> None:
+def test_no_deadline_remains_no_deadline() -> None:
     """Null is not the same as absent where there is a default."""
     run = parse_run(run_document(startDeadlineSeconds=None))
     assert parse_run(run.to_wire()).spec.start_deadline_seconds is None

@@ -26,5 +26,5 @@ def test_a_run_that_sets_nothing_is_accepted(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["default", "tiny"])
-def test_the_example_is_the_runtime_that_ships(name: str) -> None:
+def test_the_example_is_the_shipped_runtime(name: str) -> None:
     assert Path(f"examples/runtime-{name}.yaml").read_text() == bundled_runtime_text(name)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rl_operator.documents.source_files import chosen_entry, source_hash, source_problem
 
 
-def test_the_hash_is_of_names_and_contents_in_any_order() -> None:
+def test_the_hash_covers_names_and_contents_in_any_order() -> None:
     assert source_hash({"a.py": "1", "b.py": "2"}) == source_hash({"b.py": "2", "a.py": "1"})
     others: list[dict[str, str]] = [{}, {"a.py": "12"}, {"a.py": "2", "b.py": "1"}, {"a.py": "1", "b.py": "2", "c": ""}]
     hashes = {source_hash(files) for files in [{"a.py": "1", "b.py": "2"}, *others]}
@@ -54,9 +54,7 @@ WRONG: dict[str, tuple[dict[str, str], str | None, str, str, str]] = {
 
 
 @pytest.mark.parametrize(("files", "entry", "reason", "file", "message"), WRONG.values(), ids=WRONG)
-def test_what_cannot_be_looked_at(
-    files: dict[str, str], entry: str | None, reason: str, file: str, message: str
-) -> None:
+def test_unreadable_files(files: dict[str, str], entry: str | None, reason: str, file: str, message: str) -> None:
     problem = source_problem(files, entry)
     assert problem is not None
     assert (problem.reason, problem.file) == (reason, file)

@@ -64,7 +64,7 @@ def test_what_readers_disagree_on_is_an_error(text: str, complaint: str) -> None
         read_yaml(text)
 
 
-def test_aliases_cannot_multiply_without_end() -> None:
+def test_aliases_cannot_multiply_endlessly() -> None:
     levels = "\n".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for n in range(1, 10))
     with pytest.raises(YamlError, match="more than 100000 values"):
         read_yaml(f"l0: &l0 [x, x]\n{levels}")
@@ -82,7 +82,7 @@ def test_a_mapping_that_merges_can_be_merged() -> None:
     assert read_yaml(text) == [{"a": {"x": 1}, "b": {"x": 2}, "c": {"x": 3}, "d": {"x": 2}}]
 
 
-def test_a_pair_of_surrogates_is_a_character_as_in_json() -> None:
+def test_a_surrogate_pair_is_one_character_as_in_json() -> None:
     assert read_yaml(r'{"\ud83e\udd9c": "\ud83e\udd9c"}') == [{"🦜": "🦜"}]
 
 
@@ -96,7 +96,7 @@ def test_keys_become_text() -> None:
 
 
 @given(JSON_VALUES)
-def test_what_is_written_is_read_back(value: Any) -> None:
+def test_written_values_are_read_back(value: Any) -> None:
     assert read_yaml(write_yaml([value])) == [[value]]
 
 
@@ -104,7 +104,7 @@ def test_what_is_written_is_read_back(value: Any) -> None:
     st.text(st.characters(codec="utf-8", exclude_categories=["C"]))
     | st.sampled_from(["4e-5", "yes", "y", "2020-01-01"])
 )
-def test_texts_stay_texts_for_yaml_1_1_readers_too(text: str) -> None:
+def test_texts_stay_texts_for_yaml_1_1_readers(text: str) -> None:
     """The config file is read by another package's loader."""
     assert yaml.safe_load(write_yaml({"a": text})) == {"a": text}
 
@@ -128,7 +128,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         ),
     ],
 )
-def test_a_complaint_is_one_line_and_does_not_repeat_the_file(text: str, complaint: str) -> None:
+def test_an_error_is_one_line_and_does_not_repeat_the_file(text: str, complaint: str) -> None:
     with pytest.raises(YamlError) as raised:
         read_yaml(text)
     assert str(raised.value) == complaint

@@ -33,14 +33,14 @@ def test_no_difference() -> None:
     assert (found.fields, found.texts, found.exit_code) == ((), (), 0)
 
 
-def test_a_run_that_has_not_started_takes_it() -> None:
+def test_a_run_that_has_not_started_accepts_it() -> None:
     found = compare(given(config={"group_size": 4}), MemoryTarget(live()))
     assert [(c.field, c.before, c.after) for c in found.fields] == [("spec.config.group_size", "unset", "4")]
     assert found.exit_code == 1
 
 
 @pytest.mark.parametrize(("spec", "code"), [({"config": {"group_size": 4}}, 2), ({"suspend": True}, 1), ({}, 0)])
-def test_a_run_that_has_started_takes_what_is_not_frozen(spec: dict[str, Any], code: int) -> None:
+def test_a_started_run_accepts_what_is_not_frozen(spec: dict[str, Any], code: int) -> None:
     started = live() | {"status": {"observedGeneration": 1, **STARTED}}
     found = compare(given(**spec), MemoryTarget(started))
     assert found.exit_code == code
@@ -59,7 +59,7 @@ def test_the_rendered_config_is_compared_with_the_live_one() -> None:
     assert "+  group_size: 4" in changed
 
 
-def test_what_stands_beside_is_compared_file_by_file() -> None:
+def test_files_next_to_the_run_are_compared_one_by_one() -> None:
     target, metadata = MemoryTarget(live()), {"name": "code", "namespace": "default"}
     code = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a.py": "x = 1\n"}}
     file = RunFile(given().run, ({**code, "data": {"a.py": "x = 2\n"}},))

@@ -30,7 +30,7 @@ def test_a_finished_name_gets_the_next_free_number(phase: str, capsys: pytest.Ca
     assert target.objects["default", "sorting"]["status"]["phase"] == phase
 
 
-def test_a_running_one_is_followed_and_stays_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_running_one_is_followed_and_left_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
     target = MemoryTarget(run_manifest(phase="Running", startTime="2026-01-01T00:00:00Z"))
     assert submit(target, WANTED, "default") == "sorting"
     assert "config" not in target.objects["default", "sorting"]["spec"]
@@ -38,7 +38,7 @@ def test_a_running_one_is_followed_and_stays_as_it_is(capsys: pytest.CaptureFixt
     assert "sorting is running" in capsys.readouterr().err
 
 
-def test_a_stopped_one_goes_on() -> None:
+def test_a_stopped_one_is_resumed() -> None:
     stopped = run_manifest(spec={"suspend": True}, phase="Stopped", startTime="2026-01-01T00:00:00Z")
     target = MemoryTarget(stopped)
     submit(target, WANTED, "default")
@@ -46,7 +46,7 @@ def test_a_stopped_one_goes_on() -> None:
     assert "config" not in target.objects["default", "sorting"]["spec"]
 
 
-def test_who_would_revert_that_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_tool_that_would_revert_the_change_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     stopped = run_manifest(spec={"suspend": True}, phase="Stopped", startTime="2026-01-01T00:00:00Z")
     stopped["metadata"]["labels"] = {"kustomize.toolkit.fluxcd.io/name": "team"}
     submit(MemoryTarget(stopped), WANTED, "default")
@@ -61,14 +61,14 @@ def test_a_number_must_fit_into_the_name() -> None:
 
 
 @pytest.mark.parametrize("spec", [{"suspend": True}, {"config": {"group_sise": 8}}, {"environment": "sort_digit"}])
-def test_one_that_has_not_started_takes_the_files_spec(spec: dict[str, Any]) -> None:
+def test_one_that_has_not_started_gets_the_files_spec(spec: dict[str, Any]) -> None:
     target = MemoryTarget(run_manifest(spec=spec, phase="Pending"))
     submit(target, WANTED, "default")
     taken = target.objects["default", "sorting"]["spec"]
     assert parsed(run_manifest(spec=taken)).spec == WANTED.spec
 
 
-def test_one_that_has_not_started_takes_the_place_of_its_file_too() -> None:
+def test_one_that_has_not_started_gets_the_files_location_too() -> None:
     target = MemoryTarget(run_manifest(phase="Pending"))
     metadata = WANTED.metadata.with_changes(annotations={"rl-operator.dev/environment-file": "/new/my_env.py"})
     submit(target, WANTED.with_changes(metadata=metadata), "default")
@@ -76,7 +76,7 @@ def test_one_that_has_not_started_takes_the_place_of_its_file_too() -> None:
     assert taken == {"rl-operator.dev/environment-file": "/new/my_env.py"}
 
 
-def test_what_a_run_needs_is_applied_and_the_rest_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_dependencies_are_applied_and_other_objects_are_mentioned(capsys: pytest.CaptureFixture[str]) -> None:
     target = MemoryTarget()
     documents = [{"kind": kind, "metadata": {"name": "x", "namespace": "a"}} for kind in ("ConfigMap", "RLRuntime")]
     apply_beside(target, RunFile(WANTED, tuple(documents), ("Deployment",)))
@@ -88,7 +88,7 @@ def test_what_a_run_needs_is_applied_and_the_rest_is_said(capsys: pytest.Capture
     ]
 
 
-def test_one_that_was_restored_is_asked_for_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_restored_one_is_requested_again(capsys: pytest.CaptureFixture[str]) -> None:
     restored = run_manifest(phase="Stopped", startTime="2026-01-01T00:00:00Z")
     restored["metadata"]["annotations"] = {STARTED_AS_ANNOTATION: "sorting.another-uid", "kept": "yes"}
     target = MemoryTarget(restored)
@@ -97,7 +97,7 @@ def test_one_that_was_restored_is_asked_for_again(capsys: pytest.CaptureFixture[
     assert "it trains from the beginning" in capsys.readouterr().err
 
 
-def test_a_file_that_holds_the_mark_of_a_former_life_makes_a_new_run() -> None:
+def test_a_file_with_the_mark_of_an_earlier_run_makes_a_new_run() -> None:
     marked = run_manifest()
     marked["metadata"]["annotations"] = {STARTED_AS_ANNOTATION: "sorting.another-uid"}
     target = MemoryTarget()

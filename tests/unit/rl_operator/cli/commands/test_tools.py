@@ -28,11 +28,11 @@ def test_the_table_of_tools() -> None:
     assert listed["parameters"]["properties"]["limit"]["type"] == "integer"
 
 
-def test_how_agents_should_use_them() -> None:
+def test_instructions_for_agents() -> None:
     assert rlctl("skill").stdout.startswith("---\nname: rl-training\n")
 
 
-def test_without_the_extra_it_says_how_to_install_it(tmp_path: Path) -> None:
+def test_without_the_extra_it_explains_how_to_install_it(tmp_path: Path) -> None:
     """A Python that has all that rlctl needs, and no mcp."""
     hide = "import sys; sys.modules['mcp'] = None; from rl_operator.cli import main; main()"
     command = [sys.executable, "-c", hide, "tools", "mcp", "--local", "--state-dir", str(tmp_path)]
@@ -41,7 +41,7 @@ def test_without_the_extra_it_says_how_to_install_it(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (2, "", sentence)
 
 
-def test_a_file_of_tokens_is_for_this_machine_alone(tmp_path: Path) -> None:
+def test_a_token_file_works_only_on_this_machine(tmp_path: Path) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     context = {"name": "test", "context": {"cluster": "test", "user": "test"}}
     cluster = {"name": "test", "cluster": {"server": "https://127.0.0.1:1"}}
@@ -59,7 +59,7 @@ def test_a_file_of_tokens_is_for_this_machine_alone(tmp_path: Path) -> None:
     )
 
 
-def test_an_address_that_is_taken_is_refused(tmp_path: Path) -> None:
+def test_an_address_in_use_is_refused(tmp_path: Path) -> None:
     ended = rlctl(
         "serve", "--local", "--host", "203.0.113.1", "--port", "0", RL_STATE_DIR=str(tmp_path), HOME=str(tmp_path)
     )
@@ -67,7 +67,7 @@ def test_an_address_that_is_taken_is_refused(tmp_path: Path) -> None:
     assert "cannot listen on 203.0.113.1 port 0" in ended.stderr
 
 
-def test_on_this_machine_it_makes_a_token_and_says_where(tmp_path: Path) -> None:
+def test_on_this_machine_it_creates_a_token_and_prints_its_path(tmp_path: Path) -> None:
     command = [RLCTL, "tools", "serve", "--local", "--port", "0", "--state-dir", str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout

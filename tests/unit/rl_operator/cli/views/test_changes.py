@@ -35,7 +35,7 @@ def test_the_fields_that_differ(
         ("spec.activeDeadlineSeconds", False),
     ],
 )
-def test_what_a_run_that_has_started_refuses(field: str, frozen: bool) -> None:
+def test_what_a_started_run_refuses(field: str, frozen: bool) -> None:
     assert FieldChange(field, "1", "2").frozen is frozen
 
 

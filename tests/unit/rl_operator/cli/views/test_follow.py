@@ -34,7 +34,7 @@ REFUSED = [
         pytest.param({"phase": "Pending"}, False, 0, id="backing off"),
     ],
 )
-def test_when_nothing_more_happens_and_what_it_means(status: dict[str, Any], rests: bool, code: int) -> None:
+def test_when_a_run_is_at_rest_and_what_it_means(status: dict[str, Any], rests: bool, code: int) -> None:
     run = parsed(run_manifest(**status))
     assert (at_rest(run), exit_code(run)) == (rests, code)
 
@@ -54,7 +54,7 @@ def test_exit_codes_of_errors(error: OperatorError, code: int) -> None:
     assert exit_code_of(error) == code
 
 
-def test_following_shows_each_version_once_and_ends_with_the_goal() -> None:
+def test_following_shows_each_version_once_and_ends_at_the_goal() -> None:
     target, seen = MemoryTarget(run_manifest(phase="Pending")), list[str | None]()
     phases = iter(["Starting", "Running", "Succeeded"])
 

@@ -12,7 +12,7 @@ from rl_operator.documents.parse import load_documents, parse_environment
 CODE = 'import os\n\n\nclass Mine:\n    """Says: "hello" # always."""\n'
 
 
-def test_the_documents_hold_the_files_as_they_are() -> None:
+def test_the_documents_hold_the_files_unchanged() -> None:
     files = {"my_env.py": CODE, "words.py": "WORDS = ['a']"}
     config_map, environment = load_documents(own_environment_template("mine", files, "my_env.py"))
     assert config_map["data"] == files
@@ -43,7 +43,7 @@ def test_names(text: str, name: str) -> None:
     assert re.fullmatch(RUN_NAME_PATTERN, name)
 
 
-def test_the_example_holds_the_file_beside_it() -> None:
+def test_the_example_holds_the_file_next_to_it() -> None:
     folder = Path(__file__).parents[5] / "examples" / "own-environment"
     objects = load_documents((folder / "cluster.yaml").read_text())
     assert [each["kind"] for each in objects] == ["ConfigMap", "RLEnvironment", "RLTrainingRun"]

@@ -29,7 +29,7 @@ def test_any_other_run_in_one_line() -> None:
     assert plain_line(parsed(run_manifest())) == "Pending"
 
 
-def test_the_curve_collects_what_was_seen() -> None:
+def test_the_curve_collects_the_observed_points() -> None:
     curve = Curve()
     for step in range(1, 4):
         progress = {"step": step, "totalSteps": 40, "percent": 1}

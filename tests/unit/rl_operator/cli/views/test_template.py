@@ -44,13 +44,13 @@ CASES = [
 
 
 @pytest.mark.parametrize(("environment", "runtime"), CASES)
-def test_it_is_accepted_as_it_stands(environment: CatalogEnvironment, runtime: Runtime) -> None:
+def test_it_is_accepted_unchanged(environment: CatalogEnvironment, runtime: Runtime) -> None:
     text = template(environment, runtime)
     assert refusals(text, environment, runtime) == []
     assert max(map(len, text.splitlines())) < 100
 
 
-def test_a_priority_is_offered_where_runs_wait_for_each_other() -> None:
+def test_a_priority_is_offered_when_runs_queue() -> None:
     assert "#priority" not in template(SORT_DIGITS, TINY)
     assert "#priority: 0" in template(SORT_DIGITS, make_runtime(limits={"maxActiveRuns": 3}))
     assert "#ttlSecondsAfterFinished: 86400" in template(SORT_DIGITS, TINY)
@@ -67,7 +67,7 @@ def test_every_setting_in_it_is_accepted(environment: CatalogEnvironment, runtim
     assert refusals(SETTING.sub(r"\1\2", text), environment, runtime) == []
 
 
-def test_what_people_set_is_in_force_and_the_rest_is_a_comment() -> None:
+def test_common_settings_are_active_and_the_rest_are_comments() -> None:
     text = template(SORT_DIGITS, TINY)
     spec = load_run(text).spec
     assert set(spec.config) == {"total_steps", "group_size", "batch_size", "max_token_length"}
@@ -80,7 +80,7 @@ def test_a_field_without_a_usable_default_is_named() -> None:
     assert "has no default that could stand here: config.knob (int)." in template(toy(default=None), make_runtime())
 
 
-def test_a_default_beyond_a_bound_gives_way_and_is_in_force() -> None:
+def test_a_default_out_of_bounds_is_replaced_and_active() -> None:
     text = template(toy(), make_runtime(bounds={"env": {"knob": {"min": 5}}}))
     assert load_run(text).spec.config["knob"] == 5
 

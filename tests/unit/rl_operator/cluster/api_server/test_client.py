@@ -35,9 +35,7 @@ async def test_kopf_gets_the_same_credentials_and_cannot_close_our_connections(
     await client.get(POD)
 
 
-async def test_the_beginning_of_a_list_of_kopfs_is_told_once_it_is_answered(
-    api: FakeApi, client: ClusterClient
-) -> None:
+async def test_a_list_started_by_kopf_is_reported_once_it_is_answered(api: FakeApi, client: ClusterClient) -> None:
     told: list[int] = []
     api.answers("GET", PODS, Answer({"message": "starting"}, 503), Answer({"items": []}))
     api.answers("WATCH", PODS, Answer(lines=()))
@@ -49,7 +47,7 @@ async def test_the_beginning_of_a_list_of_kopfs_is_told_once_it_is_answered(
 
 
 @pytest.mark.parametrize("code", [429, 500, 503])
-async def test_a_pause_that_the_api_server_asks_for_is_made(api: FakeApi, client: ClusterClient, code: int) -> None:
+async def test_a_pause_requested_by_the_api_server_is_honored(api: FakeApi, client: ClusterClient, code: int) -> None:
     busy = Answer({"message": "too many requests"}, code, headers={"Retry-After": "1"})
     api.answers("POST", PODS, busy, Answer({"kind": "Pod"}))
     before = time.monotonic()
@@ -63,7 +61,7 @@ async def test_a_pause_that_the_api_server_asks_for_is_made(api: FakeApi, client
     [(429, {}), (429, {"Retry-After": "600"}), (503, {"Retry-After": "Mon, 1 Jun 2026"}), (409, {"Retry-After": "0"})],
     ids=["no pause", "longer than a call may take", "a gateway's date", "no code that passes"],
 )
-async def test_what_asks_for_no_pause_that_can_be_made_is_a_refusal(
+async def test_an_unusable_pause_is_a_refusal(
     api: FakeApi, client: ClusterClient, code: int, headers: dict[str, str]
 ) -> None:
     api.answers("POST", PODS, Answer({"message": "not now"}, code, headers=headers))
@@ -72,7 +70,7 @@ async def test_what_asks_for_no_pause_that_can_be_made_is_a_refusal(
     assert len(api.requests) == 1
 
 
-async def test_pauses_without_end_end_with_the_deadline_of_the_call(api: FakeApi, tmp_path: Path) -> None:
+async def test_endless_pauses_end_at_the_calls_deadline(api: FakeApi, tmp_path: Path) -> None:
     api.answers("GET", POD, Answer({"message": "busy"}, 429, headers={"Retry-After": "1"}))
     async with await connect(api, tmp_path, request_seconds=1.5) as client:
         with pytest.raises(TargetUnreachableError, match="429: busy"):
@@ -94,13 +92,13 @@ async def test_refusals_are_translated(api: FakeApi, client: ClusterClient) -> N
         await client.create(PODS, {"kind": "Pod"})
 
 
-async def test_a_gateway_that_answers_with_no_status_object(api: FakeApi, client: ClusterClient) -> None:
+async def test_a_gateway_that_answers_without_a_status_object(api: FakeApi, client: ClusterClient) -> None:
     api.answers("GET", POD, Answer("bad gateway", 502))
     with pytest.raises(TargetUnreachableError, match=r"502: .*bad gateway"):
         await client.get(POD)
 
 
-async def test_an_answer_that_does_not_come(api: FakeApi, tmp_path: Path) -> None:
+async def test_a_missing_answer(api: FakeApi, tmp_path: Path) -> None:
     api.answers("GET", POD, Answer(hangs=True))
     async with await connect(api, tmp_path, request_seconds=0.2) as client:
         with pytest.raises(TargetUnreachableError, match=f"the API server {api.url} does not answer"):
@@ -118,9 +116,7 @@ async def test_a_collection_is_read_chunk_by_chunk(api: FakeApi, client: Cluster
     assert {r.query["labelSelector"] for r in api.requests} == {"a=b"}
 
 
-async def test_metadata_is_asked_for_by_the_name_that_each_kind_of_call_has(
-    api: FakeApi, client: ClusterClient
-) -> None:
+async def test_metadata_is_requested_by_the_name_each_kind_of_call_uses(api: FakeApi, client: ClusterClient) -> None:
     """A watch that asks for the list's name is a stream without events, and nobody says so."""
     api.answers("GET", PODS, Answer({"metadata": {"resourceVersion": "5"}, "items": None}))
     api.answers("WATCH", PODS, Answer(lines=()))
@@ -131,7 +127,7 @@ async def test_metadata_is_asked_for_by_the_name_that_each_kind_of_call_has(
     assert watched.startswith("application/json;as=PartialObjectMetadata;")
 
 
-async def test_a_text_is_read_whole_however_long_its_lines(api: FakeApi, client: ClusterClient) -> None:
+async def test_a_text_is_read_whole_however_long_its_lines_are(api: FakeApi, client: ClusterClient) -> None:
     api.answers("GET", f"{POD}/log", Answer(text="x" * 300_000))
     assert len(await client.text(f"{POD}/log", {"limitBytes": 7})) == 300_000
     assert api.requests[0].query == {"limitBytes": "7"}
@@ -147,7 +143,7 @@ async def test_a_line_is_cut_however_long_it_is(api: FakeApi, client: ClusterCli
     assert others == [b"next\n", b"last"]
 
 
-async def test_lines_that_stop_coming_end_with_the_deadline_of_a_call(api: FakeApi, tmp_path: Path) -> None:
+async def test_a_stalled_stream_of_lines_ends_at_the_calls_deadline(api: FakeApi, tmp_path: Path) -> None:
     api.answers("GET", f"{POD}/log", Answer(lines=({"line": 1},), hangs=True))
     async with await connect(api, tmp_path, request_seconds=0.3) as client:
         lines = client.lines(f"{POD}/log", {"tailLines": 7})
@@ -156,7 +152,7 @@ async def test_lines_that_stop_coming_end_with_the_deadline_of_a_call(api: FakeA
             await anext(lines)
 
 
-async def test_deletion_and_patches_say_which_object_is_meant(api: FakeApi, client: ClusterClient) -> None:
+async def test_deletions_and_patches_identify_the_object(api: FakeApi, client: ClusterClient) -> None:
     api.answers("DELETE", POD, Answer({"kind": "Pod"}))
     api.answers("PATCH", POD, Answer({"kind": "Pod"}))
     await client.delete(POD, "uid-1")
@@ -174,7 +170,7 @@ async def test_a_watch_gives_events_until_the_server_ends_it(api: FakeApi, clien
     assert (query["resourceVersion"], query["allowWatchBookmarks"]) == ("5", "true")
 
 
-async def test_a_version_that_is_too_old_is_told_apart(api: FakeApi, client: ClusterClient) -> None:
+async def test_an_expired_version_has_its_own_error(api: FakeApi, client: ClusterClient) -> None:
     gone = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}}
     api.answers("WATCH", PODS, Answer(lines=(gone,)))
     with pytest.raises(ExpiredError, match="too old"):
@@ -182,7 +178,7 @@ async def test_a_version_that_is_too_old_is_told_apart(api: FakeApi, client: Clu
             pass
 
 
-async def test_nobody_listens(tmp_path: Path) -> None:
+async def test_nothing_listens(tmp_path: Path) -> None:
     async with await connect(FakeApi(url="http://127.0.0.1:1"), tmp_path) as client:
         with pytest.raises(TargetUnreachableError, match="GET /x: the API server http://127"):
             await client.get("/x")

@@ -41,13 +41,13 @@ def test_time_passes() -> None:
 
 
 @pytest.mark.parametrize("wrong", [HOURS, -HOURS], ids=["fast", "slow"])
-def test_a_machine_that_is_wrong_follows_the_first_answer(wrong: timedelta) -> None:
+def test_a_machine_with_a_wrong_clock_follows_the_first_answer(wrong: timedelta) -> None:
     machine = Machine(NOON + wrong)
     clock = ServerClock(machine.monotonic, lambda: machine.wall)
     assert heard(machine, clock) == NOON
 
 
-def test_a_machine_that_jumps_later_is_not_asked() -> None:
+def test_a_later_jump_of_the_machines_clock_is_ignored() -> None:
     machine = Machine()
     clock = ServerClock(machine.monotonic, lambda: machine.wall)
     assert heard(machine, clock) == NOON
@@ -57,7 +57,7 @@ def test_a_machine_that_jumps_later_is_not_asked() -> None:
 
 
 @pytest.mark.parametrize("jump", [HOURS, -HOURS], ids=["ahead", "back"])
-def test_an_api_server_that_jumps_is_believed_when_it_stays_there(jump: timedelta) -> None:
+def test_an_api_server_that_jumps_is_believed_if_it_stays_there(jump: timedelta) -> None:
     machine = Machine()
     clock = ServerClock(machine.monotonic, lambda: machine.wall)
     heard(machine, clock)
@@ -77,7 +77,7 @@ def test_an_api_server_that_jumps_and_comes_back_is_never_believed() -> None:
         assert heard(machine, clock, HOURS if second % 240 else timedelta(0)) == NOON
 
 
-def test_two_api_servers_that_disagree_move_nothing() -> None:
+def test_two_api_servers_that_disagree_change_nothing() -> None:
     machine = Machine()
     clock = ServerClock(machine.monotonic, lambda: machine.wall)
     for second in range(2 * int(PATIENCE_SECONDS)):
@@ -86,7 +86,7 @@ def test_two_api_servers_that_disagree_move_nothing() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "soon", "Mon, 99 Jun 2026 12:00:00 GMT", "Mon, 01 Jun 99999999999 12:00:00 GMT"])
-def test_what_is_no_date_moves_nothing(text: str) -> None:
+def test_an_invalid_date_changes_nothing(text: str) -> None:
     machine = Machine()
     clock = ServerClock(machine.monotonic, lambda: machine.wall)
     clock.observe(text)

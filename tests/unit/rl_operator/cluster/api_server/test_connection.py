@@ -19,7 +19,7 @@ async def test_server_and_token_come_from_the_kubeconfig(tmp_path: Path) -> None
     assert (await configuration.auth_settings())["BearerToken"]["value"] == "Bearer secret-token"
 
 
-async def test_a_kubeconfig_that_is_not_there() -> None:
+async def test_a_missing_kubeconfig() -> None:
     with pytest.raises(ConnectionSettingsError, match="'/nope/kubeconfig' does not exist: name one with --kubeconfig"):
         await load_configuration("/nope/kubeconfig")
 
@@ -28,14 +28,14 @@ BROKEN = {"no YAML": "{", "no mapping": "- a", "empty": "", "another document": 
 
 
 @pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
-async def test_a_file_that_is_no_kubeconfig(tmp_path: Path, text: str) -> None:
+async def test_a_file_that_is_not_a_kubeconfig(tmp_path: Path, text: str) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ConnectionSettingsError, match="cannot be used"):
         await load_configuration(str(path))
 
 
-async def test_a_context_that_is_not_in_it(tmp_path: Path) -> None:
+async def test_a_missing_context(tmp_path: Path) -> None:
     with pytest.raises(ConnectionSettingsError, match="nope"):
         await load_configuration(str(write_kubeconfig(tmp_path, "https://x")), "nope")
 

@@ -11,14 +11,14 @@ from rl_operator.render.labels import controller_uid
 PODS = "/api/v1/namespaces/team-a/pods"
 
 
-async def test_what_an_earlier_try_created_is_taken_as_it_is_now(api: FakeApi, client: ClusterClient) -> None:
+async def test_an_object_created_by_an_earlier_try_is_used_as_it_is_now(api: FakeApi, client: ClusterClient) -> None:
     api.answers("POST", PODS, Answer({"message": "exists"}, 409))
     api.answers("GET", f"{PODS}/{POD_NAME}", Answer(pod_document(7)))
     assert (await create_ours(client, pod_document()))["metadata"]["resourceVersion"] == "7"
 
 
 @pytest.mark.parametrize("labels", [None, {RUN_LABEL: "other", "mine": "x"}], ids=["gone", "changed"])
-async def test_labels_that_somebody_took_off_a_pod_are_put_back(
+async def test_labels_removed_from_a_pod_are_put_back(
     api: FakeApi, client: ClusterClient, labels: dict[str, str] | None
 ) -> None:
     """Without them no watch tells how it goes on."""
@@ -33,14 +33,14 @@ async def test_labels_that_somebody_took_off_a_pod_are_put_back(
     assert api.requests[-1].body == {"metadata": {"uid": manifest["uid"], "labels": manifest["labels"]}}
 
 
-async def test_a_name_in_the_way_is_said_in_the_owners_word(api: FakeApi, client: ClusterClient) -> None:
+async def test_a_name_conflict_is_described_with_the_owners_kind(api: FakeApi, client: ClusterClient) -> None:
     api.answers("POST", PODS, Answer({"message": "exists"}, 409))
     api.answers("GET", f"{PODS}/{POD_NAME}", Answer(pod_document(owner="another")))
     with pytest.raises(NameTakenError, match="is not this runtime's: delete or rename it, or rename the runtime"):
         await create_ours(client, pod_document(), owner="runtime")
 
 
-def test_only_a_controller_owns() -> None:
+def test_only_a_controller_counts_as_owner() -> None:
     owned = {"metadata": {"ownerReferences": [{"uid": "friend"}, {"uid": "owner", "controller": True}]}}
     assert controller_uid(owned) == "owner"
     assert controller_uid({"metadata": {}}) is None

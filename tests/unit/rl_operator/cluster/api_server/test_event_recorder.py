@@ -30,7 +30,7 @@ async def until_asked(api: FakeApi, count: int) -> list[Request]:
     return api.requests
 
 
-async def test_an_event_says_of_whom_it_speaks(api: FakeApi, recorder: EventRecorder) -> None:
+async def test_an_event_names_the_object_it_is_about(api: FakeApi, recorder: EventRecorder) -> None:
     api.answers("POST", PATH, Answer({}, 201))
     recorder.record(RUN, "Warning", "TrainerFailed", "loss is nan" * 200)
     (request,) = await until_asked(api, 1)
@@ -72,7 +72,7 @@ async def test_after_a_restart_the_old_event_is_found_by_its_name(api: FakeApi, 
     assert requests[1].path == f"{PATH}/{requests[0].body['metadata']['name']}"
 
 
-async def test_an_api_server_that_refuses_is_no_reason_to_stop(api: FakeApi, recorder: EventRecorder) -> None:
+async def test_a_refusing_api_server_does_not_stop_the_recorder(api: FakeApi, recorder: EventRecorder) -> None:
     api.answers("POST", PATH, Answer({"message": "no rights"}, 403), Answer({}, 201))
     recorder.record(RUN, "Normal", "One", "1")
     recorder.record(RUN, "Normal", "Two", "2")
@@ -80,7 +80,7 @@ async def test_an_api_server_that_refuses_is_no_reason_to_stop(api: FakeApi, rec
     assert [r.body["reason"] for r in requests] == ["One", "Two"]
 
 
-async def test_events_leave_the_api_server_to_the_runs_and_keep_their_time(api: FakeApi, client: ClusterClient) -> None:
+async def test_events_yield_to_runs_and_keep_their_time(api: FakeApi, client: ClusterClient) -> None:
     api.answers("POST", PATH, Answer({}, 201))
     moments = iter(datetime(2026, 1, 2, 3, 4, second, tzinfo=UTC) for second in range(60))
     recorder = EventRecorder(client, now=lambda: next(moments))
@@ -95,7 +95,7 @@ async def test_events_leave_the_api_server_to_the_runs_and_keep_their_time(api: 
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_more_than_can_be_written_is_dropped_at_once(client: ClusterClient) -> None:
+async def test_excess_events_are_dropped_immediately(client: ClusterClient) -> None:
     idle = EventRecorder(client)
     for number in range(event_recorder.QUEUE_SIZE + 5):
         idle.record(RUN, "Normal", "Flood", str(number))

@@ -116,7 +116,7 @@ async def until(what: str, look: Callable[[], bool]) -> None:
     assert look(), what
 
 
-async def test_the_first_makes_the_lease(api: LeaseApi, elect: Elect) -> None:
+async def test_the_first_candidate_creates_the_lease(api: LeaseApi, elect: Elect) -> None:
     elector = elect("one")
     assert not elector.leads
     await acquired(elector)
@@ -125,7 +125,7 @@ async def test_the_first_makes_the_lease(api: LeaseApi, elect: Elect) -> None:
     assert (api.spec["leaseDurationSeconds"], api.spec["leaseTransitions"]) == (1, 0)
 
 
-async def test_it_is_renewed_and_nothing_but_its_time_changes(api: LeaseApi, elect: Elect) -> None:
+async def test_a_renewal_changes_only_the_time(api: LeaseApi, elect: Elect) -> None:
     async with keeping(elect("one")):
         first = api.spec
         await until("it is renewed thrice", lambda: api.versions >= 4)
@@ -133,7 +133,7 @@ async def test_it_is_renewed_and_nothing_but_its_time_changes(api: LeaseApi, ele
         assert api.spec["renewTime"] > first["renewTime"]
 
 
-async def test_who_comes_second_waits_for_as_long_as_it_is_renewed(api: LeaseApi, elect: Elect) -> None:
+async def test_a_second_candidate_waits_while_the_lease_is_renewed(api: LeaseApi, elect: Elect) -> None:
     second = elect("two")
     async with keeping(elect("one")) as first:
         waiting = asyncio.create_task(second.acquire())
@@ -156,7 +156,7 @@ async def test_the_holders_clock_does_not_matter(api: LeaseApi, elect: Elect, cl
     assert api.spec["holderIdentity"] == "two"
 
 
-async def test_its_own_lease_is_taken_over_at_once_and_a_former_self_loses_it(api: LeaseApi, elect: Elect) -> None:
+async def test_its_own_lease_is_taken_over_at_once_and_the_old_process_loses_it(api: LeaseApi, elect: Elect) -> None:
     async with keeping(elect("one")) as former:
         async with asyncio.timeout(0.5 * QUICK.duration):
             await elect("one").acquire()
@@ -165,7 +165,7 @@ async def test_its_own_lease_is_taken_over_at_once_and_a_former_self_loses_it(ap
             await former
 
 
-async def test_a_lease_that_was_given_back_is_free_at_once(api: LeaseApi, elect: Elect) -> None:
+async def test_a_released_lease_is_free_at_once(api: LeaseApi, elect: Elect) -> None:
     first = elect("one")
     await acquired(first)
     await first.release()
@@ -176,20 +176,20 @@ async def test_a_lease_that_was_given_back_is_free_at_once(api: LeaseApi, elect:
     assert api.spec["leaseTransitions"] == 1
 
 
-async def test_who_does_not_hold_it_gives_nothing_back(api: LeaseApi, elect: Elect) -> None:
+async def test_a_process_that_does_not_hold_it_releases_nothing(api: LeaseApi, elect: Elect) -> None:
     api.held_by("one")
     await elect("two").release()
     assert api.methods == []
 
 
-async def test_another_holder_is_the_end(api: LeaseApi, elect: Elect) -> None:
+async def test_another_holder_ends_the_leadership(api: LeaseApi, elect: Elect) -> None:
     async with keeping(elect("one")) as task:
         api.held_by("two")
         with pytest.raises(LeaseLostError, match="is held by two now"):
             await task
 
 
-async def test_a_label_that_somebody_sets_costs_nothing_and_stays(api: LeaseApi, elect: Elect) -> None:
+async def test_a_label_added_by_others_is_harmless_and_kept(api: LeaseApi, elect: Elect) -> None:
     async with keeping(elect("one")) as task:
         assert api.lease
         api._stored({**api.lease, "metadata": {**api.lease["metadata"], "labels": {"seen": "yes"}}})
@@ -199,7 +199,7 @@ async def test_a_label_that_somebody_sets_costs_nothing_and_stays(api: LeaseApi,
         assert api.lease["metadata"]["labels"] == {"seen": "yes"}
 
 
-async def test_a_lease_that_somebody_deletes_is_made_again(api: LeaseApi, elect: Elect) -> None:
+async def test_a_deleted_lease_is_created_again(api: LeaseApi, elect: Elect) -> None:
     async with keeping(elect("one")) as task:
         api.lease = None
         await until("it is there again", lambda: api.lease is not None)
@@ -208,7 +208,7 @@ async def test_a_lease_that_somebody_deletes_is_made_again(api: LeaseApi, elect:
 
 
 @pytest.mark.parametrize("code", [403, 429, 500, 503])
-async def test_failures_are_outlived_until_others_may_take_over(api: LeaseApi, elect: Elect, code: int) -> None:
+async def test_failures_are_survived_until_others_may_take_over(api: LeaseApi, elect: Elect, code: int) -> None:
     failures = 3
 
     async def trouble(_: str) -> int:
@@ -229,7 +229,7 @@ async def test_failures_are_outlived_until_others_may_take_over(api: LeaseApi, e
         assert elector.leads, "nobody else can have it yet"
 
 
-async def test_an_api_server_that_does_not_answer_is_not_waited_for(api: LeaseApi, elect: Elect) -> None:
+async def test_an_unresponsive_api_server_is_not_waited_for(api: LeaseApi, elect: Elect) -> None:
     async def trouble(_: str) -> int:
         await asyncio.sleep(60)
         return 0
@@ -243,7 +243,7 @@ async def test_an_api_server_that_does_not_answer_is_not_waited_for(api: LeaseAp
         assert api.methods.count("PUT") > 1, "a call that hangs is not the last one"
 
 
-async def test_a_process_that_stood_still_asks_nobody(api: LeaseApi, elect: Elect) -> None:
+async def test_a_process_that_was_suspended_does_not_ask_the_server(api: LeaseApi, elect: Elect) -> None:
     elector = elect("one")
     async with keeping(elector) as task:
         elector._renewed_at -= QUICK.duration
@@ -254,7 +254,7 @@ async def test_a_process_that_stood_still_asks_nobody(api: LeaseApi, elect: Elec
         assert len(api.methods) == calls
 
 
-async def test_rights_that_are_missing_are_named(api: LeaseApi, elect: Elect) -> None:
+async def test_missing_permissions_are_named(api: LeaseApi, elect: Elect) -> None:
     async def trouble(_: str) -> int:
         return 403
 
@@ -263,7 +263,7 @@ async def test_rights_that_are_missing_are_named(api: LeaseApi, elect: Elect) ->
         await acquired(elect("one"))
 
 
-async def test_an_api_server_that_is_away_is_waited_for(api: LeaseApi, elect: Elect) -> None:
+async def test_an_unreachable_api_server_is_waited_for(api: LeaseApi, elect: Elect) -> None:
     async def trouble(_: str) -> int:
         return 503
 
@@ -275,7 +275,7 @@ async def test_an_api_server_that_is_away_is_waited_for(api: LeaseApi, elect: El
     await asyncio.wait_for(waiting, 10)
 
 
-async def test_of_many_that_begin_at_once_one_leads(api: LeaseApi, elect: Elect) -> None:
+async def test_one_of_many_simultaneous_candidates_leads(api: LeaseApi, elect: Elect) -> None:
     electors = [elect(str(number)) for number in range(8)]
     tasks = [asyncio.create_task(elector.acquire()) for elector in electors]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -34,7 +34,7 @@ VERBS = [
 
 
 @pytest.mark.parametrize(("method", "path", "verb"), VERBS)
-def test_verbs_are_kubernetes_own(method: str, path: str, verb: str) -> None:
+def test_verbs_are_those_of_kubernetes(method: str, path: str, verb: str) -> None:
     assert verb_of(method, URL(f"https://server{path}")) == verb
 
 
@@ -46,7 +46,7 @@ def calls(verb: str, code: str) -> float:
     return REGISTRY.get_sample_value("rl_operator_api_calls_total", {"verb": verb, "code": code}) or 0.0
 
 
-async def test_calls_are_counted_by_verb_and_code_and_kopfs_as_well(api: FakeApi, tmp_path: Path) -> None:
+async def test_calls_are_counted_by_verb_and_code_including_kopfs(api: FakeApi, tmp_path: Path) -> None:
     before = {key: calls(*key) for key in (("get", "200"), ("get", "404"), ("delete", "none"))}
     api.answers("GET", f"{PODS}/p", Answer({"kind": "Pod"}))
     async with await connect(api, tmp_path, (counted(WatchAges(300)),)) as client:
@@ -66,7 +66,7 @@ async def test_calls_are_counted_by_verb_and_code_and_kopfs_as_well(api: FakeApi
     }
 
 
-async def test_a_watchs_events_make_it_young(api: FakeApi, tmp_path: Path) -> None:
+async def test_events_keep_a_watch_fresh(api: FakeApi, tmp_path: Path) -> None:
     event = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "5"}}}
     api.answers("WATCH", PODS, Answer(lines=(event,), hangs=True))
     ages = WatchAges(300)
@@ -79,7 +79,7 @@ async def test_a_watchs_events_make_it_young(api: FakeApi, tmp_path: Path) -> No
         assert ages.silent_seconds()["pods"] < before
 
 
-async def test_who_does_not_lead_reads_and_does_not_write(api: FakeApi, tmp_path: Path) -> None:
+async def test_a_standby_reads_but_does_not_write(api: FakeApi, tmp_path: Path) -> None:
     leads = False
     api.answers("GET", f"{PODS}/p", Answer({"kind": "Pod"}))
     api.answers("POST", PODS, Answer({"kind": "Pod"}))

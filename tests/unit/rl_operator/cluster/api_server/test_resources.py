@@ -22,12 +22,12 @@ STRANGE = ("", ".", "..", "../secrets/x", "a/b", "%2e%2e", "a?watch=1", "a#b", "
 
 
 @pytest.mark.parametrize("name", STRANGE)
-def test_a_name_that_nothing_can_have_leads_nowhere(name: str) -> None:
+def test_an_impossible_name_has_no_path(name: str) -> None:
     with pytest.raises(GoneError, match="not a valid object name"):
         RUNS.path("ns", name)
 
 
 @pytest.mark.parametrize("namespace", STRANGE[1:])
-def test_neither_does_a_namespace(namespace: str) -> None:
+def test_an_impossible_namespace_has_no_path(namespace: str) -> None:
     with pytest.raises(GoneError, match="not a valid object name"):
         RUNS.path(namespace)

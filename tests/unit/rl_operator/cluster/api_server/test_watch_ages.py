@@ -46,7 +46,7 @@ def pass_time(ages: WatchAges, clock: Clock, seconds: float, *busy: Body) -> Non
         ages.silent_seconds()
 
 
-def test_a_watch_that_brings_bookmarks_is_young(ages: WatchAges, clock: Clock) -> None:
+def test_a_watch_with_bookmarks_is_fresh(ages: WatchAges, clock: Clock) -> None:
     pods, services = Body(), Body()
     ages.opened("pods", pods)
     ages.opened("services", services)
@@ -56,7 +56,7 @@ def test_a_watch_that_brings_bookmarks_is_young(ages: WatchAges, clock: Clock) -
     assert ages.stale() == {}
 
 
-def test_a_stream_that_stays_open_and_silent_is_stale(ages: WatchAges, clock: Clock) -> None:
+def test_an_open_but_silent_stream_is_stale(ages: WatchAges, clock: Clock) -> None:
     pods, services = Body(), Body()
     ages.opened("pods", pods)
     ages.opened("services", services)
@@ -66,7 +66,7 @@ def test_a_stream_that_stays_open_and_silent_is_stale(ages: WatchAges, clock: Cl
     assert ages.stale() == {"pods": PATIENCE + 10}
 
 
-def test_a_watch_that_is_opened_again_and_again_in_vain_is_stale(ages: WatchAges, clock: Clock) -> None:
+def test_a_watch_that_keeps_reopening_in_vain_is_stale(ages: WatchAges, clock: Clock) -> None:
     services = Body()
     ages.opened("services", services)
     for _ in range(15):
@@ -75,14 +75,14 @@ def test_a_watch_that_is_opened_again_and_again_in_vain_is_stale(ages: WatchAges
     assert list(ages.stale()) == ["pods"]
 
 
-def test_a_watch_that_was_never_opened_is_stale_too(ages: WatchAges, clock: Clock) -> None:
+def test_a_watch_that_was_never_opened_is_stale(ages: WatchAges, clock: Clock) -> None:
     services = Body()
     ages.opened("services", services)
     pass_time(ages, clock, PATIENCE + 10, services)
     assert list(ages.stale()) == ["pods"]
 
 
-def test_what_the_last_stream_brought_counts_when_the_next_is_opened(ages: WatchAges, clock: Clock) -> None:
+def test_the_last_streams_events_count_when_the_next_is_opened(ages: WatchAges, clock: Clock) -> None:
     first = Body()
     ages.opened("pods", first)
     clock.now += 50
@@ -91,7 +91,7 @@ def test_what_the_last_stream_brought_counts_when_the_next_is_opened(ages: Watch
     assert ages.silent_seconds()["pods"] == 0
 
 
-def test_an_api_server_that_is_away_or_has_just_come_back_makes_nothing_stale(ages: WatchAges, clock: Clock) -> None:
+def test_an_unreachable_or_just_returned_api_server_makes_nothing_stale(ages: WatchAges, clock: Clock) -> None:
     body = Body()
     ages.opened("pods", body)
     pass_time(ages, clock, 10, body)
@@ -104,7 +104,7 @@ def test_an_api_server_that_is_away_or_has_just_come_back_makes_nothing_stale(ag
     assert list(ages.stale()) == ["pods", "services"]
 
 
-def test_before_anything_was_answered_nothing_is_stale(clock: Clock) -> None:
+def test_before_the_first_answer_nothing_is_stale(clock: Clock) -> None:
     ages = WatchAges(PATIENCE, clock)
     ages.expect(["pods"])
     clock.now += 10 * PATIENCE

@@ -54,7 +54,7 @@ ENDED = {
     [("Succeeded", [], False), ("Succeeded", [POD_FINALIZER], True), ("Running", [], True)],
     ids=["read and let go of", "of a finished run but held", "its end is not in the status yet"],
 )
-def test_a_pod_is_kept_whole_until_nobody_reads_its_result(run_phase: str, finalizers: list[str], kept: bool) -> None:
+def test_a_pod_is_kept_whole_until_its_result_has_been_read(run_phase: str, finalizers: list[str], kept: bool) -> None:
     caches = Caches()
     caches.runs.put(run_document(status={"phase": run_phase}))
     caches.pods.put(pod_document(finalizers=finalizers) | {"status": ENDED})
@@ -63,7 +63,7 @@ def test_a_pod_is_kept_whole_until_nobody_reads_its_result(run_phase: str, final
     assert (pod.observation.over, pod.observation.attempt, pod.observation.run_uid) == (True, 1, samples.UID)
 
 
-def test_pods_that_somebody_still_asks_are_known_from_every_change() -> None:
+def test_pods_that_are_still_polled_are_known_from_every_change() -> None:
     caches = Caches()
     for version, finalizers, status in ((1, [], {}), (2, [POD_FINALIZER], ENDED), (3, [], ENDED)):
         caches.pods.put(pod_document(version, finalizers) | {"status": status})
@@ -81,7 +81,7 @@ def test_runs_that_have_not_started_are_known_from_every_change() -> None:
     assert not list(caches.unstarted)
 
 
-def test_a_runtime_that_cannot_be_typed_is_held_with_its_faults() -> None:
+def test_an_unreadable_runtime_is_kept_with_its_faults() -> None:
     caches = Caches()
     document = samples.TINY.to_wire()
     document["metadata"] = {"name": "tiny", "uid": "u", "resourceVersion": "1", "generation": 3}
@@ -95,7 +95,7 @@ def test_a_runtime_that_cannot_be_typed_is_held_with_its_faults() -> None:
     assert caches.runtimes.names() == ("tiny",)
 
 
-async def test_what_an_earlier_process_read_of_images_is_taken_up(api: FakeApi, client: ClusterClient) -> None:
+async def test_images_read_by_an_earlier_process_are_adopted(api: FakeApi, client: ClusterClient) -> None:
     runtime = samples.make_runtime(image="registry.test/envs:1")
     found = ImageCatalog(samples.CATALOG, "sha256:1")
     config_map = catalog_config_map(runtime, "ops", found)
@@ -108,7 +108,7 @@ async def test_what_an_earlier_process_read_of_images_is_taken_up(api: FakeApi, 
     assert "component=catalog" in api.requests[0].query["labelSelector"]
 
 
-def test_a_finished_run_that_expires_keeps_when() -> None:
+def test_an_expiring_finished_run_keeps_its_expiry() -> None:
     caches = Caches()
     status = {"phase": "Failed", "message": "m", "completionTime": "2026-01-01T00:00:00Z"}
     caches.runs.put(run_document(1, status, ttlSecondsAfterFinished=60))
@@ -118,7 +118,7 @@ def test_a_finished_run_that_expires_keeps_when() -> None:
     assert run.status.message is None
 
 
-def test_places_follow_the_cache_of_runs_and_the_runtimes_limit() -> None:
+def test_slots_follow_the_cache_of_runs_and_the_runtimes_limit() -> None:
     caches = Caches()
     caches.runtimes.put(runtime_document(1, limits={"maxActiveRuns": 1}))
     waiting = {"phase": "Pending", "queue": {"place": 1, "active": 1, "limit": 1}}

@@ -5,7 +5,7 @@ from rl_operator.documents.shipped import bundled_catalog
 from rl_operator.render.config_maps import ImageCatalog
 
 
-def test_the_image_that_came_with_the_operator_is_known_and_others_are_once_they_were_read() -> None:
+def test_the_operators_own_image_is_known_and_others_once_they_are_read() -> None:
     catalogs = Catalogs(frozenset({"ours:1"}))
     known = catalogs.of("ours:1")
     assert known is not None

@@ -63,7 +63,7 @@ async def watching(client: ClusterClient) -> AsyncIterator[Watched]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_the_list_is_told_and_then_each_change(api: FakeApi, client: ClusterClient) -> None:
+async def test_the_list_is_reported_and_then_each_change(api: FakeApi, client: ClusterClient) -> None:
     api.answers("GET", PATH, listed(5, pod("a", 1), pod("b", 2)))
     changes = ({"type": "MODIFIED", "object": pod("a", 6)}, {"type": "DELETED", "object": pod("b", 7)})
     api.answers("WATCH", PATH, Answer(lines=changes), Answer(hangs=True))
@@ -77,7 +77,7 @@ async def test_the_list_is_told_and_then_each_change(api: FakeApi, client: Clust
     assert len(api.asked("GET", PATH)) == 1
 
 
-async def test_bookmarks_move_the_watch_on(api: FakeApi, client: ClusterClient) -> None:
+async def test_bookmarks_advance_the_watch(api: FakeApi, client: ClusterClient) -> None:
     api.answers("GET", PATH, listed(5))
     bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "90"}}}
     api.answers("WATCH", PATH, Answer(lines=(bookmark,)), Answer(hangs=True))
@@ -87,7 +87,7 @@ async def test_bookmarks_move_the_watch_on(api: FakeApi, client: ClusterClient) 
     assert watched.told == []
 
 
-async def test_after_a_gap_the_vanished_are_told(api: FakeApi, client: ClusterClient) -> None:
+async def test_objects_that_vanished_during_a_gap_are_reported(api: FakeApi, client: ClusterClient) -> None:
     api.answers("GET", PATH, listed(5, pod("a", 1), pod("b", 2)), listed(50, pod("a", 1)))
     api.answers("WATCH", PATH, Answer(lines=(GONE,)), Answer(hangs=True))
     async with watching(client) as watched:
@@ -96,7 +96,7 @@ async def test_after_a_gap_the_vanished_are_told(api: FakeApi, client: ClusterCl
     assert watched.told.count("run-of-a") == 1
 
 
-async def test_an_outage_is_waited_out_and_the_watch_goes_on_where_it_was(api: FakeApi, client: ClusterClient) -> None:
+async def test_after_an_outage_the_watch_continues_where_it_was(api: FakeApi, client: ClusterClient) -> None:
     api.answers("GET", PATH, listed(5, pod("a", 1)))
     down = Answer({"message": "etcd has no leader"}, 503)
     news = Answer(lines=({"type": "MODIFIED", "object": pod("a", 6)},))

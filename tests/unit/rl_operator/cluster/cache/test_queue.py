@@ -47,7 +47,7 @@ async def test_a_key_added_many_times_runs_once() -> None:
     assert runs == {A: 1, B: 1}
 
 
-async def test_a_key_never_runs_twice_at_once_and_once_more_when_it_was_added_meanwhile() -> None:
+async def test_a_key_never_runs_twice_at_once_and_reruns_if_added_meanwhile() -> None:
     running, most, runs = 0, 0, 0
     go = asyncio.Event()
 
@@ -92,7 +92,7 @@ async def test_different_keys_run_side_by_side_up_to_the_number_of_workers() -> 
     assert most == 2
 
 
-async def test_a_wish_brings_the_next_look_and_the_earliest_wins() -> None:
+async def test_a_request_schedules_the_next_reconcile_and_the_earliest_wins() -> None:
     moments: list[float] = []
     loop = asyncio.get_running_loop()
 
@@ -116,7 +116,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize(("error", "level", "said"), FAILURES.values(), ids=FAILURES)
-async def test_failures_are_said_and_tried_again_and_harm_nobody_else(
+async def test_failures_are_logged_and_retried_and_affect_no_other_key(
     error: Exception, level: int, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     runs: Counter[tuple[str, str]] = Counter()
@@ -137,7 +137,7 @@ async def test_failures_are_said_and_tried_again_and_harm_nobody_else(
     assert records[0].getMessage().startswith("run ns/a: ")
 
 
-async def test_work_that_hangs_is_ended_at_its_deadline(caplog: pytest.LogCaptureFixture) -> None:
+async def test_hanging_work_is_ended_at_its_deadline(caplog: pytest.LogCaptureFixture) -> None:
     runs = 0
 
     async def work(_: tuple[str, str]) -> None:
@@ -152,7 +152,7 @@ async def test_work_that_hangs_is_ended_at_its_deadline(caplog: pytest.LogCaptur
     assert "took longer than" in caplog.text
 
 
-async def test_a_standby_passes_keys_over_until_it_begins() -> None:
+async def test_a_standby_skips_keys_until_it_leads() -> None:
     runs: Counter[tuple[str, str]] = Counter()
 
     async def work(key: tuple[str, str]) -> None:
@@ -171,7 +171,7 @@ async def test_a_standby_passes_keys_over_until_it_begins() -> None:
     assert runs == {B: 1}
 
 
-async def test_it_says_how_many_wait_for_how_long_and_since_when_nothing_has_ended() -> None:
+async def test_it_reports_how_many_keys_wait_and_for_how_long_nothing_ended() -> None:
     go = asyncio.Event()
 
     async def work(_: tuple[str, str]) -> None:

@@ -35,7 +35,7 @@ def test_an_older_version_never_replaces_a_newer_one() -> None:
     assert store.get(("ns", "p")) == "p@5"
 
 
-def test_the_event_of_an_own_write_is_news_once() -> None:
+def test_the_event_of_an_own_write_is_reported_once() -> None:
     """Time-free waits rest on it: what a reconcile wrote itself must bring the next reconcile."""
     store = make_store()
     store.put(document(version=1))
@@ -45,7 +45,7 @@ def test_the_event_of_an_own_write_is_news_once() -> None:
     assert not store.put(document(version=2))
 
 
-def test_an_answer_that_comes_after_the_deletion_makes_no_ghost() -> None:
+def test_an_answer_after_the_deletion_makes_no_ghost() -> None:
     store = make_store()
     store.put(document(version=1))
     store.remove(document(version=3))
@@ -54,7 +54,7 @@ def test_an_answer_that_comes_after_the_deletion_makes_no_ghost() -> None:
     assert store.get(("ns", "p")) is None
 
 
-def test_an_event_that_comes_after_the_list_that_lacks_its_object_makes_no_ghost() -> None:
+def test_an_event_after_a_list_without_its_object_makes_no_ghost() -> None:
     """A watch that is behind tells of what a list has swept already."""
     store = make_store()
     store.put(document(version=1))
@@ -71,7 +71,7 @@ def test_an_answer_ahead_of_the_watch_counts() -> None:
     assert store.of_run(RUN) == ("p@4",)
 
 
-def test_the_deletion_of_a_former_object_leaves_its_successor() -> None:
+def test_deleting_an_old_object_leaves_its_successor() -> None:
     store = make_store()
     store.put(document(version=7, uid="new"))
     assert not store.remove(document(version=6, uid="old"))
@@ -81,7 +81,7 @@ def test_the_deletion_of_a_former_object_leaves_its_successor() -> None:
     assert store.get(("ns", "p")) is None
 
 
-def test_a_sweep_takes_what_the_list_did_not_hold_and_spares_what_is_newer() -> None:
+def test_a_sweep_removes_unlisted_objects_but_spares_newer_ones() -> None:
     store = make_store()
     store.put(document("listed", version=1))
     store.put(document("vanished", version=2))
@@ -100,7 +100,7 @@ def test_an_object_that_moves_to_another_run_leaves_the_first() -> None:
     assert store.runs() == (("ns", "b"),)
 
 
-def test_what_cannot_be_read_is_passed_over_aloud(caplog: pytest.LogCaptureFixture) -> None:
+def test_unreadable_objects_are_skipped_with_a_log_line(caplog: pytest.LogCaptureFixture) -> None:
     def picky(found: Document) -> str:
         return str(found["spec"])
 

@@ -59,11 +59,11 @@ def line() -> RecordedLine:
     return RecordedLine()
 
 
-def test_without_a_limit_there_is_no_line() -> None:
+def test_without_a_limit_there_is_no_queue() -> None:
     assert RecordedLine(limit=None).queues.queue_position(run("a")) is None
 
 
-def test_where_a_run_stands(line: RecordedLine) -> None:
+def test_the_position_of_a_run(line: RecordedLine) -> None:
     line.hold(run("active", ACTIVE), run("first", created=1), run("second", created=2))
     assert line.queues.queue_position(run("second", created=2)) == QueuePosition(limit=1, active=1, before=1)
     assert line.queues.queue_position(run("urgent", created=9, priority=1)) == QueuePosition(
@@ -76,14 +76,14 @@ def test_where_a_run_stands(line: RecordedLine) -> None:
 
 
 @pytest.mark.parametrize("end", [OVER, RunStatus(phase="Stopped", start_time="t", attempt=1), None])
-def test_the_head_hears_of_a_free_place(line: RecordedLine, end: RunStatus | None) -> None:
+def test_the_head_is_told_of_a_free_slot(line: RecordedLine, end: RunStatus | None) -> None:
     line.hold(run("active", ACTIVE), run("second", created=2), run("first", created=1))
     assert line.heard() == []
     line.queues.changed(key("active"), run("active", end) if end else None)
     assert line.heard() == ["first"]
 
 
-def test_news_of_a_run_that_change_nothing_wake_nobody(line: RecordedLine) -> None:
+def test_irrelevant_changes_of_a_run_wake_no_run(line: RecordedLine) -> None:
     line.hold(run("active", ACTIVE), run("first"))
     line.hold(run("active", ACTIVE.with_changes(message="step 3")))
     assert (line.heard(), line.moved) == ([], [])
@@ -96,14 +96,14 @@ def test_when_the_head_leaves_the_next_is_the_head(line: RecordedLine) -> None:
     assert line.heard() == ["second"]
 
 
-def test_a_higher_priority_goes_before(line: RecordedLine) -> None:
+def test_a_higher_priority_goes_first(line: RecordedLine) -> None:
     line.hold(run("active", ACTIVE), run("first", created=1), run("second", created=2))
     line.hold(run("second", created=2, priority=3))
     assert line.queues.waiting("tiny") == (key("second"), key("first"))
     assert "first" in line.moved
 
 
-def test_a_run_that_moves_to_another_runtime_leaves_the_line_and_joins_the_other(line: RecordedLine) -> None:
+def test_a_run_that_changes_its_runtime_changes_queues(line: RecordedLine) -> None:
     line.hold(run("active", ACTIVE), run("first", created=1), run("second", created=2))
     moved = run("first", created=1, runtime="other")
     line.hold(moved)
@@ -122,7 +122,7 @@ def test_a_raised_limit_wakes_as_many_as_fit(line: RecordedLine) -> None:
     assert line.heard() == ["w0", "w1", "w2"]
 
 
-def test_a_lowered_limit_takes_no_place_away(line: RecordedLine) -> None:
+def test_a_lowered_limit_takes_no_slot_away(line: RecordedLine) -> None:
     line.limit = 3
     line.hold(*(run(f"active{n}", ACTIVE) for n in range(3)), run("waits"))
     line.limit = 1
@@ -135,7 +135,7 @@ def test_a_lowered_limit_takes_no_place_away(line: RecordedLine) -> None:
     assert line.heard() == ["waits"]
 
 
-def test_a_claimed_place_is_taken(line: RecordedLine) -> None:
+def test_a_claimed_slot_is_taken(line: RecordedLine) -> None:
     line.hold(run("first", created=1), run("second", created=2))
     with line.queues.claimed(run("first", created=1)):
         assert line.queues.queue_position(run("second", created=2)) == QueuePosition(limit=1, active=1, before=0)
@@ -144,7 +144,7 @@ def test_a_claimed_place_is_taken(line: RecordedLine) -> None:
     assert line.queues.queue_position(run("second", created=2)) == QueuePosition(limit=1, active=1, before=0)
 
 
-def test_a_start_that_is_not_allowed_holds_up_nobody_else(line: RecordedLine) -> None:
+def test_a_rejected_start_does_not_hold_up_other_runs(line: RecordedLine) -> None:
     line.hold(run("first", created=1), run("second", created=2))
     line.heard()
     with pytest.raises(ForbiddenError), line.queues.claimed(run("first", created=1)):
@@ -155,7 +155,7 @@ def test_a_start_that_is_not_allowed_holds_up_nobody_else(line: RecordedLine) ->
     assert line.queues.waiting("tiny") == (key("first"), key("second")), "there is news of it"
 
 
-def test_a_further_attempt_that_is_not_allowed_keeps_the_place_that_its_run_holds(line: RecordedLine) -> None:
+def test_a_rejected_further_attempt_keeps_the_slot_of_its_run(line: RecordedLine) -> None:
     """Between two attempts a run is active: were its place given away, one more than the limit would run."""
     line.hold(run("active", ACTIVE), run("first", created=1))
     line.heard()
@@ -165,7 +165,7 @@ def test_a_further_attempt_that_is_not_allowed_keeps_the_place_that_its_run_hold
     assert line.heard() == []
 
 
-def test_a_lost_start_gives_the_place_back_and_wakes_the_head(line: RecordedLine) -> None:
+def test_a_lost_start_frees_the_slot_and_wakes_the_head(line: RecordedLine) -> None:
     line.hold(run("first", created=1), run("second", created=2))
     line.heard()
     with pytest.raises(ConflictError), line.queues.claimed(run("first", created=1)):
@@ -174,7 +174,7 @@ def test_a_lost_start_gives_the_place_back_and_wakes_the_head(line: RecordedLine
     assert line.heard()[-1] == "first"
 
 
-def test_a_start_of_which_nobody_knows_keeps_the_place_until_the_cache_has_news(line: RecordedLine) -> None:
+def test_an_unconfirmed_start_keeps_its_slot_until_the_cache_has_news(line: RecordedLine) -> None:
     line.hold(run("first", created=1), run("second", created=2))
     with pytest.raises(TargetUnreachableError), line.queues.claimed(run("first", created=1)):
         raise TargetUnreachableError
@@ -188,7 +188,7 @@ def test_a_start_of_which_nobody_knows_keeps_the_place_until_the_cache_has_news(
     assert line.queues.queue_position(second) == QueuePosition(limit=1, active=1, before=0)
 
 
-def test_a_claim_that_news_settle_otherwise_is_over(line: RecordedLine) -> None:
+def test_a_claim_ends_when_the_cache_disagrees(line: RecordedLine) -> None:
     line.hold(run("first"))
     with pytest.raises(TargetUnreachableError), line.queues.claimed(run("first")):
         raise TargetUnreachableError
@@ -196,7 +196,7 @@ def test_a_claim_that_news_settle_otherwise_is_over(line: RecordedLine) -> None:
     assert line.queues.queue_position(run("second")) == QueuePosition(limit=1, active=0, before=0)
 
 
-def test_only_those_in_line_whose_place_reads_otherwise_hear_of_it() -> None:
+def test_only_queued_runs_with_a_changed_position_are_told() -> None:
     line = RecordedLine(limit=0)
     line.hold(*(run(f"w{n:02}", created=n) for n in range(30)))
     line.moved.clear()
@@ -204,7 +204,7 @@ def test_only_those_in_line_whose_place_reads_otherwise_hear_of_it() -> None:
     assert line.moved == [f"w{n:02}" for n in range(1, 11)] + ["w14", "w24"]
 
 
-def test_ten_thousand_in_line_cost_no_look_at_all_of_them() -> None:
+def test_ten_thousand_queued_runs_are_not_all_scanned() -> None:
     line = RecordedLine(limit=0)
     for number in range(10_000):
         line.hold(run(f"w{number:05}"))

@@ -29,7 +29,7 @@ CHANGES = st.lists(
 
 
 @given(CHANGES)
-def test_it_agrees_with_a_look_at_all_runs(changes: list[tuple[str, RunStatus | None, str | None]]) -> None:
+def test_it_agrees_with_a_scan_of_all_runs(changes: list[tuple[str, RunStatus | None, str | None]]) -> None:
     index, held = Unstarted(), dict[Key, TrainingRun]()
     for name, status, parent in changes:
         key = ("team-a", name)
@@ -45,7 +45,7 @@ def test_it_agrees_with_a_look_at_all_runs(changes: list[tuple[str, RunStatus | 
     assert index.begin_from(("team-b", "p")) == ()
 
 
-def test_weights_by_their_path_have_no_parent_to_wait_for() -> None:
+def test_weights_given_by_path_have_no_parent_to_wait_for() -> None:
     index = Unstarted()
     made = make_run(startFrom={"statePath": "tinker://m/weights/000004"})
     index.changed(made.key, made)

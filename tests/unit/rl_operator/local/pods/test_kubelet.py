@@ -128,7 +128,7 @@ async def test_deletion_lets_containers_end_in_order(make_node: MakeNode) -> Non
         await asyncio.sleep(0.05)
 
 
-async def test_who_ignores_sigterm_is_killed_after_the_grace_period(make_node: MakeNode) -> None:
+async def test_a_container_that_ignores_sigterm_is_killed_after_the_grace_period(make_node: MakeNode) -> None:
     manifest = pod(
         container("trainer", IGNORES_SIGTERM.replace("'up'", "'up', flush=True")), terminationGracePeriodSeconds=1
     )
@@ -144,7 +144,7 @@ async def test_who_ignores_sigterm_is_killed_after_the_grace_period(make_node: M
     assert 0.9 < time.monotonic() - begun < 20
 
 
-async def test_what_a_container_leaves_behind_dies_with_it(make_node: MakeNode, tmp_path: Any) -> None:
+async def test_processes_left_by_a_container_die_with_it(make_node: MakeNode, tmp_path: Any) -> None:
     pid_file = tmp_path / "pid"
     code = (
         "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
@@ -156,7 +156,7 @@ async def test_what_a_container_leaves_behind_dies_with_it(make_node: MakeNode, 
     assert not _is_alive(int(pid_file.read_text()))
 
 
-async def test_a_sidecar_that_ends_is_started_again(make_node: MakeNode) -> None:
+async def test_a_sidecar_that_ends_is_restarted(make_node: MakeNode) -> None:
     once = "import os, sys\nif not os.path.exists('second'): open('second', 'w'); sys.exit('first life')\n" + SERVE_OPS
     node = make_node()
     node.create(pod(sidecar(once), container("trainer", "print('trained')")))
@@ -176,7 +176,7 @@ async def test_a_missing_key_keeps_the_container_waiting_and_says_which(make_nod
     assert waiting["status"]["phase"] == "Pending"
 
 
-async def test_a_missing_program_is_named_with_how_to_get_it(make_node: MakeNode) -> None:
+async def test_a_missing_program_is_named_with_its_install_command(make_node: MakeNode) -> None:
     node = make_node()
     node.create(pod({**container("trainer", ""), "command": ["no-such-program"]}))
     waiting = await node.until(
@@ -214,7 +214,7 @@ async def test_a_pod_can_be_deleted_while_its_backend_starts(make_node: MakeNode
     assert "did not run" in state_of(ended, "trainer")["state"]["terminated"]["message"]
 
 
-async def test_a_fault_of_the_kubelet_ends_the_pod(make_node: MakeNode) -> None:
+async def test_an_error_in_the_kubelet_ends_the_pod(make_node: MakeNode) -> None:
     async def faulty(_pod: Any) -> dict[str, str]:
         raise KeyError("ownerReferences")
 
@@ -270,7 +270,7 @@ async def test_config_maps_become_files(make_node: MakeNode) -> None:
     assert log_of(node.store, "trainer") == "a: 1\n"
 
 
-async def test_a_pod_that_another_supervisor_left_is_lost_with_its_last_result(make_node: MakeNode) -> None:
+async def test_a_pod_left_by_another_supervisor_is_lost_with_its_last_result(make_node: MakeNode) -> None:
     node = make_node()
     manifest = pod(sidecar(), container("trainer", "pass"))
     manifest["status"] = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}
@@ -285,7 +285,7 @@ async def test_a_pod_that_another_supervisor_left_is_lost_with_its_last_result(m
     assert {c.exit_code for c in lost.containers} == {137}
 
 
-async def test_a_trainer_that_had_ended_keeps_its_end_when_its_supervisor_vanishes(make_node: MakeNode) -> None:
+async def test_an_ended_trainer_keeps_its_result_when_its_supervisor_vanishes(make_node: MakeNode) -> None:
     node = make_node()
     manifest = pod(sidecar(), container("trainer", "pass"), container("environment", "pass"))
     message = (
@@ -300,7 +300,7 @@ async def test_a_trainer_that_had_ended_keeps_its_end_when_its_supervisor_vanish
     assert classify(lost, stop_asked=False).fate is Fate.SUCCEEDED
 
 
-async def test_what_outlived_its_supervisor_and_its_reaper_is_ended(make_node: MakeNode) -> None:
+async def test_processes_that_outlived_supervisor_and_reaper_are_ended(make_node: MakeNode) -> None:
     node = make_node()
     orphan = start_holder(node.store.layout.pod("default", "run-00000-1").lock("trainer"))
     manifest = pod(container("trainer", "pass"))
@@ -310,7 +310,7 @@ async def test_what_outlived_its_supervisor_and_its_reaper_is_ended(make_node: M
     assert orphan.wait(10) == -9
 
 
-async def test_a_pod_waits_until_its_folders_can_be_made(make_node: MakeNode) -> None:
+async def test_a_pod_waits_until_its_folders_can_be_created(make_node: MakeNode) -> None:
     """Without room on the disk nothing can be made; a file in the way stands for it."""
     node = make_node()
     in_the_way = node.store.layout.pod("default", "run-00000-1").root
@@ -323,7 +323,7 @@ async def test_a_pod_waits_until_its_folders_can_be_made(make_node: MakeNode) ->
     assert (await node.end())["status"]["phase"] == "Succeeded"
 
 
-async def test_a_pod_that_waits_for_room_can_be_deleted(make_node: MakeNode) -> None:
+async def test_a_pod_that_waits_for_disk_space_can_be_deleted(make_node: MakeNode) -> None:
     node = make_node()
     in_the_way = node.store.layout.pod("default", "run-00000-1").root
     in_the_way.parent.mkdir(parents=True)

@@ -27,20 +27,20 @@ def reasons(status: dict[str, Any]) -> list[str]:
     return [next(iter(each["state"].values()))["reason"] for each in statuses]
 
 
-def test_at_first_all_wait_for_the_sidecar(records: PodRecords, told: list[dict[str, Any]]) -> None:
+def test_all_containers_wait_for_the_sidecar_first(records: PodRecords, told: list[dict[str, Any]]) -> None:
     records.publish()
     assert [(status["phase"], reasons(status)) for status in told] == [
         ("Pending", ["ContainerCreating", "PodInitializing", "PodInitializing"])
     ]
 
 
-def test_a_change_is_told_once(records: PodRecords, told: list[dict[str, Any]]) -> None:
+def test_a_change_is_reported_once(records: PodRecords, told: list[dict[str, Any]]) -> None:
     records.wait("trainer", "CreateContainerError", "no room")
     records.wait("trainer", "CreateContainerError", "no room")
     assert [reasons(status)[1] for status in told] == ["CreateContainerError"]
 
 
-def test_who_never_started_keeps_why(records: PodRecords, told: list[dict[str, Any]]) -> None:
+def test_a_container_that_never_started_keeps_its_reason(records: PodRecords, told: list[dict[str, Any]]) -> None:
     records.all_wait("CreateContainerError", "no room")
     for name in ("api", "trainer", "environment"):
         records.never_started(name)

@@ -53,14 +53,14 @@ def test_ready_needs_every_container() -> None:
         assert conditions["Ready"] == conditions["ContainersReady"] == str(ready)
 
 
-def test_a_cause_from_outside_is_a_disruption() -> None:
+def test_an_external_cause_is_a_disruption() -> None:
     end = PodEnd("SupervisorLost", "It is gone.", "SupervisorLost")
     status = pod_status(records(ended(0), ended(0)), NOW, over=True, end=end)
     assert (status["phase"], status["reason"], status["message"]) == ("Failed", "SupervisorLost", "It is gone.")
     assert {"type": "DisruptionTarget", "status": "True"}.items() <= status["conditions"][-1].items()
 
 
-def test_what_is_written_is_what_status_reads() -> None:
+def test_status_reads_what_is_written() -> None:
     metadata = {"name": "p", "namespace": "default", "creationTimestamp": "2026-01-01T00:00:00Z"}
     status = pod_status(records(RUNNING, ended(3), ready=True), NOW, over=False)
     observed = observe_pod({"metadata": metadata, "spec": {}, "status": status})

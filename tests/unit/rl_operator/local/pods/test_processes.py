@@ -3,7 +3,7 @@ from pathlib import Path
 from rl_operator.local.pods.processes import LOG_BYTES, _append
 
 
-def test_a_log_is_put_aside_at_its_bound(tmp_path: Path) -> None:
+def test_a_log_is_rotated_at_its_size_limit(tmp_path: Path) -> None:
     log = tmp_path / "trainer.log"
     chunk = b"x" * (LOG_BYTES // 4)
     for _ in range(9):

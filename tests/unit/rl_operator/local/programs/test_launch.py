@@ -35,7 +35,7 @@ def test_paths_inside_the_pod_become_paths_of_this_machine(text: str, mapped: st
     assert map_paths(text, MOUNTS) == mapped
 
 
-def test_addresses_are_the_chosen_ports_whatever_the_manifest_says() -> None:
+def test_addresses_use_the_chosen_ports_whatever_the_manifest_says() -> None:
     env = [{"name": "RL_API_URL", "value": "http://127.0.0.1:8000"}, {"name": "RL_OPS_PORT", "value": "8002"}]
     variables = plan(env=env).env_vars
     assert variables["RL_API_URL"] == "http://127.0.0.1:1000"
@@ -43,7 +43,7 @@ def test_addresses_are_the_chosen_ports_whatever_the_manifest_says() -> None:
     assert (variables["RL_OPS_HOST"], variables["RL_OPS_PORT"]) == ("127.0.0.1", "1002")
 
 
-def test_the_callers_keys_reach_no_container_that_does_not_name_them() -> None:
+def test_the_callers_keys_only_reach_containers_that_name_them() -> None:
     caller = {
         "PATH": "/bin",
         "TINKER_API_KEY": "tml-1",
@@ -84,7 +84,7 @@ def test_values_are_unescaped_and_mapped() -> None:
     assert launch.env_vars["HF_HOME"] == "/home/me/.cache/huggingface"
 
 
-def test_a_program_is_found_beside_this_python_first(tmp_path: Path) -> None:
+def test_a_program_is_found_next_to_this_python_first(tmp_path: Path) -> None:
     assert find_program("python", {"PATH": str(tmp_path)}) == str(Path(sys.executable).parent / "python")
     elsewhere = tmp_path / "only-here"
     elsewhere.touch(mode=0o755)
@@ -97,7 +97,7 @@ def test_chosen_ports_differ_from_each_other() -> None:
     assert len(set(ports.actual.values())) == 5
 
 
-def test_all_attempts_keep_what_wandb_did_not_take_in_one_folder() -> None:
+def test_all_attempts_share_one_folder_for_unsent_wandb_data() -> None:
     container = {"name": "trainer", "command": [sys.executable]}
     folders = {
         plan_launch(container, Surroundings(PodFolder(Path(f"/state/run-0a1b2-{attempt}")), PORTS, {}), {}).env_vars[
@@ -108,7 +108,7 @@ def test_all_attempts_keep_what_wandb_did_not_take_in_one_folder() -> None:
     assert folders == {"/state/run-0a1b2-wandb"}
 
 
-def test_wandb_is_reached_as_the_caller_wishes() -> None:
+def test_wandb_is_reached_with_the_callers_settings() -> None:
     caller = {"WANDB_MODE": "offline", "WANDB_BASE_URL": "http://w", "WANDB_API_KEY": "k"}
     variables = plan(caller).env_vars
     assert (variables["WANDB_MODE"], variables["WANDB_BASE_URL"]) == ("offline", "http://w")
@@ -121,5 +121,5 @@ def test_wandb_is_reached_as_the_caller_wishes() -> None:
     assert not [name for name in environment.env_vars if name.startswith("WANDB")]
 
 
-def test_the_form_of_logs_is_the_callers() -> None:
+def test_the_log_format_is_the_callers() -> None:
     assert plan({"RL_LOG_FORMAT": "json"}).env_vars["RL_LOG_FORMAT"] == "json"

@@ -26,7 +26,7 @@ def sleeper() -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
 
 
-def test_held_groups_die_with_a_holder_that_is_killed() -> None:
+def test_held_groups_die_with_a_killed_holder() -> None:
     with subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         child = int(holder.stdout.readline())
@@ -38,7 +38,7 @@ def test_held_groups_die_with_a_holder_that_is_killed() -> None:
         time.sleep(0.02)
 
 
-def test_groups_that_were_released_live_on() -> None:
+def test_released_groups_live_on() -> None:
     held, released = sleeper(), sleeper()
     with Leash() as leash:
         leash.hold(held.pid)
@@ -50,7 +50,7 @@ def test_groups_that_were_released_live_on() -> None:
     released.wait()
 
 
-def test_a_killed_reaper_is_replaced_and_knows_everything() -> None:
+def test_a_killed_reaper_is_replaced_without_losing_anything() -> None:
     before, after = sleeper(), sleeper()
     with Leash() as leash:
         leash.hold(before.pid)

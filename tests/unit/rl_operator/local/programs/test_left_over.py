@@ -12,7 +12,7 @@ from rl_operator.local.state.locks import FileLock, is_held
 
 
 @pytest.mark.process
-def test_who_holds_the_lock_is_killed_with_its_group(tmp_path: Path) -> None:
+def test_the_lock_holder_is_killed_with_its_group(tmp_path: Path) -> None:
     forks = "import os, time; os.fork(); time.sleep(60)"
     holder = start_holder(tmp_path / "trainer.lock", forks)
     end_left_over(tmp_path / "trainer.lock")
@@ -21,7 +21,7 @@ def test_who_holds_the_lock_is_killed_with_its_group(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_a_number_on_disk_is_never_believed(tmp_path: Path) -> None:
+def test_a_pid_on_disk_is_never_trusted(tmp_path: Path) -> None:
     """After a reboot the number of a container may be anybody's."""
     bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
     lock = FileLock(tmp_path / "trainer.lock")
@@ -34,6 +34,6 @@ def test_a_number_on_disk_is_never_believed(tmp_path: Path) -> None:
     bystander.wait()
 
 
-def test_nobody_is_looked_for_when_nobody_holds_it(tmp_path: Path) -> None:
+def test_without_a_lock_holder_nothing_is_killed(tmp_path: Path) -> None:
     end_left_over(tmp_path / "never.lock")
     assert not (tmp_path / "never.lock").exists()

@@ -15,7 +15,7 @@ def test_events_come_back_in_order(tmp_path: Path) -> None:
     assert list(read_events(tmp_path / "run.jsonl")) == events
 
 
-def test_no_log_is_no_events(tmp_path: Path) -> None:
+def test_a_missing_log_has_no_events(tmp_path: Path) -> None:
     assert list(read_events(tmp_path / "run.jsonl")) == []
 
 
@@ -36,7 +36,7 @@ def bounded_files() -> Iterator[int]:
     signal.signal(signal.SIGXFSZ, handler)
 
 
-def test_an_event_that_does_not_fit_leaves_no_half_line(tmp_path: Path, bounded_files: int) -> None:
+def test_an_event_that_does_not_fit_leaves_no_partial_line(tmp_path: Path, bounded_files: int) -> None:
     fits = Event("2026-01-01T00:00:00Z", "Normal", "Starting", "x" * (bounded_files // 2))
     append_event(tmp_path / "run.jsonl", fits)
     with pytest.raises(OSError, match="No space left"):

@@ -16,7 +16,7 @@ sys.stdin.read()
 """
 
 
-def test_a_lock_is_held_by_one_and_free_again_afterwards(tmp_path: Path) -> None:
+def test_a_lock_has_one_holder_and_is_free_afterwards(tmp_path: Path) -> None:
     first, second = FileLock(tmp_path / "lock"), FileLock(tmp_path / "lock")
     assert first.take()
     assert not second.take()
@@ -27,13 +27,13 @@ def test_a_lock_is_held_by_one_and_free_again_afterwards(tmp_path: Path) -> None
     second.give_back()
 
 
-def test_a_lock_that_nobody_ever_took_is_free(tmp_path: Path) -> None:
+def test_a_lock_that_was_never_taken_is_free(tmp_path: Path) -> None:
     assert not is_held(tmp_path / "lock")
     assert not (tmp_path / "lock").exists()
 
 
 @pytest.mark.process
-def test_the_kernel_gives_back_the_lock_of_a_killed_process(tmp_path: Path) -> None:
+def test_the_kernel_releases_the_lock_of_a_killed_process(tmp_path: Path) -> None:
     command = [sys.executable, "-c", HOLD, str(tmp_path / "lock")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None

@@ -22,11 +22,11 @@ def log(tmp_path: Path) -> Path:
         (9, ["one", "two", "three", "four"]),
     ],
 )
-def test_the_tail_reaches_into_the_part_put_aside(log: Path, lines: int | None, expected: list[str]) -> None:
+def test_the_tail_includes_the_rotated_part(log: Path, lines: int | None, expected: list[str]) -> None:
     assert [line.rstrip("\n") for line in tail_log(log, lines)] == expected
 
 
-def test_a_log_that_is_not_there_yet_is_empty(tmp_path: Path) -> None:
+def test_a_missing_log_is_empty(tmp_path: Path) -> None:
     assert list(tail_log(tmp_path / "none.log", None)) == []
 
 
@@ -37,7 +37,7 @@ def test_only_a_line_feed_ends_a_line(log: Path) -> None:
     assert list(tail_log(log, 1)) == list(follow_log(log, 1, lambda: True)) == [bar]
 
 
-def test_a_line_that_is_followed_while_it_is_written_is_given_once(log: Path) -> None:
+def test_a_line_written_in_pieces_is_yielded_once(log: Path) -> None:
     log.write_text("begun, ")
     looks = iter([False, False, True])
     added = iter(["going on, ", "ended\nand a", "n end"])
@@ -62,7 +62,7 @@ def test_following_yields_what_is_added_until_the_end(log: Path) -> None:
     assert list(follow_log(log, 1, ended)) == ["four\n", "five\n", "six\n", "seven\n"]
 
 
-def test_following_goes_on_when_the_log_begins_anew(log: Path) -> None:
+def test_following_continues_when_the_log_starts_over(log: Path) -> None:
     looks = iter([False, True])
 
     def ended() -> bool:
