@@ -54,7 +54,7 @@ def test_containers_are_processes_with_their_files_and_a_log(jobs: LocalJobs) ->
     assert list(jobs.all("team-b")) == []
 
 
-def test_a_process_gets_only_the_keys_that_its_container_names(jobs: LocalJobs) -> None:
+def test_a_process_gets_only_the_keys_its_container_names(jobs: LocalJobs) -> None:
     secret = {"secretKeyRef": {"name": "provider", "key": "k"}}
     environ = {**os.environ, "RL_INFERENCE_API_KEY": "sk-named", "OTHER_KEY": "sk-other"}
     jobs.create(job("env", RL_INFERENCE_API_KEY=secret), TEXTS, environ)
@@ -71,9 +71,7 @@ REFUSED: dict[str, Callable[[], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("make", REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_started_is_refused_and_leaves_nothing(
-    jobs: LocalJobs, make: Callable[[], dict[str, Any]]
-) -> None:
+def test_an_impossible_start_is_refused_and_leaves_nothing(jobs: LocalJobs, make: Callable[[], dict[str, Any]]) -> None:
     with pytest.raises(RefusedError, match=r"the trial cannot be started: .*(no-such-program|RL_INFERENCE_API_KEY)"):
         jobs.create(make(), TEXTS, {"PATH": os.environ["PATH"]})
     assert list(jobs.all("team-a")) == []
@@ -81,7 +79,7 @@ def test_what_cannot_be_started_is_refused_and_leaves_nothing(
     until_over(jobs)
 
 
-def test_a_name_is_taken_once_and_what_runs_ends_with_its_run(jobs: LocalJobs) -> None:
+def test_a_name_is_taken_once_and_processes_end_with_their_run(jobs: LocalJobs) -> None:
     jobs.create(job("sleep", "600"), TEXTS, os.environ)
     with pytest.raises(ConflictError, match=f"there is a Job {NAME} already"):
         jobs.create(job("sleep", "600"), TEXTS, os.environ)

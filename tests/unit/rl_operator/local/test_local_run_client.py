@@ -54,7 +54,7 @@ def owned_pod(uid: str) -> dict[str, Any]:
     return manifest
 
 
-def test_runtimes_and_catalog_are_those_that_ship(run_client: LocalRunClient) -> None:
+def test_runtimes_and_catalog_are_the_shipped_ones(run_client: LocalRunClient) -> None:
     assert run_client.runtime_names() == ("default", "tiny")
     tiny = run_client.runtime("tiny")
     assert tiny is not None
@@ -98,7 +98,7 @@ async def test_a_pod_is_bound_to_this_machine_and_held_by_its_kubelet(
     assert kept["metadata"]["finalizers"] == ["rl-operator.dev/kubelet"]
 
 
-async def test_deleting_and_releasing_what_is_gone_is_success(
+async def test_deleting_and_releasing_missing_pods_is_success(
     run_client: LocalRunClient, run: TrainingRun, store: StateStore
 ) -> None:
     await run_client.create_child(owned_pod(run.metadata.uid))
@@ -109,9 +109,7 @@ async def test_deleting_and_releasing_what_is_gone_is_success(
     await run_client.remove_finalizer(observed)
 
 
-async def test_a_status_is_written_against_the_version_that_was_read(
-    run_client: LocalRunClient, run: TrainingRun
-) -> None:
+async def test_a_status_is_written_against_the_version_read(run_client: LocalRunClient, run: TrainingRun) -> None:
     written = await run_client.write_status(run, run.status.with_changes(phase="Starting"))
     assert written.status.phase == "Starting"
     assert written.metadata.generation == run.metadata.generation
@@ -120,14 +118,14 @@ async def test_a_status_is_written_against_the_version_that_was_read(
         await run_client.write_status(run, run.status.with_changes(phase="Running"))
 
 
-async def test_a_status_of_a_run_that_is_gone(run_client: LocalRunClient, run: TrainingRun, store: StateStore) -> None:
+async def test_the_status_of_a_missing_run(run_client: LocalRunClient, run: TrainingRun, store: StateStore) -> None:
     store.delete("RLTrainingRun", "default", "run")
     with pytest.raises(GoneError):
         await run_client.write_status(run, run.status.with_changes(phase="Starting"))
     assert run_client.run(KEY) is None
 
 
-async def test_pods_of_a_namesake_prefix_are_not_mixed_up(run_client: LocalRunClient, run: TrainingRun) -> None:
+async def test_pods_of_a_run_with_a_similar_name_are_not_mixed_up(run_client: LocalRunClient, run: TrainingRun) -> None:
     other = owned_pod(run.metadata.uid)
     other["metadata"] |= {"name": "run-2-00000-1", "labels": {"rl-operator.dev/run": "run-2"}}
     await run_client.create_child(other)
@@ -135,7 +133,7 @@ async def test_pods_of_a_namesake_prefix_are_not_mixed_up(run_client: LocalRunCl
     assert [p.name for p in run_client.pods(("default", "run-2"))] == ["run-2-00000-1"]
 
 
-async def test_children_are_the_runs_own(run_client: LocalRunClient, run: TrainingRun) -> None:
+async def test_children_belong_to_the_run(run_client: LocalRunClient, run: TrainingRun) -> None:
     def child(kind: str, name: str, owner: str) -> dict[str, Any]:
         metadata = {"name": name, "namespace": "default", "labels": {"rl-operator.dev/run": owner}}
         return {"apiVersion": "v1", "kind": kind, "metadata": metadata}
@@ -147,14 +145,16 @@ async def test_children_are_the_runs_own(run_client: LocalRunClient, run: Traini
     assert run_client.children(KEY) == found
 
 
-async def test_the_trainers_answer_is_asked_by_pod(run_client: LocalRunClient, run: TrainingRun) -> None:
+async def test_the_trainer_is_polled_by_pod(run_client: LocalRunClient, run: TrainingRun) -> None:
     await run_client.create_child(owned_pod(run.metadata.uid))
     trainer = run_client.attempt_metrics(run, run_client.pods(KEY)[0]).trainer
     assert trainer is not None
     assert trainer.step == 7
 
 
-def test_events_are_kept_and_never_fail(run_client: LocalRunClient, run: TrainingRun, store: StateStore) -> None:
+def test_events_are_kept_and_recording_them_never_fails(
+    run_client: LocalRunClient, run: TrainingRun, store: StateStore
+) -> None:
     run_client.record_event(run, "Warning", "Failed", "boom")
     path = store.layout.events(*KEY)
     kept = list(read_events(path))
@@ -165,7 +165,7 @@ def test_events_are_kept_and_never_fail(run_client: LocalRunClient, run: Trainin
     run_client.record_event(run, "Warning", "Failed", "boom")
 
 
-def test_there_is_no_line(run_client: LocalRunClient, run: TrainingRun) -> None:
+def test_there_is_no_queue(run_client: LocalRunClient, run: TrainingRun) -> None:
     assert run_client.queue_position(run) is None
 
 
@@ -176,7 +176,7 @@ async def test_a_deleted_run_leaves_no_event(run_client: LocalRunClient, run: Tr
     assert not store.layout.events(*KEY).exists()
 
 
-async def test_what_is_created_for_a_run_that_was_deleted_meanwhile_is_removed(
+async def test_a_child_created_for_a_deleted_run_is_removed(
     run_client: LocalRunClient, run: TrainingRun, store: StateStore
 ) -> None:
     """Nobody would ever delete it: there is no garbage collector here."""

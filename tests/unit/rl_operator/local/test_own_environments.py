@@ -96,7 +96,7 @@ def fault(environment: Environment | None) -> str:
 
 
 @pytest.mark.process
-async def test_a_file_is_read_with_what_it_imports(own: OwnEnvironments, folder: Path) -> None:
+async def test_a_file_is_read_with_its_imports(own: OwnEnvironments, folder: Path) -> None:
     found = await own.of_run(run_of("./shout.py", folder / "shout.py"))
     assert found is not None
     ready = found.status.condition("Ready")
@@ -132,13 +132,13 @@ async def test_a_broken_file_is_named_with_its_line(own: OwnEnvironments, folder
         ("words.py", "NoEnvironment: words.py"),
     ],
 )
-async def test_files_that_are_none(own: OwnEnvironments, folder: Path, name: str, said: str) -> None:
+async def test_files_that_are_not_environments(own: OwnEnvironments, folder: Path, name: str, said: str) -> None:
     path = folder / name
     assert fault(await own.of_run(run_of(f"./{name}", path))).startswith(said.format(path=path))
 
 
 @pytest.mark.process
-async def test_an_object_of_the_state_folder_is_read_likewise(own: OwnEnvironments, store: StateStore) -> None:
+async def test_an_object_in_the_state_folder_is_read_the_same_way(own: OwnEnvironments, store: StateStore) -> None:
     put(store, {"shout.py": ENTRY, "words.py": WORDS, "notes.txt": "hello"})
     found = await own.of_run(run_of("own/shout"))
     assert found is not None
@@ -146,7 +146,7 @@ async def test_an_object_of_the_state_folder_is_read_likewise(own: OwnEnvironmen
     assert set(await own.files(found) or {}) == {"shout.py", "words.py", "notes.txt"}
 
 
-async def test_an_object_that_is_not_there_is_none(own: OwnEnvironments) -> None:
+async def test_a_missing_object_is_none(own: OwnEnvironments) -> None:
     assert await own.of_run(run_of("own/nobody")) is None
     assert await own.of_run(run_of("sort_digits")) is None
 

@@ -39,7 +39,7 @@ def finish(store: StateStore, ttl: int | None, phase: str = "Succeeded") -> dict
 
 
 @pytest.mark.parametrize(("seconds", "kept"), [(59, True), (60, False), (10**6, False)])
-def test_a_finished_run_goes_when_its_time_is_over(store: StateStore, seconds: int, kept: bool) -> None:
+def test_a_finished_run_is_removed_when_its_time_is_up(store: StateStore, seconds: int, kept: bool) -> None:
     finish(store, ttl=60)
     remove_expired(store, MOMENT + timedelta(seconds=seconds))
     files = [path for path in store.layout.root.rglob("*") if path.is_file() and path.name != "lock"]
@@ -53,13 +53,13 @@ def test_a_run_without_a_time_to_live_is_kept(store: StateStore) -> None:
     assert store.get("RLTrainingRun", "default", "run") is not None
 
 
-def test_a_run_that_is_not_over_is_kept(store: StateStore) -> None:
+def test_an_unfinished_run_is_kept(store: StateStore) -> None:
     finish(store, ttl=0, phase="Running")
     remove_expired(store, MOMENT + timedelta(days=1))
     assert store.get("RLTrainingRun", "default", "run") is not None
 
 
-def test_what_a_killed_deletion_left_is_found(store: StateStore) -> None:
+def test_leftovers_of_a_killed_deletion_are_found(store: StateStore) -> None:
     run = finish(store, ttl=None)
     owner = {"kind": "RLTrainingRun", "name": "run", "uid": run["metadata"]["uid"]}
     metadata = {"namespace": "default", "name": "run-1", "finalizers": ["keep"], "ownerReferences": [owner]}
@@ -70,7 +70,7 @@ def test_what_a_killed_deletion_left_is_found(store: StateStore) -> None:
 
 
 @pytest.mark.parametrize("deleted", [False, True], ids=["there", "deleted"])
-def test_what_is_on_disk_goes_with_its_run(store: StateStore, deleted: bool) -> None:
+def test_files_on_disk_are_removed_with_their_run(store: StateStore, deleted: bool) -> None:
     finish(store, ttl=None)
     if deleted:
         store.delete("RLTrainingRun", "default", "run")
@@ -78,7 +78,7 @@ def test_what_is_on_disk_goes_with_its_run(store: StateStore, deleted: bool) -> 
     assert len(traces(store)) == (0 if deleted else 2)
 
 
-def test_what_is_on_disk_stays_while_a_pod_of_it_ends(store: StateStore) -> None:
+def test_files_on_disk_stay_while_a_pod_of_the_run_ends(store: StateStore) -> None:
     run = finish(store, ttl=None)
     owner = {"kind": "RLTrainingRun", "name": "run", "uid": run["metadata"]["uid"]}
     pod = {"namespace": "default", "name": "run-1", "finalizers": ["keep"], "ownerReferences": [owner]}
@@ -91,7 +91,7 @@ def test_what_is_on_disk_stays_while_a_pod_of_it_ends(store: StateStore) -> None
     assert traces(store) == []
 
 
-def test_a_new_run_keeps_nothing_of_the_one_that_had_its_name(store: StateStore) -> None:
+def test_a_new_run_keeps_nothing_of_its_namesake(store: StateStore) -> None:
     finish(store, ttl=None)
     store.delete("RLTrainingRun", "default", "run")
     uid = finish(store, ttl=None)["metadata"]["uid"]

@@ -25,7 +25,7 @@ def test_retry_after_is_seconds_or_a_date(value: str | None, seconds: float | No
     assert retry_after(value, NOW) == seconds
 
 
-def test_patience_doubles_up_to_a_bound_and_begins_anew() -> None:
+def test_pauses_double_up_to_a_bound_and_start_over() -> None:
     outage, pauses = Outage("https://w", 60.0), []
     for _ in range(8):
         outage.failed(OutageError("silent", "HTTP 502"), 1000.0)
@@ -37,13 +37,13 @@ def test_patience_doubles_up_to_a_bound_and_begins_anew() -> None:
 
 
 @pytest.mark.parametrize(("asked", "pause"), [(5.0, 60.0), (300.0, 300.0), (1e9, 3600.0)])
-def test_a_server_that_names_a_pause_gets_it_within_reason(asked: float, pause: float) -> None:
+def test_a_requested_pause_is_honored_within_reason(asked: float, pause: float) -> None:
     outage = Outage("https://w", 60.0)
     outage.failed(OutageError("limited", "HTTP 429", asked), 0.0)
     assert outage.over_at == pause
 
 
-def test_an_outage_is_one_line_and_its_end_another(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_is_one_line_and_its_end_is_another(caplog: pytest.LogCaptureFixture) -> None:
     outage = Outage("https://w", 60.0)
     with caplog.at_level(logging.INFO):
         for _ in range(3):

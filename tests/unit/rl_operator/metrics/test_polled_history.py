@@ -10,7 +10,7 @@ ACTIVE_RUNS = 1000
 MOST_BYTES = 10 * 10**6
 
 
-def test_a_thousand_full_series_take_less_than_10_mb() -> None:
+def test_a_thousand_full_histories_take_less_than_10_mb() -> None:
     """Of noise, which nothing compresses: six figures of four digits in each of 500 points."""
     noise = random.Random(7)
     points = [{"step": step, **{name: noise.random() for name in HISTORY_METRICS}} for step in range(1, MAX_POINTS + 1)]
@@ -20,7 +20,7 @@ def test_a_thousand_full_series_take_less_than_10_mb() -> None:
     assert series.size * ACTIVE_RUNS < MOST_BYTES
 
 
-def test_a_run_whose_length_nobody_knows_is_read_again_with_each_step() -> None:
+def test_a_run_of_unknown_length_is_read_again_at_each_step() -> None:
     series = PolledHistory()
     assert not series.due(TrainerStatus(step=0))
     assert series.due(TrainerStatus(step=1))

@@ -12,7 +12,7 @@ from tests.unit.rl_operator.status.builders import make_environment, make_pod, r
 from rl_operator.metrics.trainer import SILENT_POLLS, STATUS_BYTES, pod_ops_url
 
 
-async def test_only_news_is_told() -> None:
+async def test_only_news_is_reported() -> None:
     async with serving() as trainer, polling(trainer.port, [POD]) as (poller, changed):
         await until_asked(trainer, 4)
         assert changed == [POD.uid]
@@ -24,7 +24,7 @@ async def test_only_news_is_told() -> None:
         assert (status.step, status.total_steps) == (2, 40)
 
 
-async def test_nobody_is_asked_more_often_than_the_interval_says() -> None:
+async def test_no_trainer_is_polled_more_often_than_the_interval() -> None:
     """Also when others come and go, which changes the order."""
     pods = [pod_at(f"p-{number}", address=f"127.0.0.{number}") for number in range(1, 5)]
     async with serving("0.0.0.0") as trainer, polling(trainer.port, pods, interval_seconds=0.2):
@@ -55,7 +55,7 @@ NONSENSE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("answer", NONSENSE.values(), ids=NONSENSE)
-async def test_nonsense_is_no_answer(answer: Any) -> None:
+async def test_an_invalid_answer_counts_as_silence(answer: Any) -> None:
     async with serving() as trainer, polling(trainer.port, [POD]) as (poller, changed):
         trainer.answer = answer
         await until("it counts as silent", lambda: poller.unreachable(POD))
@@ -65,7 +65,7 @@ async def test_nonsense_is_no_answer(answer: Any) -> None:
         assert changed == [POD.uid, POD.uid]
 
 
-async def test_three_silent_polls_of_a_ready_trainer_are_told_once_and_its_return_too() -> None:
+async def test_three_silent_polls_of_a_ready_trainer_are_reported_once_and_its_return_too() -> None:
     async with serving() as trainer:
         port = trainer.port
         async with polling(port, [POD]) as (poller, changed):
@@ -80,7 +80,7 @@ async def test_three_silent_polls_of_a_ready_trainer_are_told_once_and_its_retur
             assert poller.status_of(POD) is not None
 
 
-async def test_a_trainer_that_is_not_ready_is_not_missed() -> None:
+async def test_a_trainer_that_is_not_ready_is_not_reported() -> None:
     starting = make_pod(ready(), running(), ready(), podIP="127.0.0.1")
     async with serving() as trainer, polling(trainer.port, [starting]) as (poller, changed):
         trainer.answer = None
@@ -89,7 +89,7 @@ async def test_a_trainer_that_is_not_ready_is_not_missed() -> None:
         assert changed == []
 
 
-async def test_a_trainer_that_falls_silent_when_it_ends_keeps_its_last_word() -> None:
+async def test_a_trainer_that_falls_silent_at_its_end_keeps_its_last_answer() -> None:
     pods = [POD]
     async with serving() as trainer, polling(trainer.port, pods) as (poller, changed):
         await until("heard", lambda: poller.status_of(POD) is not None)
@@ -100,7 +100,7 @@ async def test_a_trainer_that_falls_silent_when_it_ends_keeps_its_last_word() ->
         assert changed == [POD.uid]
 
 
-async def test_slow_trainers_hold_up_nobody() -> None:
+async def test_slow_trainers_do_not_delay_the_others() -> None:
     """They take the connection and never answer: the others are asked at their pace all the while."""
     slow = [pod_at(f"slow-{number}", address="127.0.0.2") for number in range(60)]
     async with serving() as trainer, serving("127.0.0.2", trainer.port) as stuck:
@@ -112,7 +112,7 @@ async def test_slow_trainers_hold_up_nobody() -> None:
             assert len(stuck.asked) == len(slow), "who has not answered yet is not asked again"
 
 
-async def test_a_pod_that_changes_its_address_is_asked_there() -> None:
+async def test_a_pod_with_a_new_address_is_polled_there() -> None:
     pods = [pod_at("p-1", address="127.255.255.1")]
     async with serving() as trainer, polling(trainer.port, pods) as (poller, _):
         await until("given up", lambda: poller.unreachable(POD))
@@ -120,7 +120,7 @@ async def test_a_pod_that_changes_its_address_is_asked_there() -> None:
         await until("heard", lambda: poller.status_of(POD) is not None)
 
 
-async def test_pods_that_are_over_or_have_no_address_are_not_asked() -> None:
+async def test_finished_pods_and_pods_without_address_are_not_polled() -> None:
     pods = [replace(POD, phase="Succeeded"), pod_at("p-3", address=None)]
     async with serving() as trainer, polling(trainer.port, pods) as (poller, _):
         pods.append(pod_at("p-4"))
@@ -128,7 +128,7 @@ async def test_pods_that_are_over_or_have_no_address_are_not_asked() -> None:
         assert [poller.status_of(pod) is None for pod in pods] == [True, True, False]
 
 
-async def test_what_is_gone_is_forgotten() -> None:
+async def test_missing_pods_are_forgotten() -> None:
     pods = [POD]
     async with serving() as trainer, polling(trainer.port, pods) as (poller, _):
         await until_asked(trainer, 2)
@@ -144,7 +144,7 @@ def test_the_ops_port_of_a_pod(address: str | None, url: str | None) -> None:
     assert pod_ops_url(replace(POD, address=address)) == url
 
 
-async def test_only_runs_pods_are_asked() -> None:
+async def test_only_pods_of_runs_are_polled() -> None:
     """The pod of an environment that runs apart has no trainer in it."""
     environment = make_environment(1, 0, ready(), podIP="127.0.0.1")
     async with serving() as trainer, polling(trainer.port, [environment, POD]) as (poller, changed):
@@ -157,7 +157,7 @@ def curve(*steps: int) -> list[dict[str, float]]:
     return [{"step": step, "rewardMean": step / 100, "train/loss": 0.1} for step in steps]
 
 
-async def test_the_series_is_read_as_the_run_moves_and_before_it_ends() -> None:
+async def test_the_history_is_read_as_the_run_advances_and_before_it_ends() -> None:
     async with serving() as trainer, polling(trainer.port, [POD]) as (poller, _):
         trainer.points = curve(1)
         await until("the first is there", lambda: poller.has_points(POD))
@@ -171,7 +171,7 @@ async def test_the_series_is_read_as_the_run_moves_and_before_it_ends() -> None:
         assert poller.points(POD)[0] == {"step": 1, "rewardMean": 0.01}
 
 
-async def test_the_series_of_a_pod_that_is_over_is_kept_until_it_is_let_go() -> None:
+async def test_the_history_of_a_finished_pod_is_kept_until_its_release() -> None:
     pods = [POD]
     async with serving() as trainer, polling(trainer.port, pods) as (poller, _):
         trainer.points = curve(1)
@@ -184,7 +184,7 @@ async def test_the_series_of_a_pod_that_is_over_is_kept_until_it_is_let_go() -> 
         assert poller.points(POD) == ()
 
 
-async def test_a_trainer_that_is_started_again_goes_on_with_its_series() -> None:
+async def test_a_restarted_trainer_continues_its_history() -> None:
     async with serving() as trainer, polling(trainer.port, [POD]) as (poller, _):
         trainer.points, trainer.answer = curve(*range(1, 21)), {**UP, "step": 20}
         await until("20 steps are there", lambda: len(poller.points(POD)) == 20)
@@ -193,7 +193,7 @@ async def test_a_trainer_that_is_started_again_goes_on_with_its_series() -> None
         assert [point["step"] for point in poller.points(POD)] == list(range(1, 12))
 
 
-async def test_a_series_that_cannot_be_read_costs_no_figures() -> None:
+async def test_an_unreadable_history_costs_no_metrics() -> None:
     async with serving() as trainer, polling(trainer.port, [POD]) as (poller, _):
         trainer.points = {"not": "a list"}
         await until_asked(trainer, 3)

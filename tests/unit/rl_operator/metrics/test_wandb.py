@@ -85,7 +85,7 @@ async def test_a_run_is_found_by_its_id_alone(server: WandbServer) -> None:
     assert server.authorizations == {BASIC}
 
 
-async def test_many_runs_are_one_query_each_hundred_and_project(server: WandbServer) -> None:
+async def test_many_runs_are_one_query_per_hundred_and_project(server: WandbServer) -> None:
     many = [asked(server, f"u-{number}") for number in range(250)]
     runs = Asked(*many, asked(server, "v-1", project="other"))
     async with polling(runs, interval_seconds=30.0):
@@ -93,7 +93,7 @@ async def test_many_runs_are_one_query_each_hundred_and_project(server: WandbSer
     assert sorted(queries(server)) == [("other", 1), ("rl", 50), ("rl", 100), ("rl", 100)]
 
 
-async def test_nobody_is_asked_for_more_often_than_the_interval_says(server: WandbServer) -> None:
+async def test_no_run_is_queried_more_often_than_the_interval(server: WandbServer) -> None:
     moments: list[float] = []
     runs = Asked(asked(server, "u-1"))
     async with polling(runs, interval_seconds=0.2):
@@ -103,7 +103,7 @@ async def test_nobody_is_asked_for_more_often_than_the_interval_says(server: Wan
     assert all(late - early >= 0.18 for early, late in pairwise(moments)), moments
 
 
-async def test_only_news_that_somebody_needs_is_told(server: WandbServer) -> None:
+async def test_only_relevant_news_is_reported(server: WandbServer) -> None:
     """Figures are news where the trainer tells none; a state always is."""
     run = server.runs["u-1"] = WandbRun("rl", "u-1", summary={"train/loss": 1.0})
     runs = Asked(asked(server, "u-1", wanted=False))
@@ -121,7 +121,7 @@ async def test_only_news_that_somebody_needs_is_told(server: WandbServer) -> Non
         assert len(runs.told) == 3
 
 
-async def test_a_run_that_is_over_is_forgotten(server: WandbServer) -> None:
+async def test_a_finished_run_is_forgotten(server: WandbServer) -> None:
     server.runs["u-1"] = WandbRun("rl", "u-1")
     runs = Asked(asked(server, "u-1"))
     async with polling(runs) as poller:
@@ -136,7 +136,7 @@ async def test_a_run_that_is_over_is_forgotten(server: WandbServer) -> None:
 
 
 @pytest.mark.parametrize("status", [500, 502, 429, 401, 403])
-async def test_an_outage_keeps_what_is_known_is_said_once_and_asked_later(
+async def test_an_outage_keeps_known_metrics_is_logged_once_and_retried_later(
     server: WandbServer, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.runs["u-1"] = WandbRun("rl", "u-1")
@@ -160,7 +160,7 @@ async def test_an_outage_keeps_what_is_known_is_said_once_and_asked_later(
     assert server.requests > before
 
 
-async def test_a_busy_server_gets_the_pause_that_it_asks_for(server: WandbServer) -> None:
+async def test_a_busy_server_gets_the_pause_it_asks_for(server: WandbServer) -> None:
     server.status, server.headers = 429, {"Retry-After": "30"}
     runs, healthy = Asked(asked(server, "u-1")), Asked()
     async with running_wandb_server() as other, polling(runs):
@@ -171,7 +171,7 @@ async def test_a_busy_server_gets_the_pause_that_it_asks_for(server: WandbServer
     assert server.requests == 1
 
 
-async def test_a_silent_server_holds_up_no_other(server: WandbServer) -> None:
+async def test_a_silent_server_does_not_delay_others(server: WandbServer) -> None:
     server.silent = True
     async with running_wandb_server() as other:
         other.runs["u-2"] = WandbRun("rl", "u-2")
@@ -181,9 +181,7 @@ async def test_a_silent_server_holds_up_no_other(server: WandbServer) -> None:
     server.silent = False
 
 
-async def test_a_project_that_the_key_may_not_see_holds_up_no_other(
-    server: WandbServer, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_forbidden_project_does_not_delay_others(server: WandbServer, caplog: pytest.LogCaptureFixture) -> None:
     server.runs["u-2"] = WandbRun("rl", "u-2")
     foreign = AskedRun(POD, "u-1", WandbProject(server.url, CLOSED_ENTITY, "rl"), metrics_wanted=True)
     async with polling(Asked(foreign, asked(server, "u-2"))) as poller:
@@ -193,7 +191,7 @@ async def test_a_project_that_the_key_may_not_see_holds_up_no_other(
     assert caplog.text.count("permission denied") == 1
 
 
-async def test_a_project_that_is_not_there_yet_is_no_trouble(
+async def test_a_project_that_does_not_exist_yet_is_no_error(
     server: WandbServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with polling(Asked(asked(server, "u-1"))) as poller:
@@ -203,7 +201,7 @@ async def test_a_project_that_is_not_there_yet_is_no_trouble(
 
 
 @pytest.mark.parametrize("base_url", ["http://127.0.0.1:1", "nonsense", "http://user:word@127.0.0.1:1"])
-async def test_a_base_url_where_nobody_is_is_an_outage(base_url: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_base_url_without_a_server_is_an_outage(base_url: str, caplog: pytest.LogCaptureFixture) -> None:
     runs = Asked(AskedRun(POD, "u-1", WandbProject(base_url, "e", "p"), metrics_wanted=True))
     async with polling(runs):
         await until("it is said", lambda: "gives no figures" in caplog.text)

@@ -22,7 +22,7 @@ CLOUD = "https://api.wandb.ai"
 PAGE = {"url": "https://wandb.ai/acme/rl%20runs/runs/u-1", "runId": "u-1", "state": "running"}
 
 
-def test_the_trainers_word_comes_before_the_runs_and_the_runtimes() -> None:
+def test_the_trainers_answer_wins_over_the_runs_and_the_runtimes() -> None:
     usual = {"entity": "e", "project": "p"}
     assert place(PAGE, {"entity": "mine", "project": "asked"}, **usual) == WandbProject(CLOUD, "acme", "rl runs")
     assert place(None, {"entity": "mine", "project": "asked"}, **usual) == WandbProject(CLOUD, "mine", "asked")
@@ -30,7 +30,7 @@ def test_the_trainers_word_comes_before_the_runs_and_the_runtimes() -> None:
     assert place(None, {}, **usual) == WandbProject(CLOUD, "e", "p")
 
 
-def test_only_a_runtime_says_which_server_gets_the_key() -> None:
+def test_only_a_runtime_decides_which_server_gets_the_key() -> None:
     elsewhere = {**PAGE, "url": "https://evil.example/acme/rl/runs/u-1"}
     assert place(elsewhere, {}) == WandbProject(CLOUD, "acme", "rl")
     assert place(elsewhere, {}, baseURL="https://wandb.acme.example/") == WandbProject(
@@ -39,12 +39,12 @@ def test_only_a_runtime_says_which_server_gets_the_key() -> None:
 
 
 @pytest.mark.parametrize("url", ["https://wandb.ai/acme/rl", "https://[/a/b/runs/c", "", "runs"])
-def test_a_page_that_is_none_says_nothing(url: str) -> None:
+def test_an_invalid_page_is_ignored(url: str) -> None:
     assert place({**PAGE, "url": url}, {}) is None
 
 
 @pytest.mark.parametrize("state", ["disabled", "offline; to send it: wandb sync /x"])
-def test_who_has_nothing_at_wandb_is_not_asked_for(state: str) -> None:
+def test_a_run_that_is_not_at_wandb_is_not_queried(state: str) -> None:
     assert place({**PAGE, "state": state}, {}) is None
 
 

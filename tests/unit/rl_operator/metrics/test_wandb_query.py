@@ -27,7 +27,7 @@ def words(query: str) -> set[str]:
 
 
 @pytest.mark.process
-async def test_it_is_a_part_of_what_wandbs_own_client_asks(tmp_path: Path) -> None:
+async def test_it_is_part_of_the_query_of_wandbs_own_client(tmp_path: Path) -> None:
     async with running_wandb_server() as server:
         server.runs["u-1"] = WandbRun("rl", "u-1", summary={"train/loss": 0.5}, state="crashed")
         key = {"WANDB_API_KEY": "a" * 40, "WANDB_BASE_URL": server.url, "WANDB_DIR": str(tmp_path)}
@@ -44,7 +44,7 @@ async def test_it_is_a_part_of_what_wandbs_own_client_asks(tmp_path: Path) -> No
         assert read_answer({"data": answer}, ["u-1"])["u-1"].state == "crashed"
 
 
-def test_runs_that_were_not_asked_for_are_left_out() -> None:
+def test_runs_that_were_not_requested_are_left_out() -> None:
     node = {"name": "u-2", "state": "running", "summaryMetrics": "{}"}
     assert read_answer({"data": {"project": {"runs": {"edges": [{"node": node}]}}}}, ["u-1"]) == {}
 
@@ -52,11 +52,11 @@ def test_runs_that_were_not_asked_for_are_left_out() -> None:
 @pytest.mark.parametrize(
     "answer", [{"data": {"project": None}}, {"data": None}, {}], ids=["no project", "null", "empty"]
 )
-def test_a_project_that_is_not_there_has_no_runs(answer: object) -> None:
+def test_a_missing_project_has_no_runs(answer: object) -> None:
     assert read_answer(answer, ["u-1"]) == {}
 
 
-def test_an_error_is_said_in_wandbs_words() -> None:
+def test_an_error_is_given_in_wandbs_words() -> None:
     with pytest.raises(WandbRefusedError, match="permission denied"):
         read_answer({"data": None, "errors": [{"message": "permission denied"}]}, ["u-1"])
 
@@ -64,6 +64,6 @@ def test_an_error_is_said_in_wandbs_words() -> None:
 @pytest.mark.parametrize(
     "answer", [None, [], "x", {"data": {"project": {"runs": {"edges": [{"node": {}}]}}}}], ids=range(4)
 )
-def test_another_shape_is_no_answer(answer: object) -> None:
+def test_an_answer_of_another_shape_is_an_error(answer: object) -> None:
     with pytest.raises(ValidationError):
         read_answer(answer, ["u-1"])

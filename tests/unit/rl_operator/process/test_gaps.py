@@ -36,19 +36,19 @@ async def closing(looks: Looks, count: int, notes: int = 1) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_several_lists_at_once_are_one_look() -> None:
+async def test_several_lists_at_once_are_one_check() -> None:
     looks = Looks()
     await closing(looks, 1, notes=3)
     assert looks.count == 1
 
 
-async def test_a_look_that_fails_is_repeated() -> None:
+async def test_a_failed_check_is_repeated() -> None:
     looks = Looks(failing=1)
     await closing(looks, 2)
     assert looks.count == 2
 
 
-async def test_a_list_that_begins_during_a_look_is_looked_at_as_well() -> None:
+async def test_a_list_that_starts_during_a_check_is_checked_as_well() -> None:
     looks = Looks()
 
     async def look() -> None:

@@ -50,7 +50,7 @@ def test_one_event_handler_per_kind_and_nothing_that_writes(client: ClusterClien
     assert sorted(h.activity.name for h in registry._activities._handlers) == ["AUTHENTICATION", "STARTUP"]
 
 
-def test_what_kopf_is_not_used_for_is_off() -> None:
+def test_unused_parts_of_kopf_are_off() -> None:
     settings = kopf.OperatorSettings()
     configure(settings)
     assert settings.scanning.disabled
@@ -66,7 +66,7 @@ def test_what_kopf_is_not_used_for_is_off() -> None:
     assert dict(patch) == {}
 
 
-def test_pauses_never_end_and_can_be_begun_again() -> None:
+def test_pauses_never_end_and_can_be_restarted() -> None:
     backoffs = Backoffs()
     for _ in range(2):
         pauses = list(itertools.islice(backoffs, 50))
@@ -74,7 +74,7 @@ def test_pauses_never_end_and_can_be_begun_again() -> None:
         assert pauses[0] < 1
 
 
-async def test_a_login_that_stays_refused_ends_the_process(api: FakeApi, client: ClusterClient) -> None:
+async def test_a_permanently_refused_login_ends_the_process(api: FakeApi, client: ClusterClient) -> None:
     api.answers("GET", DISCOVERY, Answer({"message": "Unauthorized"}, 401))
     ends: list[str] = []
     with pytest.raises(kopf.PermanentError, match="401: Unauthorized"):
@@ -82,7 +82,7 @@ async def test_a_login_that_stays_refused_ends_the_process(api: FakeApi, client:
     assert ends == ["end"]
 
 
-async def test_a_login_while_the_api_server_is_away_is_tried_again(api: FakeApi, client: ClusterClient) -> None:
+async def test_a_login_is_retried_while_the_api_server_is_unreachable(api: FakeApi, client: ClusterClient) -> None:
     api.answers("GET", DISCOVERY, Answer({"message": "starting"}, 503), Answer(SERVED))
     login = activity(registry_of(client), "AUTHENTICATION")
     with pytest.raises(kopf.TemporaryError):
@@ -100,13 +100,13 @@ async def test_missing_crds_are_named_with_what_to_do(api: FakeApi, client: Clus
         await require_kinds(client)
 
 
-async def test_an_api_server_that_is_starting_is_waited_for(api: FakeApi, client: ClusterClient) -> None:
+async def test_a_starting_api_server_is_waited_for(api: FakeApi, client: ClusterClient) -> None:
     api.answers("GET", DISCOVERY, Answer({"message": "starting"}, 503), Answer(SERVED))
     await with_patience(lambda: require_kinds(client), 5)
     assert len(api.requests) == 2
 
 
-async def test_patience_ends(api: FakeApi, client: ClusterClient) -> None:
+async def test_the_wait_has_a_limit(api: FakeApi, client: ClusterClient) -> None:
     api.answers("GET", DISCOVERY, Answer({"message": "starting"}, 503))
     with pytest.raises(TargetUnreachableError, match=r"tried for 0 s"):
         await with_patience(lambda: require_kinds(client), 0.1)

@@ -28,7 +28,7 @@ async def test_the_lease_is_taken_in_the_operators_namespace_under_its_identity(
     assert holder == identity or (holder.startswith(f"{socket.gethostname()}-") and not identity)
 
 
-async def test_without_a_lease_the_work_begins_at_once(tmp_path: Path) -> None:
+async def test_without_a_lease_the_work_starts_at_once(tmp_path: Path) -> None:
     async with serving(FakeApi()) as api, await connect(api, tmp_path) as client:
         assert elector_of(OperatorSettings(lease_name=""), client) is None
         began: list[str] = []

@@ -21,7 +21,7 @@ def test_a_line_is_one_json_object_with_the_traceback_inside() -> None:
 
 
 @pytest.mark.process
-def test_frameworks_are_quiet_and_we_are_not() -> None:
+def test_frameworks_are_quiet_and_our_code_is_not() -> None:
     code = (
         "import logging; from rl_operator.process.log_format import configure_logging;"
         "configure_logging('text', 'info');"

@@ -25,7 +25,7 @@ def named(name: str, version: int, **fields: Any) -> dict[str, Any]:
     return document
 
 
-async def test_what_vanished_while_nobody_watched_is_forgotten_by_the_next_list(tmp_path: Path) -> None:
+async def test_objects_that_vanished_unwatched_are_forgotten_by_the_next_list(tmp_path: Path) -> None:
     async with serving(FakeApi()) as api, await connect(api, tmp_path) as client:
         operator = make_operator(client)
         operator.caches.runs.put(run_document(1))
@@ -44,7 +44,7 @@ async def test_what_vanished_while_nobody_watched_is_forgotten_by_the_next_list(
         assert KEY in operator.caches.pods.runs()
 
 
-async def test_who_serves_one_namespace_reads_its_labels_and_watches_no_other(tmp_path: Path) -> None:
+async def test_an_operator_of_one_namespace_reads_its_labels_and_watches_no_other(tmp_path: Path) -> None:
     async with serving(FakeApi()) as api, await connect(api, tmp_path) as client:
         operator = make_operator(client, namespace="team-a")
         assert "namespaces" not in {informer.what for informer in operator._informers}

@@ -30,7 +30,7 @@ def asked(caches: Caches) -> list[WandbProject]:
     return [each.project for each in asked_runs(caches, TrainerPoller(list, print, interval_seconds=1))]
 
 
-def test_a_run_that_trains_is_asked_for_where_its_runtime_says() -> None:
+def test_a_training_run_is_looked_up_where_its_runtime_says() -> None:
     (found,) = asked_runs(caches(), TrainerPoller(list, print, interval_seconds=1))
     assert (found.uid, found.project) == (samples.UID, WandbProject("https://w.example", "me", "rl"))
     assert found.pod.name == POD_NAME
@@ -47,11 +47,11 @@ NOT_ASKED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("changes", NOT_ASKED.values(), ids=NOT_ASKED)
-def test_who_is_not_asked_for(changes: dict[str, Any]) -> None:
+def test_runs_that_are_not_looked_up(changes: dict[str, Any]) -> None:
     assert asked(caches(**changes)) == []
 
 
-def test_a_run_whose_runtime_or_pod_is_not_its_own_is_not_asked_for() -> None:
+def test_a_run_with_a_foreign_pod_or_no_runtime_is_not_looked_up() -> None:
     without = caches()
     without.runtimes.remove(runtime_document(4))
     assert asked(without) == []
@@ -63,6 +63,6 @@ def test_a_run_whose_runtime_or_pod_is_not_its_own_is_not_asked_for() -> None:
 @pytest.mark.parametrize(
     ("env_vars", "asks"), [({}, False), ({"WANDB_API_KEY": " "}, False), ({"WANDB_API_KEY": "k"}, True)]
 )
-def test_without_a_key_of_its_own_the_operator_asks_nobody(env_vars: dict[str, str], asks: bool) -> None:
+def test_without_its_own_key_the_operator_looks_up_nothing(env_vars: dict[str, str], asks: bool) -> None:
     figures = polled_metrics(Caches(), OperatorSettings(), print, env_vars)
     assert figures.asks_wandb is asks

@@ -26,7 +26,7 @@ async def get(port: int, path: str, **options: Any) -> tuple[int, str]:
         return response.status, await response.text()
 
 
-async def test_a_probe_says_what_is_wrong(port: int) -> None:
+async def test_a_probe_reports_what_is_wrong(port: int) -> None:
     wrong: list[str] = []
     look: Callable[[], str | None] = lambda: wrong[0] if wrong else None  # noqa: E731 -- a value of that type
     async with listening(HOST, port, {"/healthz": probe(look), "/readyz": probe(lambda: "not yet")}):
@@ -37,7 +37,7 @@ async def test_a_probe_says_what_is_wrong(port: int) -> None:
         assert (await get(port, "/else"))[0] == 404
 
 
-async def test_a_scrape_reads_first_what_is_read_only_then(port: int) -> None:
+async def test_a_scrape_refreshes_metrics_that_are_read_on_demand(port: int) -> None:
     async with listening(HOST, port, {"/metrics": metrics(lambda: LEADER.set(1))}):
         code, text = await get(port, "/metrics", headers={"Accept-Encoding": "gzip"})
     assert code == 200
@@ -45,12 +45,12 @@ async def test_a_scrape_reads_first_what_is_read_only_then(port: int) -> None:
     assert "process_resident_memory_bytes" in text
 
 
-async def test_port_0_is_none() -> None:
+async def test_port_0_disables_the_server() -> None:
     async with listening(HOST, 0, {"/healthz": probe(lambda: None)}):
         pass
 
 
-async def test_a_port_that_is_taken_is_named(port: int) -> None:
+async def test_a_port_in_use_is_named(port: int) -> None:
     with socket.socket() as listener:
         listener.bind((HOST, port))
         listener.listen()

@@ -52,7 +52,7 @@ async def test_a_reconcile_that_does_not_end() -> None:
     worker.cancel()
 
 
-async def test_a_queue_that_nobody_works_on() -> None:
+async def test_a_queue_that_makes_no_progress() -> None:
     process = Process()
     process.queues.runtimes.add(("", "tiny"))
     await asyncio.sleep(0.01)
@@ -60,7 +60,7 @@ async def test_a_queue_that_nobody_works_on() -> None:
     assert "1 runtimes wait, and no reconcile has ended for" in (process.seen_with(IMPATIENT).trouble() or "")
 
 
-async def test_a_watch_that_brings_nothing() -> None:
+async def test_a_watch_without_events() -> None:
     process = Process()
     process.ages.expect(["pods"])
     for _ in range(11):
@@ -70,7 +70,7 @@ async def test_a_watch_that_brings_nothing() -> None:
     assert process.health.trouble() == "the watch of pods has brought nothing for 660 s, though the API server answers"
 
 
-async def test_a_scrape_sees_runs_by_phase_and_queues() -> None:
+async def test_a_scrape_shows_runs_by_phase_and_queues() -> None:
     process = Process()
     for number, phase in enumerate(("Running", "Running", "Failed", None)):
         document = run_document(number + 1, status={"phase": phase} if phase else {})
@@ -88,7 +88,7 @@ async def test_a_scrape_sees_runs_by_phase_and_queues() -> None:
     assert REGISTRY.get_sample_value("rl_operator_leader") == 0
 
 
-async def test_a_scrape_sees_the_places_of_each_runtime() -> None:
+async def test_a_scrape_shows_the_slots_of_each_runtime() -> None:
     process = Process()
     process.caches.runtimes.put(runtime_document(1, limits={"maxActiveRuns": 2}))
     started = {"phase": "Running", "startTime": "2026-01-01T00:00:00Z", "attempt": 1}

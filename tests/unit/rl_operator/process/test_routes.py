@@ -53,26 +53,28 @@ def named(name: str, version: int, **fields: Any) -> dict[str, Any]:
     return document
 
 
-async def test_a_runs_event_brings_it(routes: Routes, queues: Queues) -> None:
+async def test_a_runs_event_enqueues_it(routes: Routes, queues: Queues) -> None:
     routes.run_event(event(None, run_document(1)))
     assert waiting(queues.runs) == {KEY}
 
 
-async def test_an_event_that_is_no_news_brings_nothing(routes: Routes, caches: Caches, queues: Queues) -> None:
+async def test_an_event_without_news_enqueues_nothing(routes: Routes, caches: Caches, queues: Queues) -> None:
     caches.runs.put(run_document(2))
     routes.run_event(event("MODIFIED", run_document(2)))
     routes.run_event(event("MODIFIED", run_document(1)))
     assert waiting(queues.runs) == set()
 
 
-async def test_a_deletion_brings_the_run_once_more_for_its_pods(routes: Routes, caches: Caches, queues: Queues) -> None:
+async def test_a_deletion_enqueues_the_run_once_more_for_its_pods(
+    routes: Routes, caches: Caches, queues: Queues
+) -> None:
     caches.runs.put(run_document(2))
     routes.run_event(event("DELETED", run_document(3)))
     assert waiting(queues.runs) == {KEY}
     assert caches.runs.get(KEY) is None
 
 
-async def test_a_run_that_is_over_brings_those_that_begin_from_it(
+async def test_a_finished_run_enqueues_the_runs_that_start_from_it(
     routes: Routes, caches: Caches, queues: Queues
 ) -> None:
     caches.runs.put(named("child", 1, startFrom={"run": "sorting"}))
@@ -85,7 +87,7 @@ async def test_a_run_that_is_over_brings_those_that_begin_from_it(
 
 
 @pytest.mark.parametrize("kind", ["ADDED", "DELETED"])
-async def test_a_run_that_appears_or_goes_brings_those_that_name_it(
+async def test_a_run_that_appears_or_vanishes_enqueues_the_runs_that_name_it(
     routes: Routes, caches: Caches, queues: Queues, kind: str
 ) -> None:
     caches.runs.put(named("child", 1, startFrom={"run": "sorting"}))
@@ -95,7 +97,7 @@ async def test_a_run_that_appears_or_goes_brings_those_that_name_it(
     assert waiting(queues.runs) == {KEY, ("team-a", "child")}
 
 
-async def test_a_runtime_brings_itself_and_the_runs_that_wait_for_it(
+async def test_a_runtime_enqueues_itself_and_the_runs_that_wait_for_it(
     routes: Routes, caches: Caches, queues: Queues
 ) -> None:
     caches.runs.put(named("waiting", 1))
@@ -107,7 +109,7 @@ async def test_a_runtime_brings_itself_and_the_runs_that_wait_for_it(
     assert waiting(queues.runtimes) == {("", "tiny")}
 
 
-async def test_an_environment_brings_itself_and_the_runs_that_name_it(
+async def test_an_environment_enqueues_itself_and_the_runs_that_name_it(
     routes: Routes, caches: Caches, queues: Queues
 ) -> None:
     caches.runs.put(named("waiting", 1, environment="own/maze"))
@@ -121,7 +123,7 @@ async def test_an_environment_brings_itself_and_the_runs_that_name_it(
     assert waiting(queues.runs) == {("team-a", "waiting")}
 
 
-async def test_a_namespaces_labels_bring_the_runs_that_wait_in_it(
+async def test_namespace_labels_enqueue_the_runs_that_wait_there(
     routes: Routes, caches: Caches, queues: Queues
 ) -> None:
     caches.runs.put(named("waiting", 1))
@@ -132,7 +134,7 @@ async def test_a_namespaces_labels_bring_the_runs_that_wait_in_it(
     assert waiting(queues.runs) == {("team-a", "waiting")}
 
 
-async def test_what_an_image_holds_brings_all_runtimes_of_that_image(
+async def test_the_catalog_of_an_image_enqueues_all_runtimes_of_that_image(
     routes: Routes, caches: Caches, queues: Queues
 ) -> None:
     caches.runtimes.put(runtime_document(1, "one", image="i"))
@@ -143,7 +145,7 @@ async def test_what_an_image_holds_brings_all_runtimes_of_that_image(
     assert waiting(queues.runtimes) == {("", "one"), ("", "two")}
 
 
-async def test_a_resync_brings_all_but_what_is_over_and_gone(routes: Routes, caches: Caches, queues: Queues) -> None:
+async def test_a_resync_enqueues_everything_but_finished_runs(routes: Routes, caches: Caches, queues: Queues) -> None:
     caches.runs.put(named("running", 1, status=STARTED))
     caches.runs.put(named("over", 2, status={**STARTED, "phase": "Failed"}))
     caches.pods.put(pod_document(3))
@@ -155,7 +157,7 @@ async def test_a_resync_brings_all_but_what_is_over_and_gone(routes: Routes, cac
     assert set(queues.environments._timers) == {("team-a", "maze")}
 
 
-async def test_what_only_a_list_tells_is_looked_at(routes: Routes, caches: Caches, queues: Queues) -> None:
+async def test_changes_found_only_by_a_list_are_enqueued(routes: Routes, caches: Caches, queues: Queues) -> None:
     """A run that vanished may be what another one starts from."""
     caches.runs.put(named("child", 1, startFrom={"run": "parent"}))
     routes.listed(Changes(frozenset({("", "tiny")}), frozenset({("team-a", "own")}), frozenset({("team-a", "parent")})))
@@ -167,7 +169,7 @@ async def test_what_only_a_list_tells_is_looked_at(routes: Routes, caches: Cache
 WAITING = {"phase": "Pending", "queue": {"place": 1, "active": 1, "limit": 1}}
 
 
-async def test_the_end_of_a_run_brings_the_head_of_its_runtimes_line(
+async def test_the_end_of_a_run_enqueues_the_head_of_its_runtimes_queue(
     routes: Routes, caches: Caches, queues: Queues
 ) -> None:
     caches.runtimes.put(runtime_document(1, limits={"maxActiveRuns": 1}))
@@ -179,7 +181,7 @@ async def test_the_end_of_a_run_brings_the_head_of_its_runtimes_line(
     assert waiting(queues.runs) == {("team-a", "active"), ("team-a", "first")}
 
 
-async def test_another_limit_brings_all_that_wait_also_those_that_were_stopped_before(
+async def test_a_changed_limit_enqueues_all_waiting_runs_including_stopped_ones(
     routes: Routes, caches: Caches, queues: Queues
 ) -> None:
     caches.runtimes.put(runtime_document(1, limits={"maxActiveRuns": 0}))
@@ -189,7 +191,7 @@ async def test_another_limit_brings_all_that_wait_also_those_that_were_stopped_b
     assert waiting(queues.runs) == {("team-a", "new"), ("team-a", "resumed")}
 
 
-async def test_finished_runs_are_brought_once_if_they_expire(routes: Routes, caches: Caches, queues: Queues) -> None:
+async def test_finished_runs_are_enqueued_once_if_they_expire(routes: Routes, caches: Caches, queues: Queues) -> None:
     over = {**STARTED, "phase": "Failed", "completionTime": "2026-01-01T00:00:00Z"}
     caches.runs.put(named("expires", 1, status=over, ttlSecondsAfterFinished=60))
     caches.runs.put(named("stays", 2, status=over))

@@ -110,7 +110,7 @@ async def test_a_node_that_comes_back_with_its_pod_changes_nothing(life: Life) -
     assert (len(life.pods), life.status) == (1, before)
 
 
-async def test_a_node_that_is_lost_while_the_run_stops_stops_it(life: Life) -> None:
+async def test_a_node_lost_while_the_run_stops_stops_it(life: Life) -> None:
     await train(life)
     life.edit(suspend=True)
     await life.settle()
@@ -124,7 +124,7 @@ async def test_a_node_that_is_lost_while_the_run_stops_stops_it(life: Life) -> N
     assert not held(life)
 
 
-async def test_a_pod_that_vanished_while_it_was_running_is_an_attempt_lost(life: Life) -> None:
+async def test_a_pod_that_vanished_while_running_is_a_lost_attempt(life: Life) -> None:
     await train(life)
     vanish(life)
     await life.settle()
@@ -134,7 +134,7 @@ async def test_a_pod_that_vanished_while_it_was_running_is_an_attempt_lost(life:
     assert (life.status.attempt, [p["metadata"]["name"][-2:] for p in life.pods]) == (2, ["-2"])
 
 
-async def test_a_pod_that_vanished_while_it_was_starting_is_created_again(life: Life) -> None:
+async def test_a_pod_that_vanished_while_starting_is_created_again(life: Life) -> None:
     life.apply()
     await life.settle()
     vanish(life)
@@ -143,7 +143,7 @@ async def test_a_pod_that_vanished_while_it_was_starting_is_created_again(life: 
     assert [p["metadata"]["name"][-2:] for p in life.pods] == ["-1"]
 
 
-async def test_what_a_crash_left_held_is_let_go_of_before_the_end(life: Life) -> None:
+async def test_pods_held_since_a_crash_are_released_before_the_end(life: Life) -> None:
     """The operator died between the record of an attempt's end and its pod's release; the next attempt runs."""
     life.apply()
     await life.settle()
@@ -170,7 +170,7 @@ async def test_an_eviction_after_hours_of_training_is_followed_by_another_attemp
     assert (life.status.phase, [(a.reason, a.steps) for a in life.status.attempts]) == ("Pending", [("PodDeleted", 8)])
 
 
-async def test_an_operator_that_has_just_started_waits_for_the_trainers_word(life: Life) -> None:
+async def test_a_restarted_operator_waits_for_the_trainers_answer(life: Life) -> None:
     await train(life, progressDeadlineSeconds=600)
     life.now += timedelta(hours=5)
     await life.settle()
@@ -200,7 +200,7 @@ async def test_a_deadline_is_recorded_before_the_pod_is_deleted(life: Life) -> N
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize("nth", range(1, 10))
-async def test_killed_at_any_write_a_deadline_ends_the_run_alike(life: Life, nth: int, before: bool) -> None:
+async def test_killed_at_any_write_a_deadline_ends_the_run_the_same_way(life: Life, nth: int, before: bool) -> None:
     life.client.dies_at, life.client.dies_before = nth, before
     life.apply(startDeadlineSeconds=300)
     await life.settle()
@@ -243,7 +243,7 @@ async def test_stopped_past_the_active_deadline_it_stays_stopped(life: Life) -> 
     assert (life.status.phase, life.status.attempt) == ("Starting", 2)
 
 
-async def test_a_clock_that_is_set_back_an_hour_holds_nothing_up(life: Life) -> None:
+async def test_a_clock_set_back_an_hour_delays_nothing(life: Life) -> None:
     life.apply()
     await life.settle()
     life.play_failure()
@@ -258,7 +258,7 @@ async def test_a_clock_that_is_set_back_an_hour_holds_nothing_up(life: Life) -> 
     assert (life.status.phase, life.status.attempt) == ("Succeeded", 2)
 
 
-async def test_suspend_that_is_taken_back_while_the_pod_saves_goes_on_at_once(life: Life) -> None:
+async def test_a_suspend_revoked_while_the_pod_saves_continues_at_once(life: Life) -> None:
     await train(life)
     life.edit(suspend=True)
     await life.settle()
@@ -304,7 +304,7 @@ async def test_five_attempts_without_a_new_step_end_the_run(life: Life) -> None:
 
 
 # --- writes ---------------------------------------------------------------------------------------------------------
-async def test_a_start_in_order_is_one_write_until_it_runs(life: Life) -> None:
+async def test_a_normal_start_is_one_write_until_it_runs(life: Life) -> None:
     """The pod is created, scheduled, its containers start one by one: within the pace nobody writes of that."""
     life.apply()
     await life.settle()
@@ -319,7 +319,7 @@ async def test_a_start_in_order_is_one_write_until_it_runs(life: Life) -> None:
     assert life.client.writes == started + 1
 
 
-async def test_a_slow_start_says_what_it_waits_for_within_the_pace(life: Life) -> None:
+async def test_a_slow_start_says_what_it_waits_for_without_extra_writes(life: Life) -> None:
     life.apply()
     await life.settle()
     life.play("Pending", ready(), running(), running())
@@ -331,7 +331,7 @@ async def test_a_slow_start_says_what_it_waits_for_within_the_pace(life: Life) -
     assert life.status.message == "Waiting for trainer, environment."
 
 
-async def test_a_trouble_is_written_at_once(life: Life) -> None:
+async def test_a_problem_is_written_at_once(life: Life) -> None:
     life.apply()
     await life.settle()
     life.play("Pending", waiting("ImagePullBackOff", "no such image"), waiting(), waiting())

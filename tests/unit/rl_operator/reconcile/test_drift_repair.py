@@ -44,7 +44,7 @@ def change_pod(life: Life, **metadata: object) -> None:
     life.store.update("Pod", KEY[0], name, lambda pod: pod["metadata"].update(metadata))
 
 
-async def test_a_config_map_comes_back_as_it_was(life: Life) -> None:
+async def test_a_config_map_is_restored_unchanged(life: Life) -> None:
     await train(life)
     before = config_map(life)
     remove_config_map(life)
@@ -56,7 +56,7 @@ async def test_a_config_map_comes_back_as_it_was(life: Life) -> None:
     assert life.status.phase == "Running"
 
 
-async def test_a_config_map_that_would_be_another_one_is_lost(life: Life) -> None:
+async def test_a_config_map_that_would_differ_is_not_restored(life: Life) -> None:
     """The pod goes on; when it fails there is no other."""
     life.apply_own()
     await life.settle()
@@ -86,7 +86,7 @@ async def test_labels_are_put_back(life: Life) -> None:
     assert (life.status.phase, life.status.attempt) == ("Running", 1)
 
 
-async def test_a_pod_that_is_not_the_runs_any_more_keeps_its_name_taken(life: Life) -> None:
+async def test_a_pod_that_no_longer_belongs_to_the_run_blocks_its_name(life: Life) -> None:
     pod = await train(life)
     change_pod(life, ownerReferences=[], labels={})
     for _ in range(3):  # it never comes to rest: the name is tried again and again
@@ -97,7 +97,7 @@ async def test_a_pod_that_is_not_the_runs_any_more_keeps_its_name_taken(life: Li
     assert life.status.attempts == ()
 
 
-async def test_a_status_that_was_set_back_starts_nothing(life: Life) -> None:
+async def test_a_reset_status_starts_nothing(life: Life) -> None:
     await train(life)
     life.play_failure()
     await life.settle()
@@ -111,7 +111,7 @@ async def test_a_status_that_was_set_back_starts_nothing(life: Life) -> None:
     assert (life.status.attempt, life.status.pod_name) == (2, second)
 
 
-async def test_a_strangers_config_map_is_not_read(life: Life) -> None:
+async def test_an_unrelated_config_map_is_not_read(life: Life) -> None:
     await train(life)
     remove_config_map(life)
     name = life.status.config_map_name

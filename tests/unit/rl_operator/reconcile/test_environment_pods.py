@@ -78,7 +78,7 @@ async def test_an_own_environment_from_apply_to_weights(life: Life) -> None:
     assert life.client.writes == 12
 
 
-async def test_the_environment_pod_that_is_waited_for_is_named(life: Life) -> None:
+async def test_the_environment_pod_the_run_waits_for_is_named(life: Life) -> None:
     life.apply_own()
     await start(life, "1-env-0-0")
     life.now += timedelta(seconds=61)
@@ -86,7 +86,7 @@ async def test_the_environment_pod_that_is_waited_for_is_named(life: Life) -> No
     assert life.status.message == f"Waiting for environment pod {life.environments['1-env-0-0']['metadata']['name']}."
 
 
-async def test_nothing_unread_starts(life: Life) -> None:
+async def test_unread_environments_do_not_start(life: Life) -> None:
     """The files changed between the look at the environment and the start."""
     life.apply_own()
     read = life.client.read_files
@@ -106,7 +106,7 @@ async def test_nothing_unread_starts(life: Life) -> None:
     assert life.status.phase == "Starting"
 
 
-async def test_what_was_frozen_is_what_runs_also_in_attempt_2(life: Life) -> None:
+async def test_frozen_files_are_used_in_attempt_2_too(life: Life) -> None:
     life.apply_own("class Digits: first = 1")
     await work(life, "1-env-0-0")
     life.write_source("class Digits: second = 2")
@@ -139,7 +139,7 @@ async def test_a_dead_environment_is_replaced_after_a_pause(life: Life) -> None:
     assert life.status.phase == "Running"
 
 
-async def test_one_that_was_evicted_or_deleted_is_replaced_and_not_counted(life: Life) -> None:
+async def test_an_evicted_or_deleted_one_is_replaced_and_not_counted(life: Life) -> None:
     life.apply_own()
     await work(life, "1-env-0-0")
     life.play_environment("1-env-0-0", terminated(137), "Failed", reason="Evicted")
@@ -162,7 +162,7 @@ async def fail_four_times(life: Life) -> None:
         await life.settle()
 
 
-async def test_too_many_failures_end_the_attempt_with_the_last_words(life: Life) -> None:
+async def test_too_many_failures_end_the_attempt_with_the_last_error(life: Life) -> None:
     life.apply_own(backoffLimit=0)
     await start(life, "1-env-0-0")
     await fail_four_times(life)
@@ -190,7 +190,7 @@ async def test_a_bad_configuration_ends_the_run_at_once(life: Life) -> None:
     assert life.status.failure.reason == "ConfigInvalid"
 
 
-async def test_an_environment_that_ends_after_the_last_step_is_no_failure(life: Life) -> None:
+async def test_an_environment_that_ends_after_the_last_step_has_not_failed(life: Life) -> None:
     life.apply_own()
     await work(life, "1-env-0-0")
     life.attempt_metrics[life.pods[0]["metadata"]["name"]] = TrainerStatus(phase="saving", step=40, total_steps=40)
@@ -219,7 +219,7 @@ async def test_replicas_change_while_it_runs(life: Life) -> None:
     assert life.names("Service") == ["sorting-U"]
 
 
-async def test_more_replicas_of_a_run_that_began_with_one_wait_for_the_next_attempt(life: Life) -> None:
+async def test_a_run_started_with_one_replica_gets_more_in_the_next_attempt(life: Life) -> None:
     life.apply()
     await work(life)
     life.attempt_metrics[life.pods[0]["metadata"]["name"]] = TrainerStatus(step=3, total_steps=40)
@@ -240,7 +240,7 @@ async def test_more_replicas_of_a_run_that_began_with_one_wait_for_the_next_atte
     assert trainer["RL_REMOTE_ENVIRONMENTS"] == "1"
 
 
-async def test_what_somebody_deleted_comes_back(life: Life) -> None:
+async def test_deleted_objects_are_restored(life: Life) -> None:
     life.apply_own()
     await work(life, "1-env-0-0")
     for kind, name in sorted(life.client.children(KEY)):
@@ -250,7 +250,7 @@ async def test_what_somebody_deleted_comes_back(life: Life) -> None:
     assert len(life.names("Service")) + len(life.names("NetworkPolicy")) == 3
 
 
-async def test_frozen_files_that_somebody_deleted_are_named(life: Life) -> None:
+async def test_deleted_frozen_files_are_named(life: Life) -> None:
     """They are nowhere else: the pod would wait forever."""
     life.apply_own()
     await start(life, "1-env-0-0")
@@ -289,7 +289,7 @@ async def test_no_environment_outlives_its_run(life: Life) -> None:
     assert life.names("Service") == life.names("NetworkPolicy") == []
 
 
-async def test_a_finished_run_leaves_none_running(life: Life) -> None:
+async def test_a_finished_run_leaves_no_environment_running(life: Life) -> None:
     """Also when the operator died between the last status and what follows from it."""
     life.apply_own()
     await work(life, "1-env-0-0")
@@ -326,7 +326,7 @@ EXPECTED = ("Succeeded", 1, 1, [False], ["1-env-0-0"], [2, 1, 2])
 WRITES = 18
 
 
-async def test_this_is_how_many_writes_such_a_life_has(life: Life) -> None:
+async def test_the_number_of_writes_of_a_whole_run(life: Life) -> None:
     assert await _live(life) == EXPECTED
     assert life.client.writes == WRITES
 
@@ -353,7 +353,7 @@ async def _fail(life: Life) -> tuple[Any, ...]:
 FIRST_FAILURE, LAST_WRITE = 10, 19
 
 
-async def test_this_is_how_many_writes_a_failing_life_has(life: Life) -> None:
+async def test_the_number_of_writes_of_a_failing_run(life: Life) -> None:
     await _fail(life)
     assert life.client.writes == LAST_WRITE
 
@@ -391,7 +391,7 @@ RESUMED = (["1-env-0-0"], ("Stopped", []), 2, 2, ["2-env-0-0", "2-env-1-0", "2-e
 SCALED_DOWN, RESUME_WRITES = 10, 23
 
 
-async def test_this_is_how_many_writes_a_resumed_life_has(life: Life) -> None:
+async def test_the_number_of_writes_of_a_resumed_run(life: Life) -> None:
     assert await _resume(life) == RESUMED
     assert life.client.writes == RESUME_WRITES
 

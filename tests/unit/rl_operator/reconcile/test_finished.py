@@ -26,7 +26,7 @@ async def succeed(life: Life) -> None:
     assert life.status.finished
 
 
-async def test_a_finished_run_is_looked_at_once_more_when_its_time_has_come(life: Life) -> None:
+async def test_a_finished_run_is_reconciled_again_when_its_time_is_up(life: Life) -> None:
     life.apply(ttlSecondsAfterFinished=100)
     await succeed(life)
     writes, due = life.client.writes, await life.reconcile()
@@ -40,7 +40,7 @@ async def test_a_finished_run_is_looked_at_once_more_when_its_time_has_come(life
     assert life.client.told[-1] == "Expired"
 
 
-async def test_a_run_without_a_time_to_live_stays(life: Life) -> None:
+async def test_a_run_without_a_time_to_live_is_kept(life: Life) -> None:
     life.apply()
     await succeed(life)
     life.now += timedelta(days=900)
@@ -48,7 +48,7 @@ async def test_a_run_without_a_time_to_live_stays(life: Life) -> None:
     assert life.status.finished
 
 
-async def test_an_edit_after_the_end_is_said_to_be_seen_once(life: Life) -> None:
+async def test_an_edit_after_the_end_is_observed_once(life: Life) -> None:
     life.apply()
     await succeed(life)
     life.edit(ttlSecondsAfterFinished=100)
@@ -69,7 +69,7 @@ async def test_the_time_may_be_changed_after_the_end(life: Life) -> None:
     assert life.status.finished
 
 
-async def test_just_the_version_that_was_looked_at_is_deleted(life: Life) -> None:
+async def test_only_the_version_that_was_checked_is_deleted(life: Life) -> None:
     life.apply(ttlSecondsAfterFinished=0)
     await succeed_without_expiry(life)
     seen = life.client.run(KEY)
@@ -89,7 +89,7 @@ async def succeed_without_expiry(life: Life) -> None:
     await reconcile(KEY, life.client, lambda: life.now, PACE)
 
 
-async def test_a_run_that_was_made_again_under_the_name_stays(life: Life) -> None:
+async def test_a_new_run_of_the_same_name_stays(life: Life) -> None:
     life.apply(ttlSecondsAfterFinished=0)
     await succeed_without_expiry(life)
     seen = life.client.run(KEY)
@@ -100,7 +100,7 @@ async def test_a_run_that_was_made_again_under_the_name_stays(life: Life) -> Non
     assert life.store.get(RUN_KIND, *KEY) is not None
 
 
-async def test_killed_before_the_deletion_it_is_deleted_by_the_next(life: Life) -> None:
+async def test_killed_before_the_deletion_the_next_operator_deletes_it(life: Life) -> None:
     life.apply(ttlSecondsAfterFinished=0)
     await succeed_without_expiry(life)
     life.client.dies_at = life.client.writes + 1

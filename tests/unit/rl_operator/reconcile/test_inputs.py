@@ -50,7 +50,7 @@ def codes(family: Family) -> list[str]:
     return [refusal.code for refusal in family.status("a").refusals]
 
 
-async def test_a_draft_says_what_it_would_be(family: Family, platform: Platform) -> None:
+async def test_a_draft_shows_what_it_would_run(family: Family, platform: Platform) -> None:
     family.apply("a", runtime="lab", suspend=True)
     await family.settle("a")
     draft = family.status("a")
@@ -91,7 +91,7 @@ async def test_a_draft_follows_its_runtime(family: Family, platform: Platform) -
     assert (family.status("a").phase, codes(family), family.status("a").config_hash) == ("Stopped", [], before)
 
 
-async def test_labels_decide_before_the_start_only(family: Family, platform: Platform) -> None:
+async def test_labels_only_matter_before_the_start(family: Family, platform: Platform) -> None:
     platform.offer(namespaceSelector={"matchLabels": {"team": "ml"}})
     family.apply("a", runtime="lab")
     await family.settle("a")
@@ -105,7 +105,7 @@ async def test_labels_decide_before_the_start_only(family: Family, platform: Pla
 
 
 @pytest.mark.parametrize("gone", [True, False], ids=["runtime deleted", "runtime edited"])
-async def test_a_started_run_stays_what_it_was(family: Family, platform: Platform, gone: bool) -> None:
+async def test_a_started_run_does_not_change(family: Family, platform: Platform, gone: bool) -> None:
     family.apply("a", runtime="lab", config={"group_size": 8})
     await family.settle("a")
     first = family.pods("a")[-1]
@@ -123,7 +123,7 @@ async def test_a_started_run_stays_what_it_was(family: Family, platform: Platfor
     assert second["spec"] == first["spec"]
 
 
-async def test_settings_that_are_edited_after_the_start_are_named(family: Family, platform: Platform) -> None:
+async def test_settings_edited_after_the_start_are_named(family: Family, platform: Platform) -> None:
     family.apply("a", runtime="lab", config={"total_steps": 3})
     await family.settle("a")
     begun = family.status("a")

@@ -42,7 +42,7 @@ def kept(life: Life) -> list[tuple[float, float]] | None:
     return [(point["step"], point["rewardMean"]) for point in points] if found else None
 
 
-async def test_the_series_goes_on_over_all_attempts(tmp_path: Path) -> None:
+async def test_the_history_covers_all_attempts(tmp_path: Path) -> None:
     life = make_life(tmp_path)
     life.series[await start(life)] = FIRST
     error = {"class": "internal", "message": "bug"}
@@ -59,7 +59,7 @@ async def test_the_series_goes_on_over_all_attempts(tmp_path: Path) -> None:
     assert kept(life) == [(1, 0.5), (2, 0.5), (3, 0.75), (4, 0.75), (40, 0.91)]
 
 
-async def test_where_no_series_is_at_hand_nothing_is_named_and_nothing_written(tmp_path: Path) -> None:
+async def test_without_a_history_nothing_is_named_or_written(tmp_path: Path) -> None:
     life = make_life(tmp_path)
     await start(life)
     await succeed(life)
@@ -69,7 +69,7 @@ async def test_where_no_series_is_at_hand_nothing_is_named_and_nothing_written(t
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize("write", ["status", "series", "finalizer"])
-async def test_killed_at_the_end_the_series_may_be_missing_and_is_never_wrong(
+async def test_killed_at_the_end_the_history_may_be_missing_but_is_never_wrong(
     tmp_path: Path, write: str, before: bool
 ) -> None:
     life = make_life(tmp_path)
@@ -82,7 +82,9 @@ async def test_killed_at_the_end_the_series_may_be_missing_and_is_never_wrong(
     assert kept(life) == (None if lost else [(1, 0.5), (2, 0.5), (3, 0.5), (40, 0.91)])
 
 
-async def test_a_series_that_cannot_be_written_holds_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_history_that_cannot_be_written_blocks_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     class FullWorld(MortalClient):
         async def save_history(self, run: TrainingRun, pod: PodObservation) -> None:
             raise ForbiddenError(f"exceeded quota: no ConfigMap for {run.metadata.name}, pod {pod.name}")

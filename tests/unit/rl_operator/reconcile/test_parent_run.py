@@ -36,7 +36,7 @@ def family(tmp_path: Path) -> Family:
     return Family(StateStore(Layout(tmp_path)))
 
 
-async def test_a_child_begins_with_its_parents_last_state(family: Family) -> None:
+async def test_a_child_starts_from_its_parents_last_state(family: Family) -> None:
     await family.parent(**SUCCEEDED)
     family.apply("child", startFrom={"run": "parent", "withOptimizer": True})
     await family.settle("child")
@@ -57,7 +57,7 @@ async def test_a_child_begins_with_its_parents_last_state(family: Family) -> Non
     }
 
 
-async def test_a_second_attempt_begins_with_the_same(family: Family) -> None:
+async def test_a_second_attempt_starts_from_the_same_state(family: Family) -> None:
     await family.parent(**SUCCEEDED)
     family.apply("child", startFrom={"run": "parent"})
     await family.settle("child")
@@ -72,7 +72,7 @@ async def test_a_second_attempt_begins_with_the_same(family: Family) -> None:
     assert (family.status("child").started_from, family.trainer("child")) == (began, told)
 
 
-async def test_a_start_that_was_interrupted_goes_on_from_what_was_frozen(family: Family) -> None:
+async def test_an_interrupted_start_continues_from_the_frozen_inputs(family: Family) -> None:
     """The operator died before it created anything; the parent is gone when it comes back."""
     await family.parent(**SUCCEEDED)
     family.apply("child", startFrom={"run": "parent"})
@@ -88,7 +88,7 @@ async def test_a_start_that_was_interrupted_goes_on_from_what_was_frozen(family:
     assert family.status("child").config_hash == began.config_hash
 
 
-async def test_a_parent_that_is_not_over_is_waited_for(family: Family) -> None:
+async def test_an_unfinished_parent_is_waited_for(family: Family) -> None:
     family.apply("child", startFrom={"run": "parent"})
     await family.settle("child")
     assert refusal(family) == "there is no such run in namespace default: name one that is over"
@@ -101,7 +101,7 @@ async def test_a_parent_that_is_not_over_is_waited_for(family: Family) -> None:
     assert (family.status("child").phase, family.status("child").refusals) == ("Starting", ())
 
 
-async def test_of_a_failure_the_newest_checkpoint(family: Family) -> None:
+async def test_a_failed_parent_gives_its_newest_checkpoint(family: Family) -> None:
     await family.parent(phase="Failed")
     family.apply("child", startFrom={"run": "parent"})
     await family.settle("child")
@@ -115,7 +115,7 @@ async def test_of_a_failure_the_newest_checkpoint(family: Family) -> None:
     }
 
 
-async def test_a_stopped_parent_is_not_over(family: Family) -> None:
+async def test_a_stopped_parent_is_not_finished(family: Family) -> None:
     await family.parent(phase="Stopped", checkpoint={"step": 25, "statePath": "tinker://m/weights/000025"})
     family.apply("child", startFrom={"run": "parent"})
     await family.settle("child")
@@ -135,7 +135,7 @@ async def test_a_state_expires_while_a_draft_waits(family: Family) -> None:
     assert refusal(family) == f"its state of step 25 expired at {expires}: name another run"
 
 
-async def test_a_parent_that_is_deleted_before_the_start_is_missed(family: Family) -> None:
+async def test_a_parent_deleted_before_the_start_is_reported_missing(family: Family) -> None:
     await family.parent(**SUCCEEDED)
     family.apply("child", startFrom={"run": "parent"}, suspend=True)
     await family.settle("child")
@@ -145,7 +145,7 @@ async def test_a_parent_that_is_deleted_before_the_start_is_missed(family: Famil
     assert refusal(family) == "there is no such run in namespace default: name one that is over"
 
 
-async def test_another_rank_is_refused_and_mended(family: Family) -> None:
+async def test_a_different_rank_is_refused_until_it_is_fixed(family: Family) -> None:
     await family.parent(**SUCCEEDED)
     family.apply("child", startFrom={"run": "parent"}, tinker={"lora_rank": 4})
     await family.settle("child")
@@ -156,7 +156,7 @@ async def test_another_rank_is_refused_and_mended(family: Family) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "env: [", "- 1", "env: {}\nopenai: x\ntinker: {}", "{}\n---\n{}"])
-async def test_a_parent_whose_config_is_gone_or_is_none(family: Family, text: str | None) -> None:
+async def test_a_parent_with_a_missing_or_invalid_config(family: Family, text: str | None) -> None:
     await family.parent(**SUCCEEDED)
     name = family.status("parent").config_map_name or ""
     if text is None:
@@ -174,7 +174,7 @@ async def test_a_run_cannot_start_from_itself(family: Family) -> None:
     assert refusal(family) == "a run cannot start from itself: name another one"
 
 
-async def test_chains(family: Family) -> None:
+async def test_chains_of_runs(family: Family) -> None:
     await family.parent(**SUCCEEDED)
     family.apply("child", startFrom={"run": "parent"})
     await family.settle("child")
@@ -185,7 +185,7 @@ async def test_chains(family: Family) -> None:
     assert family.trainer("grandchild")["RL_PARENT_RUN"] == "child"
 
 
-async def test_two_that_wait_for_each_other_are_told_so(family: Family) -> None:
+async def test_two_runs_that_wait_for_each_other_are_reported(family: Family) -> None:
     for name, other in (("one", "other"), ("other", "one")):
         family.apply(name, startFrom={"run": other})
     for name in ("one", "other", "one"):
@@ -194,7 +194,7 @@ async def test_two_that_wait_for_each_other_are_told_so(family: Family) -> None:
 
 
 @pytest.mark.parametrize("start_from", [None, {"statePath": "tinker://a/weights/b"}])
-async def test_only_a_run_that_names_one_costs_a_look(family: Family, start_from: dict[str, Any] | None) -> None:
+async def test_only_runs_that_name_a_parent_read_it(family: Family, start_from: dict[str, Any] | None) -> None:
     family.apply("child", **({"startFrom": start_from} if start_from else {}))
     assert await gather_parent(family.run("child"), family.client, NOW) is None
     assert family.client.live_reads == 0

@@ -50,7 +50,7 @@ async def client(api: FakeApi, tmp_path: Path) -> AsyncIterator[KindsClient]:
         yield KindsClient(client, Caches(), EventRecorder(client), print)
 
 
-async def test_without_a_pod_one_is_created(api: FakeApi, client: KindsClient) -> None:
+async def test_a_missing_pod_is_created(api: FakeApi, client: KindsClient) -> None:
     api.answers("GET", PODS, listed())
     api.answers("POST", PODS, Answer(pod(1, "Pending"), 201))
     step = await read_image(READING, client, NOW)
@@ -59,7 +59,7 @@ async def test_without_a_pod_one_is_created(api: FakeApi, client: KindsClient) -
     assert api.asked("POST", PODS)[0].body["metadata"]["name"] == f"rl-discovery-{READING.key}-1"
 
 
-async def test_what_a_good_pod_printed_is_the_catalog(api: FakeApi, client: KindsClient) -> None:
+async def test_the_output_of_a_successful_pod_is_the_catalog(api: FakeApi, client: KindsClient) -> None:
     api.answers("GET", PODS, listed(pod(1, "Succeeded")))
     name = f"{PODS}/rl-discovery-{READING.key}-1"
     api.answers("GET", f"{name}/log", Answer(text=json.dumps({"environments": [{"name": "maze"}]})))
@@ -70,7 +70,7 @@ async def test_what_a_good_pod_printed_is_the_catalog(api: FakeApi, client: Kind
     assert not api.asked("DELETE", name), "it stays until the catalog is written down"
 
 
-async def test_a_failure_is_begun_again_in_its_time_and_the_old_pod_goes(api: FakeApi, client: KindsClient) -> None:
+async def test_a_failure_is_retried_later_and_the_old_pod_is_deleted(api: FakeApi, client: KindsClient) -> None:
     api.answers("GET", PODS, listed(pod(1, "Failed", 1)))
     assert isinstance(await read_image(READING, client, NOW), Wait)
     assert not api.asked("POST", PODS)
@@ -82,7 +82,7 @@ async def test_a_failure_is_begun_again_in_its_time_and_the_old_pod_goes(api: Fa
     assert deleted.body["preconditions"]["uid"] == "u1"
 
 
-async def test_tidying_takes_what_was_read_and_what_its_owner_wanted_before(api: FakeApi, client: KindsClient) -> None:
+async def test_cleanup_deletes_pods_that_were_read_or_are_no_longer_wanted(api: FakeApi, client: KindsClient) -> None:
     before, others = pod(2, "Failed", 1, **{"rl-operator.dev/discovery": "before"}), pod(3, "Pending")
     others["metadata"]["labels"]["rl-operator.dev/discovery"] = "other"
     others["metadata"]["ownerReferences"][0]["uid"] = "somebody"

@@ -49,7 +49,7 @@ async def test_a_draft_starts_nothing_until_it_is_released(life: Life) -> None:
     assert (life.status.phase, len(life.pods)) == ("Starting", 1)
 
 
-async def test_a_refused_run_starts_once_it_is_mended(life: Life) -> None:
+async def test_a_refused_run_starts_once_it_is_fixed(life: Life) -> None:
     life.apply(config={"group_sise": 8})
     await life.settle()
     assert life.status.phase == "Pending"
@@ -60,7 +60,7 @@ async def test_a_refused_run_starts_once_it_is_mended(life: Life) -> None:
     assert (life.status.phase, life.status.refusals, len(life.pods)) == ("Starting", (), 1)
 
 
-async def test_an_unknown_runtime_is_refused_naming_those_that_exist(life: Life) -> None:
+async def test_an_unknown_runtime_is_refused_naming_the_existing_ones(life: Life) -> None:
     life.apply(runtime="tyni")
     await life.settle()
     refusal = life.status.refusals[0]
@@ -101,7 +101,7 @@ async def test_stop_and_resume(life: Life) -> None:
     assert (life.status.phase, life.status.attempt) == ("Starting", 2)
 
 
-async def test_a_strangers_object_of_the_same_name_is_no_takeover(life: Life) -> None:
+async def test_an_unrelated_object_of_the_same_name_is_not_taken_over(life: Life) -> None:
     life.apply()
     run = life.client.run(KEY)
     assert run is not None
@@ -117,7 +117,7 @@ async def test_a_strangers_object_of_the_same_name_is_no_takeover(life: Life) ->
 
 
 @pytest.mark.parametrize("gone", [{"runtime": "gone"}, {"environment": "gone"}], ids=["runtime", "environment"])
-async def test_what_vanished_after_the_freeze_is_named(life: Life, gone: dict[str, str]) -> None:
+async def test_inputs_that_vanished_after_the_freeze_are_named(life: Life, gone: dict[str, str]) -> None:
     """The operator died between the freeze and the ConfigMap, and what it would render from is not there any more."""
     life.apply(**gone)
     run = life.client.run(KEY)
@@ -138,7 +138,7 @@ async def test_what_vanished_after_the_freeze_is_named(life: Life, gone: dict[st
     assert life.pods == ()
 
 
-async def test_a_deleted_run_lets_go_of_its_pod(life: Life) -> None:
+async def test_a_deleted_run_releases_its_pod(life: Life) -> None:
     life.apply()
     await life.settle()
     life.store.delete(RUN_KIND, *KEY)
@@ -146,7 +146,7 @@ async def test_a_deleted_run_lets_go_of_its_pod(life: Life) -> None:
     assert all(POD_FINALIZER not in pod["metadata"]["finalizers"] for pod in life.pods)
 
 
-async def test_applied_again_at_once_gets_a_pod_of_its_own(life: Life) -> None:
+async def test_a_run_applied_again_at_once_gets_its_own_pod(life: Life) -> None:
     life.apply()
     await life.settle()
     life.store.delete(RUN_KIND, *KEY)
@@ -188,7 +188,7 @@ async def test_killed_at_any_write_the_end_is_the_same(life: Life, nth: int, bef
     assert life.client.dies_at is None or life.client.writes < nth, "the kill did not happen"
 
 
-async def test_errors_of_the_back_end_are_the_queues_to_retry(tmp_path: Path) -> None:
+async def test_errors_of_the_target_are_left_to_the_queue(tmp_path: Path) -> None:
     class BrokenWorld(MortalClient):
         async def write_status(self, run: TrainingRun, status: RunStatus) -> TrainingRun:
             raise OperatorError(f"no answer for {run.key} {status.phase}")

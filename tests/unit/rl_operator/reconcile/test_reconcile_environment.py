@@ -42,7 +42,7 @@ def writes_back(api: FakeApi, version: int, status: dict[str, Any]) -> None:
     api.answers("PATCH", STATUS, Answer(environment_document(version) | {"status": status}))
 
 
-async def test_a_config_map_that_is_missing_is_looked_for_again_soon(api: FakeApi, client: KindsClient) -> None:
+async def test_a_missing_config_map_is_soon_looked_up_again(api: FakeApi, client: KindsClient) -> None:
     writes_back(api, 2, {})
     assert await reconcile_environment(KEY, client, clock) == WAITING_SECONDS
     conditions = {c["type"]: c for c in api.asked("PATCH", STATUS)[0].body["status"]["conditions"]}
@@ -51,7 +51,7 @@ async def test_a_config_map_that_is_missing_is_looked_for_again_soon(api: FakeAp
 
 
 @pytest.mark.process
-async def test_what_was_found_is_written_once(api: FakeApi, client: KindsClient) -> None:
+async def test_findings_are_written_once(api: FakeApi, client: KindsClient) -> None:
     api.answers("GET", CONFIG_MAP, Answer({"data": {"maze.py": GOOD}}))
     writes_back(api, 2, {})
     assert await reconcile_environment(KEY, client, clock) == READY_SECONDS
@@ -63,7 +63,7 @@ async def test_what_was_found_is_written_once(api: FakeApi, client: KindsClient)
     assert len(api.asked("PATCH", STATUS)) == 1
 
 
-async def test_what_is_gone_or_going_is_not_looked_at(api: FakeApi, client: KindsClient) -> None:
+async def test_missing_or_deleted_environments_are_skipped(api: FakeApi, client: KindsClient) -> None:
     assert await reconcile_environment(("team-a", "other"), client, clock) is None
     going = environment_document(2)
     going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"

@@ -50,7 +50,7 @@ def written(api: FakeApi) -> tuple[dict[str, Any], dict[str, str]]:
     return status, {condition["type"]: condition["reason"] for condition in status["conditions"]}
 
 
-async def test_what_came_with_the_operator_is_written_down(api: FakeApi, client: KindsClient) -> None:
+async def test_the_shipped_catalog_is_written(api: FakeApi, client: KindsClient) -> None:
     metadata = {"namespace": "ops", "name": "rl-catalog-tiny", "uid": "c", "resourceVersion": "1"}
     created = {"metadata": metadata | {"ownerReferences": [{"uid": "tiny", "controller": True}]}}
     api.answers("POST", CONFIG_MAPS, Answer(created, 201))
@@ -85,7 +85,7 @@ async def test_two_operators_do_not_overwrite_each_other(
     assert bool(api.asked("PATCH", STATUS)) is ours
 
 
-async def test_a_right_that_is_missing_is_said_and_what_is_known_is_said_too(api: FakeApi, client: KindsClient) -> None:
+async def test_a_missing_permission_is_reported_along_with_what_is_known(api: FakeApi, client: KindsClient) -> None:
     api.answers("POST", CONFIG_MAPS, Answer({"message": "may not create configmaps"}, 403))
     assert await look(client) == TROUBLE_SECONDS
     status, reasons = written(api)
@@ -95,7 +95,7 @@ async def test_a_right_that_is_missing_is_said_and_what_is_known_is_said_too(api
     assert "fieldsRef" not in status
 
 
-async def test_an_image_that_nobody_has_read_gets_a_pod(api: FakeApi, client: KindsClient) -> None:
+async def test_an_unread_image_gets_a_pod(api: FakeApi, client: KindsClient) -> None:
     api.answers("POST", PODS, Answer({}, 201))
     seconds = await look(client, image="theirs:1")
     assert seconds is not None
@@ -105,7 +105,7 @@ async def test_an_image_that_nobody_has_read_gets_a_pod(api: FakeApi, client: Ki
     assert api.asked("POST", PODS)
 
 
-async def test_nonsense_is_said_and_nothing_is_read(api: FakeApi, client: KindsClient) -> None:
+async def test_an_invalid_runtime_is_reported_and_its_image_is_not_read(api: FakeApi, client: KindsClient) -> None:
     assert await look(client, image="theirs:1", locked={"tinker": {"lerning_rate": 1, "lora_rank": "x"}}) is None
     status, reasons = written(api)
     assert reasons == {"Ready": "RuntimeInvalid", "Stalled": "RuntimeInvalid"}
@@ -115,7 +115,7 @@ async def test_nonsense_is_said_and_nothing_is_read(api: FakeApi, client: KindsC
     assert not api.asked("POST", PODS)
 
 
-async def test_what_cannot_be_typed_is_said_too(api: FakeApi, client: KindsClient) -> None:
+async def test_an_unreadable_runtime_is_reported_too(api: FakeApi, client: KindsClient) -> None:
     assert await look(client, novelty=1) is None
     status, reasons = written(api)
     assert reasons["Stalled"] == "RuntimeInvalid"

@@ -65,7 +65,7 @@ async def test_an_unfinished_run_that_is_restored_starts_nothing(life: Life, wit
 
 
 @pytest.mark.parametrize("with_status", [True, False])
-async def test_it_starts_from_the_beginning_once_its_mark_is_taken_away(life: Life, with_status: bool) -> None:
+async def test_it_starts_from_the_beginning_once_its_mark_is_removed(life: Life, with_status: bool) -> None:
     await train(life)
     restore(life, backup(life), with_status=with_status)
     await life.settle()
@@ -98,7 +98,7 @@ async def test_a_restored_run_is_checked_again_before_it_starts(life: Life) -> N
     assert (life.status.phase, life.status.refusals[0].code, life.pods) == ("Pending", "WrongType", ())
 
 
-async def test_pods_that_a_backup_brought_back_are_named_and_let_go_of(life: Life) -> None:
+async def test_pods_restored_from_a_backup_are_named_and_released(life: Life) -> None:
     """A backup's pods come first, without their owner. They are nobody's, and work."""
     await train(life)
     saved, [pod] = backup(life), life.pods
@@ -137,7 +137,7 @@ async def test_a_copy_under_another_name_is_a_new_run(life: Life) -> None:
     assert (life.status.phase, len(life.pods)) == ("Starting", 1)
 
 
-async def test_a_status_of_a_former_life_without_its_mark_is_told_and_starts_nothing(life: Life) -> None:
+async def test_an_old_status_without_its_mark_is_reported_and_starts_nothing(life: Life) -> None:
     """Somebody took the mark away before the operator saw the restored run."""
     life.apply()
     await life.settle()

@@ -15,7 +15,7 @@ from rl_operator.reconcile import Pace, reconcile
 STATUS = "/apis/rl-operator.dev/v1alpha1/namespaces/team-a/rltrainingruns/sorting/status"
 
 
-async def test_the_field_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+async def test_the_unreadable_field_is_named(tmp_path: Path) -> None:
     async with serving(FakeApi()) as api, await connect(api, tmp_path) as api_client:
         caches = Caches()
         caches.runs.put(run_document(1))

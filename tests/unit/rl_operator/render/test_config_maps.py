@@ -31,7 +31,7 @@ def large(count: int, description: str = "") -> Catalog:
     return Catalog.model_validate({"environments": [{"name": "large", "fields": fields}]})
 
 
-def test_every_field_is_there_with_its_lock_and_bounds_and_nothing_that_is_not_known() -> None:
+def test_every_known_field_is_there_with_its_lock_and_bounds() -> None:
     platform = runtime(locked={"env": {"walls": 4}}, bounds={"env": {"seed": {"min": 0}}})
     config_map = catalog_config_map(platform, "ops", ImageCatalog(CATALOG))
     written = json.loads(config_map["data"]["catalog.json"])
@@ -45,7 +45,7 @@ def test_every_field_is_there_with_its_lock_and_bounds_and_nothing_that_is_not_k
     assert config_map["metadata"]["ownerReferences"][0]["uid"] == "u1"
 
 
-def test_what_is_written_is_read_again() -> None:
+def test_written_catalogs_are_read_back() -> None:
     found = ImageCatalog(CATALOG, "sha256:1")
     stored = stored_catalog(catalog_config_map(runtime(), "ops", found))
     assert stored is not None
@@ -53,11 +53,11 @@ def test_what_is_written_is_read_again() -> None:
 
 
 @pytest.mark.parametrize("data", [{}, {"catalog.json": "{"}, {"catalog.json": '{"environments": 1}'}], ids=str)
-def test_what_is_no_catalog_is_none(data: dict[str, str]) -> None:
+def test_an_invalid_catalog_is_none(data: dict[str, str]) -> None:
     assert stored_catalog({"metadata": {}, "data": data}) is None
 
 
-def test_descriptions_go_when_there_is_no_room_and_then_it_is_refused() -> None:
+def test_descriptions_are_dropped_for_space_and_then_it_is_refused() -> None:
     text = catalog_config_map(runtime(), "ops", ImageCatalog(large(500, "d" * 3000)))["data"]["catalog.json"]
     assert len(text.encode()) < MAX_BYTES
     assert "description" not in json.loads(text)["environments"][0]["fields"][0]

@@ -43,14 +43,14 @@ def test_the_pod_is_restricted_and_has_no_token() -> None:
     assert set(container["resources"]["limits"]) == {"memory", "ephemeral-storage"}
 
 
-def test_it_goes_where_the_runtimes_pods_go() -> None:
+def test_it_is_scheduled_like_the_runtimes_pods() -> None:
     pod = discovery_pod(runtime_reading(samples.make_runtime(**SPEC), "ops"), 1)
     for name in ("imagePullSecrets", "nodeSelector", "tolerations"):
         assert pod["spec"][name] == SPEC[name]
     assert pod["spec"]["containers"][0]["imagePullPolicy"] == "Always"
 
 
-def test_runtimes_of_one_image_share_a_reading_until_one_wants_it_anew() -> None:
+def test_runtimes_of_one_image_share_a_reading_until_one_requests_another() -> None:
     one = runtime_reading(samples.make_runtime(**SPEC), "ops")
     same = runtime_reading(samples.make_runtime(**SPEC, locked={"env": {"group_size": 4}}), "ops")
     again = runtime_reading(with_annotation(samples.make_runtime(**SPEC), "2"), "ops")
@@ -67,7 +67,7 @@ ENTRIES = {
 
 
 @pytest.mark.parametrize(("entry", "command"), ENTRIES.values(), ids=ENTRIES)
-def test_an_environments_image_is_read_where_the_environment_is(entry: str, command: list[str]) -> None:
+def test_an_environments_image_is_read_in_its_namespace(entry: str, command: list[str]) -> None:
     environment = parse_environment(
         {
             "apiVersion": "rl-operator.dev/v1alpha1",
@@ -83,7 +83,7 @@ def test_an_environments_image_is_read_where_the_environment_is(entry: str, comm
     assert pod["spec"]["imagePullSecrets"] == [{"name": "pull"}]
 
 
-def test_anybodys_image_gets_no_network() -> None:
+def test_user_images_get_no_network() -> None:
     reading = environment_reading(samples.own_environment(source=None, image={"reference": "x", "entry": "maze"}))
     policy, pod = discovery_policy(reading), discovery_pod(reading, 1)
     assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]

@@ -32,7 +32,7 @@ def values(env_vars: list[dict[str, Any]]) -> dict[str, Any]:
     return {each["name"]: each.get("value", each.get("valueFrom")) for each in env_vars}
 
 
-def test_ports_are_those_of_the_containers() -> None:
+def test_ports_match_the_containers() -> None:
     assert OPS_PORTS == DEFAULT_OPS_PORTS
     assert (API_URL, INFERENCE_URL) == (DEFAULT_API_URL, DEFAULT_INFERENCE_URL)
 
@@ -80,7 +80,7 @@ def test_a_state_may_come_with_its_optimizer() -> None:
     assert started(with_optimizer) == {**begun, "RL_START_FROM_OPTIMIZER": "1"}
 
 
-def test_a_parent_is_named_beside_its_state() -> None:
+def test_a_parent_is_named_next_to_its_state() -> None:
     state = StartedFrom(run="sorting-1", uid="u", step=40, state_path="tinker://m/weights/end")
     begun = {"RL_START_FROM": "tinker://m/weights/end", "RL_PARENT_RUN": "sorting-1", "RL_PARENT_STEP": "40"}
     assert started({"run": "sorting-1"}, ParentRun("sorting-1", exists=True, state=state)) == begun
@@ -94,7 +94,7 @@ def test_a_parent_is_named_beside_its_state() -> None:
     }
 
 
-def test_the_environment_gets_only_the_keys_that_are_listed() -> None:
+def test_the_environment_gets_only_the_listed_keys() -> None:
     given = values(environment_env_vars(make_run(), RUNTIME))
     assert given["JUDGE_KEY"] == {"secretKeyRef": {"name": "judge", "key": "JUDGE_KEY"}}
     assert not given.keys() & {"TINKER_API_KEY", "TINKER_BASE_URL", "WANDB_API_KEY", "RL_RESULT_FILE"}

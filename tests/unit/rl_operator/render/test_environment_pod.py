@@ -54,7 +54,7 @@ def test_restricted_and_another_user_than_the_trainer(pod: dict[str, Any]) -> No
     assert "finalizers" not in pod["metadata"]
 
 
-def test_names_and_labels_say_attempt_slot_and_incarnation() -> None:
+def test_names_and_labels_give_attempt_slot_and_incarnation() -> None:
     metadata = bundled_pod()["metadata"]
     assert metadata["name"] == "sorting-0a1b2-2-env-1-3"
     labels = {name.rpartition("/")[2]: value for name, value in metadata["labels"].items()}
@@ -63,7 +63,7 @@ def test_names_and_labels_say_attempt_slot_and_incarnation() -> None:
     }  # fmt: skip
 
 
-def test_it_asks_the_runs_pod_by_name_and_knows_its_index() -> None:
+def test_it_calls_the_runs_pod_by_name_and_knows_its_index() -> None:
     given_vars = env_vars_of(bundled_pod())
     assert given_vars["RL_API_URL"] == "http://sorting-0a1b2.team-a.svc:8000"
     assert given_vars["RL_INFERENCE_URL"] == "http://sorting-0a1b2.team-a.svc:8001"
@@ -131,7 +131,7 @@ RESOURCES: dict[str, tuple[Runtime, Environment | None, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("runtime", "own", "resources"), RESOURCES.values(), ids=RESOURCES)
-def test_never_without_a_bound(runtime: Runtime, own: Environment | None, resources: dict[str, Any]) -> None:
+def test_resources_are_always_limited(runtime: Runtime, own: Environment | None, resources: dict[str, Any]) -> None:
     pod = own_pod(runtime, own)
     assert container_of(pod)["resources"] == resources
     [scratch] = [volume for volume in pod["spec"]["volumes"] if volume["name"] == "environment-tmp"]
@@ -151,7 +151,7 @@ def test_source_code_runs_in_the_runtimes_image() -> None:
     assert volumes["config"]["configMap"]["items"] == [{"key": "config.yaml", "path": "config.yaml"}]
 
 
-def test_an_image_of_its_own_takes_nothing_from_the_runtimes() -> None:
+def test_an_own_image_gets_nothing_from_the_runtimes() -> None:
     image = {"reference": "registry.test/maze:1", "entry": "maze", "pullSecrets": [{"name": "mine"}]}
     pod = own_pod(
         make_runtime(imagePullPolicy="Never", imagePullSecrets=[{"name": "registry"}]),
@@ -165,7 +165,7 @@ def test_an_image_of_its_own_takes_nothing_from_the_runtimes() -> None:
     assert {mount["name"] for mount in container["volumeMounts"]} == {"environment-tmp", "config"}
 
 
-def test_it_runs_where_the_runs_pod_does() -> None:
+def test_it_is_scheduled_like_the_runs_pod() -> None:
     runtime = make_runtime(
         nodeSelector={"pool": "rl"},
         tolerations=[{"key": "rl"}],
@@ -183,7 +183,7 @@ def test_it_runs_where_the_runs_pod_does() -> None:
 
 
 @given(st.text(min_size=1, max_size=30))
-def test_an_entry_is_one_literal_word_of_the_command(entry: str) -> None:
+def test_an_entry_is_one_literal_argument_of_the_command(entry: str) -> None:
     """The kubelet expands `$(NAME)` in commands, and takes `$$` for `$`; no shell sees them."""
     own = own_environment(source=None, image={"reference": "i", "entry": entry})
     word = container_of(own_pod(own=own))["command"][2]

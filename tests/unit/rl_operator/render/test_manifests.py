@@ -156,7 +156,7 @@ def test_every_input_that_matters_changes_the_hash(run: TrainingRun, runtime: Ru
     assert render(run, runtime).config_hash != render(RUN, RUNTIME).config_hash
 
 
-def test_the_frozen_files_are_part_of_what_is_hashed() -> None:
+def test_the_frozen_files_are_part_of_the_hash() -> None:
     changed = render_own({**SOURCE_FILES, "digits.py": "class Digits(BaseEnv): answer = 1\n"})
     assert changed.config_hash != render_own().config_hash
     assert changed.source is not None
@@ -165,19 +165,19 @@ def test_the_frozen_files_are_part_of_what_is_hashed() -> None:
     assert changed.source["data"]["digits.py"].endswith("answer = 1\n")
 
 
-def test_the_largest_source_fits_beside_the_run() -> None:
+def test_the_largest_source_fits_next_to_the_run() -> None:
     """Etcd takes 1.5 MiB, a ConfigMap 1 MiB: the files have one of their own."""
     rendered = render_own({"digits.py": "x" * 900_000})
     assert all(len(json.dumps(each)) < 2**20 for each in rendered.config_maps)
     assert len(json.dumps(rendered.config_map)) < 32_768
 
 
-def test_the_names_of_the_network_are_known_without_rendering() -> None:
+def test_the_network_names_are_known_without_rendering() -> None:
     children = render_own().templates.network
     assert {(child["kind"], child["metadata"]["name"]) for child in children} == network_names(OWN_RUN)
 
 
-def test_what_may_change_later_does_not_change_the_hash() -> None:
+def test_what_may_change_later_is_not_in_the_hash() -> None:
     again = RUN.with_changes(
         spec=RUN.spec.with_changes(suspend=True, ttl_seconds_after_finished=5, environment_replicas=7),
         status=RUN.status.with_changes(observed_generation=7),

@@ -30,7 +30,7 @@ def ports(rule: dict[str, Any]) -> list[tuple[str, int]]:
     return [(port["protocol"], port["port"]) for port in rule["ports"]]
 
 
-def test_each_selects_its_own_pods_only() -> None:
+def test_each_selects_only_its_own_pods() -> None:
     """Neither those of other runs nor those of a former run of the same name."""
     trainer, environment = pods_of()
     strangers = [*pods_of(uid="another"), *pods_of(name="other")]
@@ -53,12 +53,12 @@ def test_the_data_ports_are_for_the_runs_environments() -> None:
     assert ports(ops) == [("TCP", 8003), ("TCP", 8002)]
 
 
-def test_the_ops_port_of_an_environment_inside_is_reached_too() -> None:
+def test_the_ops_port_of_a_bundled_environment_is_reachable_too() -> None:
     run = make_run(environmentReplicas=2)
     assert ports(network_children(run, TINY)[0]["spec"]["ingress"][1]) == [("TCP", 8003), ("TCP", 8002), ("TCP", 8004)]
 
 
-def test_an_environment_reaches_its_run_and_resolvers() -> None:
+def test_an_environment_reaches_its_run_and_dns() -> None:
     trainer, _ = pods_of()
     spec = ENVIRONMENT["spec"]
     assert spec["policyTypes"] == ["Ingress", "Egress"]
@@ -86,7 +86,7 @@ EGRESS: dict[str, tuple[str, list[str]]] = {
 
 
 @pytest.mark.parametrize(("cidr", "excepted"), EGRESS.values(), ids=EGRESS)
-def test_a_wide_range_does_not_let_in_the_nodes_credentials(cidr: str, excepted: list[str]) -> None:
+def test_a_wide_range_excludes_the_nodes_credentials(cidr: str, excepted: list[str]) -> None:
     runtime = make_runtime(environmentEgress=[{"cidr": cidr, "ports": [443]}])
     rule = network_children(OWN_RUN, runtime)[1]["spec"]["egress"][2]
     [peer] = rule["to"]
@@ -95,7 +95,7 @@ def test_a_wide_range_does_not_let_in_the_nodes_credentials(cidr: str, excepted:
     assert ports(rule) == [("TCP", 443)]
 
 
-def test_the_service_tells_the_address_before_the_pod_is_ready() -> None:
+def test_the_service_publishes_the_address_before_the_pod_is_ready() -> None:
     assert SERVICE["spec"]["clusterIP"] == "None"
     assert SERVICE["spec"]["publishNotReadyAddresses"] is True
     assert service_host(OWN_RUN) == f"sorting-{UID[:5]}.team-a.svc"

@@ -35,7 +35,7 @@ def test_the_longest_names_fit_into_a_label() -> None:
     assert len(pod_of_attempt(template_of(run, TINY), 9999, exposed=False)["metadata"]["name"]) <= 63
 
 
-def test_the_run_owns_the_pod_and_its_result_keeps_it() -> None:
+def test_the_run_owns_the_pod_and_a_finalizer_keeps_its_result() -> None:
     metadata = POD["metadata"]
     [owner] = metadata["ownerReferences"]
     assert (owner["uid"], owner["controller"], owner["blockOwnerDeletion"]) == (UID, True, True)
@@ -76,7 +76,7 @@ def test_the_others_start_once_the_api_answers() -> None:
 
 
 @pytest.mark.parametrize(("limits", "seconds"), [({}, None), ({"activeDeadlineSeconds": 2000}, 2360)])
-def test_the_kubelet_ends_a_run_only_if_nobody_else_did(limits: Any, seconds: int | None) -> None:
+def test_the_kubelets_deadline_is_only_a_fallback(limits: Any, seconds: int | None) -> None:
     template = template_of(make_run(activeDeadlineSeconds=1000), make_runtime(limits=limits))
     assert template["spec"].get("activeDeadlineSeconds") == seconds
 
@@ -123,7 +123,7 @@ def test_the_data_ports_leave_loopback_only_for_environments_in_other_pods() -> 
     assert environment == CONTAINERS["environment"]
 
 
-def test_an_own_environment_has_no_container_beside_the_keys() -> None:
+def test_an_own_environment_has_no_container_next_to_the_keys() -> None:
     run = make_run(environment="own/digits")
     spec = pod_template(run, own_inputs(run), "x")["spec"]
     assert [container["name"] for container in spec["containers"]] == ["trainer"]

@@ -17,7 +17,7 @@ def test_the_runs_wandb_settings_win_over_the_runtimes() -> None:
     assert tinker == {"wandb_project": "platform", "wandb_run_name": "sorting"}
 
 
-def test_the_shared_fields_are_there_although_nobody_set_them() -> None:
+def test_shared_fields_are_present_even_if_unset() -> None:
     env = render_config(make_run(), inputs_of(make_run(), make_runtime()))["env"]
     assert env.keys() == {"total_steps", "group_size", "batch_size", "max_token_length", "tokenizer_name"}
 
@@ -29,7 +29,7 @@ def test_no_addresses() -> None:
 
 
 @pytest.mark.parametrize("name", ["default", "tiny"])
-def test_the_trainer_reads_what_is_rendered(name: str) -> None:
+def test_the_trainer_reads_the_rendered_config(name: str) -> None:
     """The contract, from the other side: the strict parser of the other package takes the file."""
     run = make_run(runtime=name, wandb={"project": "4e-5", "name": "yes"})
     rendered = render_run(run, inputs_of(run, bundled_runtimes()[name]))

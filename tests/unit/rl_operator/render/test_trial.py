@@ -50,13 +50,13 @@ def test_a_container_per_model_with_the_runs_config() -> None:
     assert [first["name"], second["name"]] == ["model-0", "model-1"]
 
 
-def test_the_edited_config_is_what_is_tried() -> None:
+def test_the_edited_config_is_the_one_tried() -> None:
     run = make_run(runtime="lab", config={"max_token_length": 77})
     held = trial_config_map(run, inputs_of(run, make_runtime()), TRIAL, name="n", files={})
     assert yaml.safe_load(held["data"]["config.yaml"])["env"]["max_token_length"] == 77
 
 
-def test_no_key_but_the_providers() -> None:
+def test_only_the_providers_key() -> None:
     run = make_run(runtime="lab")
     job = rendered(run, make_runtime(**KEYS))
     for container in containers(job):
@@ -80,7 +80,7 @@ def test_it_is_restricted_and_ends_by_itself() -> None:
     assert all("sizeLimit" in volume["emptyDir"] for volume in pod["volumes"] if "emptyDir" in volume)
 
 
-def test_it_goes_with_its_run_and_the_operator_takes_it_for_no_child() -> None:
+def test_it_is_deleted_with_its_run_and_is_not_one_of_its_pods() -> None:
     job = rendered(make_run(runtime="lab"))
     [owner] = job["metadata"]["ownerReferences"]
     assert owner == {
@@ -94,7 +94,7 @@ def test_it_goes_with_its_run_and_the_operator_takes_it_for_no_child() -> None:
     assert RUN_LABEL not in labels
 
 
-def test_the_pod_is_labeled_and_placed_as_its_runtime_says() -> None:
+def test_the_pod_is_labeled_and_scheduled_as_its_runtime_says() -> None:
     runtime = make_runtime(podLabels={"team": "rl"}, podAnnotations={"mesh": "off"}, nodeSelector={"pool": "cpu"})
     template = rendered(make_run(runtime="lab"), runtime)["spec"]["template"]
     assert template["metadata"]["labels"]["team"] == "rl"
@@ -102,7 +102,7 @@ def test_the_pod_is_labeled_and_placed_as_its_runtime_says() -> None:
     assert template["spec"]["nodeSelector"] == {"pool": "cpu"}
 
 
-def test_the_files_of_an_own_environment_are_where_its_run_has_them() -> None:
+def test_the_files_of_an_own_environment_are_at_the_runs_paths() -> None:
     run = make_run(environment="own/digits")
     inputs = own_inputs(run)
     job = trial_job(run, inputs, PROVIDER, TRIAL, name="n", files=sorted(SOURCE_FILES))
@@ -128,6 +128,6 @@ def test_names_fit_into_a_label(name: str) -> None:
     assert len(trial_name(named, "abc")) <= 63
 
 
-def test_a_models_name_is_no_shell_and_no_variable() -> None:
+def test_a_model_name_is_never_shell_or_variable_syntax() -> None:
     command = containers(rendered(make_run(runtime="lab"), trial=Trial(("$(KEY)",), 1, 1)))[0]["command"]
     assert "--model=$$(KEY)" in command

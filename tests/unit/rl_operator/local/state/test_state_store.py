@@ -31,7 +31,7 @@ def test_a_name_is_taken_once(store: StateStore) -> None:
 @pytest.mark.parametrize(
     ("namespace", "name"), [("default", ".."), ("default", "../default/run"), ("..", "run"), ("*", "run"), ("a/b", "c")]
 )
-def test_a_name_that_nothing_can_have_leads_to_no_file(store: StateStore, namespace: str, name: str) -> None:
+def test_an_impossible_name_leads_to_no_file(store: StateStore, namespace: str, name: str) -> None:
     store.create(an_object())
     assert store.get("RLTrainingRun", namespace, name) is None
     assert store.version("RLTrainingRun", namespace, name) is None
@@ -42,7 +42,7 @@ def test_a_name_that_nothing_can_have_leads_to_no_file(store: StateStore, namesp
 
 
 @pytest.mark.parametrize("namespace", ["*", "..", "?efault"])
-def test_nothing_is_listed_of_a_namespace_that_nobody_can_have(store: StateStore, namespace: str) -> None:
+def test_an_impossible_namespace_lists_nothing(store: StateStore, namespace: str) -> None:
     store.create(an_object())
     assert store.list_all("RLTrainingRun", namespace) == ()
 
@@ -55,7 +55,7 @@ def test_nothing_is_listed_of_a_namespace_that_nobody_can_have(store: StateStore
         pytest.param({"spec": {"step": 1}}, "1", 1, id="nothing"),
     ],
 )
-def test_what_a_write_changes(store: StateStore, change: dict[str, Any], version: str, generation: int) -> None:
+def test_the_effects_of_a_write(store: StateStore, change: dict[str, Any], version: str, generation: int) -> None:
     store.create(an_object())
     updated = store.update("RLTrainingRun", "default", "run", lambda manifest: manifest.update(change))
     assert (updated["metadata"]["resourceVersion"], updated["metadata"]["generation"]) == (version, generation)
@@ -69,7 +69,7 @@ def test_a_write_against_an_old_version_is_refused(store: StateStore) -> None:
         store.update("RLTrainingRun", "default", "run", lambda manifest: manifest.update(spec={}), resource_version=old)
 
 
-def test_a_uid_tells_namesakes_apart(store: StateStore) -> None:
+def test_a_uid_distinguishes_objects_of_the_same_name(store: StateStore) -> None:
     uid = store.create(an_object())["metadata"]["uid"]
     store.delete("RLTrainingRun", "default", "run")
     store.create(an_object())
@@ -79,7 +79,7 @@ def test_a_uid_tells_namesakes_apart(store: StateStore) -> None:
         store.update("RLTrainingRun", "default", "run", lambda manifest: manifest.update(spec={}), uid=uid)
 
 
-def test_finalizers_hold_an_object_until_the_last_is_off(store: StateStore) -> None:
+def test_finalizers_hold_an_object_until_the_last_is_removed(store: StateStore) -> None:
     store.create(an_object(finalizers=["a", "b"]))
     store.delete("RLTrainingRun", "default", "run")
     marked = store.get("RLTrainingRun", "default", "run")
@@ -91,7 +91,7 @@ def test_finalizers_hold_an_object_until_the_last_is_off(store: StateStore) -> N
     assert store.get("RLTrainingRun", "default", "run") is None
 
 
-def test_children_go_with_their_owner(store: StateStore) -> None:
+def test_children_are_deleted_with_their_owner(store: StateStore) -> None:
     uid = store.create(an_object())["metadata"]["uid"]
     owner = [{"uid": uid, "name": "run", "controller": True}]
     store.create(an_object("ConfigMap", "config", ownerReferences=owner))
@@ -125,7 +125,7 @@ def test_the_version_changes_with_every_write(store: StateStore) -> None:
 
 
 @pytest.mark.process
-def test_two_processes_lose_no_update(store: StateStore) -> None:
+def test_two_processes_lose_no_updates(store: StateStore) -> None:
     store.create(an_object())
     root = store.layout.root
     writers = [multiprocessing.get_context("spawn").Process(target=_count_to, args=(root, 50)) for _ in range(2)]
@@ -140,7 +140,7 @@ def test_two_processes_lose_no_update(store: StateStore) -> None:
     assert final["metadata"]["resourceVersion"] == "101"
 
 
-def test_a_folder_that_cannot_be_written_is_named_with_what_to_do(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_named_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     store = StateStore(Layout(tmp_path / "file"))
     with pytest.raises(TargetUnreachableError, match="set RL_STATE_DIR to another folder"):
@@ -181,13 +181,13 @@ def test_applying_creates_and_then_replaces(store: StateStore) -> None:
     assert changed["metadata"]["uid"] == created["metadata"]["uid"]
 
 
-def test_what_a_run_owns_is_not_replaced(store: StateStore) -> None:
+def test_objects_owned_by_a_run_are_not_replaced(store: StateStore) -> None:
     store.create({**CODE, "metadata": {**CODE["metadata"], "ownerReferences": [{"uid": "u"}]}})
     with pytest.raises(NameTakenError, match="belongs to a run"):
         store.apply(CODE)
 
 
-def test_services_and_policies_go_with_their_owner(store: StateStore) -> None:
+def test_services_and_policies_are_deleted_with_their_owner(store: StateStore) -> None:
     run = store.create({"kind": "RLTrainingRun", "metadata": {"namespace": "default", "name": "run"}})
     owner = [{"uid": run["metadata"]["uid"]}]
     for kind in ("Service", "NetworkPolicy"):
@@ -196,7 +196,7 @@ def test_services_and_policies_go_with_their_owner(store: StateStore) -> None:
     assert not store.list_all("Service") + store.list_all("NetworkPolicy")
 
 
-def test_a_removal_that_was_interrupted_can_be_asked_for_again(store: StateStore) -> None:
+def test_an_interrupted_removal_can_be_requested_again(store: StateStore) -> None:
     """A full disk may refuse to mark a child for deletion: the run must still be there to be deleted."""
     run = store.create({"kind": "RLTrainingRun", "metadata": {"namespace": "default", "name": "run"}})
     owner = [{"uid": run["metadata"]["uid"]}]
