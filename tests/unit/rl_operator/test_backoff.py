@@ -14,7 +14,7 @@ def test_it_doubles_up_to_a_bound() -> None:
 
 
 @given(failures=FAILURES, first=SECONDS, longest=SECONDS)
-def test_it_never_falls_and_never_passes_its_bound(failures: int, first: float, longest: float) -> None:
+def test_it_never_decreases_and_never_exceeds_its_bound(failures: int, first: float, longest: float) -> None:
     assert 0 <= backoff(failures, first, longest) <= backoff(failures + 1, first, longest) <= longest
 
 

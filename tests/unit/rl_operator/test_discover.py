@@ -49,13 +49,13 @@ def test_a_broken_file_is_named_with_its_line() -> None:
     assert problem.sentence == "env.py, line 2: this is not valid Python: invalid syntax"
 
 
-def test_names_are_refused_before_anything_is_started() -> None:
+def test_names_are_refused_before_any_program_starts() -> None:
     problem = discover({"../env.py": PLAIN}, None, program="/nowhere").problem
     assert problem is not None
     assert problem.reason == "Unreadable"
 
 
-def test_no_code_of_the_files_runs(tmp_path: Path) -> None:
+def test_the_files_code_is_not_run(tmp_path: Path) -> None:
     """Neither the entry's, nor that of a file which bears the name of a module that the reader imports (and which is
     refused for it).
     """
@@ -100,9 +100,7 @@ MISBEHAVING = {
 
 
 @pytest.mark.parametrize(("body", "message"), MISBEHAVING.values(), ids=MISBEHAVING)
-def test_a_program_that_misbehaves_is_a_problem_of_the_file(
-    program: Callable[[str], str], body: str, message: str
-) -> None:
+def test_a_misbehaving_program_is_a_problem_of_the_file(program: Callable[[str], str], body: str, message: str) -> None:
     problem = discover({"env.py": ""}, None, program=program(body)).problem
     assert problem is not None
     assert (problem.reason, problem.file) == ("Unreadable", "env.py")
@@ -123,6 +121,6 @@ async def test_a_caller_that_gives_up_leaves_no_process(program: Callable[[str],
     assert gone(int(pid.read_text()))
 
 
-def test_a_program_that_knows_no_entries_must_be_upgraded(program: Callable[[str], str]) -> None:
+def test_a_program_without_entries_must_be_upgraded(program: Callable[[str], str]) -> None:
     with pytest.raises(OperatorError, match=r"No such option: --entry.*upgrade it"):
         discover({"env.py": ""}, None, program=program("echo 'No such option: --entry' >&2; exit 2"))

@@ -20,7 +20,7 @@ def run(arguments: Sequence[str], folder: Path, timeout: float) -> Ended:
     return asyncio.run(run_limited(arguments, folder, os.environ, timeout))
 
 
-def test_what_it_says(tmp_path: Path) -> None:
+def test_its_output(tmp_path: Path) -> None:
     ended = run(["sh", "-c", "echo out; echo err >&2; exit 3"], tmp_path, 20)
     assert ended == Ended(3, b"out\n", "err", 20)
     assert ended.reason == "the reader ended with code 3: err"
@@ -33,7 +33,7 @@ def test_its_limits(tmp_path: Path) -> None:
     assert ended.output.decode().strip() == "(0, 0) (10, 10) (4194304, 4194304) (201326592, 201326592)"
 
 
-def test_it_hangs_and_is_killed_with_its_children(tmp_path: Path) -> None:
+def test_a_hanging_program_is_killed_with_its_children(tmp_path: Path) -> None:
     before = time.monotonic()
     ended = run(["sh", "-c", f"sleep 600 & echo $! > {tmp_path}/pid; wait"], tmp_path, 1.5)
     assert time.monotonic() - before < 20
@@ -41,7 +41,7 @@ def test_it_hangs_and_is_killed_with_its_children(tmp_path: Path) -> None:
     assert gone(int((tmp_path / "pid").read_text()))
 
 
-def test_it_turns_in_circles(tmp_path: Path) -> None:
+def test_an_endless_loop_is_killed(tmp_path: Path) -> None:
     """The limit is the kernel's: the signal is sent here after no time at all."""
     ended = run(["sh", "-c", "kill -XCPU $$"], tmp_path, 20)
     assert ended.code == -signal.SIGXCPU

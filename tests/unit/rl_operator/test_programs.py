@@ -6,7 +6,7 @@ import pytest
 from rl_operator.programs import ProgramMissingError, find_program
 
 
-def test_programs_are_looked_for_beside_this_python_first(tmp_path: Path) -> None:
+def test_programs_are_searched_next_to_this_python_first(tmp_path: Path) -> None:
     for name in ("python", "only-here"):
         (tmp_path / name).touch(mode=0o755)
     assert find_program("python", str(tmp_path)) == str(Path(sys.executable).parent / "python")

@@ -63,7 +63,7 @@ def kind_of(outcome: Outcome) -> str:
 
 @drawn(2)
 @given(ANY_CASES)
-def test_any_case_is_refused_with_words_or_rendered(case: dict[str, Any]) -> None:
+def test_any_case_is_refused_with_a_reason_or_rendered(case: dict[str, Any]) -> None:
     outcome = outcome_of(case)
     event(kind_of(outcome))
     for refusal in outcome.refused:
@@ -74,7 +74,7 @@ def test_any_case_is_refused_with_words_or_rendered(case: dict[str, Any]) -> Non
 
 @drawn()
 @given(GOOD_CASES)
-def test_what_fits_is_accepted(case: dict[str, Any]) -> None:
+def test_fitting_values_are_accepted(case: dict[str, Any]) -> None:
     outcome = outcome_of(case)
     if case["own"] is None and case["run"]["spec"]["environment"] == "own/mine":
         assert [refusal.code for refusal in outcome.refused] == ["UnknownEnvironment"]
@@ -92,7 +92,7 @@ KINDS: dict[str, tuple[Callable[[Any], ApiModel], Documents]] = {
 
 @drawn()
 @given(st.sampled_from(list(KINDS)), st.data())
-def test_any_document_is_typed_or_refused_with_words(kind: str, data: st.DataObject) -> None:
+def test_any_document_is_typed_or_refused_with_a_reason(kind: str, data: st.DataObject) -> None:
     parse, sound = KINDS[kind]
     try:
         parsed = parse(data.draw(mutated(sound, most=5)))
@@ -110,7 +110,7 @@ def test_any_document_is_typed_or_refused_with_words(kind: str, data: st.DataObj
     mutated(SOUND_RUNS, most=3) | st.fixed_dictionaries({"kind": st.just("List"), "items": JSON}),
     st.lists(st.tuples(st.integers(0, 2**16), st.text(max_size=3)), max_size=3),
 )
-def test_any_file_is_a_run_or_refused_with_words(document: dict[str, Any], edits: list[tuple[int, str]]) -> None:
+def test_any_file_is_a_run_or_refused_with_a_reason(document: dict[str, Any], edits: list[tuple[int, str]]) -> None:
     """A run's file with texts written over it at random: mostly not YAML any more, or something else."""
     text = write_yaml(document).replace(SECRET, "no-key")
     for place, written in edits:
@@ -131,7 +131,7 @@ def test_any_value_fits_any_annotation_or_not(value: Any, annotation: str) -> No
 
 
 @pytest.mark.process
-def test_every_process_says_the_same() -> None:
+def test_every_process_gives_the_same_answer() -> None:
     """Sets and dictionaries of texts come in another order in each process, unless somebody sorted them."""
     cases = [*draw(ANY_CASES, 80), *draw(GOOD_CASES, 20)]
     answer = subprocess.run(

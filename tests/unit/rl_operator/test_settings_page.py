@@ -75,5 +75,5 @@ def test_every_code_has_its_section_and_an_example() -> None:
 
 
 @pytest.mark.parametrize(("code", "sentence"), EXAMPLES)
-def test_every_sentence_is_really_said(code: str, sentence: str) -> None:
+def test_every_sentence_is_really_used(code: str, sentence: str) -> None:
     assert (code, sentence) in SAID, [said for of, said in SAID if of == code]

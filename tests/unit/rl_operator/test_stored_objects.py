@@ -71,13 +71,13 @@ def test_a_stored_run_is_checked_and_rendered(document: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("document", RUNTIMES, ids=lambda document: document["metadata"]["name"])
-def test_a_stored_runtime_serves_runs(document: dict[str, Any]) -> None:
+def test_a_stored_runtime_is_usable_by_runs(document: dict[str, Any]) -> None:
     runtime = parse_runtime(document)
     run = parse_run(RUNS[0] | {"spec": {"environment": "sort_digits", "runtime": runtime.metadata.name}})
     assert check_run(run, inputs_of(run, runtime)) == ()
 
 
 @pytest.mark.parametrize("document", RUNS, ids=RUN_IDS)
-def test_a_status_with_fields_of_a_newer_release_is_read_as_if_without_them(document: dict[str, Any]) -> None:
+def test_unknown_status_fields_of_a_newer_release_are_ignored(document: dict[str, Any]) -> None:
     newer = document | {"status": of_the_future(document["status"])}
     assert parse_run(newer).status == parse_run(document).status

@@ -58,7 +58,7 @@ def test_golden(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_conditions_are_those_of_the_table(name: str) -> None:
+def test_conditions_match_the_table(name: str) -> None:
     view, situation, _reason, _verb = ROWS[name]
     row, status = TABLE[situation], status_of(view)
     assert status.phase == row.phase
@@ -114,7 +114,7 @@ def test_history_has_at_most_ten_samples_over_the_run() -> None:
     assert steps == [1, 11, 21, 31, 41, 51, 61, 71, 81, 91]
 
 
-def test_steps_never_go_back() -> None:
+def test_steps_never_decrease() -> None:
     ahead = make_view(status_of(WORKING).to_wire(), pod=WORKING.pod, trainer=TRAINER.with_changes(step=3))
     progress = status_of(ahead).progress
     assert progress is not None
@@ -138,7 +138,7 @@ WRITES: dict[str, tuple[Callable[[RunStatus], RunStatus], bool]] = {
 
 
 @pytest.mark.parametrize(("change", "at_once"), WRITES.values(), ids=WRITES)
-def test_progress_is_paced_and_news_are_not(change: Callable[[RunStatus], RunStatus], at_once: bool) -> None:
+def test_progress_is_paced_but_news_is_not(change: Callable[[RunStatus], RunStatus], at_once: bool) -> None:
     before = status_of(WORKING)
     after, soon = change(before), NOW + timedelta(seconds=5)
     assert worth_writing(before, after, soon, 60.0) is at_once
@@ -155,7 +155,7 @@ def test_a_start_is_announced_as_starting() -> None:
     assert STARTED["phase"] == status.phase
 
 
-def test_when_a_checkpoint_expires_is_in_the_status() -> None:
+def test_the_expiry_of_a_checkpoint_is_in_the_status() -> None:
     """As the trainer says while it runs, and as its result says at the end."""
     expires = "2026-06-01T00:00:00Z"
     checkpoint = {"step": 10, "statePath": "tinker://m/weights/10", "expiresAt": expires}

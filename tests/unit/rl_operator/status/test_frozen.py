@@ -41,18 +41,18 @@ def test_edits_after_the_start(spec: dict[str, Any], fields: list[str]) -> None:
     assert {r.code for r in refusals} <= {"FrozenField"}
 
 
-def test_the_sentence_is_the_api_servers() -> None:
+def test_the_sentence_matches_the_api_servers() -> None:
     [refusal] = frozen_refusals(edited(config=SPEC["config"]))
     assert refusal.sentence == (
         "spec.tinker: it is frozen since the run started: make a new run for other settings"
     )  # tests/integration/cluster/test_crds.py expects it of the typed fields
 
 
-def test_a_run_that_has_not_started_is_edited_freely() -> None:
+def test_a_run_that_has_not_started_may_be_edited() -> None:
     assert frozen_refusals(make_run(**SPEC)) == ()
 
 
-def test_a_run_without_a_memory_of_its_start_is_left_alone() -> None:
+def test_a_run_without_frozen_settings_is_left_alone() -> None:
     """As stored before statuses had one."""
     assert frozen_refusals(make_run(STARTED, **SPEC)) == ()
 
@@ -65,7 +65,7 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.text(max_size=3), VALUES, max_size=3))
-def test_what_the_api_server_stores_is_the_same(config: dict[str, Any]) -> None:
+def test_settings_stored_by_the_api_server_are_the_same(config: dict[str, Any]) -> None:
     run = make_run(config=config)
     stored = make_run(config=json_value(dict(reversed(config.items()))))
     assert frozen_settings(run.spec) == frozen_settings(stored.spec)
@@ -75,7 +75,7 @@ def start(view: View) -> RunStatus:
     return started(view, attempt=2, pod_name="p", config_map_name="c", config_hash="h")
 
 
-def test_the_start_remembers_and_the_next_attempt_does_not_ask_again() -> None:
+def test_the_start_freezes_settings_and_the_next_attempt_keeps_them() -> None:
     first = start(make_view(spec=SPEC))
     assert first.frozen == frozen_settings(make_run(**SPEC).spec)
     run = edited(config={})
@@ -85,7 +85,7 @@ def test_the_start_remembers_and_the_next_attempt_does_not_ask_again() -> None:
     assert [r.field for r in again.refusals] == ["spec.config", "spec.tinker"]
 
 
-def test_phase_and_conditions_are_those_of_a_run_that_was_not_edited() -> None:
+def test_phase_and_conditions_are_those_of_an_unedited_run() -> None:
     edit, plain = edited(config={}), edited(**SPEC)
     views = [View(run, NOW, 10.0, refusals=frozen_refusals(run)) for run in (edit, plain)]
     said = [derive(view, assess(view)) for view in views]

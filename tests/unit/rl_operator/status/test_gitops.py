@@ -53,7 +53,7 @@ def derived(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_argo_of_what_is_derived(name: str) -> None:
+def test_argo_on_derived_statuses(name: str) -> None:
     run = derived(name)
     assert argo(run) == (VERDICTS[ROWS[name][1]][0], run["status"]["message"])
 
@@ -61,7 +61,7 @@ def test_argo_of_what_is_derived(name: str) -> None:
 @pytest.mark.process
 @needs_kstatus
 @pytest.mark.parametrize("name", ROWS)
-def test_flux_of_what_is_derived(name: str) -> None:
+def test_flux_on_derived_statuses(name: str) -> None:
     assert flux(derived(name)) == VERDICTS[ROWS[name][1]][1]
 
 
@@ -75,7 +75,7 @@ def status_of(run: dict[str, Any]) -> RunStatus:
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_argo_of_what_was_recorded(name: str) -> None:
+def test_argo_on_recorded_statuses(name: str) -> None:
     run = RECORDED[name]
     assert argo(run)[0] == ("Progressing" if coming_or_going(run) else VERDICTS[situation_of(status_of(run))][0])
     assert argo(run)[1]
@@ -84,7 +84,7 @@ def test_argo_of_what_was_recorded(name: str) -> None:
 @pytest.mark.process
 @needs_kstatus
 @pytest.mark.parametrize("name", RECORDED)
-def test_flux_of_what_was_recorded(name: str) -> None:
+def test_flux_on_recorded_statuses(name: str) -> None:
     run = RECORDED[name]
     if "deletionTimestamp" in run["metadata"]:
         expected = "Terminating"
@@ -113,21 +113,21 @@ def test_the_other_kinds(kind: str, readiness: Readiness) -> None:
     assert argo(manifest) == (STANDINGS[readiness][0], "Why.")
 
 
-def test_a_change_that_nobody_has_looked_at_is_progress() -> None:
+def test_a_change_that_was_not_reconciled_is_progress() -> None:
     run = derived("all ready")
     run["metadata"]["generation"] += 1
     assert argo(run)[0] == "Progressing"
 
 
 @pytest.mark.parametrize("name", ["success", "backoffLimit reached"])
-def test_what_is_over_stays_as_it_is_whatever_is_edited(name: str) -> None:
+def test_a_finished_run_stays_the_same_whatever_is_edited(name: str) -> None:
     run = derived(name)
     before = argo(run)
     run["metadata"]["generation"] += 1
     assert argo(run) == before
 
 
-def test_the_script_says_for_which_kinds_it_is() -> None:
+def test_the_script_lists_its_kinds() -> None:
     text = HEALTH_SCRIPT.read_text()
     assert all(crd["spec"]["names"]["plural"] in text.lower() for crd in custom_resource_definitions().values())
 

@@ -298,17 +298,17 @@ def test_row(view: View, situation: Situation, reason: str, verb: Action) -> Non
     assert assessment.message
 
 
-def test_a_refusal_says_field_and_how_many_more() -> None:
+def test_a_refusal_gives_the_field_and_how_many_more() -> None:
     message = assess(make_view(refusals=(REFUSAL, REFUSAL))).message
     assert message == "Refused: spec.tinker.lora_rank is 8: it is locked to 32 (and 1 more)"
 
 
-def test_a_run_that_trains_needs_no_clock_without_deadlines() -> None:
+def test_a_training_run_without_deadlines_needs_no_clock() -> None:
     view = make_view(RUNNING, pod=WORKING, spec={"progressDeadlineSeconds": None})
     assert requeue_after(view, assess(view)) is None
 
 
-def test_what_the_trainer_waits_for_and_warns_of_is_in_the_message() -> None:
+def test_the_trainers_wait_and_warnings_are_in_the_message() -> None:
     trainer = TrainerStatus(
         step=3, total_steps=40, waiting="Every one of the last 64 groups had equal scores.", warnings=("KL is 0.2.",)
     )
@@ -326,17 +326,17 @@ def message_of(name: str) -> str:
     return assess(ROWS[name][0]).message
 
 
-def test_a_stop_says_how_to_go_on() -> None:
+def test_a_stopped_run_explains_how_to_resume() -> None:
     assert message_of("stopped") == (
         "Stopped with a checkpoint of step 40; to resume, set spec.suspend to false (rlctl resume sorting)."
     )
 
 
-def test_a_stop_of_what_had_failed_says_so() -> None:
+def test_a_stop_after_a_failure_mentions_it() -> None:
     assert message_of("suspended after it had failed").endswith("TrainerFailed in trainer (exit code 1): bug.")
 
 
-def test_backing_off_says_how_it_ended_and_when_it_goes_on_from_where() -> None:
+def test_backing_off_says_how_it_ended_and_when_and_where_it_continues() -> None:
     assert message_of("first failure") == (
         "TrainerFailed in trainer (exit code 1): bug."
         " Attempt 2 starts at 2026-05-01T11:59:40Z from the checkpoint of step 7."
@@ -352,29 +352,29 @@ def test_backing_off_says_the_same_once_it_is_recorded() -> None:
     assert (again.message, again.ending) == (assessment.message, None)
 
 
-def test_a_pod_that_should_be_gone_says_when_it_counts_as_lost() -> None:
+def test_a_terminating_pod_says_when_it_counts_as_lost() -> None:
     said = message_of("somebody else deletes the pod")
     assert "The pod was to be gone by 2026-05-01T11:59:30Z" in said
     assert "unless node n1 answers, it counts as lost at 2026-05-01T12:00:30Z" in said
 
 
-def test_a_pod_that_counts_as_lost_soon_is_looked_at_then() -> None:
+def test_a_pod_that_soon_counts_as_lost_is_checked_then() -> None:
     view = make_view(RUNNING, pod=make_pod(running(), running(), running(), deleting=True))
     assert requeue_after(view, assess(view)) == pytest.approx(30)
 
 
-def test_what_a_node_does_not_mount_is_named() -> None:
+def test_an_unmounted_volume_is_named() -> None:
     said = message_of("its volumes are not mounted")
     assert "node n1 has not mounted its volumes (ConfigMap sorting-0a1b2c3d, Secret tls)" in said
     assert f"kubectl -n team-a describe pod {POD}" in said
 
 
-def test_a_node_that_takes_its_time_is_looked_at_when_it_is_late() -> None:
+def test_a_slow_node_is_checked_when_it_is_late() -> None:
     view = ROWS["its volumes are not mounted yet"][0]
     assert requeue_after(view, assess(view)) == pytest.approx(40)
 
 
-def test_a_crashing_container_says_how_it_ended_last() -> None:
+def test_a_crashing_container_says_how_it_last_ended() -> None:
     last = {"lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
     limits = {"initContainers": [{"name": "api", "resources": {"limits": {"memory": "64Mi"}}}]}
     crashing = {**waiting("CrashLoopBackOff", "back-off 40s"), **last}
@@ -382,22 +382,22 @@ def test_a_crashing_container_says_how_it_ended_last() -> None:
     assert "cannot start (CrashLoopBackOff): OOMKilled, exit code 137: its memory limit is 64Mi." in said
 
 
-def test_the_schedulers_words_are_said() -> None:
+def test_the_schedulers_message_is_shown() -> None:
     assert message_of("no node") == f"No node takes pod {POD}: 0/1 nodes. It starts when a node has room for it."
 
 
-def test_a_clock_that_is_set_back_holds_nothing_up() -> None:
+def test_a_clock_set_back_delays_nothing() -> None:
     """The attempt ended an hour from now, by the clock that there is: the next one starts at once."""
     view = make_view(ended("TrainerFailed"), now=NOW - timedelta(hours=1))
     assert decide(view) is Action.START
 
 
-def test_time_is_looked_at_anew_every_ten_minutes() -> None:
+def test_time_is_checked_every_ten_minutes() -> None:
     view = make_view(RUNNING, pod=WORKING, spec={"activeDeadlineSeconds": 1_000_000})
     assert requeue_after(view, assess(view)) == LONGEST_WAIT_SECONDS
 
 
-def test_why_an_attempt_ends_is_written_before_its_pod_is_deleted() -> None:
+def test_the_end_of_an_attempt_is_written_before_its_pod_is_deleted() -> None:
     view = make_view(STARTED, pod=STARTING, spec={"startDeadlineSeconds": 60})
     assessment = assess(view)
     assert (assessment.reason, decide(view)) == ("StartDeadlineExceeded", Action.REST)

@@ -12,7 +12,7 @@ DUE = NOW - LOST_AFTER
 DELETING = make_pod(ready(), ready(), deleting=True, delete_by=format_time(DUE))
 
 
-def test_a_minute_after_it_should_be_gone() -> None:
+def test_a_minute_after_it_should_have_ended() -> None:
     assert lost_at(DELETING) == NOW
     assert not with_loss(DELETING, NOW - timedelta(seconds=1)).over
     lost = with_loss(DELETING, NOW)
@@ -29,6 +29,6 @@ NEVER = {
 
 
 @pytest.mark.parametrize("pod", NEVER.values(), ids=NEVER)
-def test_what_is_never_lost(pod: PodObservation) -> None:
+def test_pods_that_are_never_lost(pod: PodObservation) -> None:
     assert lost_at(pod) is None
     assert not with_loss(pod, NOW + timedelta(days=1)).lost

@@ -103,7 +103,7 @@ FINDINGS: dict[str, Assessment] = {name: assess(view) for name, view in VIEWS.it
 
 
 @pytest.mark.parametrize("name", VIEWS)
-def test_what_is_said_is_short_and_explained(name: str) -> None:
+def test_messages_are_short_and_explained(name: str) -> None:
     assessment, status = FINDINGS[name], derive(VIEWS[name], FINDINGS[name])
     assert assessment.situation in REASONS[assessment.reason].where
     assert assessment.message[:1].isupper(), assessment.message
@@ -133,7 +133,7 @@ def test_every_reason_of_the_table_is_reached() -> None:
     assert set(REASONS) - said - told_by_events_only - {"Accepted"} == set()
 
 
-def test_the_trainers_word_is_said_while_it_starts() -> None:
+def test_the_trainers_message_is_shown_while_it_starts() -> None:
     """The backend is awaited before the trainer is ready: that is what a missed start deadline names."""
     trainer = TrainerStatus(phase="starting", waiting="The backend does not answer yet.")
     view = make_view(STARTED, pod=make_pod(ready(), running(), running()), trainer=trainer)
@@ -145,7 +145,7 @@ def test_a_pod_that_never_ran_has_nothing_to_save() -> None:
     assert FINDINGS["late: start"].message.endswith("Stopping: the trainer saves a checkpoint.")
 
 
-def test_a_failure_for_good_says_that_its_checkpoint_is_kept() -> None:
+def test_a_permanent_failure_mentions_that_its_checkpoint_is_kept() -> None:
     refused = terminated(3, failed_result("credentials", "401"))
     view = make_view(RUNNING, pod=make_pod(ready(), refused, terminated(0), phase="Failed"))
     assert assess(view).message == (

@@ -68,7 +68,7 @@ NO_SECRET_SENTENCE = (
     ],
     ids=["working", "waiting", "no image", "ConfigMap", "a stranger's", "no key", "no Secret"],
 )
-def test_what_is_missing(states: dict[str, Container], said: str | None) -> None:
+def test_missing_secrets(states: dict[str, Container], said: str | None) -> None:
     assert missing_secrets(pod_with(**states)) == said
 
 
@@ -88,7 +88,7 @@ def test_the_same_secret_is_named_once() -> None:
     )
 
 
-def test_only_a_container_that_waits_for_one_remembers_its_secrets() -> None:
+def test_only_a_container_that_waits_for_secrets_lists_them() -> None:
     trainer, environment = (pod_with(trainer=NO_KEY).container(name) for name in ("trainer", "environment"))
     assert trainer is not None
     assert environment is not None

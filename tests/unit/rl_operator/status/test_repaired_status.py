@@ -23,13 +23,13 @@ PODS = (pod(1), pod(2))
 
 
 @pytest.mark.parametrize("attempt", [2, 3], ids=["as the pods say", "its pod is yet to be created"])
-def test_a_status_that_is_not_behind_is_left_as_it_is(attempt: int) -> None:
+def test_a_current_status_is_left_unchanged(attempt: int) -> None:
     before = status(attempt=attempt, podName=f"sorting-u1abc-{attempt}")
     assert repaired(before, PODS) is before
 
 
 @pytest.mark.parametrize("pods", [(), (make_environment(0, 0, ready(), attempt=4),)], ids=["none", "an environment's"])
-def test_without_a_pod_of_its_own_nothing_is_known(pods: tuple[PodObservation, ...]) -> None:
+def test_without_its_own_pod_nothing_is_known(pods: tuple[PodObservation, ...]) -> None:
     before = RunStatus()
     assert repaired(before, pods) is before
 
@@ -37,7 +37,7 @@ def test_without_a_pod_of_its_own_nothing_is_known(pods: tuple[PodObservation, .
 @pytest.mark.parametrize(
     "edited", [{"attempt": 1, "podName": "sorting-u1abc-1"}, {"attempt": 1}, {}], ids=["set back", "half", "removed"]
 )
-def test_a_status_that_was_set_back_is_put_right(edited: dict[str, Any]) -> None:
+def test_a_reset_status_is_repaired(edited: dict[str, Any]) -> None:
     after = repaired(status(**edited), PODS)
     assert (after.attempt, after.pod_name, after.start_time) == (2, "sorting-u1abc-2", "2026-05-01T08:00:00Z")
 

@@ -14,7 +14,7 @@ def pod(attempt: int, **changes: object) -> PodObservation:
     return replace(make_pod(ready(), ready()), name=f"p-{attempt}", attempt=attempt, **{"held": False, **changes})
 
 
-def test_a_run_expires_so_long_after_its_end() -> None:
+def test_a_run_expires_its_ttl_after_its_end() -> None:
     assert expires_at(make_run(OVER, ttlSecondsAfterFinished=60)) == NOW + timedelta(seconds=60)
     assert expires_at(make_run(OVER, ttlSecondsAfterFinished=0)) == NOW
 
@@ -31,10 +31,10 @@ def test_the_pods_of_the_five_newest_ended_attempts_stay() -> None:
     assert [p.attempt for p in surplus_pods(pods, None)] == [3, 2, 1]
 
 
-def test_a_pod_whose_result_nobody_has_read_stays() -> None:
+def test_a_pod_with_an_unread_result_stays() -> None:
     pods = [pod(n, held=n == 1) for n in range(1, 8)]
     assert [p.attempt for p in surplus_pods(pods, None)] == [2]
 
 
-def test_environments_are_others_business() -> None:
+def test_environment_pods_are_ignored() -> None:
     assert surplus_pods([make_environment(n, 1, ready()) for n in range(9)], None) == ()

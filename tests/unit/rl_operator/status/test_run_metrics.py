@@ -38,12 +38,12 @@ def metrics(view: View) -> RunMetrics:
     return found
 
 
-def test_the_trainers_figures_win_while_they_come() -> None:
+def test_the_trainers_metrics_win_while_they_arrive() -> None:
     found = metrics(replace(WORKING, wandb=WANDB))
     assert (found.source, found.reward_mean, found.loss) == ("trainer", 0.7123, -0.1)
 
 
-def test_wandbs_figures_are_taken_where_the_trainer_cannot_be_heard() -> None:
+def test_wandbs_metrics_are_used_while_the_trainer_is_unreachable() -> None:
     unheard = after(WORKING, trainer=None, unreachable=True, wandb=WANDB)
     found, progress = metrics(unheard), status_of(unheard).progress
     assert (found.source, found.reward_mean, found.loss) == ("wandb", 0.8, -0.1)
@@ -52,7 +52,7 @@ def test_wandbs_figures_are_taken_where_the_trainer_cannot_be_heard() -> None:
     assert (progress.step, progress.total_steps, progress.eta_seconds) == (20, 40, 8)
 
 
-def test_a_trainer_that_was_never_heard_has_the_steps_that_the_run_asks_for() -> None:
+def test_an_unreachable_trainer_has_the_steps_the_run_asks_for() -> None:
     pod = make_pod(ready(), ready(), ready())
     spec = {"config": {"total_steps": 80}}
     progress = status_of(make_view(RUNNING, pod=pod, spec=spec, unreachable=True, wandb=WANDB)).progress
@@ -63,7 +63,7 @@ def test_a_trainer_that_was_never_heard_has_the_steps_that_the_run_asks_for() ->
     assert unknown.metrics is not None
 
 
-def test_figures_that_wandb_has_not_got_yet_are_not_older_ones() -> None:
+def test_metrics_ahead_of_wandb_are_kept() -> None:
     behind = after(WORKING, trainer=None, unreachable=True, wandb=replace(WANDB, step=3))
     assert (metrics(behind).source, metrics(behind).reward_mean) == ("trainer", 0.7123)
 
@@ -73,14 +73,14 @@ def test_a_short_silence_changes_nothing() -> None:
     assert status_of(silent) == silent.run.status
 
 
-def test_the_results_figures_win_at_the_end() -> None:
+def test_the_results_metrics_win_at_the_end() -> None:
     unheard = after(WORKING, trainer=None, unreachable=True, wandb=WANDB)
     over = make_pod(ready(), terminated(0, result()), terminated(0), phase="Succeeded")
     found = metrics(after(unheard, pod=over, unreachable=False, wandb=None))
     assert (found.source, found.reward_mean) == ("result", 0.91)
 
 
-def test_the_result_of_a_killed_trainer_is_older_than_its_figures() -> None:
+def test_the_result_of_a_killed_trainer_is_older_than_its_metrics() -> None:
     killed = result(outcome="running", stepsTrained=10, metrics={"rewardMean": 0.5}, samplerPath=None)
     over = make_pod(ready(), terminated(137, killed), terminated(1), phase="Failed")
     status = status_of(after(WORKING, trainer=None, pod=over))
@@ -90,14 +90,14 @@ def test_the_result_of_a_killed_trainer_is_older_than_its_figures() -> None:
     assert status.checkpoint.step == 10
 
 
-def test_wandbs_state_is_shown_and_never_believed() -> None:
+def test_wandbs_state_is_shown_but_never_trusted() -> None:
     crashed = after(WORKING, wandb=WandbRun("crashed"))
     status = status_of(crashed)
     assert (status.phase, status.wandb and status.wandb.state) == ("Running", "running; W&B says crashed")
     assert not worth_writing(crashed.run.status, status, NOW + timedelta(seconds=5), 60.0)
 
 
-def test_what_is_heard_of_an_attempt_that_is_over_changes_nothing() -> None:
+def test_answers_about_a_finished_attempt_change_nothing() -> None:
     """Its end is written, and the poller still has the trainer's last word."""
     over = after(WORKING, pod=make_pod(ready(), terminated(4), terminated(0), phase="Failed"))
     ended = after(over, trainer=TRAINER.model_copy(update={"step": 13}), wandb=WANDB)
@@ -110,7 +110,7 @@ def test_what_is_heard_of_an_attempt_that_is_over_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(("wandb", "source"), [(WANDB, "come from W&B"), (None, "come with the result, at the end")])
-def test_what_cannot_be_heard_is_said_once(wandb: WandbRun | None, source: str) -> None:
+def test_an_unreachable_trainer_is_reported_once(wandb: WandbRun | None, source: str) -> None:
     unheard = after(WORKING, trainer=None, unreachable=True, wandb=wandb)
     status = status_of(unheard)
     assert status.message is not None
@@ -120,22 +120,22 @@ def test_what_cannot_be_heard_is_said_once(wandb: WandbRun | None, source: str) 
     assert status_of(after(unheard)) == status, "the same words, however long it lasts"
 
 
-def test_a_time_alone_is_nothing_to_write() -> None:
+def test_a_new_time_alone_is_not_written() -> None:
     assert status_of(after(WORKING)) == status_of(WORKING)
     assert metrics(after(WORKING)).observed_at == "2026-05-01T12:00:00Z"
 
 
-def test_a_step_is_news_though_its_figures_are_the_same() -> None:
+def test_a_new_step_with_the_same_metrics_is_news() -> None:
     step = metrics(after(WORKING, trainer=TRAINER.with_changes(step=13)))
     assert (step.reward_mean, step.observed_at) == (0.7123, "2026-05-01T12:01:00Z")
 
 
-def test_a_figure_that_is_no_number_is_left_out() -> None:
+def test_a_metric_that_is_not_a_number_is_left_out() -> None:
     odd = TRAINER.with_changes(metrics=RunMetrics(reward_mean=float("nan"), loss=float("inf")))
     assert status_of(replace(WORKING, trainer=odd)).metrics is None
 
 
-def test_a_series_is_named_at_an_end_and_only_when_there_is_one() -> None:
+def test_a_history_is_named_at_an_end_if_there_is_one() -> None:
     over = make_pod(ready(), terminated(0, result()), terminated(0), phase="Succeeded")
     assert status_of(after(WORKING, trainer=None, pod=over)).history_name is None
     assert status_of(after(WORKING, trainer=None, pod=over, has_history=True)).history_name == "sorting-u-1-history"

@@ -97,7 +97,7 @@ def status_of(view: View) -> RunStatus:
     return derive(view, assess(view))
 
 
-def test_the_usual_one_of_a_run_that_trains() -> None:
+def test_the_usual_status_of_a_training_run() -> None:
     assert size_of(status_of(make_view(USUAL, pod=WORKING, trainer=TRAINER))) < WHILE_IT_LIVES
 
 
@@ -117,7 +117,7 @@ LIVING = {
 
 
 @pytest.mark.parametrize("view", LIVING.values(), ids=LIVING)
-def test_the_largest_of_a_run_that_lives(view: View) -> None:
+def test_the_largest_status_of_an_unfinished_run(view: View) -> None:
     """Its five attempts alone are more than half of what a run may say; names have all the characters there are."""
     status = status_of(view)
     assert not status.finished
@@ -133,7 +133,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("trainer", ENDS.values(), ids=ENDS)
-def test_the_largest_at_the_end(trainer: dict[str, Any]) -> None:
+def test_the_largest_status_at_the_end(trainer: dict[str, Any]) -> None:
     before = status_of(make_view(LARGEST, pod=WORKING, trainer=TRAINER.with_changes(**LONG))).to_wire()
     pod = make_pod(ready(), trainer, terminated(0), phase="Failed")
     status = status_of(make_view(before, pod=pod, spec={"backoffLimit": 0}))
@@ -152,7 +152,7 @@ def test_refusals_of_any_text_fit(texts: list[str]) -> None:
     assert len(status.refusals) == 3
 
 
-def test_what_fits_is_left_alone() -> None:
+def test_a_status_that_fits_is_unchanged() -> None:
     status = status_of(make_view(USUAL, pod=WORKING, trainer=TRAINER))
     assert fit_size(status) is status
 

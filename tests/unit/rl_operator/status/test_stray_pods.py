@@ -21,6 +21,6 @@ def test_pods_of_ended_attempts_are_late(status: dict[str, Any], late: list[int]
     assert [pod.attempt for pod in late_pods(pods, make_run(status).status)] == late
 
 
-def test_what_is_over_or_on_its_way_out_is_left_to_its_end() -> None:
+def test_finished_and_terminating_pods_are_left_alone() -> None:
     pods = [replace(WORKING, phase="Failed"), replace(WORKING, delete_by=NOW), make_environment(1, 1, ready())]
     assert late_pods(pods, make_run(ENDED).status) == ()

@@ -40,12 +40,12 @@ def test_a_bundled_environment() -> None:
         ("./mine.py", False, "memory trains no files: .* rlctl init --from ./mine.py"),
     ],
 )
-def test_one_that_is_not_there(name: str, runs_files: bool, said: str) -> None:
+def test_a_missing_one(name: str, runs_files: bool, said: str) -> None:
     with pytest.raises(RefusedError, match=said):
         known_environment(MemoryTarget(runs_files=runs_files), name, TINY, "default")
 
 
-def test_a_catalog_that_is_not_there_yet() -> None:
+def test_a_catalog_that_is_not_ready() -> None:
     target = MemoryTarget()
     target.catalog_is_read = False
     with pytest.raises(RefusedError, match="Waiting for the catalog"):
@@ -53,7 +53,7 @@ def test_a_catalog_that_is_not_there_yet() -> None:
 
 
 @pytest.mark.process
-def test_a_file_begins_at_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_path_starts_at_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine.py").write_text("x = 1\n")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(RefusedError, match=r"environment ./mine.py: mine.py"):

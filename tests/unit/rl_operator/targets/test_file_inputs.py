@@ -51,7 +51,7 @@ def codes(file: RunFile, target: MemoryTarget) -> list[str]:
 
 @pytest.mark.process
 @pytest.mark.parametrize("runs_files", [True, False], ids=["local", "cluster"])
-def test_the_files_own_code_counts_and_nothing_is_stored(runs_files: bool) -> None:
+def test_the_code_in_the_file_is_used_and_nothing_is_stored(runs_files: bool) -> None:
     target = MemoryTarget(runs_files=runs_files)
     file = RunFile(own_run(config={"group_size": 2}), (config_map(), environment()))
     assert check_file(file, target) == ((), None)
@@ -62,7 +62,7 @@ def test_the_files_own_code_counts_and_nothing_is_stored(runs_files: bool) -> No
     assert codes(RunFile(own_run()), target) == ["UnknownEnvironment"]
 
 
-def test_on_a_cluster_a_live_environment_is_what_the_operator_says_of_it() -> None:
+def test_on_a_cluster_a_live_environment_has_the_operators_status() -> None:
     target = MemoryTarget(runs_files=False)
     target.apply(environment())
     refusals, pending = check_file(RunFile(own_run()), target)
@@ -73,14 +73,14 @@ def test_on_a_cluster_a_live_environment_is_what_the_operator_says_of_it() -> No
         render_file(RunFile(own_run()), target)
 
 
-def test_a_catalog_that_is_not_there_yet_is_waited_for() -> None:
+def test_a_missing_catalog_is_waited_for() -> None:
     target = MemoryTarget(runs_files=False)
     target.catalog_is_read = False
     refusals, pending = check_file(RunFile(parsed(run_manifest())), target)
     assert (refusals, pending and pending[0]) == ((), "CatalogPending")
 
 
-def test_the_files_runtime_counts() -> None:
+def test_the_runtime_in_the_file_is_used() -> None:
     target = MemoryTarget()
     run = parsed(run_manifest(spec={"runtime": "lab", "config": {"group_size": 16}}))
     assert codes(RunFile(run), target) == ["RuntimeNotFound"]
@@ -90,7 +90,7 @@ def test_the_files_runtime_counts() -> None:
 
 
 @pytest.mark.process
-def test_rendering_brings_the_frozen_code() -> None:
+def test_rendering_includes_the_frozen_code() -> None:
     file = with_uid(RunFile(own_run(), (config_map(), environment())), "0a1b2c3d")
     rendered = render_file(file, MemoryTarget())
     assert rendered.source is not None
@@ -98,12 +98,12 @@ def test_rendering_brings_the_frozen_code() -> None:
 
 
 @pytest.mark.parametrize("spec", [{"runtime": "gone"}, {"config": {"group_sise": 1}}])
-def test_what_is_refused_is_not_rendered(spec: dict[str, Any]) -> None:
+def test_a_refused_run_is_not_rendered(spec: dict[str, Any]) -> None:
     with pytest.raises(DocumentError):
         render_file(RunFile(parsed(run_manifest(spec=spec))), MemoryTarget())
 
 
-def test_a_parent_is_looked_at() -> None:
+def test_the_parent_is_read() -> None:
     target = MemoryTarget(run_manifest("parent", phase="Running"))
     child = parsed(run_manifest("child", spec={"startFrom": {"run": "parent"}}))
     [refusal] = check_file(RunFile(child), target)[0]

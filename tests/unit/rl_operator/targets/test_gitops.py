@@ -33,13 +33,11 @@ def run(labels: dict[str, str] | None = None, annotations: dict[str, str] | None
     ],
     ids=["nobody", "no proof", "argo label", "argo tracking", "a copy of what is tracked", "kustomization", "helm"],
 )
-def test_who_keeps_a_run_as_a_source_says(
-    labels: dict[str, str], annotations: dict[str, str], owner: str | None
-) -> None:
+def test_the_owner_of_a_run_in_git(labels: dict[str, str], annotations: dict[str, str], owner: str | None) -> None:
     assert gitops_owner(run(labels, annotations)) == owner
 
 
-def test_the_warning_names_who_and_what_to_do_instead() -> None:
+def test_the_warning_names_the_owner_and_what_to_do_instead() -> None:
     managed = run({"argocd.argoproj.io/instance": "runs"})
     warning = suspend_warning(managed, suspend=True)
     assert warning is not None
@@ -48,6 +46,6 @@ def test_the_warning_names_who_and_what_to_do_instead() -> None:
     assert "set spec.suspend: false there" in (suspend_warning(managed, suspend=False) or "")
 
 
-def test_a_run_that_nobody_else_keeps_needs_no_warning() -> None:
+def test_a_run_without_an_owner_needs_no_warning() -> None:
     assert suspend_warning(run(), suspend=True) is None
     assert gitops_owner({"metadata": {"name": "sorting", "namespace": "team-a"}}) is None

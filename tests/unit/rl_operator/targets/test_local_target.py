@@ -31,7 +31,7 @@ def target(tmp_path: Path) -> Unattended:
     return Unattended(Layout(tmp_path), "", print)
 
 
-def test_a_spec_is_changed_as_the_api_server_does(target: Unattended) -> None:
+def test_a_spec_is_changed_as_by_the_api_server(target: Unattended) -> None:
     target.create(draft(config={"group_size": 4, "batch_size": 8}, wandb={"tags": ["a", "b"]}))
     changes = {"config": {"group_size": None, "total_steps": 5}, "wandb": {"tags": ["c"]}, "priority": 1}
     changed = target.change_spec("default", "sorting", changes, {"note": "n"})
@@ -42,7 +42,7 @@ def test_a_spec_is_changed_as_the_api_server_does(target: Unattended) -> None:
     assert ("priority" in again["spec"], again["metadata"]["annotations"]) == (False, {})
 
 
-def test_a_change_of_another_version_is_a_conflict(target: Unattended) -> None:
+def test_changing_another_version_is_a_conflict(target: Unattended) -> None:
     version = target.create(draft())["metadata"]["resourceVersion"]
     target.change_spec("default", "sorting", {"priority": 1}, version=version)
     with pytest.raises(ConflictError, match="changed by someone else"):
@@ -61,7 +61,7 @@ def test_only_the_start_needs_the_key(target: Unattended, monkeypatch: pytest.Mo
 
 
 @pytest.mark.process
-def test_nobody_stays_at_work_on_a_draft(tmp_path: Path) -> None:
+def test_the_supervisor_of_a_draft_ends(tmp_path: Path) -> None:
     target = LocalTarget(Layout(tmp_path), "", print)
     target.create(draft())
     deadline = time.monotonic() + SETTLED_SECONDS

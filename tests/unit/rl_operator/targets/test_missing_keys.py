@@ -16,18 +16,18 @@ def keys_of(keys: dict[str, bool | None], **target: Any) -> MemoryTarget:
     return found
 
 
-def test_nothing_is_missing_where_the_keys_are_there() -> None:
+def test_nothing_is_missing_when_the_keys_exist() -> None:
     assert missing_keys(keys_of({"TINKER_API_KEY": True, "WANDB_API_KEY": True}), "team-a", DEFAULT) == ()
 
 
-def test_a_secret_is_named_with_the_command_that_makes_it() -> None:
+def test_a_secret_is_named_with_the_command_to_create_it() -> None:
     tinker, wandb = missing_keys(keys_of({}, **CLUSTER), "team-a", DEFAULT)
     assert (tinker.what, tinker.name, tinker.needed) == ("Secret", "tinker", True)
     assert tinker.how == "kubectl -n team-a create secret generic tinker --from-literal=TINKER_API_KEY=…"
     assert (wandb.name, wandb.needed) == ("wandb", False)
 
 
-def test_a_secret_that_nobody_may_look_at_is_not_said_to_be_missing() -> None:
+def test_an_unreadable_secret_is_not_reported_missing() -> None:
     [unseen] = missing_keys(keys_of({"TINKER_API_KEY": None, "WANDB_API_KEY": True}, **CLUSTER), "team-a", DEFAULT)
     assert not unseen.needed
     assert "it may be there" in unseen.why
@@ -61,7 +61,7 @@ def test_bundled_environments_get_every_key_that_the_runtime_lists() -> None:
     assert [each.name for each in missing_for(keys_of({}, **CLUSTER), "team-a", inputs)] == ["judge"]
 
 
-def test_what_has_not_been_read_yet_is_waited_for() -> None:
+def test_unread_environments_are_waited_for() -> None:
     runtime = make_runtime()
     chosen = choose_environment("sort_digits", runtime, None, None)
     [pending] = missing_for(keys_of({}, **CLUSTER), "team-a", RunInputs(runtime, chosen))

@@ -13,7 +13,7 @@ def fields_in(runtime: Any, **field: Any) -> dict[str, SettableField]:
     return {f"{found.section}.{found.name}": found for found in fields_of(toy, runtime)}
 
 
-def test_settable_ones_come_first_and_wired_ones_do_not_come() -> None:
+def test_editable_ones_come_first_and_wired_ones_are_left_out() -> None:
     fields = fields_of(CATALOG.by_name["sort_digits"], DEFAULT)
     locks = [field.locked for field in fields]
     assert locks == sorted(locks)
@@ -22,7 +22,7 @@ def test_settable_ones_come_first_and_wired_ones_do_not_come() -> None:
     assert (locked["lora_rank"], locked["tokenizer_name"]) == (32, "Qwen/Qwen3-8B")
 
 
-def test_the_default_is_what_is_in_force() -> None:
+def test_the_default_is_the_effective_value() -> None:
     fields = {field.name: field for field in fields_of(CATALOG.by_name["sort_digits"], TINY)}
     assert fields["max_token_length"].default == 64  # the runtime's; the environment says 32
     assert fields["eval_items"].default == 250  # the environment's own
@@ -50,7 +50,7 @@ def test_the_default_is_what_is_in_force() -> None:
         ),
     ],
 )
-def test_what_is_allowed(field: dict[str, Any], runtime: dict[str, Any], allowed: str) -> None:
+def test_allowed_values(field: dict[str, Any], runtime: dict[str, Any], allowed: str) -> None:
     assert fields_in(make_runtime(**runtime), **field)["config.knob"].allowed == allowed
 
 

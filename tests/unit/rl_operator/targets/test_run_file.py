@@ -39,7 +39,7 @@ def test_namespaces(tmp_path: Path, in_run: str, in_code: str, asked: str, found
     assert [given.run.metadata.namespace, code["metadata"]["namespace"]] == found
 
 
-def test_what_is_needed_first_comes_first_and_strangers_are_named(tmp_path: Path) -> None:
+def test_dependencies_come_first_and_unrelated_objects_are_named(tmp_path: Path) -> None:
     stranger = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n"
     given = read(tmp_path / "f.yaml", ENVIRONMENT, stranger, RUN % ("", "own/mine"), CODE % "")
     assert [document["kind"] for document in given.beside] == ["ConfigMap", "RLEnvironment"]
@@ -57,17 +57,17 @@ def test_what_is_needed_first_comes_first_and_strangers_are_named(tmp_path: Path
         (ENVIRONMENT.replace("source", "sauce"), "spec.sauce"),
     ],
 )
-def test_what_is_not_valid_is_named(tmp_path: Path, document: str, field: str) -> None:
+def test_invalid_content_is_named(tmp_path: Path, document: str, field: str) -> None:
     with pytest.raises(DocumentError) as refused:
         read(tmp_path / "f.yaml", RUN % ("", "own/mine"), document)
     assert refused.value.refusal.field == field
 
 
-def test_a_file_of_an_environment_is_beside_the_runs_file(tmp_path: Path) -> None:
+def test_an_environments_file_is_relative_to_the_runs_file(tmp_path: Path) -> None:
     given = read(tmp_path / "f.yaml", RUN % ("", "./code/mine.py"))
     assert given.run.metadata.annotations == {FILE_ANNOTATION: str(tmp_path.resolve() / "code" / "mine.py")}
     assert given.run.spec.environment == "./code/mine.py"
 
 
-def test_a_cluster_knows_no_files(tmp_path: Path) -> None:
+def test_a_cluster_run_keeps_no_file_path(tmp_path: Path) -> None:
     assert read(tmp_path / "f.yaml", RUN % ("", "./mine.py"), runs_files=False).run.metadata.annotations == {}

@@ -22,5 +22,5 @@ LABELS = {"team": "a", "stage": "test"}
         ("team=a, stage!=test", False),
     ],
 )
-def test_selectors_match_as_kubectls_do(selector: str, matches: bool) -> None:
+def test_selectors_match_like_kubectls(selector: str, matches: bool) -> None:
     assert parse_selector(selector)(LABELS) is matches

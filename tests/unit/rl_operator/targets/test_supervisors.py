@@ -25,10 +25,10 @@ def condition(type_: str, value: str = "True") -> dict[str, Any]:
         pytest.param(condition("Stalled") | {"observedGeneration": 1}, False, id="refused, edited since"),
     ],
 )
-def test_a_run_is_at_rest_when_only_somebody_elses_write_moves_it(status: dict[str, Any], rests: bool) -> None:
+def test_a_run_is_at_rest_if_only_an_outside_write_can_move_it(status: dict[str, Any], rests: bool) -> None:
     assert is_at_rest({"metadata": {"generation": 2}, "status": status}) == rests
 
 
-def test_a_pod_of_nobody_is_named() -> None:
+def test_a_pod_without_a_run_is_named() -> None:
     with pytest.raises(GoneError, match="pod stray belongs to no run"):
         owner({"metadata": {"name": "stray"}})

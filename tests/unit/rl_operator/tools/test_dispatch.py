@@ -45,7 +45,7 @@ def test_an_error_becomes_an_answer(context: ToolContext, error: Exception, code
     assert outcome.code == code
 
 
-def test_what_helps_stands_beside_the_sentence(context: ToolContext) -> None:
+def test_an_error_carries_additional_help(context: ToolContext) -> None:
     outcome = answered(context, raising(ToolRefusedError("no such thing", available=["a"], retryable=True)))
     assert outcome.answer == {"error": "no such thing", "code": "refused", "retryable": True, "available": ["a"]}
 
@@ -65,14 +65,14 @@ def test_a_wrong_parameter_is_named(context: ToolContext, arguments: dict[str, A
     assert outcome.answer["parameters"] == ["limit"]
 
 
-def test_what_is_stored_wrongly_is_not_the_callers_fault(context: ToolContext) -> None:
+def test_an_invalid_stored_object_is_not_the_callers_fault(context: ToolContext) -> None:
     """It is no parameter that does not fit."""
     outcome = answered(context, lambda: {"run": TrainingRun.model_validate({"spec": 1})})
     assert outcome.code == "internal"
     assert "parameters" not in outcome.answer
 
 
-def test_no_depth_of_a_parameter_is_too_much(context: ToolContext) -> None:
+def test_parameters_may_be_nested_at_any_depth(context: ToolContext) -> None:
     deep: Any = 1
     for _ in range(5_000):
         deep = [deep]

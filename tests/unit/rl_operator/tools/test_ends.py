@@ -29,7 +29,7 @@ def until_threads(gateway: Gateway, count: int) -> None:
         time.sleep(0.02)
 
 
-def test_told_to_end_it_answers_who_waits_and_ends(tmp_path: Path) -> None:
+def test_at_sigterm_it_answers_waiting_calls_and_ends(tmp_path: Path) -> None:
     with running_gateway(tmp_path) as gateway, ThreadPoolExecutor(32) as clients:
         waiting = [clients.submit(gateway.ask, "GET", WAITING) for _ in range(32)]
         until_threads(gateway, 32)
@@ -41,7 +41,7 @@ def test_told_to_end_it_answers_who_waits_and_ends(tmp_path: Path) -> None:
         assert gateway.process.wait(END_SECONDS) == 0
 
 
-def test_whatever_happens_a_call_is_answered_and_the_server_ends(tmp_path: Path) -> None:
+def test_every_call_is_answered_and_the_server_ends_whatever_happens(tmp_path: Path) -> None:
     """Though the thread that makes it hears of nothing."""
     with running_gateway(tmp_path, "--hurried") as gateway:
         late = gateway.ask("GET", "/runs/a/logs")
@@ -68,7 +68,7 @@ def test_a_call_ends_when_its_caller_leaves(gateway: Gateway) -> None:
 
 
 @pytest.mark.parametrize("ending", ["closed stdin", "SIGINT"])
-def test_a_server_on_stdio_ends_while_somebody_waits(tmp_path: Path, ending: str) -> None:
+def test_a_stdio_server_ends_during_a_wait(tmp_path: Path, ending: str) -> None:
     command = [sys.executable, "-m", "tests.unit.rl_operator.tools.stdio_program", str(tmp_path)]
     client = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
     call = {"name": "rl_check_status", "arguments": {"run_id": "a", "wait_seconds": 240}}

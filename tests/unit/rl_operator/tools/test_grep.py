@@ -42,18 +42,18 @@ LINE = "step 12/40 [WARN] loss=0.5 (a+b) C:\\temp"
         ("|", "pattern", True),
     ],
 )
-def test_what_is_understood_and_found(text: str, taken_as: str, found: bool) -> None:
+def test_patterns_and_what_they_find(text: str, taken_as: str, found: bool) -> None:
     search = search_for(text)
     assert (search.taken_as, search.finds(LINE)) == (taken_as, found)
 
 
-def test_a_long_text_is_plain() -> None:
+def test_a_long_pattern_is_plain_text() -> None:
     assert search_for("." * LONGEST).taken_as == "pattern"
     assert search_for("." * (LONGEST + 1)).taken_as == "plain text"
 
 
 @given(st.text(min_size=1, max_size=30))
-def test_any_text_without_signs_finds_itself(text: str) -> None:
+def test_any_text_without_punctuation_finds_itself(text: str) -> None:
     plain = "".join(sign for sign in text if sign.isalnum())
     assert search_for(plain).finds(f"before {plain} after")
 

@@ -22,7 +22,7 @@ from rl_operator.tools.answers.shown_text import LONGEST_LINE, MOST_CHARACTERS, 
         ("x" * 600, "x" * (LONGEST_LINE - 1) + "…"),
     ],
 )
-def test_a_line_as_it_is_shown(line: str, shown: str) -> None:
+def test_lines_as_they_are_shown(line: str, shown: str) -> None:
     assert clean_line(line) == shown
 
 
@@ -31,7 +31,7 @@ def test_a_key_is_removed_before_the_line_is_cut() -> None:
 
 
 @given(st.text())
-def test_any_line_is_short_and_steers_nothing(line: str) -> None:
+def test_any_line_is_short_and_without_control_characters(line: str) -> None:
     shown = clean_line(line)
     assert len(shown) <= LONGEST_LINE
     assert not set(shown) & {chr(code) for code in (*range(9), *range(10, 32), *range(127, 160))}

@@ -15,12 +15,12 @@ from rl_operator.tools.answers.shown_text import one_line
         ("a \u200b b", "a b"),
     ],
 )
-def test_a_text_as_it_is_shown(text: str, line: str) -> None:
+def test_texts_as_they_are_shown(text: str, line: str) -> None:
     assert one_line(text) == line
 
 
 @given(st.text())
-def test_any_text_is_one_line_and_steers_nothing(text: str) -> None:
+def test_any_text_is_one_line_without_control_characters(text: str) -> None:
     line = one_line(text)
     assert len(line.splitlines()) <= 1
     assert not set(line) & {chr(code) for code in (*range(32), *range(127, 160), 0x202E, 0x200B)}

@@ -33,12 +33,12 @@ def training(eta: int | None, pace: float | None) -> dict[str, Any]:
         pytest.param({"phase": "Failed"}, None, id="failed"),
     ],
 )
-def test_the_next_look(status: dict[str, Any], seconds: int | None) -> None:
+def test_the_next_poll(status: dict[str, Any], seconds: int | None) -> None:
     assert next_look(parsed(run_manifest(**status))) == seconds
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_recorded_run_has_a_next_look_unless_nothing_happens(name: str) -> None:
+def test_every_recorded_run_has_a_next_poll_unless_it_rests(name: str) -> None:
     run = TrainingRun.model_validate(recorded(name))
     seconds = next_look(run)
     assert (seconds is None) is run.at_rest

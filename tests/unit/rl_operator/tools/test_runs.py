@@ -38,23 +38,23 @@ def context_with(*names: str) -> ToolContext:
 
 
 @pytest.mark.parametrize("run_id", ["sort-0a1b2c3d", "0a1b2c3d"])
-def test_a_run_is_found_by_its_name_and_by_its_end(run_id: str) -> None:
+def test_a_run_is_found_by_its_name_and_its_suffix(run_id: str) -> None:
     assert named_run(context_with("sort-0a1b2c3d", "sort-00000000"), run_id).metadata.name == "sort-0a1b2c3d"
 
 
-def test_an_end_that_several_runs_have_is_nobodys_name() -> None:
+def test_an_ambiguous_suffix_is_refused() -> None:
     with pytest.raises(ToolRefusedError) as refused:
         named_run(context_with("sort-0a1b2c3d", "add-0a1b2c3d"), "0a1b2c3d")
     assert sorted(refused.value.details["available"]) == ["add-0a1b2c3d", "sort-0a1b2c3d"]
 
 
 @pytest.mark.parametrize("run_id", ["1b2c3d", "0A1B2C3D", "sort", ""])
-def test_other_ends_find_nothing(run_id: str) -> None:
+def test_other_suffixes_find_nothing(run_id: str) -> None:
     with pytest.raises(ToolRefusedError) as refused:
         named_run(context_with("sort-0a1b2c3d"), run_id)
     assert refused.value.details == {"active_runs": ["sort-0a1b2c3d"]}
 
 
-def test_without_a_name_the_callers_latest_draft_is_meant() -> None:
+def test_without_a_name_the_callers_latest_draft_is_used() -> None:
     with pytest.raises(ToolRefusedError, match="you have drafted no run yet"):
         chosen_run(context_with("sort-0a1b2c3d"), None)

@@ -20,7 +20,7 @@ class Odd(Arguments):
     limit: int | str | None = None
 
 
-def test_schemas_say_what_matters_and_nothing_else() -> None:
+def test_schemas_hold_what_matters_and_nothing_else() -> None:
     assert input_schema(Tool("odd", "", "", Odd, lambda _, __: {}, "reads")) == {
         "type": "object",
         "properties": {

@@ -20,13 +20,13 @@ def test_the_longest_text_is_cut_first() -> None:
     assert small["message"].endswith("m…")
 
 
-def test_what_is_small_stays() -> None:
+def test_small_answers_are_unchanged() -> None:
     answer = {"message": "short", "list": [1, {"hint": "x"}]}
     assert fit_tokens(answer, 100) == answer
 
 
 @given(ANSWERS)
-def test_any_answer_fits_unless_its_texts_are_short_already(answer: dict[str, Any]) -> None:
+def test_any_answer_fits_unless_its_texts_are_already_short(answer: dict[str, Any]) -> None:
     small = fit_tokens(answer, 120)
     assert tokens(small) <= 120 or all(len(text) <= SHORTEST for text in _texts(small))
     assert compact(small)

@@ -15,5 +15,5 @@ def test_the_page_lists_every_tool_with_its_effect_and_parameters() -> None:
     assert documented == {tool.name: (tool.effect, list(input_schema(tool)["properties"])) for tool in TOOLS}
 
 
-def test_the_page_says_how_many_there_are() -> None:
+def test_the_page_gives_their_number() -> None:
     assert len(TOOLS) == 12, "the page says twelve"

@@ -25,7 +25,7 @@ def admitted(**more: Any) -> PodObservation:
     return make_pod(waiting(), waiting(), waiting(), phase="Pending", **more)
 
 
-def test_a_gated_pod_is_waited_for_by_its_own_reason() -> None:
+def test_a_gated_pod_has_a_reason_of_its_own() -> None:
     run = make_run(STARTED)
     labeled = run.with_changes(metadata=run.metadata.with_changes(labels={QUEUE_NAME_LABEL: "not asked"}))
     assessment = assess(View(labeled, NOW, 10.0, gated(labels={QUEUE_NAME_LABEL: "team"})))
@@ -40,7 +40,7 @@ def test_no_start_deadline_runs_while_the_pod_is_gated() -> None:
     assert (decide(view), assess(view).reason) == (Action.REST, "Gated")
 
 
-def test_the_start_deadline_begins_when_the_gate_has_gone() -> None:
+def test_the_start_deadline_begins_when_the_gate_is_removed() -> None:
     view = make_view(GATED_STATUS, pod=admitted(), spec={"startDeadlineSeconds": 60})
     status = derive(view, assess(view))
     assert status.admitted_time == format_time(NOW)
@@ -53,12 +53,12 @@ def test_the_start_deadline_begins_when_the_gate_has_gone() -> None:
     assert derive(late, assess(late)).admitted_time == format_time(NOW), "it is written once"
 
 
-def test_a_pod_that_never_was_gated_has_no_such_time() -> None:
+def test_a_pod_that_was_never_gated_has_no_such_time() -> None:
     view = make_view(STARTED, pod=admitted())
     assert derive(view, assess(view)).admitted_time is None
 
 
-def test_a_gated_pod_that_is_deleted_is_let_go_of_and_made_again_as_the_same_attempt() -> None:
+def test_a_deleted_gated_pod_is_released_and_recreated_for_the_same_attempt() -> None:
     view = make_view(GATED_STATUS, pod=gated(deleting=True))
     assessment = assess(view)
     assert decide(view) is Action.REMOVE_FINALIZER
@@ -69,7 +69,7 @@ def test_a_gated_pod_that_is_deleted_is_let_go_of_and_made_again_as_the_same_att
 
 
 @pytest.mark.parametrize("spec", [{"suspend": True}])
-def test_one_that_is_deleted_because_the_run_is_to_stop_is_not(spec: dict[str, Any]) -> None:
+def test_one_deleted_to_stop_the_run_is_not_recreated(spec: dict[str, Any]) -> None:
     view = make_view(GATED_STATUS, pod=gated(deleting=True), spec=spec)
     assert decide(view) is Action.REST
     ending = assess(view).ending
@@ -77,13 +77,13 @@ def test_one_that_is_deleted_because_the_run_is_to_stop_is_not(spec: dict[str, A
     assert ending.reason == "Stopped"
 
 
-def test_nor_one_that_is_deleted_for_a_deadline() -> None:
+def test_one_deleted_for_a_deadline_is_not_recreated() -> None:
     late = {**STARTED["conditions"][0], "reason": "ActiveDeadlineExceeded", "message": "Late."}
     view = make_view({**STARTED, "conditions": [late]}, pod=gated(deleting=True), spec={"activeDeadlineSeconds": 60})
     assert decide(view) is Action.REST
     assert assess(view).reason == "ActiveDeadlineExceeded"
 
 
-def test_a_pod_that_was_admitted_and_is_deleted_is_a_lost_attempt() -> None:
+def test_a_pod_deleted_after_admission_is_a_lost_attempt() -> None:
     pod = admitted(deleting=True, node="")
     assert assess(make_view({**STARTED, "admittedTime": CREATED}, pod=pod)).ending is not None

@@ -227,7 +227,7 @@ def test_ending(pod: PodObservation, fate: str, reason: str) -> None:
 
 
 @pytest.mark.parametrize("word", sorted(DISRUPTIONS))
-def test_the_clusters_own_word_for_a_disruption_is_the_reason(word: str) -> None:
+def test_the_clusters_reason_for_a_disruption_is_the_reason(word: str) -> None:
     conditions = [{"type": "DisruptionTarget", "status": "True", "reason": word, "message": "to make room"}]
     pod = make_pod(ready(), terminated(137), terminated(137), phase="Failed", conditions=conditions)
     assert classify(pod, stop_asked=False) == Ending(Fate.INFRASTRUCTURE, word, message="to make room")
@@ -276,7 +276,7 @@ STOPS = {
 
 
 @pytest.mark.parametrize(("pod", "fate"), STOPS.values(), ids=STOPS)
-def test_a_stop_is_one_only_when_the_pod_was_asked(pod: PodObservation, fate: Fate) -> None:
+def test_a_stop_counts_only_if_it_was_requested(pod: PodObservation, fate: Fate) -> None:
     assert classify(pod, stop_asked=True).fate is fate
 
 
@@ -295,7 +295,7 @@ def test_out_of_memory_names_the_container_and_its_limit() -> None:
     assert ending.message.startswith("it needed more than its memory limit of 2Gi: raise spec.resources.trainer of")
 
 
-def test_out_of_memory_without_a_limit_is_the_nodes() -> None:
+def test_out_of_memory_without_a_limit_is_blamed_on_the_node() -> None:
     gone = terminated(1, failed_result("environment", "it is gone"))
     pod = make_pod(ready(), gone, terminated(137, reason="OOMKilled"), phase="Failed", spec=LIMITS)
     ending = classify(pod, stop_asked=False)
@@ -303,12 +303,12 @@ def test_out_of_memory_without_a_limit_is_the_nodes() -> None:
     assert ending.message.startswith("the node ran out of memory: give spec.resources.environment")
 
 
-def test_who_was_killed_without_a_word_says_by_what() -> None:
+def test_a_killed_container_without_a_result_names_the_signal() -> None:
     pod = make_pod(ready(), terminated(137, result(outcome="running")), terminated(0), phase="Failed")
     assert classify(pod, stop_asked=False).message == "it was killed by SIGKILL"
 
 
-def test_the_environments_own_words_come_before_the_trainers() -> None:
+def test_the_environments_error_comes_before_the_trainers() -> None:
     pod = make_pod(
         ready(),
         terminated(1, failed_result("environment", "the environment is gone")),

@@ -47,12 +47,12 @@ ROWS = {
 
 
 @pytest.mark.parametrize(("record", "length"), ROWS.values(), ids=ROWS)
-def test_rows_without_a_new_step(record: tuple[Attempt, ...], length: int) -> None:
+def test_consecutive_attempts_without_a_new_step(record: tuple[Attempt, ...], length: int) -> None:
     assert fruitless(record) == length
 
 
 @given(st.lists(st.integers(0, 3), max_size=8))
-def test_a_row_is_never_longer_than_what_was_tried(gains: list[int]) -> None:
+def test_fruitless_attempts_never_exceed_all_attempts(gains: list[int]) -> None:
     steps = [sum(gains[: n + 1]) for n in range(len(gains))]
     length = fruitless(attempts(*steps))
     assert length <= len(gains)
@@ -77,7 +77,7 @@ def test_a_loss_after_progress_is_never_the_last() -> None:
     assert no_further(make_view({**status, "progress": {**progress, "step": 450}}, pod=EVICTED), LOSS) is None
 
 
-def test_the_fifth_in_a_row_is_the_last() -> None:
+def test_the_fifth_fruitless_attempt_is_the_last() -> None:
     record = [attempt.to_wire() for attempt in attempts(7, 7, 7, 7, 7, first=2)]
     view = make_view({**RUNNING, "attempt": 7, "attempts": record}, pod=EVICTED)
     assert no_further(view, LOSS) == "5 attempts in a row trained no new step."

@@ -145,7 +145,7 @@ IN_TIME: dict[str, View] = {
 
 
 @pytest.mark.parametrize(("view", "reason", "seen"), LATE.values(), ids=LATE)
-def test_one_that_has_passed_ends_the_attempt_and_names_what_was_seen(view: View, reason: str, seen: str) -> None:
+def test_a_missed_one_ends_the_attempt_and_names_what_was_observed(view: View, reason: str, seen: str) -> None:
     assessment = assess(view)
     assert (assessment.situation, assessment.reason) == (Situation.STOPPING, reason)
     assert seen in assessment.message
@@ -173,7 +173,7 @@ def written(view: View) -> View:
     return replace(view, run=view.run.with_changes(status=derive(view, assess(view))))
 
 
-def test_a_deadline_that_is_raised_too_late_changes_nothing() -> None:
+def test_a_deadline_raised_too_late_changes_nothing() -> None:
     view = written(LATE["active"][0])
     spec = view.run.spec.with_changes(active_deadline_seconds=1_000_000)
     raised = replace(view, run=view.run.with_changes(spec=spec))
@@ -181,54 +181,54 @@ def test_a_deadline_that_is_raised_too_late_changes_nothing() -> None:
     assert assess(replace(raised, pod=STOPPED)).reason == "ActiveDeadlineExceeded"
 
 
-def test_a_clock_that_is_set_back_takes_nothing_back() -> None:
+def test_a_clock_set_back_undoes_nothing() -> None:
     view = replace(written(LATE["progress: no step yet"][0]), now=NOW - timedelta(hours=1))
     assert decide(view) is Action.STOP
     assert assess(replace(view, pod=STOPPED)).reason == "ProgressDeadlineExceeded"
 
 
-def test_a_deadline_that_is_lowered_holds_at_once() -> None:
+def test_a_lowered_deadline_applies_at_once() -> None:
     view = make_view(RUNNING, pod=WORKING, trainer=STEPPED, spec={"activeDeadlineSeconds": 1})
     assert assess(view).reason == "ActiveDeadlineExceeded"
 
 
 @pytest.mark.parametrize("pod", [EVICTED, STOPPED], ids=["evicted", "deleted"])
-def test_a_pod_that_somebody_else_takes_away_has_not_missed_a_deadline(pod: PodObservation) -> None:
+def test_a_pod_deleted_by_others_has_not_missed_a_deadline(pod: PodObservation) -> None:
     """It had trained for longer than the progress deadline, with a step every few seconds."""
     assert assess(make_view(RUNNING, pod=pod, spec=PROGRESS)).situation is Situation.WAITING
 
 
-def test_success_in_the_last_moment_is_success() -> None:
+def test_success_at_the_last_moment_is_success() -> None:
     done = make_pod(terminated(0), terminated(0, result()), terminated(0), phase="Succeeded", deleting=True)
     assert assess(replace(written(LATE["active"][0]), pod=done)).situation is Situation.SUCCEEDED
 
 
-def test_what_cannot_be_fixed_comes_before_the_deadline() -> None:
+def test_a_permanent_failure_comes_before_the_deadline() -> None:
     refused = terminated(3, failed_result("credentials", "401"))
     over = make_pod(terminated(0), refused, terminated(0), phase="Failed", deleting=True)
     assert assess(replace(written(LATE["start"][0]), pod=over)).reason == "CredentialsRefused"
 
 
-def test_a_failure_while_it_saves_is_the_deadlines() -> None:
+def test_a_failure_while_saving_counts_as_the_deadline() -> None:
     crashed = terminated(1, failed_result("internal", "bug"))
     over = make_pod(terminated(0), crashed, terminated(0), phase="Failed", deleting=True)
     assert assess(replace(written(LATE["start"][0]), pod=over)).reason == "StartDeadlineExceeded"
 
 
-def test_suspended_while_it_is_ended_it_has_failed() -> None:
+def test_a_run_suspended_while_it_is_ended_has_failed() -> None:
     view = written(LATE["start"][0])
     suspended = replace(view, run=view.run.with_changes(spec=view.run.spec.with_changes(suspend=True)))
     assert assess(suspended).reason == "StartDeadlineExceeded"
     assert assess(replace(suspended, pod=STOPPED)).situation is Situation.FAILED
 
 
-def test_late_while_it_stops_it_is_stopped() -> None:
+def test_a_run_that_is_late_while_stopping_is_stopped() -> None:
     view = make_view(RUNNING, pod=make_pod(running(), running(), deleting=True), spec={**ACTIVE, "suspend": True})
     assert assess(view).reason == "Suspended"
     assert assess(replace(view, pod=STOPPED)).situation is Situation.STOPPED
 
 
-def test_backing_off_past_the_active_deadline_it_has_failed() -> None:
+def test_a_run_in_backoff_past_the_active_deadline_has_failed() -> None:
     view = make_view(between("TrainerFailed"), spec=ACTIVE)
     assert decide(view) is Action.REST
     assessment = assess(view)
@@ -239,26 +239,26 @@ def test_backing_off_past_the_active_deadline_it_has_failed() -> None:
     assert "attempt 1 ended (TrainerFailed)" in status.failure.message
 
 
-def test_in_line_past_the_active_deadline_it_has_failed_and_names_the_line() -> None:
+def test_a_queued_run_past_the_active_deadline_has_failed_and_names_the_queue() -> None:
     waits = {**between("Stopped"), "failure": None, "queue": {"place": 1, "active": 2, "limit": 2}}
     assessment = assess(make_view(waits, spec=ACTIVE, queue_position=QueuePosition(limit=2, active=2, before=0)))
     assert (assessment.situation, assessment.reason) == (Situation.FAILED, "ActiveDeadlineExceeded")
     assert "Last seen: Queued: position 1 at runtime 'tiny' (2 of 2 runs active)." in assessment.message
 
 
-def test_backing_off_it_is_looked_at_when_the_active_deadline_passes() -> None:
+def test_a_run_in_backoff_is_reconciled_at_the_active_deadline() -> None:
     view = make_view(between("TrainerFailed"), spec={"activeDeadlineSeconds": 605}, now=NOW)
     view = replace(view, backoff_seconds=300)
     assert requeue_after(view, assess(view)) == pytest.approx(5)
 
 
-def test_late_before_its_pod_was_created_it_has_failed() -> None:
+def test_a_run_that_is_late_before_its_pod_was_created_has_failed() -> None:
     view = make_view(STARTED, trouble=("CreationRefused", "exceeded quota"), spec=ACTIVE)
     assert decide(view) is Action.REST
     assert assess(view).reason == "ActiveDeadlineExceeded"
 
 
-def test_stopped_past_its_active_deadline_it_says_what_to_raise() -> None:
+def test_a_stopped_run_past_its_active_deadline_says_what_to_raise() -> None:
     view = make_view(between("Stopped"), spec={**ACTIVE, "suspend": True})
     assessment = assess(view)
     assert assessment.situation is Situation.STOPPED
@@ -267,7 +267,7 @@ def test_stopped_past_its_active_deadline_it_says_what_to_raise() -> None:
 
 
 @pytest.mark.parametrize("deleting", [False, True], ids=["asked now", "saving"])
-def test_one_that_has_passed_is_not_waited_for_again(deleting: bool) -> None:
+def test_a_missed_one_is_not_waited_for_again(deleting: bool) -> None:
     """A pod may take an hour to save: nobody looks at it ten times a second meanwhile."""
     view = written(LATE["start"][0])
     until = format_time(NOW + timedelta(hours=1))

@@ -144,7 +144,7 @@ def test_plan(view: View, create: list[tuple[int, int]], delete: list[str]) -> N
     assert short(plan.delete) == delete
 
 
-def test_the_next_look_is_when_the_replacement_is_due() -> None:
+def test_the_next_reconcile_is_when_the_replacement_is_due() -> None:
     view = apart(failed(0, 0, seconds_ago=4), spec={"progressDeadlineSeconds": None})
     assert requeue_after(view, assess(view)) == pytest.approx(6)
 
@@ -206,7 +206,7 @@ def test_the_verdict_is_recorded_before_the_pod_is_deleted() -> None:
     assert unrecorded.ending.reason == "PodDeleted", "somebody else deleted it"
 
 
-def test_a_trainer_that_misses_its_environments_says_how_the_last_one_failed() -> None:
+def test_a_trainer_without_environments_says_how_the_last_one_failed() -> None:
     lost = failed_result("environment", "no environment lived for 300 s")
     pod = make_pod(ready(), terminated(1, lost), phase="Failed")
     ending = assess(apart(failed(0, 0, seconds_ago=300, said="error: boom"), pod=pod)).ending
@@ -283,12 +283,12 @@ COUNTS = {
 
 
 @pytest.mark.parametrize(("asked", "limit", "in_force", "allowed"), COUNTS.values(), ids=COUNTS)
-def test_how_many(asked: int, limit: int | None, in_force: int | None, allowed: int) -> None:
+def test_the_number_of_replicas(asked: int, limit: int | None, in_force: int | None, allowed: int) -> None:
     status = {"environments": {"desired": in_force, "ready": 0}} if in_force else {}
     assert replicas(make_run(status, **OWN, environmentReplicas=asked), limit) == allowed
 
 
-def test_whether_ports_are_open_is_decided_at_the_start_of_an_attempt() -> None:
+def test_ports_are_opened_or_not_at_the_start_of_an_attempt() -> None:
     assert at_start(make_run(), None) is None
     assert at_start(make_run(environmentReplicas=3), None) == EnvironmentPods(desired=2, ready=0)
     assert at_start(make_run(environmentReplicas=3), 1) is None
@@ -318,7 +318,7 @@ PODS = st.builds(
 
 
 @given(st.lists(PODS, max_size=12, unique_by=lambda pod: pod.name), st.integers(1, 4))
-def test_whatever_pods_there_are_the_plan_leads_to_the_wanted_ones(pods: list[PodObservation], wanted: int) -> None:
+def test_the_plan_leads_to_the_wanted_pods_whatever_there_is(pods: list[PodObservation], wanted: int) -> None:
     """No name is taken twice, no slot filled twice; nothing is done to what is as it should be."""
     view = apart(*pods, desired=wanted, now=NOW + timedelta(hours=1))
     plan = plan_environments(view)

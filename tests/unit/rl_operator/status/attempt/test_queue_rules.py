@@ -29,13 +29,13 @@ STOPPED = {
     ("place", "shown"),
     [(1, 1), (10, 10), (11, 10), (14, 10), (15, 20), (99, 100), (149, 100), (150, 200), (9499, 9000)],
 )
-def test_a_place_is_exact_up_to_ten(place: int, shown: int) -> None:
+def test_a_position_is_exact_up_to_ten(place: int, shown: int) -> None:
     assert shown_position(place) == shown
 
 
 @pytest.mark.parametrize("moved_up", [True, False])
 @pytest.mark.parametrize("length", [0, 1, 9, 10, 11, 15, 100, 2345])
-def test_the_places_with_news_are_just_those_that_read_otherwise(length: int, moved_up: bool) -> None:
+def test_only_runs_with_a_changed_position_have_news(length: int, moved_up: bool) -> None:
     def reads(place: int) -> tuple[int, bool]:
         return shown_position(place), place > 10
 
@@ -44,11 +44,11 @@ def test_the_places_with_news_are_just_those_that_read_otherwise(length: int, mo
     assert list(positions_with_news(length, moved_up=moved_up)) == brute
 
 
-def test_few_hear_of_an_end_in_front_of_thousands() -> None:
+def test_few_of_thousands_are_told_when_a_run_ahead_ends() -> None:
     assert len(list(positions_with_news(10_000, moved_up=True))) < 40
 
 
-def test_a_full_runtime_makes_a_new_run_wait_with_its_place() -> None:
+def test_a_full_runtime_makes_a_new_run_wait_with_its_position() -> None:
     view = make_view(queue_position=QueuePosition(limit=2, active=2, before=2))
     assessment = assess(view)
     assert decide(view) is Action.REST
@@ -64,23 +64,23 @@ def test_a_full_runtime_makes_a_new_run_wait_with_its_place() -> None:
     assert (reconciling.status, reconciling.reason) == ("True", "Queued")
 
 
-def test_a_far_place_is_said_to_be_rounded() -> None:
+def test_a_far_position_is_rounded() -> None:
     assessment = queued(make_run(), QueuePosition(limit=5, active=5, before=346))
     assert assessment.message == "Queued: position about 300 at runtime 'tiny' (5 of 5 runs active)."
 
 
-def test_a_limit_of_nothing_says_who_can_help() -> None:
+def test_a_limit_of_zero_says_who_can_help() -> None:
     assessment = queued(make_run(), QueuePosition(limit=0, active=0, before=0))
     assert "limits.maxActiveRuns is 0: no run starts until an administrator raises it" in assessment.message
 
 
-def test_room_is_for_those_before_first() -> None:
+def test_a_free_slot_goes_to_those_ahead_first() -> None:
     assert decide(make_view(queue_position=QueuePosition(limit=2, active=1, before=0))) is Action.START
     assert decide(make_view(queue_position=QueuePosition(limit=2, active=1, before=1))) is Action.REST
     assert decide(make_view(queue_position=None)) is Action.START
 
 
-def test_the_place_goes_when_the_run_starts() -> None:
+def test_the_position_is_removed_when_the_run_starts() -> None:
     view = make_view(QUEUED, queue_position=QueuePosition(limit=2, active=1, before=0))
     assert decide(view) is Action.START
     assert derive(make_view({**STARTED, **QUEUED}), assess(make_view(STARTED))).queue is None
@@ -98,7 +98,7 @@ def test_a_stopped_run_waits_again_and_then_starts_without_backoff() -> None:
     assert assess(make_view(waiting, queue_position=FULL, spec={"suspend": True})).reason == "Stopped"
 
 
-def test_between_two_attempts_a_run_keeps_its_place() -> None:
+def test_between_two_attempts_a_run_keeps_its_slot() -> None:
     failed = {**STOPPED, "phase": "Pending"}
     assert holds_slot(make_run(failed))
     assert assess(make_view(failed, queue_position=FULL)).reason == "BackOff"
@@ -109,7 +109,7 @@ def test_a_draft_does_not_wait() -> None:
     assert (decide(view), assess(view).reason) == (Action.RENDER, "Draft")
 
 
-def test_a_refused_run_does_not_stand_in_line() -> None:
+def test_a_refused_run_is_not_queued() -> None:
     assert not waits_in_queue(make_run({"phase": "Pending"}))
 
 
@@ -126,19 +126,19 @@ def test_a_refused_run_does_not_stand_in_line() -> None:
         ({**QUEUED, "phase": "Succeeded"}, False, False),
     ],
 )
-def test_who_holds_a_place_and_who_stands_in_line(status: dict[str, Any], holds: bool, waits: bool) -> None:
+def test_runs_that_hold_a_slot_and_runs_that_queue(status: dict[str, Any], holds: bool, waits: bool) -> None:
     run = make_run(status)
     assert (holds_slot(run), waits_in_queue(run)) == (holds, waits)
 
 
-def test_who_is_suspended_or_being_deleted_leaves_the_line() -> None:
+def test_a_suspended_or_deleted_run_leaves_the_queue() -> None:
     assert not waits_in_queue(make_run(QUEUED, suspend=True))
     run = make_run(QUEUED)
     going = run.with_changes(metadata=run.metadata.with_changes(deletion_timestamp="2026-05-01T12:00:00Z"))
     assert not waits_in_queue(going)
 
 
-def test_before_others_is_the_higher_priority_then_the_older_then_the_name() -> None:
+def test_runs_queue_by_priority_then_age_then_name() -> None:
     def run(name: str, created: str, priority: int = 0) -> TrainingRun:
         made = make_run(priority=priority)
         return made.with_changes(metadata=made.metadata.with_changes(name=name, creation_timestamp=created))

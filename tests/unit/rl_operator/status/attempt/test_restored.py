@@ -28,12 +28,12 @@ def marked(mark: str | None, status: dict[str, Any] | None = None, **spec: Any) 
     ("mark", "restored"),
     [(None, False), ("sorting.u-1", False), ("sorting.another", True), ("other.another", False), ("nonsense", False)],
 )
-def test_its_own_name_with_another_uid_says_that_a_run_was_restored(mark: str | None, restored: bool) -> None:
+def test_its_own_name_with_another_uid_means_a_restored_run(mark: str | None, restored: bool) -> None:
     assert is_restored(marked(mark)) is restored
     assert is_restored(marked(mark, RUNNING)) is restored, "whatever its status says"
 
 
-def test_the_mark_of_a_run_is_its_own() -> None:
+def test_the_mark_of_a_run_belongs_to_it() -> None:
     run = make_run()
     assert mark_of(run) == "sorting.u-1"
     assert not is_restored(marked(mark_of(run)))
@@ -45,7 +45,7 @@ def test_a_finished_run_is_finished_by_its_status(phase: str) -> None:
 
 
 @pytest.mark.parametrize("status", [None, STARTED, RUNNING])
-def test_a_restored_run_rests_and_says_how_to_run_it_again(status: dict[str, Any] | None) -> None:
+def test_a_restored_run_rests_and_explains_how_to_run_it_again(status: dict[str, Any] | None) -> None:
     view = View(marked("sorting.another", status), NOW, 10.0)
     assessment = assess(view)
     written = derive(view, assessment)
@@ -56,7 +56,7 @@ def test_a_restored_run_rests_and_says_how_to_run_it_again(status: dict[str, Any
     assert "`kubectl -n team-a annotate rlrun sorting rl-operator.dev/started-as-`" in assessment.message
 
 
-def test_what_a_restored_status_says_of_a_former_life_is_forgotten_except_for_its_checkpoint() -> None:
+def test_a_restored_status_keeps_only_its_checkpoint() -> None:
     former = {**RUNNING, "checkpoint": CHECKPOINT, "failedAttempts": 2, "historyName": "h"}
     view = View(marked("sorting.another", former), NOW, 10.0)
     assessment = assess(view)
@@ -70,12 +70,12 @@ def test_what_a_restored_status_says_of_a_former_life_is_forgotten_except_for_it
     assert derive(again, assess(again)) == written, "written once"
 
 
-def test_a_pod_that_came_back_with_it_is_named() -> None:
+def test_a_pod_restored_with_it_is_named() -> None:
     view = View(marked("sorting.another", RUNNING), NOW, 10.0, left_over=("sorting-other-1",))
     assert "Pod sorting-other-1 came back with it and works unwatched: delete it." in assess(view).message
 
 
-def test_asked_for_again_it_has_all_of_its_time() -> None:
+def test_requested_again_it_has_all_of_its_time() -> None:
     """The API server lets nobody clear the start of its former life, which was long ago."""
     status = {"startTime": format_time(NOW - timedelta(days=7)), "phase": "Stopped"}
     asked = make_run(status, activeDeadlineSeconds=300)
@@ -94,7 +94,7 @@ def test_asked_for_again_it_has_all_of_its_time() -> None:
     assert assess(replace(lost, now=NOW + timedelta(seconds=300))).reason == "ActiveDeadlineExceeded"
 
 
-def test_asked_for_again_it_is_checked_and_holds_no_place_before_it_starts() -> None:
+def test_requested_again_it_is_checked_and_holds_no_slot_before_it_starts() -> None:
     status = {"startTime": STARTED["startTime"], "phase": "Pending"}
     refusal = Refusal(code="LockedField", field="spec.config.group_size", given="4", locked="8")
     view = View(make_run(status), NOW, 10.0, refusals=(refusal,))

@@ -17,9 +17,9 @@ def test_a_pause_begins_at_the_end() -> None:
     assert due_after(NOW, 10.0, NOW + timedelta(seconds=4)) == NOW + timedelta(seconds=10)
 
 
-def test_clocks_may_be_apart_a_little() -> None:
+def test_small_clock_differences_are_tolerated() -> None:
     assert due_after(NOW + timedelta(seconds=5), 10.0, NOW) == NOW + timedelta(seconds=15)
 
 
-def test_an_hour_back_is_not_waited_for() -> None:
+def test_a_clock_an_hour_back_is_not_waited_for() -> None:
     assert due_after(NOW + timedelta(hours=1), 10.0, NOW) == NOW

@@ -47,19 +47,19 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("config_map", "reason", "said"), FAULTS.values(), ids=FAULTS)
-def test_a_config_map_that_cannot_be_used_says_why(config_map: dict[str, Any] | None, reason: str, said: str) -> None:
+def test_an_unusable_config_map_says_why(config_map: dict[str, Any] | None, reason: str, said: str) -> None:
     look = files_in(WHERE, config_map)
     assert isinstance(look, EnvironmentReading)
     assert (look.verdict.readiness, look.verdict.reason) == (Readiness.STALLED, reason)
     assert said in look.verdict.message
 
 
-def test_all_files_of_a_config_map_are_taken() -> None:
+def test_all_files_of_a_config_map_are_used() -> None:
     assert files_in(WHERE, {"data": FILES}) == FILES
     assert files_in(WHERE, {"metadata": {}}) == {}
 
 
-def test_a_problem_is_said_with_its_place_and_remembered_by_its_content() -> None:
+def test_a_problem_is_reported_with_its_location_and_content_hash() -> None:
     problem = {"reason": "SyntaxError", "file": "maze.py", "line": 3, "message": "invalid syntax"}
     look = look_at_source(WHERE, FILES, None, Catalog.model_validate({"problem": problem}))
     assert look.verdict.message == "maze.py, line 3: invalid syntax"
@@ -70,14 +70,14 @@ def test_a_problem_is_said_with_its_place_and_remembered_by_its_content() -> Non
     assert not still_true(broken.with_changes(metadata=environment(2).metadata), source_hash(FILES))
 
 
-def test_a_problem_without_a_file_is_the_config_maps() -> None:
+def test_a_problem_without_a_file_belongs_to_the_config_map() -> None:
     problem = {"reason": "NoEnvironment", "file": "", "message": "there is no Python file"}
     look = look_at_source(WHERE, {}, None, Catalog.model_validate({"problem": problem}))
     assert look.verdict.message == f"{WHERE}: there is no Python file"
     assert look.content == source_hash({})
 
 
-def test_what_was_found_is_in_the_status() -> None:
+def test_findings_are_in_the_status() -> None:
     look = look_at_source(WHERE, FILES, None, Catalog.model_validate({"environments": [FOUND]}))
     status = environment_status(environment(5), look, NOW)
     assert (status.class_name, status.description, status.entry) == ("Maze", "Find out.", "maze.py")
@@ -105,7 +105,7 @@ def fields(count: int, description: str, default: str = "") -> tuple[Environment
     )
 
 
-def test_descriptions_go_first_when_there_is_no_room() -> None:
+def test_descriptions_are_dropped_first_when_space_runs_out() -> None:
     few = fields(60, "d" * 200)
     assert fitting_fields(few) == (few, "")
     kept, said = fitting_fields(fields(60, "d" * 5000))
@@ -117,7 +117,7 @@ def test_descriptions_go_first_when_there_is_no_room() -> None:
     assert "60 fields are too much" in said
 
 
-def test_a_status_stays_small_whatever_the_code_says() -> None:
+def test_a_status_stays_small_whatever_the_code_contains() -> None:
     found = FOUND | {"fields": [field.to_wire() for field in fields(700, "d" * 500)], "description": "long " * 50_000}
     look = look_at_source(WHERE, FILES, None, Catalog.model_validate({"environments": [found]}))
     assert len(json.dumps(environment_status(environment(), look, NOW).to_wire())) < 100_000

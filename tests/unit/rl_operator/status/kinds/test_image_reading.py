@@ -72,7 +72,7 @@ OBSTACLES = {
 
 
 @pytest.mark.parametrize(("seen", "reason", "said"), OBSTACLES.values(), ids=OBSTACLES)
-def test_what_keeps_a_pod_is_said_with_image_and_pod(seen: ReadingPod, reason: str, said: str) -> None:
+def test_a_blocked_pod_is_reported_with_image_and_pod(seen: ReadingPod, reason: str, said: str) -> None:
     step = next_step("img:1", [seen], NOW)
     assert isinstance(step, Wait)
     assert step.reason == reason
@@ -80,7 +80,7 @@ def test_what_keeps_a_pod_is_said_with_image_and_pod(seen: ReadingPod, reason: s
     assert said in step.message
 
 
-def test_without_a_pod_one_begins_and_a_good_end_is_taken() -> None:
+def test_without_a_pod_one_is_created_and_its_success_is_used() -> None:
     assert next_step("i", [], NOW) == Begin(1)
     good = pod(2, "Succeeded", ended(0))
     assert next_step("i", [pod(1, "Failed", ended(1)), good], NOW) == TakeOutput(good)
@@ -88,7 +88,7 @@ def test_without_a_pod_one_begins_and_a_good_end_is_taken() -> None:
 
 
 @pytest.mark.parametrize(("attempt", "pause"), [(1, FIRST_PAUSE_SECONDS), (2, 2 * FIRST_PAUSE_SECONDS), (99, 900.0)])
-def test_a_failure_is_tried_again_later_and_later(attempt: int, pause: float) -> None:
+def test_a_failure_is_retried_later_and_later(attempt: int, pause: float) -> None:
     failed = pod(attempt, "Failed", ended(1))
     early = next_step("i", [failed], NOW + timedelta(seconds=pause - 1))
     assert isinstance(early, Wait)
@@ -97,7 +97,7 @@ def test_a_failure_is_tried_again_later_and_later(attempt: int, pause: float) ->
     assert pause <= MAX_PAUSE_SECONDS
 
 
-def test_an_output_that_is_no_catalog_is_a_failure() -> None:
+def test_an_invalid_catalog_is_a_failure() -> None:
     seen = pod(phase="Succeeded", state=ended(0))
     step = next_step("i", [seen], NOW, unreadable="it printed a poem")
     assert isinstance(step, Wait)
@@ -106,7 +106,7 @@ def test_an_output_that_is_no_catalog_is_a_failure() -> None:
     assert next_step("i", [seen], later, unreadable="it printed a poem") == Begin(2)
 
 
-def test_the_json_is_found_among_what_else_is_printed() -> None:
+def test_the_json_is_found_between_other_output() -> None:
     text = json.dumps({"environments": [{"name": "maze"}]}, indent=2)
     for log in (text, f"hello {{}}\n{text}\nbye\n"):
         read = parse_output(log)
@@ -118,7 +118,7 @@ POEMS = ["", "a poem", '{"environments": 3}', '{"environments": [', "[1]", "{" *
 
 
 @pytest.mark.parametrize("log", POEMS, ids=range(len(POEMS)))
-def test_what_is_no_catalog_is_said_in_short(log: str) -> None:
+def test_an_invalid_catalog_is_described_briefly(log: str) -> None:
     said = parse_output(log)
     assert isinstance(said, str)
     assert "printed no catalog" in said
@@ -127,12 +127,12 @@ def test_what_is_no_catalog_is_said_in_short(log: str) -> None:
 
 
 @given(st.text())
-def test_no_output_raises(log: str) -> None:
+def test_any_output_is_parsed_or_described(log: str) -> None:
     assert isinstance(parse_output(log), Catalog | str)
 
 
 @pytest.mark.parametrize("label", ["", "x", "-1", "9" * 63])
-def test_labels_are_anybodys_to_edit(label: str) -> None:
+def test_labels_may_be_edited_by_users(label: str) -> None:
     labels = {DISCOVERY_ATTEMPT_LABEL: label}
     metadata = {"name": "a", "namespace": "ops", "uid": "u", "creationTimestamp": JUST_NOW, "labels": labels}
     assert observe_reading_pod({"metadata": metadata}).attempt == 1

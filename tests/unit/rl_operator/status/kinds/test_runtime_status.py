@@ -17,7 +17,7 @@ def status_of(catalog: Catalog) -> RuntimeStatus:
     )  # fmt: skip
 
 
-def test_names_and_first_lines_are_in_the_status_and_fields_are_not() -> None:
+def test_names_and_first_lines_are_in_the_status_but_fields_are_not() -> None:
     environments = [
         {"name": "maze", "description": "d" * 500, "fields": [{"name": "a", "type": "int"}]},
         {"name": "maze", "description": "The same name again."},

@@ -8,14 +8,14 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("readiness", Readiness)
-def test_a_condition_is_there_only_while_it_says_something(readiness: Readiness) -> None:
+def test_a_condition_exists_only_while_it_says_something(readiness: Readiness) -> None:
     """kstatus: an abnormal condition that is false is absent."""
     conditions = conditions_of(Verdict(readiness, "Word", "A sentence."), (), 3, NOW)
     assert {c.type: c.status for c in conditions} == CONDITIONS[readiness]
     assert {(c.reason, c.message, c.observed_generation) for c in conditions} == {("Word", "A sentence.", 3)}
 
 
-def test_a_condition_keeps_its_moment_while_its_status_stays() -> None:
+def test_a_condition_keeps_its_time_while_its_status_stays() -> None:
     first = conditions_of(Verdict(Readiness.STALLED, "One", "1"), (), 1, NOW)
     second = conditions_of(Verdict(Readiness.STALLED, "Two", "2"), first, 2, NOW + timedelta(hours=1))
     third = conditions_of(Verdict(Readiness.READY, "Three", "3"), second, 3, NOW + timedelta(hours=2))

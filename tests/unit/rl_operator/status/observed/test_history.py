@@ -35,7 +35,7 @@ def trained(steps_trained: int, **metrics: float) -> TrainerResult:
     return TrainerResult.model_validate(json.loads(result_text(stepsTrained=steps_trained, metrics=metrics)))
 
 
-def test_a_point_is_its_step_and_the_status_figures_in_four_digits() -> None:
+def test_a_point_is_its_step_and_metrics_in_four_digits() -> None:
     raw = {"step": 3, "rewardMean": 0.712345, "train/loss": 1.0, "loss": -0.1, "logprobGap": 2.00001e-6, "waiting": 3}
     assert read_points({"points": [raw]}) == ({"step": 3, "rewardMean": 0.7123, "loss": -0.1, "logprobGap": 2e-6},)
 
@@ -47,16 +47,16 @@ NONSENSE: tuple[Any, ...] = (
 
 
 @pytest.mark.parametrize("document", NONSENSE, ids=range(len(NONSENSE)))
-def test_nonsense_has_no_points(document: Any) -> None:
+def test_invalid_answers_have_no_points(document: Any) -> None:
     assert read_points(document) == ()
 
 
-def test_a_figure_that_is_no_number_is_left_out() -> None:
+def test_a_metric_that_is_not_a_number_is_left_out() -> None:
     odd = {"step": 1, "rewardMean": "NaN", "loss": None, "staleness": 10**400, "trainAccuracy": True}
     assert read_points({"points": [odd]}) == ({"step": 1},)
 
 
-def test_the_next_attempt_begins_at_its_checkpoint() -> None:
+def test_the_next_attempt_continues_from_its_checkpoint() -> None:
     """What the first one trained beyond it was lost, and is trained again."""
     history = joined(points(1, 2, 3, 4, 5), points(4, 5, 6, reward=0.9))
     assert steps(history) == [1, 2, 3, 4, 5, 6]
@@ -65,14 +65,14 @@ def test_the_next_attempt_begins_at_its_checkpoint() -> None:
     assert joined(history, history) == history
 
 
-def test_a_result_adds_what_came_after_the_last_answer() -> None:
+def test_a_result_adds_what_followed_the_last_answer() -> None:
     assert extended(points(1, 2), trained(4, rewardMean=0.91234))[-1] == {"step": 4, "rewardMean": 0.9123}
     assert steps(extended(points(1, 2), trained(2, rewardMean=0.9))) == [1, 2]
     assert steps(extended(points(8, 12), trained(10))) == [8, 12], "the result of a killed trainer is of its checkpoint"
     assert steps(extended(points(1), None)) == [1]
 
 
-def test_a_long_series_keeps_the_whole_run_and_its_end() -> None:
+def test_a_long_history_keeps_the_whole_run_and_its_end() -> None:
     kept = thinned(points(*range(1, 3_002)))
     assert MAX_POINTS / 2 <= len(kept) <= MAX_POINTS
     assert steps(kept)[-1] == 3_001
@@ -80,7 +80,7 @@ def test_a_long_series_keeps_the_whole_run_and_its_end() -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 5_000), unique=True, max_size=700), max_size=5))
-def test_whatever_attempts_there_were_the_series_goes_forward_and_stays_small(attempts: list[list[int]]) -> None:
+def test_after_any_attempts_the_history_advances_and_stays_small(attempts: list[list[int]]) -> None:
     history: tuple[Point, ...] = ()
     for attempt in attempts:
         history = thinned(joined(history, read_points({"points": [{"step": step} for step in attempt]})))

@@ -31,7 +31,7 @@ def test_an_environment_of_another_index_is_in_the_table_too() -> None:
     assert describe("env_3/reward_mean") is not None
 
 
-def test_the_summary_says_what_the_trainer_says() -> None:
+def test_the_summary_agrees_with_the_trainer() -> None:
     """The same reports, once through the trainer's status and once as W&B's summary has them at the end."""
     status, summary = RunStatus(total_steps=4), dict[str, float]()
     of_step = {"train/loss": -0.25, "logprobs/gap": 2e-6, "staleness/mean": 0.5, "reward/mean": 0.1, "time/step": 2.5}
@@ -55,13 +55,13 @@ ODD = {"train/loss": "NaN", "logprobs/gap": math.nan, "staleness/mean": None, "t
        "env/reward_mean": True, "samples": {"_type": "table-file"}, "eval/percent_correct": 0.5}  # fmt: skip
 
 
-def test_what_is_no_finite_number_is_left_out() -> None:
+def test_values_that_are_not_finite_are_left_out() -> None:
     found = read_wandb_run("running", ODD)
     assert (found.step, found.metrics) == (None, RunMetrics(eval_accuracy=0.5))
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[1]", "3", '"x"'])
-def test_a_summary_that_is_none_is_empty(text: str | None) -> None:
+def test_an_invalid_summary_is_empty(text: str | None) -> None:
     assert parse_summary(text) == {}
 
 
@@ -78,7 +78,7 @@ def test_a_summary_that_is_none_is_empty(text: str | None) -> None:
         ("failed", "running", "failed; W&B says running"),
     ],
 )
-def test_wandbs_own_state_stands_beside_the_trainers_word(told: str | None, own: str, shown: str) -> None:
+def test_wandbs_state_is_shown_next_to_the_trainers(told: str | None, own: str, shown: str) -> None:
     before = WandbStatus(url="https://wandb.ai/me/p/runs/u-1", run_id="u-1", state=told) if told else None
     after = wandb_status(before, WandbRun(own), "u-1")
     assert (after.state, after.run_id) == (shown, "u-1")
@@ -97,11 +97,11 @@ def test_wandbs_own_state_stands_beside_the_trainers_word(told: str | None, own:
         (None, None),
     ],
 )
-def test_nothing_runs_once_the_attempt_is_over(known: str | None, shown: str | None) -> None:
+def test_nothing_is_running_once_the_attempt_is_over(known: str | None, shown: str | None) -> None:
     assert at_the_end(WandbStatus(url="https://w/r", state=known)) == WandbStatus(url="https://w/r", state=shown)
 
 
-def test_of_several_evaluations_the_shortest_name_counts_with_its_own_interval() -> None:
+def test_the_evaluation_with_the_shortest_name_counts_with_its_interval() -> None:
     summary = {"b_eval/percent_correct": 0.2, "b_eval/n": 8, "long_eval/percent_correct": 0.9, "long_eval/n": 9}
     metrics = read_wandb_run("running", summary).metrics
     assert (metrics.eval_accuracy, metrics.eval_accuracy_n) == (0.2, 8)

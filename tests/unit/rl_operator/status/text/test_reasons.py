@@ -56,12 +56,12 @@ def words_of_code() -> Iterator[tuple[str, str]]:
                 yield node.value, f"{path}:{node.lineno}"
 
 
-def test_what_the_code_can_say_is_explained() -> None:
+def test_reasons_used_in_code_are_explained() -> None:
     unknown = {word: place for word, place in words_of_code() if word not in REASONS and word not in KUBERNETES}
     assert unknown == {}, "put it into status/text/reasons.py, or, if it is no reason of ours, into KUBERNETES here"
 
 
-def test_what_is_explained_can_be_said() -> None:
+def test_explained_reasons_are_used() -> None:
     said = {word for word, _ in words_of_code()} | set(get_args(RefusalCode))
     assert set(REASONS) - said - DISRUPTIONS == set()
 
@@ -73,7 +73,7 @@ DISRUPTIONS = {
 """Kubernetes' own reasons of a DisruptionTarget, which an attempt's end repeats."""
 
 
-def test_every_code_of_a_refusal_is_explained() -> None:
+def test_every_refusal_code_is_explained() -> None:
     assert set(get_args(RefusalCode)) <= set(REASONS)
 
 

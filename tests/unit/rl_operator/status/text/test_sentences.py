@@ -28,7 +28,7 @@ def test_secrets_are_removed() -> None:
         "client_secret_v2 = SECRETSECRET",
     ],
 )
-def test_keys_within_a_text(text: str) -> None:
+def test_keys_inside_a_text(text: str) -> None:
     assert "[redacted]" in redacted(text)
     assert "SECRET" not in redacted(text).replace("client_secret", "")
     assert "5ec2e7" not in redacted(text)
@@ -54,7 +54,7 @@ def test_what_a_refusal_hides_a_status_hides(key: str, text: str) -> None:
         "wandb_version: 0.19.1",
     ],
 )
-def test_what_is_no_key_stays(text: str) -> None:
+def test_text_that_is_not_a_key_stays(text: str) -> None:
     assert redacted(text) == text
 
 
@@ -66,7 +66,7 @@ def test_any_message_becomes_one_short_line(text: str) -> None:
 
 
 @given(st.text(), st.integers(min_value=3, max_value=100))
-def test_any_text_is_cut_to_its_bytes(text: str, limit: int) -> None:
+def test_any_text_is_cut_to_its_size_in_bytes(text: str, limit: int) -> None:
     text = text.encode(errors="ignore").decode()
     short = shorten(text, limit)
     assert len(short.encode()) <= limit

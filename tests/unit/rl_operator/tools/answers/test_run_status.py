@@ -85,7 +85,7 @@ def test_any_text_is_one_line_and_small(message: str, said: str, name: str) -> N
     assert not any(sign in f"{answer}" for sign in ("\\n", "\\x1b", "\n"))
 
 
-def test_everything_that_agents_know() -> None:
+def test_everything_agents_learn() -> None:
     plain = copy.deepcopy(FULL) | {"message": "Training.", "refusals": []}
     plain["failure"]["message"] = "no answer for 600 s"
     assert answer_of(**plain) == {
@@ -142,7 +142,7 @@ def test_processes(container: dict[str, Any], words: str) -> None:
     assert answer_of(containers=containers)["processes"] == {"trainer": words}
 
 
-def test_environments_in_pods_of_their_own() -> None:
+def test_environments_in_separate_pods() -> None:
     assert answer_of(environments={"desired": 3, "ready": 2})["processes"] == {"env": "2 of 3 running"}
 
 
@@ -162,7 +162,7 @@ def test_environments_in_pods_of_their_own() -> None:
         ),
     ],
 )
-def test_how_long_it_ran(status: dict[str, Any], minutes: float | None) -> None:
+def test_the_duration_of_a_run(status: dict[str, Any], minutes: float | None) -> None:
     assert answer_of(**status).get("running_time_minutes") == minutes
 
 
@@ -176,26 +176,26 @@ def test_how_long_it_ran(status: dict[str, Any], minutes: float | None) -> None:
         ("failed: no such entity", "failed", "failed: no such entity"),
     ],
 )
-def test_what_wandb_has(state: str, word: str, trouble: str | None) -> None:
+def test_the_data_at_wandb(state: str, word: str, trouble: str | None) -> None:
     run = run_of(wandb={"state": state})
     assert metrics_of(run)["state"] == word
     assert wandb_of(run)["wandb_error"] == trouble
 
 
-def test_keys_that_somebody_said_are_not_repeated() -> None:
+def test_keys_in_messages_are_not_repeated() -> None:
     secret = "tml-abcdefgh12345678"
     failure = {"reason": "TrainerFailed", "message": f"refused {secret}"}
     wandb = {"state": f"failed: {secret}"}
     assert secret not in str(answer_of(message=f"key {secret}", failure=failure, wandb=wandb))
 
 
-def test_what_may_succeed_another_time_is_among_the_reasons() -> None:
+def test_retryable_failures_are_among_the_reasons() -> None:
     assert set(REASONS) >= RETRYABLE
     unknown = run_of(failure={"reason": "FromANewerRelease", "message": "what it said"}).status.failure
     assert unknown
     assert failure_of(unknown) == {"code": "FromANewerRelease", "retryable": False, "message": "what it said"}
 
 
-def test_a_clock_that_is_behind() -> None:
+def test_a_slow_clock() -> None:
     run = run_of(startTime=STARTED)
     assert status_of(run, NOW - timedelta(days=1))["running_time_minutes"] == 0.0

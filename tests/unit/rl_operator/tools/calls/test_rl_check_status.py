@@ -96,7 +96,9 @@ def test_a_poll_that_is_due_is_fresh(context: ToolContext, call: Call, clock: Cl
     assert "rate_limited" not in answer
 
 
-def test_no_answer_stands_for_longer_than_a_minute(context: ToolContext, call: Call, clock: Clock, run_id: str) -> None:
+def test_no_answer_is_repeated_for_longer_than_a_minute(
+    context: ToolContext, call: Call, clock: Clock, run_id: str
+) -> None:
     progress = {"step": 1, "totalSteps": 2500, "percent": 1, "secondsPerStep": 60.0, "etaSeconds": 150_000}
     at_step(context, run_id, 1, progress=progress)
     assert call("rl_check_status", run_id=run_id).answer["next_check_in_seconds"] == 1800
@@ -104,7 +106,7 @@ def test_no_answer_stands_for_longer_than_a_minute(context: ToolContext, call: C
     assert "rate_limited" not in call("rl_check_status", run_id=run_id).answer
 
 
-def test_who_waits_or_has_changed_something_gets_a_fresh_answer(context: ToolContext, call: Call, run_id: str) -> None:
+def test_waiting_or_a_change_gets_a_fresh_answer(context: ToolContext, call: Call, run_id: str) -> None:
     call("rl_check_status", run_id=run_id)
     at_step(context, run_id, 2)
     assert call("rl_check_status", run_id=run_id, wait_seconds=5, until="step").answer["progress"]["step"] == 2
@@ -122,7 +124,7 @@ def test_a_draft_is_never_rate_limited(call: Call, context: ToolContext) -> None
         assert not {"rate_limited", "next_check_in_seconds"} & set(answer)
 
 
-def test_nobody_waits_for_a_draft(call: Call, context: ToolContext, target: Counting) -> None:
+def test_a_draft_is_not_waited_for(call: Call, context: ToolContext, target: Counting) -> None:
     """Whether or not somebody has looked at it yet."""
     name = drafted(context)
     target.reads = 0
@@ -130,7 +132,7 @@ def test_nobody_waits_for_a_draft(call: Call, context: ToolContext, target: Coun
     assert target.reads == 1
 
 
-def test_the_answer_about_a_run_is_no_other_runs(context: ToolContext, call: Call) -> None:
+def test_an_answer_about_one_run_is_not_reused_for_another(context: ToolContext, call: Call) -> None:
     """Whose name is the end of it."""
     for name in ("digits-trainers", "trainers"):
         metadata = {"name": name, "namespace": "default"}
@@ -144,7 +146,7 @@ def test_the_answer_about_a_run_is_no_other_runs(context: ToolContext, call: Cal
     assert "rate_limited" not in answer
 
 
-def test_a_back_end_that_is_away_for_a_moment_ends_no_wait(
+def test_a_short_outage_of_the_target_does_not_end_a_wait(
     context: ToolContext, call: Call, target: Counting, run_id: str
 ) -> None:
     looks = iter((False, True, True))
@@ -160,7 +162,7 @@ def test_a_back_end_that_is_away_for_a_moment_ends_no_wait(
     assert call("rl_check_status", run_id=run_id, wait_seconds=60, until="step").answer["progress"]["step"] == 2
 
 
-def test_who_waits_for_a_back_end_that_stays_away_may_try_again(call: Call, target: Counting, run_id: str) -> None:
+def test_a_wait_during_a_long_outage_may_be_retried(call: Call, target: Counting, run_id: str) -> None:
     def meanwhile(reads: int) -> None:
         if reads:
             raise TargetUnreachableError("the API server does not answer")
@@ -170,19 +172,19 @@ def test_who_waits_for_a_back_end_that_stays_away_may_try_again(call: Call, targ
     assert (outcome.code, outcome.answer["retryable"]) == ("unreachable", True)
 
 
-def test_somebody_elses_polls_are_their_own(context: ToolContext, call: Call, run_id: str) -> None:
+def test_each_agents_polls_are_its_own(context: ToolContext, call: Call, run_id: str) -> None:
     call("rl_check_status", run_id=run_id)
     other = replace(context, agent="another")
     assert "rate_limited" not in call_at(other, "rl_check_status", run_id=run_id).answer
 
 
-def test_an_unknown_run_names_those_that_are_active(call: Call, run_id: str) -> None:
+def test_an_unknown_run_names_the_active_ones(call: Call, run_id: str) -> None:
     outcome = call("rl_check_status", run_id="nothing", wait_seconds=240)
     assert outcome.code == "not_found"
     assert outcome.answer["active_runs"] == [run_id]
 
 
-def test_waiting_costs_one_read_per_look_and_ends_with_what_is_new(
+def test_waiting_costs_one_read_per_poll_and_ends_with_news(
     context: ToolContext, call: Call, target: Counting, run_id: str
 ) -> None:
     target.reads = 0
@@ -192,7 +194,7 @@ def test_waiting_costs_one_read_per_look_and_ends_with_what_is_new(
     assert target.reads == 6
 
 
-def test_what_is_new_is_new_to_the_caller(context: ToolContext, call: Call, target: Counting, run_id: str) -> None:
+def test_news_is_relative_to_the_caller(context: ToolContext, call: Call, target: Counting, run_id: str) -> None:
     """It may have happened between two calls."""
     call("rl_check_status", run_id=run_id)
     at_step(context, run_id, 1, checkpoint={"step": 1, "statePath": "tinker://s"})
@@ -227,7 +229,7 @@ def test_a_run_at_rest_ends_every_wait(
     assert target.reads == 1
 
 
-def test_steps_and_figures_are_no_change(context: ToolContext, call: Call, target: Counting, run_id: str) -> None:
+def test_steps_and_metrics_are_not_changes(context: ToolContext, call: Call, target: Counting, run_id: str) -> None:
     metrics = [{"rewardMean": 0.1}, {"rewardMean": 0.2}, {"rewardMean": 0.2, "evalAccuracy": 0.5}]
     target.reads = 0
     target.meanwhile = lambda reads: at_step(
@@ -244,12 +246,12 @@ def test_waiting_ends_with_the_deadline(call: Call, run_id: str, target: Countin
     assert target.reads > 1
 
 
-def test_waiting_ends_with_the_doors_limit(context: ToolContext, run_id: str) -> None:
+def test_waiting_ends_with_the_servers_limit(context: ToolContext, run_id: str) -> None:
     hasty = replace(context, longest_wait=0.05)
     assert call_at(hasty, "rl_check_status", run_id=run_id, wait_seconds=240, until="finished").code is None
 
 
-def test_waiting_ends_when_nobody_waits_any_more(context: ToolContext, run_id: str, target: Counting) -> None:
+def test_waiting_ends_when_the_caller_has_left(context: ToolContext, run_id: str, target: Counting) -> None:
     given_up = threading.Event()
     given_up.set()
     target.reads = 0
@@ -258,7 +260,7 @@ def test_waiting_ends_when_nobody_waits_any_more(context: ToolContext, run_id: s
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["gone", "made again"])
-def test_a_run_that_is_deleted_meanwhile_ends_the_wait(
+def test_deleting_the_run_ends_the_wait(
     context: ToolContext, call: Call, target: Counting, run_id: str, again: bool
 ) -> None:
     manifest = target.run("default", run_id)
@@ -277,7 +279,7 @@ def test_a_run_that_is_deleted_meanwhile_ends_the_wait(
 
 
 @pytest.mark.parametrize("arguments", [{"wait_seconds": 241}, {"wait_seconds": -1}, {"until": "later"}, {"run_id": ""}])
-def test_what_makes_no_sense_is_refused(call: Call, arguments: dict[str, Any]) -> None:
+def test_invalid_arguments_are_refused(call: Call, arguments: dict[str, Any]) -> None:
     outcome = call("rl_check_status", **{"run_id": "x", **arguments})
     assert outcome.code == "refused"
     assert next(iter(arguments)) in outcome.answer["error"]

@@ -84,7 +84,7 @@ def test_several_fields_of_all_sections(context: ToolContext, call: Call) -> Non
     assert len(answer["changed"]) == len(values)
 
 
-def test_a_locked_field_teaches_why(context: ToolContext, call: Call) -> None:
+def test_a_locked_field_explains_why(context: ToolContext, call: Call) -> None:
     drafted(context, runtime="default")
     refused = call("rl_edit_config", field="learning_rate", value=1e-3)
     assert (refused.code, refused.answer["locked_value"]) == ("refused", 4e-5)
@@ -109,7 +109,7 @@ def test_a_locked_field_teaches_why(context: ToolContext, call: Call) -> None:
         pytest.param({"custom_thinking_prompt": "x" * 300_000}, id="too long"),
     ],
 )
-def test_one_bad_value_keeps_all_from_being_written(context: ToolContext, call: Call, bad: dict[str, Any]) -> None:
+def test_one_bad_value_prevents_all_writes(context: ToolContext, call: Call, bad: dict[str, Any]) -> None:
     run_id = drafted(context)
     before = context.target.run("default", run_id)
     refused = call("rl_edit_config", values={"group_size": 4, **bad})
@@ -126,14 +126,14 @@ def test_an_answer_about_many_long_values_is_short(context: ToolContext, call: C
     assert (outcome.code, tokens(outcome.answer) < 1500) == (None, True)
 
 
-def test_values_that_only_fit_together_are_taken_together(context: ToolContext, call: Call) -> None:
+def test_values_that_only_fit_together_are_accepted_together(context: ToolContext, call: Call) -> None:
     drafted(context)
     alone = call("rl_edit_config", field="group_size", value=5)
     assert alone.answer["refusals"][0]["code"] == "Inconsistent"
     assert call("rl_edit_config", values={"group_size": 5, "batch_size": 20}).code is None
 
 
-def test_what_was_refused_before_does_not_stand_in_the_way(context: ToolContext, call: Call) -> None:
+def test_an_earlier_refusal_does_not_block_an_edit(context: ToolContext, call: Call) -> None:
     context.target.more = (make_runtime(bounds={"env": {"total_steps": {"max": 7}}}),)
     drafted(context, runtime="lab")
     edited = call("rl_edit_config", field="group_size", value=4).answer
@@ -152,19 +152,19 @@ def test_what_was_refused_before_does_not_stand_in_the_way(context: ToolContext,
     ],
     ids=str,
 )
-def test_what_is_to_change_must_be_said(context: ToolContext, call: Call, arguments: dict[str, Any]) -> None:
+def test_the_change_must_be_given(context: ToolContext, call: Call, arguments: dict[str, Any]) -> None:
     drafted(context)
     assert "give field and value" in call("rl_edit_config", **arguments).answer["error"]
 
 
-def test_clients_that_fill_in_nulls_are_understood(context: ToolContext, call: Call) -> None:
+def test_nulls_filled_in_by_clients_are_understood(context: ToolContext, call: Call) -> None:
     drafted(context)
     assert call("rl_edit_config", field="group_size", value=4, values=None, run_id=None).code is None
     assert call("rl_edit_config", field=None, value=None, values={"group_size": 2}).code is None
     assert call("rl_edit_config", field="group_size", value=None).answer["config"] == {}
 
 
-def test_what_stays_is_not_written(context: ToolContext, call: Call) -> None:
+def test_unchanged_values_are_not_written(context: ToolContext, call: Call) -> None:
     run_id = drafted(context)
     call("rl_edit_config", field="group_size", value=4)
     before = context.target.run("default", run_id)
@@ -172,7 +172,7 @@ def test_what_stays_is_not_written(context: ToolContext, call: Call) -> None:
     assert context.target.run("default", run_id) == before
 
 
-def test_the_setting_of_a_run_that_has_started_holds(context: ToolContext, call: Call) -> None:
+def test_the_settings_of_a_started_run_are_frozen(context: ToolContext, call: Call) -> None:
     run_id = drafted(context)
     context.target.change_spec("default", run_id, {"suspend": False})
     write_status(context, run_id, phase="Running", startTime="2026-05-01T12:00:00Z", observedGeneration=2)
@@ -184,7 +184,7 @@ def test_the_setting_of_a_run_that_has_started_holds(context: ToolContext, call:
     assert spec_of(context, run_id)["priority"] == 7
 
 
-def test_a_run_that_is_over_says_how_to_train_on(context: ToolContext, call: Call) -> None:
+def test_a_finished_run_explains_how_to_train_on(context: ToolContext, call: Call) -> None:
     run_id = drafted(context)
     write_status(context, run_id, phase="Succeeded", startTime="2026-05-01T12:00:00Z", observedGeneration=1)
     refused = call("rl_edit_config", field="priority", value=7)
@@ -192,7 +192,7 @@ def test_a_run_that_is_over_says_how_to_train_on(context: ToolContext, call: Cal
     assert call("rl_edit_config", field="ttl_seconds_after_finished", value=60).code is None
 
 
-def test_a_draft_of_a_restored_run_is_edited(context: ToolContext, call: Call) -> None:
+def test_a_restored_draft_can_be_edited(context: ToolContext, call: Call) -> None:
     """Its status did not come back: whoever asks for it again trains from the beginning, with what they set."""
     run_id = drafted(context)
     mark = {"rl-operator.dev/started-as": f"{run_id}.another-uid"}
@@ -200,7 +200,7 @@ def test_a_draft_of_a_restored_run_is_edited(context: ToolContext, call: Call) -
     assert call("rl_edit_config", field="group_size", value=4).code is None
 
 
-def test_who_would_revert_an_edit_is_named(context: ToolContext, call: Call) -> None:
+def test_the_tool_that_would_revert_an_edit_is_named(context: ToolContext, call: Call) -> None:
     run_id = drafted(context)
     label = {"kustomize.toolkit.fluxcd.io/name": "team"}
     context.target._store.update(
@@ -229,7 +229,7 @@ def contested(folder: Path, *others: dict[str, Any]) -> ToolContext:
     return context
 
 
-def test_an_edit_is_judged_together_with_what_others_wrote_meanwhile(tmp_path: Path) -> None:
+def test_an_edit_is_checked_together_with_concurrent_changes(tmp_path: Path) -> None:
     context = contested(tmp_path, {"config": {"batch_size": 16}}, {"priority": 5})
     refused = call_at(context, "rl_edit_config", field="group_size", value=32)
     assert (refused.code, refused.answer["refusals"][0]["code"]) == ("refused", "Inconsistent")
@@ -237,7 +237,7 @@ def test_an_edit_is_judged_together_with_what_others_wrote_meanwhile(tmp_path: P
     assert (run["spec"]["config"], run["spec"]["priority"]) == ({"batch_size": 16}, 5)
 
 
-def test_who_is_never_first_may_try_again(tmp_path: Path) -> None:
+def test_an_edit_that_always_loses_the_race_may_be_retried(tmp_path: Path) -> None:
     context = contested(tmp_path, *({"priority": number} for number in range(99)))
     refused = call_at(context, "rl_edit_config", field="group_size", value=8)
     assert (refused.code, refused.answer["retryable"]) == ("conflict", True)
@@ -256,7 +256,7 @@ EDITS = (
 
 @drawn(0.4)
 @given(st.sampled_from(["tiny", "default"]), st.lists(EDITS, max_size=4))
-def test_after_any_edits_the_spec_is_what_the_judge_takes_or_what_it_was(runtime: str, edits: list[Any]) -> None:
+def test_after_any_edits_the_spec_passes_the_check_or_is_unchanged(runtime: str, edits: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         context = ToolContext(Unattended(Layout(Path(folder)), "", print), "default")
         run_id = drafted(context, runtime=runtime)

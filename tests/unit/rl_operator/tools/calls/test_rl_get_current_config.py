@@ -51,7 +51,7 @@ def test_every_bundled_environment_under_every_runtime_is_small_and_complete(
         assert values.keys() <= listed(answer).keys()
 
 
-def test_a_fields_keys(context: ToolContext, call: Call) -> None:
+def test_the_keys_of_a_field(context: ToolContext, call: Call) -> None:
     drafted(context, runtime="default")
     call("rl_edit_config", field="group_size", value=8)
     answer = call("rl_get_current_config").answer
@@ -70,7 +70,7 @@ def test_a_fields_keys(context: ToolContext, call: Call) -> None:
 
 
 @pytest.mark.parametrize("name", ["group_size", "config.group_size", "spec.config.group_size"])
-def test_one_field_alone_says_what_it_means(context: ToolContext, call: Call, name: str) -> None:
+def test_a_single_field_comes_with_its_meaning(context: ToolContext, call: Call, name: str) -> None:
     drafted(context)
     [field] = call("rl_get_current_config", field=name).answer["configurable_fields"]
     assert (field["name"], field["path"], field["default"], field["current_value"]) == (
@@ -82,19 +82,19 @@ def test_one_field_alone_says_what_it_means(context: ToolContext, call: Call, na
     assert "responses are grouped" in field["description"]
 
 
-def test_a_locked_field_says_its_value(context: ToolContext, call: Call) -> None:
+def test_a_locked_field_shows_its_value(context: ToolContext, call: Call) -> None:
     drafted(context, runtime="default")
     answer = call("rl_get_current_config", field="lora_rank").answer
     assert (answer["locked_fields"][0]["locked_value"], "configurable_fields" in answer) == (32, False)
 
 
-def test_without_a_draft_it_says_how_to_get_one(call: Call) -> None:
+def test_without_a_draft_it_explains_how_to_get_one(call: Call) -> None:
     refused = call("rl_get_current_config")
     assert (refused.code, "rl_select_environment" in refused.answer["error"]) == ("refused", True)
 
 
 @pytest.mark.process
-def test_what_became_of_the_runs_inputs_is_said(context: ToolContext, call: Call) -> None:
+def test_the_state_of_the_runs_inputs_is_shown(context: ToolContext, call: Call) -> None:
     context.target.more = (make_runtime(),)
     drafted(context, runtime="lab")
     context.target.more = ()
@@ -129,7 +129,7 @@ def many_fields(count: int, **field: Any) -> RunFields:
         pytest.param(many_fields(30, type=f"Literal[{', '.join(map(str, range(5000)))}]"), id="long limits"),
     ],
 )
-def test_any_environment_is_small_and_says_what_is_left_out(fields: RunFields) -> None:
+def test_any_environment_is_small_and_names_omissions(fields: RunFields) -> None:
     spec = {**SPEC, "config": {"knob_0029": 7}, "tinker": {"lora_rank": 4}}
     view = config_view({"run_id": "toy-0a1b2c3d"}, fields, spec)
     assert tokens(view) < 1500
@@ -138,7 +138,7 @@ def test_any_environment_is_small_and_says_what_is_left_out(fields: RunFields) -
 
 
 @pytest.mark.parametrize("runtime", [TINY, DEFAULT], ids=["tiny", "default"])
-def test_no_key_is_shown_that_somebody_wrote_into_a_run(runtime) -> None:
+def test_a_key_written_into_a_run_is_not_shown(runtime) -> None:
     fields = run_fields(CATALOG.by_name["sort_digits"], runtime)
     spec = {**SPEC, "config": {"custom_thinking_prompt": "tml-0123456789"}, "wandb": {"notes": "tml-0123456789"}}
     assert "tml-" not in str(config_view({}, fields, spec))

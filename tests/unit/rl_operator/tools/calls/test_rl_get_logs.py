@@ -50,12 +50,12 @@ def test_the_environments_log(call: Call, write: Callable[..., str], container: 
     assert call("rl_get_logs", container=container).answer["untrusted_output"] == "hello"
 
 
-def test_keys_and_colors_are_taken_out(call: Call, write: Callable[..., str]) -> None:
+def test_keys_and_colors_are_removed(call: Call, write: Callable[..., str]) -> None:
     write("\x1b[31mTINKER_API_KEY=tml-abcdefgh12345\x1b[0m\n", "fine\n")
     assert call("rl_get_logs").answer["untrusted_output"] == "TINKER_API_KEY=[redacted]\nfine"
 
 
-def test_a_search_looks_far_back_and_says_how_it_was_understood(call: Call, write: Callable[..., str]) -> None:
+def test_a_search_reaches_far_back_and_says_how_it_was_understood(call: Call, write: Callable[..., str]) -> None:
     write("ERROR: one\n", *["fine\n"] * 1000, "error: two\n", *["fine\n"] * 500)
     answer = call("rl_get_logs", grep="^error").answer
     assert (answer["untrusted_output"], answer["grep_taken_as"]) == ("ERROR: one\nerror: two", "pattern")
@@ -86,7 +86,7 @@ def test_a_run_that_has_not_started_has_no_log(context: ToolContext, call: Call)
 @pytest.mark.parametrize(
     "arguments", [{"tail": 0}, {"tail": 201}, {"grep": ""}, {"grep": "x" * 201}, {"container": "supervisor"}]
 )
-def test_what_makes_no_sense_is_refused(call: Call, write: Callable[..., str], arguments: dict[str, Any]) -> None:
+def test_invalid_arguments_are_refused(call: Call, write: Callable[..., str], arguments: dict[str, Any]) -> None:
     write("line\n")
     outcome = call("rl_get_logs", **arguments)
     assert outcome.code == "refused"

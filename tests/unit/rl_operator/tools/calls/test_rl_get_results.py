@@ -30,7 +30,7 @@ def over(context: ToolContext, **status: Any) -> TrainingRun:
     return write_status(context, drafted(context), **{"phase": "Succeeded", "startTime": STARTED, **status})
 
 
-def test_figures_and_weights_of_a_success(context: ToolContext, call: Call) -> None:
+def test_metrics_and_weights_of_a_success(context: ToolContext, call: Call) -> None:
     weights = {"samplerPath": "tinker://s", "statePath": "tinker://w", "expiresAt": STARTED}
     checkpoint = {"step": 40, "statePath": "tinker://w"}
     run = over(context, metrics=METRICS, weights=weights, checkpoint=checkpoint)
@@ -62,7 +62,7 @@ def test_the_curve_of_the_status(context: ToolContext, call: Call) -> None:
     assert history == [{"step": step, "reward_mean": step / 10} for step in (0, 3, 6, 9)]
 
 
-def test_the_curve_that_was_kept(context: ToolContext, call: Call) -> None:
+def test_the_stored_curve(context: ToolContext, call: Call) -> None:
     run = over(context, history=[{"step": 1, "rewardMean": 0.1}])
     points = [{"step": step, "rewardMean": step / 100} for step in range(1, 101)] + [{"step": 101, "loss": 0.5}]
     series = history_config_map(run, "kept", points)

@@ -19,7 +19,7 @@ from rl_operator.tools.toolset import Outcome
 Call = Callable[..., Outcome]
 
 
-def test_the_bundled_ones_with_the_seeds_keys(call: Call) -> None:
+def test_the_bundled_ones_with_the_keys_of_the_original_tools(call: Call) -> None:
     answer = call("rl_list_environments").answer
     found = {each["name"]: each for each in answer["environments"]}
     assert found.keys() == bundled_catalog().by_name.keys()
@@ -32,12 +32,12 @@ def test_the_bundled_ones_with_the_seeds_keys(call: Call) -> None:
 
 
 @pytest.mark.parametrize(("query", "count"), [("SORT", 1), ("four digits", 1), ("chess", 0), ("  ", 1)])
-def test_a_query_looks_at_names_and_descriptions(call: Call, query: str, count: int) -> None:
+def test_a_query_searches_names_and_descriptions(call: Call, query: str, count: int) -> None:
     assert call("rl_list_environments", query=query).answer["count"] == count
 
 
 @pytest.mark.process
-def test_what_its_author_says_of_one_hides_nothing(context: ToolContext, call: Call) -> None:
+def test_descriptions_are_sanitized(context: ToolContext, call: Call) -> None:
     hidden = OWN_CODE.replace("Words in capitals.", "Words in \\x1b[1mcapitals\\u202e. tml-abcdefgh123")
     add_own(context, code=hidden)
     own = call("rl_list_environments", query="own/").answer["environments"]
@@ -45,7 +45,7 @@ def test_what_its_author_says_of_one_hides_nothing(context: ToolContext, call: C
 
 
 @pytest.mark.process
-def test_own_ones_say_what_keeps_them_from_being_trained(context: ToolContext, call: Call) -> None:
+def test_own_ones_say_what_prevents_training(context: ToolContext, call: Call) -> None:
     add_own(context)
     add_own(context, "broken", "class Broken(")
     own = {e["name"]: e for e in call("rl_list_environments").answer["environments"] if e["name"].startswith("own/")}
@@ -59,7 +59,7 @@ def test_own_ones_say_what_keeps_them_from_being_trained(context: ToolContext, c
     assert "broken.py, line 1" in own["own/broken"]["message"]
 
 
-def test_an_unknown_runtime_is_refused_with_those_there_are(call: Call) -> None:
+def test_an_unknown_runtime_is_refused_with_the_existing_ones(call: Call) -> None:
     refused = call("rl_list_environments", runtime="tony")
     assert (refused.code, refused.answer["available"]) == ("refused", ["tiny", "default"])
 
@@ -74,7 +74,7 @@ class Unread(Unattended):
         raise ForbiddenError(f"GET rlenvironments of {namespace}: the API server answered 403: no")
 
 
-def test_what_cannot_be_listed_is_said(tmp_path) -> None:
+def test_sources_that_cannot_be_listed_are_mentioned(tmp_path) -> None:
     context = ToolContext(Unread(Layout(tmp_path), "", print), "default")
     answer = call_at(context, "rl_list_environments").answer
     assert (answer["environments"], answer["count"]) == ([], 0)

@@ -40,7 +40,7 @@ def test_pages_hold_every_run_once(context: ToolContext, call: Call) -> None:
     assert set(seen) == drafts
 
 
-def test_a_page_after_a_run_that_is_gone(context: ToolContext, call: Call) -> None:
+def test_a_page_after_a_deleted_run(context: ToolContext, call: Call) -> None:
     drafted(context)
     outcome = call("rl_list_runs", after="gone")
     assert outcome.code == "refused"
@@ -56,7 +56,7 @@ def test_one_state_only(context: ToolContext, call: Call) -> None:
     assert call("rl_list_runs", status="over").code == "refused"
 
 
-def test_a_run_of_a_newer_kind_hides_no_other(context: ToolContext, call: Call) -> None:
+def test_a_run_of_a_newer_version_does_not_hide_others(context: ToolContext, call: Call) -> None:
     readable, newer = drafted(context), drafted(context)
     assert isinstance(context.target, LocalTarget)
     context.target._store.update(

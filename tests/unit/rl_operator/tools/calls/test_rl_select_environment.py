@@ -49,13 +49,13 @@ def test_a_draft_needs_no_key_and_its_start_does(context: ToolContext, monkeypat
     assert spec_of(context, run_id)["suspend"] is True
 
 
-def test_selecting_again_drafts_anew(context: ToolContext) -> None:
+def test_selecting_again_makes_a_new_draft(context: ToolContext) -> None:
     assert drafted(context) != drafted(context)
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("name", ["sort_digit", "own/none", "./none.py", "x" * 253, "tml-abcdefgh"])
-def test_an_unknown_environment_is_refused_with_those_there_are(context: ToolContext, call: Call, name: str) -> None:
+def test_an_unknown_environment_is_refused_with_the_existing_ones(context: ToolContext, call: Call, name: str) -> None:
     add_own(context)
     refused = call("rl_select_environment", name=name)
     assert refused.code == "refused"
@@ -67,7 +67,7 @@ def test_an_unknown_environment_is_refused_with_those_there_are(context: ToolCon
 
 @pytest.mark.process
 @pytest.mark.parametrize("name", ["own/", "own/../../x", "own/A", "own/a/b", "own/.", "own/\x00", "\x00.py", "a\nb"])
-def test_what_nothing_can_be_called_becomes_no_path(context: ToolContext, call: Call, name: str) -> None:
+def test_an_impossible_name_never_becomes_a_path(context: ToolContext, call: Call, name: str) -> None:
     add_own(context)
     refused = call("rl_select_environment", name=name)
     assert (refused.code, refused.answer["available"]) == ("refused", ["own/shout"])
@@ -91,7 +91,7 @@ def test_any_name_is_drafted_or_refused(name: str, runtime: str | None) -> None:
 
 
 @pytest.mark.process
-def test_an_environment_that_cannot_be_read_says_where(context: ToolContext, call: Call) -> None:
+def test_an_unreadable_environment_names_the_location(context: ToolContext, call: Call) -> None:
     add_own(context, "broken", "class Broken(")
     refused = call("rl_select_environment", name="own/broken")
     assert refused.answer["refusals"][0]["code"] == "EnvironmentNotReady"
@@ -117,7 +117,7 @@ def test_a_runtime_that_forbids_the_namespace_is_refused(context: ToolContext, c
     assert refused.answer["refusals"][0]["code"] == "NamespaceNotAllowed"
 
 
-def test_what_an_edit_can_mend_is_drafted_with_its_refusals(context: ToolContext, call: Call) -> None:
+def test_a_fixable_draft_is_created_with_its_refusals(context: ToolContext, call: Call) -> None:
     context.target.more = (make_runtime(bounds={"env": {"total_steps": {"max": 7}}}),)
     answer = call("rl_select_environment", name="sort_digits", runtime="lab").answer
     assert [refusal["field"] for refusal in answer["refusals"]] == ["spec.config.total_steps"]
@@ -125,7 +125,7 @@ def test_what_an_edit_can_mend_is_drafted_with_its_refusals(context: ToolContext
     assert "refusals" not in edited
 
 
-def test_two_agents_of_a_user_and_two_users_do_not_meet(context: ToolContext, tmp_path: Path) -> None:
+def test_two_agents_of_a_user_and_two_users_are_separate(context: ToolContext, tmp_path: Path) -> None:
     second = ToolContext(context.target, "default", agent="second")
     other = other_user(tmp_path)
     mine, theirs, others = drafted(context), drafted(second), drafted(other)
@@ -136,7 +136,7 @@ def test_two_agents_of_a_user_and_two_users_do_not_meet(context: ToolContext, tm
 
 
 @pytest.mark.parametrize("gap", [timedelta(microseconds=1), timedelta(days=400)])
-def test_the_latest_draft_is_the_latest_whatever_its_name(tmp_path: Path, gap: timedelta) -> None:
+def test_the_latest_draft_is_found_whatever_its_name(tmp_path: Path, gap: timedelta) -> None:
     """Within a second of the API server's clock, too; and in the zone that a clock happens to be in."""
     now = datetime(2026, 5, 1, 23, tzinfo=UTC)
     context = ToolContext(Unattended(Layout(tmp_path), "", print), "default", now=lambda: now)
@@ -147,7 +147,7 @@ def test_the_latest_draft_is_the_latest_whatever_its_name(tmp_path: Path, gap: t
         later += gap
 
 
-def test_a_server_that_starts_again_has_lost_nothing(context: ToolContext, tmp_path: Path) -> None:
+def test_a_restarted_server_has_lost_nothing(context: ToolContext, tmp_path: Path) -> None:
     run_id = drafted(context)
     again = ToolContext(Unattended(Layout(tmp_path), "", print), "default")
     assert call_at(again, "rl_get_current_config").answer["run_id"] == run_id
@@ -194,7 +194,7 @@ def test_every_environment_has_a_name_for_its_runs(environment: str) -> None:
     assert re.fullmatch(RUN_NAME_PATTERN, name)
 
 
-def test_what_is_written_is_what_an_author_writes(context: ToolContext) -> None:
+def test_the_written_run_looks_like_an_authors(context: ToolContext) -> None:
     [written] = [context.target.run("default", drafted(context))]
     assert written
     assert written["spec"] == {"environment": "sort_digits", "runtime": "tiny", "suspend": True}

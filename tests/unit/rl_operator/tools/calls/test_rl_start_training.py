@@ -45,7 +45,7 @@ def suspended(context: ToolContext, name: str) -> bool:
     return bool(spec_of(context, name).get("suspend"))
 
 
-def test_a_draft_starts_and_its_answer_says_all_that_matters(context: ToolContext, call: Call) -> None:
+def test_a_draft_starts_and_its_answer_has_all_that_matters(context: ToolContext, call: Call) -> None:
     name = drafted(context)
     call("rl_edit_config", field="total_steps", value=7)
     outcome = call("rl_start_training")
@@ -86,7 +86,7 @@ def test_the_short_name_is_enough(context: ToolContext, call: Call) -> None:
     assert call("rl_start_training", run_id=name[-8:]).answer["run_id"] == name
 
 
-def test_one_that_goes_on_is_left_alone(context: ToolContext, call: Call) -> None:
+def test_a_running_one_is_left_alone(context: ToolContext, call: Call) -> None:
     name = drafted(context)
     first = call("rl_start_training").answer
     write_status(context, name, phase="Running", observedGeneration=2, startTime=STARTED)
@@ -99,7 +99,7 @@ def test_one_that_goes_on_is_left_alone(context: ToolContext, call: Call) -> Non
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_one_that_is_over_is_answered_with_its_results(context: ToolContext, call: Call, phase: str) -> None:
+def test_a_finished_one_is_answered_with_its_results(context: ToolContext, call: Call, phase: str) -> None:
     name = drafted(context)
     call("rl_start_training")
     weights = {"samplerPath": "tinker://s", "statePath": "tinker://w"}
@@ -111,7 +111,7 @@ def test_one_that_is_over_is_answered_with_its_results(context: ToolContext, cal
     assert context.target.run("default", name) == before
 
 
-def test_one_that_was_stopped_goes_on_whatever_its_runtime_says_now(context: ToolContext, call: Call) -> None:
+def test_a_stopped_one_is_resumed_whatever_its_runtime_allows_now(context: ToolContext, call: Call) -> None:
     name = drafted(context)
     call("rl_edit_config", field="total_steps", value=7)
     status = {"phase": "Stopped", "observedGeneration": 2, "startTime": STARTED, "configMapName": "frozen"}
@@ -124,7 +124,7 @@ def test_one_that_was_stopped_goes_on_whatever_its_runtime_says_now(context: Too
     assert not suspended(context, name)
 
 
-def test_one_from_a_backup_trains_from_the_beginning_once_it_is_asked_to(context: ToolContext, call: Call) -> None:
+def test_a_restored_one_trains_from_the_beginning_on_request(context: ToolContext, call: Call) -> None:
     name = drafted(context)
     context.target.change_spec("default", name, {"suspend": False}, {STARTED_AS_ANNOTATION: f"{name}.another-uid"})
     write_status(context, name, phase="Stopped", observedGeneration=2, startTime=STARTED)
@@ -136,7 +136,7 @@ def test_one_from_a_backup_trains_from_the_beginning_once_it_is_asked_to(context
     assert STARTED_AS_ANNOTATION not in manifest["metadata"]["annotations"]
 
 
-def test_what_is_refused_is_not_started(context: ToolContext, call: Call) -> None:
+def test_a_refused_draft_is_not_started(context: ToolContext, call: Call) -> None:
     name = drafted(context)
     context.target.change_spec("default", name, {"config": {"group_size": "many"}})
     dry = call("rl_start_training", dry_run=True)
@@ -148,7 +148,7 @@ def test_what_is_refused_is_not_started(context: ToolContext, call: Call) -> Non
     assert suspended(context, name)
 
 
-def test_a_runtime_that_is_gone_is_a_refusal(context: ToolContext, call: Call) -> None:
+def test_a_missing_runtime_is_a_refusal(context: ToolContext, call: Call) -> None:
     name = drafted(context)
     context.target.change_spec("default", name, {"runtime": "gone"})
     dry = call("rl_start_training", dry_run=True).answer
@@ -171,7 +171,7 @@ def test_a_missing_key_of_the_backend_refuses_the_start(
 
 
 @pytest.mark.parametrize("tinker", [True, None], ids=["there", "not to be looked at"])
-def test_other_missing_keys_refuse_nothing(
+def test_other_missing_keys_do_not_refuse_it(
     context: ToolContext, call: Call, like_a_cluster: LikeACluster, tinker: bool | None
 ) -> None:
     name = drafted(context, runtime="default")
@@ -196,13 +196,13 @@ def test_on_this_machine_the_start_needs_the_variable(tmp_path: Path, monkeypatc
     assert not suspended(context, name)
 
 
-def test_who_keeps_the_run_in_git_is_warned(context: ToolContext, call: Call) -> None:
+def test_a_run_kept_in_git_gets_a_warning(context: ToolContext, call: Call) -> None:
     name = drafted(context)
     context.target.change_spec("default", name, {}, {"argocd.argoproj.io/instance": "runs"})
     assert "Argo CD" in call("rl_start_training").answer["warning"]
 
 
-def test_nothing_drafted_nothing_started(context: ToolContext, call: Call) -> None:
+def test_without_a_draft_nothing_starts(context: ToolContext, call: Call) -> None:
     drafted(context)
     other = replace(context, agent="another")
     outcome = call_at(other, "rl_start_training")

@@ -51,7 +51,7 @@ def test_asking_again_changes_nothing(context: ToolContext, call: Call) -> None:
         ({"phase": "Failed"}, "failed"),
     ],
 )
-def test_one_that_does_not_run_is_a_message_and_no_error(
+def test_an_inactive_one_is_a_message_but_no_error(
     context: ToolContext, call: Call, status: dict[str, Any], state: str
 ) -> None:
     name = started(context, **status)
@@ -68,14 +68,14 @@ def test_a_draft_has_nothing_to_stop(context: ToolContext, call: Call) -> None:
     assert (outcome.code, outcome.answer["status"]) == (None, "draft")
 
 
-def test_one_that_waits_for_its_place_is_a_draft_again(context: ToolContext, call: Call) -> None:
+def test_a_queued_one_becomes_a_draft_again(context: ToolContext, call: Call) -> None:
     name = drafted(context)
     context.target.change_spec("default", name, {"suspend": False})
     answer = call("rl_stop_training", run_id=name).answer
     assert (answer["status"], answer["message"]) == ("draft", f"{name} will not start: it is a draft again")
 
 
-def test_the_checkpoint_and_how_to_go_on(context: ToolContext, call: Call) -> None:
+def test_the_checkpoint_and_how_to_resume(context: ToolContext, call: Call) -> None:
     name = started(context)
     context.target.change_spec("default", name, {"suspend": True})
     write_status(context, name, phase="Stopping", observedGeneration=3, startTime=STARTED, **AT_STEP_3)
@@ -89,7 +89,7 @@ def test_an_unknown_run(context: ToolContext) -> None:
     assert outcome.answer["active_runs"] == []
 
 
-def test_who_keeps_the_run_in_git_is_warned(context: ToolContext, call: Call) -> None:
+def test_a_run_kept_in_git_gets_a_warning(context: ToolContext, call: Call) -> None:
     name = started(context)
     context.target.change_spec("default", name, {}, {"argocd.argoproj.io/instance": "runs"})
     assert "Argo CD" in call("rl_stop_training", run_id=name).answer["warning"]

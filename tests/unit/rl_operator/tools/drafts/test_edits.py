@@ -37,7 +37,7 @@ def sent(value: Any, type_: str, **field: Any) -> tuple[Any, str]:
         ("7", "Optional[int]", 7),
     ],
 )
-def test_texts_for_what_is_no_text_are_taken_as_what_they_spell(value: str, type_: str, taken: Any) -> None:
+def test_texts_for_other_types_are_parsed(value: str, type_: str, taken: Any) -> None:
     found, note = sent(value, type_)
     assert (found, type(found)) == (taken, type(taken))
     assert "was taken as" in note
@@ -61,18 +61,18 @@ def test_texts_for_what_is_no_text_are_taken_as_what_they_spell(value: str, type
         (True, "int"),
     ],
 )
-def test_all_else_stays_what_it_is(value: Any, type_: str) -> None:
+def test_everything_else_is_unchanged(value: Any, type_: str) -> None:
     assert sent(value, type_) == (value, "")
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "\ud800", {"a": [float("-inf")]}])
-def test_what_is_no_json_is_refused_with_its_field(value: Any) -> None:
+def test_invalid_json_is_refused_with_its_field(value: Any) -> None:
     with pytest.raises(ToolRefusedError, match=r"config\.group_size: "):
         edits_of(FIELDS, {"group_size": value})
 
 
 @pytest.mark.parametrize("values", [{"wandb_notes": SECRET}, {"wandb_tags": [SECRET]}, {"start_from": {"run": SECRET}}])
-def test_a_key_is_refused_where_the_judge_does_not_look(values: dict[str, Any]) -> None:
+def test_a_key_is_refused_in_unchecked_values_too(values: dict[str, Any]) -> None:
     with pytest.raises(ToolRefusedError, match="this looks like a key") as refused:
         edits_of(FIELDS, values)
     assert SECRET not in str(refused.value)
@@ -83,7 +83,7 @@ def test_one_field_by_two_names_is_refused() -> None:
         edits_of(FIELDS, {"group_size": 1, "env.group_size": 2})
 
 
-def test_a_mapping_replaces_what_was_there() -> None:
+def test_a_mapping_replaces_the_old_one() -> None:
     before = {**SPEC, "startFrom": {"run": "parent", "withOptimizer": True}}
     edited = with_edits(before, edits_of(FIELDS, {"start_from": {"statePath": "tinker://a"}}))
     assert edited["startFrom"] == {"statePath": "tinker://a"}
@@ -91,7 +91,7 @@ def test_a_mapping_replaces_what_was_there() -> None:
 
 
 @given(JSON)
-def test_a_value_stands_where_it_belongs_and_null_takes_it_away(value: Any) -> None:
+def test_a_value_is_put_in_its_section_and_null_removes_it(value: Any) -> None:
     edits = edits_of(run_fields(catalog_of({"name": "knob", "type": "Any"}).by_name["toy"], TINY), {"knob": value})
     edited = with_edits(SPEC, edits)
     assert edited["config"].get("knob") == value
@@ -105,7 +105,7 @@ def sentence(values: dict[str, Any], spec: dict[str, Any] = SPEC) -> str:
     return change.sentence
 
 
-def test_what_changed_is_said() -> None:
+def test_changes_are_reported() -> None:
     assert sentence({"group_size": 8}) == "group_size is 8 now (it was 4)"
     assert sentence({"group_size": "8"}) == 'group_size is 8 now (it was 4); the text "8" was taken as 8'
     assert sentence({"group_size": 4}) == "group_size stays 4"
@@ -120,14 +120,14 @@ def test_long_texts_that_end_differently_are_a_change() -> None:
     assert "stays" in sentence({"custom_thinking_prompt": "x" * 200}, before)
 
 
-def test_what_a_run_sets() -> None:
+def test_the_settings_of_a_run() -> None:
     spec = {**SPEC, "wandb": {"name": "n", "tags": []}, "backoffLimit": 0, "startDeadlineSeconds": 1800}
     assert settings_of(FIELDS, spec) == {"group_size": 4, "wandb_name": "n", "backoff_limit": 0}
     foreign = {**SPEC, "config": {"group_sise": 1, "api_key": SECRET}}
     assert settings_of(FIELDS, foreign) == {"config.group_sise": 1, "config.api_key": "(not shown)"}
 
 
-def test_a_lock_holds_whatever_the_run_says() -> None:
+def test_a_lock_applies_whatever_the_run_sets() -> None:
     fields = run_fields(CATALOG.by_name["sort_digits"], DEFAULT)
     edits = edits_of(fields, {"total_steps": None})
     spec = {**SPEC, "config": {"total_steps": 5}}

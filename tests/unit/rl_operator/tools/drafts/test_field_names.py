@@ -41,7 +41,7 @@ def toy(*names: str) -> RunFields:
         ("start_from", ("startFrom",)),
     ],
 )
-def test_a_field_and_all_that_it_is_called(name: str, place: tuple[str, ...]) -> None:
+def test_a_field_and_its_names(name: str, place: tuple[str, ...]) -> None:
     assert FIELDS.named(name).place == place
 
 
@@ -77,7 +77,7 @@ def test_a_name_of_two_fields_is_refused_with_both_paths(clash: str, paths: list
         ("suspend", "rl_start_training starts"),
     ],
 )
-def test_what_is_set_elsewhere_says_where(name: str, why: str) -> None:
+def test_a_setting_from_elsewhere_says_where(name: str, why: str) -> None:
     with pytest.raises(ToolRefusedError, match=why):
         FIELDS.named(name)
 
@@ -89,14 +89,14 @@ def test_an_unknown_name_gets_the_nearest_ones() -> None:
     assert (available[0], len(available)) == ("group_size", MOST_NAMES)
 
 
-def test_a_key_in_a_fields_place_is_not_repeated() -> None:
+def test_a_key_instead_of_a_field_is_not_repeated() -> None:
     with pytest.raises(ToolRefusedError) as refused:
         FIELDS.named("tml-0123456789abcdef")
     assert "tml-" not in str(refused.value)
 
 
 @given(st.text(max_size=300) | st.builds(".".join, st.lists(st.sampled_from([*"ab", "config", "spec", "tinker"]))))
-def test_no_other_name_is_found_and_no_answer_is_long(name: str) -> None:
+def test_unlisted_names_are_not_found_and_answers_are_short(name: str) -> None:
     known = {spelling for field in FIELDS.all for spelling in field.spellings}
     assume(name not in known)
     with pytest.raises(ToolRefusedError) as refused:
@@ -104,7 +104,7 @@ def test_no_other_name_is_found_and_no_answer_is_long(name: str) -> None:
     assert len(str(refused.value)) < 600
 
 
-def test_the_runs_own_fields_know_their_limits() -> None:
+def test_fields_of_the_run_know_their_limits() -> None:
     assert FIELDS.named("environment_replicas").allowed == "at least 1, at most 64"
     assert FIELDS.named("start_deadline_seconds").type == "int | None"
     assert FIELDS.named("wandb_project").default == "atropos-tinker"

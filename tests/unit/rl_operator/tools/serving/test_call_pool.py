@@ -37,7 +37,7 @@ def waiting_threads() -> int:
     return sum(thread.name == "tool-call" for thread in threading.enumerate())
 
 
-async def test_those_who_come_when_enough_wait_are_answered_at_once(open_context: OpenContext) -> None:
+async def test_waits_beyond_the_limit_are_answered_at_once(open_context: OpenContext) -> None:
     calls = Calls(CallLimits(at_once=6, waiting=4, in_line=2))
     waiting = [asyncio.ensure_future(calls.call(TOOL["rl_check_status"], open_context, WAIT)) for _ in range(4)]
     await until("four wait", lambda: waiting_threads() == 4)
@@ -49,7 +49,7 @@ async def test_those_who_come_when_enough_wait_are_answered_at_once(open_context
     assert (await calls.call(TOOL["rl_check_status"], open_context, WAIT)).answer["given_up"]
 
 
-async def test_a_line_that_is_too_long_is_refused(open_context: OpenContext) -> None:
+async def test_calls_beyond_the_queue_are_refused(open_context: OpenContext) -> None:
     calls, gate = Calls(CallLimits(at_once=2, waiting=2, in_line=3)), threading.Event()
     working = [asyncio.ensure_future(calls.in_thread(gate.wait)) for _ in range(5)]
     await asyncio.sleep(0)
@@ -61,7 +61,7 @@ async def test_a_line_that_is_too_long_is_refused(open_context: OpenContext) -> 
     assert await asyncio.gather(*working) == [True] * 5
 
 
-async def test_a_call_that_nobody_waits_for_ends_and_frees_its_place(open_context: OpenContext) -> None:
+async def test_an_abandoned_call_ends_and_frees_its_slot(open_context: OpenContext) -> None:
     calls = Calls(CallLimits(at_once=1, waiting=1, in_line=1))
     task = asyncio.ensure_future(calls.call(TOOL["rl_check_status"], open_context, WAIT))
     await until("it waits", lambda: waiting_threads() == 1)
@@ -73,7 +73,7 @@ async def test_a_call_that_nobody_waits_for_ends_and_frees_its_place(open_contex
     await until("the thread has ended", lambda: waiting_threads() == 0)
 
 
-async def test_a_context_that_cannot_be_had_is_an_answer() -> None:
+async def test_a_failure_to_open_the_context_is_an_answer() -> None:
     @contextlib.contextmanager
     def no_context():
         raise TargetUnreachableError("the API server does not answer")

@@ -68,7 +68,7 @@ def test_success_is_200_with_the_tools_answer(
         pytest.param("GET", "/mcp", None, 405, "there is no GET /mcp", id="no stream without a request"),
     ],
 )
-def test_refusals_teach(  # noqa: PLR0917 -- the table's columns
+def test_refusals_explain_themselves(  # noqa: PLR0917 -- the table's columns
     gateway: Gateway, method: str, path: str, body: Any, status: int, error: str
 ) -> None:
     answer = gateway.ask(method, path, body)
@@ -77,7 +77,7 @@ def test_refusals_teach(  # noqa: PLR0917 -- the table's columns
     assert not answer.json["retryable"]
 
 
-def test_a_fault_of_ours_is_500_and_tells_nothing(gateway: Gateway) -> None:
+def test_an_internal_error_is_500_and_reveals_nothing(gateway: Gateway) -> None:
     answer = gateway.ask("GET", "/runs/a/metrics")
     assert answer.status == 400  # it takes no run_id
     fault = gateway.ask(*mcp("tools/call", {"name": "rl_get_results"}))
@@ -99,7 +99,7 @@ _BODIES = (_VALUES | _PARAMETERS).map(lambda value: json.dumps(value).encode()) 
 
 @settings(max_examples=100, deadline=None)
 @given(way=st.sampled_from([way for way in ROUTES if way.tool not in ("rl_get_results", "rl_get_logs")]), body=_BODIES)
-def test_whatever_is_sent_is_never_our_fault(gateway: Gateway, way: Any, body: bytes) -> None:
+def test_no_request_is_an_internal_error(gateway: Gateway, way: Any, body: bytes) -> None:
     path = way.path.replace("{name:path}", "sorting").replace("{run_id}", "a")
     assert gateway.ask(way.method, path, body).status < 500
     assert gateway.ask("POST", "/mcp", body, {"Content-Type": "application/json", "Accept": BOTH}).status < 500
@@ -127,16 +127,14 @@ def mcp(method: str, params: dict[str, Any]) -> tuple[str, str, bytes, dict[str,
         pytest.param({"Authorization": "Bearer a b"}, id="two words"),
     ],
 )
-def test_nobody_comes_in_without_a_token(
-    gateway: Gateway, method: str, path: str, authorization: dict[str, str]
-) -> None:
+def test_every_call_needs_a_token(gateway: Gateway, method: str, path: str, authorization: dict[str, str]) -> None:
     answer = gateway.ask(method, path, b"{}" if method == "POST" else None, authorization, known=False)
     refusal = answer.json["error"]["data"] if path == "/mcp" else answer.json
     assert (answer.status, refusal["code"]) == (401, "unauthenticated")
     assert answer.headers["www-authenticate"] == "Bearer"
 
 
-def test_probes_need_none(gateway: Gateway) -> None:
+def test_probes_need_no_token(gateway: Gateway) -> None:
     assert gateway.ask("GET", "/healthz", known=False).text == "ok\n"
 
 
@@ -151,7 +149,7 @@ def test_probes_need_none(gateway: Gateway) -> None:
         pytest.param({"Origin": "null"}, 403, id="a page of nowhere"),
     ],
 )
-def test_browsers_are_kept_out(gateway: Gateway, headers: dict[str, str], status: int) -> None:
+def test_browsers_are_refused(gateway: Gateway, headers: dict[str, str], status: int) -> None:
     answer = gateway.ask("GET", "/health", None, headers)
     assert answer.status == status
     assert not [name for name in answer.headers if name.lower().startswith("access-control")]
@@ -164,7 +162,7 @@ def test_bodies_are_limited(gateway: Gateway, path: str) -> None:
     assert gateway.ask("POST", path, fitting + b" ").status == 413
 
 
-def test_a_body_that_does_not_say_its_length_is_limited_too(gateway: Gateway) -> None:
+def test_a_body_without_a_length_is_limited_too(gateway: Gateway) -> None:
     head = "POST /config HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
     chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
     host, port = gateway.address.removeprefix("http://").split(":")
@@ -174,7 +172,7 @@ def test_a_body_that_does_not_say_its_length_is_limited_too(gateway: Gateway) ->
 
 
 @pytest.mark.process
-def test_read_only_offers_what_changes_nothing(reading_gateway: Gateway) -> None:
+def test_read_only_offers_tools_without_effects(reading_gateway: Gateway) -> None:
     listed = reading_gateway.ask(*mcp("tools/list", {})).json["result"]["tools"]
     assert [tool["name"] for tool in listed] == [
         "rl_list_environments", "rl_check_status", "rl_get_results", "rl_get_logs",
@@ -186,7 +184,7 @@ def test_read_only_offers_what_changes_nothing(reading_gateway: Gateway) -> None
     assert "there is no tool 'rl_stop_training'" in called.json["error"]["message"]
 
 
-def test_agents_say_who_they_are_and_where_they_work(gateway: Gateway, reading_gateway: Gateway) -> None:
+def test_agents_give_their_name_and_namespace(gateway: Gateway, reading_gateway: Gateway) -> None:
     elsewhere = {"X-RL-Agent": "reviewer", "X-RL-Namespace": "team-a"}
     answer = gateway.ask("GET", "/health", None, elsewhere).json
     assert (answer["agent"], answer["namespace"]) == ("reviewer", "team-a")

@@ -78,7 +78,7 @@ def loaded(state: Path) -> Recorder:
     return recorder
 
 
-def test_what_is_registered(loaded: Recorder) -> None:
+def test_the_registered_tools(loaded: Recorder) -> None:
     assert list(loaded.tools) == NAMES
     assert set(NAMES) >= SEEDS_NAMES
     for name, tool in loaded.tools.items():
@@ -103,7 +103,7 @@ def test_errors_are_answers(loaded: Recorder) -> None:
     assert "did you mean 'run_id'" in answer["error"]
 
 
-def test_a_back_end_that_cannot_be_opened(
+def test_a_target_that_cannot_be_opened(
     loaded: Recorder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("RL_LOCAL", "0")
@@ -117,7 +117,7 @@ def test_a_back_end_that_cannot_be_opened(
     assert loaded.call("rl_list_runs", {})["count"] == 0
 
 
-def test_a_wait_without_hermes_lasts_until_it_is_given_up() -> None:
+def test_outside_hermes_a_wait_lasts_until_it_is_canceled() -> None:
     waited = Interruption()
     assert not waited.wait(0.01)
     threading.Timer(0.01, waited.set).start()

@@ -33,7 +33,7 @@ TOKEN = "0123456789abcdef"
         (":8080", False),
     ],
 )
-def test_only_names_that_no_stranger_can_have(host: str, *, rightly: bool) -> None:
+def test_only_host_names_that_others_cannot_own(host: str, *, rightly: bool) -> None:
     assert is_called_rightly(host, {"tools.example.com"}) is rightly
 
 
@@ -51,11 +51,11 @@ def test_only_names_that_no_stranger_can_have(host: str, *, rightly: bool) -> No
         ("", None),
     ],
 )
-def test_a_token_is_spelled_as_the_standard_says(header: str, token: str | None) -> None:
+def test_a_token_has_the_standard_syntax(header: str, token: str | None) -> None:
     assert bearer_token(header) == token
 
 
-def test_a_made_token_is_its_owners_and_stays(tmp_path: Path) -> None:
+def test_a_created_token_belongs_to_its_owner_and_stays(tmp_path: Path) -> None:
     path = tmp_path / "state" / "tools-token"
     make_token(path)
     said: list[str] = []
@@ -66,7 +66,7 @@ def test_a_made_token_is_its_owners_and_stays(tmp_path: Path) -> None:
     assert (len(token) > 40, said) == (True, [])
 
 
-def test_a_file_of_tokens_has_one_per_line(tmp_path: Path) -> None:
+def test_a_token_file_has_one_token_per_line(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
     path.write_text(f"# of the reviewer\n{TOKEN}\n\n  {TOKEN}+/=  \n")
     path.chmod(0o644)
@@ -89,7 +89,7 @@ def test_a_file_of_tokens_has_one_per_line(tmp_path: Path) -> None:
         pytest.param(None, "cannot be read", id="missing"),
     ],
 )
-def test_other_files_are_refused_without_showing_them(tmp_path: Path, text: str | None, sentence: str) -> None:
+def test_other_files_are_refused_without_being_shown(tmp_path: Path, text: str | None, sentence: str) -> None:
     path = tmp_path / "tokens"
     if text is not None:
         path.write_text(text)

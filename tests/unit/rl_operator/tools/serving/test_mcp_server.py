@@ -79,7 +79,7 @@ async def test_a_client_reads_the_tools_and_calls_them(gateway: Gateway, door: s
     )
 
 
-async def test_without_a_token_a_client_gets_no_further_than_the_door(gateway: Gateway) -> None:
+async def test_a_client_without_a_token_is_rejected(gateway: Gateway) -> None:
     async with httpx2.AsyncClient() as http_client:
         with pytest.raises(BaseExceptionGroup) as ended:
             async with Client(streamable_http_client(f"{gateway.address}/mcp", http_client=http_client)):
@@ -134,7 +134,9 @@ def over_stdio(folder: Path, version: str) -> list[dict[str, Any]]:
     ("door", "version"),
     [("http", "2025-03-26"), ("http", "2025-06-18"), ("http", "2025-11-25"), ("stdio", "2025-06-18")],
 )
-def test_the_words_of_an_older_client_are_understood(gateway: Gateway, door: str, version: str, tmp_path: Path) -> None:
+def test_the_messages_of_an_older_client_are_understood(
+    gateway: Gateway, door: str, version: str, tmp_path: Path
+) -> None:
     greeting, tools, status = over_http(gateway, version) if door == "http" else over_stdio(tmp_path, version)
     assert greeting["result"]["protocolVersion"] == version
     assert greeting["result"]["serverInfo"]["name"] == "rl-operator"

@@ -68,7 +68,7 @@ def list_runs(sessions: ClusterSessions, token: str) -> str:
         return context.target.caller
 
 
-async def test_each_caller_is_known_by_their_own_token_alone(api: FakeApi, target: ClusterTarget) -> None:
+async def test_each_caller_is_known_only_by_their_own_token(api: FakeApi, target: ClusterTarget) -> None:
     api.answers("POST", REVIEWS, reviewed("ann"), reviewed("ben"))
     sessions = ClusterSessions(target, context_for)
     assert await asyncio.to_thread(list_runs, sessions, "token-of-ann") == "ann"
@@ -100,7 +100,7 @@ async def test_after_a_minute_the_api_server_is_asked_again(api: FakeApi, target
         pytest.param(Answer({"message": "busy"}, 503), TargetUnreachableError, "busy", id="away"),
     ],
 )
-async def test_who_is_not_known_has_no_context(
+async def test_an_unknown_caller_has_no_context(
     api: FakeApi, target: ClusterTarget, answer: Answer, error: type[Exception], sentence: str
 ) -> None:
     api.answers("POST", REVIEWS, answer)
@@ -111,9 +111,7 @@ async def test_who_is_not_known_has_no_context(
     assert len(api.requests) == 1
 
 
-async def test_a_context_that_is_given_away_closes_when_its_caller_has_left(
-    api: FakeApi, target: ClusterTarget
-) -> None:
+async def test_an_evicted_context_closes_when_its_caller_has_left(api: FakeApi, target: ClusterTarget) -> None:
     api.answers("POST", REVIEWS, reviewed("ann"), reviewed("ben"), reviewed("ann"))
     sessions = ClusterSessions(target, context_for, most=1)
 

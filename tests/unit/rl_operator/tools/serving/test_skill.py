@@ -18,14 +18,14 @@ def test_its_head_is_what_clients_index() -> None:
     assert set(head) == {"name", "description"}
 
 
-def test_it_names_no_tool_that_is_not_there() -> None:
+def test_it_names_only_existing_tools() -> None:
     named = set(re.findall(r"\brl_[a-z_]*[a-z]\b", skill_text()))
     assert named <= NAMES
     assert named >= {"rl_test_inference", "rl_start_training", "rl_check_status", "rl_get_results"}
 
 
 @pytest.mark.parametrize("parameter", ["dry_run", "wait_seconds", "values", "test_id", "until", "container"])
-def test_it_names_no_parameter_that_is_not_there(parameter: str) -> None:
+def test_it_names_only_existing_parameters(parameter: str) -> None:
     assert parameter in skill_text()
     assert any(parameter in tool.arguments.model_fields for tool in TOOLS)
 

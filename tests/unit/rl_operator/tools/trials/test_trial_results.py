@@ -26,7 +26,7 @@ def result(model: str, *groups: list[float], error: str = "") -> ModelResult:
     return ModelResult(model, "completed", read_log(lines).steps, error)
 
 
-def test_a_log_is_read_between_what_others_print() -> None:
+def test_a_log_is_read_between_other_output() -> None:
     log = [
         "2026 INFO loading\n",
         line("started", model="m"),
@@ -49,13 +49,13 @@ def test_a_log_that_was_cut_off_keeps_its_steps() -> None:
 
 
 @given(st.lists(st.text(max_size=60) | st.from_regex(r'\{"event": "(step|summary)".{0,60}\}', fullmatch=True)))
-def test_whatever_stands_in_a_log_is_read_and_shown(lines: list[str]) -> None:
+def test_any_log_content_is_read_and_shown(lines: list[str]) -> None:
     printed = read_log(lines)
     shown = ModelResult("m", "completed", printed.steps, printed.error or "e", printed.talk).to_wire(steps=True)
     assert len(json.dumps(shown)) < 20_000
 
 
-def test_the_figures_of_a_model() -> None:
+def test_the_metrics_of_a_model() -> None:
     wire = result("qwen/qwen3-8b", [1.0, 0.0, -1.0], [0.0], [0.5, 0.5]).to_wire(steps=False)
     assert wire == {
         "model": "qwen/qwen3-8b",
@@ -71,7 +71,7 @@ def test_the_figures_of_a_model() -> None:
     }
 
 
-def test_steps_are_shown_when_asked_for_without_keys_and_cut() -> None:
+def test_steps_are_shown_on_request_without_keys_and_cut() -> None:
     wire = {"event": "step", "step": 1, "completions": 1, "correct": 0, "error": "sk-abcdef0123456789 " * 100, "own": 1}
     shown = ModelResult("m", "completed", [Step(1, 1, 0, wire)]).to_wire(steps=True)
     assert shown["scale"] == "custom"
@@ -81,13 +81,13 @@ def test_steps_are_shown_when_asked_for_without_keys_and_cut() -> None:
     assert len(step["error"]) == 500
 
 
-def test_what_a_process_said_last_is_shown_only_beside_an_error() -> None:
+def test_the_last_output_is_shown_only_with_an_error() -> None:
     assert "stderr" not in ModelResult("m", "completed", talk="fine").to_wire(steps=False)
     failed = ModelResult("m", "failed", error="gone", talk="fine").to_wire(steps=False)
     assert (failed["error"], failed["stderr"]) == ("gone", "fine")
 
 
-def test_of_a_key_no_part_is_left_where_the_talk_is_cut() -> None:
+def test_no_part_of_a_key_is_left_at_the_cut() -> None:
     talk = read_log([f"Bearer abcdefghijkl \x1b[31m{'x' * 490}\n", "y" * 499]).talk
     assert talk.endswith("y" * 499 + "\n")
     assert "ghijkl" not in talk
@@ -131,7 +131,7 @@ def test_an_environment_that_scored_nothing_does_not_work() -> None:
 
 
 @given(st.lists(st.lists(SCORES, max_size=4), max_size=4))
-def test_figures_are_fractions(models: list[list[list[float]]]) -> None:
+def test_metrics_are_fractions(models: list[list[list[float]]]) -> None:
     results = [result(f"m{number}", *groups) for number, groups in enumerate(models)]
     figures = summary(results, 4)
     assert 0 <= figures["avg_accuracy"] <= 1

@@ -23,7 +23,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("container", "printed", "expected"), CASES.values(), ids=CASES)
-def test_a_models_part(container: JobContainer, printed: Printed, expected: tuple[str, str]) -> None:
+def test_the_part_of_one_model(container: JobContainer, printed: Printed, expected: tuple[str, str]) -> None:
     found = model_result("m", container, printed)
     assert (found.state, found.error) == expected
     assert found.steps == printed.steps
