@@ -24,7 +24,7 @@ def test_fields_of_the_environment_pass_through() -> None:
     assert config.env.model_extra == {"max_operand": 9}
 
 
-def test_the_model_is_the_inference_servers() -> None:
+def test_the_model_is_the_one_of_the_inference_server() -> None:
     assert parse_config({"env": ENV, "openai": [{"model_name": "a/b"}]}).base_model == "a/b"
 
 
@@ -48,7 +48,7 @@ def test_the_model_is_the_inference_servers() -> None:
         ({"env": None}, "env is None: input should be a valid dictionary"),
     ],
 )
-def test_what_is_wrong_is_named(document, message) -> None:
+def test_mistakes_are_named(document, message) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_config(document)
     assert message.replace("\\", "") in str(caught.value)
@@ -69,14 +69,14 @@ def test_a_file(tmp_path) -> None:
         ("- a", "must hold a mapping"),
     ],
 )
-def test_a_file_that_holds_no_config(tmp_path, content, message) -> None:
+def test_a_file_without_a_config(tmp_path, content, message) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(content)
     with pytest.raises(ConfigError, match=message):
         load_config(path)
 
 
-def test_a_file_that_is_not_there(tmp_path) -> None:
+def test_a_missing_file(tmp_path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read the config file .*: No such file"):
         load_config(tmp_path / "absent.yaml")
 
@@ -108,5 +108,5 @@ def test_numbers_of_yaml_1_2(text, value) -> None:
     assert type(yaml.load(text, Loader=Yaml12Loader)) is type(value)
 
 
-def test_no_hint_where_nothing_is_near() -> None:
+def test_no_hint_without_a_similar_name() -> None:
     assert nearest("zzz", ["lora_rank"]) == ""

@@ -14,5 +14,5 @@ from tinker_atropos.durations import more_than
         (3e7, "more than 1 week"),
     ],
 )
-def test_a_duration_is_said_in_steps(seconds: float, words: str) -> None:
+def test_a_duration_is_given_in_steps(seconds: float, words: str) -> None:
     assert more_than(seconds) == words

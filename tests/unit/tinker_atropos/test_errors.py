@@ -14,12 +14,12 @@ from tinker_atropos import errors
         (errors.InternalError, "internal", 1),
     ],
 )
-def test_class_and_exit_code_are_the_contracts(error, error_class, exit_code) -> None:
+def test_class_and_exit_code_match_the_contract(error, error_class, exit_code) -> None:
     assert issubclass(error, errors.RunError)
     assert (error.error_class, error.exit_code) == (error_class, exit_code)
 
 
-def test_every_direct_kind_of_error_has_its_line_in_the_table_above() -> None:
+def test_every_direct_subclass_of_error_is_in_the_table_above() -> None:
     named = {"ConfigError", "CredentialsError", "BillingError", "BackendError", "EnvironmentLostError", "InternalError"}
     ours = {kind.__name__ for kind in errors.RunError.__subclasses__() if kind.__module__ == errors.__name__}
     assert ours == named

@@ -48,7 +48,7 @@ def test_every_line_is_an_object() -> None:
     assert uncaught["message"] == "RuntimeError: at the end"
 
 
-def test_text_is_a_line_with_the_message_alone() -> None:
+def test_text_is_a_line_with_only_the_message() -> None:
     first = said("text").splitlines()[0]
     assert first.endswith(" INFO step 3/40")
 
@@ -61,7 +61,7 @@ def test_text_is_a_line_with_the_message_alone() -> None:
         pytest.param(["--log-format", "json"], "text", id="the flag wins"),
     ],
 )
-def test_why_a_container_ended_is_an_object_too(arguments: list[str], variable: str | None, tmp_path: Path) -> None:
+def test_the_reason_of_an_exit_is_an_object_too(arguments: list[str], variable: str | None, tmp_path: Path) -> None:
     env_vars = {name: value for name, value in os.environ.items() if name != "RL_LOG_FORMAT"}
     ended = subprocess.run(
         [PROGRAM, "trainer", "--config", "none.yaml", *arguments],

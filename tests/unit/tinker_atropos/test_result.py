@@ -23,7 +23,7 @@ FULL = Result(
 )
 
 
-def test_the_wire_form_is_the_contracts() -> None:
+def test_the_wire_form_matches_the_contract() -> None:
     assert json.loads(FULL.to_json()) == {
         "schema": 1,
         "outcome": "failed",
@@ -61,7 +61,7 @@ def test_the_bound_holds_and_paths_survive(message: str, metrics: dict[str, floa
     assert decoded["error"]["class"] == "internal"
 
 
-def test_a_message_that_fits_is_kept_whole_also_when_metrics_are_not() -> None:
+def test_a_message_that_fits_stays_whole_even_if_metrics_do_not() -> None:
     message = "größer " * 50
     metrics = {f"metric{n}": 0.5 for n in range(60)}
     decoded = json.loads(
@@ -78,7 +78,7 @@ def test_a_cut_message_keeps_its_beginning() -> None:
     assert len(message) > 300
 
 
-def test_writing_keeps_the_file_itself(tmp_path) -> None:
+def test_writing_keeps_the_same_file(tmp_path) -> None:
     path = tmp_path / "termination-log"
     path.write_text("x" * 5000)
     inode = path.stat().st_ino

@@ -6,19 +6,19 @@ from tinker_atropos.scored_group import ScoredGroup
 GROUP = {"tokens": [[1, 2], [3, 4, 5]], "masks": [[-100, 2], [-100, 4, 5]], "scores": [0, 1.5]}
 
 
-def test_a_group_with_only_what_is_needed() -> None:
+def test_a_group_with_only_the_required_fields() -> None:
     group = ScoredGroup.model_validate(GROUP)
     assert (group.size, group.scores, group.inference_logprobs, group.env_id) == (2, [0.0, 1.5], None, None)
 
 
-def test_what_says_nothing_about_training_is_taken_as_sent() -> None:
+def test_fields_irrelevant_to_training_are_taken_as_sent() -> None:
     group = ScoredGroup.model_validate(GROUP | {"messages": "free", "images": {"a": 1}, "ref_logprobs": [[1.0]]})
     assert (group.messages, group.images, group.ref_logprobs) == ("free", {"a": 1}, [[1.0]])
 
 
 @pytest.mark.parametrize("name", ["inference_logprobs", "advantages", "distill_token_ids", "distill_logprobs"])
 @pytest.mark.parametrize("empty", [None, [], [[], []]])
-def test_lists_without_an_entry_are_not_given(name, empty) -> None:
+def test_lists_without_an_entry_are_absent(name, empty) -> None:
     assert getattr(ScoredGroup.model_validate(GROUP | {name: empty}), name) is None
 
 
@@ -89,7 +89,7 @@ def test_masks_that_atropos_environments_send(masks) -> None:
         ),
     ],
 )
-def test_what_makes_a_group_untrainable(changes, field, message) -> None:
+def test_untrainable_groups(changes, field, message) -> None:
     with pytest.raises(ValidationError, match=message) as caught:
         ScoredGroup.model_validate(GROUP | changes)
     (error,) = caught.value.errors()
@@ -110,7 +110,7 @@ def test_rollouts_of_several_sequences(overrides, rollout_of_S, count) -> None:
     assert (group.rollout_of_S, group.rollout_count, group.size) == (rollout_of_S, count, 3)
 
 
-def test_tokens_that_the_model_does_not_know() -> None:
+def test_tokens_unknown_to_the_model() -> None:
     group = ScoredGroup.model_validate(GROUP)
     assert (group.largest_token, group.outside_vocabulary(6)) == (5, None)
     assert group.outside_vocabulary(4) == "tokens[1][1] is 4; the model knows the ids 0 to 3"

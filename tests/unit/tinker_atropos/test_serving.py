@@ -21,7 +21,7 @@ async def get(port: int, path: str) -> httpx.Response:
         return await client.get(path)
 
 
-def test_a_port_in_use_is_named_with_what_sets_it() -> None:
+def test_a_port_in_use_is_named_with_its_setting() -> None:
     with bind("127.0.0.1", 0, "RL_OPS_PORT") as taken:
         taken.listen()
         port = taken.getsockname()[1]
@@ -51,7 +51,7 @@ async def test_a_server_answers_while_its_block_runs_and_frees_its_port() -> Non
     bind("127.0.0.1", port, "RL_OPS_PORT").close()
 
 
-async def test_a_request_in_flight_does_not_hold_up_the_end() -> None:
+async def test_a_request_in_flight_does_not_delay_the_end() -> None:
     async def never(_request: object) -> PlainTextResponse:
         await asyncio.Event().wait()
         raise AssertionError
@@ -70,7 +70,7 @@ async def test_the_end_of_the_block_passes_its_error_on() -> None:
 
 
 @pytest.mark.process
-def test_a_request_that_the_servers_end_cuts_off_is_no_fault_in_the_log() -> None:
+def test_a_request_cut_off_by_the_end_of_the_server_logs_no_error() -> None:
     """In a process of its own: the log is written while the event loop comes down."""
     program = """
 import asyncio, httpx, logging

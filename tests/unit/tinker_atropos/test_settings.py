@@ -67,7 +67,7 @@ def test_an_empty_variable_is_an_absent_one(variable) -> None:
 
 @pytest.mark.parametrize("variable", ["RL_OPS_PORT", "RL_ATTEMPT", "RL_PARENT_STEP", "RL_ENVIRONMENT_INDEX"])
 @pytest.mark.parametrize("value", ["one", "-1", "1.5", "²"])
-def test_a_number_that_is_none(variable, value) -> None:
+def test_a_value_that_is_not_a_number(variable, value) -> None:
     with pytest.raises(ConfigError, match=f"{variable} is '{value}'; it must be a whole number"):
         load_settings("api", {variable: value})
 
@@ -75,7 +75,7 @@ def test_a_number_that_is_none(variable, value) -> None:
 @pytest.mark.parametrize(
     "url", ["127.0.0.1:8000", "https://a:1", "http://:8000", "http://host", "http://host:port", "http://host:99999", ""]
 )
-def test_an_address_that_is_none(url) -> None:
+def test_a_value_that_is_not_an_address(url) -> None:
     with pytest.raises(ConfigError, match=r"RL_API_URL is .* it must look like http://127\.0\.0\.1:8000"):
         Address.of_url("RL_API_URL", url)
 

@@ -84,7 +84,7 @@ def talk(
 
 
 @given(tokenizers, turns)
-def test_every_generated_token_is_there_once_behind_its_prompt_with_its_own_logprob(tokenizer, script) -> None:
+def test_every_generated_token_follows_its_prompt_once_with_its_own_logprob(tokenizer, script) -> None:
     conversation, asked = talk(tokenizer, script)
     sampled = [
         (token, logprob) for _, output in asked for token, logprob in zip(output.tokens, output.logprobs, strict=True)
@@ -107,14 +107,14 @@ def test_every_generated_token_is_there_once_behind_its_prompt_with_its_own_logp
 
 
 @given(tokenizers, turns)
-def test_the_next_prompt_reads_as_the_template_has_it(tokenizer, script) -> None:
+def test_the_next_prompt_is_what_the_template_renders(tokenizer, script) -> None:
     conversation, _ = talk(tokenizer, script)
     rendered = tokenizer.apply_chat_template(conversation.messages, add_generation_prompt=True, tokenize=False)
     assert tokenizer.decode(conversation.prompt) == rendered
 
 
 @given(turns)
-def test_one_sequence_where_the_template_only_adds(script) -> None:
+def test_one_sequence_if_the_template_only_appends(script) -> None:
     spoken = [
         (Output([token for token in output.tokens if token not in SPECIAL] or [2], []), reply)
         for output, reply in script
@@ -126,7 +126,7 @@ def test_one_sequence_where_the_template_only_adds(script) -> None:
         assert END + END not in ToyTokenizer().decode(conversation.prompt)
 
 
-def test_dropped_thoughts_begin_another_sequence() -> None:
+def test_dropped_thoughts_start_another_sequence() -> None:
     tokenizer = ToyTokenizer(drops_thoughts=True)
     thought = Output(tokenizer.encode("(a)b" + END), [])
     plain = Output(tokenizer.encode("ab" + END), [])
@@ -137,7 +137,7 @@ def test_dropped_thoughts_begin_another_sequence() -> None:
     assert conversation.sequences[1].tokens == [*asked[2][0], *plain.tokens]
 
 
-def test_the_bundled_template_goes_on_also_from_tokens_that_its_tokenizer_would_not_make() -> None:
+def test_the_bundled_template_continues_from_noncanonical_tokens_too() -> None:
     tokenizer = AutoTokenizer.from_pretrained(str(bundled_model_folder()))
     conversation = Conversation(tokenizer, [{"role": "user", "content": "sort 4 1 3 2"}])
     answer = [*(tokenizer.convert_tokens_to_ids(letter) for letter in "sort"), tokenizer.eos_token_id]
@@ -153,7 +153,7 @@ def test_the_bundled_template_goes_on_also_from_tokens_that_its_tokenizer_would_
     assert [mask for mask in sequence.masks if mask != -100] == [*answer, tokenizer.eos_token_id]
 
 
-def test_groups_say_whose_sequences_they_hold() -> None:
+def test_groups_say_which_rollout_their_sequences_belong_to() -> None:
     thought, plain = Output([11, 2, 12, 3, END_ID], [-1.0] * 5), Output([3, END_ID], [-1.0] * 2)
     several, _ = talk(ToyTokenizer(drops_thoughts=True), [(thought, "a"), (plain, "b")])
     one, _ = talk(ToyTokenizer(), [(plain, "a")])

@@ -137,7 +137,7 @@ SOMETIMES = {  # what goes wrong with every other group, and what is counted
 
 
 @pytest.mark.parametrize(("mistake", "metric"), SOMETIMES.values(), ids=SOMETIMES)
-async def test_groups_that_are_lost_are_counted_under_their_reason_and_the_run_goes_on(run, mistake, metric):
+async def test_lost_groups_are_counted_by_reason_and_the_run_continues(run, mistake, metric):
     run.env_section |= {"worker_timeout": 1.0, "max_num_workers": 4, "eval_items": 4}
     file = run.write_environment(
         f"""
@@ -237,7 +237,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("body", "pattern"), MISTAKES.values(), ids=MISTAKES)
-async def test_mistake_of_an_author_is_told_in_one_sentence(run, body, pattern):
+async def test_mistake_of_an_author_is_reported_in_one_sentence(run, body, pattern):
     environment = await run.start_environment(run.write_environment(body))
     training = asyncio.create_task(run.train())
     assert await environment.ends() == 1
@@ -305,7 +305,7 @@ async def test_environment_that_runs_out_of_items_ends_and_says_so(run):
     assert "error: get_next_item gave no item for 1 s, and the run is not over" in environment.output
 
 
-async def test_sigterm_ends_an_environment_that_blocks_while_its_lease_goes_on(run):
+async def test_sigterm_ends_a_blocking_environment_while_its_lease_is_renewed(run):
     file = run.write_environment(
         "def score(self, item, completion):\n    print('blocked', flush=True)\n    time.sleep(600)"
     )
@@ -335,7 +335,7 @@ async def test_sigterm_ends_an_idle_environment_at_once(run):
     assert "stopped as asked" in environment.output
 
 
-async def test_lost_trainer_ends_the_environment_in_order_and_without_an_evaluation(run):
+async def test_lost_trainer_ends_the_environment_cleanly_and_without_an_evaluation(run):
     environment = await run.start_environment("sort_digits")
     await asyncio.wait_for(run.train(steps=1), TRAIN_SECONDS)
     await run.beat("failed", "out of memory")
@@ -353,7 +353,7 @@ async def test_environment_survives_a_restart_of_the_trajectory_api(run):
     assert len(run.batches) == 3
 
 
-async def test_env_manager_of_an_author_is_wrapped_around_ours(run):
+async def test_env_manager_of_an_author_wraps_ours(run):
     file = run.write_environment(
         """
         async def env_manager(self):
@@ -381,7 +381,7 @@ async def test_evaluations_follow_steps_per_eval(run):
     assert 1 in steps
 
 
-async def test_resumed_run_has_its_baseline_and_evaluates_what_a_jump_missed_once(run):
+async def test_resumed_run_keeps_its_baseline_and_makes_up_for_a_missed_evaluation_once(run):
     """The trainer registers at step 4 of 9, and trains two steps at a time: 6, 8, 9."""
     run.env_section |= {"steps_per_eval": 5, "total_steps": 9}
     environment = await run.start_environment("sort_digits")

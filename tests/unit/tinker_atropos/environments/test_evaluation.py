@@ -14,7 +14,7 @@ def test_known_intervals(correct, n, low, high):
 
 
 @given(st.integers(1, 10_000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-def test_interval_holds_the_share_and_stays_a_share(counts):
+def test_interval_contains_the_fraction_and_stays_within_0_and_1(counts):
     correct, n = counts
     low, high = wilson_interval(correct, n)
     assert 0 <= low <= correct / n + 1e-12
@@ -33,15 +33,15 @@ def test_metrics_of_an_evaluation():
     assert metrics["eval/percent_correct_low"] < 0.9 < metrics["eval/percent_correct_high"]
 
 
-def test_a_fraction_has_an_interval_by_the_completions_that_were_seen():
+def test_a_fraction_has_an_interval_from_the_observed_completions():
     metrics = fraction_metrics(0.5, 100)
     assert metrics == {"eval/n": 100, **Evaluation(50, 100).to_metrics()}
 
 
-def test_a_fraction_of_unseen_samples_is_known_to_no_precision():
+def test_a_fraction_of_unseen_samples_has_no_interval():
     metrics = fraction_metrics(0.5, 0)
     assert (metrics["eval/percent_correct_low"], metrics["eval/percent_correct_high"], metrics["eval/n"]) == (0, 1, 0)
 
 
-def test_what_is_no_fraction_has_no_interval():
+def test_a_value_that_is_not_a_fraction_has_no_interval():
     assert fraction_metrics(87.5, 40) == {"eval/percent_correct": 87.5, "eval/n": 40}

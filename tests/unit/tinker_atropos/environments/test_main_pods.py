@@ -58,7 +58,7 @@ async def test_only_the_first_of_several_environments_evaluates(run):
     assert "rl_purpose" not in {name for request in run.policy.requests for name in request["sampling_params"]}
 
 
-async def test_an_environment_in_the_place_of_another_does_not_repeat_the_baseline(run):
+async def test_a_replacement_environment_does_not_repeat_the_baseline(run):
     first = await run.start_environment("sort_digits")
     await run.register()
     await run.client.get("/batch")  # which starts the run
@@ -85,7 +85,7 @@ async def test_an_address_that_never_resolves_is_waited_for_until_the_deadline(r
 
 
 @in_a_namespace
-async def test_names_that_resolve_only_later_are_waited_for(run):
+async def test_names_that_resolve_later_are_waited_for(run):
     """As in a cluster: the environment's pod may be there before the name of the trainer's."""
     hosts = run.folder / "hosts"
     hosts.write_text("127.0.0.1 localhost\n")
@@ -132,7 +132,7 @@ async def test_source_on_a_read_only_disk_and_a_user_without_a_name(run):
     assert "could not" not in environment.output.lower()
 
 
-async def test_nothing_is_written_beside_the_source(run):
+async def test_nothing_is_written_next_to_the_source(run):
     source = write_source(run.folder, "float(completion[:1] < '5')")
     environment = await run.start_environment(source / "my_env.py")
     await asyncio.wait_for(run.train(), TRAIN_SECONDS)

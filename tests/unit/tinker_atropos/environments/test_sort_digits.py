@@ -25,7 +25,7 @@ def test_prompt(environment):
     assert environment.prompt((4, 1, 3, 2)) == [{"role": "user", "content": "sort 4 1 3 2"}]
 
 
-def test_what_is_judged_is_never_trained(environment):
+def test_held_out_items_are_never_trained(environment):
     assert not set(environment.training_items()) & set(environment.held_out_items())
     assert set(environment.held_out_items()) == set(digits.split().held_out)
 

@@ -43,7 +43,7 @@ def metric(http: httpx.Client, name: str) -> float:
     return float(line.rpartition(" ")[2])
 
 
-def test_a_custom_loss_moves_the_weights_as_the_built_in_one_does(client: tinker.ServiceClient) -> None:
+def test_a_custom_loss_moves_the_weights_like_the_built_in_one(client: tinker.ServiceClient) -> None:
     built_in, custom = new_model(client), new_model(client)
     weights = torch.tensor([1.0, 0.5, 2.0, 0.0])
 
@@ -83,7 +83,7 @@ def test_several_weighted_targets_per_token(client: tinker.ServiceClient, as_ten
     assert (last * weights).sum() > (first_wide * weights).sum() + 1
 
 
-def test_adapters_do_not_touch_each_other(client: tinker.ServiceClient) -> None:
+def test_adapters_do_not_affect_each_other(client: tinker.ServiceClient) -> None:
     """Two models in turns become, bit for bit, what each becomes alone: the same requests, the same weights."""
     other = datum([9, 9, 9, 9])
     alone = [
@@ -96,7 +96,7 @@ def test_adapters_do_not_touch_each_other(client: tinker.ServiceClient) -> None:
     np.testing.assert_array_equal([rows[1] for rows in in_turns], alone[1])
 
 
-def test_a_batch_that_the_sdk_cuts_trains_as_one(client: tinker.ServiceClient) -> None:
+def test_a_batch_split_by_the_sdk_trains_as_one(client: tinker.ServiceClient) -> None:
     """1,024 sequences go into one request: the rest into a second one, before the same optimizer step."""
     data = [datum([6, 7, 8, number % 512]) for number in range(1_030)]
     whole, halves = new_model(client), new_model(client)
@@ -106,13 +106,13 @@ def test_a_batch_that_the_sdk_cuts_trains_as_one(client: tinker.ServiceClient) -
     np.testing.assert_array_equal(step(whole, datum()), step(halves, datum()))
 
 
-def test_a_short_life_is_refused(client: tinker.ServiceClient) -> None:
+def test_too_short_a_lifetime_is_refused(client: tinker.ServiceClient) -> None:
     with pytest.raises(tinker.APIStatusError, match="ttl_seconds is 60; it must be at least 3600, or None"):
         new_model(client).save_state("brief", ttl_seconds=60).result(WAIT)
 
 
 @pytest.mark.filterwarnings("ignore:DEPRECATED")
-def test_weights_loaded_into_a_model_are_what_the_next_request_trains(client: tinker.ServiceClient) -> None:
+def test_the_next_request_trains_the_loaded_weights(client: tinker.ServiceClient) -> None:
     """Submitted back to back: the load runs before the request that follows it."""
     model = new_model(client)
     state = model.save_state("before").result(WAIT).path
@@ -124,7 +124,7 @@ def test_weights_loaded_into_a_model_are_what_the_next_request_trains(client: ti
     np.testing.assert_array_equal(after.result(WAIT).loss_fn_outputs[0]["logprobs"].to_numpy(), before[0])
 
 
-def test_what_a_sample_says_about_its_prompt_and_its_tokens(client: tinker.ServiceClient) -> None:
+def test_what_a_sample_reports_about_its_prompt_and_tokens(client: tinker.ServiceClient) -> None:
     sampler = client.create_sampling_client(base_model="bundled").result(WAIT)
     targets = types.TensorData.from_numpy(np.array([[6, 1], [7, -1], [8, 2], [-1, -1]]))
     response = sampler.sample(
@@ -172,7 +172,7 @@ def test_what_a_sample_says_about_its_prompt_and_its_tokens(client: tinker.Servi
         ),
     ],
 )
-def test_questions_about_a_prompt_are_checked(client: tinker.ServiceClient, asked, message: str) -> None:
+def test_prompt_logprob_requests_are_checked(client: tinker.ServiceClient, asked, message: str) -> None:
     sampler = client.create_sampling_client(base_model="bundled").result(WAIT)
     asked = {
         name: types.TensorData.from_numpy(value) if isinstance(value, np.ndarray) else value
@@ -201,7 +201,7 @@ def test_sampling_after_temperature_reports_what_it_sampled_from(client: tinker.
     assert sampled(top_k=1).logprobs == [0.0] * 4
 
 
-def test_stops_come_as_strings_or_tokens(client: tinker.ServiceClient) -> None:
+def test_stops_may_be_strings_or_tokens(client: tinker.ServiceClient) -> None:
     """The base model is named by its folder: the SDK looks for the tokenizer by the name it was given."""
     sampler = client.create_sampling_client(base_model=str(bundled_model_folder())).result(WAIT)
     tokenizer = sampler.get_tokenizer()
@@ -252,7 +252,7 @@ def test_a_cancelled_sample_stops_costing_tokens(client: tinker.ServiceClient, h
     assert result.json()["error"] == "the request was cancelled"
 
 
-def test_sessions_are_listed_with_what_they_hold(tinker_service, rest: tinker.RestClient) -> None:
+def test_sessions_are_listed_with_their_contents(tinker_service, rest: tinker.RestClient) -> None:
     client = tinker.ServiceClient(base_url=tinker_service.url, api_key=tinker_service.key)
     model = new_model(client)
     sampler = model.save_weights_and_get_sampling_client().result(WAIT)

@@ -62,7 +62,7 @@ def test_a_saved_state_is_loaded_bit_for_bit(store: CheckpointStore) -> None:
         assert torch.equal(mine, other)
 
 
-def test_the_optimizer_is_left_out_on_request(store: CheckpointStore) -> None:
+def test_the_optimizer_is_omitted_on_request(store: CheckpointStore) -> None:
     save(store, trainee())
     assert store.load(STATE.path, CPU, with_optimizer=False, trainable=True).optimizer is None
     sampler = Location("s:train:0", "sampler_weights", "w")
@@ -72,13 +72,13 @@ def test_the_optimizer_is_left_out_on_request(store: CheckpointStore) -> None:
     assert not any(tensor.requires_grad for tensor in loaded.adapter.parameters.values())
 
 
-def test_the_folder_is_an_adapter_of_peft(store: CheckpointStore, tmp_path: Path) -> None:
+def test_the_folder_is_a_peft_adapter(store: CheckpointStore, tmp_path: Path) -> None:
     save(store, trainee())
     config = json.loads((tmp_path / "s:train:0/weights/step-1" / ADAPTER_CONFIG_FILE).read_text())
     assert (config["r"], config["lora_alpha"], config["target_modules"]) == (2, 32.0, ["mlp", "q_proj"])
 
 
-def test_external_weights_are_in_float32_and_say_how_to_load_them(store: CheckpointStore, tmp_path: Path) -> None:
+def test_external_weights_are_float32_and_say_how_to_load_them(store: CheckpointStore, tmp_path: Path) -> None:
     saved = trainee()
     saved.adapter.weights["lm_head"] = (torch.randn(2, 4, dtype=torch.float64), torch.randn(9, 2, dtype=torch.float64))
     external = Location("s:train:0", "external_weights", "out")
@@ -135,7 +135,7 @@ def test_a_kill_while_overwriting_leaves_the_old_or_the_new_one(
     assert store.load(STATE.path, CPU, with_optimizer=True, trainable=True).optimizer is not None
 
 
-def test_a_damaged_checkpoint_is_named_and_hinders_nobody(store: CheckpointStore, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_named_and_affects_no_others(store: CheckpointStore, tmp_path: Path) -> None:
     save(store, trainee())
     good = Location("s:train:0", "weights", "good")
     save(store, trainee(), good)
@@ -163,7 +163,7 @@ def test_the_disk_quota_counts_everything_and_says_what_to_do(tmp_path: Path) ->
     save(store, trainee(), STATE, overwrite=True)
 
 
-def test_a_full_disk_is_a_sentence_and_leaves_nothing_behind(store: CheckpointStore, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_leaves_nothing_behind(store: CheckpointStore, tmp_path: Path) -> None:
     """RLIMIT_FSIZE makes write() fail as a full disk does."""
     save(store, trainee())
     before = store.record(STATE)

@@ -82,7 +82,7 @@ def test_the_sdks_own_command_downloads_a_state(
     assert [item.tinker_path for item in left if item.checkpoint_type == "external"] == []
 
 
-def test_an_address_is_good_for_its_file_only(trained: tinker.TrainingClient, rest: tinker.RestClient) -> None:
+def test_an_address_is_valid_only_for_its_file(trained: tinker.TrainingClient, rest: tinker.RestClient) -> None:
     path = trained.save_weights_external("signed").result(WAIT).path
     urls = rest.get_external_weights_urls(path).result(WAIT).urls
     url = urls["README.md"]
@@ -96,6 +96,6 @@ def test_an_address_is_good_for_its_file_only(trained: tinker.TrainingClient, re
         assert b"get_external_weights_urls makes new ones" in raised.value.read()
 
 
-def test_what_cannot_be_exported_is_named(trained: tinker.TrainingClient) -> None:
+def test_impossible_exports_are_named(trained: tinker.TrainingClient) -> None:
     with pytest.raises(tinker.APIStatusError, match="age_encryption_recipients is not supported"):
         trained.save_weights_external("secret", age_encryption_recipients=["age1"]).result(WAIT)

@@ -70,7 +70,7 @@ def step(model: tinker.TrainingClient) -> np.ndarray:
     return output.loss_fn_outputs[0]["logprobs"].to_numpy()
 
 
-def test_a_client_goes_on_after_the_service_was_killed(tmp_path: Path, start_tinker_service) -> None:
+def test_a_client_continues_after_the_service_was_killed(tmp_path: Path, start_tinker_service) -> None:
     """SIGKILL between two steps: the client is told what to do, and from the last state it goes on bit for bit."""
     with start_tinker_service(tmp_path) as service:
         client = tinker.ServiceClient(base_url=service.url, api_key=service.key)
@@ -111,7 +111,7 @@ def wait_for_metric(url: str, text: str) -> None:
         time.sleep(0.05)
 
 
-def test_a_full_quota_reaches_the_user_and_training_goes_on(tmp_path: Path, start_tinker_service) -> None:
+def test_a_full_quota_is_reported_to_the_user_and_training_continues(tmp_path: Path, start_tinker_service) -> None:
     with start_tinker_service(tmp_path, "--max-disk", "0.002") as service:
         client = tinker.ServiceClient(base_url=service.url, api_key=service.key)
         model = client.create_lora_training_client("bundled", rank=16, seed=0).result(WAIT)
@@ -123,7 +123,7 @@ def test_a_full_quota_reaches_the_user_and_training_goes_on(tmp_path: Path, star
         client.close("success").result(WAIT)
 
 
-def test_it_ends_on_sigterm_in_order(tmp_path: Path, start_tinker_service) -> None:
+def test_it_ends_cleanly_on_sigterm(tmp_path: Path, start_tinker_service) -> None:
     with start_tinker_service(tmp_path) as service:
         started = time.monotonic()
         service.process.send_signal(signal.SIGTERM)

@@ -72,7 +72,7 @@ async def test_chat_completions_sample_from_the_policy(sglang_server) -> None:
     assert [choice.finish_reason for choice in completion.choices] == ["stop", "stop"]
 
 
-async def test_the_same_seed_samples_the_same_tokens_also_when_it_is_0(real_inference) -> None:
+async def test_the_same_seed_samples_the_same_tokens_even_if_it_is_0(real_inference) -> None:
     async def sampled(seed: int) -> list[list[int]]:
         params = {"n": 8, "seed": seed, "max_new_tokens": 24, "temperature": 2}
         answers = await real_inference.client.post("/generate", json={"text": "sort", "sampling_params": params})
@@ -84,7 +84,7 @@ async def test_the_same_seed_samples_the_same_tokens_also_when_it_is_0(real_infe
     assert len(set(map(tuple, first))) > 1
 
 
-async def test_finish_reasons_are_true(real_inference, tokenizer) -> None:
+async def test_finish_reasons_are_correct(real_inference, tokenizer) -> None:
     prompt_T = tokenizer.render_chat(MESSAGES)
     for max_tokens, reason in ((2, "length"), (20, "stop")):
         body = {"input_ids": prompt_T.tolist(), "sampling_params": {"max_new_tokens": max_tokens}}
@@ -99,7 +99,7 @@ def openai_client(real_inference) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(api_key="x", base_url=url, timeout=60, max_retries=0)
 
 
-async def test_openais_client_stops_where_it_says(openai_client) -> None:
+async def test_openais_client_stops_where_requested(openai_client) -> None:
     """The bundled model answers `1234` about every second time; `3` ends it before, and is not in the text."""
     completion = await openai_client.chat.completions.create(
         model="bundled", messages=MESSAGES, n=16, max_tokens=8, stop=["3"], seed=0, logprobs=True, user="me"
@@ -124,14 +124,14 @@ async def test_sglangs_client_stops_at_token_ids_and_keeps_them(sglang_server, t
         assert reason == {"type": "stop", "matched": output[-1]}
 
 
-async def test_openais_client_is_told_what_is_not_supported(openai_client) -> None:
+async def test_openais_client_learns_what_is_not_supported(openai_client) -> None:
     unsupported = ({"stream": True}, {"top_logprobs": 2, "logprobs": True}, {"logit_bias": {"5": 10}})
     for extra in unsupported:
         with pytest.raises(openai.BadRequestError, match=next(iter(extra))):
             await openai_client.chat.completions.create(model="m", messages=MESSAGES, **extra)
 
 
-async def test_completions_and_their_logprobs_by_openais_client(openai_client, real_inference, tokenizer) -> None:
+async def test_completions_and_logprobs_with_openais_client(openai_client, real_inference, tokenizer) -> None:
     prompt = tokenizer.render_chat(MESSAGES).tolist()
     completion = await openai_client.completions.create(model="m", prompt=prompt, n=4, max_tokens=8, logprobs=0, seed=5)
     again = await openai_client.completions.create(model="m", prompt=prompt, n=4, max_tokens=8, logprobs=0, seed=5)
@@ -142,7 +142,7 @@ async def test_completions_and_their_logprobs_by_openais_client(openai_client, r
         np.testing.assert_allclose(choice.logprobs.token_logprobs, remembered.logprobs_T[len(prompt) :], atol=1e-6)
 
 
-async def test_the_most_likely_token_alone_is_left_by_top_k_1_and_temperature_0(real_inference, tokenizer) -> None:
+async def test_top_k_1_and_temperature_0_leave_only_the_most_likely_token(real_inference, tokenizer) -> None:
     prompt = tokenizer.render_chat(MESSAGES).tolist()
     outputs = []
     for shape in ({"top_k": 1}, {"temperature": 0}):
@@ -153,7 +153,7 @@ async def test_the_most_likely_token_alone_is_left_by_top_k_1_and_temperature_0(
     assert len(set(outputs)) == 1
 
 
-async def test_max_tokens_beyond_the_context_are_cut_and_the_end_is_called_length(real_inference) -> None:
+async def test_max_tokens_beyond_the_context_are_reduced_and_the_finish_reason_is_length(real_inference) -> None:
     real_inference.generator.context_length = 20
     body = {"text": "sort 1 2", "sampling_params": {"max_new_tokens": 4096, "ignore_eos": True}}
     meta = (await real_inference.client.post("/generate", json=body)).json()["meta_info"]
@@ -161,13 +161,13 @@ async def test_max_tokens_beyond_the_context_are_cut_and_the_end_is_called_lengt
     assert meta["finish_reason"]["type"] == "length"
 
 
-async def test_token_ids_that_the_model_does_not_have_are_refused(real_inference) -> None:
+async def test_token_ids_unknown_to_the_model_are_refused(real_inference) -> None:
     response = await real_inference.client.post("/generate", json={"input_ids": [10**6]})
     assert response.status_code == 400
     assert real_inference.failures == []
 
 
-async def test_hundred_requests_at_once(real_inference) -> None:
+async def test_a_hundred_requests_at_once(real_inference) -> None:
     body = {"text": "<|im_start|>user\nsort 4 1 3 2<|im_end|>\n<|im_start|>assistant\n"}
     answers = await asyncio.gather(*(real_inference.client.post("/generate", json=body) for _ in range(100)))
     assert {answer.status_code for answer in answers} == {httpx.codes.OK}

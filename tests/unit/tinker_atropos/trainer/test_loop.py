@@ -76,7 +76,7 @@ class Surroundings:
         self.saved.append(step)
 
 
-async def test_three_steps_of_which_one_has_no_advantage(training: Training) -> None:
+async def test_three_steps_one_of_them_without_advantage(training: Training) -> None:
     policy = CurrentPolicy()
     policy.swap(Policy(0, await training.snapshot()))
     run = Surroundings(policy, [[1.0, 0.0, 0.0, 1.0], [1.0] * 4, [0.0, 1.0, 1.0, 1.0]])
@@ -99,7 +99,7 @@ async def test_three_steps_of_which_one_has_no_advantage(training: Training) -> 
     assert run.warnings == {"kl": None}
 
 
-async def test_a_run_of_steps_saves_by_its_interval_and_ends_when_asked(training: Training) -> None:
+async def test_a_run_saves_at_its_interval_and_ends_on_request(training: Training) -> None:
     policy = CurrentPolicy()
     policy.swap(Policy(0, await training.snapshot()))
     run = Surroundings(policy, [[1.0, 0.0, 0.0, 1.0]] * 3, off=-0.5)
@@ -131,7 +131,7 @@ def loss_by_hand(loss: str, logprobs: np.ndarray, sampling: np.ndarray, advantag
 
 
 @pytest.mark.parametrize("loss", ["importance_sampling", "ppo", "cispo"])
-async def test_a_loss_is_what_its_formula_says(loss: str, training: Training) -> None:
+async def test_a_loss_matches_its_formula(loss: str, training: Training) -> None:
     """Two turns and a single one; the sampler's logprobs are off by up to 0.3, so that ratios are clipped."""
     sampler = await training.snapshot()
     tokens = [[5, 6, 20, 21, 7, 22], [5, 6, 23, 24, 25]]

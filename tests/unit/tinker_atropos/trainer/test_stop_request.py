@@ -28,7 +28,7 @@ async def test_the_first_stop_counts() -> None:
     assert stop.cause is first
 
 
-async def test_a_stop_from_outside_hurries_an_end_that_an_error_began() -> None:
+async def test_an_external_stop_hurries_an_end_that_an_error_started() -> None:
     stop = StopRequest()
     stop.ask(InternalError("first"))
     assert stop.left(10) is None
@@ -38,7 +38,7 @@ async def test_a_stop_from_outside_hurries_an_end_that_an_error_began() -> None:
     assert stop.left(0) == 0
 
 
-async def test_work_has_its_time_until_somebody_hurries() -> None:
+async def test_work_has_its_time_until_it_is_hurried() -> None:
     stop = StopRequest()
     work = asyncio.ensure_future(answer())
     assert await stop.ends(work, 0)

@@ -26,7 +26,7 @@ def first_tokens(http: httpx.Client) -> list[int]:
     return tokens
 
 
-def test_a_killed_worker_comes_back_within_a_second_and_nobody_is_refused(api_process, tmp_path, build) -> None:
+def test_a_killed_worker_returns_within_a_second_and_no_client_is_refused(api_process, tmp_path, build) -> None:
     with api_process(tmp_path) as api:
         api.http.post("/register", json=build.trainer_registration())
         send_groups(api.http, [build.group(first_token=n) for n in range(4)])
@@ -57,7 +57,7 @@ def test_kill_9_of_the_whole_api_loses_nothing_acknowledged(api_process, tmp_pat
         assert first_tokens(api.http) == [2, 3, 4, 5]
 
 
-def test_sigterm_ends_in_order_within_a_second_also_with_a_waiting_trainer(api_process, tmp_path, build) -> None:
+def test_sigterm_ends_cleanly_within_a_second_even_with_a_waiting_trainer(api_process, tmp_path, build) -> None:
     with api_process(tmp_path) as api, socket.create_connection(("127.0.0.1", api.http.base_url.port)) as waiting:
         api.http.post("/register", json=build.trainer_registration())
         waiting.sendall(b"GET /batch?wait=30 HTTP/1.1\r\nhost: a\r\n\r\n")
@@ -67,7 +67,7 @@ def test_sigterm_ends_in_order_within_a_second_also_with_a_waiting_trainer(api_p
     assert seconds < 25, "a tenth of a second on an idle machine; the trainer would wait for 30"
 
 
-def test_a_worker_that_cannot_live_ends_the_api_with_a_sentence(api_process, tmp_path, build) -> None:
+def test_a_worker_that_cannot_start_ends_the_api_with_a_message(api_process, tmp_path, build) -> None:
     with api_process(tmp_path) as api:
         for life in range(5):
             build.eventually(f"life {life} of the worker", lambda life=life: api.status()["worker"]["restarts"] == life)
@@ -101,7 +101,7 @@ def test_a_port_in_use_is_named_with_its_variable(api_process, tmp_path, variabl
     assert f"port {port} on 127.0.0.1 is in use; end its owner or set {variable} to another port" in ended.stderr
 
 
-def test_a_journal_that_does_not_open_is_said_once(api_process, tmp_path, build) -> None:
+def test_a_journal_that_does_not_open_is_reported_once(api_process, tmp_path, build) -> None:
     (tmp_path / "file").touch()
     with api_process(tmp_path / "file") as api:
         assert api.process.wait(20) == 1
@@ -122,7 +122,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", disk], check=True)
 
 
-def test_a_full_disk_holds_what_comes_loses_nothing_and_heals(api_process, small_disk, build) -> None:
+def test_a_full_disk_delays_posts_loses_nothing_and_recovers(api_process, small_disk, build) -> None:
     with api_process(small_disk) as api, ThreadPoolExecutor(1) as sender:
         api.http.post("/register", json=build.trainer_registration(num_steps=1000))
         accepted = 0

@@ -184,7 +184,7 @@ async def test_a_worker_killed_at_random_moments_loses_and_repeats_nothing(
     assert max(away) < BACK_SECONDS * SLACK, "seconds until the worker was back"
 
 
-async def test_the_whole_api_killed_goes_on_in_a_new_process(api_process, tmp_path: Path, build) -> None:
+async def test_the_whole_api_continues_in_a_new_process_after_a_kill(api_process, tmp_path: Path, build) -> None:
     rng, port = random.Random(7), build.free_port()
     with ExitStack() as processes:
         api = processes.enter_context(api_process(tmp_path, port))

@@ -77,7 +77,7 @@ def test_a_state_checkpoint_answers_like_the_sampler_weights(program: Run, train
     assert texts[0] == texts[1]
 
 
-def test_raw_leaves_the_chat_template_out(program: Run, trained: Trained) -> None:
+def test_raw_omits_the_chat_template(program: Run, trained: Trained) -> None:
     asked = ("sample", "4 1 3 2", "--model-path", trained.sampler_path, "--temperature", "0", "-o", "json")
     assert sampled(program(*asked)) != sampled(program(*asked, "--raw", "--tokenizer", "bundled"))
 
@@ -103,7 +103,9 @@ def test_an_export_is_a_peft_folder(program: Run, trained: Trained, tmp_path: Pa
         (300, ["lm_head"], "--max-lora-rank 320", "--max-lora-rank 512"),
     ],
 )
-def test_how_to_use_it_fits_the_adapter(tmp_path: Path, rank: int, modules: list[str], said: str, unsaid: str) -> None:
+def test_the_instructions_fit_the_adapter(
+    tmp_path: Path, rank: int, modules: list[str], said: str, unsaid: str
+) -> None:
     config = {"base_model_name_or_path": "M", "r": rank, "target_modules": modules}
     (tmp_path / "adapter_config.json").write_text(json.dumps(config))
     told = how_to_use(tmp_path)
@@ -112,7 +114,7 @@ def test_how_to_use_it_fits_the_adapter(tmp_path: Path, rank: int, modules: list
     assert ("untie them" in told) == ("lm_head" in modules)
 
 
-def test_real_start_what_the_backend_refuses_is_said_once(
+def test_real_start_a_backends_refusal_is_reported_once(
     tinker_service: TinkerServiceProcess, trained: Trained, tmp_path: Path
 ) -> None:
     """Really started: that the tokenizer has no warning of its own to add is settled when its library is imported."""
@@ -145,7 +147,7 @@ def test_an_export_overwrites_nothing(program: Run, trained: Trained, tmp_path: 
         (["sample", "x", "--model-path", "tinker://r/weights/f"], {"TINKER_API_KEY": "tml-wrong"}, 3, "TINKER_API_KEY"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said(
+def test_mistakes_are_reported(
     program: Run, arguments: list[str], env_vars: dict[str, str], code: int, said: str
 ) -> None:
     ended = program(*arguments, **env_vars)

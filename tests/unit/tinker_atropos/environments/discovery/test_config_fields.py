@@ -121,11 +121,11 @@ HIDDEN = [
 
 
 @pytest.mark.parametrize("body", HIDDEN)
-def test_what_is_no_field(tmp_path: Path, body: str) -> None:
+def test_invalid_fields(tmp_path: Path, body: str) -> None:
     assert read(tmp_path, body) == {}
 
 
-def test_a_subclass_writes_a_field_again(tmp_path: Path) -> None:
+def test_a_subclass_overrides_a_field(tmp_path: Path) -> None:
     """Pydantic takes the new type and limits; what it means is still said by the first."""
     first = "    x: int = Field(1, ge=0, description='first')\n    y: int = 2\n"
     (tmp_path / "env.py").write_text(f"{HEAD}{first}class Later(Config):\n    x: float = 0.5\n")
@@ -181,7 +181,7 @@ limited = st.one_of(
 
 @settings(max_examples=200, deadline=None)
 @given(shapes, limited)
-def test_limits_are_those_that_pydantic_finds(
+def test_limits_match_those_found_by_pydantic(
     tmp_path_factory: pytest.TempPathFactory, shape: str, field: tuple[str, dict[str, Any]]
 ) -> None:
     type_, limits = field

@@ -64,7 +64,7 @@ BODIES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("body", "expected"), BODIES.values(), ids=BODIES)
-def test_default_is_what_config_init_gives_or_unknown(tmp_path: Path, body: str, expected: dict[str, Any]) -> None:
+def test_default_is_taken_from_config_init_or_unknown(tmp_path: Path, body: str, expected: dict[str, Any]) -> None:
     method = "".join(f"        {line}\n" for line in body.splitlines())
     file = tmp_path / "config_init_of_a_test.py"
     file.write_text(f"{HEAD}    @classmethod\n    def config_init(cls):\n{method}")

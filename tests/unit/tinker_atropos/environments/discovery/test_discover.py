@@ -173,7 +173,7 @@ def test_fields_and_their_defaults(folder):
     assert fields["group_size"].description == "How many responses are grouped together for scoring"
 
 
-def test_broken_file_is_a_warning_beside_the_others(folder):
+def test_broken_file_is_a_warning_next_to_the_others(folder):
     found = discover(folder(good="from atroposlib.envs.base import BaseEnv\nclass E(BaseEnv): ...", bad="def f(:"))
     assert [each.name for each in found.environments] == ["good"]
     assert len(found.warnings) == 1
@@ -201,7 +201,7 @@ ODD_LINES = st.sampled_from(
 
 @settings(max_examples=150, deadline=None)
 @given(st.one_of(st.text(), st.lists(ODD_LINES).map("\n".join)))
-def test_any_text_is_read_or_warned_of(tmp_path_factory, text):
+def test_any_text_is_read_or_gives_a_warning(tmp_path_factory, text):
     folder = tmp_path_factory.mktemp("odd")
     (folder / "odd.py").write_bytes(text.encode("utf-8", "surrogatepass"))
     found = discover(folder)

@@ -55,7 +55,7 @@ def test_json_of_a_problem_is_an_answer(folder: Path) -> None:
     }
 
 
-def test_people_see_a_problem_as_an_error(folder: Path) -> None:
+def test_people_get_a_problem_as_an_error(folder: Path) -> None:
     done = call("--path", folder, "--entry", "bad.py")
     assert done.returncode == 2
     assert done.stderr == b"error: bad.py, line 2: this is not valid Python: invalid syntax\n"
@@ -80,7 +80,7 @@ def test_wrong_options(arguments: tuple[str, ...], message: bytes) -> None:
     assert message in done.stderr
 
 
-def test_names_and_texts_that_are_no_unicode(tmp_path: Path) -> None:
+def test_names_and_texts_that_are_not_unicode(tmp_path: Path) -> None:
     name = os.fsdecode(b"odd\xff.py")
     (tmp_path / name).write_text(GOOD.replace("Läuft.", "\\ud800"), encoding="utf-8")
     done = call("--path", tmp_path, "-o", "json")

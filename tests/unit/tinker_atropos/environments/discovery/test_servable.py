@@ -158,7 +158,7 @@ IMPORTS: dict[str, tuple[dict[str, str], str | None, int | None, str]] = {
 
 @pytest.mark.process
 @pytest.mark.parametrize(("files", "file", "line", "message"), IMPORTS.values(), ids=IMPORTS)
-def test_imports_are_judged_as_the_runner_makes_them(
+def test_imports_are_checked_like_the_runners(
     tmp_path: Path, files: dict[str, str], file: str | None, line: int | None, message: str
 ) -> None:
     problem = judged(tmp_path, **files).problem
@@ -184,11 +184,11 @@ CONFIGS = {
 
 
 @pytest.mark.parametrize("source", CONFIGS.values(), ids=CONFIGS)
-def test_what_may_be_a_config_class_passes(tmp_path: Path, source: str) -> None:
+def test_a_possible_config_class_passes(tmp_path: Path, source: str) -> None:
     assert judged(tmp_path, env=HEAD + source).problem is None
 
 
-def test_modules_are_the_files_that_the_entry_imports_itself_first(tmp_path: Path) -> None:
+def test_modules_are_the_files_the_entry_imports_itself(tmp_path: Path) -> None:
     found = judged(
         tmp_path,
         env=HEAD + "import json\nfrom lib.agents import A\nfrom near import B\ndef f():\n    import late\n"
@@ -205,7 +205,7 @@ def test_modules_are_the_files_that_the_entry_imports_itself_first(tmp_path: Pat
     assert found.modules == ["env.py", "late.py", "lib/__init__.py", "lib/agents.py", "near.py", "lib/more.py"]
 
 
-def test_an_entry_that_is_not_there_names_those_that_are(tmp_path: Path) -> None:
+def test_a_missing_entry_names_the_existing_ones(tmp_path: Path) -> None:
     found = judged(tmp_path, other="")
     assert found.problem is not None
     assert (found.problem.reason, found.problem.message) == (
@@ -229,9 +229,7 @@ def class_files(draw: st.DrawFn) -> str:
 
 @settings(max_examples=120, deadline=None)
 @given(class_files())
-def test_any_classes_are_judged_as_the_runner_judges_them(
-    tmp_path_factory: pytest.TempPathFactory, source: str
-) -> None:
+def test_any_classes_are_checked_as_by_the_runner(tmp_path_factory: pytest.TempPathFactory, source: str) -> None:
     folder = tmp_path_factory.mktemp("classes")
     (folder / "env.py").write_text(source)
     try:
@@ -281,7 +279,7 @@ def damaged_files(draw: st.DrawFn) -> bytes:
 
 @settings(max_examples=300, deadline=None)
 @given(damaged_files())
-def test_any_damage_gives_an_environment_or_a_problem_with_its_place(
+def test_any_damage_gives_an_environment_or_a_problem_with_its_location(
     tmp_path_factory: pytest.TempPathFactory, content: bytes
 ) -> None:
     folder = tmp_path_factory.mktemp("damaged")
@@ -296,14 +294,14 @@ def test_any_damage_gives_an_environment_or_a_problem_with_its_place(
         assert line is not None or found.problem.reason in ("NoEnvironment", "Unreadable")
 
 
-def test_deep_chains_of_classes_are_a_problem_and_no_crash(tmp_path: Path) -> None:
+def test_deep_chains_of_classes_are_a_problem_but_no_crash(tmp_path: Path) -> None:
     chain = "".join(f"class C{index}(C{index - 1}): ...\n" for index in range(1, 5000))
     found = judged(tmp_path, env=f"{HEAD}class C0(BaseEnv): ...\n{chain}")
     assert found.problem is not None
     assert (found.problem.reason, found.problem.file) == ("Unreadable", "env.py")
 
 
-def test_the_test_environments_are_judged_as_they_are_served(tmp_path: Path) -> None:
+def test_the_test_environments_are_checked_as_they_are_served(tmp_path: Path) -> None:
     judgments = {name: discover_entry(ENVIRONMENTS, name).problem for name in FILES}
     assert {name for name, problem in judgments.items() if problem} == {"syntax_error.py"}
     sources = Sources(ENVIRONMENTS)

@@ -45,7 +45,7 @@ def test_broken_file_is_named_with_its_line(
     assert (caught.value.reason, caught.value.line) == (reason, line)
 
 
-def test_what_is_no_ordinary_file_is_not_waited_for(tmp_path: Path) -> None:
+def test_an_irregular_file_is_not_waited_for(tmp_path: Path) -> None:
     pipe, folder, gone = tmp_path / "pipe.py", tmp_path / "folder.py", tmp_path / "gone.py"
     os.mkfifo(pipe)
     folder.mkdir()
@@ -67,7 +67,7 @@ READABLE = [
 
 @pytest.mark.parametrize("content", READABLE)
 @pytest.mark.filterwarnings("error")
-def test_odd_but_right(tmp_path: Path, content: bytes) -> None:
+def test_odd_but_valid_files(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "env.py"
     file.write_bytes(content)
     assert compile_problem(parse_file(file)) is None
@@ -76,7 +76,7 @@ def test_odd_but_right(tmp_path: Path, content: bytes) -> None:
 @pytest.mark.parametrize(
     ("source", "line"), [("x = 1\nreturn x", 2), ("def f(a, a): ...", 1), ("class A:\n    await x", 2), ("break", 1)]
 )
-def test_what_only_the_compiler_sees(source: str, line: int) -> None:
+def test_errors_that_only_the_compiler_finds(source: str, line: int) -> None:
     found = compile_problem(parse(source))
     assert found is not None
     assert (found.reason, found.line) == ("SyntaxError", line)

@@ -111,7 +111,7 @@ def test_with_an_import_root_only_that_folder_is_on_the_path(tmp_path: Path) -> 
     assert sources.lookup(module, "B") == Foreign("other", "B")
 
 
-def test_hidden_folders_and_links_to_folders_are_passed_over(tmp_path: Path) -> None:
+def test_hidden_folders_and_links_to_folders_are_skipped(tmp_path: Path) -> None:
     write(tmp_path, {".venv/a.py": "", "b/c.py": "", "__pycache__/d.py": "", ".e.py": "", "f.txt": ""})
     (tmp_path / "link").symlink_to(tmp_path / "b")
     (tmp_path / "g.py").symlink_to(tmp_path / "f.txt")  # as a ConfigMap is mounted
@@ -133,7 +133,7 @@ def class_graphs(draw: st.DrawFn) -> list[tuple[int, list[int]]]:
 
 @settings(max_examples=150, deadline=None)
 @given(class_graphs())
-def test_ancestry_is_pythons_own(tmp_path_factory: pytest.TempPathFactory, graph: list[tuple[int, list[int]]]) -> None:
+def test_ancestry_matches_python(tmp_path_factory: pytest.TempPathFactory, graph: list[tuple[int, list[int]]]) -> None:
     """Classes C0, C1, … over three files, which import from each other where a base is needed."""
     folder = tmp_path_factory.mktemp("graph")
     names = [f"graph_of_classes_{number}" for number in range(3)]
@@ -170,9 +170,7 @@ def test_ancestry_is_pythons_own(tmp_path_factory: pytest.TempPathFactory, graph
         max_size=8,
     )
 )
-def test_any_graph_comes_to_an_end(
-    tmp_path_factory: pytest.TempPathFactory, classes: list[tuple[str, str, str]]
-) -> None:
+def test_any_graph_terminates(tmp_path_factory: pytest.TempPathFactory, classes: list[tuple[str, str, str]]) -> None:
     """Circles of classes, imports and re-exports."""
     head = "import a, b, c\nfrom a import *\nfrom b import A, B\nfrom c import C\n"
     texts = {f"{file}.py": head for file in "abc"}

@@ -134,7 +134,7 @@ UNKNOWNS = [
 
 
 @pytest.mark.parametrize("text", UNKNOWNS)
-def test_only_running_would_tell(sources: Sources, text: str) -> None:
+def test_values_known_only_at_run_time(sources: Sources, text: str) -> None:
     assert value_of(sources, text) is UNKNOWN
 
 
@@ -160,7 +160,7 @@ expressions = st.recursive(
 @settings(max_examples=300, deadline=None)
 @given(expressions)
 @example("(1e-236 ** -2)")
-def test_arithmetic_is_pythons_own_or_unknown(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+def test_arithmetic_matches_python_or_is_unknown(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     folder = tmp_path_factory.mktemp("sums")
     (folder / "env.py").write_text("")
     ours = value_of(Sources(folder), text)

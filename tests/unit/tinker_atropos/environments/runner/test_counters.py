@@ -4,7 +4,7 @@ from tinker_atropos.environments.runner.counters import HOPELESS_AFTER, STALLED_
 from tinker_atropos.environments.runner.shared_state import SharedState
 
 
-def test_rewards_are_averaged_since_the_last_time():
+def test_rewards_are_averaged_since_the_last_report():
     counters = Counters()
     counters.scored([1.0, 0.0])
     counters.scored([1.0, 1.0])
@@ -42,7 +42,7 @@ def test_every_loss_is_counted_under_its_reason():
     assert "env/reward_mean" not in metrics
 
 
-def test_refusals_are_counted_by_kind_and_each_kind_is_news_once():
+def test_refusals_are_counted_by_kind_and_each_kind_is_reported_once():
     counters = Counters()
     news = [counters.was_refused(1, f"422: scores.{at}: input should be finite") for at in range(3)]
     assert news == [True, False, False]
@@ -55,7 +55,7 @@ def test_refusals_are_counted_by_kind_and_each_kind_is_news_once():
     assert counters.refused == 5 + 26
 
 
-def test_a_stall_because_all_groups_are_equal_is_said_as_that():
+def test_a_stall_from_equal_groups_is_reported_as_such():
     shared = SharedState(total_steps=3, phase="making rollouts")
     counters = shared.counters
     for _ in range(STALLED_AFTER - 1):

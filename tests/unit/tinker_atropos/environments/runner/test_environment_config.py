@@ -24,7 +24,7 @@ def configured(config_init=None, openai=(), **env):
     return configure(config_init or (Config(), []), run, wired_to_run(run, SETTINGS), "mine")
 
 
-def test_config_file_lies_over_config_init_and_wiring_over_both():
+def test_config_file_overrides_config_init_and_wiring_overrides_both():
     own = Config(
         group_size=16, worker_timeout=5, colors=("blue",), rollout_server_url="http://elsewhere", use_wandb=False
     )
@@ -50,7 +50,7 @@ SERVERS = {
 
 
 @pytest.mark.parametrize("own", SERVERS.values(), ids=SERVERS)
-def test_exactly_one_server_comes_out(own):
+def test_the_result_is_exactly_one_server(own):
     (server,) = configured((Config(), own), openai=[{"model_name": "bundled", "num_requests_for_eval": 5}]).servers
     assert server.base_url == "http://127.0.0.1:18001/v1"
     assert (server.server_type, server.api_key, server.health_check) == ("sglang", "x", True)

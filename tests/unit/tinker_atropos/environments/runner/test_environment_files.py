@@ -6,14 +6,14 @@ from tinker_atropos.environments.runner.environment_loader import locate_environ
 from tinker_atropos.errors import ConfigError
 
 
-def test_bundled_environment_is_known_by_module_and_class():
+def test_bundled_environment_is_identified_by_module_and_class():
     located = locate_environment("sort_digits")
     assert located.file.name == "sort_digits.py"
     assert located.file.is_file()
     assert (located.module, located.class_name) == ("tinker_atropos.environments.sort_digits", "SortDigits")
 
 
-def test_file_is_known_by_its_absolute_path(tmp_path):
+def test_file_is_identified_by_its_absolute_path(tmp_path):
     (tmp_path / "mine.py").touch()
     with contextlib.chdir(tmp_path):
         assert locate_environment("mine.py").file == tmp_path / "mine.py"
@@ -30,6 +30,6 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("name", "message"), WRONG.items(), ids=list(WRONG))
-def test_nothing_is_there(name, message):
+def test_a_missing_environment(name, message):
     with pytest.raises(ConfigError, match=message):
         locate_environment(name)

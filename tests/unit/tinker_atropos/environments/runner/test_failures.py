@@ -18,7 +18,7 @@ def line_of(error):
     return error.__traceback__.tb_lineno
 
 
-def test_class_message_and_place():
+def test_class_message_and_location():
     error = raised(ValueError("no data\nsecond line"))
     assert describe(error, HERE) == f"ValueError: no data (test_failures.py, line {line_of(error)}, in raised)"
 
@@ -35,20 +35,20 @@ def test_description_of(error, start):
     assert describe(raised(error), HERE).startswith(start)
 
 
-def test_place_is_in_the_environments_own_file_also_when_a_library_raised():
+def test_location_is_in_the_environments_file_even_if_a_library_raised():
     with pytest.raises(OSError, match="nowhere") as caught:
         Path("/nowhere/at/all").read_text()
     assert "(test_failures.py, line" in describe(caught.value, HERE)
     assert "(pathlib.py, line" in describe(caught.value, Path("/elsewhere.py"))
 
 
-def test_syntax_error_is_placed_where_it_is():
+def test_syntax_error_is_located_where_it_is():
     with pytest.raises(SyntaxError) as caught:
         compile("x = (", "/somewhere/mine.py", "exec")
     assert describe(caught.value, HERE) == "SyntaxError: '(' was never closed (mine.py, line 1)"
 
 
-async def test_retries_are_seen_through():
+async def test_the_cause_behind_retries_is_described():
     async def fail():
         raise KeyError("reward")
 
@@ -57,13 +57,13 @@ async def test_retries_are_seen_through():
     assert describe(caught.value, HERE).startswith("KeyError: 'reward' (test_failures.py, line")
 
 
-def test_sentence_says_when():
+def test_sentence_names_the_phase():
     error = environment_failed("while setting up", raised(ValueError("no data")), HERE)
     assert str(error).startswith("the environment failed while setting up: ValueError: no data (")
     assert error.exit_code == 1
 
 
-def test_place_may_be_in_a_module_beside_the_file(tmp_path):
+def test_location_may_be_in_a_module_next_to_the_file(tmp_path):
     entry, sibling = tmp_path / "my_env.py", tmp_path / "grading.py"
     installed = tmp_path / ".venv" / "lib" / "site-packages" / "library.py"
     installed.parent.mkdir(parents=True)

@@ -70,7 +70,7 @@ async def sender_to(
         await api.until_all_have_left()
 
 
-async def test_a_group_is_sent_with_its_environment_and_a_key_of_its_own() -> None:
+async def test_a_group_is_sent_with_its_environment_and_its_own_key() -> None:
     async with sender_to(RECEIVED) as (api, sender, counters, _):
         await sender.send(ENV, {"tokens": np.array([[1, 2]])})
         await sender.send(ENV, {"tokens": [[1] * 2000]})
@@ -108,14 +108,14 @@ async def test_the_good_groups_of_a_list_count_as_accepted() -> None:
     )
 
 
-async def test_what_is_no_json_is_refused_here() -> None:
+async def test_a_value_that_is_not_json_is_refused_here() -> None:
     async with sender_to(RECEIVED) as (api, sender, counters, _):
         await sender.send(ENV, {"tokens": [[1]], "images": object()})
     assert (api.keys, counters.refused) == ([], 1)
     assert "cannot be written as JSON: Type is not JSON serializable: object" in str(counters.last_failure)
 
 
-async def test_an_environment_all_of_whose_groups_are_refused_is_given_up() -> None:
+async def test_an_environment_with_only_refused_groups_gives_up() -> None:
     async with sender_to((422, {"detail": "no"})) as (_, sender, _counters, given_up):
         for _ in range(HOPELESS_AFTER):
             assert not given_up

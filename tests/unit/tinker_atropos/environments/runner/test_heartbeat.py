@@ -54,7 +54,7 @@ class ScriptedApi:
             yield f"http://127.0.0.1:{port}"
 
 
-async def test_the_last_metrics_and_the_last_word_are_told_again_when_they_are_lost() -> None:
+async def test_the_last_metrics_and_state_are_resent_if_they_are_lost() -> None:
     """The final evaluation is in them, and no next heartbeat would repeat it."""
     api, shared = ScriptedApi(failures=2), SharedState(total_steps=5)
     async with api.running() as url:
@@ -67,7 +67,7 @@ async def test_the_last_metrics_and_the_last_word_are_told_again_when_they_are_l
     assert api.failures == 0
 
 
-async def test_what_must_not_be_lost_is_told_before_the_next_heartbeat() -> None:
+async def test_important_reports_are_sent_before_the_next_heartbeat() -> None:
     api, shared = ScriptedApi(failures=1), SharedState(total_steps=5)
     async with api.running() as url:
         settings = Settings(api_url=url, ops_host="127.0.0.1", ops_port=0)
@@ -79,7 +79,7 @@ async def test_what_must_not_be_lost_is_told_before_the_next_heartbeat() -> None
 
 
 @pytest.mark.parametrize(("given", "told", "replaced"), [(2, 2, True), (0, 0, True), (None, 0, False)])
-async def test_every_heartbeat_and_report_says_whose_it_is(*, given, told, replaced) -> None:
+async def test_every_heartbeat_and_report_names_its_environment(*, given, told, replaced) -> None:
     api, shared = ScriptedApi(failures=0), SharedState(total_steps=5)
     async with api.running() as url:
         settings = Settings(api_url=url, ops_host="127.0.0.1", ops_port=0, environment_index=given)

@@ -16,7 +16,7 @@ def test_proxies_are_bypassed_for_the_runs_own_addresses():
     assert "HF_HUB_OFFLINE" not in env_vars
 
 
-def test_hub_is_left_alone_when_the_tokenizer_is_at_hand(tmp_path):
+def test_hub_is_not_used_if_the_tokenizer_is_local(tmp_path):
     for name in ("bundled", str(tmp_path)):
         env_vars = {}
         set_env_vars(URLS, name, env_vars)
@@ -27,7 +27,7 @@ def record(message, line=1):
     return logging.LogRecord("x", logging.WARNING, "/lib/x.py", line, message, None, None)
 
 
-def test_same_message_from_the_same_line_is_said_once():
+def test_same_message_from_the_same_line_is_logged_once():
     repeat_filter = RepeatFilter()
     said = [repeat_filter.filter(each) for each in (record("a"), record("a"), record("b"), record("a", line=2))]
     assert said == [True, False, True, True]
@@ -36,7 +36,7 @@ def test_same_message_from_the_same_line_is_said_once():
 @pytest.mark.parametrize(
     ("source", "hidden"), [("x = 1", True), ("import torch", False), ("import transformers", False)]
 )
-def test_torch_is_hidden_from_those_who_do_not_speak_of_it(tmp_path, source, hidden):
+def test_torch_is_hidden_from_files_that_do_not_mention_it(tmp_path, source, hidden):
     file = tmp_path / "mine.py"
     file.write_text(source)
     loaded = sys.modules.pop("torch", None)

@@ -28,7 +28,7 @@ def api(answers: list[Response], asked: list[dict]) -> Starlette:
     return Starlette(routes=[Route("/register-env", register, methods=["POST"])])
 
 
-async def test_a_port_that_nobody_listens_on_and_a_stumbling_api_are_waited_out() -> None:
+async def test_a_closed_port_and_a_failing_api_are_waited_out() -> None:
     asked: list[dict] = []
     answers: list[Response] = [PlainTextResponse("disk full", 503), JSONResponse({"status": "success"})]
     listener = bind("127.0.0.1", 0, "RL_API_URL")  # bound, and does not listen yet: refused
@@ -50,7 +50,7 @@ async def test_a_port_that_nobody_listens_on_and_a_stumbling_api_are_waited_out(
     }
 
 
-async def test_a_refusal_is_told_at_once() -> None:
+async def test_a_refusal_is_reported_at_once() -> None:
     async with serve(api([PlainTextResponse("too many", 409)], []), bind("127.0.0.1", 0, "RL_API_URL")) as port:
         with pytest.raises(InternalError, match=r"refused this environment \(409\): too many"):
             await EnvironmentRegistration(f"http://127.0.0.1:{port}", index=0).ask(ENV)

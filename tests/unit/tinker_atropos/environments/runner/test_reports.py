@@ -42,7 +42,7 @@ def reports(env: Any) -> Reports:
     return Reports(env, Path(__file__))
 
 
-async def test_a_report_that_fails_is_told_with_its_line_and_nothing_else(env, reports, caplog) -> None:
+async def test_a_failing_report_is_logged_with_its_line_and_nothing_else(env, reports, caplog) -> None:
     await env.wandb_log({})
     env.save_checkpoint(6)
     env.save_checkpoint(5)
@@ -54,7 +54,7 @@ async def test_a_report_that_fails_is_told_with_its_line_and_nothing_else(env, r
     assert second.startswith("save_checkpoint failed: PermissionError: [Errno 13] read-only (test_reports.py, line ")
 
 
-async def test_an_evaluation_is_found_wherever_it_was_told(env, reports) -> None:
+async def test_an_evaluation_is_found_wherever_it_was_logged(env, reports) -> None:
     assert reports.take_evaluation(None) == {}
     assert reports.take_evaluation({"eval/a": 0.5}) == {"mine_0_eval/a": 0.5}
     await env.evaluate_log(metrics={"eval/a": 0.25}, task_name="t")

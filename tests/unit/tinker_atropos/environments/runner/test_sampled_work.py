@@ -88,7 +88,7 @@ async def test_evaluations_are_marked_and_counted_on_every_route(recorder):
     assert {path for path, _ in seen.purposes} == {"/generate", "/v1/completions", "/v1/chat/completions"}
 
 
-async def test_training_beside_an_evaluation_is_counted_apart_and_not_marked(recorder):
+async def test_training_during_an_evaluation_is_counted_separately_and_not_marked(recorder):
     seen, servers = recorder
 
     async def work(purpose) -> int:

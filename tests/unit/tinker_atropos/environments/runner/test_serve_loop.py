@@ -23,7 +23,7 @@ ROOMS = {
 
 
 @pytest.mark.parametrize(("status", "workers"), ROOMS.values(), ids=ROOMS)
-def test_no_more_groups_are_begun_than_the_run_still_wants(status, workers):
+def test_no_more_groups_are_started_than_the_run_still_wants(status, workers):
     env = SimpleNamespace(status_dict=status, max_num_workers=8, config=SimpleNamespace(group_size=4))
     respect_room(env)
     assert env.max_num_workers == workers
@@ -87,6 +87,6 @@ LATE = {
 
 
 @pytest.mark.parametrize(("index", "answer", "counted", "evaluated"), LATE.values(), ids=LATE)
-async def test_one_that_starts_when_training_is_done_evaluates_the_final_weights(index, answer, counted, evaluated):
+async def test_one_that_starts_after_training_evaluates_the_final_weights(index, answer, counted, evaluated):
     starting = Starting(index=index, answer=answer, counted=counted)
     assert await asyncio.wait_for(starting.live(), 60) == evaluated

@@ -24,13 +24,13 @@ def test_only_finite_numbers_are_relayed():
     ]
 
 
-def test_nothing_to_say_is_no_record():
+def test_no_metrics_make_no_record():
     queue = MetricsQueue()
     queue.put(LEFT, None, "environment")
     assert not queue.records
 
 
-def test_oldest_records_go_first():
+def test_oldest_records_are_dropped_first():
     queue = MetricsQueue()
     for step in range(MAX_RECORDS + 5):
         queue.put({"x": 1}, step, "environment")
@@ -38,7 +38,7 @@ def test_oldest_records_go_first():
     assert queue.records[0].step == 5
 
 
-def test_latest_is_found_behind_a_prefix_and_taken_once():
+def test_latest_is_found_after_a_prefix_and_taken_once():
     queue = MetricsQueue()
     queue.put({"mine_0_eval/percent_correct": 0.25}, 1, "environment")
     queue.put({"mine_0_eval/percent_correct": 0.5}, 2, "environment")
@@ -69,7 +69,7 @@ def test_ordinary_uses_are_harmless(use):
     assert ran.stdout.strip() == "{'step': 7, 'metrics': {'reward': 1.5}, 'source': 'environment'}", ran.stderr
 
 
-def test_an_evaluation_of_an_environments_own_has_its_interval_and_n_beside_it():
+def test_an_environments_own_evaluation_comes_with_its_interval_and_n():
     queue = MetricsQueue()
     with queue.judging("eval/percent_correct", SampledWork("evaluation", completions=100)):
         queue.put({"mine_0_eval/percent_correct": 0.5, "mine_0_loss": 1.0}, 3, "environment")

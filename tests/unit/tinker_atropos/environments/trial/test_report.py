@@ -14,18 +14,18 @@ def test_correct_means_a_score_above_zero() -> None:
     }
 
 
-def test_what_there_is_to_say_is_in_a_steps_line() -> None:
+def test_a_steps_line_has_everything_that_is_known() -> None:
     wire = Step(2, [], 0.1, error="gone", unscored=4, prompt="2 1", responses=[Response("12", 1.0)]).to_wire()
     assert wire["error"] == "gone"
     assert wire["unscored"] == 4
     assert (wire["prompt"], wire["responses"]) == ("2 1", [{"text": "12", "score": 1.0}])
 
 
-def test_a_summary_of_nothing_divides_by_nothing() -> None:
+def test_an_empty_summary_divides_by_nothing() -> None:
     assert summary("m", 3, [], 1.0)["accuracy"] == 0.0
     assert summary("m", 3, [Step(1, [], 1.0, "gone")], 1.0)["step_success_rate"] == 0.0
 
 
-def test_a_summary_counts_completions_and_steps_apart() -> None:
+def test_a_summary_counts_completions_and_steps_separately() -> None:
     told = summary("m", 3, [Step(1, [1.0, 0.0, 0.0], 1.0), Step(2, [0.0], 1.0)], 2.0)
     assert (told["accuracy"], told["step_success_rate"], told["steps_with_correct"]) == (0.25, 0.5, 1)

@@ -110,15 +110,13 @@ UNMODIFIED = {"plain_digits.py": 4, "plain_game.py": 8}  # the latter plays two 
 
 
 @pytest.mark.parametrize(("file", "completions"), UNMODIFIED.items(), ids=UNMODIFIED)
-def test_an_unmodified_file_is_tried_and_what_it_leaves_behind_ends_with_it(
-    run_trial: Any, file: str, completions: int
-) -> None:
+def test_an_unmodified_file_is_tried_and_its_leftovers_end_with_it(run_trial: Any, file: str, completions: int) -> None:
     ended = run_trial(DATA / file, "--model", "right", "--steps", "1")
     assert ended.code == 0, ended.stderr
     assert ended.steps[0]["completions"] == ended.steps[0]["correct"] == completions
 
 
-def test_the_key_is_nowhere_and_no_process_of_the_environments_inherits_it(run_trial: Any, tmp_path: Path) -> None:
+def test_the_key_is_not_visible_to_the_environment_or_its_processes(run_trial: Any, tmp_path: Path) -> None:
     file = write(
         tmp_path,
         """
@@ -141,7 +139,7 @@ HANGS = {
 
 
 @pytest.mark.parametrize("hang", HANGS.values(), ids=HANGS)
-def test_the_limit_ends_an_environment_that_hangs(run_trial: Any, tmp_path: Path, hang: str) -> None:
+def test_the_limit_ends_a_hanging_environment(run_trial: Any, tmp_path: Path, hang: str) -> None:
     begun = time.monotonic()
     ended = run_trial(write(tmp_path, hang), "--model", "right", "--limit", "1")
     assert time.monotonic() - begun < 60
@@ -149,7 +147,7 @@ def test_the_limit_ends_an_environment_that_hangs(run_trial: Any, tmp_path: Path
     assert ended.summary["error"] == "not done within 1 s: the steps that were are counted"
 
 
-def test_the_limit_ends_a_process_whose_interpreter_is_held() -> None:
+def test_the_limit_ends_a_process_with_a_blocked_interpreter() -> None:
     program = """
         import ctypes
         from tinker_atropos.environments.trial.trial_process import end_at
@@ -167,9 +165,7 @@ def test_the_limit_ends_a_process_whose_interpreter_is_held() -> None:
     assert "Timeout" in ended.stderr
 
 
-def test_real_start_of_a_process_that_is_killed_leaves_the_steps_that_it_had_done(
-    trial_command: Any, tmp_path: Path
-) -> None:
+def test_real_start_of_a_killed_process_leaves_its_completed_steps(trial_command: Any, tmp_path: Path) -> None:
     file = write(
         tmp_path,
         """
@@ -199,7 +195,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("options", "said"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_tried_is_refused(run_trial: Any, tmp_path: Path, options: tuple[str, ...], said: str) -> None:
+def test_an_impossible_trial_is_refused(run_trial: Any, tmp_path: Path, options: tuple[str, ...], said: str) -> None:
     ended = run_trial("sort_digits", *(each.format(tmp_path) for each in options), no_such_field=1)
     assert ended.code == 2
     assert said in ended.stderr

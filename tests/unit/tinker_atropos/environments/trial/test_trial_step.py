@@ -46,7 +46,7 @@ async def test_a_group_is_answered_and_scored_by_the_environment(
 
 @pytest.mark.process
 @pytest.mark.parametrize("file", ["plain_game.py", "second_chance.py"])
-async def test_files_as_people_write_them_are_tried(
+async def test_realistic_files_are_tried(
     provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch, file: str
 ) -> None:
     monkeypatch.setenv("ATROPOS_ALLOW_DUMMY_MANAGED_SERVER", "1")
@@ -58,7 +58,7 @@ async def test_files_as_people_write_them_are_tried(
         assert step.correct == len(step.scores) >= 4
 
 
-async def test_a_group_that_the_environment_keeps_to_itself_is_said(
+async def test_a_group_that_the_environment_does_not_return_is_reported(
     provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many drop groups whose rewards are all equal."""
@@ -79,7 +79,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("model", "said"), FAULTS.items(), ids=FAULTS)
-async def test_a_step_that_the_provider_spoils_says_how(provider: ScriptedProvider, model: str, said: str) -> None:
+async def test_a_step_that_fails_at_the_provider_explains_it(provider: ScriptedProvider, model: str, said: str) -> None:
     trying, _ = await set_up(provider, "sort_digits", model)
     step = await trying.item(1)
     assert step is not None
@@ -98,7 +98,7 @@ async def test_a_refused_key_ends_the_trial(provider: ScriptedProvider, model: s
     assert len(provider.requests) <= 4
 
 
-async def test_a_provider_that_is_not_there_is_said(provider: ScriptedProvider) -> None:
+async def test_an_unreachable_provider_is_reported(provider: ScriptedProvider) -> None:
     trying, env = await set_up(provider, "sort_digits", "right")
     env.server.servers[0].openai.base_url = "http://127.0.0.1:9/v1"
     env.server.servers[0].openai.max_retries = 0
@@ -107,7 +107,7 @@ async def test_a_provider_that_is_not_there_is_said(provider: ScriptedProvider) 
     assert "the provider cannot be reached" in str(step.error)
 
 
-async def test_a_provider_that_does_not_answer_is_said(provider: ScriptedProvider) -> None:
+async def test_an_unresponsive_provider_is_reported(provider: ScriptedProvider) -> None:
     trying, env = await set_up(provider, "sort_digits", "hangs")
     env.server.servers[0].openai.timeout = 0.2
     env.server.servers[0].openai.max_retries = 0
@@ -116,7 +116,7 @@ async def test_a_provider_that_does_not_answer_is_said(provider: ScriptedProvide
     assert (step.error, list(step.scores)) == ("the provider did not answer in time", [])
 
 
-async def test_an_answer_that_is_all_thinking_is_a_wrong_one(provider: ScriptedProvider) -> None:
+async def test_an_answer_with_only_thinking_is_wrong(provider: ScriptedProvider) -> None:
     trying, _ = await set_up(provider, "sort_digits", "thinks only")
     step = await trying.item(1)
     assert step is not None
@@ -138,7 +138,7 @@ ENVIRONMENTS = {
 
 
 @pytest.mark.parametrize(("body", "said"), ENVIRONMENTS.values(), ids=ENVIRONMENTS)
-async def test_what_an_environment_does_wrong_is_said(
+async def test_mistakes_of_an_environment_are_reported(
     provider: ScriptedProvider, tmp_path: Path, body: str, said: str | None
 ) -> None:
     head = "from tinker_atropos.environments.sort_digits import SortDigits\n\n\nclass Mine(SortDigits):\n    "
@@ -155,7 +155,7 @@ async def test_what_an_environment_does_wrong_is_said(
     assert step.unscored == (4 if "dropped" in said else 0)
 
 
-async def test_a_prompt_of_the_environments_own_is_answered_and_scored(provider: ScriptedProvider) -> None:
+async def test_a_user_prompt_is_answered_and_scored(provider: ScriptedProvider) -> None:
     trying, env = await set_up(provider, "sort_digits", "half", Wishes(max_tokens=99, temperature=0.3))
     prompt = env.prompt(env.held_out_items()[0])[-1]["content"]
     step = await trying.prompt(1, prompt)
@@ -164,7 +164,7 @@ async def test_a_prompt_of_the_environments_own_is_answered_and_scored(provider:
     assert {(each["max_tokens"], each["temperature"]) for each in provider.requests} == {(99, 0.3)}
 
 
-async def test_a_prompt_that_nobody_can_score_is_not_asked(provider: ScriptedProvider) -> None:
+async def test_a_prompt_that_cannot_be_scored_is_not_sent(provider: ScriptedProvider) -> None:
     trying, _ = await set_up(provider, "sort_digits", "right")
     step = await trying.prompt(1, "what is love?")
     assert "no item of the environment asks this" in str(step.error)
@@ -172,9 +172,7 @@ async def test_a_prompt_that_nobody_can_score_is_not_asked(provider: ScriptedPro
     assert provider.requests == []
 
 
-async def test_a_prompt_whose_answers_are_scored_with_no_number_says_so(
-    provider: ScriptedProvider, tmp_path: Path
-) -> None:
+async def test_a_prompt_with_invalid_scores_says_so(provider: ScriptedProvider, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     head = "from tinker_atropos.environments.sort_digits import SortDigits\n\n\nclass Mine(SortDigits):\n"
     file.write_text(f"{head}    def score(self, item, completion):\n        return float('inf')\n")
@@ -183,13 +181,13 @@ async def test_a_prompt_whose_answers_are_scored_with_no_number_says_so(
     assert "a completion was scored inf" in str(step.error)
 
 
-async def test_environments_of_atroposlib_know_no_items_behind_prompts(provider: ScriptedProvider) -> None:
+async def test_atroposlib_environments_cannot_score_prompts(provider: ScriptedProvider) -> None:
     _, env = await set_up(provider, str(DATA / "plain_conversation.py"), "right")
     with pytest.raises(ConfigError, match="PlainConversation cannot score a prompt"):
         refuse_unless_prompts_are_scored(env, "PlainConversation")
 
 
-async def test_a_prompt_that_was_rendered_by_nobody_goes_as_text(provider: ScriptedProvider) -> None:
+async def test_a_prompt_that_was_not_rendered_is_sent_as_text(provider: ScriptedProvider) -> None:
     _, env = await set_up(provider, "sort_digits", "right")
     answer = await env.server.completion(prompt="sort 3 1 2", n=2, stop=[env.tokenizer.eos_token_id, "\n"])
     assert [choice.text for choice in answer.choices] == ["123", "123"]

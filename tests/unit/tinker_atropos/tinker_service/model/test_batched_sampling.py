@@ -43,7 +43,7 @@ def strong_adapter(engine: Engine) -> Adapter:
 
 
 @pytest.mark.parametrize("seed", [0, 7])
-def test_seeded_request_is_the_same_alone_and_in_any_company(engine: Engine, prompts: Prompts, seed: int) -> None:
+def test_a_seeded_request_gives_the_same_result_in_any_batch(engine: Engine, prompts: Prompts, seed: int) -> None:
     mine = request(prompts[0], num_samples=4, seed=seed)
     others = [
         request(prompts[1], num_samples=3, temperature=2.0),
@@ -111,7 +111,7 @@ def test_greedy_puts_all_mass_on_its_token(engine: Engine) -> None:
     assert sample(engine, request((5, 6, 7), temperature=0.0))[0][0].logprobs == [0.0] * 8
 
 
-def test_the_likeliest_tokens_stand_beside_the_sampled_one(engine: Engine) -> None:
+def test_the_likeliest_tokens_are_next_to_the_sampled_one(engine: Engine) -> None:
     with_top, without = sample(engine, request((5, 6), top_logprobs=4, top_k=3), request((5, 6)))
     top = with_top[0].top_logprobs
     assert without[0].top_logprobs is None
@@ -124,7 +124,7 @@ def test_the_likeliest_tokens_stand_beside_the_sampled_one(engine: Engine) -> No
         assert top.logprobs[step, rank] == pytest.approx(logprob, abs=1e-6)
 
 
-def test_a_given_up_request_takes_no_further_step(engine: Engine) -> None:
+def test_an_abandoned_request_takes_no_further_step(engine: Engine) -> None:
     asked: list[int] = []
 
     def given_up(index: int) -> bool:

@@ -41,7 +41,7 @@ def test_a_small_model_computes_in_double_precision_unless_told_otherwise(engine
     assert bf16_engine.model.model.get_input_embeddings().weight.dtype == torch.bfloat16
 
 
-def test_chosen_logprobs_and_their_gradients_are_those_of_log_softmax() -> None:
+def test_chosen_logprobs_and_their_gradients_match_log_softmax() -> None:
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(2, 3, 7, dtype=torch.float64, generator=generator).requires_grad_()
     chosen = torch.tensor([[[1, 1, 6], [0, 2, 3], [5, 5, 5]]] * 2)  # a token may be asked for twice
@@ -58,7 +58,7 @@ def half_a_request(parameters: list[torch.Tensor]) -> None:
         raise torch.OutOfMemoryError
 
 
-def test_a_request_that_fails_half_way_leaves_the_gradients_as_they_were() -> None:
+def test_a_request_that_fails_halfway_leaves_the_gradients_unchanged() -> None:
     fresh, accumulated = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
     (3 * accumulated).sum().backward()
     with pytest.raises(torch.OutOfMemoryError):
@@ -82,7 +82,7 @@ def test_in_bfloat16_adapters_logits_and_logprobs_are_float32(bf16_engine: Engin
     assert not torch.equal(output.logits, output.logits.bfloat16().float())
 
 
-def test_bfloat16_is_double_precision_within_its_rounding(
+def test_bfloat16_matches_double_precision_within_its_rounding(
     engine: Engine, bf16_engine: Engine, prompts: Prompts
 ) -> None:
     data = [TrainingDatum(np.array(prompt[:-1]), {"target_tokens": np.array(prompt[1:])}) for prompt in prompts[:8]]
@@ -115,7 +115,7 @@ def test_training_in_bfloat16_follows_double_precision(engine: Engine, bf16_engi
     np.testing.assert_allclose(rounded, exact, rtol=0.02)
 
 
-def test_what_bfloat16_samples_it_also_trains(bf16_engine: Engine, prompts: Prompts) -> None:
+def test_bfloat16_trains_what_it_samples(bf16_engine: Engine, prompts: Prompts) -> None:
     trainee = Trainee(bf16_engine.model.new_adapter(LoraSpec(rank=4, seed=0)))
     requests = [SamplingRequest(prompt, num_samples=2, max_tokens=6, seed=1) for prompt in prompts[:4]]
     rows = [row for group in generate(bf16_engine.model, trainee.adapter, requests, str) for row in group]
@@ -126,13 +126,13 @@ def test_what_bfloat16_samples_it_also_trains(bf16_engine: Engine, prompts: Prom
     assert np.mean(gaps) < 0.02
 
 
-def test_the_model_answers_to_its_name_and_its_folder(engine: Engine) -> None:
+def test_the_model_is_known_by_its_name_and_its_folder(engine: Engine) -> None:
     assert engine.is_named("bundled")
     assert engine.is_named(str(engine.base.folder))
     assert not engine.is_named(engine.base.folder.name)
 
 
-def test_a_gpu_that_is_not_there_is_named() -> None:
+def test_a_missing_gpu_is_named() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     with pytest.raises(ConfigError, match="torch finds no GPU here; use --device cpu"):

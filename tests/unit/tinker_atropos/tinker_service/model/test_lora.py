@@ -50,7 +50,7 @@ def tiny_model(config: PreTrainedConfig, dtype: torch.dtype = torch.float64) -> 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-5), (torch.bfloat16, 0.05)], ids=["f64", "bf16"])
 @pytest.mark.parametrize("config", FAMILIES.values(), ids=FAMILIES)
-def test_a_family_samples_what_it_trains(config: PreTrainedConfig, dtype: torch.dtype, tolerance: float) -> None:
+def test_a_family_trains_what_it_samples(config: PreTrainedConfig, dtype: torch.dtype, tolerance: float) -> None:
     """Sampled in one padded batch, scored by the training path: the same logprobs. Then a step moves them."""
     model = tiny_model(config, dtype)
     trainee = Trainee(model.new_adapter(LoraSpec(rank=4, seed=0)))

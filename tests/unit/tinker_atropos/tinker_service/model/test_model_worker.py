@@ -50,7 +50,7 @@ def test_waiting_requests_of_one_sampler_run_together(recorder: Recorder) -> Non
     assert recorder.batches == [["a", "a", "a"], ["b", "b"]]
 
 
-def test_what_was_sampled_for_a_cancelled_request_is_nobodys() -> None:
+def test_samples_for_a_canceled_request_are_discarded() -> None:
     under_way, cancelled = threading.Event(), threading.Event()
 
     def sample(jobs: Sequence[SampleJob]) -> Sequence[str]:
@@ -89,7 +89,7 @@ def test_an_error_reaches_its_job_and_the_next_job_runs(recorder: Recorder, erro
     assert after.result(10) == "ran"
 
 
-def test_samples_that_memory_does_not_hold_together_run_in_halves() -> None:
+def test_samples_that_exceed_memory_together_run_in_halves() -> None:
     sizes: list[int] = []
 
     def run_samples(jobs: Sequence[SampleJob]) -> list[int]:
@@ -129,7 +129,7 @@ def test_a_batch_fits_the_cache_and_a_single_request_always_runs() -> None:
     assert fitting_batch(head, [head, *waiting]) == [head]
 
 
-def test_a_long_prompt_pads_the_short_ones_beside_it() -> None:
+def test_a_long_prompt_pads_the_short_ones_next_to_it() -> None:
     long = SamplingRequest(prompt=(1,) * (MAX_BATCH_TOKENS // 4 - 8), num_samples=1, max_tokens=8)
     waiting = [SampleJob("a", None, request) for request in (long, *[REQUEST] * 9)]
     assert fitting_batch(waiting[0], waiting) == waiting[:4]

@@ -32,7 +32,7 @@ async def test_a_fetched_result_can_be_fetched_again_for_a_while() -> None:
     assert raised.value.status == 410
 
 
-async def test_an_unfetched_result_goes_later_and_a_running_request_stays() -> None:
+async def test_an_unfetched_result_is_dropped_later_and_a_running_request_stays() -> None:
     futures = Futures()
     done, running = futures.add(None, finished(1)), futures.add(None, Future())
     futures.forget_expired(time.monotonic() + FETCHED_SECONDS)
@@ -41,7 +41,7 @@ async def test_an_unfetched_result_goes_later_and_a_running_request_stays() -> N
     assert await futures.wait(running, 0.01) is None
 
 
-async def test_waiting_ends_in_time_and_leaves_the_request_running() -> None:
+async def test_waiting_ends_on_time_and_leaves_the_request_running() -> None:
     futures = Futures()
     future: Future[Any] = Future()
     request_id = futures.add(None, future)
@@ -50,7 +50,7 @@ async def test_waiting_ends_in_time_and_leaves_the_request_running() -> None:
     assert await futures.wait(request_id, 1) is future
 
 
-async def test_cancel_reaches_a_waiting_request_only() -> None:
+async def test_cancel_affects_only_a_waiting_request() -> None:
     futures = Futures()
     waiting, running = Future(), Future()
     running.set_running_or_notify_cancel()

@@ -39,7 +39,7 @@ requests = st.builds(
 
 
 @given(requests.map(lambda message: message.SerializeToString()) | st.binary(max_size=60))
-def test_a_body_is_parsed_or_refused_with_a_sentence(body: bytes) -> None:
+def test_a_body_is_parsed_or_refused_with_a_message(body: bytes) -> None:
     with contextlib.suppress(RequestError):
         check_forward_backward(parse_forward_backward(body), VOCABULARY, CONTEXT)
 

@@ -255,7 +255,7 @@ def test_every_path_but_healthz_needs_the_key(tinker_service) -> None:
             assert http.get(path).status_code == 401
 
 
-def test_other_paths_and_bodies_are_refused_with_a_sentence(tinker_service) -> None:
+def test_other_paths_and_bodies_are_refused_with_a_message(tinker_service) -> None:
     with httpx.Client(base_url=tinker_service.url, headers={"X-API-Key": tinker_service.key}) as http:
         answer = http.post("/api/v1/copy_weights", json={})
         assert (answer.status_code, answer.json()["detail"][:20]) == (404, "POST /api/v1/copy_we")
@@ -278,7 +278,7 @@ def test_a_retried_request_is_not_run_twice(tinker_service, client: tinker.Servi
     assert result["metrics"]["optimizer_step"] == 1
 
 
-def test_a_finished_session_takes_its_models_along(tinker_service) -> None:
+def test_a_finished_session_ends_its_models(tinker_service) -> None:
     client = tinker.ServiceClient(base_url=tinker_service.url, api_key=tinker_service.key)
     model = new_model(client)
     client.close("success").result(WAIT)

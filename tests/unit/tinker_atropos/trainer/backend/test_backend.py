@@ -41,7 +41,7 @@ def datum(token: int = 5) -> Datum:
     )
 
 
-async def test_a_failed_step_says_whose_session_is_lost_and_leaves_nothing_at_work() -> None:
+async def test_a_failed_step_names_the_lost_session_and_leaves_nothing_running() -> None:
     backend = await Backend.open(30, METADATA)
     training = await backend.create(BUNDLED, 4, 0, METADATA)
     output = await training.step([datum()], "importance_sampling", 1e-3)
@@ -53,7 +53,7 @@ async def test_a_failed_step_says_whose_session_is_lost_and_leaves_nothing_at_wo
     await backend.close("errored")
 
 
-async def test_sessions_that_are_given_up_leave_no_threads_and_tasks() -> None:
+async def test_abandoned_sessions_leave_no_threads_or_tasks() -> None:
     async def session() -> None:
         backend = await Backend.open(30, METADATA)
         training = await backend.create(BUNDLED, 4, 0, METADATA)
@@ -74,7 +74,7 @@ async def test_sessions_that_are_given_up_leave_no_threads_and_tasks() -> None:
         await asyncio.sleep(0.05)
 
 
-async def test_a_state_that_is_gone_is_told_from_a_wrong_path() -> None:
+async def test_a_missing_state_is_distinguished_from_a_wrong_path() -> None:
     backend = await Backend.open(30, METADATA)
     training = await backend.create(BUNDLED, 4, 0, METADATA)
     path = await training.save_state("gone", METADATA | {"attempt": "1", "step": "1"}, ttl_seconds=None)
@@ -98,7 +98,7 @@ async def test_stored_checkpoints_are_listed_with_their_marks_and_expiry() -> No
     await backend.close("success")
 
 
-async def test_a_wrong_key_is_said_at_once(monkeypatch) -> None:
+async def test_a_wrong_key_is_reported_at_once(monkeypatch) -> None:
     monkeypatch.setenv("TINKER_API_KEY", "tml-wrong")
     with pytest.raises(CredentialsError, match="TINKER_API_KEY"):
         await Backend.open(30, METADATA)
@@ -114,14 +114,14 @@ class NeverAnswered:
         return self._future
 
 
-async def test_a_wait_has_its_deadline_and_gives_the_request_up() -> None:
+async def test_a_wait_has_a_deadline_and_abandons_the_request() -> None:
     hanging = NeverAnswered()
     with pytest.raises(BackendError, match=r"optim_step: no answer within tinker.backend_deadline_seconds \(0.05 s\)"):
         await answered("optim_step", 0.05, hanging)
     assert hanging.future().cancelled()
 
 
-async def test_a_call_that_blocks_for_ever_can_be_left() -> None:
+async def test_a_call_that_blocks_forever_can_be_abandoned() -> None:
     released = threading.Event()
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(in_thread(released.wait), 0.05)

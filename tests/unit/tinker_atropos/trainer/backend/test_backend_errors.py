@@ -56,7 +56,7 @@ def test_who_must_act(error: Exception, opening, expected) -> None:
         ValueError("Error retrieving result: … with status 401"),
     ],
 )
-def test_the_sdks_own_errors_are_judged_by_the_answer_behind_them(outer: Exception) -> None:
+def test_sdk_errors_are_judged_by_the_answer_behind_them(outer: Exception) -> None:
     outer.__cause__ = status_error(401)
     assert type(translate(outer, "optim_step", 300)) is CredentialsError
 
@@ -69,7 +69,7 @@ def test_the_sdks_own_errors_are_judged_by_the_answer_behind_them(outer: Excepti
         (TimeoutError(), "creating: no answer within tinker.backend_deadline_seconds (300 s)"),
     ],
 )
-def test_the_message_says_what_was_being_done_and_the_backends_own_words(error: Exception, message: str) -> None:
+def test_the_message_has_the_operation_and_the_backends_words(error: Exception, message: str) -> None:
     assert str(translate(error, "creating", 300, opening=True)) == message
 
 
@@ -78,12 +78,12 @@ def test_the_message_says_what_was_being_done_and_the_backends_own_words(error: 
     [(status_error(400), True), (status_error(422), True), (status_error(500), False), (failed(USER), True),
      (failed(SERVER), False), (TimeoutError(), False)],
 )  # fmt: skip
-def test_what_is_the_requests_own_fault(error: Exception, expected) -> None:
+def test_errors_caused_by_the_request(error: Exception, expected) -> None:
     assert refused(error) is expected
 
 
 @pytest.mark.parametrize(
     ("error", "expected"), [(status_error(404), True), (status_error(410), True), (status_error(422), False)]
 )
-def test_what_the_backend_does_not_have(error: Exception, expected) -> None:
+def test_objects_the_backend_does_not_have(error: Exception, expected) -> None:
     assert gone(error) is expected

@@ -49,7 +49,7 @@ async def test_an_attempt_deletes_what_its_own_saves_replace(backend, training) 
     assert saved.expires_at is not None
 
 
-async def test_what_was_saved_last_stays_also_below_states_that_could_not_be_loaded(backend, training) -> None:
+async def test_the_last_save_is_kept_even_below_states_that_could_not_be_loaded(backend, training) -> None:
     """An attempt that had to go back behind its newest state saves at an earlier step than that."""
     attempt = keeper("went-back", 1, keep_checkpoints=1)
     await attempt.save_state(training, 20, for_ever=False)
@@ -58,7 +58,7 @@ async def test_what_was_saved_last_stays_also_below_states_that_could_not_be_loa
     assert (1, 10, "state") in await steps(backend, "went-back")
 
 
-async def test_an_attempt_ends_when_a_newer_one_saved_meanwhile(backend, training) -> None:
+async def test_an_attempt_ends_when_a_newer_one_has_saved_meanwhile(backend, training) -> None:
     older, newer = keeper("raced", 1), keeper("raced", 2)
     await newer.save_state(training, 10, for_ever=True)
     await older.save_state(training, 12, for_ever=True)
@@ -66,7 +66,7 @@ async def test_an_attempt_ends_when_a_newer_one_saved_meanwhile(backend, trainin
         await older.tidy(backend.stored)
 
 
-async def test_a_backend_that_deletes_nothing_is_a_warning(training, caplog) -> None:
+async def test_a_backend_that_does_not_delete_is_a_warning(training, caplog) -> None:
     keep_one = keeper("stuck", 1, keep_checkpoints=1)
     await keep_one.save_state(training, 10, for_ever=True)
     await keep_one.tidy(StoredCheckpoints(deadline_seconds=0))

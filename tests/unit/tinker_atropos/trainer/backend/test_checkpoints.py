@@ -28,7 +28,7 @@ def checkpoint(attempt: int, step: int, kind: str = "state", uid: str = "u") -> 
         ([checkpoint(1, 50, uid="another run")], []),
     ],
 )
-def test_an_attempt_goes_on_from_the_furthest_state_then_the_one_before(checkpoints, expected) -> None:
+def test_an_attempt_continues_from_the_furthest_state_then_the_one_before(checkpoints, expected) -> None:
     states = states_to_resume(checkpoints, "u", attempt=3)
     assert [(state.attempt, state.step) for state in states] == expected
 
@@ -48,7 +48,7 @@ def test_an_attempt_goes_on_from_the_furthest_state_then_the_one_before(checkpoi
         ([checkpoint(3, 10, kind="sampler"), checkpoint(3, 10, uid="another run"), checkpoint(3, 20)], 1, 0, set()),
     ],
 )
-def test_old_states_go_by_count(checkpoints, keep, keep_every, expected) -> None:
+def test_old_states_are_deleted_by_count(checkpoints, keep, keep_every, expected) -> None:
     states = superfluous_states(checkpoints, "u", attempt=3, keep=keep, keep_every=keep_every)
     assert {(state.attempt, state.step) for state in states} == expected
 
@@ -64,17 +64,17 @@ def test_metadata_round_trip() -> None:
 
 
 @pytest.mark.parametrize("metadata", [{}, {"run_uid": "u"}, {"run_uid": "u", "attempt": "x", "step": "1"}])
-def test_checkpoints_of_others_are_not_ours(metadata: dict[str, str]) -> None:
+def test_checkpoints_of_others_are_ignored(metadata: dict[str, str]) -> None:
     assert Checkpoint.from_metadata("p", "state", metadata) is None
 
 
-def test_names_sort_as_steps_do_and_differ_by_attempt() -> None:
+def test_names_sort_like_steps_and_differ_by_attempt() -> None:
     names = [checkpoint_name(1, step) for step in (0, 9, 10, 2500)]
     assert names == sorted(names)
     assert checkpoint_name(1, 9) != checkpoint_name(2, 9)
 
 
-def test_the_wire_form_says_when_it_expires() -> None:
+def test_the_wire_form_contains_the_expiry() -> None:
     expires_at = datetime(2026, 12, 24, 18, 30, 15, 999, tzinfo=UTC)
     assert Checkpoint("p", "state", "u", 2, 50, expires_at).to_wire() == {
         "step": 50,

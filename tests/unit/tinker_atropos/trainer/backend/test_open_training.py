@@ -69,7 +69,7 @@ async def logprobs(opened: Opened) -> list[float]:
 
 
 @pytest.mark.parametrize("with_optimizer", [False, True])
-async def test_a_run_begins_at_step_0_with_the_weights_of_its_parent(with_optimizer) -> None:
+async def test_a_run_starts_at_step_0_with_its_parents_weights(with_optimizer) -> None:
     path, saved, on = await parent()
     opened = await opening(path, with_optimizer=with_optimizer).open()
     assert (opened.step, opened.resumed) == (0, None)
@@ -92,7 +92,7 @@ async def test_weights_of_another_shape_are_refused_with_both_values() -> None:
 
 
 @pytest.mark.parametrize("with_optimizer", [False, True])
-async def test_weights_that_are_gone_are_refused(with_optimizer) -> None:
+async def test_missing_weights_are_refused(with_optimizer) -> None:
     path, _, _ = await parent()
     backend = await Backend.open(30, METADATA)
     await backend.stored.delete(path)
@@ -101,6 +101,6 @@ async def test_weights_that_are_gone_are_refused(with_optimizer) -> None:
         await opening(path, with_optimizer=with_optimizer).open()
 
 
-async def test_a_path_that_is_none_is_refused() -> None:
+async def test_an_invalid_path_is_refused() -> None:
     with pytest.raises(ConfigError, match="no/path"):
         await opening("tinker://no/path").open()

@@ -41,5 +41,5 @@ def test_advantages_are_finite_and_sum_to_zero(strategy: str, scores: list[float
     assert abs(found.sum()) <= 1e-6 * (1 + np.abs(found).sum())
 
 
-def test_there_is_a_strategy_for_every_name_that_the_config_allows() -> None:
+def test_every_name_the_config_allows_has_a_strategy() -> None:
     assert set(ADVANTAGES) == set(TinkerSection.model_fields["advantage"].annotation.__args__)

@@ -95,7 +95,7 @@ def test_advantages_of_the_loss_by_hand(case: str, settings: dict, fields: dict,
         np.testing.assert_allclose(datum.advantages_T, advantages, atol=1e-12, err_msg=case)
 
 
-def test_the_teachers_terms_are_kept_apart_for_the_metrics() -> None:
+def test_the_teachers_terms_are_kept_separate_for_the_metrics() -> None:
     first, second = batch_of(group(**TEACHER)).datums
     np.testing.assert_allclose(first.distilled_T, [np.nan, 0.2, np.nan], atol=1e-12)
     np.testing.assert_allclose(second.distilled_T, [np.nan, -1.0], atol=1e-12)
@@ -117,19 +117,19 @@ def test_every_sequence_of_a_rollout_gets_the_rollouts_advantage_and_the_baselin
     assert batch.trained_rollouts == 2
 
 
-def test_groups_without_an_advantage_are_left_out_and_counted_in_rollouts() -> None:
+def test_groups_without_an_advantage_are_dropped_and_counted_in_rollouts() -> None:
     batch = batch_of(group(), group(scores=[1.0, 1.0]), group(overrides=[{"set_advantage_to_zero": True}] * 2))
     assert [datum.group for datum in batch.datums] == [0, 0]
     assert batch.left_out == {"no_advantage": 4, "nothing_generated": 0}
 
 
-def test_a_sequence_with_nothing_generated_is_not_trained() -> None:
+def test_a_sequence_without_generated_tokens_is_not_trained() -> None:
     batch = batch_of(group(masks=[[-100, -100, 13, 14], [-100, -100, -100]]))
     assert len(batch.datums) == 1
     assert batch.left_out == {"no_advantage": 0, "nothing_generated": 1}
 
 
-def test_only_the_losses_that_clip_get_thresholds() -> None:
+def test_only_clipped_losses_get_thresholds() -> None:
     assert loss_config(CENTERED) is None
     for loss in ("ppo", "cispo"):
         clips = {"clip_low_threshold": 0.7, "clip_high_threshold": 1.3}

@@ -6,7 +6,7 @@ from tinker_atropos.trainer.data.progress import MAX_REBUILDS, Progress
 LOST = BackendLostError("forward_backward: there is no such model")
 
 
-def test_a_rebuild_goes_back_to_the_checkpoint_and_replays_without_counting_again() -> None:
+def test_a_rebuild_returns_to_the_checkpoint_and_replays_without_counting_again() -> None:
     progress = Progress(total=40)
     progress.opened(0)
     assert [progress.trained(step) for step in (1, 2, 3)] == [True, True, True]
@@ -20,14 +20,14 @@ def test_a_rebuild_goes_back_to_the_checkpoint_and_replays_without_counting_agai
     assert progress.metrics() == {"backend/rebuilds": 1, "backend/steps_replayed": 1}
 
 
-def test_an_attempt_that_resumes_replays_nothing() -> None:
+def test_a_resumed_attempt_replays_nothing() -> None:
     progress = Progress(total=40)
     progress.opened(25)
     assert progress.trained(26)
     assert progress.replayed == 0
 
 
-def test_rebuilds_that_lead_nowhere_end_with_the_error_that_comes_back() -> None:
+def test_fruitless_rebuilds_end_with_the_recurring_error() -> None:
     progress = Progress(total=40)
     progress.opened(0)
     progress.trained(1)
@@ -41,7 +41,7 @@ def test_rebuilds_that_lead_nowhere_end_with_the_error_that_comes_back() -> None
         progress.lost(LOST)
 
 
-def test_a_new_step_makes_rebuilds_worth_trying_again() -> None:
+def test_a_new_step_makes_rebuilds_worthwhile_again() -> None:
     progress = Progress(total=400)
     progress.opened(0)
     for step in range(1, 3 * MAX_REBUILDS):

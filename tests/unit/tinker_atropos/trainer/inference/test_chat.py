@@ -45,7 +45,7 @@ def render(tokenizer: Tokenizer, *args, **kwargs) -> str:
     return tokenizer.decode(tokenizer.render_chat(*args, **kwargs), skip_special_tokens=False)
 
 
-def test_tools_calls_and_results_are_rendered_once_and_as_json(tool_tokenizer) -> None:
+def test_tool_calls_and_results_are_rendered_once_and_as_json(tool_tokenizer) -> None:
     assert render(tool_tokenizer, CONVERSATION, TOOLS) == (
         '<|im_start|>system\n{"name": "add", "parameters": {"type": "object"}}\n<|im_end|>\n'
         "<|im_start|>user\n1 + 2<|im_end|>\n"
@@ -56,20 +56,20 @@ def test_tools_calls_and_results_are_rendered_once_and_as_json(tool_tokenizer) -
     )
 
 
-def test_arguments_of_the_template_reach_it(tool_tokenizer) -> None:
+def test_template_arguments_are_passed_on(tool_tokenizer) -> None:
     message = [{"role": "user", "content": "x"}]
     assert render(tool_tokenizer, message, (), {"enable_thinking": False}).endswith("assistant\n<think></think>")
     assert render(tool_tokenizer, message).endswith("assistant\n")
 
 
-def test_what_a_template_would_leave_out_is_refused(tokenizer) -> None:
+def test_fields_a_template_would_ignore_are_refused(tokenizer) -> None:
     with pytest.raises(ChatError, match=r"^tools: "):
         tokenizer.render_chat([{"role": "user", "content": "x"}], TOOLS)
     with pytest.raises(ChatError, match=r"^tool_calls: "):
         tokenizer.render_chat(CONVERSATION)
 
 
-def test_what_a_template_refuses_is_told_in_its_own_words(tool_tokenizer) -> None:
+def test_a_templates_refusal_is_reported_in_its_own_words(tool_tokenizer) -> None:
     with pytest.raises(ChatError, match="roles must be system, user, assistant or tool"):
         tool_tokenizer.render_chat([{"role": "developer", "content": "x"}])
 

@@ -34,7 +34,7 @@ class Sampler:
         return np.zeros(len(tokens_T))
 
 
-async def test_a_sample_outlives_a_lost_backend_and_is_of_the_policy_that_gave_it() -> None:
+async def test_a_sample_survives_a_lost_backend_and_belongs_to_its_policy() -> None:
     policy, told = CurrentPolicy(), asyncio.Queue[Exception]()
     generator = Generator(policy, Ledger(), on_failure=told.put_nowait)
     lost = BackendLostError("sampling: there is no such sampler")
@@ -48,7 +48,7 @@ async def test_a_sample_outlives_a_lost_backend_and_is_of_the_policy_that_gave_i
     assert generator.totals.training.rollouts == 2
 
 
-async def test_an_older_snapshot_that_is_gone_is_no_lost_backend() -> None:
+async def test_a_missing_older_snapshot_is_not_a_lost_backend() -> None:
     policy, told = CurrentPolicy(), []
     generator = Generator(policy, Ledger(), on_failure=told.append)
     deleted, hold = Sampler(BackendLostError("sampling: there is no such sampler")), asyncio.Event()
@@ -62,7 +62,7 @@ async def test_an_older_snapshot_that_is_gone_is_no_lost_backend() -> None:
     assert told == []
 
 
-async def test_a_backend_that_does_not_answer_fails_the_sample() -> None:
+async def test_an_unresponsive_backend_fails_the_sample() -> None:
     policy, told = CurrentPolicy(), []
     generator = Generator(policy, Ledger(), on_failure=told.append)
     silent = BackendError("sampling: no answer")
@@ -72,7 +72,7 @@ async def test_a_backend_that_does_not_answer_fails_the_sample() -> None:
     assert told == [silent]
 
 
-async def test_idle_is_since_the_last_sample_came_back() -> None:
+async def test_idle_time_starts_when_the_last_sample_returns() -> None:
     policy = CurrentPolicy()
     generator = Generator(policy, Ledger(), on_failure=print)
     assert generator.seconds_idle(1e9) is None

@@ -37,7 +37,7 @@ async def test_generate_takes_text_and_answers_a_list_for_several(inference) -> 
     assert len(inference.sampler.asked) == 1  # one request to the backend, which shares the prompt
 
 
-async def test_what_was_sampled_is_in_the_ledger_with_its_policy_step(inference) -> None:
+async def test_samples_are_in_the_ledger_with_their_policy_step(inference) -> None:
     ids = inference.tokenizer.encode("sort 1").tolist()
     await inference.client.post("/generate", json={"input_ids": ids})
     inference.policy.swap(Policy(8, inference.sampler))
@@ -148,7 +148,7 @@ async def test_special_tokens_are_in_the_text_when_asked_for(inference) -> None:
 
 
 @pytest.mark.parametrize(("logprobs", "given"), [(None, False), (False, False), (0, True), (1, True), (True, True)])
-async def test_logprobs_are_those_of_the_sampled_tokens(inference, logprobs, given) -> None:
+async def test_logprobs_belong_to_the_sampled_tokens(inference, logprobs, given) -> None:
     body = {"prompt": "sort", "logprobs": logprobs}
     (choice,) = (await inference.client.post("/v1/completions", json=body)).json()["choices"]
     assert (choice["logprobs"] is not None) is given
@@ -230,7 +230,7 @@ async def test_too_many_too_long_prompts_in_a_row_end_the_run(serve_inference) -
         assert len(inference.failures) == 1
 
 
-async def test_evaluations_have_a_book_of_their_own_and_are_not_in_the_ledger(inference) -> None:
+async def test_evaluations_are_counted_separately_and_are_not_in_the_ledger(inference) -> None:
     await inference.client.post("/generate", json={"text": "sort", "sampling_params": {"n": 2}})
     for path, body in (
         ("/generate", {"text": "sort", "sampling_params": {"n": 3, "rl_purpose": "evaluation"}}),
@@ -247,7 +247,7 @@ async def test_evaluations_have_a_book_of_their_own_and_are_not_in_the_ledger(in
     assert len(inference.ledger) == 2
 
 
-async def test_max_tokens_are_cut_to_what_the_context_leaves(inference) -> None:
+async def test_max_tokens_are_reduced_to_the_remaining_context(inference) -> None:
     inference.generator.context_length = 16
     await inference.client.post("/generate", json={"input_ids": [5] * 10, "sampling_params": {"max_new_tokens": 99}})
     assert inference.sampler.asked[0][2].max_tokens == 6
@@ -310,13 +310,13 @@ async def test_refusals_are_logged_once_by_kind(inference, caplog) -> None:
     assert refusals[0].startswith("refused a request to /generate: sampling_params.max_new_tokens")
 
 
-async def test_tools_that_must_not_be_called_are_not_shown(inference) -> None:
+async def test_tools_that_must_not_be_called_are_hidden(inference) -> None:
     tools = [{"type": "function", "function": {"name": "f"}}]
     response = await inference.client.post("/v1/chat/completions", json={**CHAT, "tools": tools, "tool_choice": "none"})
     assert response.status_code == 200
 
 
-async def test_what_asks_for_nothing_is_no_reason_to_refuse(inference) -> None:
+async def test_fields_without_effect_are_not_refused(inference) -> None:
     nothing = {"stream": False, "logit_bias": {}, "frequency_penalty": 0.0, "stop": None, "seed": None, "user": "me"}
     more = {"response_format": {"type": "text"}, "tool_choice": "auto", "top_logprobs": 0, "tools": None}
     for path, body in (
@@ -329,7 +329,7 @@ async def test_what_asks_for_nothing_is_no_reason_to_refuse(inference) -> None:
     assert [settings.max_tokens for _, _, settings in inference.sampler.asked] == [16, 64, 128]
 
 
-async def test_what_the_backend_refuses_is_the_clients_fault_and_not_the_runs(inference) -> None:
+async def test_a_backends_refusal_is_the_clients_fault_and_not_the_runs(inference) -> None:
     inference.sampler.error = SampleRefusedError("token id 999999 is out of range")
     response = await inference.client.post("/generate", json={"input_ids": [999999]})
     assert response.status_code == 400
@@ -358,7 +358,7 @@ async def test_a_client_that_leaves_stops_costing_tokens(inference) -> None:
 
 
 @pytest.mark.parametrize("name", ["chat_template", "tokenize", "tokenizer_kwargs", "return_tensors", "truncation"])
-async def test_a_client_cannot_bring_a_chat_template_of_its_own(inference, name) -> None:
+async def test_a_client_cannot_supply_its_own_chat_template(inference, name) -> None:
     """It would run in the trainer's process, beside the key."""
     body = {"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": {name: "{{ messages }}"}}
     response = await inference.client.post("/v1/chat/completions", json=body)
@@ -374,7 +374,7 @@ async def test_variables_of_the_chat_template_are_passed_on(inference) -> None:
 
 
 @pytest.mark.parametrize("path", ["/generate", "/v1/completions", "/v1/chat/completions"])
-async def test_a_body_without_end_is_refused(inference, path) -> None:
+async def test_an_endless_body_is_refused(inference, path) -> None:
     response = await inference.client.post(path, content=b" " * (MAX_BODY_BYTES + 1))
     assert response.status_code == 413
     assert response.json()["error"]["message"] == (
@@ -382,6 +382,6 @@ async def test_a_body_without_end_is_refused(inference, path) -> None:
     )
 
 
-def test_there_is_no_route_but_those_to_sample() -> None:
+def test_there_are_only_routes_for_sampling() -> None:
     app = inference_app(InferenceServer(None, None, 1))
     assert {route.path for route in app.routes} == {"/health", "/generate", "/v1/completions", "/v1/chat/completions"}

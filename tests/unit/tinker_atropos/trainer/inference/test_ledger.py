@@ -46,7 +46,7 @@ def bits(values: np.ndarray) -> str:
         ("everything marked as generated", [1, 1, 30, 31, EOS], "11111", "00111", [-0.5, -0.25, -0.125]),
     ],
 )
-def test_what_was_sampled_is_found_within_what_the_environment_marked(case, tokens, masked, sampled, logprobs) -> None:
+def test_samples_are_found_within_what_the_environment_marked(case, tokens, masked, sampled, logprobs) -> None:
     ledger = Ledger()
     record(ledger, [1, 1], [30, 31, EOS], [-0.5, -0.25, -0.125])
     found = ledger.attribute(sequence(tokens, masked))
@@ -57,7 +57,7 @@ def test_what_was_sampled_is_found_within_what_the_environment_marked(case, toke
     assert len(found.generations) == 1
 
 
-def test_every_turn_is_looked_up_with_all_that_came_before_it() -> None:
+def test_every_turn_is_looked_up_with_everything_before_it() -> None:
     ledger = Ledger()
     record(ledger, [1], [2], [-0.5], step=3)
     record(ledger, [1, 2, 9], [4, 5], [-0.25, -0.125], step=4)
@@ -69,14 +69,14 @@ def test_every_turn_is_looked_up_with_all_that_came_before_it() -> None:
         assert found.policy_step_T[[1, 3, 4]].tolist() == [3, 4, 4]
 
 
-def test_the_ledger_is_the_truth_also_where_the_environment_sent_something_else() -> None:
+def test_the_ledger_wins_over_what_the_environment_sent() -> None:
     ledger = Ledger()
     record(ledger, [1], [3, 4], [-0.5, -0.25])
     found = ledger.attribute(sequence([1, 3, 4], "011", [NAN, 0.0, NAN])).sequence
     assert found.logprobs_T[1:].tolist() == [-0.5, -0.25]
 
 
-def test_what_only_the_environment_knows_is_trained_with_its_logprobs_and_no_policy_step() -> None:
+def test_tokens_only_the_environment_knows_have_its_logprobs_and_no_policy_step() -> None:
     found = Ledger().attribute(sequence([1, 3, 4, 9, 5], "01101", [NAN, -0.5, -0.25, NAN, -1.0]))
     assert bits(found.sequence.generated_T) == "01101"
     assert found.sequence.policy_step_T.tolist() == [UNKNOWN_STEP] * 5
@@ -89,7 +89,7 @@ def test_a_gap_in_the_environments_logprobs_was_not_sampled() -> None:
     assert not found.missing
 
 
-def test_a_span_of_which_nobody_knows_anything_is_missing_as_a_whole() -> None:
+def test_a_span_without_known_tokens_is_missing_as_a_whole() -> None:
     ledger = Ledger()
     record(ledger, [1], [2], [-0.5])
     found = ledger.attribute(sequence([1, 2, 9, 4, 5], "01011"))
@@ -97,7 +97,7 @@ def test_a_span_of_which_nobody_knows_anything_is_missing_as_a_whole() -> None:
     assert bits(found.sequence.generated_T) == "01011"
 
 
-def test_an_output_sampled_twice_is_told_apart_by_its_logprobs_else_the_newest_counts() -> None:
+def test_an_output_sampled_twice_is_identified_by_its_logprobs_else_the_newest_counts() -> None:
     ledger = Ledger()
     for step, logprob in ((1, -0.5), (2, -1.0), (3, -1.5)):
         record(ledger, [1], [3, 4], [logprob, logprob], step)
@@ -109,7 +109,7 @@ def test_an_output_sampled_twice_is_told_apart_by_its_logprobs_else_the_newest_c
     assert step_of(None) == 3
 
 
-def test_what_was_sampled_after_the_group_came_is_not_in_it_so_that_a_replay_finds_the_same() -> None:
+def test_later_samples_are_not_in_a_group_so_that_a_replay_finds_the_same() -> None:
     ledger = Ledger()
     came_at = 100.0
     for step, sampled_at, output in ((1, 90.0, [3]), (2, 99.0, [3]), (3, 101.0, [3]), (4, 102.0, [3, 4])):
@@ -125,7 +125,7 @@ def test_what_was_sampled_after_the_group_came_is_not_in_it_so_that_a_replay_fin
     assert steps_of([1, 3], "01", 50.0) == [4], "clocks that disagree cost nothing"
 
 
-def test_a_file_of_an_earlier_form_begins_anew(tmp_path) -> None:
+def test_a_file_in_an_older_format_is_started_over(tmp_path) -> None:
     with contextlib.closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as connection, connection:
         connection.execute("CREATE TABLE generations (number INTEGER PRIMARY KEY, output BLOB)")
     ledger = Ledger(tmp_path)
@@ -144,7 +144,7 @@ def test_the_longest_explanation_wins() -> None:
     assert ledger.attribute(sequence([1, 3, 4, 5, 9], "01111")).sequence.policy_step_T.tolist() == [-1, 3, 3, 3, -1]
 
 
-def test_memory_is_bounded_and_the_oldest_goes_first() -> None:
+def test_memory_is_bounded_and_the_oldest_entries_are_dropped_first() -> None:
     ledger = Ledger(capacity_bytes=3 * (OVERHEAD_BYTES + 8))
     for token in range(5):
         record(ledger, [1], [token], [-1.0], step=token)
@@ -153,7 +153,7 @@ def test_memory_is_bounded_and_the_oldest_goes_first() -> None:
     assert missing == [True, True, False, False, False]
 
 
-def test_how_it_was_sampled_comes_with_it() -> None:
+def test_the_sampling_settings_are_included() -> None:
     ledger = Ledger()
     ledger.record(np.array([1]), np.array([3]), LedgerEntry(np.array([-0.5]), 7, temperature=0.5, top_p=0.9, top_k=4))
     (generation,) = ledger.attribute(sequence([1, 3], "01")).generations
@@ -168,7 +168,7 @@ def attributed(folder, *sequences: TokenSequence) -> list[Attribution]:
         ledger.close()
 
 
-def test_a_restart_keeps_versions_and_what_was_forgotten_stays_so(tmp_path) -> None:
+def test_a_restart_keeps_versions_and_does_not_restore_forgotten_ones(tmp_path) -> None:
     first = Ledger(tmp_path, capacity_bytes=2 * (OVERHEAD_BYTES + 8))
     for token in (3, 4, 5):
         record(first, [1], [token], [-token / 8], step=token)
@@ -185,7 +185,7 @@ def test_a_restart_keeps_versions_and_what_was_forgotten_stays_so(tmp_path) -> N
     assert [one.sequence.policy_step_T[1] for one in attributed(tmp_path, sequence([1, 5], "01"))] == [5]
 
 
-def test_a_file_that_cannot_be_read_begins_anew(tmp_path, caplog) -> None:
+def test_an_unreadable_file_is_started_over(tmp_path, caplog) -> None:
     (tmp_path / "ledger.sqlite").write_bytes(b"not SQLite" * 1000)
     ledger = Ledger(tmp_path)
     record(ledger, [1], [3], [-0.5])
@@ -195,7 +195,7 @@ def test_a_file_that_cannot_be_read_begins_anew(tmp_path, caplog) -> None:
     assert not found.missing
 
 
-def test_a_ledger_that_cannot_be_written_goes_on_in_memory(tmp_path, caplog) -> None:
+def test_a_ledger_that_cannot_be_written_continues_in_memory(tmp_path, caplog) -> None:
     ledger = Ledger(tmp_path)
     record(ledger, [1], [3], [-0.5])
     with contextlib.closing(sqlite3.connect(tmp_path / "ledger.sqlite", timeout=20)) as connection:
@@ -211,7 +211,7 @@ def test_a_ledger_that_cannot_be_written_goes_on_in_memory(tmp_path, caplog) -> 
 
 
 @given(st.lists(st.integers(0, 3), max_size=6), st.lists(st.integers(0, 3), max_size=6))
-def test_prefixes_have_the_same_key_only_when_they_are_the_same(first: list[int], second: list[int]) -> None:
+def test_prefixes_have_the_same_key_only_if_they_are_equal(first: list[int], second: list[int]) -> None:
     keys, others = (prefix_keys(np.array(tokens, np.int64)) for tokens in (first, second))
     for length, key in enumerate(keys):
         for other_length, other in enumerate(others):

@@ -33,7 +33,7 @@ def relayed(**metrics: float) -> MetricsRecord:
     return MetricsRecord(metrics={f"env/{name}": value for name, value in metrics.items()}, source="runner")
 
 
-async def test_a_stall_because_every_group_is_equal_is_said_as_exactly_that(bookkeeping) -> None:
+async def test_a_stall_because_every_group_is_equal_is_reported_as_such(bookkeeping) -> None:
     status, now = bookkeeping.status, time.monotonic()
     status.relayed(relayed(groups_kept=4, groups_filtered_equal=10))
     bookkeeping.lease.peer = Peer(state="working")
@@ -47,7 +47,7 @@ async def test_a_stall_because_every_group_is_equal_is_said_as_exactly_that(book
     assert sentence == "Waiting for the backend for more than 1 min: optim_step."
 
 
-async def test_the_books_name_what_the_api_dropped() -> None:
+async def test_the_totals_include_what_the_api_dropped() -> None:
     account = {"received": 12, "trained": 8, "dropped": {"stale": 4}}
     answer = {"groups": account, "rollouts": account, "oldest_queued_at": time.time()}
     app = Starlette(routes=[Route("/rl/books", lambda _: JSONResponse(answer))])
@@ -76,7 +76,7 @@ async def test_the_books_name_what_the_api_dropped() -> None:
     assert scraped.get_sample_value("rl_trainer_replayed_steps_total") == 3
 
 
-def test_what_has_no_advantage_is_untrained_under_that_reason(bookkeeping) -> None:
+def test_groups_without_advantage_are_untrained_for_that_reason(bookkeeping) -> None:
     for step in (1, 2):
         bookkeeping.trained(step, TrainingBatch(left_out={"no_advantage": 8, "nothing_generated": 0}))
     assert bookkeeping.books()["dropped"] == {"no_advantage": 16}

@@ -8,7 +8,7 @@ from tinker_atropos.trainer.data.progress import Progress
 from tinker_atropos.trainer.reporting.metric_table import METRICS, describe
 
 
-def test_the_table_has_one_row_per_name_and_every_row_says_something() -> None:
+def test_the_table_has_one_row_per_name_and_no_row_is_empty() -> None:
     assert Counter(metric.name for metric in METRICS).most_common(1)[0][1] == 1
     assert all(metric.unit and metric.meaning for metric in METRICS)
 
@@ -27,18 +27,18 @@ def test_names_are_found(name: str, source: str) -> None:
     assert describe(name).source == source
 
 
-def test_what_nobody_described_is_not_found() -> None:
+def test_undescribed_names_are_not_found() -> None:
     assert describe("logprobs/new") is None
 
 
-async def test_everything_that_the_trainer_counts_is_in_the_table(inference) -> None:
+async def test_everything_the_trainer_counts_is_in_the_table(inference) -> None:
     progress = Progress(total=10, rebuilds=1)
     names = [*inference.generator.metrics(), *progress.metrics()]
     assert {"tokens/sampled", "backend/rebuilds"} <= set(names)
     assert [name for name in names if describe(name) is None] == []
 
 
-def test_everything_that_runner_and_evaluation_report_is_in_the_table() -> None:
+def test_everything_runner_and_evaluation_report_is_in_the_table() -> None:
     names = [*Counters().take_metrics(), *fraction_metrics(0.5, 8)]
     assert names
     assert [name for name in names if describe(name) is None] == []

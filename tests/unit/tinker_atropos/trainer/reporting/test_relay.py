@@ -24,20 +24,20 @@ class RememberingSink(WandbSink):
         self.reports.append((step, metrics))
 
 
-def test_each_environment_has_its_own_curve_of_what_the_runner_counts() -> None:
+def test_each_environment_has_its_own_curve_of_the_runners_counts() -> None:
     metrics = {"env/groups_kept": 3.0, "sort_1_train/percent_correct": 0.5}
     assert curves(None, metrics) == curves(0, metrics) == metrics
     assert curves(2, metrics) == {"env_2/groups_kept": 3.0, "sort_1_train/percent_correct": 0.5}
 
 
-def test_no_environment_writes_a_curve_of_the_run_itself() -> None:
+def test_no_environment_writes_a_curve_of_the_run() -> None:
     metrics = {"train/loss": 9.0, "train/step": 9.0, "reward/mean": 9.0, "_step": 9.0, "samples": 9.0, "result/a": 9.0}
     own = {"train/percent_correct": 0.5, "reward/of_mine": 1.0, "samples_seen": 2.0, "eval/percent_correct": 0.5}
     assert curves(None, metrics | own) == {f"env_0/{name}": 9.0 for name in metrics} | own
     assert curves(2, metrics | own) == {f"env_2/{name}": 9.0 for name in metrics} | own
 
 
-async def test_names_without_end_stop_at_a_limit_and_known_ones_go_on(caplog) -> None:
+async def test_new_names_stop_at_a_limit_and_known_ones_continue(caplog) -> None:
     records: list[dict[str, Any]] = []
 
     async def show(request: Request) -> Response:

@@ -26,7 +26,7 @@ def decode(tokens_T: NDArray[np.int64]) -> str:
     return "".join(chr(ord("a") + token % 26) for token in tokens_T.tolist())
 
 
-def test_a_row_parts_prompt_and_completion() -> None:
+def test_a_row_separates_prompt_and_completion() -> None:
     assert sample_rows(3, TrainingBatch(datums=[datum(1.0, 0.5)]), decode) == [(3, "ab", "cde", 1.0, 0.5, 7)]
 
 
@@ -40,7 +40,7 @@ def test_a_step_without_a_gradient_has_no_rows() -> None:
     assert sample_rows(1, TrainingBatch(), decode) == []
 
 
-def test_a_long_text_keeps_its_ends() -> None:
+def test_a_long_text_keeps_both_ends() -> None:
     (row,) = sample_rows(1, TrainingBatch(datums=[datum(0.0, 0.0, MAX_TEXT * 2)]), decode)
     assert len(row[2]) == MAX_TEXT + 3
     assert row[2][:3] == "cde"

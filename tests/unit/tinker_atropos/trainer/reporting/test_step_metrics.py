@@ -135,7 +135,7 @@ def test_the_gap_by_hand() -> None:
     assert gap_metrics("_stale", sampling[:0], training[:0]) == {}
 
 
-def test_the_effective_sample_size_is_a_fraction_also_of_weights_that_no_float_holds() -> None:
+def test_the_effective_sample_size_is_a_fraction_even_if_weights_overflow() -> None:
     one_weight_counts = gap_metrics("", np.array([-2000.0, 0.0, 0.0, 0.0]), np.zeros(4))
     assert one_weight_counts["logprobs/ess"] == pytest.approx(1 / 4)
     assert gap_metrics("", np.full(4, -1.0), np.full(4, -2.0))["logprobs/ess"] == pytest.approx(1.0)
@@ -150,7 +150,7 @@ def test_the_estimators_estimate_the_kl_divergence() -> None:
     assert metrics["logprobs/kl_v2"] == pytest.approx(divergence, rel=0.15)
 
 
-def test_the_gap_is_measured_on_tokens_of_the_current_policy_apart_from_stale_ones() -> None:
+def test_the_gap_is_measured_on_current_tokens_separately_from_stale_ones() -> None:
     training_logprobs = [np.array([-0.125, -0.375]), np.array([-9.0])]
     metrics = training_metrics(batch_of(attributed(5, 3)), training_logprobs, loss_sum=-1.5, policy_step=5)
     assert metrics["train/loss"] == -0.5  # a SUM over three tokens
@@ -163,7 +163,7 @@ def test_the_gap_is_measured_on_tokens_of_the_current_policy_apart_from_stale_on
     assert metrics["logprobs/p50"] == -0.25
 
 
-def test_of_tokens_whose_policy_nobody_knows_no_gap_is_told() -> None:
+def test_tokens_of_an_unknown_policy_have_no_gap() -> None:
     batch = batch_of(attributed(None, None))
     metrics = training_metrics(batch, [np.array([-0.1, -0.3]), np.array([-9.0])], 0.0, policy_step=5)
     assert not [name for name in metrics if "gap" in name or "kl" in name]
@@ -171,7 +171,7 @@ def test_of_tokens_whose_policy_nobody_knows_no_gap_is_told() -> None:
     assert "staleness/mean" not in batch_metrics(batch, policy_step=5)
 
 
-def test_a_token_of_a_later_step_is_not_of_negative_staleness() -> None:
+def test_a_token_of_a_later_step_has_no_negative_staleness() -> None:
     metrics = batch_metrics(batch_of(attributed(7, 5)), policy_step=5)
     assert (metrics["staleness/mean"], metrics["staleness/max"]) == (0.0, 0.0)
 
@@ -183,7 +183,7 @@ def test_a_batch_of_equal_scores_has_rewards_and_reasons_but_no_advantages() -> 
     assert "advantages/mean" not in metrics
 
 
-def test_what_it_took_to_collect_a_batch() -> None:
+def test_the_cost_of_collecting_a_batch() -> None:
     groups = (attributed(5, 5), read_group({**GROUP, "scores": [1.0, 1.0]}))
     collected = Collected(groups, {"stale": 4}, dropped_tokens=6, recomputed=1, unknown_overrides=3, waited=1.0)
     assert collection_metrics(collected, batch_of(*groups)) == {

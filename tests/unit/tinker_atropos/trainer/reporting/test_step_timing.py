@@ -13,7 +13,7 @@ class Clock:
         return self.now
 
 
-def test_a_laps_parts_are_what_they_were_named() -> None:
+def test_the_parts_of_a_lap_have_their_given_names() -> None:
     clock = Clock()
     watch = Stopwatch(clock)
     clock.now += 10

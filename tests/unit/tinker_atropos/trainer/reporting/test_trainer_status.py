@@ -22,12 +22,12 @@ def test_history_is_bounded_and_keeps_the_whole_run() -> None:
     assert steps[-1] == 96
 
 
-def test_a_reader_may_choose_figures() -> None:
+def test_a_reader_may_choose_metrics() -> None:
     points = [{"step": 1, "loss": 0.5, "train/loss": 0.5}, {"step": 2, "train/loss": 0.4}]
     assert chosen(points, ["loss", "none"]) == [{"step": 1, "loss": 0.5}, {"step": 2}]
 
 
-def test_the_first_evaluation_is_the_baseline_and_stays_it() -> None:
+def test_the_first_evaluation_remains_the_baseline() -> None:
     status = RunStatus(total_steps=40)
     interval = {"eval/percent_correct_low": 0.4, "eval/percent_correct_high": 0.6, "eval/n": 400}
     status.relayed(evaluation(0, 0.5, **interval))
@@ -39,13 +39,13 @@ def test_the_first_evaluation_is_the_baseline_and_stays_it() -> None:
     assert status.metrics["evalAccuracy"] == 0.9
 
 
-def test_an_attempt_that_resumed_has_no_baseline_of_its_own() -> None:
+def test_a_resumed_attempt_has_no_baseline_of_its_own() -> None:
     status = RunStatus(total_steps=40)
     status.relayed(evaluation(25, 0.8))
     assert "baselineAccuracy" not in status.metrics
 
 
-def test_metrics_of_an_unmodified_environment_are_recognized_by_their_ends() -> None:
+def test_metrics_of_an_unmodified_environment_are_recognized_by_their_suffixes() -> None:
     status = RunStatus(total_steps=40)
     relayed = {"gsm8k_0_train/percent_correct": 0.25, "gsm8k_0_eval/percent_correct": 0.5, "env/reward_mean": 0.3}
     status.relayed(MetricsRecord(step=3, source="wandb_log", metrics=relayed))
@@ -57,7 +57,7 @@ def runner_report(environment: int | None, mean: float, kept: float, equal: floa
     return MetricsRecord(source="runner", metrics=metrics, environment=environment)
 
 
-def test_several_environments_are_added_up_and_one_that_is_replaced_begins_anew() -> None:
+def test_several_environments_are_added_up_and_a_replaced_one_starts_over() -> None:
     status = RunStatus(total_steps=40)
     status.relayed(runner_report(0, 0.2, kept=4, equal=10))
     status.relayed(runner_report(1, 0.6, kept=2, equal=1))
@@ -70,7 +70,7 @@ def test_several_environments_are_added_up_and_one_that_is_replaced_begins_anew(
     assert status.groups_made == GroupsMade(8, 14)
 
 
-def test_what_an_environment_said_long_ago_counts_no_more() -> None:
+def test_old_reports_of_an_environment_no_longer_count() -> None:
     now = [0.0]
     status = RunStatus(total_steps=40, clock=lambda: now[0])
     status.relayed(runner_report(0, 0.2, kept=1, equal=0))
@@ -82,14 +82,14 @@ def test_what_an_environment_said_long_ago_counts_no_more() -> None:
     assert status.metrics["rewardMean"] == 0.6
 
 
-def test_the_largest_rewards_have_a_mean_too() -> None:
+def test_the_largest_rewards_have_a_mean() -> None:
     status = RunStatus(total_steps=40)
     for environment in range(2):
         status.relayed(runner_report(environment, 1.7e308, kept=1.7e308, equal=1.7e308))
     assert status.metrics["rewardMean"] == 1.7e308
 
 
-def test_no_environment_changes_the_trainers_own_figures() -> None:
+def test_no_environment_changes_the_trainers_own_metrics() -> None:
     status = RunStatus(total_steps=40)
     status.step_trained(1, 2.0, {"train/loss": -0.5, "reward/mean": 0.5})
     claimed = {"train/loss": 9.0, "loss": 9.0, "reward/mean": 9.0, "staleness/mean": 9.0, "logprobs/gap": 9.0}
@@ -97,7 +97,7 @@ def test_no_environment_changes_the_trainers_own_figures() -> None:
     assert status.metrics == {"loss": -0.5}
 
 
-def test_one_environment_that_sends_no_index_is_the_first() -> None:
+def test_a_single_environment_without_an_index_is_the_first() -> None:
     status = RunStatus(total_steps=40)
     status.relayed(runner_report(None, 0.2, kept=4, equal=10))
     status.relayed(runner_report(0, 0.3, kept=5, equal=10))
@@ -120,5 +120,5 @@ def test_a_step_changes_pace_and_metrics() -> None:
     assert [point["step"] for point in status.history.points] == [1, 2]
 
 
-def test_a_line_says_what_a_step_has() -> None:
+def test_a_line_has_what_a_step_has() -> None:
     assert console_line(3, 40, {"reward/mean": 0.5, "time/waiting": 0.25}) == "step 3/40  reward 0.500  waited 0.25 s"

@@ -37,13 +37,13 @@ def test_the_reason_of_a_wait(changes, reason) -> None:
     assert sentence.endswith(".")
 
 
-def test_a_wait_of_a_day_is_a_few_sentences() -> None:
+def test_a_wait_of_a_day_is_logged_in_a_few_sentences() -> None:
     """Whoever watches `/status` writes what changed somewhere."""
     waits = (replace(WAIT, seconds=float(s), seconds_without_sample=float(s), queued=0) for s in range(10, 86_400, 7))
     assert len({why_no_batch(wait) for wait in waits}) <= 12
 
 
-def test_short_waits_are_how_training_works() -> None:
+def test_short_waits_are_normal() -> None:
     assert why_no_batch(replace(WAIT, seconds=9.9)) is None
 
 
@@ -54,11 +54,11 @@ def test_short_waits_are_how_training_works() -> None:
         (GroupsMade(3, 10), GroupsMade(1, 2), GroupsMade(1, 2)),  # an environment that was started again
     ],
 )
-def test_only_groups_of_this_wait_tell_why_it_lasts(before, now, expected) -> None:
+def test_only_groups_of_this_wait_explain_it(before, now, expected) -> None:
     assert now.since(before) == expected
 
 
-def test_a_backend_call_is_named_once_it_takes_long() -> None:
+def test_a_backend_call_is_named_once_it_takes_too_long() -> None:
     assert slow_call(("optim_step", 100.0), now=135.0) == "Waiting for the backend for more than 30 s: optim_step."
     assert slow_call(("optim_step", 100.0), now=105.0) is None
     assert slow_call(None, now=100.0) is None

@@ -1,14 +1,14 @@
 from tinker_atropos.trainer.reporting.wandb_folders import StepAxis
 
 
-def test_a_step_that_is_trained_again_is_not_logged_again() -> None:
+def test_a_retrained_step_is_not_logged_again() -> None:
     axis = StepAxis(before=0)
     points = [axis.trained(step, {"train/loss": float(step)}) for step in (1, 2, 3, 2, 3, 4)]
     assert [point and point["train/step"] for point in points] == [1, 2, 3, None, None, 4]
     assert axis.replayed == 2
 
 
-def test_an_attempt_goes_on_where_the_one_before_ended() -> None:
+def test_an_attempt_continues_where_the_previous_one_ended() -> None:
     axis = StepAxis(before=14)
     assert [axis.trained(step, {}) for step in (11, 14)] == [None, None]
     assert axis.reported(11, {"env/reward_mean": 1.0}) is None
@@ -16,7 +16,7 @@ def test_an_attempt_goes_on_where_the_one_before_ended() -> None:
     assert axis.replayed == 3
 
 
-def test_a_report_stands_at_the_newest_step_and_keeps_its_own_beside() -> None:
+def test_a_report_is_logged_at_the_newest_step_and_keeps_its_own() -> None:
     axis = StepAxis(before=0)
     assert axis.reported(0, {"x": 1.0}) == {"train/step": 0, "x": 1.0}
     axis.trained(5, {})

@@ -112,7 +112,7 @@ async def until(holds: Any, awaited: str) -> None:
         await asyncio.sleep(0.05)
 
 
-async def test_what_the_server_gets_of_a_run(attempts: Attempts) -> None:
+async def test_what_the_server_receives_of_a_run(attempts: Attempts) -> None:
     sink = await attempts.start()
     sink.log_report(0, {"eval/percent_correct": 0.5})
     sink.log_step(1, {"train/loss": 0.25, "reward/mean": float("nan")}, SAMPLES)
@@ -153,7 +153,7 @@ async def test_what_the_server_gets_of_a_run(attempts: Attempts) -> None:
     assert run.exit_codes == [0]
 
 
-async def test_two_attempts_are_one_run_whose_steps_go_up(attempts: Attempts) -> None:
+async def test_two_attempts_are_one_run_with_increasing_steps(attempts: Attempts) -> None:
     """The second one begins at the checkpoint of step 2, and trains 3 and 4 again."""
     await attempts.logged(range(1, 5))
     again = await attempts.start()
@@ -168,7 +168,7 @@ async def test_two_attempts_are_one_run_whose_steps_go_up(attempts: Attempts) ->
 
 
 @pytest.mark.parametrize("status", [401, 429])
-async def test_what_a_failing_server_does_not_take_is_on_disk_and_can_be_sent(attempts: Attempts, status: int) -> None:
+async def test_data_a_failing_server_rejects_is_on_disk_and_can_be_sent(attempts: Attempts, status: int) -> None:
     attempts.server.status = status
     wire = await attempts.logged(range(1, 4), connect_share=AWAY_SHARE)
     assert wire["state"].startswith("offline; to send it: wandb sync ")
@@ -181,7 +181,7 @@ async def test_what_a_failing_server_does_not_take_is_on_disk_and_can_be_sent(at
     assert len(attempts.run.rows) == 3
 
 
-async def test_the_next_attempt_sends_what_the_one_before_could_not(attempts: Attempts) -> None:
+async def test_the_next_attempt_sends_what_the_previous_one_could_not(attempts: Attempts) -> None:
     attempts.server.status = 500
     await attempts.logged(range(1, 4), connect_share=AWAY_SHARE)
     still_away = await attempts.logged(range(3, 5), connect_share=AWAY_SHARE)
@@ -191,7 +191,7 @@ async def test_the_next_attempt_sends_what_the_one_before_could_not(attempts: At
     assert [step for step, _ in attempts.run.points("train/loss")] == [1, 2, 3, 4, 5, 6]
 
 
-async def test_a_server_that_dies_in_mid_run_loses_nothing(attempts: Attempts) -> None:
+async def test_a_server_that_dies_mid_run_loses_nothing(attempts: Attempts) -> None:
     sink = await attempts.start(finish_share=AWAY_SHARE)
     for step in (1, 2):
         sink.log_step(step, {"train/loss": step})
@@ -209,7 +209,7 @@ async def test_a_server_that_dies_in_mid_run_loses_nothing(attempts: Attempts) -
     ] == [[list(row) for row in SAMPLES]] * 2
 
 
-async def test_a_server_that_never_answers_holds_up_neither_a_step_nor_the_end(attempts: Attempts) -> None:
+async def test_a_server_that_never_answers_delays_neither_a_step_nor_the_end(attempts: Attempts) -> None:
     """The server answers only when this test's own event loop turns: a step that waited for it would never end."""
     attempts.server.silent = True
     sink = await attempts.start(close_seconds=1)
@@ -221,7 +221,7 @@ async def test_a_server_that_never_answers_holds_up_neither_a_step_nor_the_end(a
     assert time.monotonic() - started < HELD_UP_SECONDS
 
 
-async def test_a_server_that_dies_in_mid_run_holds_up_neither_a_step_nor_the_end(attempts: Attempts) -> None:
+async def test_a_server_that_dies_mid_run_delays_neither_a_step_nor_the_end(attempts: Attempts) -> None:
     sink = await attempts.start(close_seconds=1)
     sink.log_step(1, {"train/loss": 1})
     await until(lambda: RUN_ID in attempts.server.runs and attempts.run.rows, "a row at the server")
@@ -234,7 +234,7 @@ async def test_a_server_that_dies_in_mid_run_holds_up_neither_a_step_nor_the_end
     assert sink.to_wire()["state"].startswith("offline; to send it: wandb sync ")
 
 
-async def test_what_a_server_that_never_answers_was_not_told_is_on_disk_and_can_be_sent(
+async def test_data_for_a_server_that_never_answers_is_on_disk_and_can_be_sent(
     attempts: Attempts, caplog: pytest.LogCaptureFixture
 ) -> None:
     attempts.server.silent = True
@@ -252,14 +252,14 @@ async def test_what_a_server_that_never_answers_was_not_told_is_on_disk_and_can_
     assert len(attempts.run.rows) == 1000
 
 
-async def test_offline_on_request_asks_no_server(attempts: Attempts, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_offline_on_request_calls_no_server(attempts: Attempts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     wire = await attempts.logged(range(1, 4))
     assert wire["state"].startswith("offline; to send it: wandb sync ")
     assert attempts.server.requests == 0
 
 
-async def test_a_wandb_that_cannot_even_write_is_said_once(
+async def test_a_wandb_that_cannot_even_write_is_reported_once(
     attempts: Attempts, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "nonsense")
@@ -278,11 +278,11 @@ async def test_a_wandb_that_cannot_even_write_is_said_once(
         ({"WANDB_API_KEY": "k", "WANDB_MODE": "disabled"}, False),
     ],
 )
-def test_wandb_is_used_only_when_somebody_asked_for_it(env_vars: dict[str, str], expected: bool) -> None:
+def test_wandb_is_used_only_on_request(env_vars: dict[str, str], expected: bool) -> None:
     assert enabled(env_vars) is expected
 
 
-async def test_a_sink_that_nobody_asked_for_does_nothing() -> None:
+async def test_an_unused_sink_does_nothing() -> None:
     sink = WandbSink(None, CLOSE_SECONDS)
     sink.start()
     sink.log_step(1, {"reward/mean": 1.0})

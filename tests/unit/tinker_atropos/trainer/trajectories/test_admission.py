@@ -58,7 +58,7 @@ async def refusal(gate: Gate) -> tuple[str, str]:
     return caught.value.reason, str(caught.value)
 
 
-async def test_what_the_ledger_knows_is_admitted_without_asking_the_backend() -> None:
+async def test_groups_known_to_the_ledger_are_admitted_without_the_backend() -> None:
     gate = Gate()
     gate.sampled([1], [2], step=8)
     gate.sampled([1, 2, 9], [4, 5], step=9)
@@ -81,7 +81,7 @@ async def test_missing_logprobs_are_recomputed_span_by_span_as_of_the_current_po
     assert (admitted.recomputed, gate.sampler.passes) == (1, [[1, 2, 9, 4, 5]])
 
 
-async def test_or_the_group_is_refused() -> None:
+async def test_a_group_without_logprobs_may_be_refused() -> None:
     assert (await refusal(Gate(missing_logprobs="refuse")))[0] == "no_logprobs"
     gate = Gate()
     gate.sampler.refuses = True
@@ -98,7 +98,7 @@ async def test_logprobs_of_the_environment_are_enough() -> None:
 
 
 @pytest.mark.parametrize("max_staleness", [0, 3])
-async def test_one_token_that_is_too_old_makes_the_group_stale(max_staleness: int) -> None:
+async def test_one_stale_token_makes_the_group_stale(max_staleness: int) -> None:
     gate = Gate(max_staleness=max_staleness)
     gate.sampled([1], [2])
     gate.sampled([1], [3])
@@ -111,7 +111,7 @@ async def test_one_token_that_is_too_old_makes_the_group_stale(max_staleness: in
     )
 
 
-async def test_a_later_step_of_an_earlier_life_is_not_stale() -> None:
+async def test_a_later_step_of_an_earlier_attempt_is_not_stale() -> None:
     gate = Gate(max_staleness=0, missing_logprobs="refuse")
     gate.sampled([1], [2], step=STEP + 3)
     gate.sampled([1, 2, 9], [4, 5])
@@ -120,7 +120,7 @@ async def test_a_later_step_of_an_earlier_life_is_not_stale() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"temperature": 0.7}, {"top_p": 0.9}, {"top_k": 5}, {"temperature": 0.0}])
-async def test_logprobs_of_another_distribution_than_was_sampled_from_are_not_trained(settings: dict) -> None:
+async def test_logprobs_of_another_sampling_distribution_are_not_trained(settings: dict) -> None:
     gate = Gate()
     gate.sampled([1], [3], **settings)
     reason, sentence = await refusal(gate)

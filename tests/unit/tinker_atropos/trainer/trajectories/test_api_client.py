@@ -53,14 +53,14 @@ def lease(state: str, reason: str | None = None, total_steps: int | None = 4) ->
     return JSONResponse({"peer": {"state": state, "reason": reason}, "run_over": False, "total_steps": total_steps})
 
 
-async def test_an_api_that_restarts_is_asked_again(client_of) -> None:
+async def test_a_restarting_api_is_retried(client_of) -> None:
     api = ScriptedApi(Response(status_code=503), Response(status_code=500), JSONResponse({"batch": None}))
     async with client_of(api) as client:
         assert await client.batch(3) is None
     assert len(api.bodies) == 3
 
 
-async def test_an_api_that_stays_away_ends_the_run_with_its_address() -> None:
+async def test_an_api_that_stays_unreachable_ends_the_run_with_its_address() -> None:
     with bind("127.0.0.1", 0, "x") as closed:
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"
     client = ApiClient(url, retry_seconds=0.5)
@@ -92,7 +92,7 @@ async def test_batches_are_parsed_at_the_border(client_of) -> None:
             await client.batch(3)
 
 
-async def test_a_batch_below_the_covered_checkpoint_is_refused_with_the_apis_sentence(client_of) -> None:
+async def test_a_batch_below_the_covered_checkpoint_is_refused_in_the_apis_words(client_of) -> None:
     api = ScriptedApi(JSONResponse({"detail": "step is 3: batches below the checkpoint of step 5 are gone"}, 409))
     async with client_of(api) as client:
         with pytest.raises(InternalError, match="batches below the checkpoint of step 5 are gone"):
@@ -106,7 +106,7 @@ async def test_groups_are_dropped_with_their_reason(client_of) -> None:
     assert (api.paths, api.bodies) == (["POST /rl/drop"], [{"ids": [7, 9], "reason": "stale"}])
 
 
-async def test_progress_says_what_a_checkpoint_covers(client_of) -> None:
+async def test_progress_includes_what_a_checkpoint_covers(client_of) -> None:
     api = ScriptedApi(JSONResponse({"current_step": 25}))
     async with client_of(api) as client:
         await client.report_progress(25, done=False, checkpoint_step=25, totals={"sampled_tokens": 9})
@@ -121,14 +121,14 @@ async def test_progress_says_what_a_checkpoint_covers(client_of) -> None:
     ]
 
 
-async def test_the_books_name_what_was_dropped_and_why(client_of) -> None:
+async def test_the_totals_name_what_was_dropped_and_why(client_of) -> None:
     account = {"received": 5, "queued": 1, "trained": 2, "dropped": {"stale": 2}, "refused": {"masks": 1}}
     async with client_of(ScriptedApi(JSONResponse({"groups": account, "rollouts": account}))) as client:
         books = await client.books()
     assert (books.groups.dropped, books.rollouts.trained, books.groups.duplicates) == ({"stale": 2}, 2, 0)
 
 
-async def test_registration_has_upstreams_fields(client_of) -> None:
+async def test_registration_has_the_upstream_fields(client_of) -> None:
     api = ScriptedApi(JSONResponse({"uuid": 1}))
     async with client_of(api) as client:
         await client.register(
@@ -190,14 +190,14 @@ async def test_the_wait_for_an_evaluation_is_bounded(client_of, state) -> None:
     assert peer.state == state
 
 
-async def test_the_last_word_carries_the_reason(client_of) -> None:
+async def test_the_last_report_carries_the_reason(client_of) -> None:
     api = ScriptedApi(lease("working"))
     async with client_of(api) as client:
         await TrainerLease(client).end("failed", "the backend is gone")
     assert api.bodies == [{"state": "failed", "reason": "the backend is gone", "ttl_seconds": 15}]
 
 
-async def test_an_api_that_came_back_with_an_empty_journal_is_noticed(client_of) -> None:
+async def test_an_api_that_returned_with_an_empty_journal_is_noticed(client_of) -> None:
     api = ScriptedApi(lease("absent", total_steps=None), lease("working"), lease("absent", total_steps=None))
     async with client_of(api) as client:
         held = TrainerLease(client)

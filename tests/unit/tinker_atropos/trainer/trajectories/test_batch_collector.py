@@ -71,7 +71,7 @@ def collector_of(
     return Collector(queue, Admission(ledger, policy, config), warnings if warnings is not None else Warnings())
 
 
-async def test_a_batch_of_usable_groups_is_taken_as_it_is() -> None:
+async def test_a_batch_of_usable_groups_is_taken_unchanged() -> None:
     queue = Queue([group(2), group(3)], size=2)
     queue.empty_answers = 2
     collected = await collector_of(queue, {2: 10, 3: 9}).next_batch(STEP)
@@ -80,7 +80,7 @@ async def test_a_batch_of_usable_groups_is_taken_as_it_is() -> None:
     assert 0.25 <= collected.waited < 1  # the empty answers came at once
 
 
-async def test_unusable_groups_are_dropped_with_their_reason_until_the_batch_is_full_of_others() -> None:
+async def test_unusable_groups_are_dropped_with_their_reason_and_replaced() -> None:
     queue = Queue([group(2), group(3), group(4), group(5), group(6)], size=2)
     warnings = Warnings()
     collector = collector_of(queue, {2: 1, 4: 10, 5: 1, 6: 10}, warnings, max_staleness=8)
@@ -101,7 +101,7 @@ async def test_a_rollout_of_several_sequences_is_dropped_as_one() -> None:
     assert dict((await collector.next_batch(STEP)).dropped) == {"no_logprobs": 1}
 
 
-async def test_when_nothing_usable_comes_the_run_ends_with_the_counts_by_reason() -> None:
+async def test_without_usable_groups_the_run_ends_with_the_counts_by_reason() -> None:
     groups = [group(3), group(4, overrides=None)] * PATIENCE
     longest = read_group({"tokens": [[1] * 9], "masks": [[1] * 9], "scores": [1.0]})
     queue = Queue([*groups[:40], *[longest] * 24, *groups], size=4)
@@ -110,7 +110,7 @@ async def test_when_nothing_usable_comes_the_run_ends_with_the_counts_by_reason(
     assert sum(len(ids) for ids, _ in queue.dropped) == PATIENCE
 
 
-async def test_stale_groups_do_not_end_a_run_what_comes_next_is_fresh() -> None:
+async def test_stale_groups_do_not_end_a_run_because_fresh_ones_follow() -> None:
     queue = Queue([group(2)] * (2 * PATIENCE) + [group(3)], size=1)
     collected = await collector_of(queue, {2: 0, 3: 10}).next_batch(STEP)
     assert dict(collected.dropped) == {"stale": 4 * PATIENCE}
@@ -125,7 +125,7 @@ async def test_a_usable_group_in_between_shows_that_the_environment_works() -> N
     await collector.next_batch(STEP + 1)
 
 
-async def test_overrides_that_nobody_knows_are_counted_and_named_once(caplog) -> None:
+async def test_unknown_overrides_are_counted_and_named_once(caplog) -> None:
     strange = [{"weight": 2}, {"weight": 1, "set_advantage_to_zero": True}]
     warnings = Warnings()
     queue = Queue([group(2, overrides=strange), group(2, overrides=strange)], size=2)
@@ -135,7 +135,7 @@ async def test_overrides_that_nobody_knows_are_counted_and_named_once(caplog) ->
     assert len(caplog.messages) == 1
 
 
-async def test_with_the_trajectory_api_itself_every_dropped_group_is_in_its_books(tmp_path) -> None:
+async def test_with_the_real_trajectory_api_every_dropped_group_is_in_its_totals(tmp_path) -> None:
     journal = Journal(tmp_path / "api", 2**24)
     service = TrajectoryService(journal, time.monotonic, hold_seconds=1)
     async with serve(trajectory_app(service), bind("127.0.0.1", 0, "RL_API_URL")) as port:

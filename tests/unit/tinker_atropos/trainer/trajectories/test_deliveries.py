@@ -16,7 +16,7 @@ def group(**fields) -> Group:
     return read_group({**PAIR, **fields})
 
 
-def test_masks_mark_what_was_generated_and_a_positive_logprob_means_unknown() -> None:
+def test_masks_mark_generated_tokens_and_a_positive_logprob_means_unknown() -> None:
     first, second = group(inference_logprobs=[[1.0, 1.0, -0.5, 1.0], [1.0, -2.0]]).sequences_S
     assert first.generated_T.tolist() == [False, False, True, True]
     np.testing.assert_array_equal(first.logprobs_T, [np.nan, np.nan, -0.5, np.nan])
@@ -24,7 +24,7 @@ def test_masks_mark_what_was_generated_and_a_positive_logprob_means_unknown() ->
     assert first.policy_step_T.tolist() == [UNKNOWN_STEP] * 4
 
 
-def test_what_is_optional_is_unknown_or_absent() -> None:
+def test_optional_fields_are_unknown_or_absent() -> None:
     first = group().sequences_S[0]
     assert np.isnan(first.logprobs_T).all()
     assert (first.advantages_T, first.teacher_logprobs_T, first.muted) == (None, None, False)
@@ -50,7 +50,7 @@ def test_an_override_mutes_a_sequence_and_unknown_ones_are_named() -> None:
     assert overridden.unknown_overrides == ("weight",)
 
 
-def test_the_teacher_speaks_of_the_sampled_token_or_not_at_all() -> None:
+def test_the_teachers_logprob_is_of_the_sampled_token_or_missing() -> None:
     taught = group(
         distill_token_ids=[[[0], [0], [7], [9]], [[5], [6]]],
         distill_logprobs=[[[0.0], [0.0], [-0.25], [-0.5]], [[-3.0], [-1.0]]],
@@ -67,7 +67,7 @@ def test_advantages_per_token_are_taken_as_sent() -> None:
 
 
 @pytest.mark.parametrize("nothing", [None, [], [[], []]])
-def test_optional_lists_without_an_entry_count_as_not_given(nothing: list | None) -> None:
+def test_optional_lists_without_an_entry_count_as_absent(nothing: list | None) -> None:
     empty = group(inference_logprobs=nothing, advantages=nothing, distill_token_ids=nothing, distill_logprobs=nothing)
     first = empty.sequences_S[0]
     assert np.isnan(first.logprobs_T).all()
@@ -78,7 +78,7 @@ def answer(*groups: dict, ids: tuple[int, ...] = (7, 9)) -> bytes:
     return b"\n".join(map(orjson.dumps, [{"ids": ids, "received_at": (1.5, 2.5), "step": 3}, *groups]))
 
 
-def test_a_delivery_holds_its_groups_in_order_under_their_ids() -> None:
+def test_a_delivery_keeps_its_groups_in_order_with_their_ids() -> None:
     delivery = read_delivery(answer(PAIR, {**PAIR, "scores": [0.0, 2.0]}), waited=1.5)
     assert (delivery.ids, delivery.waited) == ((7, 9), 1.5)
     assert [one.scores_R.tolist() for one in delivery.groups] == [[1.0, 0.0], [0.0, 2.0]]
@@ -98,6 +98,6 @@ def test_a_delivery_holds_its_groups_in_order_under_their_ids() -> None:
         (b"<html>", "unexpected"),
     ],
 )
-def test_an_answer_that_nobody_expects_names_what_does_not_fit(content: bytes, message: str) -> None:
+def test_an_unexpected_answer_names_what_does_not_fit(content: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read_delivery(content, waited=0.0)

@@ -52,14 +52,14 @@ class FixedDistribution:
 
 @pytest.mark.parametrize("way", ROUTES)
 @pytest.mark.parametrize("shaped", [frozenset(), frozenset({"temperature"}), frozenset({"top_p", "top_k"})])
-async def test_a_backend_is_measured_once_for_each_way_of_shaping(way: str, shaped: frozenset[str]) -> None:
+async def test_a_backend_is_measured_once_for_each_kind_of_shaping(way: str, shaped: frozenset[str]) -> None:
     sampler, probe = FixedDistribution(shaped), SamplingProbe()
     for _ in range(3):
         assert await probe.trainable([ROUTES[way], generation()], sampler, PROMPT) == (way in shaped)
     assert sampler.asked == 1
 
 
-async def test_every_way_that_was_used_must_be_right() -> None:
+async def test_every_kind_that_was_used_must_be_right() -> None:
     both = generation(temperature=0.7, top_k=3)
     assert not await SamplingProbe().trainable([both], FixedDistribution(frozenset({"temperature"})), PROMPT)
     assert await SamplingProbe().trainable([both], FixedDistribution(frozenset({"temperature", "top_k"})), PROMPT)
@@ -73,14 +73,14 @@ async def test_plain_sampling_needs_no_probe_and_greedy_is_never_trained() -> No
     assert sampler.asked == 0
 
 
-async def test_a_policy_that_is_sure_of_every_token_decides_nothing_and_is_asked_again() -> None:
+async def test_a_policy_certain_of_every_token_decides_nothing_and_is_probed_again() -> None:
     sampler, probe = FixedDistribution(frozenset({"top_k"}), np.array([20.0, 0.0])), SamplingProbe()
     assert not await probe.trainable([ROUTES["top_k"]], sampler, PROMPT)
     sampler.logits = LOGITS
     assert await probe.trainable([ROUTES["top_k"]], sampler, PROMPT)
 
 
-async def test_a_prompt_that_cannot_tell_is_followed_by_others() -> None:
+async def test_an_inconclusive_prompt_is_followed_by_others() -> None:
     """A small model may be sure of what follows one nonsense, too: no group is dropped for that."""
 
     class SureOfTheFirst(FixedDistribution):
@@ -103,13 +103,13 @@ async def test_a_backend_that_refuses_the_probe_is_not_trusted() -> None:
 
 
 @pytest.mark.parametrize("way", ROUTES)
-async def test_the_tinker_service_answers_the_shaped_distribution(way: str, tinker_service) -> None:
+async def test_the_tinker_service_returns_the_shaped_distribution(way: str, tinker_service) -> None:
     client = tinker.ServiceClient(base_url=tinker_service.url, api_key=tinker_service.key)
     sampler = await Training(await client.create_lora_training_client("bundled", rank=4), 60).snapshot()
     assert await SamplingProbe().trainable([ROUTES[way]], sampler, PROMPT)
     await client.close("success")
 
 
-def test_ways_of_shaping() -> None:
+def test_kinds_of_shaping() -> None:
     assert {way: shapings(used) for way, used in ROUTES.items()} == {way: {way} for way in ROUTES}
     assert not shapings(generation(top_k=0))

@@ -48,7 +48,7 @@ async def test_a_body_of_exactly_the_limit() -> None:
 
 
 @given(st.text())
-def test_strict_json_keeps_words(text: str) -> None:
+def test_strict_json_keeps_strings(text: str) -> None:
     body = plain(b'{"a": "NaN ' + text.encode("unicode_escape").replace(b"\\", b"").replace(b'"', b"") + b'"}')
     assert b"NaN" in strict(body).json
 
@@ -58,12 +58,12 @@ def test_strict_json(json, expected) -> None:
     assert strict(plain(json)).json == expected
 
 
-def test_the_elements_of_a_list_keep_what_strict_json_lacks() -> None:
+def test_the_elements_of_a_list_keep_nonstandard_numbers() -> None:
     assert [body.json for body in split_list(plain(b'[{"a": NaN}, [1.5]]'))] == [b'{"a":NaN}', b"[1.5]"]
 
 
 @pytest.mark.parametrize(("body", "status"), [(b"{}", 422), (b"[", 400), (b"", 400)])
-def test_what_is_no_list(body, status) -> None:
+def test_bodies_that_are_not_lists(body, status) -> None:
     with pytest.raises(Refusal) as caught:
         split_list(plain(body))
     assert caught.value.status_code == status

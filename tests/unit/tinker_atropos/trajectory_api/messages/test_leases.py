@@ -15,7 +15,7 @@ from tinker_atropos.trajectory_api.messages.leases import Lease, LeaseView, envi
         (("failed", "out of memory"), 10_000, LeaseView("failed", "out of memory")),
     ],
 )
-def test_what_the_peer_is_told(lease, silence, expected) -> None:
+def test_what_the_peer_receives(lease, silence, expected) -> None:
     held = None if lease is None else Lease(*lease, ttl_seconds=15, renewed_at=100)
     assert view("trainer", held, 100 + silence) == expected
 
@@ -32,7 +32,7 @@ def test_what_the_peer_is_told(lease, silence, expected) -> None:
         ("lost", True),
     ],
 )
-def test_gone_means_without_order(state, gone) -> None:
+def test_gone_means_an_unclean_end(state, gone) -> None:
     assert LeaseView(state).gone is gone
 
 
@@ -65,7 +65,7 @@ SIDES = {
 
 
 @pytest.mark.parametrize(("leases", "expected"), SIDES.values(), ids=SIDES)
-def test_several_environments_are_one_side(leases, expected) -> None:
+def test_several_environments_count_as_one_side(leases, expected) -> None:
     assert environments_view([lease(*each) for each in leases], NOW) == expected
 
 
@@ -82,7 +82,7 @@ AWAY = {
 
 
 @pytest.mark.parametrize(("leases", "state"), AWAY.values(), ids=AWAY)
-def test_a_side_that_is_replaced_is_away_before_it_is_gone(leases, state) -> None:
+def test_a_replaceable_side_is_away_before_it_is_gone(leases, state) -> None:
     assert environments_view([lease(*each) for each in leases], NOW, grace_seconds=300).state == state
 
 
@@ -115,7 +115,7 @@ def test_when_the_run_is_over_the_evaluator_decides(leases, over_for, state) -> 
     assert seen.state == state
 
 
-def test_when_the_run_is_over_nobody_comes_in_the_place_of_the_run_pods_evaluator() -> None:
+def test_when_the_run_is_over_the_run_pods_evaluator_is_not_replaced() -> None:
     leases = [in_the_run_pod("failed", 1, "boom"), lease(1, "done", 1)]
     assert environments_view(leases, NOW, grace_seconds=300, over_for=1) == LeaseView("failed", "boom")
     assert environments_view([lease(0, "failed", 1, "boom")], NOW, over_for=1) == LeaseView("failed", "boom")
@@ -130,7 +130,7 @@ INSIDE = {
 
 
 @pytest.mark.parametrize(("inside", "state"), INSIDE.values(), ids=INSIDE)
-def test_the_end_of_one_that_nobody_replaces_is_the_end_though_others_live(inside, state) -> None:
+def test_the_end_of_an_irreplaceable_environment_is_the_end_though_others_live(inside, state) -> None:
     leases = [inside, lease(1, "working", 1), lease(2, "failed", 0, "bang")]
     assert environments_view(leases, NOW, grace_seconds=300).state == state
     assert environments_view(leases, NOW, grace_seconds=300, over_for=1).state == "working"

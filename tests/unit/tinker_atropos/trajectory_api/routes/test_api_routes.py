@@ -67,7 +67,7 @@ async def test_registration_drops_waiting_groups_that_no_batch_can_hold(api, bui
 # Registration and status.
 
 
-async def test_what_a_registered_trainer_said_is_answered(api) -> None:
+async def test_the_registered_trainers_values_are_returned(api) -> None:
     await api.begin(wandb_group="g1", wandb_project="p1", batch_size=6, max_token_len=99)
     assert await api.get("/wandb_info") == {"group": "g1", "project": "p1"}
     assert await api.get("/info") == {"batch_size": 6, "max_token_len": 99}
@@ -128,7 +128,7 @@ async def test_status_env_takes_its_json_body_with_get(api, build) -> None:
         ("DELETE", "/register", None, 405, ""),
     ],
 )
-async def test_wrong_requests_name_what_is_wrong(api, *, method, path, body, status, named) -> None:
+async def test_bad_requests_name_the_mistake(api, *, method, path, body, status, named) -> None:
     await api.begin()
     answer = await api.http.request(method, path, json=body)
     assert (answer.status_code, named in answer.text) == (status, True), answer.text
@@ -139,21 +139,21 @@ async def test_wrong_requests_name_what_is_wrong(api, *, method, path, body, sta
     [("max_token_len", 2**63), ("save_checkpoint_interval", -(2**64)), ("starting_step", 1.5), ("max_staleness", -1),
      ("vocabulary", 0)],
 )  # fmt: skip
-async def test_a_registration_of_numbers_that_cannot_be_is_refused(api, build, field, value) -> None:
+async def test_a_registration_with_impossible_numbers_is_refused(api, build, field, value) -> None:
     answer = await api.http.post("/register", json=build.trainer_registration(**{field: value}))
     assert (answer.status_code, field in answer.text) == (422, True), answer.text
     assert (await api.get("/info"))["batch_size"] == -1, "nobody has registered"
 
 
 @pytest.mark.parametrize(("field", "value"), [("max_token_length", 10**400), ("weight", 1e308), ("group_size", 2**63)])
-async def test_an_environment_of_impossible_size_spoils_nobodys_status(api, build, field, value) -> None:
+async def test_an_environment_of_impossible_size_affects_no_other_status(api, build, field, value) -> None:
     env_id = await api.begin()
     answer = await api.http.post("/register-env", json=build.env_registration(**{field: value}))
     assert (answer.status_code, field in answer.text) == (422, True), answer.text
     assert (await api.get("/status-env", {"env_id": env_id}))["env_weight"] == 1.0
 
 
-async def test_no_header_lets_a_browser_of_another_origin_in(api) -> None:
+async def test_no_header_admits_a_browser_of_another_origin(api) -> None:
     answer = await api.http.get("/", headers={"origin": "http://elsewhere.example"})
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
@@ -170,14 +170,14 @@ async def test_a_second_live_environment_gets_the_next_number(api, build) -> Non
     assert (answer["env_id"], answer["wandb_name"]) == (1, "sort_1")
 
 
-async def test_environments_that_register_at_once_get_numbers_of_their_own(api, build) -> None:
+async def test_simultaneous_registrations_get_different_numbers(api, build) -> None:
     await api.begin()
     answers = await asyncio.gather(*(api.post("/register-env", build.env_registration()) for _ in range(4)))
     assert sorted(answer["env_id"] for answer in answers) == [1, 2, 3, 4]
     assert sorted(answer["wandb_name"] for answer in answers) == ["sort_1", "sort_2", "sort_3", "sort_4"]
 
 
-async def test_an_environment_that_comes_back_takes_its_old_place(api, build) -> None:
+async def test_a_returning_environment_gets_its_old_slot(api, build) -> None:
     await api.begin()
     api.clock.now += 15.1
     answer = await api.post("/register-env", build.env_registration())
@@ -197,7 +197,7 @@ async def test_the_last_environment_can_disconnect_and_still_ask(api) -> None:
 # Groups.
 
 
-async def test_batches_leave_in_the_order_in_which_groups_came(api, build) -> None:
+async def test_batches_leave_in_the_order_of_their_groups(api, build) -> None:
     await api.begin(num_steps=100)
     for number in range(6):
         await api.post("/scored_data", build.group(first_token=number))
@@ -208,7 +208,7 @@ async def test_batches_leave_in_the_order_in_which_groups_came(api, build) -> No
     assert order == [0, 1, 2, 3, 4, 5]
 
 
-async def test_a_group_comes_back_as_it_was_sent(api, build) -> None:
+async def test_a_group_is_returned_as_it_was_sent(api, build) -> None:
     await api.begin(batch_size=2)
     sent = build.group(
         messages=[[{"role": "user", "content": "größer"}], []],
@@ -282,7 +282,7 @@ async def test_good_groups_of_a_list_survive_bad_ones(api, build) -> None:
     assert len((await api.get("/batch"))["batch"]) == 2
 
 
-async def test_an_empty_list_is_received(api) -> None:
+async def test_an_empty_list_is_accepted(api) -> None:
     assert await api.post("/scored_data_list", []) == {"status": "received", "groups_processed": 0}
 
 
@@ -345,7 +345,7 @@ async def test_a_group_larger_than_a_batch_is_refused(api, build) -> None:
     assert answer.json()["detail"] == "tokens has 5 rollouts; a batch holds 4 (batch_size)"
 
 
-async def test_numbers_that_json_lacks_do_not_spoil_a_batch(api, build) -> None:
+async def test_numbers_that_are_not_json_do_not_spoil_a_batch(api, build) -> None:
     await api.begin(batch_size=2)
     body = json.dumps(build.group(generation_params={"top_p": float("inf")}, messages=["NaN is a word"]))
     assert (await api.http.post("/scored_data", content=body)).status_code == 200
@@ -354,7 +354,7 @@ async def test_numbers_that_json_lacks_do_not_spoil_a_batch(api, build) -> None:
     assert group["messages"] == ["NaN is a word"]
 
 
-async def test_ids_that_the_model_does_not_know_are_refused(api, build) -> None:
+async def test_ids_unknown_to_the_model_are_refused(api, build) -> None:
     await api.begin(vocabulary=8)
     assert (await api.post("/scored_data", build.group(first_token=7)))["status"] == "received"
     answer = await api.http.post("/scored_data", json=build.group(first_token=8))
@@ -383,7 +383,7 @@ async def test_rollouts_of_several_sequences_count_once(api, build) -> None:
         (b"[]", {}, 422, "json"),
     ],
 )
-async def test_bodies_that_cannot_be_read_are_refused_and_counted(start_api, *, body, headers, status, reason) -> None:
+async def test_unreadable_bodies_are_refused_and_counted(start_api, *, body, headers, status, reason) -> None:
     async with start_api(max_body_bytes=1000) as api:
         answer = await api.http.post("/scored_data", content=body, headers=headers)
         assert answer.status_code == status
@@ -392,7 +392,7 @@ async def test_bodies_that_cannot_be_read_are_refused_and_counted(start_api, *, 
         assert (books["groups"]["refused"], books["rollouts"]["refused"]) == ({reason: 1}, {reason: 0})
 
 
-async def test_a_client_that_is_still_sending_sees_why_its_body_is_refused(start_api) -> None:
+async def test_a_client_that_is_still_sending_learns_why_its_body_is_refused(start_api) -> None:
     async def endless() -> AsyncIterator[bytes]:
         for _ in range(200):
             yield b" " * 100_000
@@ -419,7 +419,7 @@ async def test_a_repeated_post_is_answered_like_the_first(api, build, headers, c
     assert books["groups"]["queued"] == 2, "equal groups within one POST are two groups"
 
 
-async def test_equal_groups_of_posts_with_keys_of_their_own_are_two(api, build) -> None:
+async def test_equal_groups_with_different_keys_are_two(api, build) -> None:
     await api.begin()
     for key in ("k1", "k2", "k1"):
         answer = await api.http.post("/scored_data", json=build.group(), headers={"idempotency-key": key})
@@ -428,7 +428,7 @@ async def test_equal_groups_of_posts_with_keys_of_their_own_are_two(api, build) 
     assert (books["groups"]["received"], books["groups"]["duplicates"]) == (2, 1)
 
 
-async def test_a_repeat_is_known_after_a_restart(start_api, build) -> None:
+async def test_a_repeat_is_recognized_after_a_restart(start_api, build) -> None:
     for _ in range(2):
         async with start_api() as api:
             await api.post("/scored_data", build.group())
@@ -492,7 +492,7 @@ async def test_a_step_is_given_the_same_batch_until_a_checkpoint_covers_it(api, 
     assert await api.get("/batch?step=2") == {"batch": None, "ids": [], "step": 2}
 
 
-async def test_a_client_that_accepts_ndjson_gets_each_group_on_a_line_of_its_own(api, build) -> None:
+async def test_a_client_that_accepts_ndjson_gets_one_group_per_line(api, build) -> None:
     ndjson = {"accept": "application/x-ndjson, application/json"}
     await api.begin(batch_size=4)
     assert (await api.http.get("/batch?step=0", headers=ndjson)).json() == {"batch": None}
@@ -524,7 +524,7 @@ async def test_dropped_groups_are_replaced_and_counted(api, build) -> None:
     assert (books["groups"]["dropped"], books["rollouts"]["dropped"]) == ({"stale": 1}, {"stale": 2})
 
 
-async def test_a_trainer_that_names_no_step_has_trained_the_batch_before(api, build) -> None:
+async def test_a_trainer_that_names_no_step_has_trained_the_previous_batch(api, build) -> None:
     env_id = await api.begin(num_steps=2)
     await api.post("/scored_data_list", [build.group(first_token=number) for number in range(4)])
     steps = []
@@ -535,14 +535,14 @@ async def test_a_trainer_that_names_no_step_has_trained_the_batch_before(api, bu
     assert (await api.books())["groups"]["trained"] == 4
 
 
-async def test_the_trainers_totals_are_handed_back(api) -> None:
+async def test_the_trainers_totals_are_returned(api) -> None:
     assert (await api.get("/rl/books"))["totals"] is None
     await api.post("/rl/progress", {"steps_trained": 1, "totals": {"sampled_rollouts": 8}})
     await api.post("/rl/progress", {"steps_trained": 2})
     assert (await api.get("/rl/books"))["totals"] == {"sampled_rollouts": 8}
 
 
-async def test_an_environment_is_told_how_much_room_there_is(api, build) -> None:
+async def test_an_environment_learns_how_much_room_there_is(api, build) -> None:
     env_id = await api.begin(max_staleness=0)
     assert (await api.get("/status-env", {"env_id": env_id}))["room"] == 4
     await api.post("/scored_data", build.group())
@@ -555,7 +555,7 @@ async def test_an_environment_is_told_how_much_room_there_is(api, build) -> None
 @pytest.mark.parametrize(
     ("state", "silence", "seen"), [("failed", 0, "absent"), ("done", 0, "absent"), ("working", 16, "absent")]
 )
-async def test_a_new_life_forgets_how_the_environment_of_the_last_one_ended(
+async def test_a_restarted_trainer_forgets_how_the_last_environment_ended(
     start_api, build, *, state, silence, seen
 ) -> None:
     async with start_api() as api:
@@ -569,7 +569,7 @@ async def test_a_new_life_forgets_how_the_environment_of_the_last_one_ended(
         assert (await api.lease("trainer", "starting"))["peer"]["state"] == seen
 
 
-async def test_a_new_life_keeps_an_environment_that_works(api, build) -> None:
+async def test_a_restarted_trainer_keeps_a_working_environment(api, build) -> None:
     await api.post("/register", build.trainer_registration())
     await api.lease("environment", "working")
     await api.post("/register", build.trainer_registration())
@@ -598,7 +598,7 @@ async def test_each_side_sees_the_other(api) -> None:
 
 
 @pytest.mark.parametrize(("state", "silence"), [("failed", 0.0), ("working", 15.1)])
-async def test_a_trainer_that_is_gone_ends_the_run(api, state, silence) -> None:
+async def test_a_gone_trainer_ends_the_run(api, state, silence) -> None:
     env_id = await api.begin(num_steps=10)
     await api.lease("trainer", state, "out of memory")
     api.clock.now += silence
@@ -617,7 +617,7 @@ async def test_steps_count_as_trained_not_as_formed(api, build) -> None:
     assert (await api.get("/status-env", {"env_id": env_id}))["current_step"] == 1
 
 
-async def test_a_late_repeated_report_does_not_turn_the_run_back(api) -> None:
+async def test_a_late_repeated_report_does_not_set_the_run_back(api) -> None:
     await api.begin()
     await api.post("/rl/progress", {"steps_trained": 2})
     assert await api.post("/rl/progress", {"steps_trained": 1}) == {"current_step": 2}
@@ -646,7 +646,7 @@ async def test_metrics_are_relayed_in_order(api) -> None:
     assert await api.get("/rl/metrics?after=2") == {"records": [], "last": 2}
 
 
-async def test_a_client_that_leaves_in_mid_body_is_no_error_of_ours(api) -> None:
+async def test_a_client_that_leaves_mid_body_is_not_an_internal_error(api) -> None:
     """An environment that is ended leaves so: half of a group is nothing, and the next one comes as ever."""
     messages = [{"type": "http.request", "body": b'{"tokens": [[1,', "more_body": True}, {"type": "http.disconnect"}]
     sent = []

@@ -89,7 +89,7 @@ async def test_metrics(api, ops, build) -> None:
     assert 0 < samples[("rl_api_oldest_queued_seconds",)] < 60
 
 
-async def test_readiness_is_the_journals(api, ops, build) -> None:
+async def test_readiness_follows_the_journal(api, ops, build) -> None:
     assert (await ops.get("/healthz")).status_code == 200
     await api.begin()
     api.service.journal._database._writer.execute("PRAGMA max_page_count = 1")

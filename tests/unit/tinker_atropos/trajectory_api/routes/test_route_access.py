@@ -50,7 +50,7 @@ async def ask(address: str, port: int, method: str, path: str, **options) -> htt
 
 
 @pytest.mark.parametrize(("method", "path"), sorted(routes() - {("HEAD", path) for _, path in routes()}))
-async def test_who_is_answered(open_port, method, path) -> None:
+async def test_admitted_peers(open_port, method, path) -> None:
     near = await ask("127.0.0.1", open_port, method, path)
     far = await ask(own_address(), open_port, method, path)
     assert near.status_code != 403
@@ -79,7 +79,7 @@ async def test_head_is_refused_like_get(open_port) -> None:
     assert (await ask(own_address(), open_port, "HEAD", "/rl/books")).status_code == 403
 
 
-async def test_nothing_is_done_for_a_peer_that_is_refused(api, open_port, build) -> None:
+async def test_nothing_is_done_for_a_refused_peer(api, open_port, build) -> None:
     await api.begin()
     await api.post("/scored_data", build.group())
     for method, path in sorted(TRAINERS):

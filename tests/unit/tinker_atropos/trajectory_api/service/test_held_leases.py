@@ -17,7 +17,7 @@ async def side(api) -> str:
     return (await api.lease("trainer", "working"))["peer"]["state"]
 
 
-async def test_the_run_goes_on_while_one_of_them_lives(api) -> None:
+async def test_the_run_continues_while_one_of_them_lives(api) -> None:
     await api.begin()
     await beat(api, "a", 0)
     await beat(api, "b", 1)
@@ -28,14 +28,14 @@ async def test_the_run_goes_on_while_one_of_them_lives(api) -> None:
     assert (await api.lease("trainer", "working"))["peer"] == {"state": "failed", "reason": "bang"}
 
 
-async def test_an_environment_without_an_id_is_the_only_one_as_ever(api) -> None:
+async def test_an_environment_without_an_id_is_still_the_only_one(api) -> None:
     await api.begin()
     await api.lease("environment", "working")
     await api.lease("environment", "failed", "boom")
     assert await side(api) == "failed"
 
 
-async def test_those_that_are_replaced_are_waited_for_over_a_restart_of_the_api(start_api) -> None:
+async def test_replaceable_environments_are_waited_for_across_a_restart_of_the_api(start_api) -> None:
     async with start_api(environment_grace=300) as api:
         await api.begin()
         await beat(api, "a", 0)
@@ -53,7 +53,7 @@ async def test_those_that_are_replaced_are_waited_for_over_a_restart_of_the_api(
         assert await side(api) == "lost"
 
 
-async def test_the_environment_of_the_runs_own_pod_is_missed_at_once_and_over_a_restart_of_the_api(start_api) -> None:
+async def test_the_environment_in_the_runs_pod_is_missed_at_once_even_across_a_restart_of_the_api(start_api) -> None:
     async with start_api(environment_grace=300) as api:
         await api.begin()
         await api.lease("environment", "working")
@@ -67,7 +67,7 @@ async def test_the_environment_of_the_runs_own_pod_is_missed_at_once_and_over_a_
         assert (await api.lease("trainer", "working"))["peer"] == {"state": "failed", "reason": "boom"}
 
 
-async def test_a_new_life_of_the_trainer_forgets_those_that_ended(api, build) -> None:
+async def test_a_restarted_trainer_forgets_ended_environments(api, build) -> None:
     await api.begin()
     await beat(api, "a", 0, "failed", "boom")
     await beat(api, "b", 1)
@@ -75,7 +75,7 @@ async def test_a_new_life_of_the_trainer_forgets_those_that_ended(api, build) ->
     assert [lease["id"] for lease in api.service.leases.to_wire()] == ["b"]
 
 
-async def test_leases_are_bounded_and_those_that_ended_make_place(api) -> None:
+async def test_leases_are_bounded_and_ended_ones_make_room(api) -> None:
     await api.begin()
     await beat(api, "ended", 0, "done")
     for number in range(1, MAX_LEASES):
@@ -93,13 +93,13 @@ async def test_leases_are_bounded_and_those_that_ended_make_place(api) -> None:
     assert (await beat(api, "e5", 5))["peer"]["state"] == "absent"
 
 
-async def test_a_reason_without_end_is_cut(api) -> None:
+async def test_an_endless_reason_is_cut(api) -> None:
     await api.begin()
     await api.lease("environment", "failed", "x" * 5000)
     assert len((await api.lease("trainer", "working"))["peer"]["reason"]) == 1000
 
 
-async def test_everybody_is_told_which_evaluation_was_reported_last(start_api) -> None:
+async def test_all_peers_learn_which_evaluation_was_reported_last(start_api) -> None:
     async with start_api() as api:
         await api.begin()
         assert (await beat(api, "a", 0))["evaluated_step"] is None
@@ -119,7 +119,7 @@ async def test_everybody_is_told_which_evaluation_was_reported_last(start_api) -
         ("POST", "/register-env", {"max_token_length": 1, "group_size": 1, "index": MAX_ENVIRONMENTS}),
     ],
 )
-async def test_an_index_that_no_run_has_is_refused(api, method, path, body) -> None:
+async def test_an_impossible_index_is_refused(api, method, path, body) -> None:
     await api.begin()
     answer = await api.http.request(method, path, json=body)
     assert (answer.status_code, "less than 256" in answer.json()["detail"]) == (422, True)

@@ -72,7 +72,7 @@ def test_over_reason(progress, trainer, expected) -> None:
     max_batches_offpolicy=st.integers(1, 5),
     share=st.sampled_from([None, 0.25, 1.0]),
 )
-def test_an_environment_never_ends_early_and_never_makes_surplus(
+def test_an_environment_never_ends_early_and_never_makes_a_surplus(
     *, steps_trained: int, queued: int, delivered: int, starving: bool, max_batches_offpolicy: int, share: float | None
 ) -> None:
     counts = [GroupCount("queued", 0, 8, queued), GroupCount("delivered", 0, 8, delivered)]
@@ -175,12 +175,12 @@ def test_room_is_shared_by_whole_groups(*, room, group_size, environments, parts
 
 
 @given(room=st.integers(0, 500), group_size=st.integers(1, 32), environments=st.integers(1, 9))
-def test_several_environments_begin_as_many_groups_as_one_would(room: int, group_size: int, environments: int) -> None:
+def test_several_environments_start_as_many_groups_as_one_would(room: int, group_size: int, environments: int) -> None:
     parts = [room_of(room, group_size, rank, environments) or 0 for rank in range(environments)]
     assert sum(-(-part // group_size) for part in parts) == -(-room // group_size)
 
 
-def test_room_goes_by_the_numbers_of_those_that_are_live() -> None:
+def test_room_follows_the_number_of_live_environments() -> None:
     envs = [environment(env_id) for env_id in (0, 2, 5)]
     progress = ProgressReport(steps_trained=0)
     current = pace(registration(max_staleness=0), progress, [], over=False, missing=0)
@@ -190,7 +190,7 @@ def test_room_goes_by_the_numbers_of_those_that_are_live() -> None:
     assert newcomer["room"] == 16, "32 rollouts are four groups: two, one and one"
 
 
-def test_an_environment_of_no_weight_is_not_starved() -> None:
+def test_an_environment_without_weight_is_not_starved() -> None:
     idle, busy = environment(0, weight=0.0), environment(1)
     current = pace(registration(), ProgressReport(steps_trained=0), [], over=False, missing=0)
     assert status_of_env(idle, [idle, busy], [], 32, current)["env_weight"] == 0.01
@@ -198,7 +198,7 @@ def test_an_environment_of_no_weight_is_not_starved() -> None:
 
 
 @pytest.mark.parametrize("length", [-9, -(2**62), 0, 2**62])
-def test_no_length_that_another_claims_makes_a_weight_that_is_none(length: int) -> None:
+def test_no_length_claimed_by_another_removes_the_weight(length: int) -> None:
     claimed = EnvRegistration(max_token_length=length, group_size=8)
     env, other = environment(), RegisteredEnv(env_id=1, wandb_name="b", connected=True, registration=claimed)
     nothing_yet = pace(None, ProgressReport(steps_trained=0), [], over=False, missing=0)

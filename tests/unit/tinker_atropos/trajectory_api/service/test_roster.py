@@ -24,7 +24,7 @@ class Clock:
         return self.now
 
 
-def test_without_an_index_a_place_is_free_when_its_environment_has_been_silent() -> None:
+def test_without_an_index_a_silent_environment_frees_its_slot() -> None:
     clock = Clock()
     roster = Roster([], clock)
     assert [joined(roster), joined(roster, index=0), joined(roster, "other")] == ["0 sort_0", "1 sort_1", "2 other_0"]
@@ -35,7 +35,7 @@ def test_without_an_index_a_place_is_free_when_its_environment_has_been_silent()
     assert [env.env_id for env in roster.live()] == [0, 1]
 
 
-def test_by_index_a_new_process_has_the_place_of_the_one_before_at_once() -> None:
+def test_by_index_a_new_process_gets_the_previous_ones_slot_at_once() -> None:
     roster = Roster([], Clock(), by_index=True)
     assert [joined(roster, index=0), joined(roster, index=1), joined(roster, index=1)] == [
         "0 sort_0",
@@ -44,7 +44,7 @@ def test_by_index_a_new_process_has_the_place_of_the_one_before_at_once() -> Non
     ]
 
 
-def test_by_index_nobody_takes_the_place_of_another_that_died() -> None:
+def test_by_index_no_environment_takes_the_slot_of_a_dead_one() -> None:
     clock = Clock()
     roster = Roster([], clock, by_index=True)
     joined(roster, index=0)
@@ -53,13 +53,13 @@ def test_by_index_nobody_takes_the_place_of_another_that_died() -> None:
     assert joined(roster, index=0) == "0 sort_0"
 
 
-def test_by_index_the_api_may_restart_between() -> None:
+def test_by_index_the_api_may_restart_in_between() -> None:
     before = Roster([], Clock(), by_index=True)
     kept = [before.place_of(registration(index=3))]
     assert joined(Roster(kept, Clock(), by_index=True), index=3) == "0 sort_0"
 
 
-def test_places_are_bounded() -> None:
+def test_slots_are_bounded() -> None:
     roster = Roster([], Clock())
     for number in range(MAX_ENVIRONMENTS):
         joined(roster, f"e{number}")
@@ -70,7 +70,7 @@ def test_places_are_bounded() -> None:
 
 
 @pytest.mark.parametrize(("grace", "env_ids"), [(None, [0, 1, 2]), (300, [0, 1, 1])])
-async def test_over_http_the_index_counts_where_environments_are_replaced(start_api, build, grace, env_ids) -> None:
+async def test_over_http_the_index_counts_if_environments_are_replaceable(start_api, build, grace, env_ids) -> None:
     async with start_api(environment_grace=grace) as api:
         await api.post("/register", build.trainer_registration(max_staleness=1))
         await api.get("/batch")

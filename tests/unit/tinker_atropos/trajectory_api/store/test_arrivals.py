@@ -28,13 +28,13 @@ def test_a_repeat_is_answered_like_the_first_and_counted(journal, build) -> None
 
 
 @pytest.mark.parametrize(("later", "received"), [(REPEAT_SECONDS, 1), (REPEAT_SECONDS + 1, 2)])
-def test_repeats_are_known_for_longer_than_any_client_waits(journal, build, later, received) -> None:
+def test_repeats_are_remembered_for_longer_than_any_client_waits(journal, build, later, received) -> None:
     journal.add_deliveries([build.delivery(1)], 1000.0)
     journal.add_deliveries([build.delivery(1)], 1000.0 + later)
     assert journal.books()["groups"]["received"] == received
 
 
-def test_a_repeat_is_known_after_its_group_was_trained_or_dropped(journal, build) -> None:
+def test_a_repeat_is_recognized_after_its_group_was_trained_or_dropped(journal, build) -> None:
     journal.add_deliveries([build.delivery(1, 2)], 0.0)
     batch = journal.take_batch(0, 4, {})
     journal.drop_groups(batch.group_ids[:1], "stale")
@@ -81,7 +81,7 @@ def test_a_repeat_needs_no_room(small_journal, build) -> None:
     assert small_journal.add_deliveries([large, build.delivery(2, content=bytes(300_000))], 0.0) == [("queued",), None]
 
 
-def test_only_a_trainer_that_waits_takes_the_room_of_what_is_kept_for_replay(small_journal, build) -> None:
+def test_only_a_waiting_trainer_takes_the_room_kept_for_replay(small_journal, build) -> None:
     for step in range(3):
         small_journal.add_deliveries([build.delivery(step, content=bytes(80_000))], 0.0)
         small_journal.take_batch(step, 2, {})
@@ -96,7 +96,7 @@ def test_only_a_trainer_that_waits_takes_the_room_of_what_is_kept_for_replay(sma
     assert build.balanced(books)
 
 
-def test_when_nothing_is_left_to_give_up_there_is_no_room(small_journal, build) -> None:
+def test_when_nothing_can_be_given_up_there_is_no_room(small_journal, build) -> None:
     small_journal.add_deliveries([build.delivery(1, content=bytes(300_000))], 0.0)
     assert small_journal.add_deliveries([build.delivery(2, content=bytes(300_000))], 0.0, True) == [None]
 

@@ -63,14 +63,14 @@ def test_equal_groups_leave_first_in_first_out(count: int, size: int) -> None:
     assert batch == (queue[: 8 // size] if count * size >= 8 else None)
 
 
-def test_a_minimum_share_goes_before_older_groups() -> None:
+def test_a_minimum_share_comes_before_older_groups() -> None:
     queue = queue_of([2, 2, 2, 2], envs=[0, 0, 1, 1])
     batch = form_batch(queue, 4, {1: 0.5})
     assert batch is not None
     assert [(group.group_id, group.env_id) for group in batch] == [(10, 0), (12, 1)]
 
 
-def test_a_minimum_share_of_a_silent_environment_holds_nothing_back() -> None:
+def test_a_minimum_share_of_a_silent_environment_blocks_nothing() -> None:
     queue = queue_of([2, 2], envs=[0, 0])
     assert form_batch(queue, 4, {1: 0.5}) == queue
 

@@ -21,7 +21,7 @@ def totals(journal) -> dict[str, int]:
     return {state: books[state] for state in ("queued", "delivered", "trained")} | books["dropped"]
 
 
-def test_a_batch_is_given_again_as_it_was(journal, build) -> None:
+def test_a_batch_is_returned_unchanged(journal, build) -> None:
     journal.add_deliveries([build.delivery(*range(5))], 0.0)
     first = journal.take_batch(0, 4, {})
     assert first.contents == (b"0", b"1")
@@ -30,7 +30,7 @@ def test_a_batch_is_given_again_as_it_was(journal, build) -> None:
     assert totals(journal) == {"queued": 1, "delivered": 4, "trained": 0}
 
 
-def test_while_groups_are_missing_none_is_taken(journal, build) -> None:
+def test_while_groups_are_missing_no_batch_is_taken(journal, build) -> None:
     journal.add_deliveries([build.delivery(1)], 0.0)
     assert (journal.take_batch(0, 4, {}).missing, totals(journal)["queued"]) == (4, 1)
 
@@ -45,7 +45,7 @@ def test_a_batch_that_lost_groups_is_filled_up_in_queue_order(journal, build) ->
     assert totals(journal) == {"queued": 1, "delivered": 2, "trained": 0, "stale": 1}
 
 
-def test_a_batch_waits_when_nothing_can_replace_what_was_dropped(journal, build) -> None:
+def test_a_batch_waits_when_nothing_can_replace_dropped_groups(journal, build) -> None:
     journal.add_deliveries([build.delivery(*range(2))], 0.0)
     journal.drop_groups(journal.take_batch(0, 4, {}).group_ids[:1], "stale")
     assert journal.take_batch(0, 4, {}).missing == 2
@@ -58,7 +58,7 @@ def test_groups_in_the_queue_are_not_dropped_by_id(journal, build) -> None:
     assert journal.drop_groups([1], "stale") == 0
 
 
-def test_odd_sizes_are_formed_anew_when_the_rest_cannot_be_filled(journal, build) -> None:
+def test_odd_sizes_are_regrouped_when_the_rest_cannot_be_filled(journal, build) -> None:
     journal.add_deliveries([build.delivery(1, size=1), build.delivery(3, size=3)], 0.0)
     first = journal.take_batch(0, 4, {})
     journal.drop_groups(first.group_ids[:1], "stale")
@@ -82,7 +82,7 @@ def test_a_trained_batch_is_kept_until_a_checkpoint_covers_it_and_counted_once(j
     assert (journal.kept_batches(), totals(journal)["trained"]) == (0, 6)
 
 
-def test_covered_content_leaves_the_disk(journal, build) -> None:
+def test_covered_content_is_removed_from_disk(journal, build) -> None:
     for step in range(20):
         journal.add_deliveries([build.delivery(step, content=bytes(100_000))], 0.0)
         journal.take_batch(step, 2, {})
@@ -105,7 +105,7 @@ def test_a_group_dropped_in_a_replay_is_no_longer_trained(journal, build) -> Non
 # A trainer that does not name its steps.
 
 
-def test_who_asks_for_the_next_batch_has_trained_the_ones_before(journal, build) -> None:
+def test_asking_for_the_next_batch_means_the_previous_ones_are_trained(journal, build) -> None:
     journal.add_deliveries([build.delivery(*range(4))], 0.0)
     for step in range(2):
         journal.finish_delivered()
@@ -141,13 +141,13 @@ def three_steps(journal, build):
         (3, {"queued": 1, "delivered": 0, "trained": 3}),
     ],
 )
-def test_a_new_life_trains_again_what_its_checkpoint_does_not_hold(three_steps, build, starting_step, expected) -> None:
+def test_a_restarted_trainer_retrains_what_its_checkpoint_lacks(three_steps, build, starting_step, expected) -> None:
     three_steps.register(build.registration(batch_size=2, starting_step=starting_step), [])
     assert totals(three_steps) == expected
     assert build.balanced(three_steps.books())
 
 
-def test_a_new_life_does_without_what_was_given_up(three_steps, build) -> None:
+def test_a_restarted_trainer_does_without_discarded_groups(three_steps, build) -> None:
     three_steps.max_bytes = 0
     three_steps.add_deliveries([build.delivery(9)], 0.0, True)
     three_steps.register(build.registration(batch_size=2, starting_step=1), [])
@@ -159,7 +159,7 @@ def test_a_new_life_does_without_what_was_given_up(three_steps, build) -> None:
     ("changes", "dropped"),
     [({"batch_size": 1}, {"larger_than_batch": 1}), ({"vocabulary": 9}, {"outside_vocabulary": 1}), ({}, {})],
 )
-def test_a_registration_drops_what_it_cannot_train(journal, build, changes, dropped) -> None:
+def test_a_registration_drops_groups_it_cannot_train(journal, build, changes, dropped) -> None:
     journal.add_deliveries([build.delivery(1)], 0.0)
     journal.register(build.registration(**changes), [])
     assert journal.books()["groups"]["dropped"] == dropped
@@ -238,7 +238,7 @@ class Life(RuleBasedStateMachine):
         self.journal.close()
 
 
-def test_the_books_balance_whatever_happens(tmp_path_factory, build) -> None:
+def test_the_totals_balance_whatever_happens(tmp_path_factory, build) -> None:
     def life() -> Life:
         return Life(tmp_path_factory.mktemp("journal"), build)
 

@@ -30,7 +30,7 @@ async def held(api, build, number: int) -> asyncio.Task:
     return sending
 
 
-async def test_who_waited_in_vain_is_told_to_try_again(start_api, build) -> None:
+async def test_a_client_that_waited_in_vain_is_told_to_retry(start_api, build) -> None:
     async with start_api(max_bytes=LIMIT, hold_seconds=0.1) as api:
         await api.begin(num_steps=1000)
         await api.get("/batch?step=0")
@@ -65,7 +65,7 @@ async def test_a_held_post_is_answered_as_soon_as_there_is_room(start_api, build
         assert api.service.held_posts == 0
 
 
-async def test_a_trainer_that_waits_is_never_locked_out_by_what_is_kept(start_api, build) -> None:
+async def test_a_waiting_trainer_is_never_locked_out_by_kept_groups(start_api, build) -> None:
     """The journal holds nothing but trained batches and two queued groups: the batch needs a third one."""
     async with start_api(max_bytes=LIMIT, hold_seconds=20) as api:
         await api.begin(num_steps=1000, batch_size=6)
@@ -95,7 +95,7 @@ async def test_a_trainer_that_waits_is_never_locked_out_by_what_is_kept(start_ap
         assert len((await waiting)["batch"]) == 3
 
 
-async def test_a_full_disk_holds_too_and_is_said(start_api, build) -> None:
+async def test_a_full_disk_delays_posts_too_and_is_reported(start_api, build) -> None:
     """SQLite's own page limit gives the error code of a full disk; test_main.py fills a real one."""
     async with start_api(hold_seconds=0.1) as api:
         await api.begin(num_steps=1000)

@@ -33,7 +33,7 @@ async def test_a_restart_keeps_everything(start_api, build) -> None:
         assert (await api.post("/register-env", build.env_registration()))["wandb_name"] == "sort_1"
 
 
-async def test_a_silent_peer_gets_its_time_again_after_a_restart(start_api) -> None:
+async def test_a_silent_peer_gets_its_full_time_after_a_restart(start_api) -> None:
     async with start_api() as api:
         await api.lease("trainer", "working")
     async with start_api() as api:
@@ -80,33 +80,33 @@ PROGRESS = {"steps_trained": 5, "checkpoint_step": 3, "totals": {"steps": 5}}
         ),
     ],
 )
-def test_progress_never_goes_back(journal, late, expected) -> None:
+def test_progress_never_decreases(journal, late, expected) -> None:
     journal.record_progress(ProgressReport(**PROGRESS))
     journal.record_progress(ProgressReport(**late))
     assert journal.run_state().progress == ProgressReport(**expected)
 
 
-def test_the_end_stays_the_end(journal) -> None:
+def test_the_end_is_final(journal) -> None:
     journal.record_progress(ProgressReport(steps_trained=5, training_done=True, reason="stopped"))
     journal.record_progress(ProgressReport(steps_trained=5))
     assert journal.run_state().progress == ProgressReport(steps_trained=5, training_done=True, reason="stopped")
 
 
-def test_a_new_registration_begins_at_its_starting_step(journal, build) -> None:
+def test_a_new_registration_starts_at_its_starting_step(journal, build) -> None:
     journal.record_progress(ProgressReport(steps_trained=8, training_done=True, checkpoint_step=8))
     journal.register(build.registration(starting_step=7), [])
     state = journal.run_state()
     assert (state.progress, state.covered_step) == (ProgressReport(steps_trained=7), 7)
 
 
-def test_a_new_registration_takes_lost_leases_away(journal, build) -> None:
+def test_a_new_registration_removes_lost_leases(journal, build) -> None:
     for role in ("trainer", "environment"):
         journal.record_lease(role, LeaseReport(state="failed", reason="it broke"))
     journal.register(build.registration(), ["environment"])
     assert list(journal.run_state().leases) == ["trainer"]
 
 
-def test_counts_are_read_again_after_a_commit_only(journal, build) -> None:
+def test_counts_are_reread_only_after_a_commit(journal, build) -> None:
     journal.add_deliveries([build.delivery(1)], 0.0)
     first = journal.group_counts()
     assert journal.group_counts() is first
