@@ -30,7 +30,7 @@ def evict(kubectl: Kubectl, namespace: str, pod: str) -> None:
     kubectl("create", "--raw", f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", "-f", "-", stdin=json.dumps(body))
 
 
-def test_an_evicted_run_goes_on_while_the_leader_dies(installed: Kubectl, namespace: str) -> None:
+def test_an_evicted_run_continues_while_the_leader_dies(installed: Kubectl, namespace: str) -> None:
     """The pod is evicted and the operator that leads is killed in the same moment; then the finished run expires."""
     kubectl = installed
     kubectl("-n", namespace, "apply", "-f", "-", stdin=a_run("evicted", config={"total_steps": STEPS}))

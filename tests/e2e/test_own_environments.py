@@ -64,7 +64,7 @@ def environment_pods(kubectl: Kubectl, namespace: str, run: str) -> list[dict[st
     return found
 
 
-def test_every_wall_holds_and_the_run_succeeds(installed: Kubectl, namespace: str) -> None:
+def test_every_limit_holds_and_the_run_succeeds(installed: Kubectl, namespace: str) -> None:
     kubectl = installed
     apply(kubectl, namespace, *own_environment("walls", ENVIRONMENTS / "walls.py"))
     kubectl("-n", namespace, "wait", "--for=condition=Ready", "rlenv/walls", "--timeout=30s")

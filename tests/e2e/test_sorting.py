@@ -92,7 +92,7 @@ def test_a_missing_secret_is_named_and_ends(installed: Kubectl, namespace: str) 
     assert "tinker-service" in status["failure"]["message"]
 
 
-def test_stop_saves_and_resume_goes_on(installed: Kubectl, namespace: str) -> None:
+def test_stop_saves_and_resume_continues(installed: Kubectl, namespace: str) -> None:
     """Suspending a running run keeps a checkpoint; the next attempt trains the rest, no step twice."""
     kubectl = installed
     run = {

@@ -19,11 +19,11 @@ def requirements(folder: str, extra: str | None = None) -> set[str]:
     return {re.split(r"[<>=!~\[ ]", requirement)[0].lower() for requirement in wanted}
 
 
-def test_the_operator_asks_for_nothing_that_trains() -> None:
+def test_the_operator_requires_no_training_package() -> None:
     assert not requirements("operator") & HEAVY
 
 
-def test_only_the_tinker_service_asks_for_torch() -> None:
+def test_only_the_tinker_service_requires_torch() -> None:
     assert "torch" not in requirements("tinker-atropos")
     assert "torch" in requirements("tinker-atropos", "tinker-service")
 
@@ -39,7 +39,7 @@ PROCESSES = {
 
 @pytest.mark.process
 @pytest.mark.parametrize("module", PROCESSES.values(), ids=PROCESSES)
-def test_a_process_does_not_import_what_it_does_not_need(module: str) -> None:
+def test_a_process_imports_only_what_it_needs(module: str) -> None:
     code = f"import {module}, sys; print(*sorted({HEAVY!r} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr

@@ -54,7 +54,7 @@ def test_every_link_resolves(page: Path) -> None:
         ("docs/decisions/ours.md", "operator/src/rl_operator/", 3),
     ],
 )
-def test_every_file_that_a_page_names_exists(page: str, folder: str, at_least: int) -> None:
+def test_every_file_named_by_a_page_exists(page: str, folder: str, at_least: int) -> None:
     named = re.findall(r"`([\w/]+/[\w.]+\.py|settings\.py)`", Path(page).read_text(encoding="utf-8"))
     assert len(named) >= at_least
     assert [name for name in named if not Path(folder, name).exists()] == []

@@ -31,7 +31,7 @@ RANDOM = "import random, numpy; print(random.random(), numpy.random.rand())"
 VARIABLES = {"PATH": os.environ["PATH"], "ONLY": "this"}
 
 
-def test_a_child_is_as_a_new_process_is(tmp_path: Path) -> None:
+def test_a_child_is_like_a_new_process(tmp_path: Path) -> None:
     forked = forking.run(["a", "b"], VARIABLES, tmp_path, code=SHOW, stdin="given")
     started = subprocess.run(
         [sys.executable, "-c", SHOW, "a", "b"],
@@ -70,13 +70,13 @@ ENDS = {
 
 
 @pytest.mark.parametrize(("code", "returncode", "said"), ENDS.values(), ids=ENDS)
-def test_a_child_ends_as_the_interpreter_does(code: str, returncode: int, said: str) -> None:
+def test_a_child_ends_like_the_interpreter(code: str, returncode: int, said: str) -> None:
     ended = forking.run(["x"], VARIABLES, code=code)
     assert ended.returncode == returncode
     assert ended.stderr.rstrip("\n").endswith(said), ended.stderr
 
 
-async def test_a_signal_reaches_the_process_itself_and_is_its_return_code(tmp_path: Path) -> None:
+async def test_a_signal_reaches_the_process_and_is_its_return_code(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as log:
         process = ForkedProcess(["x"], VARIABLES, (0, log.fileno(), log.fileno()), code="import time; time.sleep(600)")
     assert process.returncode is None
@@ -94,7 +94,7 @@ def test_a_server_has_one_thread(argument: str, preloaded: str) -> None:
     assert len(list(Path(f"/proc/{forking.server_pid(preloaded)}/task").iterdir())) == 1
 
 
-def test_a_variable_that_a_library_reads_when_it_is_imported_is_refused() -> None:
+def test_a_variable_read_at_import_is_refused() -> None:
     with pytest.raises(ValueError, match="HF_HUB_OFFLINE is read before a fork would have it: this needs a real start"):
         forking.run(["x"], {"HF_HUB_OFFLINE": "a test's"}, code="")
 

@@ -68,7 +68,7 @@ def test_a_lock_is_complete_because_pip_resolves_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["operator/sources.txt", "tinker-service/requirements.txt"])
-def test_what_several_images_install_is_the_same(name: str) -> None:
+def test_images_install_the_same_versions(name: str) -> None:
     of_the_others = locked(LOCKS["tinker-atropos/requirements.txt"])
     assert {
         each: version for each, version in locked(LOCKS[name]).items() if of_the_others.get(each, version) != version
@@ -88,18 +88,18 @@ def dockerfile(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_image_runs_as_a_number_that_is_not_root(name: str) -> None:
+def test_an_image_runs_as_a_numeric_user_that_is_not_root(name: str) -> None:
     assert re.findall(r"^USER (.+)$", dockerfile(name), flags=re.MULTILINE)[-1] == "65532:65532"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_image_says_what_it_is(name: str) -> None:
+def test_an_image_describes_itself(name: str) -> None:
     labels = set(re.findall(r"org\.opencontainers\.image\.(\w+)=", dockerfile(name)))
     assert labels == {"title", "description", "licenses", "version", "revision", "source", "created"}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_base_can_be_given(name: str) -> None:
+def test_every_base_image_can_be_overridden(name: str) -> None:
     stages = re.findall(r"^FROM (\S+)(?: AS (\S+))?$", dockerfile(name), flags=re.MULTILINE)
     known = {"scratch", "${PYTHON_IMAGE}", "${BASE_IMAGE}"} | {stage for _, stage in stages if stage}
     assert {base for base, _ in stages} <= known
@@ -111,7 +111,7 @@ def test_labels_come_last_so_that_they_rebuild_nothing(name: str) -> None:
     assert re.search(r"^(COPY|RUN)", last[last.index("ARG VERSION") :], flags=re.MULTILINE) is None
 
 
-def test_operator_and_tinker_atropos_stand_on_one_layer() -> None:
+def test_operator_and_tinker_atropos_share_one_layer() -> None:
     """Which nodes keep once: the same instructions make the same layer."""
     bases = {
         re.search(r"AS base\n.*?COPY --from=base / /\n", dockerfile(name), flags=re.DOTALL)[0] for name in NAMES[:2]
@@ -120,7 +120,7 @@ def test_operator_and_tinker_atropos_stand_on_one_layer() -> None:
 
 
 # --- the scripts -----------------------------------------------------------------------------------------------------
-def test_only_what_nothing_imports_is_dropped(tmp_path: Path) -> None:
+def test_only_unimported_files_are_dropped(tmp_path: Path) -> None:
     for folder in ("pandas/tests/io/tests", "pandas/testing", "joblib/test", "wandb/sdk/test", "pyarrow/include/arrow"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "tests.py").touch()
@@ -139,7 +139,7 @@ def test_only_what_nothing_imports_is_dropped(tmp_path: Path) -> None:
         ("kubernetes/aio/client/rest.py", True),
     ],
 )
-def test_what_few_import_is_not_compiled(module: str, compiled: bool) -> None:
+def test_rarely_imported_modules_are_not_compiled(module: str, compiled: bool) -> None:
     assert (install.NOT_COMPILED.search(f"/opt/venv/lib/python3.11/site-packages/{module}") is None) is compiled
 
 
@@ -159,7 +159,7 @@ def archive(path: Path, layers: list[bytes]) -> Path:
 
 @pytest.mark.process
 @pytest.mark.parametrize("saved_compressed", [False, True])
-def test_sizes_are_those_of_a_registry(tmp_path: Path, saved_compressed: bool) -> None:
+def test_sizes_match_those_of_a_registry(tmp_path: Path, saved_compressed: bool) -> None:
     compressed = [gzip.compress(each, 6) for each in LAYERS]
     path = archive(tmp_path / "some-image.tar", compressed if saved_compressed else LAYERS)
     megabytes = sum(map(len, compressed)) / 1e6

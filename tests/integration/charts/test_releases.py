@@ -91,7 +91,7 @@ def test_from_nothing_to_nothing(plane: ControlPlane, admins_helm: Helm) -> None
     wait_for("the kinds are gone", lambda: not kinds(admin))
 
 
-def test_a_second_release_is_told_what_is_another_ones(plane: ControlPlane, admins_helm: Helm) -> None:
+def test_a_second_release_names_objects_of_the_first(plane: ControlPlane, admins_helm: Helm) -> None:
     install(admins_helm, OPERATOR_CHART, {"scope.namespaces": ["team"]})
     with pytest.raises(HelmError, match="invalid ownership metadata"):
         install(admins_helm, OPERATOR_CHART, {"scope.namespaces": ["default"]}, "rl-operator-2")
@@ -99,7 +99,7 @@ def test_a_second_release_is_told_what_is_another_ones(plane: ControlPlane, admi
     install(admins_helm, OPERATOR_CHART, {**shared, "scope.namespaces": ["default"]}, "rl-operator-2")
 
 
-def test_the_operator_lives_on_its_rights_in_one_namespace_and_then_in_all(
+def test_the_operator_works_with_its_rights_in_one_namespace_and_then_in_all(
     plane: ControlPlane, admins_helm: Helm, tmp_path: Path
 ) -> None:
     """A run's whole life, with the Deployment's arguments and the ServiceAccount's rights."""

@@ -153,7 +153,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("chart", "values"), ROWS)
-def test_the_api_server_takes_it(helm: Helm, admin: AdminClient, chart: Path, values: dict[str, Any]) -> None:
+def test_the_api_server_accepts_it(helm: Helm, admin: AdminClient, chart: Path, values: dict[str, Any]) -> None:
     documents = helm.rendered(chart, values)
     for document in documents:
         dry_run(admin, document)

@@ -102,7 +102,7 @@ def snake(name: str) -> str:
 
 @pytest.mark.parametrize("path", ["argocd/apps", "flux/platform"])
 @pytest.mark.parametrize("chart", [OPERATOR_CHART, RUNTIMES_CHART], ids=lambda chart: chart.name)
-def test_values_of_the_gitops_examples_are_taken(helm: Helm, path: str, chart: Path) -> None:
+def test_values_of_the_gitops_examples_are_accepted(helm: Helm, path: str, chart: Path) -> None:
     documents = example(f"gitops/{path}/{chart.name}")
     spec = next(each for each in documents if each["kind"] in ("Application", "HelmRelease"))["spec"]
     helm.rendered(chart, spec["values"] if "values" in spec else spec["source"]["helm"]["valuesObject"])
@@ -115,12 +115,12 @@ def example(name: str) -> list[Document]:
 
 @pytest.mark.parametrize(("kind", "name"), [("ClusterRole", "rl-operator"), ("ClusterRole", "rl-operator-runs"),
                                             ("Role", "rl-operator")])  # fmt: skip
-def test_the_operators_rights_are_those_of_the_example(helm: Helm, kind: str, name: str) -> None:
+def test_the_operators_rights_match_the_example(helm: Helm, kind: str, name: str) -> None:
     rendered = of_kind(helm.rendered(OPERATOR_CHART, {}), kind, name)
     assert rendered["rules"] == of_kind(example("operator"), kind, name)["rules"]
 
 
-def test_in_one_namespace_only_runtimes_are_read_of_the_whole_cluster(helm: Helm) -> None:
+def test_in_one_namespace_only_runtimes_are_read_from_the_whole_cluster(helm: Helm) -> None:
     rendered = helm.rendered(OPERATOR_CHART, {"scope.namespaces": ["team"]})
     namespaces = {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get", "list", "watch"]}
     everywhere = of_kind(example("operator"), "ClusterRole", "rl-operator")["rules"]
@@ -158,7 +158,7 @@ def test_the_gateways_arguments(helm: Helm) -> None:
     ("path", "namespace", "asked"),
     [("tools.namespace", "", True), ("tools.namespace", "a", False), ("scope.namespaces", ["a"], False)],
 )
-def test_the_notes_tell_who_has_to_name_a_namespace(helm: Helm, path: str, namespace: Any, asked: bool) -> None:
+def test_the_notes_say_when_a_namespace_is_required(helm: Helm, path: str, namespace: Any, asked: bool) -> None:
     values = flags({"tools.enabled": True, path: namespace})
     said = helm("install", "rl-operator", OPERATOR_CHART, "--dry-run=client", *values)
     notes = said[said.index("NOTES:") :]
@@ -177,7 +177,7 @@ def test_the_gateway_has_no_rights(helm: Helm) -> None:
 
 
 @pytest.mark.parametrize(("file", "name"), [("operator", "rl-operator"), ("tinker-service", "tinker-service")])
-def test_pods_are_those_of_the_example(helm: Helm, file: str, name: str) -> None:
+def test_pods_match_the_example(helm: Helm, file: str, name: str) -> None:
     """But for the operator's name for its Lease, and its W&B key, which a value names."""
     values = {"tinkerService.enabled": True, "wandb.secretName": "rl-operator-wandb"}
     pods = [
@@ -193,12 +193,12 @@ def test_pods_are_those_of_the_example(helm: Helm, file: str, name: str) -> None
 
 
 @pytest.mark.parametrize("name", bundled_runtimes())
-def test_runtimes_are_those_that_ship(helm: Helm, name: str) -> None:
+def test_runtimes_are_the_shipped_ones(helm: Helm, name: str) -> None:
     rendered = of_kind(read_yaml(helm.template(RUNTIMES_CHART, {})), "RLRuntime", name)
     assert rendered["spec"] == load_documents(bundled_runtime_text(name))[0]["spec"]
 
 
-def test_a_runtimes_spec_is_laid_over_the_one_that_ships(helm: Helm) -> None:
+def test_a_runtimes_spec_is_merged_into_the_shipped_one(helm: Helm) -> None:
     locked = {"env": {"total_steps": None, "max_token_length": 4096}}
     values = {"default.spec": {"locked": locked, "limits": {"maxActiveRuns": 3}}, "image.repository": "r.example/t"}
     spec = of_kind(helm.rendered(RUNTIMES_CHART, values), "RLRuntime", "default")["spec"]

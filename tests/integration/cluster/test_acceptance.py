@@ -56,7 +56,7 @@ def documents_of(case: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield case["own"]
 
 
-def test_what_is_rendered_is_accepted(admin: AdminClient) -> None:
+def test_rendered_objects_are_accepted(admin: AdminClient) -> None:
     """Strictly, and under PodSecurity `restricted`. Equal documents are tried once."""
     accepted = [case for case in draw(ACCEPTABLE_CASES, 2 * SAMPLE) if outcome_of(case).accepted][:SAMPLE]
     assert len(accepted) == SAMPLE
@@ -69,7 +69,7 @@ def test_what_is_rendered_is_accepted(admin: AdminClient) -> None:
     ("parse", "sound"),
     [(parse_run, SOUND_RUNS), (parse_runtime, SOUND_RUNTIMES), (parse_environment, SOUND_ENVIRONMENTS)],
 )
-def test_what_is_stored_can_be_read(admin: AdminClient, parse: Any, sound: Any) -> None:
+def test_stored_objects_can_be_read(admin: AdminClient, parse: Any, sound: Any) -> None:
     """Random documents, sound and broken: the models read whatever the CRDs let in."""
     read = 0
     for document in draw(mutated(sound, most=2), 300):

@@ -105,7 +105,7 @@ def test_two_managers_own_what_they_set(runs: RunsNamespace, person: Applier, fl
     assert less["spec"]["backoffLimit"] == 3, "back to the default"
 
 
-def test_a_value_that_another_owns_is_a_conflict_that_names_it(
+def test_a_value_owned_by_another_is_a_conflict_that_names_it(
     runs: RunsNamespace, person: Applier, flux: Applier
 ) -> None:
     person.apply(runtime="tiny", suspend=True, config={"group_size": 8})

@@ -51,9 +51,7 @@ def discoveries(plane: ControlPlane) -> list[str]:
     return [write.name for write in writes if (write.verb, write.resource, write.code) == ("create", "pods", 201)]
 
 
-def test_the_image_that_came_with_the_operator_is_known_at_once(
-    runs: RunsNamespace, control_plane: ControlPlane
-) -> None:
+def test_the_shipped_image_is_known_at_once(runs: RunsNamespace, control_plane: ControlPlane) -> None:
     before = discoveries(control_plane)
     runtime = f"known-{runs.namespace}"
     install_runtime(runs.admin, "tiny", name=runtime, bounds={"env": {"group_size": {"min": 2, "max": 64}}})
@@ -102,7 +100,7 @@ def test_another_image_is_read_once_by_a_pod_and_runs_wait_for_it(
     assert len(discoveries(control_plane)) == before + 2
 
 
-def test_an_image_that_cannot_be_read_is_named_to_those_who_wait(runs: RunsNamespace, readers: Readers) -> None:
+def test_an_unreadable_image_is_named_to_waiting_runs(runs: RunsNamespace, readers: Readers) -> None:
     image, runtime = f"registry.test/{runs.namespace}:none", f"absent-{runs.namespace}"
     install_runtime(runs.admin, "tiny", name=runtime, image=image)
     runs.apply(runtime=runtime)
@@ -116,14 +114,14 @@ def test_an_image_that_cannot_be_read_is_named_to_those_who_wait(runs: RunsNames
     assert not runs.kubelet.pods()
 
 
-def test_a_program_that_prints_something_else_is_said(runs: RunsNamespace, readers: Readers) -> None:
+def test_a_program_with_other_output_is_reported(runs: RunsNamespace, readers: Readers) -> None:
     image, runtime = f"registry.test/{runs.namespace}:odd", f"odd-{runs.namespace}"
     install_runtime(runs.admin, "tiny", name=runtime, image=image)
     readers.end(readers.until_there(image)["metadata"]["name"], "hello\n")
     until(runs.admin, runtime, "Reconciling", "DiscoveryFailed", "printed no catalog")
 
 
-def test_a_runtime_that_is_nonsense_is_named_and_mended(runs: RunsNamespace) -> None:
+def test_an_invalid_runtime_is_named_and_fixed(runs: RunsNamespace) -> None:
     runtime = f"nonsense-{runs.namespace}"
     locked = {"env": {"tokenizer_name": "bundled"}, "tinker": {"lerning_rate": 1}}
     install_runtime(runs.admin, "tiny", name=runtime, locked=locked)
@@ -137,7 +135,7 @@ def test_a_runtime_that_is_nonsense_is_named_and_mended(runs: RunsNamespace) -> 
     until(runs.admin, runtime, "Ready", "CatalogRead")
 
 
-def test_somebody_elses_config_map_stays_as_it_is_and_runs_start_all_the_same(runs: RunsNamespace) -> None:
+def test_an_unrelated_config_map_stays_unchanged_and_runs_start_anyway(runs: RunsNamespace) -> None:
     runtime = f"taken-{runs.namespace}"
     theirs = {"metadata": {"name": f"rl-catalog-{runtime}"}, "data": {"mine": "1"}}
     runs.admin.post(CONFIG_MAPS, theirs)
@@ -148,7 +146,7 @@ def test_somebody_elses_config_map_stays_as_it_is_and_runs_start_all_the_same(ru
     assert runs.admin.get(f"{CONFIG_MAPS}/rl-catalog-{runtime}")["data"] == {"mine": "1"}
 
 
-def test_a_catalog_that_somebody_changed_is_put_right(runs: RunsNamespace, control_plane: ControlPlane) -> None:
+def test_a_changed_catalog_is_repaired(runs: RunsNamespace, control_plane: ControlPlane) -> None:
     runtime = f"edited-{runs.namespace}"
     install_runtime(runs.admin, "tiny", name=runtime)
     until(runs.admin, runtime, "Ready", "CatalogRead")

@@ -90,7 +90,7 @@ def test_examples_are_accepted(admin: AdminClient, file: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a" * 52, "a", "a-1"])
-def test_names_that_are_accepted(admin: AdminClient, name: str) -> None:
+def test_accepted_names(admin: AdminClient, name: str) -> None:
     assert try_out(admin, run_body(name))["metadata"]["name"] == name
 
 
@@ -148,7 +148,7 @@ FREE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("field", FROZEN | FREE)
-def test_a_draft_is_free(admin: AdminClient, draft: str, field: str) -> None:
+def test_every_field_of_a_draft_may_be_edited(admin: AdminClient, draft: str, field: str) -> None:
     assert try_edit(admin, draft, {field: (FROZEN | FREE)[field]})["metadata"]["generation"] == 2
 
 
@@ -158,17 +158,17 @@ def test_frozen_after_the_start(admin: AdminClient, started: str, field: str) ->
         try_edit(admin, started, {field: FROZEN[field]})
 
 
-def test_taking_a_frozen_field_away_is_a_change(admin: AdminClient, started: str) -> None:
+def test_removing_a_frozen_field_is_a_change(admin: AdminClient, started: str) -> None:
     with pytest.raises(ApiError, match=r"spec\.wandb: it is frozen"):
         try_edit(admin, started, {"wandb": None})
 
 
 @pytest.mark.parametrize("field", FREE)
-def test_still_free_after_the_start(admin: AdminClient, started: str, field: str) -> None:
+def test_still_editable_after_the_start(admin: AdminClient, started: str, field: str) -> None:
     assert try_edit(admin, started, {field: FREE[field]})["spec"].get(field) == FREE[field]
 
 
-def test_labels_and_finalizers_stay_free(admin: AdminClient, started: str) -> None:
+def test_labels_and_finalizers_stay_editable(admin: AdminClient, started: str) -> None:
     metadata = {"labels": {"a": "b"}, "finalizers": ["example.com/x"]}
     answer = admin.patch(f"{PATH}/{started}?dryRun=All", {"metadata": metadata})
     assert answer["metadata"]["finalizers"] == ["example.com/x"]
@@ -184,7 +184,7 @@ def condition(type_: str) -> dict[str, str]:
     return {"type": type_, "status": "True", "reason": "R", "lastTransitionTime": "2026-01-01T00:00:00Z"}
 
 
-def test_conditions_are_told_apart_by_type(admin: AdminClient, draft: str) -> None:
+def test_conditions_are_identified_by_type(admin: AdminClient, draft: str) -> None:
     conditions = [condition("Ready"), condition("Ready")]
     with pytest.raises(ApiError, match="Duplicate value"):
         admin.patch(f"{PATH}/{draft}/status?dryRun=All", {"status": {"conditions": conditions}})
@@ -210,7 +210,7 @@ def runtime_body(text: str, change: Callable[[dict[str, Any]], object] = lambda 
 
 
 @pytest.mark.parametrize("name", ["default", "tiny"])
-def test_the_runtimes_that_ship_are_accepted_as_they_are(admin: AdminClient, name: str) -> None:
+def test_the_shipped_runtimes_are_accepted_unchanged(admin: AdminClient, name: str) -> None:
     document = runtime_body(bundled_runtime_text(name))
     answer = admin.post(f"{RUNTIMES}?dryRun=All&fieldValidation=Strict", document)
     assert answer["spec"] == document["spec"]
@@ -247,7 +247,7 @@ def test_the_runtimes_that_ship_are_accepted_as_they_are(admin: AdminClient, nam
         ),
     ],
 )
-def test_runtimes_that_are_refused(admin: AdminClient, change: Callable[[Any], object], complaint: str) -> None:
+def test_refused_runtimes(admin: AdminClient, change: Callable[[Any], object], complaint: str) -> None:
     with pytest.raises(ApiError) as caught:
         admin.post(f"{RUNTIMES}?dryRun=All&fieldValidation=Strict", runtime_body(bundled_runtime_text("tiny"), change))
     assert complaint in caught.value.message

@@ -43,7 +43,7 @@ def test_a_start_that_takes_too_long_names_the_image(runs: RunsNamespace) -> Non
     assert [attempt["reason"] for attempt in status["attempts"]] == ["StartDeadlineExceeded"]
 
 
-def test_a_pod_that_no_node_takes_is_gone_at_once(runs: RunsNamespace) -> None:
+def test_an_unschedulable_pod_is_deleted_at_once(runs: RunsNamespace) -> None:
     """Nobody has to end it: no kubelet has it."""
     runs.apply(startDeadlineSeconds=3)
     pod = runs.until_pod()
@@ -69,7 +69,7 @@ def test_no_progress_names_what_the_trainer_waits_for_and_keeps_the_checkpoint(r
     assert "The checkpoint of step 2 is kept" in status["message"]
 
 
-def test_a_trainer_that_nobody_hears_is_not_ended_for_it(runs: RunsNamespace) -> None:
+def test_an_unreachable_trainer_is_not_ended_for_it(runs: RunsNamespace) -> None:
     """Its kubelet finds it ready: that the operator may not reach pods is no fault of the run."""
     runs.apply(progressDeadlineSeconds=1)
     pod = runs.until_pod()
@@ -80,7 +80,7 @@ def test_a_trainer_that_nobody_hears_is_not_ended_for_it(runs: RunsNamespace) ->
     assert "deletionTimestamp" not in (runs.kubelet.pod(pod) or {})["metadata"]
 
 
-def test_the_active_deadline_ends_what_trains(runs: RunsNamespace) -> None:
+def test_the_active_deadline_ends_a_training_run(runs: RunsNamespace) -> None:
     runs.apply(activeDeadlineSeconds=4)
     pod = runs.until_pod()
     runs.kubelet.start(pod)
@@ -97,7 +97,7 @@ def operator(operator_process: OperatorProcess) -> Iterator[OperatorProcess]:
         operator_process.start()
 
 
-def test_one_that_passes_while_the_operator_is_away_is_seen_when_it_is_back(
+def test_one_that_passes_while_the_operator_is_down_is_noticed_on_its_return(
     runs: RunsNamespace, operator: OperatorProcess
 ) -> None:
     runs.apply(activeDeadlineSeconds=4)
@@ -111,7 +111,7 @@ def test_one_that_passes_while_the_operator_is_away_is_seen_when_it_is_back(
     assert end_when_asked(runs, pod)["failure"]["reason"] == "ActiveDeadlineExceeded"
 
 
-def test_a_success_while_the_operator_was_away_is_one(runs: RunsNamespace, operator: OperatorProcess) -> None:
+def test_a_success_while_the_operator_was_down_is_a_success(runs: RunsNamespace, operator: OperatorProcess) -> None:
     """Whatever deadline has passed by the time that somebody looks."""
     runs.apply(activeDeadlineSeconds=4)
     pod = runs.until_pod()

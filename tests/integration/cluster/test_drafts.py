@@ -28,7 +28,7 @@ def edit_runtime(runs: RunsNamespace, name: str, **spec: Any) -> None:
     runs.admin.patch(f"{RUNTIMES}/{name}", {"spec": spec})
 
 
-def test_a_draft_says_what_it_would_be_and_becomes_it(runs: RunsNamespace) -> None:
+def test_a_draft_shows_what_it_would_run_and_runs_it(runs: RunsNamespace) -> None:
     runs.apply(suspend=True)
     draft = until(runs, "the draft is checked", lambda s: s.get("configHash"))
     assert (draft["phase"], "startTime" in draft, "configMapName" in draft) == ("Stopped", False, False)
@@ -58,7 +58,7 @@ def test_a_draft_follows_its_runtime(runs: RunsNamespace) -> None:
     stays("nothing is created", runs.empty)
 
 
-def test_a_running_run_stays_what_it_was(runs: RunsNamespace) -> None:
+def test_a_running_run_does_not_change(runs: RunsNamespace) -> None:
     """Its runtime is edited and then deleted: attempts 2 and 3 are what attempt 1 was."""
     runtime = own_runtime(runs)
     runs.apply(runtime=runtime, config={"total_steps": TOTAL_STEPS, "group_size": 8})

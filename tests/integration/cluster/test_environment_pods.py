@@ -106,7 +106,7 @@ def test_an_own_environment_from_apply_to_weights(own: OwnRuns) -> None:
     ]
 
 
-def test_a_dead_environment_is_replaced_and_training_goes_on(own: OwnRuns) -> None:
+def test_a_dead_environment_is_replaced_and_training_continues(own: OwnRuns) -> None:
     pod, environment = own.start()
     own.fail(environment, "error: ZeroDivisionError in score")
     failed, replacement = own.until("1-env-0-0", "1-env-0-1")
@@ -121,7 +121,7 @@ def test_a_dead_environment_is_replaced_and_training_goes_on(own: OwnRuns) -> No
     wait_for("none runs any more", lambda: own.names() == ["1-env-0-0"])
 
 
-def test_four_failures_end_the_attempt_with_the_last_words(own: OwnRuns) -> None:
+def test_four_failures_end_the_attempt_with_the_last_error(own: OwnRuns) -> None:
     pod = own.apply(backoffLimit=0)
     own.kubelet.start(pod)
     for n in range(4):
@@ -139,7 +139,7 @@ def test_four_failures_end_the_attempt_with_the_last_words(own: OwnRuns) -> None
     }
 
 
-def test_what_an_environment_pod_waits_for_is_said(own: OwnRuns) -> None:
+def test_the_reason_an_environment_pod_waits_is_shown(own: OwnRuns) -> None:
     pod = own.apply()
     own.kubelet.start(pod)
     [environment] = own.until("1-env-0-0")
@@ -169,7 +169,7 @@ def test_replicas_change_while_it_runs(runs: RunsNamespace) -> None:
     assert runs.status()["phase"] == "Running"
 
 
-def test_a_run_that_trains_costs_no_call(runs: RunsNamespace) -> None:
+def test_a_training_run_costs_no_calls(runs: RunsNamespace) -> None:
     own = OwnRuns(runs)
     with trainer_status("127.255.0.4", {"phase": "training", "step": 2, "totalSteps": TOTAL_STEPS}):
         runs.apply(environmentReplicas=3)
@@ -186,7 +186,7 @@ def test_a_run_that_trains_costs_no_call(runs: RunsNamespace) -> None:
         stays("nothing is read and nothing is written", lambda: runs.calls() == before, seconds=5)
 
 
-def test_the_network_comes_back(own: OwnRuns) -> None:
+def test_the_network_is_restored(own: OwnRuns) -> None:
     own.start()
     before = own.network()
     assert len(before) == 3
@@ -205,7 +205,7 @@ def test_the_operator_is_killed_between_two_environments(own: OwnRuns, operator:
     assert len(created) == len(set(created)) == 3, created
 
 
-def test_a_stop_takes_the_environments_away_last(own: OwnRuns) -> None:
+def test_a_stop_removes_the_environments_last(own: OwnRuns) -> None:
     pod, environment = own.start()
     own.runs.edit(suspend=True)
     own.runs.until_phase("Stopping")

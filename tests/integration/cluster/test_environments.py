@@ -88,7 +88,7 @@ def own(runs: RunsNamespace) -> OwnEnvironments:
     return OwnEnvironments(runs.admin, runs.namespace)
 
 
-def test_broken_code_is_named_with_file_and_line_and_mended(runs: RunsNamespace, own: OwnEnvironments) -> None:
+def test_broken_code_is_named_with_file_and_line_and_fixed(runs: RunsNamespace, own: OwnEnvironments) -> None:
     own.write("broken", env=BROKEN)
     own.write("two", env=TWO)
     for name in ("broken", "two", "missing"):
@@ -120,7 +120,9 @@ def test_broken_code_is_named_with_file_and_line_and_mended(runs: RunsNamespace,
     runs.until_pod()
 
 
-def test_an_image_is_read_where_its_environment_is(runs: RunsNamespace, own: OwnEnvironments, node: LogNode) -> None:
+def test_an_image_is_read_in_its_environments_namespace(
+    runs: RunsNamespace, own: OwnEnvironments, node: LogNode
+) -> None:
     readers, image = Readers(runs.admin, runs.namespace, node), f"registry.test/{runs.namespace}:own"
     own.apply("maze", image={"reference": image, "entry": "maze"})
     own.until("maze", "Reconciling", "Discovering")
@@ -143,7 +145,7 @@ def test_an_image_is_read_where_its_environment_is(runs: RunsNamespace, own: Own
     assert not readers.of_image(image)
 
 
-def test_an_image_without_that_environment_says_which_it_has(
+def test_an_image_without_that_environment_lists_the_ones_it_has(
     runs: RunsNamespace, own: OwnEnvironments, node: LogNode
 ) -> None:
     readers, image = Readers(runs.admin, runs.namespace, node), f"registry.test/{runs.namespace}:own"
@@ -163,7 +165,7 @@ def test_an_image_that_may_not_be_read_here_says_why(runs: RunsNamespace, own: O
     assert "exceeded quota: none" in message
 
 
-def test_resources_that_no_pod_can_have_are_named_and_mended(runs: RunsNamespace, own: OwnEnvironments) -> None:
+def test_impossible_resources_are_named_and_fixed(runs: RunsNamespace, own: OwnEnvironments) -> None:
     own.write("greedy", env=GOOD)
     own.apply("greedy", source={"configMap": {"name": "greedy"}}, resources={"limits": {"memory": 0}})
     _, message = own.until("greedy", "Stalled", "InvalidResources")

@@ -40,7 +40,7 @@ def until_said(runs: RunsNamespace, kind: str, reason: str, times: int) -> None:
         raise AssertionError(f"{error}; said: {dict(said(runs))}") from None
 
 
-def test_a_life_with_two_failures_and_three_restarts(runs: RunsNamespace, operator: OperatorProcess) -> None:
+def test_a_run_with_two_failures_and_three_restarts(runs: RunsNamespace, operator: OperatorProcess) -> None:
     def restart() -> None:
         before = said(runs)
         operator.kill()

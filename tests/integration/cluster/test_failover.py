@@ -145,7 +145,7 @@ def finish(runs: RunsNamespace, name: str) -> None:
     runs.until_released(pod)
 
 
-def test_a_standby_is_healthy_and_writes_nothing_and_goes_on_when_the_leader_is_killed(
+def test_a_standby_is_healthy_writes_nothing_and_takes_over_when_the_leader_is_killed(
     pair: tuple[Replica, Replica], runs: RunsNamespace
 ) -> None:
     first, second = pair
@@ -168,7 +168,7 @@ def test_a_standby_is_healthy_and_writes_nothing_and_goes_on_when_the_leader_is_
     one_pod_per_attempt(runs, attempts=3)
 
 
-def test_a_leader_that_is_told_to_end_hands_over_at_once(pair: tuple[Replica, Replica], runs: RunsNamespace) -> None:
+def test_a_terminated_leader_hands_over_at_once(pair: tuple[Replica, Replica], runs: RunsNamespace) -> None:
     first, second = pair
     runs.apply("works")
     until_running(runs, "works")
@@ -183,7 +183,7 @@ def test_a_leader_that_is_told_to_end_hands_over_at_once(pair: tuple[Replica, Re
     one_pod_per_attempt(runs, attempts=1)
 
 
-def test_a_container_that_is_restarted_takes_its_own_lease_at_once(
+def test_a_restarted_container_takes_its_own_lease_at_once(
     plane: ControlPlane, pair: tuple[Replica, Replica], runs: RunsNamespace
 ) -> None:
     first, second = pair
@@ -330,9 +330,7 @@ def everything(runs: RunsNamespace) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("pair", [SHORT_LEASE], indirect=True, ids=["6 s"])
-def test_a_leader_that_stood_still_before_its_writes_harms_nothing(
-    pair: tuple[Replica, Replica], runs: RunsNamespace
-) -> None:
+def test_a_leader_suspended_before_its_writes_is_harmless(pair: tuple[Replica, Replica], runs: RunsNamespace) -> None:
     """Its calls arrive when others have done all; then it wakes up."""
     first, second = pair
     pause = pause_at_every_write(first, runs)
@@ -350,7 +348,7 @@ def test_a_leader_that_stood_still_before_its_writes_harms_nothing(
     one_pod_per_attempt(runs, attempts=6)
 
 
-def test_calls_that_arrive_when_their_sender_is_long_gone_harm_nothing(
+def test_calls_that_arrive_long_after_their_sender_is_gone_are_harmless(
     pair: tuple[Replica, Replica], runs: RunsNamespace, plane: ControlPlane, lease: str
 ) -> None:
     """The network may keep a call for as long as it likes: the sender's end does not take it back."""
@@ -401,7 +399,7 @@ def told(runs: RunsNamespace) -> dict[str, Any]:
     return {name: {field: runs.status(name).get(field) for field in said} for name in COMES_TO}
 
 
-def test_a_pod_that_is_created_when_its_attempt_is_long_over_is_deleted(
+def test_a_pod_created_long_after_its_attempt_ended_is_deleted(
     pair: tuple[Replica, Replica], runs: RunsNamespace, plane: ControlPlane, lease: str
 ) -> None:
     """The one call that names cannot stop: by then a person has deleted the pod of that name."""
@@ -426,7 +424,7 @@ def test_a_pod_that_is_created_when_its_attempt_is_long_over_is_deleted(
     stays("the statuses say what they said", lambda: told(runs) == before)
 
 
-def test_without_the_right_to_leases_it_says_which_right(plane: ControlPlane) -> None:
+def test_without_permission_for_leases_it_names_the_permission(plane: ControlPlane) -> None:
     path = "/apis/rbac.authorization.k8s.io/v1/namespaces/rl-operator/roles/rl-operator"
     role = plane.admin.get(path)
     kept = [rule for rule in role["rules"] if "leases" not in rule["resources"]]

@@ -98,7 +98,7 @@ def test_failure_of_a_container_fails_the_run(runs: RunsNamespace, case: Case) -
 
 
 @pytest.mark.parametrize("case", FINAL.values(), ids=FINAL)
-def test_what_trying_again_cannot_mend_is_not_tried_again(runs: RunsNamespace, case: Case) -> None:
+def test_a_permanent_failure_is_not_retried(runs: RunsNamespace, case: Case) -> None:
     runs.apply(backoffLimit=3)
     pod = runs.until_pod()
     runs.kubelet.start(pod)
@@ -106,7 +106,7 @@ def test_what_trying_again_cannot_mend_is_not_tried_again(runs: RunsNamespace, c
     assert runs.until_phase("Failed")["attempt"] == 1
 
 
-def test_a_application_failure_is_tried_again_from_the_checkpoint(runs: RunsNamespace) -> None:
+def test_an_application_failure_is_retried_from_the_checkpoint(runs: RunsNamespace) -> None:
     runs.apply(backoffLimit=1)
     first = runs.until_pod()
     runs.kubelet.start(first)
@@ -154,7 +154,7 @@ INFRASTRUCTURE = {
 
 
 @pytest.mark.parametrize("loss", INFRASTRUCTURE.values(), ids=INFRASTRUCTURE)
-def test_a_loss_of_infrastructure_is_not_counted(runs: RunsNamespace, loss: Loss) -> None:
+def test_an_infrastructure_failure_is_not_counted(runs: RunsNamespace, loss: Loss) -> None:
     runs.apply(backoffLimit=0)
     first = runs.until_pod()
     runs.kubelet.start(first)
@@ -165,7 +165,7 @@ def test_a_loss_of_infrastructure_is_not_counted(runs: RunsNamespace, loss: Loss
     assert "failedAttempts" not in status
 
 
-def test_a_pod_that_its_node_refuses_is_followed_by_another(runs: RunsNamespace) -> None:
+def test_a_pod_rejected_by_its_node_is_followed_by_another(runs: RunsNamespace) -> None:
     runs.apply(backoffLimit=0)
     first = runs.until_pod()
     runs.kubelet.bind(first)
@@ -183,7 +183,7 @@ WAITING = {
 
 
 @pytest.mark.parametrize(("waits_for", "reason", "message"), WAITING.values(), ids=WAITING)
-def test_what_a_container_waits_for_is_said(runs: RunsNamespace, waits_for: str, reason: str, message: str) -> None:
+def test_the_reason_a_container_waits_is_shown(runs: RunsNamespace, waits_for: str, reason: str, message: str) -> None:
     runs.apply()
     pod = runs.until_pod()
     runs.kubelet.bind(pod)
@@ -194,7 +194,7 @@ def test_what_a_container_waits_for_is_said(runs: RunsNamespace, waits_for: str,
     assert runs.status()["phase"] == "Starting"
 
 
-def test_volumes_that_are_not_mounted_are_named(runs: RunsNamespace) -> None:
+def test_unmounted_volumes_are_named(runs: RunsNamespace) -> None:
     runs.apply()
     pod = runs.until_pod()
     runs.kubelet.bind(pod)

@@ -225,7 +225,7 @@ FAULTS: dict[str, Inject] = {
 """Of all that the operator sees."""
 
 
-def test_the_end_is_the_same_whatever_happens_to_calls(stage: Stage) -> None:
+def test_the_end_is_the_same_with_any_fault_of_a_call(stage: Stage) -> None:
     lives = {fault: stage.namespace() for fault in CALL_FAULTS}
     hooks = {runs.namespace: CALL_FAULTS[fault]() for fault, runs in lives.items()}
     live_through(stage, lives, hooked(lambda: by_namespace(hooks)))
@@ -278,7 +278,7 @@ def test_a_run_that_vanishes_in_a_gap(stage: Stage) -> None:
     stage.times["a run vanishes while the watch of runs is blind (until let go)"] = time.monotonic() - began
 
 
-def test_what_the_garbage_collector_takes_tells_that_a_run_has_vanished(stage: Stage) -> None:
+def test_garbage_collection_reveals_that_a_run_has_vanished(stage: Stage) -> None:
     runs = stage.namespace()
     training(runs)
     stage.proxy.hooks = dropped("rltrainingruns")
@@ -320,7 +320,7 @@ def test_a_config_map_that_vanishes_in_a_gap(stage: Stage) -> None:
 
 
 # --- what ends the process ----------------------------------------------------------------------------------------
-def test_a_watch_of_runs_that_ends_with_a_500_ends_the_process_and_nothing_else(stage: Stage) -> None:
+def test_a_watch_of_runs_that_ends_with_a_500_ends_only_the_process(stage: Stage) -> None:
     """The framework takes it for fatal. Whoever restarts the container has an operator that goes on."""
     runs = stage.namespace()
     first = training(runs)

@@ -93,7 +93,7 @@ def steps(config_map: dict[str, Any]) -> list[int]:
     return [point["step"] for point in json.loads(config_map["data"]["history.json"])["points"]]
 
 
-def test_the_trainers_figures_then_wandbs_then_the_results(
+def test_the_trainers_metrics_then_wandbs_then_the_results(
     runs: RunsNamespace, wandb: WandbServer, operator_process: OperatorProcess
 ) -> None:
     uid = runs.apply(runtime="with-wandb")["metadata"]["uid"]
@@ -122,7 +122,7 @@ def test_the_trainers_figures_then_wandbs_then_the_results(
     assert KEY not in json.dumps(runs.find())
 
 
-def test_a_run_that_nobody_can_read_is_not_disturbed(runs: RunsNamespace) -> None:
+def test_a_run_with_unreadable_metrics_is_not_disturbed(runs: RunsNamespace) -> None:
     """No trainer in reach, no W&B: it is said, and the result has the figures."""
     runs.apply(progressDeadlineSeconds=1)
     pod = runs.until_pod()
@@ -139,7 +139,7 @@ def test_a_run_that_nobody_can_read_is_not_disturbed(runs: RunsNamespace) -> Non
     assert "historyName" not in status
 
 
-def test_the_series_of_all_attempts_is_kept_past_their_pods(runs: RunsNamespace) -> None:
+def test_the_history_of_all_attempts_outlives_their_pods(runs: RunsNamespace) -> None:
     run = runs.apply()
     first, address = runs.until_pod(), "127.255.0.13"
     points = [{"step": step, "rewardMean": step / 10, "train/loss": 1.0} for step in (1, 2)]

@@ -168,7 +168,7 @@ def differences(wanted: Any, live: Any, path: str = "") -> list[str]:
 
 
 # --- spec.suspend --------------------------------------------------------------------------------------------------
-def test_a_stop_by_rlctl_stays_where_the_source_says_nothing(
+def test_a_stop_by_rlctl_is_kept_where_the_source_sets_nothing(
     runs: RunsNamespace, tool: GitOpsTool, rlctl: Callable[..., str]
 ) -> None:
     tool.apply(source(runs))
@@ -184,7 +184,7 @@ def test_a_stop_by_rlctl_stays_where_the_source_says_nothing(
     runs.succeed(runs.until_pod(attempt=2), attempt=2)
 
 
-def test_a_stop_by_hand_is_reverted_where_the_source_says_false(runs: RunsNamespace, tool: GitOpsTool) -> None:
+def test_a_stop_by_hand_is_reverted_where_the_source_sets_false(runs: RunsNamespace, tool: GitOpsTool) -> None:
     tool.apply(source(runs, suspend=False))
     pod = train(runs)
     runs.edit(suspend=True)
@@ -208,7 +208,7 @@ def test_a_draft_in_the_source_is_started_there(
     runs.succeed(runs.until_pod(attempt=2), attempt=2)
 
 
-def test_a_stop_by_hand_that_the_source_repeats_outlives_its_line(runs: RunsNamespace, tool: GitOpsTool) -> None:
+def test_a_stop_by_hand_repeated_in_the_source_outlives_its_line(runs: RunsNamespace, tool: GitOpsTool) -> None:
     """Server-side, a field that two have set is gone when both have let go. `suspend: false` is understood by all."""
     tool.apply(source(runs))
     pod = train(runs)
@@ -221,7 +221,7 @@ def test_a_stop_by_hand_that_the_source_repeats_outlives_its_line(runs: RunsName
     assert runs.until_pod(attempt=2) != pod
 
 
-def test_flux_reverts_what_kubectl_sets(runs: RunsNamespace, kubectl: Kubectl) -> None:
+def test_flux_reverts_changes_by_kubectl(runs: RunsNamespace, kubectl: Kubectl) -> None:
     """Whatever the source says. rlctl's writes it leaves alone, and so does Argo CD kubectl's."""
     flux, argo = Flux(runs.admin), ArgoServerSide(runs.admin)
     stop = ("patch", "rlrun", "sorting", "-n", runs.namespace, "--type=merge", "-p", '{"spec":{"suspend":true}}')
@@ -234,7 +234,7 @@ def test_flux_reverts_what_kubectl_sets(runs: RunsNamespace, kubectl: Kubectl) -
 
 
 # --- what is gone, and what is new -----------------------------------------------------------------------------------
-def test_a_run_that_expired_is_made_again_and_trains_from_nothing(runs: RunsNamespace) -> None:
+def test_an_expired_run_is_created_again_and_trains_from_scratch(runs: RunsNamespace) -> None:
     tool = Flux(runs.admin)
     tool.apply(source(runs, ttlSecondsAfterFinished=1))
     first = runs.until_pod()
@@ -270,7 +270,7 @@ def test_a_renamed_run_is_another_run(runs: RunsNamespace) -> None:
 
 
 @pytest.mark.parametrize("policy", ["Foreground", "Background"], ids=["Argo CD", "Flux"])
-def test_pruning_a_run_that_trains(runs: RunsNamespace, policy: str) -> None:
+def test_pruning_a_training_run(runs: RunsNamespace, policy: str) -> None:
     """The pod is let go, saves what it has, and nothing is left but the checkpoint at the backend."""
     ArgoServerSide(runs.admin).apply(source(runs))
     pod = train(runs)
@@ -286,7 +286,7 @@ def test_pruning_a_run_that_trains(runs: RunsNamespace, policy: str) -> None:
 
 
 # --- edits -----------------------------------------------------------------------------------------------------------
-def test_an_edit_of_a_frozen_field_is_refused_and_the_run_trains_on(runs: RunsNamespace, tool: GitOpsTool) -> None:
+def test_an_edit_of_a_frozen_field_is_refused_and_training_continues(runs: RunsNamespace, tool: GitOpsTool) -> None:
     tool.apply(source(runs, wandb={"project": "rl"}))
     pod = train(runs)
     before = identity(runs)
@@ -299,7 +299,7 @@ def test_an_edit_of_a_frozen_field_is_refused_and_the_run_trains_on(runs: RunsNa
     runs.until_phase("Succeeded")
 
 
-def test_a_dry_run_in_the_pull_request_says_what_is_frozen(
+def test_a_dry_run_in_the_pull_request_names_frozen_fields(
     runs: RunsNamespace, kubectl: Kubectl, tmp_path: Path
 ) -> None:
     """Forced, as the tool will: else kubectl speaks of who owns the field instead."""
@@ -313,7 +313,7 @@ def test_a_dry_run_in_the_pull_request_says_what_is_frozen(
     assert FROZEN in answer.complaints
 
 
-def test_deadlines_may_be_edited_while_it_trains(runs: RunsNamespace, tool: GitOpsTool) -> None:
+def test_deadlines_may_be_edited_during_training(runs: RunsNamespace, tool: GitOpsTool) -> None:
     tool.apply(source(runs, activeDeadlineSeconds=3600))
     pod = train(runs)
     tool.apply(source(runs, activeDeadlineSeconds=7200))

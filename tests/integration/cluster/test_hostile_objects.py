@@ -12,7 +12,7 @@ DEPTH = 9_900
 """The API server takes 10,000."""
 
 
-def test_deep_settings_stop_nobody_else(runs: RunsNamespace, operator_process: OperatorProcess) -> None:
+def test_deep_settings_do_not_stop_other_runs(runs: RunsNamespace, operator_process: OperatorProcess) -> None:
     spec = {"environment": "sort_digits", "runtime": "tiny", "config": {"deep": "DEEP"}}
     run = {"apiVersion": "rl-operator.dev/v1alpha1", "kind": "RLTrainingRun", "metadata": {"name": "deep"}}
     text = json.dumps({**run, "spec": spec}).replace('"DEEP"', "[" * DEPTH + "]" * DEPTH)
@@ -25,7 +25,7 @@ def test_deep_settings_stop_nobody_else(runs: RunsNamespace, operator_process: O
     runs.until_pod(name="again")
 
 
-def test_settings_that_nobody_reads_are_named_and_can_be_mended(runs: RunsNamespace) -> None:
+def test_unreadable_settings_are_named_and_can_be_fixed(runs: RunsNamespace) -> None:
     deep: list[Any] = []
     for _ in range(100):
         deep = [deep]
@@ -37,7 +37,7 @@ def test_settings_that_nobody_reads_are_named_and_can_be_mended(runs: RunsNamesp
     runs.until_pod(name="deep")
 
 
-def test_a_large_pod_stops_nobody_else(runs: RunsNamespace) -> None:
+def test_a_large_pod_does_not_stop_other_runs(runs: RunsNamespace) -> None:
     """Watches tell of an object in one line."""
     runs.apply()
     path = f"/api/v1/namespaces/{runs.namespace}/pods/{runs.until_pod()}"
@@ -49,7 +49,7 @@ def test_a_large_pod_stops_nobody_else(runs: RunsNamespace) -> None:
     runs.until_phase("Running", "again")
 
 
-def test_odd_sources_are_named_and_stop_nobody_else(runs: RunsNamespace) -> None:
+def test_odd_sources_are_named_and_do_not_stop_other_runs(runs: RunsNamespace) -> None:
     own = OwnEnvironments(runs.admin, runs.namespace)
     many = {f"f{n}.py": "x = 1\n" for n in range(1_000)}
     sources: dict[str, tuple[dict[str, Any], str]] = {

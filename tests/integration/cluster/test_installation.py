@@ -40,7 +40,7 @@ def install_runtime(admin: AdminClient) -> None:
     wait_for("the runtime is stored", lambda: refusal_of(lambda: admin.post(RUNTIMES, lab)) is None)
 
 
-def test_policies_come_after_the_crds_and_go_before_them(admin: AdminClient) -> None:
+def test_policies_are_installed_after_the_crds_and_removed_before_them(admin: AdminClient) -> None:
     install_runtime(admin)
     admin.post(PATH, LOCKED.run("stored"))
 

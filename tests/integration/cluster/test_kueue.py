@@ -107,7 +107,7 @@ def test_no_start_deadline_runs_while_it_is_gated(runs: RunsNamespace) -> None:
     runs.until_reason("Reconciling", "StartDeadlineExceeded")
 
 
-def test_a_gated_pod_that_is_deleted_comes_again_as_the_same_attempt(runs: RunsNamespace) -> None:
+def test_a_deleted_gated_pod_is_recreated_for_the_same_attempt(runs: RunsNamespace) -> None:
     pod = apply(runs)
     runs.until_reason("Reconciling", "Gated")
     for _ in range(3):
@@ -126,7 +126,7 @@ def test_a_gated_pod_that_is_deleted_comes_again_as_the_same_attempt(runs: RunsN
     assert [attempt["attempt"] for attempt in runs.status()["attempts"]] == [1]
 
 
-def test_a_gated_run_that_is_stopped_makes_no_pod_again(runs: RunsNamespace) -> None:
+def test_a_stopped_gated_run_creates_no_further_pod(runs: RunsNamespace) -> None:
     pod = apply(runs)
     runs.until_reason("Reconciling", "Gated")
     runs.edit(suspend=True)
@@ -137,7 +137,7 @@ def test_a_gated_run_that_is_stopped_makes_no_pod_again(runs: RunsNamespace) -> 
     assert runs.until_pod(2).endswith("-2")
 
 
-def test_an_admitted_pod_that_kueue_preempts_is_a_lost_attempt_that_is_not_counted(runs: RunsNamespace) -> None:
+def test_an_admitted_pod_preempted_by_kueue_is_a_lost_attempt_that_is_not_counted(runs: RunsNamespace) -> None:
     pod = apply(runs, backoffLimit=0)
     runs.until_reason("Reconciling", "Gated")
     admit(runs, pod)

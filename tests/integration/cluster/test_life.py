@@ -77,7 +77,7 @@ def patient(control_plane: ControlPlane, operator_process: OperatorProcess) -> I
 
 
 @pytest.mark.usefixtures("patient")
-def test_a_life_takes_at_most_eight_writes(runs: RunsNamespace) -> None:
+def test_a_run_takes_at_most_eight_writes(runs: RunsNamespace) -> None:
     runs.apply()
     runs.succeed(runs.until_pod())
     writes = runs.writes()
@@ -122,7 +122,7 @@ def test_progress_comes_from_the_trainer(runs: RunsNamespace) -> None:
     assert (status["metrics"]["rewardMean"], status["metrics"]["source"]) == (0.6, "trainer")
 
 
-def test_people_are_told_by_events(runs: RunsNamespace) -> None:
+def test_users_are_informed_by_events(runs: RunsNamespace) -> None:
     run = runs.apply()
     runs.succeed(runs.until_pod())
 
@@ -161,7 +161,7 @@ def test_suspend_and_resume_make_a_second_attempt(runs: RunsNamespace) -> None:
     assert status["startTime"] == stopped["startTime"]
 
 
-def test_a_draft_starts_nothing_until_it_is_let_go(runs: RunsNamespace) -> None:
+def test_a_draft_starts_nothing_until_it_is_released(runs: RunsNamespace) -> None:
     runs.apply(suspend=True)
     assert "startTime" not in runs.until_phase("Stopped")
     stays("nothing is created", lambda: not runs.kubelet.pods())
@@ -169,7 +169,7 @@ def test_a_draft_starts_nothing_until_it_is_let_go(runs: RunsNamespace) -> None:
     runs.succeed(runs.until_pod())
 
 
-def test_deletion_leaves_nothing_held(runs: RunsNamespace) -> None:
+def test_deletion_leaves_no_finalizers(runs: RunsNamespace) -> None:
     runs.apply()
     pod = runs.until_pod()
     runs.kubelet.start(pod)

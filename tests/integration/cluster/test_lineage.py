@@ -30,7 +30,7 @@ def refusal(runs: RunsNamespace, name: str, words: str) -> dict[str, Any]:
     return found
 
 
-def test_a_child_waits_for_its_parent_and_begins_with_its_weights(runs: RunsNamespace) -> None:
+def test_a_child_waits_for_its_parent_and_starts_from_its_weights(runs: RunsNamespace) -> None:
     runs.apply("child", startFrom={"run": "sorting", "withOptimizer": True})
     refusal(runs, "child", "there is no such run")
     uid = runs.apply()["metadata"]["uid"]
@@ -68,7 +68,7 @@ def test_a_failed_parent_gives_its_newest_checkpoint(runs: RunsNamespace) -> Non
     assert runs.status("child")["startedFrom"]["step"] == 2
 
 
-def test_another_rank_is_named_with_both_values_and_mended(runs: RunsNamespace) -> None:
+def test_a_different_rank_is_named_with_both_values_and_fixed(runs: RunsNamespace) -> None:
     runs.apply(tinker={"lora_rank": 8})
     runs.succeed(runs.until_pod())
     runs.apply("child", startFrom={"run": "sorting"}, tinker={"lora_rank": 4})

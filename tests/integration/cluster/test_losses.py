@@ -27,7 +27,7 @@ def delete(runs: RunsNamespace, pod: str, grace: int) -> None:
     runs.admin.delete(path, {"gracePeriodSeconds": grace})
 
 
-def test_a_pod_that_is_removed_by_force_is_an_attempt_lost(runs: RunsNamespace) -> None:
+def test_a_forcibly_removed_pod_is_a_lost_attempt(runs: RunsNamespace) -> None:
     runs.apply()
     pod = train(runs)
     path = f"/api/v1/namespaces/{runs.namespace}/pods/{pod}"
@@ -63,7 +63,7 @@ def timed(lonely_plane: ControlPlane, tmp_path: Path) -> Iterator[Timed]:
         operator.close()
 
 
-def test_a_lost_node_that_comes_back_with_its_pod(timed: Timed) -> None:
+def test_a_lost_node_that_returns_with_its_pod(timed: Timed) -> None:
     """It is waited for during the pod's grace and a minute more, which the test lets go by where there is a C compiler.
     What its kubelet says later counts for nothing.
     """

@@ -25,7 +25,7 @@ PATHS = {
 
 
 @pytest.mark.parametrize("kind", PATHS)
-def test_the_api_server_takes_it_without_unknown_fields(control_plane: ControlPlane, kind: str) -> None:
+def test_the_api_server_accepts_it_without_unknown_fields(control_plane: ControlPlane, kind: str) -> None:
     document = {**DOCUMENTS[kind], "metadata": {"name": DOCUMENTS[kind]["metadata"]["name"]}}
     control_plane.admin.post(f"{PATHS[kind]}?dryRun=All&fieldValidation=Strict", document)
 
@@ -39,7 +39,7 @@ def test_the_operators_pod_and_a_runs_pod_are_restricted(runs: RunsNamespace) ->
     runs.until_pod()
 
 
-def test_who_reads_hostile_code_stays_within_the_operators_memory() -> None:
+def test_readers_of_hostile_code_stay_within_the_operators_memory() -> None:
     """Where a container exceeds its memory, all of its processes are killed."""
     (container,) = DOCUMENTS["Deployment"]["spec"]["template"]["spec"]["containers"]
     limit = parse_quantity(container["resources"]["limits"]["memory"])

@@ -54,7 +54,7 @@ def admin(guarded_plane: ControlPlane) -> AdminClient:
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
-def test_the_door(admin: AdminClient, row: Row) -> None:
+def test_admission(admin: AdminClient, row: Row) -> None:
     said = door(admin, NAMESPACE, row.run())
     match row.first:
         case "schema":
@@ -88,7 +88,7 @@ def locked_sentence(runtime: str, name: str, value: Any, lock: Any) -> str:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(value=JSON)
-def test_any_value_is_shown_as_the_operator_shows_it(admin: AdminClient, value: Any) -> None:
+def test_any_value_is_formatted_as_by_the_operator(admin: AdminClient, value: Any) -> None:
     assume(value != LOCK)
     stored = json_value(value)  # as kubectl sends it
     said = door(admin, NAMESPACE, run("value", config={"v": stored}))
@@ -99,7 +99,7 @@ def test_any_value_is_shown_as_the_operator_shows_it(admin: AdminClient, value: 
 
 
 @pytest.mark.parametrize(("number", "lock"), list(enumerate(LOCKED_VALUES)))
-def test_any_lock_is_shown_as_the_operator_shows_it_and_its_equal_passes(
+def test_any_lock_is_formatted_as_by_the_operator_and_its_equal_passes(
     admin: AdminClient, number: int, lock: Any
 ) -> None:
     name = f"v{number}"
@@ -109,14 +109,14 @@ def test_any_lock_is_shown_as_the_operator_shows_it_and_its_equal_passes(
 
 
 @pytest.mark.parametrize("name", ["a b", "ü", "x" * 200, 'quo"te', "new\nline", "sk-abc"])
-def test_odd_names_are_quoted_as_the_operator_quotes_them(admin: AdminClient, name: str) -> None:
+def test_odd_names_are_quoted_as_by_the_operator(admin: AdminClient, name: str) -> None:
     said = door(admin, NAMESPACE, run("value", config={name: "sk-abc"}))
     assert (
         said == Refusal(code="WiredField", field=field_path(("spec", "config", name)), hint=hints.KEY_IN_RUN).sentence
     )
 
 
-def test_equal_means_equal_as_json(admin: AdminClient) -> None:
+def test_equality_is_that_of_json(admin: AdminClient) -> None:
     equal = {"v2": 8.0, "v9": [1.0, 4e-5, "a"], "v10": {"a": None, "b": [0.5]}}
     assert door(admin, NAMESPACE, run("values", config=equal)) is None
     for name, other in {"v1": 1, "v2": "8", "v2 ": None, "v7": 8, "v9": [4e-5, 1, "a"], "v10": {"b": [0.5]}}.items():
@@ -132,7 +132,7 @@ def test_several_faults_are_named_at_once(admin: AdminClient) -> None:
     }  # fmt: skip
 
 
-def test_two_hundred_fields_pass_and_two_hundred_faults_fit_into_a_message(admin: AdminClient) -> None:
+def test_two_hundred_fields_pass_and_two_hundred_faults_fit_in_a_message(admin: AdminClient) -> None:
     right = {f"v{i}": i for i in range(200)}
     assert door(admin, NAMESPACE, run("wide", config=right, tinker={f"t{i}": "x" * 100 for i in range(200)})) is None
     said = door(admin, NAMESPACE, run("wide", config=dict.fromkeys(right, "☃" * 200)))

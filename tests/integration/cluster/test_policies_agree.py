@@ -81,7 +81,7 @@ def refusals_of(spec: dict[str, Any]) -> tuple[Refusal, ...]:
     return check_run(run, RunInputs(runtime, environment, labels))
 
 
-def test_the_door_refuses_nothing_that_the_operator_takes(admin: AdminClient) -> None:
+def test_admission_refuses_nothing_the_operator_accepts(admin: AdminClient) -> None:
     verdicts = {True: 0, False: 0}
     for spec in draw(RUNS, SAMPLE):
         said, refusals = door(admin, NAMESPACE, run_document(spec)), refusals_of(spec)

@@ -75,7 +75,7 @@ def test_a_changed_lock_leaves_existing_runs_alone(admin: AdminClient, overtaken
     assert admin.find(f"{PATH}/{overtaken}") is None
 
 
-def test_a_draft_that_is_edited_is_checked_against_the_lock_of_today(admin: AdminClient, overtaken: str) -> None:
+def test_an_edited_draft_is_checked_against_the_current_lock(admin: AdminClient, overtaken: str) -> None:
     said = refusal(admin, overtaken, {"spec": {"config": {"batch_size": 16}}})
     assert said is not None
     assert f"spec.config.group_size is 8: runtime '{overtaken}' locks it to 4" in said
@@ -91,7 +91,7 @@ def test_a_limit_is_checked_when_its_field_changes(admin: AdminClient, overtaken
     assert refusal(admin, overtaken, {"spec": {"environmentReplicas": 1}}) is None
 
 
-def test_a_draft_that_moves_to_another_runtime_is_checked_against_that_one(admin: AdminClient, overtaken: str) -> None:
+def test_a_draft_with_a_new_runtime_is_checked_against_that_one(admin: AdminClient, overtaken: str) -> None:
     free = f"free-{next(_numbers)}"
     admin.post(RUNTIMES, runtime_body(free))
     admin.post(PATH, body(free, free))

@@ -81,7 +81,7 @@ def lively(*silent: str) -> Hooks:
 AWAY = Hooks(before=lambda _call: Answer(503, b'{"kind": "Status", "code": 503, "message": "away"}'))
 
 
-def test_a_watch_that_is_open_and_silent_is_no_life(spawn: Spawn) -> None:
+def test_an_open_but_silent_watch_fails_the_probe(spawn: Spawn) -> None:
     """Our own watch of pods, and kopf's of runs; one whose watches all bring something lives on beside them."""
     silent = {plural: spawn(lively(plural)) for plural in ("pods", "rltrainingruns")}
     lives = spawn(lively())
@@ -93,7 +93,7 @@ def test_a_watch_that_is_open_and_silent_is_no_life(spawn: Spawn) -> None:
     stay_alive(lives, seconds=1)
 
 
-def test_an_api_server_that_is_away_is_waited_for(spawn: Spawn) -> None:
+def test_an_unreachable_api_server_is_waited_for(spawn: Spawn) -> None:
     """Before the start as well as later; then it is as it was."""
     early, late = spawn(AWAY), spawn(lively())
     late.until("/readyz", *HEALTHY)
@@ -107,7 +107,7 @@ def test_an_api_server_that_is_away_is_waited_for(spawn: Spawn) -> None:
     stay_alive(early, late, seconds=STUCK_SECONDS + 2)
 
 
-def test_a_reconcile_that_does_not_come_to_an_end_is_seen(spawn: Spawn, lonely_plane: ControlPlane) -> None:
+def test_a_reconcile_that_does_not_end_is_noticed(spawn: Spawn, lonely_plane: ControlPlane) -> None:
     hold, others = Hold(), lively()
 
     def before(call: ProxiedCall) -> Action:

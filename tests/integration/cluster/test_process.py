@@ -29,7 +29,7 @@ def second_operator(control_plane: ControlPlane) -> Iterator[OperatorProcess]:
         process.close()
 
 
-def test_sigterm_ends_it_in_order_within_seconds(second_operator: OperatorProcess) -> None:
+def test_sigterm_ends_it_cleanly_within_seconds(second_operator: OperatorProcess) -> None:
     second_operator.start()
     before = time.monotonic()
     assert second_operator.stop() == 0, second_operator.log
@@ -49,7 +49,7 @@ def test_metrics_are_served(control_plane: ControlPlane) -> None:
         process.close()
 
 
-def test_an_api_server_that_is_not_there(control_plane: ControlPlane) -> None:
+def test_an_unreachable_api_server(control_plane: ControlPlane) -> None:
     nowhere = f"https://127.0.0.1:{free_port()}"
     code, said = run_to_its_end(control_plane.kubeconfig(server=nowhere))
     assert code == 3
@@ -58,7 +58,7 @@ def test_an_api_server_that_is_not_there(control_plane: ControlPlane) -> None:
     assert "Traceback" not in said
 
 
-def test_a_token_that_is_refused(control_plane: ControlPlane) -> None:
+def test_a_rejected_token(control_plane: ControlPlane) -> None:
     code, said = run_to_its_end(control_plane.kubeconfig(token="wrong-token"))
     assert code == 3
     assert "401" in said
@@ -67,7 +67,7 @@ def test_a_token_that_is_refused(control_plane: ControlPlane) -> None:
     assert "Traceback" not in said
 
 
-def test_rights_that_are_missing(control_plane: ControlPlane) -> None:
+def test_missing_permissions(control_plane: ControlPlane) -> None:
     code, said = run_to_its_end(control_plane.kubeconfig(token="powerless-token"))
     assert code == 3
     assert "403" in said
@@ -75,7 +75,7 @@ def test_rights_that_are_missing(control_plane: ControlPlane) -> None:
     assert "Traceback" not in said
 
 
-def test_credentials_that_are_revoked_end_it(lonely_plane: ControlPlane) -> None:
+def test_revoked_credentials_end_it(lonely_plane: ControlPlane) -> None:
     process = OperatorProcess(lonely_plane.kubeconfig(FORMER_TOKEN), "--namespace", "default", "--log-format", "text")
     try:
         process.start()

@@ -66,7 +66,7 @@ def test_a_call_and_its_answer_pass_unchanged(lonely_plane: ControlPlane, proxy:
     ]
 
 
-def test_a_refusal_of_the_api_server_passes_too(proxy: ApiProxy) -> None:
+def test_a_refusal_of_the_api_server_passes_unchanged(proxy: ApiProxy) -> None:
     status, answer, _ = ask(proxy, "POST", MAPS, {"metadata": {"name": "Not A Name"}})
     assert (status, answer["reason"]) == (422, "Invalid")
     assert json.loads(proxy.calls[0].body) == {"metadata": {"name": "Not A Name"}}
@@ -81,7 +81,7 @@ def test_one_connection_serves_many_calls(proxy: ApiProxy) -> None:
     assert [call.number for call in proxy.calls] == [1, 2, 3]
 
 
-def test_calls_at_once_do_not_wait_for_each_other(proxy: ApiProxy) -> None:
+def test_simultaneous_calls_do_not_wait_for_each_other(proxy: ApiProxy) -> None:
     hold = Hold()
     proxy.hooks = Hooks(before=lambda call: hold if call.path == "/livez" else Delay(0))
     with ThreadPoolExecutor() as threads:
@@ -102,7 +102,7 @@ def _text(proxy: ApiProxy, path: str) -> str:
         connection.close()
 
 
-def test_a_hook_answers_in_the_api_servers_place(lonely_plane: ControlPlane, proxy: ApiProxy) -> None:
+def test_a_hook_answers_instead_of_the_api_server(lonely_plane: ControlPlane, proxy: ApiProxy) -> None:
     proxy.hooks = Hooks(before=lambda _: refusal(429, "TooManyRequests", **{"Retry-After": "7"}))
     status, answer, headers = ask(proxy, "POST", MAPS, {"metadata": {"name": "never"}})
     assert (status, answer["reason"], headers["Retry-After"]) == (429, "TooManyRequests", "7")
@@ -124,7 +124,7 @@ def test_a_hook_sees_and_replaces_an_answer(lonely_plane: ControlPlane, proxy: A
 
 @pytest.mark.parametrize("made", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("kills", [False, True], ids=["cut", "kill"])
-def test_cut_and_kill_before_and_after_the_api_server_hears(
+def test_cut_and_kill_before_and_after_the_api_server_receives_it(
     lonely_plane: ControlPlane, proxy: ApiProxy, made: bool, kills: bool
 ) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as victim:
@@ -152,7 +152,7 @@ def test_a_hooks_mistake_fails_the_test(lonely_plane: ControlPlane) -> None:
             ask(proxy, "GET", "/version")
 
 
-def test_an_api_server_that_is_away_is_a_broken_connection() -> None:
+def test_an_unreachable_api_server_is_a_broken_connection() -> None:
     with ApiProxy("https://127.0.0.1:1") as proxy, pytest.raises(ConnectionError):
         ask(proxy, "GET", "/version")
 
@@ -210,13 +210,13 @@ ROUTES: dict[str, tuple[Way, list[str]]] = {
 
 
 @pytest.mark.parametrize(("way", "heard"), ROUTES.values(), ids=ROUTES)
-def test_a_watch_goes_event_by_event(proxy: ApiProxy, version: str, way: Way, heard: list[str]) -> None:
+def test_a_watch_is_forwarded_event_by_event(proxy: ApiProxy, version: str, way: Way, heard: list[str]) -> None:
     proxy.hooks = Hooks(event=way)
     assert watch(proxy, version) == heard
     assert proxy.calls[0].watch
 
 
-def test_a_watch_that_is_held_goes_on_when_it_is_let(proxy: ApiProxy, version: str) -> None:
+def test_a_held_watch_continues_when_it_is_released(proxy: ApiProxy, version: str) -> None:
     hold = Hold()
     proxy.hooks = Hooks(event=lambda _, event: (hold, event))
     with ThreadPoolExecutor() as threads:
@@ -227,7 +227,7 @@ def test_a_watch_that_is_held_goes_on_when_it_is_let(proxy: ApiProxy, version: s
 
 
 # --- operators ----------------------------------------------------------------------------------------------------
-def test_an_operator_lives_a_runs_life_through_it(lonely_plane: ControlPlane, proxy: ApiProxy) -> None:
+def test_an_operator_completes_a_run_through_it(lonely_plane: ControlPlane, proxy: ApiProxy) -> None:
     """All that the API server's audit log knows of it went this way."""
     namespace = f"proxied-{next(_numbers)}"
     lonely_plane.admin.post("/api/v1/namespaces", {"metadata": {"name": namespace}})

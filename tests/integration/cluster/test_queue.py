@@ -79,7 +79,7 @@ def operator(operator_process: OperatorProcess) -> Iterator[OperatorProcess]:
         operator_process.start()
 
 
-def test_runs_wait_with_their_place_and_start_in_order(line: Made) -> None:
+def test_runs_wait_with_their_position_and_start_in_order(line: Made) -> None:
     made = line(1)
     made.apply("first")
     made.until_started("first")
@@ -99,7 +99,7 @@ def test_runs_wait_with_their_place_and_start_in_order(line: Made) -> None:
     made.end("third")
 
 
-def test_a_crowd_at_once_never_exceeds_the_limit(line: Made) -> None:
+def test_a_burst_of_runs_never_exceeds_the_limit(line: Made) -> None:
     made = line(3)
     names = [f"run-{number:02}" for number in range(12)]
     made.apply(*names)
@@ -119,7 +119,7 @@ def over(made: Line, names: list[str]) -> set[str]:
     return {name for name in names if made.runs.status(name).get("phase") == "Succeeded"}
 
 
-def test_a_higher_priority_goes_first_also_when_it_is_given_while_waiting(line: Made) -> None:
+def test_a_higher_priority_goes_first_even_if_it_is_set_while_waiting(line: Made) -> None:
     made = line(1)
     made.apply("first")
     made.until_started("first")
@@ -134,7 +134,7 @@ def test_a_higher_priority_goes_first_also_when_it_is_given_while_waiting(line: 
         made.until_started(next_one)
 
 
-def test_a_stopped_run_frees_its_place_and_waits_for_another(line: Made) -> None:
+def test_a_stopped_run_frees_its_slot_and_waits_for_another(line: Made) -> None:
     made = line(1)
     made.apply("first")
     made.until_started("first")
@@ -161,7 +161,7 @@ def _leave(made: Line, how: str, other: Line) -> None:
 
 
 @pytest.mark.parametrize("gone", ["deleted", "suspended", "moved to another runtime"])
-def test_who_leaves_the_line_holds_nobody_up(line: Made, gone: str) -> None:
+def test_a_run_that_leaves_the_queue_delays_no_other(line: Made, gone: str) -> None:
     made, other = line(1), line(0)
     made.apply("first")
     made.until_started("first")
@@ -179,7 +179,7 @@ def test_who_leaves_the_line_holds_nobody_up(line: Made, gone: str) -> None:
     assert "second" not in made.started()
 
 
-def test_limits_are_raised_lowered_and_taken_away(line: Made) -> None:
+def test_limits_are_raised_lowered_and_removed(line: Made) -> None:
     made = line(0)
     made.apply("run-1", "run-2", "run-3", "run-4")
     assert "no run starts until an administrator raises it" in made.until_queued("run-1", 1)["message"]
@@ -196,7 +196,7 @@ def test_limits_are_raised_lowered_and_taken_away(line: Made) -> None:
     made.until_started("run-4")
 
 
-def test_a_deleted_active_run_frees_its_place(line: Made) -> None:
+def test_a_deleted_active_run_frees_its_slot(line: Made) -> None:
     made = line(1)
     made.apply("first")
     made.until_started("first")
@@ -206,7 +206,7 @@ def test_a_deleted_active_run_frees_its_place(line: Made) -> None:
     made.until_started("second")
 
 
-def test_a_runtime_that_is_deleted_takes_its_line_with_it(line: Made) -> None:
+def test_a_deleted_runtime_takes_its_queue_with_it(line: Made) -> None:
     """Who runs goes on and holds its place still when the runtime is there again."""
     made = line(1)
     made.apply("first")
@@ -223,7 +223,7 @@ def test_a_runtime_that_is_deleted_takes_its_line_with_it(line: Made) -> None:
     made.until_started("second")
 
 
-def test_a_restarted_operator_goes_on_with_the_line(
+def test_a_restarted_operator_continues_the_queue(
     line: Made, operator: OperatorProcess, control_plane: ControlPlane
 ) -> None:
     made = line(1)
@@ -248,7 +248,7 @@ def test_a_restarted_operator_goes_on_with_the_line(
 
 
 @pytest.mark.parametrize("milliseconds", [5, 40])
-def test_killed_in_a_crowd_it_starts_no_more_than_the_limit(
+def test_killed_during_a_burst_it_starts_no_more_than_the_limit(
     line: Made, operator: OperatorProcess, milliseconds: int
 ) -> None:
     """Wherever between decision, status and pod it dies, the statuses say who holds a place."""

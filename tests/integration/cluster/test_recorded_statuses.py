@@ -124,7 +124,7 @@ def test_recorded(runs: RunsNamespace, name: str) -> None:
     compare(name, runs.find() or {})
 
 
-def test_one_that_nobody_has_looked_at(runs: RunsNamespace) -> None:
+def test_a_run_that_was_not_reconciled(runs: RunsNamespace) -> None:
     body = {
         "apiVersion": "rl-operator.dev/v1alpha1",
         "kind": "RLTrainingRun",

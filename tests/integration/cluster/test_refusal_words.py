@@ -41,7 +41,7 @@ PASSING = {title: row for title, row in ROWS.items() if row.first != "schema"}
 
 
 @pytest.mark.usefixtures("installed_runtimes")
-def test_the_operator_says_every_sentence(runs: RunsNamespace) -> None:
+def test_the_operator_uses_every_sentence(runs: RunsNamespace) -> None:
     """All at once: the operator takes them side by side."""
     for number, row in enumerate(PASSING.values()):
         runs.create(row.run(f"run-{number}"))
@@ -58,9 +58,7 @@ def test_the_operator_says_every_sentence(runs: RunsNamespace) -> None:
 
 
 @pytest.mark.parametrize("settings", ["config", "tinker"])
-def test_settings_that_change_after_the_start_are_refused_in_the_policys_words(
-    runs: RunsNamespace, settings: str
-) -> None:
+def test_settings_changed_after_the_start_are_refused_in_the_policys_words(runs: RunsNamespace, settings: str) -> None:
     runs.apply()
     runs.until_pod()
     runs.edit(**{settings: {"group_size" if settings == "config" else "seed": 4}})

@@ -52,7 +52,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("case", REFUSALS.values(), ids=REFUSALS)
-def test_refusal_and_its_mending(runs: RunsNamespace, case: Case) -> None:
+def test_refusal_and_its_fix(runs: RunsNamespace, case: Case) -> None:
     runs.apply(**case.spec)
     status = runs.until_phase("Pending")
     first = status["refusals"][0]
@@ -67,7 +67,7 @@ def test_refusal_and_its_mending(runs: RunsNamespace, case: Case) -> None:
     assert "refusals" not in runs.status() or not runs.status()["refusals"]
 
 
-def test_a_runtime_that_comes_later_lets_the_run_start(runs: RunsNamespace) -> None:
+def test_a_runtime_created_later_lets_the_run_start(runs: RunsNamespace) -> None:
     runtime = f"late-{runs.namespace}"
     runs.apply(runtime=runtime)
     assert runs.until_phase("Pending")["refusals"][0]["code"] == "RuntimeNotFound"
@@ -85,7 +85,7 @@ def test_a_runtime_that_unlocks_lets_the_run_start(runs: RunsNamespace) -> None:
     runs.succeed(runs.until_pod())
 
 
-def test_a_stranger_with_the_pods_name_is_named_and_waited_for(runs: RunsNamespace) -> None:
+def test_an_unrelated_object_with_the_pods_name_is_named_and_waited_for(runs: RunsNamespace) -> None:
     run = runs.apply(suspend=True)
     runs.until_phase("Stopped")
     name = f"sorting-{run['metadata']['uid'][:5]}-1"

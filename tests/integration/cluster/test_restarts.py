@@ -28,7 +28,7 @@ def one_pod_per_attempt(runs: RunsNamespace, attempts: int = 1) -> None:
     assert len(created) == len(set(created)) == attempts, created
 
 
-def test_applied_while_the_operator_was_away(runs: RunsNamespace, operator: OperatorProcess) -> None:
+def test_applied_while_the_operator_was_down(runs: RunsNamespace, operator: OperatorProcess) -> None:
     operator.kill()
     runs.apply()
     operator.start()
@@ -37,7 +37,7 @@ def test_applied_while_the_operator_was_away(runs: RunsNamespace, operator: Oper
 
 
 @pytest.mark.parametrize("milliseconds", [0, 15, 40])
-def test_killed_while_it_starts_a_run(runs: RunsNamespace, operator: OperatorProcess, milliseconds: int) -> None:
+def test_killed_while_it_creates_a_pod(runs: RunsNamespace, operator: OperatorProcess, milliseconds: int) -> None:
     """Wherever between the writes of a start it dies, one pod results."""
     runs.apply()
     time.sleep(milliseconds / 1000)
@@ -62,7 +62,7 @@ def test_killed_while_starting(runs: RunsNamespace, operator: OperatorProcess) -
     one_pod_per_attempt(runs)
 
 
-def test_the_end_came_while_the_operator_was_away(runs: RunsNamespace, operator: OperatorProcess) -> None:
+def test_the_end_came_while_the_operator_was_down(runs: RunsNamespace, operator: OperatorProcess) -> None:
     """The pod ended and was deleted meanwhile: our finalizer kept its result."""
     runs.apply()
     pod = runs.until_pod()
@@ -106,7 +106,7 @@ def test_killed_between_two_attempts(runs: RunsNamespace, operator: OperatorProc
     one_pod_per_attempt(runs, attempts=2)
 
 
-def test_a_finished_run_stays_as_it_is(runs: RunsNamespace, operator: OperatorProcess) -> None:
+def test_a_finished_run_does_not_change(runs: RunsNamespace, operator: OperatorProcess) -> None:
     runs.apply()
     runs.succeed(runs.until_pod())
     before, writes = runs.find(), len(runs.writes())
@@ -116,7 +116,9 @@ def test_a_finished_run_stays_as_it_is(runs: RunsNamespace, operator: OperatorPr
     assert runs.find() == before
 
 
-def test_the_api_server_was_away(runs: RunsNamespace, operator: OperatorProcess, control_plane: ControlPlane) -> None:
+def test_the_api_server_was_unreachable(
+    runs: RunsNamespace, operator: OperatorProcess, control_plane: ControlPlane
+) -> None:
     """Running goes on, nothing is started twice, and the operator is the same process as before."""
     runs.apply()
     pod = runs.until_pod()
@@ -132,7 +134,7 @@ def test_the_api_server_was_away(runs: RunsNamespace, operator: OperatorProcess,
     one_pod_per_attempt(runs)
 
 
-def test_two_operators_at_once_harm_nothing(
+def test_two_operators_at_once_are_harmless(
     runs: RunsNamespace, operator: OperatorProcess, control_plane: ControlPlane
 ) -> None:
     """There is no fencing token in Kubernetes: versions, uids and deterministic names must do."""
@@ -152,7 +154,7 @@ def test_two_operators_at_once_harm_nothing(
     one_pod_per_attempt(runs, attempts=5)
 
 
-def test_deleted_while_the_operator_was_away(runs: RunsNamespace, operator: OperatorProcess) -> None:
+def test_deleted_while_the_operator_was_down(runs: RunsNamespace, operator: OperatorProcess) -> None:
     runs.apply()
     pod = runs.until_pod()
     runs.kubelet.start(pod)

@@ -77,7 +77,7 @@ def test_the_mark_is_on_a_run_before_its_first_pod(runs: RunsNamespace) -> None:
 
 
 @pytest.mark.parametrize("with_status", [True, False], ids=["with status", "without status"])
-def test_an_unfinished_run_that_is_restored_rests_until_it_is_asked_for(runs: RunsNamespace, with_status: bool) -> None:
+def test_an_unfinished_restored_run_rests_until_it_is_requested(runs: RunsNamespace, with_status: bool) -> None:
     running(runs)
     again = Backup(runs).restore(with_status=with_status)
     condition = runs.until_reason("Suspended", "Restored")
@@ -91,7 +91,7 @@ def test_an_unfinished_run_that_is_restored_rests_until_it_is_asked_for(runs: Ru
     runs.succeed(pod)
 
 
-def test_what_a_backup_tool_brings_back_before_the_run_is_named_and_let_go_of(runs: RunsNamespace) -> None:
+def test_objects_a_backup_tool_restores_before_the_run_are_named_and_released(runs: RunsNamespace) -> None:
     """In the order of Velero: ConfigMaps, pods, and at last the runs; without owners, with finalizers."""
     pod = running(runs)
     backup, found = Backup(runs), runs.kubelet.pod(pod)
@@ -111,7 +111,7 @@ def test_what_a_backup_tool_brings_back_before_the_run_is_named_and_let_go_of(ru
     assert len(runs.kubelet.pods()) == 1
 
 
-def test_a_restored_run_says_how_to_go_on_from_its_checkpoint(runs: RunsNamespace) -> None:
+def test_a_restored_run_explains_how_to_continue_from_its_checkpoint(runs: RunsNamespace) -> None:
     pod = running(runs)
     runs.edit(suspend=True)
     runs.until_phase("Stopping")
@@ -127,7 +127,7 @@ def test_a_restored_run_says_how_to_go_on_from_its_checkpoint(runs: RunsNamespac
 
 
 @pytest.mark.parametrize("with_status", [True, False], ids=["with status", "without status"])
-def test_a_finished_run_that_is_restored_does_not_run_again(runs: RunsNamespace, with_status: bool) -> None:
+def test_a_finished_restored_run_does_not_run_again(runs: RunsNamespace, with_status: bool) -> None:
     runs.apply()
     runs.succeed(runs.until_pod())
     Backup(runs).restore(with_status=with_status)
@@ -145,7 +145,7 @@ def test_a_copy_under_another_name_starts(runs: RunsNamespace) -> None:
     assert runs.until_pod(name="copy").startswith("copy-")
 
 
-def test_a_new_installation_goes_on_with_what_is_there(
+def test_a_new_installation_continues_with_existing_objects(
     runs: RunsNamespace, operator: OperatorProcess, control_plane: ControlPlane
 ) -> None:
     """Finished runs stay as they are, and a running one is brought to its end."""

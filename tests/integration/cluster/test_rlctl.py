@@ -110,7 +110,7 @@ def test_stop_leaves_a_resumable_run(rlctl: Call, runs: RunsNamespace, write_run
     assert runs.until_pod()
 
 
-def test_what_starts_nothing_asks_the_cluster(rlctl: Call, write_run: Callable[..., str]) -> None:
+def test_read_only_commands_ask_the_cluster(rlctl: Call, write_run: Callable[..., str]) -> None:
     wait_for("the catalog is there", lambda: "bundled" in rlctl("environments", *TINY).stdout)
     for arguments in (
         ["validate", write_run()],
@@ -169,7 +169,7 @@ def write_documents(tmp_path: Path) -> Callable[..., str]:
     return write
 
 
-def test_what_a_run_needs_is_applied_with_it(
+def test_dependencies_of_a_run_are_applied_with_it(
     rlctl: Call, runs: RunsNamespace, write_documents: Callable[..., str]
 ) -> None:
     file = write_documents()
@@ -202,7 +202,7 @@ def test_a_broken_file_is_refused_before_it_is_applied(rlctl: Call, write_docume
     assert "shout.py, line 10" in refused.stderr
 
 
-def test_a_file_of_this_machine_is_no_environment_of_a_cluster(rlctl: Call, write_run: Callable[..., str]) -> None:
+def test_a_local_file_is_not_an_environment_of_a_cluster(rlctl: Call, write_run: Callable[..., str]) -> None:
     refused = rlctl("validate", write_run(environment="./shout.py"))
     assert refused.returncode == 2, refused
     assert "rlctl init --from FILE.py" in refused.stderr
@@ -243,7 +243,7 @@ def team_member(control_plane: ControlPlane, runs: RunsNamespace) -> Iterator[di
         admin.delete(f"{path}/{name}")
 
 
-def test_who_may_read_little_is_told_what_was_taken_instead(
+def test_a_user_with_few_permissions_is_told_what_was_used_instead(
     team_member: dict[str, str], runs: RunsNamespace, write_run: Callable[..., str]
 ) -> None:
     """Rights may take a moment to be seen by the API server, and a runtime to be looked at."""
@@ -261,7 +261,7 @@ def test_who_may_read_little_is_told_what_was_taken_instead(
     assert f"note: you may not read the labels of namespace {runs.namespace}" in ended.stderr
 
 
-def test_the_place_in_line_is_shown(rlctl: Call, runs: RunsNamespace) -> None:
+def test_the_queue_position_is_shown(rlctl: Call, runs: RunsNamespace) -> None:
     install_runtime(runs.admin, "tiny", "one-at-a-time", limits={"maxActiveRuns": 1})
     runs.apply("first", runtime="one-at-a-time")
     runs.until_pod(name="first")

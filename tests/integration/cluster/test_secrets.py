@@ -52,7 +52,7 @@ def test_a_missing_secret_is_named_and_waited_for(runs: RunsNamespace, kubelet: 
     runs.until_phase("Running")
 
 
-def test_at_the_deadline_it_is_what_was_seen_last(runs: RunsNamespace) -> None:
+def test_at_the_deadline_the_last_observation_is_reported(runs: RunsNamespace) -> None:
     runs.apply(startDeadlineSeconds=3)
     pod = runs.until_pod()
     runs.kubelet.bind(pod)

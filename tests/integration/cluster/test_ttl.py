@@ -33,7 +33,7 @@ def until_gone(runs: RunsNamespace) -> None:
     wait_for("the run is gone", lambda: runs.find() is None)
 
 
-def test_a_finished_run_goes_with_all_that_it_owns(runs: RunsNamespace) -> None:
+def test_a_finished_run_is_deleted_with_everything_it_owns(runs: RunsNamespace) -> None:
     runs.apply(ttlSecondsAfterFinished=SHORT)
     end(runs)
     runs.until_phase("Succeeded")
@@ -67,7 +67,7 @@ def test_the_time_may_be_set_after_the_end(runs: RunsNamespace) -> None:
     until_gone(runs)
 
 
-def test_the_time_may_be_taken_away_before_it_comes(runs: RunsNamespace) -> None:
+def test_the_time_may_be_removed_before_it_passes(runs: RunsNamespace) -> None:
     runs.apply(ttlSecondsAfterFinished=SHORT + 1)
     end(runs)
     runs.until_phase("Succeeded")
@@ -75,7 +75,7 @@ def test_the_time_may_be_taken_away_before_it_comes(runs: RunsNamespace) -> None
     stays("the run stays", lambda: runs.find() is not None, seconds=SHORT + 2.5)
 
 
-def test_its_time_came_while_the_operator_was_away(runs: RunsNamespace, operator: OperatorProcess) -> None:
+def test_its_time_passed_while_the_operator_was_down(runs: RunsNamespace, operator: OperatorProcess) -> None:
     runs.apply(ttlSecondsAfterFinished=SHORT)
     end(runs)
     runs.until_phase("Succeeded")
@@ -85,7 +85,7 @@ def test_its_time_came_while_the_operator_was_away(runs: RunsNamespace, operator
     until_gone(runs)
 
 
-def test_a_run_that_somebody_made_again_stays(runs: RunsNamespace, operator: OperatorProcess) -> None:
+def test_a_recreated_run_stays(runs: RunsNamespace, operator: OperatorProcess) -> None:
     runs.apply(ttlSecondsAfterFinished=SHORT)
     end(runs)
     runs.until_phase("Succeeded")

@@ -46,7 +46,7 @@ def filled(disk: Path) -> Iterator[None]:
     ballast.unlink()
 
 
-def test_a_run_that_trains_reaches_its_end(scene: Scene, small_disk: Path) -> None:
+def test_a_training_run_reaches_its_end(scene: Scene, small_disk: Path) -> None:
     scene.start()
     scene.until(lambda: len(scene.noted("pids")) == 2, "both containers to start")
     scene.until(lambda: scene.noted("stood"), "the trainer's result file")
@@ -61,7 +61,7 @@ def test_a_run_that_trains_reaches_its_end(scene: Scene, small_disk: Path) -> No
     scene.check()
 
 
-def test_a_run_that_cannot_start_waits_for_room(scene: Scene, small_disk: Path) -> None:
+def test_a_run_that_cannot_start_waits_for_disk_space(scene: Scene, small_disk: Path) -> None:
     scene.allow("go", "save", "leave", "finish")
     scene.put()
     with filled(small_disk):
@@ -76,7 +76,7 @@ def test_a_run_that_cannot_start_waits_for_room(scene: Scene, small_disk: Path) 
     scene.check()
 
 
-def test_nothing_new_is_begun_on_a_full_disk(small_disk: Path, tmp_path: Path) -> None:
+def test_nothing_new_is_started_on_a_full_disk(small_disk: Path, tmp_path: Path) -> None:
     rlctl, file = Rlctl(small_disk), tmp_path / "run.yaml"
     file.write_text(RUN_FILE.replace("sort_digits}", "sort_digits, runtime: tiny}"))
     with filled(small_disk):
@@ -88,7 +88,7 @@ def test_nothing_new_is_begun_on_a_full_disk(small_disk: Path, tmp_path: Path) -
     assert "No runs in" in rlctl("list", "--local").stdout
 
 
-def test_runs_can_be_deleted_to_make_room(scene: Scene, small_disk: Path) -> None:
+def test_runs_can_be_deleted_to_free_space(scene: Scene, small_disk: Path) -> None:
     scene.allow("go", "save", "leave")
     scene.start()
     scene.until_held()

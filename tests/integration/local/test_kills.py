@@ -92,7 +92,7 @@ def test_just_at_the_end(scene: Scene, victims: tuple[str, ...]) -> None:
     scene.check()
 
 
-def test_who_follows_may_die(scene: Scene) -> None:
+def test_a_follower_may_die(scene: Scene) -> None:
     scene.allow("go", "save", "leave")
     scene.start()
     follower = scene.rlctl.start("watch", "run", "--local")

@@ -41,7 +41,7 @@ def _train(rlctl: Rlctl, file: str, name: str) -> None:
     assert over["phase"] == "Succeeded", over
 
 
-def test_a_child_goes_on_with_its_parents_weights_and_optimizer(
+def test_a_child_continues_with_its_parents_weights_and_optimizer(
     shared_rlctl: Rlctl, write_run: WriteRun, parent: dict[str, Any]
 ) -> None:
     rlctl, status = shared_rlctl, parent["status"]
@@ -74,7 +74,7 @@ def _start_on_wandb(rlctl: Rlctl, name: str) -> dict[str, Any]:
     return start
 
 
-def test_another_rank_is_refused_before_anything_starts(
+def test_a_different_rank_is_refused_before_anything_starts(
     shared_rlctl: Rlctl, write_run: WriteRun, parent: dict[str, Any]
 ) -> None:
     file = write_run("wider", config=SHORT, tinker={"lora_rank": 4}, startFrom={"run": "parent"})

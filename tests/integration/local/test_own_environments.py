@@ -97,7 +97,9 @@ def over(status: dict[str, Any]) -> bool:
     return status.get("phase") in ("Succeeded", "Failed")
 
 
-def test_a_file_trains_and_one_that_dies_is_replaced(shared_rlctl: Rlctl, write_run: WriteRun, own_file: Path) -> None:
+def test_a_file_trains_and_a_dead_environment_is_replaced(
+    shared_rlctl: Rlctl, write_run: WriteRun, own_file: Path
+) -> None:
     rlctl = shared_rlctl
     file = write_run("own-file", environment="./sort_down.py", config={**SHORT, "total_steps": 5})
     planned = json.loads(rlctl("render", file, "--local", "-o", "json").stdout)["items"]
@@ -169,7 +171,7 @@ def test_a_run_that_starts_from_another(shared_rlctl: Rlctl, write_run: WriteRun
     assert "began with  the weights of elder after step 2" in rlctl("get", "younger", "--local").stdout
 
 
-def test_a_broken_file_is_refused_with_its_line_until_it_is_mended(
+def test_a_broken_file_is_refused_with_its_line_until_it_is_fixed(
     rlctl: Rlctl, write_run: WriteRun, own_file: Path
 ) -> None:
     own_file.write_text(ENTRY + "    def score(self:\n")
@@ -187,7 +189,7 @@ def test_a_broken_file_is_refused_with_its_line_until_it_is_mended(
     assert "rlctl resume broken --local" in fixed.stdout
 
 
-def test_the_files_own_folder_counts_not_the_callers(rlctl: Rlctl, write_run: WriteRun, own_file: Path) -> None:
+def test_paths_are_relative_to_the_file_not_to_the_caller(rlctl: Rlctl, write_run: WriteRun, own_file: Path) -> None:
     file = write_run("elsewhere", environment="./sort_down.py")
     assert rlctl("validate", file, "--local").returncode == 0
     own_file.rename(own_file.with_name("moved.py"))

@@ -34,7 +34,7 @@ def power_off(scene: Scene) -> None:
     scene.kill("supervisor", "reaper", "api", "trainer", "environment")
 
 
-def test_a_run_goes_on_and_nobody_else_is_touched(scene: Scene, bystander: subprocess.Popen[bytes]) -> None:
+def test_a_run_continues_and_other_processes_are_left_alone(scene: Scene, bystander: subprocess.Popen[bytes]) -> None:
     scene.allow("go", "save", "leave")
     scene.start()
     scene.until_held()
@@ -52,7 +52,7 @@ def test_a_run_goes_on_and_nobody_else_is_touched(scene: Scene, bystander: subpr
     scene.check()
 
 
-def test_a_clock_that_was_set_back_holds_up_nothing(scene: Scene) -> None:
+def test_a_clock_set_back_delays_nothing(scene: Scene) -> None:
     """What was written before the reboot lies two hours ahead of the time after it."""
     scene.allow("go", "save", "leave")
     scene.start()
@@ -69,7 +69,7 @@ def test_a_clock_that_was_set_back_holds_up_nothing(scene: Scene) -> None:
     scene.check()
 
 
-def test_a_pause_that_seems_to_end_in_two_hours_is_over(scene: Scene) -> None:
+def test_a_pause_that_seems_to_last_two_hours_is_over(scene: Scene) -> None:
     scene.allow("go", "save", "leave", "finish")
     scene.put()
     ended = {"attempt": 1, "pod": "run-1", "reason": "SupervisorLost", "steps": 0, "ended": moment(timedelta(hours=2))}

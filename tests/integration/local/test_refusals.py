@@ -35,7 +35,7 @@ def test_a_refused_run(rlctl: Rlctl, write_run: WriteRun) -> None:
     assert f"error: {refusal}" in checked.stderr
 
 
-def test_a_refused_run_starts_once_its_file_is_mended(rlctl: Rlctl, write_run: WriteRun) -> None:
+def test_a_refused_run_starts_once_its_file_is_fixed(rlctl: Rlctl, write_run: WriteRun) -> None:
     assert rlctl("run", write_run("fixed", runtime="tony"), "--local").returncode == 2
     again = rlctl("run", write_run("fixed", suspend=True), "--local")
     assert again.returncode == 0, again
@@ -70,7 +70,7 @@ def test_a_missing_installation_is_named_before_anything_is_created(
     assert "No runs" in rlctl("list", "--local").stdout
 
 
-def test_a_cluster_that_is_not_there(rlctl: Rlctl, tmp_path: Path) -> None:
+def test_an_unreachable_cluster(rlctl: Rlctl, tmp_path: Path) -> None:
     """KUBECONFIG counts as it is when rlctl starts."""
     missing = rlctl("list", KUBECONFIG=str(tmp_path / "none"))
     assert (missing.returncode, missing.stderr.count("\n")) == (3, 1), missing

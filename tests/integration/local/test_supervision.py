@@ -70,7 +70,7 @@ def test_failures(rlctl: Rlctl, trainer: str, environment: str, reason: str, sai
     assert said in watched.stdout
 
 
-def test_a_run_that_never_gets_going_fails_at_its_deadline(rlctl: Rlctl) -> None:
+def test_a_run_that_never_starts_working_fails_at_its_deadline(rlctl: Rlctl) -> None:
     start_scripted(rlctl.store, "run", trainer="serve(); time.sleep(60)", environment=SILENT, startDeadlineSeconds=6)
     watched = rlctl("watch", "run", "--local")
     assert watched.returncode == 1, watched
@@ -79,7 +79,7 @@ def test_a_run_that_never_gets_going_fails_at_its_deadline(rlctl: Rlctl) -> None
     assert "Waiting for environment" in status["message"]
 
 
-def test_stop_and_go_on(rlctl: Rlctl, tmp_path: Any) -> None:
+def test_stop_and_resume(rlctl: Rlctl, tmp_path: Any) -> None:
     start_scripted(rlctl.store, "run", trainer=WORKS_ON)
     rlctl("get", "run", "--local")
     rlctl.wait_for("run", running, "the run to work")
@@ -102,7 +102,7 @@ def test_stop_and_go_on(rlctl: Rlctl, tmp_path: Any) -> None:
     assert "is running: this follows it" in attached.stderr
 
 
-def test_a_supervisor_that_was_killed_costs_an_attempt_and_nothing_else(rlctl: Rlctl) -> None:
+def test_a_killed_supervisor_costs_only_an_attempt(rlctl: Rlctl) -> None:
     start_scripted(
         rlctl.store, "run", trainer="serve(); result('running'); print(os.getpid(), flush=True); time.sleep(60)"
     )
@@ -130,7 +130,7 @@ def test_delete_ends_the_processes_and_removes_the_objects(rlctl: Rlctl) -> None
     assert not list((rlctl.root / "pods").rglob("*.log"))
 
 
-def test_a_finished_run_expires_and_nobody_waits_for_it(rlctl: Rlctl) -> None:
+def test_a_finished_run_expires_without_a_waiting_process(rlctl: Rlctl) -> None:
     ttl = {"ttlSecondsAfterFinished": 3600}
     start_scripted(rlctl.store, "run", trainer=SUCCEEDS, environment=LEAVES, **ttl)
     assert rlctl("watch", "run", "--local").returncode == 0
@@ -142,7 +142,7 @@ def test_a_finished_run_expires_and_nobody_waits_for_it(rlctl: Rlctl) -> None:
     assert left == [rlctl.layout.lock]
 
 
-def test_another_runs_supervisor_removes_what_expired(rlctl: Rlctl) -> None:
+def test_another_runs_supervisor_removes_expired_runs(rlctl: Rlctl) -> None:
     start_scripted(rlctl.store, "old", trainer=SUCCEEDS, environment=LEAVES, ttlSecondsAfterFinished=3600)
     assert rlctl("watch", "old", "--local").returncode == 0
     rlctl.until_unsupervised("old")

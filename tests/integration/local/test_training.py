@@ -55,7 +55,7 @@ def test_a_finished_name_gets_a_number(shared_rlctl: Rlctl, write_run: WriteRun)
     assert rlctl.store.get("RLTrainingRun", "default", "again-2") is None
 
 
-def test_a_backend_that_stays_away_costs_an_attempt(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
+def test_an_unreachable_backend_costs_an_attempt(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
     rlctl = shared_rlctl
     file = write_run(
         "survivor",
@@ -79,7 +79,7 @@ def test_a_backend_that_stays_away_costs_an_attempt(shared_rlctl: Rlctl, write_r
     assert status["attempts"][1]["steps"] == 6
 
 
-def test_a_backend_that_is_killed_comes_back_where_it_was(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
+def test_a_killed_backend_returns_where_it_was(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
     """A trainer that has the patience opens what it saved there, and the attempt goes on."""
     rlctl, file = shared_rlctl, write_run("patient", config=SHORT | {"total_steps": 4}, tinker=SAVES_EACH_STEP)
     assert rlctl("run", file, "--local", "--detach").returncode == 0
@@ -94,7 +94,7 @@ def test_a_backend_that_is_killed_comes_back_where_it_was(shared_rlctl: Rlctl, w
     assert port.read_text() == where
 
 
-def test_a_key_that_the_backend_refuses_is_final(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
+def test_a_rejected_key_is_final(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
     rlctl = shared_rlctl
     keys = rlctl.layout.service / "key"
     right = keys.read_text() if keys.exists() else ""
@@ -115,7 +115,7 @@ def test_a_key_that_the_backend_refuses_is_final(shared_rlctl: Rlctl, write_run:
     assert "tml-wrong" not in json.dumps(status)
 
 
-def test_an_environment_that_is_killed_costs_an_attempt(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
+def test_a_killed_environment_costs_an_attempt(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
     rlctl = shared_rlctl
     file = write_run("bereaved", config={**SHORT, "total_steps": 6}, tinker=SAVES_EACH_STEP)
     assert rlctl("run", file, "--local", "--detach").returncode == 0

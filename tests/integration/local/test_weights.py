@@ -38,7 +38,7 @@ def trained(process: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     end_everything(rlctl.root)
 
 
-def test_sample_prints_what_the_weights_say(trained: Rlctl) -> None:
+def test_sample_prints_the_output_of_the_weights(trained: Rlctl) -> None:
     greedy = ("sample", "sorting", "sort 4 1 3 2", "--local", "--temperature", "0", "--max-tokens", "8")
     said = trained(*greedy)
     assert (said.returncode, said.stderr) == (0, "")
@@ -47,7 +47,7 @@ def test_sample_prints_what_the_weights_say(trained: Rlctl) -> None:
     assert [completion["text"] for completion in wire["completions"]] == [said.stdout.strip()]
 
 
-def test_sample_wakes_a_service_that_has_ended(trained: Rlctl) -> None:
+def test_sample_starts_a_service_that_has_ended(trained: Rlctl) -> None:
     end_everything(trained.root)
     said = trained("sample", "sorting", "--local", "--count", "2", "--seed", "0", "--", "--sort")
     assert said.returncode == 0, said.stderr
@@ -67,7 +67,7 @@ def test_export_writes_a_peft_folder(trained: Rlctl, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [("sample", "early", "x"), ("export", "early", "--to", "adapter")])
-def test_a_run_without_weights_is_told_to_be_waited_for(trained: Rlctl, command: tuple[str, ...]) -> None:
+def test_without_weights_the_user_is_told_to_wait(trained: Rlctl, command: tuple[str, ...]) -> None:
     ended = trained(*command, "--local")
     assert ended.returncode == 2
     assert "it has trained no checkpoint yet; wait for it: " in ended.stderr

@@ -123,13 +123,13 @@ def test_an_agent_trains_a_model_on_this_machine(root: Path) -> None:
         assert "nothing to stop" in agent("rl_stop_training", run_id=run_id)["message"]
 
 
-def test_every_tool_refuses_on_this_machine_with_what_to_do(root: Path) -> None:
+def test_every_tool_refuses_on_this_machine_and_explains_what_to_do(root: Path) -> None:
     with agent_here(root, "wrong") as agent:
         everything_refused(agent)
 
 
 @pytest.mark.process
-def test_every_tool_says_that_the_cluster_is_away(tmp_path: Path) -> None:
+def test_every_tool_reports_an_unreachable_cluster(tmp_path: Path) -> None:
     """And that the same call may be made again."""
     user, cluster = {"name": "u", "user": {"token": "t"}}, {"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}
     contexts = [{"name": "away", "context": {"cluster": "c", "user": "u"}}]
@@ -231,7 +231,7 @@ def test_an_agent_tries_an_environment_on_a_cluster(
 
 
 @on_cluster
-def test_a_failure_says_what_to_do(address: str, namespace: str, runs: RunsNamespace) -> None:
+def test_a_failure_explains_what_to_do(address: str, namespace: str, runs: RunsNamespace) -> None:
     with agent_over_http(address, ADMIN_TOKEN, namespace=namespace) as agent:
         run_id = agent("rl_select_environment", name="sort_digits", runtime="tiny")["run_id"]
         agent("rl_start_training")
@@ -249,13 +249,13 @@ def test_a_failure_says_what_to_do(address: str, namespace: str, runs: RunsNames
 
 
 @on_cluster
-def test_every_tool_refuses_on_a_cluster_with_what_to_do(address: str, namespace: str) -> None:
+def test_every_tool_refuses_on_a_cluster_and_explains_what_to_do(address: str, namespace: str) -> None:
     with agent_over_http(address, ADMIN_TOKEN, namespace=namespace) as agent:
         everything_refused(agent)
 
 
 @on_cluster
-def test_the_rights_that_the_page_gives_an_agent_are_enough(address: str, namespace: str, runs: RunsNamespace) -> None:
+def test_the_documented_rights_of_an_agent_are_enough(address: str, namespace: str, runs: RunsNamespace) -> None:
     """And no more: what is another team's stays theirs."""
     for document in yaml.safe_load_all(rights_of_the_page().replace("team-a", namespace)):
         runs.admin.post(path_of(document), document)
@@ -289,9 +289,7 @@ def path_of(document: dict[str, Any]) -> str:
 
 
 @on_cluster
-def test_two_agents_never_meet_and_a_server_that_is_killed_loses_nothing(
-    kubeconfig: dict[str, str], namespace: str
-) -> None:
+def test_two_agents_are_separate_and_a_killed_server_loses_nothing(kubeconfig: dict[str, str], namespace: str) -> None:
     with tools_server(env_vars=kubeconfig) as (address, process):
         with (
             agent_over_http(address, ADMIN_TOKEN, namespace=namespace, name="a") as a,

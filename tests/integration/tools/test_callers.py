@@ -81,7 +81,7 @@ def call(gateway: Gateway, tool: str, arguments: dict[str, Any], namespace: str)
     return answer
 
 
-def test_a_caller_sees_their_own_teams_runs_alone(gateway: Gateway, reader: dict[str, str]) -> None:
+def test_a_caller_sees_only_the_runs_of_their_own_team(gateway: Gateway, reader: dict[str, str]) -> None:
     for team, other in (("callers-a", "callers-b"), ("callers-b", "callers-a")):
         agent = replace(gateway, token=reader[team])
         seen = agent.ask("GET", "/runs", headers={"X-RL-Namespace": team})
@@ -91,7 +91,9 @@ def test_a_caller_sees_their_own_teams_runs_alone(gateway: Gateway, reader: dict
         assert f"system:serviceaccount:{team}:agent" in refused.json["error"]
 
 
-def test_who_may_read_may_not_write(gateway: Gateway, reader: dict[str, str], control_plane: ControlPlane) -> None:
+def test_a_caller_with_read_access_may_not_write(
+    gateway: Gateway, reader: dict[str, str], control_plane: ControlPlane
+) -> None:
     agent, namespace = replace(gateway, token=reader["callers-a"]), {"X-RL-Namespace": "callers-a"}
     before = control_plane.admin.items(RUNS.format(namespace="callers-a"))
     for path, body in (
@@ -105,7 +107,7 @@ def test_who_may_read_may_not_write(gateway: Gateway, reader: dict[str, str], co
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
-def test_no_tool_lends_the_gateways_rights(
+def test_no_tool_lends_out_the_gateways_rights(
     gateway: Gateway, reader: dict[str, str], control_plane: ControlPlane, tool: Any
 ) -> None:
     """The caller may do nothing; the gateway's own certificate would do it all."""
@@ -128,7 +130,7 @@ def test_the_gateway_itself_may_do_everything(control_plane: ControlPlane, reade
 
 
 @pytest.mark.parametrize("token", ["", "unknown-token-of-a-stranger", "eyJhbGciOiJub25lIn0.eyJzdWIiOiJ4In0."])
-def test_strangers_get_no_further_than_the_door(gateway: Gateway, token: str) -> None:
+def test_callers_without_a_valid_token_are_rejected(gateway: Gateway, token: str) -> None:
     refused = replace(gateway, token=token).ask("GET", "/runs")
     assert (refused.status, refused.json["code"]) == (401, "unauthenticated")
 
@@ -137,7 +139,7 @@ def test_strangers_get_no_further_than_the_door(gateway: Gateway, token: str) ->
     "run_id",
     ["../../pods/x", "..", "sorting/status", "sorting?fieldManager=x", "a b", "ä", "-", "sorting%2Fstatus"],
 )
-def test_a_runs_name_leads_nowhere_else(gateway: Gateway, reader: dict[str, str], run_id: str) -> None:
+def test_a_runs_name_does_not_lead_out_of_the_namespace(gateway: Gateway, reader: dict[str, str], run_id: str) -> None:
     """Even for a caller who may do everything."""
     answer = call(gateway, "rl_check_status", {"run_id": run_id}, "callers-a")
     assert "no run" in answer["error"], answer

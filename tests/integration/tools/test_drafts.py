@@ -44,7 +44,7 @@ def until_looked_at(context: ToolContext, run_id: str) -> dict[str, Any]:
     return wait_for(f"draft {run_id} is looked at", look)
 
 
-def test_list_select_edit_and_look(context: ToolContext, call: Call) -> None:
+def test_list_select_edit_and_read(context: ToolContext, call: Call) -> None:
     listed = call("rl_list_environments", runtime="tiny", query="digits").answer
     assert [each["name"] for each in listed["environments"]] == ["sort_digits"]
     run_id = drafted(call)
@@ -62,7 +62,7 @@ def test_list_select_edit_and_look(context: ToolContext, call: Call) -> None:
     assert until_looked_at(context, run_id)["configHash"] != status["configHash"]
 
 
-def test_refusals_teach_and_write_nothing(context: ToolContext, call: Call) -> None:
+def test_refusals_explain_themselves_and_write_nothing(context: ToolContext, call: Call) -> None:
     nobody = call("rl_get_current_config")
     assert "rl_select_environment" in nobody.answer["error"]
     unknown = call("rl_select_environment", name="sort_digit", runtime="tiny")
@@ -130,7 +130,7 @@ def test_two_agents_of_a_user_edit_their_own_drafts(context: ToolContext, call: 
     assert call("rl_edit_config", run_id=first_run[-8:], field="group_size", value=8).answer["run_id"] == first_run
 
 
-def test_edits_of_many_at_once_lose_nothing(context: ToolContext, call: Call) -> None:
+def test_concurrent_edits_lose_nothing(context: ToolContext, call: Call) -> None:
     """Each is judged with what is there, also while whoever looks after the draft writes its status."""
     run_id = drafted(call)
     values = {"total_steps": 7, "wandb_project": "p", "seed": 3}
@@ -143,7 +143,7 @@ def test_edits_of_many_at_once_lose_nothing(context: ToolContext, call: Call) ->
 
 # --- on a cluster ----------------------------------------------------------------------------------------------------
 @pytest.mark.apiserver
-def test_users_have_drafts_of_their_own_and_only_their_own_rights(
+def test_users_have_their_own_drafts_and_only_their_own_rights(
     cluster_context: ToolContext, runs: RunsNamespace, cluster_target: ClusterTarget
 ) -> None:
     powerless = cluster_target.acting_as(POWERLESS_TOKEN)
@@ -161,7 +161,7 @@ def test_users_have_drafts_of_their_own_and_only_their_own_rights(
 
 
 @pytest.mark.apiserver
-def test_a_run_that_has_started_keeps_its_settings(cluster_context: ToolContext, runs: RunsNamespace) -> None:
+def test_a_started_run_keeps_its_settings(cluster_context: ToolContext, runs: RunsNamespace) -> None:
     select = call_at(cluster_context, "rl_select_environment", name="sort_digits", runtime="tiny")
     name = select.answer["run_id"]
     runs.edit(name, suspend=False)
@@ -173,7 +173,7 @@ def test_a_run_that_has_started_keeps_its_settings(cluster_context: ToolContext,
 
 
 @pytest.mark.apiserver
-def test_a_run_of_a_backup_waits_and_may_be_edited_before_it_trains_again(
+def test_a_run_from_a_backup_waits_and_may_be_edited_before_it_trains_again(
     cluster_context: ToolContext, runs: RunsNamespace
 ) -> None:
     """It came back without its status, under a uid that is not the one it was started with."""
@@ -191,9 +191,7 @@ def test_a_run_of_a_backup_waits_and_may_be_edited_before_it_trains_again(
 
 
 @pytest.mark.apiserver
-def test_a_draft_that_people_made_and_gitops_keeps_is_edited_with_a_warning(
-    cluster_context: ToolContext, runs: RunsNamespace
-) -> None:
+def test_a_draft_kept_in_git_is_edited_with_a_warning(cluster_context: ToolContext, runs: RunsNamespace) -> None:
     runs.apply("kept", suspend=True, config={"total_steps": 4, "group_sise": 8})
     path = f"{RUNS.format(namespace=runs.namespace)}/kept"
     runs.admin.patch(path, {"metadata": {"labels": {"kustomize.toolkit.fluxcd.io/name": "team"}}})

@@ -47,16 +47,14 @@ def call(context: ToolContext, tool: str, **arguments: object) -> Outcome:
     return dispatch(BY_NAME[tool], context, arguments)
 
 
-def test_what_the_judge_takes_the_api_server_takes(context: ToolContext, runtime: str) -> None:
+def test_the_api_server_accepts_what_the_check_accepts(context: ToolContext, runtime: str) -> None:
     assert call(context, "rl_select_environment", name="sort_digits", runtime=runtime).code is None
     values = {"group_size": 4, "loss": "ppo", "wandb_tags": ["a"], "wandb_name": "n", "backoff_limit": 0}
     assert call(context, "rl_edit_config", values=values).code is None
     assert call(context, "rl_edit_config", values=dict.fromkeys(values)).answer["config"] == {}
 
 
-def test_a_lock_that_came_later_is_fixed_with_the_edit(
-    context: ToolContext, runtime: str, guarded_plane: ControlPlane
-) -> None:
+def test_a_later_lock_is_satisfied_by_the_edit(context: ToolContext, runtime: str, guarded_plane: ControlPlane) -> None:
     """The policies judge the whole run at every write: what a draft set before the lock stands in every edit's way."""
     admin = guarded_plane.admin
     run_id = call(context, "rl_select_environment", name="sort_digits", runtime=runtime).answer["run_id"]

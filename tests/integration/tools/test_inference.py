@@ -140,7 +140,7 @@ def test_an_own_environment_is_tried_with_prompts(local_context: ToolContext, pr
     assert {(request["max_tokens"], request["temperature"]) for request in provider.requests} == {(256, 1.0)}
 
 
-def test_a_test_outlives_its_call_is_found_again_and_goes_with_its_run(
+def test_a_test_outlives_its_call_is_found_again_and_is_deleted_with_its_run(
     local_context: ToolContext, provider: ScriptedProvider
 ) -> None:
     run_id = answer(local_context, "rl_select_environment", name="sort_digits")["run_id"]
@@ -170,7 +170,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("env_vars", "arguments", "said"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_tested_is_refused_with_what_to_do(
+def test_an_impossible_test_is_refused_with_what_to_do(
     local_context: ToolContext,
     monkeypatch: pytest.MonkeyPatch,
     env_vars: dict[str, str],
@@ -236,7 +236,7 @@ def step(number: int, scores: list[float]) -> str:
 
 
 @pytest.mark.apiserver
-def test_a_job_of_the_callers_tries_the_models_of_the_runtime(
+def test_a_job_of_the_caller_tries_the_models_of_the_runtime(
     tried: ToolContext, runs: RunsNamespace, node: LogNode, make_pod: Callable[[str], str]
 ) -> None:
     tested = answer(tried, "rl_test_inference", num_steps=2, group_size=2)
@@ -312,7 +312,7 @@ RIGHTS = {
 
 @pytest.mark.apiserver
 @pytest.mark.parametrize(("rules", "said"), RIGHTS.values(), ids=RIGHTS)
-def test_a_caller_without_the_rights_is_told_which_and_leaves_nothing_behind(
+def test_a_caller_without_the_rights_learns_which_and_leaves_nothing_behind(
     tried: ToolContext, runs: RunsNamespace, rules: tuple[dict[str, Any], ...], said: str
 ) -> None:
     assert isinstance(tried.target, ClusterTarget)

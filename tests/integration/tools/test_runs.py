@@ -124,7 +124,7 @@ def test_a_run_without_the_backends_key_is_not_started(caller: Caller, runs: Run
 
 
 @on_cluster
-def test_who_may_not_look_at_secrets_may_start(
+def test_a_caller_who_may_not_read_secrets_may_start(
     cluster_target: ClusterTarget, runs: RunsNamespace, threads: ThreadPoolExecutor
 ) -> None:
     _may_use_runs(runs.admin, runs.namespace)
@@ -154,7 +154,7 @@ def _may_use_runs(admin: AdminClient, namespace: str) -> None:
 
 
 @on_cluster
-def test_stopped_and_gone_on_with(caller: Caller, runs: RunsNamespace, training: str) -> None:
+def test_stop_and_resume(caller: Caller, runs: RunsNamespace, training: str) -> None:
     stopping = caller.later("rl_stop_training", run_id=training)
     pod = runs.until_pod(name=training)
     runs.until_phase("Stopping", training)
@@ -168,7 +168,7 @@ def test_stopped_and_gone_on_with(caller: Caller, runs: RunsNamespace, training:
 
 
 @on_cluster
-def test_a_failure_says_what_to_do(caller: Caller, runs: RunsNamespace, training: str) -> None:
+def test_a_failure_explains_what_to_do(caller: Caller, runs: RunsNamespace, training: str) -> None:
     waiting = caller.later("rl_check_status", run_id=training, wait_seconds=NOT_HANGING)
     runs.kubelet.end(runs.until_pod(name=training), "Failed", trainer=End(2, "error: no such field\n"))
     runs.until_phase("Failed", training)
@@ -184,7 +184,7 @@ def test_a_failure_says_what_to_do(caller: Caller, runs: RunsNamespace, training
 
 
 @on_cluster
-def test_a_run_that_is_deleted_ends_the_wait(caller: Caller, runs: RunsNamespace, drafted: str) -> None:
+def test_deleting_the_run_ends_the_wait(caller: Caller, runs: RunsNamespace, drafted: str) -> None:
     caller("rl_start_training")
     waiting = caller.later("rl_check_status", run_id=drafted, wait_seconds=240, until="finished")
     runs.until_pod(name=drafted)
@@ -237,7 +237,7 @@ def scripted(here: Caller, trainer: str, environment: str) -> str:
     return name
 
 
-def test_a_run_of_this_machine_is_followed_to_its_weights(here: Caller) -> None:
+def test_a_local_run_is_followed_to_its_weights(here: Caller) -> None:
     name = scripted(here, SUCCEEDS, LEAVES)
     answer = here("rl_check_status", run_id=name, wait_seconds=NOT_HANGING, until="finished")
     assert answer["status"] == "completed", answer
@@ -246,7 +246,7 @@ def test_a_run_of_this_machine_is_followed_to_its_weights(here: Caller) -> None:
     assert here("rl_start_training", run_id=name)["weights"]["state_path"] == "tinker://s/weights/3"
 
 
-def test_a_run_of_this_machine_is_stopped_and_deleted(here: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_local_run_is_stopped_and_deleted(here: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TINKER_API_KEY", "tml-made-up-for-a-test")
     name = scripted(here, WORKS_ON, WORKS_ON)
     for _ in range(20):  # changes

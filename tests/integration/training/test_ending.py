@@ -8,7 +8,7 @@ import pytest
 from tests.integration.training.faults import Fault, FaultProxy
 
 
-async def test_sigterm_saves_what_was_trained_and_the_next_attempt_goes_on(half, scripted_environment) -> None:
+async def test_sigterm_saves_the_progress_and_the_next_attempt_continues(half, scripted_environment) -> None:
     config = half.write_config(env={"total_steps": 8})
     api = await half.start_api()
     trainer = await half.start_trainer(config)
@@ -89,7 +89,7 @@ async def test_no_key(half) -> None:
     assert half.result["error"]["class"] == "credentials"
 
 
-async def test_a_backend_that_is_not_there(half) -> None:
+async def test_an_unreachable_backend(half) -> None:
     await half.start_api()
     config = half.write_config(tinker={"backend_deadline_seconds": 1})
     started = time.monotonic()
@@ -120,7 +120,7 @@ async def test_a_backend_that_dies_while_training(
     assert half.result["statePath"]
 
 
-async def test_a_backend_that_dies_while_nothing_is_trained(half, start_tinker_service, tmp_path_factory) -> None:
+async def test_a_backend_that_dies_while_idle(half, start_tinker_service, tmp_path_factory) -> None:
     """Without a step to fail, the next sample tells."""
     await half.start_api()
     with start_tinker_service(tmp_path_factory.mktemp("dying")) as service:
@@ -205,7 +205,7 @@ async def test_sigterm_while_the_backend_hangs_ends_in_time_and_says_what_is_los
     assert result["statePath"].endswith(f"step-{result['stepsTrained']:06d}")
 
 
-async def test_checkpoints_are_few_and_what_a_stop_leaves_does_not_expire(
+async def test_checkpoints_are_few_and_those_of_a_stop_do_not_expire(
     half, scripted_environment, tinker_service
 ) -> None:
     config = half.write_config(
@@ -232,7 +232,7 @@ async def test_checkpoints_are_few_and_what_a_stop_leaves_does_not_expire(
     assert all(steps.values())
 
 
-async def test_an_attempt_after_the_last_step_still_brings_the_weights(
+async def test_an_attempt_after_the_last_step_still_delivers_the_weights(
     half, scripted_environment, tinker_service
 ) -> None:
     """The one before was killed with all steps trained, and before it had said so."""
@@ -266,7 +266,7 @@ async def checkpoints_of(half, tinker_service, training_run_id: str) -> dict[str
     return {checkpoint["tinker_path"]: checkpoint["expires_at"] for checkpoint in listed}
 
 
-async def test_the_final_evaluation_counts_also_when_the_environment_leaves_at_once(half, scripted_environment) -> None:
+async def test_the_final_evaluation_counts_even_if_the_environment_leaves_at_once(half, scripted_environment) -> None:
     """The trainer hears that it has left before it has heard of the figures."""
     config = half.write_config(env={"total_steps": 1})
     await half.start_api()

@@ -108,7 +108,7 @@ async def run_with(half, scripted_environment, tinker_service, case: Case) -> An
     return trainer
 
 
-async def test_what_the_sdk_tries_again_costs_time_only(half, scripted_environment, tinker_service) -> None:
+async def test_errors_the_sdk_retries_only_cost_time(half, scripted_environment, tinker_service) -> None:
     trainer = await run_with(half, scripted_environment, tinker_service, RETRIED)
     assert half.result["outcome"] == "succeeded"
     assert half.result["stepsTrained"] == STEPS
@@ -118,7 +118,7 @@ async def test_what_the_sdk_tries_again_costs_time_only(half, scripted_environme
 
 
 @named(REBUILT)
-async def test_a_lost_backend_is_opened_again(half, scripted_environment, tinker_service, case) -> None:
+async def test_a_lost_backend_is_reopened(half, scripted_environment, tinker_service, case) -> None:
     trainer = await run_with(half, scripted_environment, tinker_service, case)
     assert half.result["outcome"] == "succeeded"
     assert half.result["stepsTrained"] == STEPS
@@ -129,14 +129,14 @@ async def test_a_lost_backend_is_opened_again(half, scripted_environment, tinker
 
 
 @named(FAILED)
-async def test_what_cannot_be_fixed_is_reported_by_class(half, scripted_environment, tinker_service, case) -> None:
+async def test_permanent_errors_are_reported_by_class(half, scripted_environment, tinker_service, case) -> None:
     await run_with(half, scripted_environment, tinker_service, case)
     assert half.result["outcome"] == "failed"
     assert half.result["error"]["class"] == case.error[1]
     assert case.error[2] in half.result["error"]["message"]
 
 
-async def test_a_backend_that_is_away_for_a_while(half, scripted_environment, tinker_service) -> None:
+async def test_a_temporarily_unreachable_backend(half, scripted_environment, tinker_service) -> None:
     config = half.write_config(env={"total_steps": STEPS})
     await half.start_api()
     async with FaultProxy(tinker_service.url).running() as proxy:
@@ -153,9 +153,7 @@ async def test_a_backend_that_is_away_for_a_while(half, scripted_environment, ti
     assert half.result["stepsTrained"] == STEPS
 
 
-async def test_a_service_that_is_started_again(
-    half, scripted_environment, start_tinker_service, tmp_path_factory
-) -> None:
+async def test_a_restarted_service(half, scripted_environment, start_tinker_service, tmp_path_factory) -> None:
     """What it held in memory is gone; its checkpoints are not.
 
     A service starts slowly on a busy machine: neither the backend's deadline nor the environment's lease, which nobody
@@ -184,7 +182,7 @@ async def test_a_service_that_is_started_again(
     assert half.result["stepsTrained"] == STEPS
 
 
-async def test_a_checkpoint_that_is_gone_is_passed_over(half, scripted_environment, tinker_service) -> None:
+async def test_a_missing_checkpoint_is_skipped(half, scripted_environment, tinker_service) -> None:
     """A new attempt goes on from the one before, and says so."""
     config = half.write_config(env={"total_steps": STEPS}, tinker={"save_checkpoint_interval": 1})
     api = await half.start_api()

@@ -21,7 +21,7 @@ async def books_of(half) -> dict[str, Any]:
     return books
 
 
-async def test_a_backend_that_is_lost_during_the_final_evaluation(half, scripted_environment, tinker_service) -> None:
+async def test_a_backend_lost_during_the_final_evaluation(half, scripted_environment, tinker_service) -> None:
     """The final weights are opened again, the waiting sample is answered from them, and the run succeeds."""
     config = half.write_config(env={"total_steps": 2})
     await half.start_api()
@@ -43,7 +43,7 @@ async def test_a_backend_that_is_lost_during_the_final_evaluation(half, scripted
     assert (await books_of(half))["trained"] == 2 * BATCH
 
 
-async def test_final_weights_that_cannot_be_opened_again_are_still_a_success(
+async def test_final_weights_that_cannot_be_reopened_are_still_a_success(
     half, scripted_environment, tinker_service
 ) -> None:
     config = half.write_config(env={"total_steps": 2}, tinker={"backend_deadline_seconds": 5})
@@ -65,9 +65,7 @@ async def test_final_weights_that_cannot_be_opened_again_are_still_a_success(
 
 
 @pytest.mark.parametrize(("interval", "end"), [(1, (0, "stopped")), (2, (4, "failed"))])
-async def test_sigterm_while_training_is_opened_again(
-    half, scripted_environment, tinker_service, interval, end
-) -> None:
+async def test_sigterm_while_training_is_reopened(half, scripted_environment, tinker_service, interval, end) -> None:
     """What is saved is kept forever, whether or not a step behind it is lost."""
     config = half.write_config(env={"total_steps": 50}, tinker={"save_checkpoint_interval": interval})
     await half.start_api()
@@ -90,7 +88,7 @@ async def test_sigterm_while_training_is_opened_again(
     assert result["checkpoint"]["expiresAt"] is None
 
 
-async def test_going_back_behind_what_the_api_has_covered(
+async def test_going_back_before_what_the_api_has_covered(
     half, scripted_environment, tinker_service, eventually
 ) -> None:
     """The newest two checkpoints are gone: their steps are trained again on new groups, and the api knows how far."""
@@ -121,7 +119,7 @@ async def test_going_back_behind_what_the_api_has_covered(
     assert logged == [str(step) for step in range(1, STEPS + 1)], "each step is logged once, in order"
 
 
-async def test_a_run_that_nobody_named_goes_on_from_its_own_checkpoint(
+async def test_a_run_without_a_name_continues_from_its_own_checkpoint(
     half, scripted_environment, tinker_service
 ) -> None:
     config = half.write_config(env={"total_steps": STEPS}, tinker={"save_checkpoint_interval": 2})
@@ -136,7 +134,7 @@ async def test_a_run_that_nobody_named_goes_on_from_its_own_checkpoint(
     assert (await books_of(half))["dropped"] == {}
 
 
-async def test_an_api_that_comes_back_with_an_empty_journal(half, scripted_environment) -> None:
+async def test_an_api_that_returns_with_an_empty_journal(half, scripted_environment) -> None:
     """Nothing that it holds can be trusted any more: the trainer saves, and says so."""
     config = half.write_config(env={"total_steps": 50})
     api = await half.start_api()

@@ -52,7 +52,7 @@ async def test_only_fresh_rollouts_neither_stall_a_run_nor_waste_it(half) -> Non
     assert books["received"] <= 64 + 16, "at most a batch is made in vain"
 
 
-async def test_weights_change_and_the_sampler_is_the_trainer(half, scripted_environment) -> None:
+async def test_weights_change_and_the_sampler_follows_the_trainer(half, scripted_environment) -> None:
     """Tokens sampled from the current weights have the logprobs that training computes for them."""
     await half.start_api()
     trainer = await half.start_trainer(half.write_config(env={"total_steps": 6}))
@@ -144,7 +144,7 @@ async def checkpoints(tinker_service, training_run_id: str) -> set[str]:
     return {checkpoint["tinker_path"] for checkpoint in response.json()["checkpoints"]}
 
 
-async def test_wandb_offline_goes_along_and_is_in_the_status(half, scripted_environment, eventually) -> None:
+async def test_wandb_offline_works_and_is_in_the_status(half, scripted_environment, eventually) -> None:
     await half.start_api()
     trainer = await half.start_trainer(
         half.write_config(), WANDB_MODE="offline", WANDB_DIR=str(half.folder), RL_WANDB_RUN_ID="run-1"

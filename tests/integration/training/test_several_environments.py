@@ -91,7 +91,7 @@ async def test_one_of_two_is_killed_and_replaced_and_the_run_ends_well(half, sev
     assert "evaluation at step" not in replacement.log
 
 
-async def test_an_evaluator_that_is_replaced_evaluates_the_end_and_not_the_beginning_again(half, several) -> None:
+async def test_a_replaced_evaluator_evaluates_the_end_and_not_the_beginning_again(half, several) -> None:
     run = several(total_steps=30)
     trainer = await run.start()
     first = await run.environment(0)
@@ -127,7 +127,7 @@ async def test_all_killed_for_longer_than_the_grace_ends_the_run_with_their_reas
     assert half.result["statePath"] is not None, "what was trained is kept"
 
 
-async def test_the_one_of_the_runs_own_pod_ends_the_attempt_though_another_works(half, several) -> None:
+async def test_the_environment_in_the_runs_pod_ends_the_attempt_though_another_works(half, several) -> None:
     run = several(total_steps=5_000)
     trainer = await run.start()
     inside, other = await run.environment(None), await run.environment(1)

@@ -48,7 +48,7 @@ def of_kind(kind: str) -> dict[str, Manifest]:
 
 # --- the runs --------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("file", RUNS, ids=lambda file: file.stem)
-def test_a_run_is_a_file_that_both_tools_can_apply_for_ever(file: Path) -> None:
+def test_a_run_is_a_file_that_both_tools_can_apply_forever(file: Path) -> None:
     [document] = load_documents(file.read_text())
     assert document["metadata"] == {"name": file.stem, "namespace": "team-a"}
     assert not {"suspend", "ttlSecondsAfterFinished"} & set(document["spec"])
@@ -92,7 +92,7 @@ def test_every_kind_has_the_health_check() -> None:
         ({"status": {"health": {"status": "Healthy"}}}, "Healthy"),
     ],
 )
-def test_a_wave_waits_for_the_applications_of_the_one_before(status: Manifest, health: str) -> None:
+def test_a_wave_waits_for_the_applications_of_the_previous_one(status: Manifest, health: str) -> None:
     assert health_by(health_checks()["argoproj.io_Application"], status)[0] == health
 
 
@@ -112,7 +112,7 @@ def argo_sources() -> Iterator[Manifest]:
         yield {"repoURL": generator["git"]["repoURL"], "path": str(Path(file["path"]).parent)}
 
 
-def test_what_argo_reads_is_there() -> None:
+def test_everything_argo_reads_exists() -> None:
     for source in argo_sources():
         if source["repoURL"] == TRAINING:
             assert list((ROOT / source["path"]).glob("*.yaml")), source
@@ -121,7 +121,7 @@ def test_what_argo_reads_is_there() -> None:
             assert source["chart"] in CHART_NAMES
 
 
-def test_each_run_is_an_application_of_its_own() -> None:
+def test_each_run_is_a_separate_application() -> None:
     template = PER_RUN["template"]
     assert template["metadata"]["name"] == "run-{{.metadata.name}}"
     source = template["spec"]["source"]
@@ -138,7 +138,7 @@ def test_argo_never_replaces_and_ignores_nothing() -> None:
 
 
 # --- Flux ------------------------------------------------------------------------------------------------------------
-def test_what_flux_reads_is_there() -> None:
+def test_everything_flux_reads_exists() -> None:
     for name, spec in of_kind("Kustomization").items():
         assert list((ROOT / spec["path"]).glob("*.yaml")), name
         assert spec["sourceRef"] == {"kind": "GitRepository", "name": "flux-system"}
@@ -148,7 +148,7 @@ def test_what_flux_reads_is_there() -> None:
 
 
 @pytest.mark.parametrize("kind", ["Kustomization", "HelmRelease"])
-def test_what_flux_waits_for_is_there_and_waits_back_for_nothing(kind: str) -> None:
+def test_dependencies_of_flux_exist_and_are_not_circular(kind: str) -> None:
     specs = of_kind(kind)
     needs = {name: {need["name"] for need in spec.get("dependsOn", ())} for name, spec in specs.items()}
     assert set().union(*needs.values()) <= set(specs)
@@ -171,7 +171,7 @@ def test_both_tools_install_the_chart_alike(name: str) -> None:
 @pytest.mark.process
 @pytest.mark.skipif(not find_program("helm"), reason="needs helm beside kube-apiserver")
 @pytest.mark.parametrize("name", CHART_NAMES)
-def test_the_chart_takes_the_values(name: str) -> None:
+def test_the_chart_accepts_the_values(name: str) -> None:
     """Its schema refuses what it does not know; and each image is the one of the registry."""
     values = json.dumps(of_kind("HelmRelease")[name]["values"])
     command = [str(find_program("helm")), "template", name, f"charts/{name}", "--skip-tests", "--values", "-"]

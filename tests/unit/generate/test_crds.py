@@ -34,7 +34,7 @@ def test_every_field_has_a_sentence(plural: str) -> None:
 
 
 @pytest.mark.parametrize("plural", DEFINITIONS)
-def test_every_place_has_a_type_or_keeps_what_it_does_not_know(plural: str) -> None:
+def test_every_position_has_a_type_or_keeps_unknown_fields(plural: str) -> None:
     for path, place in places(schema_of(plural)):
         assert "type" in place or any(key.startswith("x-kubernetes-") for key in place), path
         assert not place.keys() & {"$ref", "$defs", "anyOf", "title", "const"}, path

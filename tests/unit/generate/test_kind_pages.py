@@ -44,11 +44,11 @@ def test_example_runs_are_accepted(example: Example) -> None:
         ("rlenvironment.md", "| `spec.source.configMap.name`* | string |"),
     ],
 )
-def test_rows_say_path_type_default_and_limits(page: str, row: str) -> None:
+def test_rows_contain_path_type_default_and_limits(page: str, row: str) -> None:
     assert any(line.startswith(row) for line in kind_pages()[page].splitlines()), row
 
 
-def test_every_field_says_what_it_means() -> None:
+def test_every_field_has_its_meaning() -> None:
     for page in kind_pages().values():
         rows = [line for line in page.splitlines() if line.startswith("| `")]
         assert rows

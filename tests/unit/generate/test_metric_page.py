@@ -25,7 +25,7 @@ def test_no_cell_breaks_the_table() -> None:
     assert {line.count("|") for line in tables} == {4}
 
 
-def test_only_what_stands_between_the_markers_changes() -> None:
+def test_only_text_between_the_markers_changes() -> None:
     page = with_tables(f"# Metrics\n\n{BEGIN}out of date\n{END}\n## More\n")
     assert page.startswith(f"# Metrics\n\n{BEGIN}")
     assert page.endswith(f"{END}\n## More\n")

@@ -47,7 +47,7 @@ def test_every_row_of_the_tables_is_in_the_policy() -> None:
         assert f"{literal(name)}: {smallest.value}" in rule
 
 
-def test_policies_fit_into_an_annotation_of_kubectl_apply() -> None:
+def test_policies_fit_in_an_annotation_of_kubectl_apply() -> None:
     assert all(len(json.dumps(document)) < 200_000 for document in policy_documents())
 
 

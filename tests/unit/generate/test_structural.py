@@ -59,7 +59,7 @@ def test_every_shape() -> None:
     }
 
 
-def test_a_union_that_no_structural_schema_can_say_is_an_error() -> None:
+def test_a_union_without_a_structural_schema_is_an_error() -> None:
     class Odd(ApiModel):
         field: int | bool
 

@@ -122,7 +122,7 @@ def gist(status: RunStatus) -> tuple[object, ...]:
     return reasons, status.attempt is None, over, len(status.attempts), status.failed_attempts
 
 
-def test_the_picture_shows_what_can_happen_and_nothing_else() -> None:
+def test_the_diagram_shows_what_can_happen_and_nothing_else() -> None:
     steps = walked()
     missing = {
         f"{before} -> {after}": why for (before, after), why in steps.items() if (before, after) not in TRANSITIONS
@@ -131,6 +131,6 @@ def test_the_picture_shows_what_can_happen_and_nothing_else() -> None:
     assert set(TRANSITIONS) - set(steps) == set(), "this cannot happen: take it out of transitions.py"
 
 
-def test_a_status_that_was_not_derived_is_no_situation() -> None:
+def test_a_status_that_was_not_derived_is_rejected() -> None:
     with pytest.raises(ValueError, match="no situation has phase None"):
         situation_of(RunStatus(start_time=format_time(NOW)))

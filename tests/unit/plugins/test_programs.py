@@ -16,7 +16,7 @@ def refused() -> Iterator[list[str]]:
     programs._guard.refused.clear()
 
 
-def test_a_start_that_no_fixture_declares_is_refused(refused: list[str]) -> None:
+def test_a_start_not_declared_by_a_fixture_is_refused(refused: list[str]) -> None:
     for start in (lambda: subprocess.run(["true"], check=True), os.fork, lambda: os.system("true")):
         with pytest.raises(UndeclaredStartError, match=r"test_programs\.py::.* starts a program"):
             start()
@@ -25,7 +25,7 @@ def test_a_start_that_no_fixture_declares_is_refused(refused: list[str]) -> None
 
 
 @pytest.mark.process
-def test_what_is_declared_is_started(refused: list[str]) -> None:
+def test_declared_programs_are_started(refused: list[str]) -> None:
     subprocess.run(["true"], check=True)
     assert refused == []
 

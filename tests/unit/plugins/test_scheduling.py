@@ -25,7 +25,7 @@ def test_it(control_plane, number):
 OWN = SHARED.replace("control_plane", "own")
 
 
-def test_files_that_share_a_program_run_on_one_worker_and_the_others_as_they_come(tmp_path: Path) -> None:
+def test_files_that_share_a_program_run_on_one_worker_and_others_on_any(tmp_path: Path) -> None:
     for name, source in {"own_1": OWN, "shared_1": SHARED, "own_2": OWN, "shared_2": SHARED}.items():
         (tmp_path / f"test_{name}.py").write_text(source)
     loaded = ["-p", "tests.plugins.scheduling", "-c", os.devnull, "--rootdir", str(tmp_path), "-p", "no:asyncio"]

@@ -18,7 +18,7 @@ def test_a_group_is_a_folder() -> None:
     )
 
 
-def test_seconds_are_those_of_all_phases_and_tests_count_once() -> None:
+def test_seconds_cover_all_phases_and_tests_count_once() -> None:
     rows = time_table(
         [
             report("tests/a/test_x.py::test_1", 1.0, "setup"),
@@ -39,6 +39,6 @@ def test_skips_are_summed_by_reason() -> None:
     assert [row.split() for row in skip_table(skipped)] == [["2", "needs", "a"], ["1", "needs", "b"]]
 
 
-def test_what_was_left_out_can_be_run() -> None:
+def test_left_out_tests_can_be_run() -> None:
     assert "7 tests" in left_out_sentence(7, "not process or smoke")
     assert "make test-all" in left_out_sentence(7, "not process or smoke")
