@@ -1,6 +1,6 @@
 """From documents to what follows from them: parse, check, render, as a reconcile does. Also as a program of its own.
 
-`python -m tests.unit.rl_operator.pipeline` reads a JSON list of cases and writes the list of what became of each: two
+`python -m tests.unit.rl_operator.pipeline` reads a JSON list of cases and writes the list of their outcomes: two
 processes with different hash seeds must write the same.
 """
 
@@ -26,7 +26,7 @@ FILES = {"mine.py": "class Mine(BaseEnv): ...\n", "notes.txt": "é 🦜\n"}
 
 @dataclass(frozen=True)
 class Outcome:
-    """`refused` holds why; or the run is `rendered`; or neither, when it waits for something."""
+    """`refused` holds the reasons; or the run is `rendered`; or neither, if it waits for something."""
 
     refused: tuple[Refusal, ...] = ()
     rendered: Rendered | None = None
@@ -41,7 +41,7 @@ class Outcome:
 
 
 def outcome_of(case: Mapping[str, Any]) -> Outcome:
-    """What becomes of a case of tests/unit/rl_operator/strategies.py."""
+    """The outcome of a case of tests/unit/rl_operator/strategies.py."""
     try:
         run, inputs = parse_run(case["run"]), inputs_in(case)
     except DocumentError as error:
@@ -66,12 +66,12 @@ def inputs_in(case: Mapping[str, Any]) -> RunInputs:
 
 
 def _runtime(named: str | Mapping[str, Any]) -> Runtime:
-    """A runtime that ships is written as its name."""
+    """A shipped runtime is given by its name."""
     return bundled_runtimes()[named] if isinstance(named, str) else parse_runtime(named)
 
 
 def _catalog(wire: str | Mapping[str, Any] | None) -> Catalog | None:
-    """The catalog that ships is written as a word; None: not read yet."""
+    """The shipped catalog is given by a word; None: not read yet."""
     if isinstance(wire, str):
         return bundled_catalog()
     return None if wire is None else Catalog.model_validate(wire)

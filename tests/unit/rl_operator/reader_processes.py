@@ -1,4 +1,4 @@
-"""Looking after processes of others."""
+"""Checks on other programs' processes."""
 
 import os
 import time
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def gone(pid: int) -> bool:
-    """Whether a process is over, or will be as soon as somebody collects it."""
+    """Whether a process has ended, possibly as a zombie."""
     give_up_at = time.monotonic() + 10
     while time.monotonic() < give_up_at:
         try:

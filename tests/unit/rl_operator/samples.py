@@ -44,7 +44,7 @@ def make_runtime(**spec: Any) -> Runtime:
 
 
 def inputs_of(run: TrainingRun, runtime: Runtime = TINY, catalog: Catalog = CATALOG) -> RunInputs:
-    """A run's inputs where it names an environment of the catalog."""
+    """A run's inputs if it names an environment of the catalog."""
     return RunInputs(runtime, choose_environment(run.spec.environment, runtime, catalog, None))
 
 
@@ -73,7 +73,7 @@ def own_environment(**spec: Any) -> Environment:
 
 
 def own_inputs(run: TrainingRun, runtime: Runtime = TINY, own: Environment | None = None) -> RunInputs:
-    """A run's inputs where it names an RLEnvironment."""
+    """A run's inputs if it names an RLEnvironment."""
     environment = own or own_environment()
     return RunInputs(runtime, choose_environment(run.spec.environment, runtime, CATALOG, environment))
 

@@ -1,7 +1,7 @@
 """Random documents: runs, runtimes, environments and catalogs, sound ones and broken ones.
 
-A sound document is built from every field of its kind; a broken one is a sound one with a few places changed at
-random. So most of what is drawn gets far, and every field is broken sooner or later.
+A sound document is built from every field of its kind; a broken one is a sound one with a few values changed at random.
+So most examples pass many checks, and every field is broken sooner or later.
 """
 
 import copy
@@ -377,10 +377,10 @@ def with_value(document: Json, path: tuple[str | int, ...], value: Json) -> Json
 
 @st.composite
 def mutated(choose: st.DrawFn, documents: Documents, most: int = 2) -> dict[str, Json]:
-    """A document with up to `most` of its places replaced, removed or given a child that does not belong there."""
+    """A document with up to `most` of its values replaced, removed or given a child that does not belong there."""
     document = choose(documents)
     for _ in range(choose(st.integers(0, most))):
-        if found := [place for place in places(document) if place]:  # all of it may have been removed
+        if found := [place for place in places(document) if place]:  # everything may have been removed
             document = choose(_broken_at(document, choose(st.sampled_from(found))))
     return document
 

@@ -1,4 +1,4 @@
-"""One rule for pauses: doubled by each failure, bounded, at random a little."""
+"""One rule for pauses: doubled by each failure, bounded, with a little jitter."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Files of anybody, read by a process that may be killed: real programs, well and ill behaved."""
+"""User files, read by a process that may be killed: real programs, well-behaved and not."""
 
 import asyncio
 import time
@@ -56,9 +56,7 @@ def test_names_are_refused_before_any_program_starts() -> None:
 
 
 def test_the_files_code_is_not_run(tmp_path: Path) -> None:
-    """Neither the entry's, nor that of a file which bears the name of a module that the reader imports (and which is
-    refused for it).
-    """
+    """Neither the entry's, nor that of a file named like a module that the reader imports (which is refused)."""
     marks = f"open({str(tmp_path / 'ran')!r}, 'w')\n"
     files = dict.fromkeys(("typer.py", "ast.py", "json.py", "sitecustomize.py", "tinker_atropos.py"), marks)
     catalog = discover({**files, "env.py": marks + PLAIN}, "env.py")

@@ -42,7 +42,7 @@ def test_a_hanging_program_is_killed_with_its_children(tmp_path: Path) -> None:
 
 
 def test_an_endless_loop_is_killed(tmp_path: Path) -> None:
-    """The limit is the kernel's: the signal is sent here after no time at all."""
+    """The limit is the kernel's: here the signal is sent right away."""
     ended = run(["sh", "-c", "kill -XCPU $$"], tmp_path, 20)
     assert ended.code == -signal.SIGXCPU
     assert ended.reason == "that took more than 10 s of CPU time"

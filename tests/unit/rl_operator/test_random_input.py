@@ -1,4 +1,4 @@
-"""Whatever the documents are: no exception but DocumentError, refusals that teach, and the same answer every time."""
+"""Whatever the documents are: no exception but DocumentError, helpful refusals, and the same answer every time."""
 
 import json
 import os
@@ -111,7 +111,7 @@ def test_any_document_is_typed_or_refused_with_a_reason(kind: str, data: st.Data
     st.lists(st.tuples(st.integers(0, 2**16), st.text(max_size=3)), max_size=3),
 )
 def test_any_file_is_a_run_or_refused_with_a_reason(document: dict[str, Any], edits: list[tuple[int, str]]) -> None:
-    """A run's file with texts written over it at random: mostly not YAML any more, or something else."""
+    """A run's file overwritten with random texts: mostly no longer YAML, or something else."""
     text = write_yaml(document).replace(SECRET, "no-key")
     for place, written in edits:
         at = place % (len(text) + 1)
@@ -132,7 +132,7 @@ def test_any_value_fits_any_annotation_or_not(value: Any, annotation: str) -> No
 
 @pytest.mark.process
 def test_every_process_gives_the_same_answer() -> None:
-    """Sets and dictionaries of texts come in another order in each process, unless somebody sorted them."""
+    """Sets of strings have another order in each process unless they are sorted."""
     cases = [*draw(ANY_CASES, 80), *draw(GOOD_CASES, 20)]
     answer = subprocess.run(
         [sys.executable, "-m", "tests.unit.rl_operator.pipeline"],

@@ -1,4 +1,4 @@
-"""docs/reference/settings.md: every code has its section, and every sentence on the page is one that is really said."""
+"""docs/reference/settings.md: every code has its section, and every sentence on the page is really used."""
 
 import re
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ EXAMPLES = [
 
 
 def said_of(row: Row) -> Iterator[Refusal]:
-    """What is said of a run of the table of refusals."""
+    """The refusals of a run of the table."""
     document = row.run()
     document["metadata"]["namespace"] = "{namespace}"
     try:
@@ -48,7 +48,7 @@ def said_of(row: Row) -> Iterator[Refusal]:
 
 
 def said_of_own(status: dict[str, Any], **spec: Any) -> Iterator[Refusal]:
-    """What a run of own/mine hears where the RLEnvironment has this status."""
+    """What a run of own/mine reports if the RLEnvironment has this status."""
     kinds = {"apiVersion": "rl-operator.dev/v1alpha1"}
     metadata = {"name": "mine", "namespace": "team-a", "generation": 1}
     source = {"source": {"configMap": {"name": "mine"}}}

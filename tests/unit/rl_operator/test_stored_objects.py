@@ -26,7 +26,7 @@ RUN_IDS = [run["metadata"]["annotations"]["example.com/golden"].removesuffix(".j
 
 
 def values_in(value: Any) -> Iterator[Any]:
-    """Every value that is no mapping and no list."""
+    """Every value that is neither a mapping nor a list."""
     match value:
         case dict():
             yield from (leaf for item in value.values() for leaf in values_in(item))
@@ -41,7 +41,7 @@ FREE_FORM = ("given", "allowed", "locked")
 
 
 def of_the_future(value: Any) -> Any:
-    """The same with a field more in every mapping."""
+    """The same with an additional field in every mapping."""
     match value:
         case dict():
             known = {key: item if key in FREE_FORM else of_the_future(item) for key, item in value.items()}

@@ -1,4 +1,4 @@
-"""Metrics as a test says them, by the name of the pod."""
+"""Metrics as given by a test, by pod name."""
 
 from dataclasses import dataclass, field
 
@@ -10,7 +10,7 @@ from rl_operator.status.observed.observation import PodObservation, TrainerStatu
 
 @dataclass
 class ToldMetrics:
-    """A `MetricsSource`: what trainers answer, and the histories that are here."""
+    """A `MetricsSource`: trainers' answers and known histories."""
 
     trainers: dict[str, TrainerStatus] = field(default_factory=dict)
     histories: dict[str, tuple[Point, ...]] = field(default_factory=dict)

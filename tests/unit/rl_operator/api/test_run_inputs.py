@@ -1,4 +1,4 @@
-"""What `spec.environment` means, and what a run is told that waits for it."""
+"""What `spec.environment` means, and what a waiting run reports."""
 
 from typing import Any
 

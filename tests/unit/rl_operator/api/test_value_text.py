@@ -1,4 +1,4 @@
-"""That the API server says the same is tested in tests/integration/cluster/test_policies.py."""
+"""The API server's formatting is tested in tests/integration/cluster/test_policies.py."""
 
 import json
 from typing import Any

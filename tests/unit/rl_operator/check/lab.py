@@ -1,4 +1,4 @@
-"""A runtime and an environment small enough to be seen whole, and a check against them."""
+"""A runtime and an environment small enough to take in at a glance, and a check against them."""
 
 from typing import Any
 

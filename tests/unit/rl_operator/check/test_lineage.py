@@ -1,4 +1,4 @@
-"""What another run may start from, and what is said when it may not."""
+"""What another run may start from, and the refusal otherwise."""
 
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -55,7 +55,7 @@ def test_runtime_not_found(names: tuple[str, ...], hint: str) -> None:
 
 
 def test_an_invalid_runtime_is_the_only_reason() -> None:
-    """What is wrong with the run itself cannot be told while nobody knows what holds."""
+    """Faults of the run cannot be found while its runtime is not valid."""
     runtime = make_runtime(locked={"tinker": {"lerning_rate": 1}})
     (refusal,) = check_run(make_run(config={"nonsense": 1}), inputs_of(make_run(), runtime))
     assert (refusal.code, refusal.field) == ("RuntimeInvalid", "spec.runtime")

@@ -1,4 +1,4 @@
-"""The reward curve at the end: of the kept series where there is one."""
+"""The reward curve at the end: from the stored history if there is one."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Calls that come to nothing: the exit code, one line on stderr, and nothing is created. In this process."""
+"""Refused calls: the exit code, one line on stderr, and nothing is created. In this process."""
 
 import sys
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""An API server that answers from a script: for what a real one cannot be brought to do on demand."""
+"""An API server that answers from a script: for what a real one cannot do on demand."""
 
 import asyncio
 import json
@@ -72,7 +72,7 @@ class FakeApi:
         for line in answer.lines or ():
             await response.write(json.dumps(line).encode() + b"\n")
         if answer.hangs:
-            await asyncio.Event().wait()  # cancelled when the client goes or the server is shut down
+            await asyncio.Event().wait()  # canceled when the client leaves or the server shuts down
         return response
 
 

@@ -1,4 +1,4 @@
-"""A run's series as an object, over HTTP: created, gone on with, and never somebody else's."""
+"""A run's history as an object, over HTTP: created, continued, and never an unrelated one."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a reconcile may rely on: idempotent writes, and caches that know of them at once."""
+"""What a reconcile may rely on: idempotent writes, and caches that reflect them at once."""
 
 from dataclasses import replace
 

@@ -46,5 +46,5 @@ def test_only_what_differs_is_sent() -> None:
     ],
 )
 def test_the_examples_of_the_rfc(original: dict[str, Any], patch: dict[str, Any], result: dict[str, Any]) -> None:
-    """Appendix A; those of its rows that are objects."""
+    """Appendix A; only the rows that are objects."""
     assert merged(original, patch) == result

@@ -1,4 +1,4 @@
-"""What is written reads back as it was, whatever it is."""
+"""Any written value reads back unchanged."""
 
 from typing import Any
 

@@ -87,7 +87,7 @@ def test_a_surrogate_pair_is_one_character_as_in_json() -> None:
 
 
 def test_large_floats_are_the_integers_that_the_api_server_writes() -> None:
-    """It writes the shortest digits of a float, and reads them back as a whole number."""
+    """It writes the shortest digits of a float, and reads them back as an integer."""
     assert read_yaml("[1234567890123456768.0, 12345678901234567890.5]") == [[1234567890123456800, 12345678901234567000]]
 
 

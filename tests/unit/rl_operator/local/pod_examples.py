@@ -79,7 +79,7 @@ class Node:
         return self.store.get("Pod", "default", "run-00000-1")
 
     async def until(self, holds: Callable[[dict[str, Any]], bool], awaited: str) -> dict[str, Any]:
-        """The pod, once something holds of it."""
+        """The pod, once a condition holds."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         while (seen := self.read()) is None or "status" not in seen or not holds(seen):
             self._changed.clear()
@@ -102,7 +102,7 @@ def state_of(manifest: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def start_holder(path: Path, code: str = "import time; time.sleep(60)") -> subprocess.Popen[bytes]:
-    """A process that holds the lock as a container does: by what it inherited."""
+    """A process that holds the lock like a container: by an inherited descriptor."""
     lock = FileLock(path)
     assert lock.take()
     holder = subprocess.Popen([sys.executable, "-c", code], start_new_session=True, pass_fds=(lock.descriptor,))

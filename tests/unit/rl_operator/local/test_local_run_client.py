@@ -179,7 +179,7 @@ async def test_a_deleted_run_leaves_no_event(run_client: LocalRunClient, run: Tr
 async def test_a_child_created_for_a_deleted_run_is_removed(
     run_client: LocalRunClient, run: TrainingRun, store: StateStore
 ) -> None:
-    """Nobody would ever delete it: there is no garbage collector here."""
+    """It would never be deleted: there is no garbage collector here."""
     store.delete("RLTrainingRun", "default", "run")
     with pytest.raises(GoneError, match="the run run was deleted before its Pod"):
         await run_client.create_child(owned_pod(run.metadata.uid))

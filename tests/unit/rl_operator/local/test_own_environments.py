@@ -30,7 +30,7 @@ WORDS = "WORDS = ['a']\n"
 
 
 class CountedReader:
-    """Reads as the program does, and counts."""
+    """Reads like the program, and counts."""
 
     def __init__(self) -> None:
         self.calls = 0

@@ -1,4 +1,4 @@
-"""What whoever lists runs tidies up."""
+"""What listing runs cleans up."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -16,7 +16,7 @@ MOMENT = parse_time(COMPLETED)
 
 
 def finish(store: StateStore, ttl: int | None, phase: str = "Succeeded") -> dict[str, Any]:
-    """A run that is over, with a ConfigMap, an event and a log."""
+    """A finished run with a ConfigMap, an event and a log."""
     spec = {"environment": "sort_digits", "runtime": "tiny"} | ({} if ttl is None else {"ttlSecondsAfterFinished": ttl})
     run = store.create(
         {

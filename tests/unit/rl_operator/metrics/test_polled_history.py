@@ -1,4 +1,4 @@
-"""What a thousand series cost."""
+"""What a thousand histories cost."""
 
 import random
 
@@ -11,7 +11,7 @@ MOST_BYTES = 10 * 10**6
 
 
 def test_a_thousand_full_histories_take_less_than_10_mb() -> None:
-    """Of noise, which nothing compresses: six figures of four digits in each of 500 points."""
+    """Noise, which does not compress: six metrics of four digits in each of 500 points."""
     noise = random.Random(7)
     points = [{"step": step, **{name: noise.random() for name in HISTORY_METRICS}} for step in range(1, MAX_POINTS + 1)]
     series = PolledHistory()

@@ -1,4 +1,4 @@
-"""Real trainers' ops ports on loopback addresses, asked over HTTP."""
+"""Real trainers' ops ports on loopback addresses, polled over HTTP."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -25,7 +25,7 @@ async def test_only_news_is_reported() -> None:
 
 
 async def test_no_trainer_is_polled_more_often_than_the_interval() -> None:
-    """Also when others come and go, which changes the order."""
+    """Even when others come and go, which changes the order."""
     pods = [pod_at(f"p-{number}", address=f"127.0.0.{number}") for number in range(1, 5)]
     async with serving("0.0.0.0") as trainer, polling(trainer.port, pods, interval_seconds=0.2):
         await until_asked(trainer, 4)
@@ -101,7 +101,7 @@ async def test_a_trainer_that_falls_silent_at_its_end_keeps_its_last_answer() ->
 
 
 async def test_slow_trainers_do_not_delay_the_others() -> None:
-    """They take the connection and never answer: the others are asked at their pace all the while."""
+    """They accept the connection and never answer: the others are polled at their pace all the while."""
     slow = [pod_at(f"slow-{number}", address="127.0.0.2") for number in range(60)]
     async with serving() as trainer, serving("127.0.0.2", trainer.port) as stuck:
         stuck.delay = 60.0
@@ -145,14 +145,14 @@ def test_the_ops_port_of_a_pod(address: str | None, url: str | None) -> None:
 
 
 async def test_only_pods_of_runs_are_polled() -> None:
-    """The pod of an environment that runs apart has no trainer in it."""
+    """An environment pod has no trainer in it."""
     environment = make_environment(1, 0, ready(), podIP="127.0.0.1")
     async with serving() as trainer, polling(trainer.port, [environment, POD]) as (poller, changed):
         await until_asked(trainer, 3)
         assert (changed, poller.status_of(environment)) == ([POD.uid], None)
 
 
-# --- the series ---------------------------------------------------------------------------------------------------
+# --- the history ---------------------------------------------------------------------------------------------------
 def curve(*steps: int) -> list[dict[str, float]]:
     return [{"step": step, "rewardMean": step / 100, "train/loss": 0.1} for step in steps]
 

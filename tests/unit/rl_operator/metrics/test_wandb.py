@@ -1,4 +1,4 @@
-"""W&B asked over HTTP, at a server that speaks its protocol and fails as servers do."""
+"""W&B queried over HTTP, at a server that speaks its protocol and fails as servers do."""
 
 import asyncio
 import base64
@@ -31,7 +31,7 @@ def run_of(uid: str) -> TrainingRun:
 
 
 class Asked:
-    """The runs that are asked for, and what was told of them."""
+    """The requested runs, and what was reported of them."""
 
     def __init__(self, *runs: AskedRun) -> None:
         self.runs = list(runs)
@@ -104,7 +104,7 @@ async def test_no_run_is_queried_more_often_than_the_interval(server: WandbServe
 
 
 async def test_only_relevant_news_is_reported(server: WandbServer) -> None:
-    """Figures are news where the trainer tells none; a state always is."""
+    """Metrics are news where the trainer has none; a state always is."""
     run = server.runs["u-1"] = WandbRun("rl", "u-1", summary={"train/loss": 1.0})
     runs = Asked(asked(server, "u-1", wanted=False))
     async with polling(runs):
@@ -167,7 +167,7 @@ async def test_a_busy_server_gets_the_pause_it_asks_for(server: WandbServer) -> 
         healthy.runs = [asked(other, "u-1")]
         async with polling(healthy):
             await until_asked(server, 1)
-            await until_asked(other, 5)  # as many rounds
+            await until_asked(other, 5)  # that many rounds
     assert server.requests == 1
 
 

@@ -1,4 +1,4 @@
-"""Trainers' ops ports on loopback, as good or bad as a test wants them, and a poller that asks them."""
+"""Trainers' ops ports on loopback, as good or bad as a test needs them, and a poller."""
 
 import asyncio
 from collections import defaultdict
@@ -18,7 +18,7 @@ UP = {"phase": "training", "step": 1, "totalSteps": 40}
 
 
 class Trainer:
-    """Answers `/status` with `answer` (what a function gives, or JSON), and `/history` with `points`."""
+    """Answers `/status` with `answer` (a function's result, or JSON), and `/history` with `points`."""
 
     def __init__(self) -> None:
         self.answer: object = UP
@@ -73,7 +73,7 @@ async def serving(host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[Train
 async def polling(
     port: int, pods: list[PodObservation], *, interval_seconds: float = 0.02
 ) -> AsyncIterator[tuple[TrainerPoller, list[str]]]:
-    """The poller, and the uids of the pods that it told of."""
+    """The poller, and the uids of the pods that it reported."""
     changed: list[str] = []
     poller = TrainerPoller(
         lambda: pods,

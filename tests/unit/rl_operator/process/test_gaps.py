@@ -1,4 +1,4 @@
-"""One look of ours for all that kopf lists at once, and none that is lost."""
+"""One check for all simultaneous lists of kopf, and none is lost."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from rl_operator.process.kopf import Gaps
 
 
 class Looks:
-    """Counts; the first of them fail."""
+    """Counts the checks; the first ones fail."""
 
     def __init__(self, failing: int = 0) -> None:
         self.count = 0

@@ -1,4 +1,4 @@
-"""kopf is the shell and nothing more: what is registered, what it may write, and how it waits."""
+"""kopf is only the shell: what is registered, what it may write, and how it waits."""
 
 import itertools
 from collections.abc import AsyncIterator, Callable

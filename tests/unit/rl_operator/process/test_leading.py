@@ -1,4 +1,4 @@
-"""What the process does with its lease; how one that lost it ends is in tests/integration/cluster/test_failover.py."""
+"""What the process does with its lease; the end of one without it is in tests/integration/cluster/test_failover.py."""
 
 import socket
 from pathlib import Path

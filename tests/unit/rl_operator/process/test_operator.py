@@ -1,4 +1,4 @@
-"""How the parts are wired: what is listed."""
+"""How the parts are wired: what gets listed."""
 
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ async def test_objects_that_vanished_unwatched_are_forgotten_by_the_next_list(tm
         api.answers("GET", f"{kinds}/rlenvironments", Answer({"metadata": {"resourceVersion": "9"}, "items": []}))
         await list_own_kinds(client, operator.caches, None)
         assert [run.metadata.name for run in operator.caches.runs] == ["other"]
-        # Its pod is still held: the run's key must come by once more.
+        # Its pod still has our finalizer: the run's key must be enqueued once more.
         assert KEY in operator.caches.pods.runs()
 
 

@@ -1,4 +1,4 @@
-"""Which runs are asked for at W&B, and that nobody is without a key."""
+"""Which runs are looked up at W&B, and that none is without a key."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What probes and scrapes are told."""
+"""What probes and scrapes report."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ PATIENT, IMPATIENT = 600.0, 0.001
 
 
 class Process:
-    """A queue per kind, whose reconciles do not end before `go`; `now` is what the time is for watches."""
+    """A queue per kind, whose reconciles do not end before `go`; `now` is the time that watches see."""
 
     def __init__(self) -> None:
         self.go = asyncio.Event()

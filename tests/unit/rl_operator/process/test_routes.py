@@ -1,4 +1,4 @@
-"""Which news brings which keys into which queue."""
+"""Which event enqueues which keys in which queue."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Runs of one namespace over the local target's objects: the test says how they went, and plays the kubelet."""
+"""Runs of one namespace over the local target's objects: the test decides how they end, and plays the kubelet."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ class KilledError(BaseException):
 
 
 class CountingClient(LocalRunClient):
-    """Counts live reads, which cost a cluster calls; kills the operator at a write on request."""
+    """Counts live reads, which are calls on a cluster; kills the operator at a write on request."""
 
     live_reads = 0
     dies_at_child = False
@@ -92,7 +92,7 @@ class Family:
         return list(read_events(self.store.layout.events("default", name)))
 
     def trainer(self, name: str) -> dict[str, str]:
-        """What the newest pod's trainer is told of its beginning."""
+        """The newest pod's start variables for its trainer."""
         containers = self.pods(name)[-1]["spec"]["containers"]
         variables = next(container for container in containers if container["name"] == "trainer")["env"]
         return {v["name"]: v["value"] for v in variables if v["name"].startswith(("RL_START_FROM", "RL_PARENT_"))}
@@ -109,7 +109,7 @@ class Family:
         self.store.update(RUN_KIND, "default", name, lambda run: run["status"].update(status))
 
     async def parent(self, name: str = "parent", **status: Any) -> None:
-        """A run that has started, and then is what `status` says."""
+        """A run that has started and then has this `status`."""
         self.apply(name)
         await self.settle(name)
         self.set_status(name, **status)

@@ -149,7 +149,7 @@ class Life:
         self.store.update(RUN_KIND, *KEY, lambda run: run["spec"].update(spec))
 
     async def reconcile(self) -> float | None:
-        """One reconcile by an operator that is started again when it dies."""
+        """One reconcile by an operator that is restarted when it dies."""
         for _ in range(20):
             try:
                 return await reconcile(KEY, self.client, lambda: self.now, PACE)
@@ -160,7 +160,7 @@ class Life:
         pytest.fail("the reconcile does not come to an end")
 
     async def settle(self) -> None:
-        """Reconcile until nothing is written any more."""
+        """Reconcile until no more writes follow."""
         for _ in range(10):
             before = self.client.writes
             await self.reconcile()
@@ -185,7 +185,7 @@ class Life:
         return {pod["metadata"]["name"].split("-", 2)[2]: pod for pod in apart}
 
     def names(self, kind: str) -> list[str]:
-        """Of the run's children of a kind, without the part that is the run's."""
+        """Names of the run's children of a kind, without the run's part."""
         found = self.store.list_all(kind, KEY[0], prefix="sorting-")
         return [re.sub("^sorting-[0-9a-f]{5}(?=-|$)", "sorting-U", each["metadata"]["name"]) for each in found]
 
@@ -217,7 +217,7 @@ class Life:
         )
 
     def kubelet(self) -> None:
-        """Take away what is asked to end and is held by nobody but the kubelet."""
+        """Remove terminating pods that only the kubelet still holds."""
         for pod in self.environments.values():
             if "deletionTimestamp" in pod["metadata"]:
                 self.store.update(
@@ -234,7 +234,7 @@ def _component(pod: Manifest) -> str:
 
 
 async def read_as_sort_digits(files: Mapping[str, str], entry: str | None) -> Catalog:
-    """Discovery is not tested here: whatever the files say, they are the bundled environment's equal."""
+    """Discovery is not tested here: whatever the files contain, they count as the bundled environment."""
     found = bundled_catalog().by_name["sort_digits"].with_changes(file_path=entry or min(files))
     return Catalog(environments=(found,), modules=tuple(sorted(files)))
 

@@ -1,6 +1,6 @@
 """A cluster as values in memory: an API server whose watch lags, kubelets, and one operator that may die at any call.
 
-The caches, the world and the reconcile are the operator's own. Time passes only when a test lets it.
+The caches, the run client and the reconcile are the operator's own. Time only passes when a test lets it.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ def failing(kind: str) -> Callable[[], None]:
 
 
 class SimulatedApi(ClusterClient):
-    """The calls of a client on objects in memory. News for watches wait in `news` until somebody delivers them."""
+    """The calls of a client on objects in memory. Watch events wait in `news` until the test delivers them."""
 
     def __init__(self) -> None:  # opens no connection, unlike its parent
         self.now = BEGIN
@@ -121,7 +121,7 @@ class SimulatedApi(ClusterClient):
         return await self._written(lambda: self._deleted(path, preconditions))
 
     async def _pause(self) -> None:
-        """Others may go on meanwhile; the dead may not."""
+        """Others may continue meanwhile, but not a killed operator."""
         await asyncio.sleep(0)
         if self.dead:
             raise KilledError
@@ -172,7 +172,7 @@ class SimulatedApi(ClusterClient):
         return self._changed(own, document, "ADDED")
 
     def edit(self, path: str, change: Callable[[Document], None]) -> Document:
-        """A write by somebody else than the operator."""
+        """A write by another client than the operator."""
         document = copy.deepcopy(self.live(path))
         change(document)
         return self._changed(path, document)
@@ -194,7 +194,7 @@ class SimulatedApi(ClusterClient):
         return self.remove(path)
 
     def remove(self, path: str) -> Document:
-        """Delete as the API server does: what is held, or runs somewhere, is marked at first."""
+        """Delete like the API server: an object with finalizers, or a running pod, is only marked at first."""
         document = copy.deepcopy(self.live(path))
         if "deletionTimestamp" not in document["metadata"]:
             grace = GRACE if is_bound(document) else timedelta()
@@ -202,7 +202,7 @@ class SimulatedApi(ClusterClient):
         return self._changed(path, document)
 
     def _changed(self, path: str, document: Document, type_: str = "MODIFIED") -> Document:
-        """Store another version of an object, if it is one, and tell of it."""
+        """Store a new version of an object, if it differs, and send the event."""
         if document == self.objects.get(path):
             return document
         self._version += 1
@@ -278,7 +278,7 @@ class SimulatedCluster:
 
     # --- the operator -------------------------------------------------------------------------------------------
     def start_operator(self) -> None:
-        """A new process: it lists everything, and looks at everything once."""
+        """A new process: it lists everything, and reconciles everything once."""
         self.api.dead = False
         self.api.news.clear()
         self.due = {}
@@ -309,7 +309,7 @@ class SimulatedCluster:
         self.due[key] = min(at, self.due.get(key, at))
 
     def deliver(self, plural: str, count: int) -> None:
-        """Let the watch of a resource tell of its next events."""
+        """Deliver the next events of a resource's watch."""
         waiting = self.api.news.get(plural, deque())
         for _ in range(min(count, len(waiting))):
             type_, document = waiting.popleft()
@@ -386,7 +386,7 @@ class SimulatedCluster:
         return (p for p in self.api.all(PODS.plural) if p["metadata"]["labels"][COMPONENT_LABEL] == TRAINING_COMPONENT)
 
     def play(self, pod: Document, phase: str, states: Mapping[str, Any], **status: Any) -> None:
-        """Write a pod's status as its kubelet would."""
+        """Write a pod's status like its kubelet."""
         statuses = [{"name": name, "restartCount": 0, **state} for name, state in states.items()]
         whole = {"phase": phase, "initContainerStatuses": statuses[:1], "containerStatuses": statuses[1:], **status}
 
@@ -397,19 +397,19 @@ class SimulatedCluster:
         self.api.edit(path_of(pod), change)
 
     def finish(self, pod: Document) -> None:
-        """The kubelet's last word: the pod's processes are gone."""
+        """The kubelet's last report: the pod's processes are gone."""
         self.api.ended.add(pod["metadata"]["uid"])
         self.api.edit(path_of(pod), lambda document: document["metadata"].update(touched="by its kubelet"))
 
     def vanish(self, pod: Document) -> None:
-        """Somebody takes the finalizers off and deletes by force."""
+        """Another client removes the finalizers and deletes by force."""
         self.api.ended.add(pod["metadata"]["uid"])
         self.api.edit(path_of(pod), lambda document: document["metadata"].update(finalizers=[]))
         if path_of(pod) in self.api.objects:
             self.api.remove(path_of(pod))
 
     def lives(self, pod: Document) -> bool:
-        """Whether it runs, or may yet: not if it is over, or counts as lost."""
+        """Whether it runs or still may: not if it has ended or counts as lost."""
         metadata = pod["metadata"]
         gone = metadata.get("deletionTimestamp")
         lost = gone and self.api.now >= datetime.fromisoformat(gone) + timedelta(seconds=60)

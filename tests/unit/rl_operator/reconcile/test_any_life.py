@@ -1,7 +1,7 @@
 """Any life of some runs: people, kubelets, lagging watches, failing calls and kills in any order.
 
-What must hold at every moment is checked after every step. At the end everybody behaves, nobody looks again without a
-reason, and every run comes to its end: whatever is waited for has an event or a timer.
+What must hold at every moment is checked after every step. At the end all faults stop, nothing is reconciled without a
+reason, and every run ends: every wait has an event or a timer.
 """
 
 from collections.abc import Iterable
@@ -133,13 +133,13 @@ class AnyLife(RuleBasedStateMachine):
 
     @rule(calls=st.integers(1, 6), before=st.booleans(), kind=st.sampled_from(sorted(ERRORS)))
     def prepare_a_mishap(self, calls: int, before: bool, kind: str) -> None:
-        """Who refuses has done nothing; of who dies or is not heard nobody knows."""
+        """A refused call has done nothing; of a lost or killed one it is unknown."""
         refused = kind in ("conflict", "forbidden")
         self.cluster.api.mishap = Mishap(calls, before or refused, failing(kind))
 
     @rule(calls=st.integers(1, 6), name=st.sampled_from(NAMES), delete=st.booleans())
     def prepare_an_interruption(self, calls: int, name: str, delete: bool) -> None:
-        """Somebody suspends, resumes or deletes a run while the operator is busy with it."""
+        """A user suspends, resumes or deletes a run while the operator is busy with it."""
 
         def interrupt() -> None:
             if run := self.cluster.run(name):
@@ -152,7 +152,7 @@ class AnyLife(RuleBasedStateMachine):
 
     @rule()
     def lose_the_nodes(self) -> None:
-        """What runs now is never heard of again, except that it is deleted some time."""
+        """The running pods are never heard from again, except that they are deleted eventually."""
         for pod in self.cluster.pods():
             self.lost.add(pod["metadata"]["uid"])
 
@@ -172,7 +172,7 @@ class AnyLife(RuleBasedStateMachine):
             self.cluster.work()
 
     def _settle(self) -> None:
-        """With all news told, the operator comes to rest after few writes."""
+        """With all events delivered, the operator comes to rest after a few writes."""
         before = self.cluster.api.writes
         for _ in range(LOOKS):
             self.cluster.deliver_all()
@@ -191,7 +191,7 @@ class AnyLife(RuleBasedStateMachine):
 
     @invariant()
     def the_limit_is_kept(self) -> None:
-        """By those who hold a place, so by pods that were not lost as well."""
+        """Counted by runs that hold a slot, so also by pods that were not lost."""
         runs = self.cluster.api.all(RUNS.plural)
         statuses = [RunStatus.model_validate(run["status"]) for run in runs]
         active = [s for s in statuses if s.start_time and not s.finished and s.phase != "Stopped" and s.queue is None]
@@ -208,7 +208,7 @@ class AnyLife(RuleBasedStateMachine):
 
     # --- the end ------------------------------------------------------------------------------------------------
     def _come_to_the_end(self) -> None:
-        """Everybody does what is expected of them."""
+        """All parties behave as expected."""
         cluster = self.cluster
         cluster.api.mishap = None
         for name in NAMES:
@@ -286,7 +286,7 @@ class AnyLife(RuleBasedStateMachine):
 
 
 def follows(before: RunStatus, after: RunStatus, backoff_limit: int) -> None:
-    """Whether one status may come after another one of the same run."""
+    """Whether one status may follow another of the same run."""
     if before.finished:
         assert after.with_changes(observed_generation=before.observed_generation) == before, "what is over stays so"
         return

@@ -37,7 +37,7 @@ def held(life: Life, attempt: int = 1) -> bool:
 
 
 def play(life: Life, attempt: int, phase: str, trainer: Any) -> None:
-    """What a kubelet reports of an attempt's pod, also of one that is no longer the current."""
+    """What a kubelet reports of an attempt's pod, even of one that is no longer current."""
     status = {
         "phase": phase,
         "podIP": "10.0.0.1",
@@ -48,7 +48,7 @@ def play(life: Life, attempt: int, phase: str, trainer: Any) -> None:
 
 
 def delete(life: Life) -> None:
-    """Somebody (kubectl, the taint manager) deletes the newest pod; its grace ends in a minute."""
+    """Another client (kubectl, the taint manager) deletes the newest pod; its grace period ends in a minute."""
     life.store.delete("Pod", KEY[0], life.pods[-1]["metadata"]["name"])
     due = format_time(life.now + timedelta(seconds=60))
     name = life.pods[-1]["metadata"]["name"]
@@ -56,7 +56,7 @@ def delete(life: Life) -> None:
 
 
 def vanish(life: Life) -> None:
-    """The newest pod is not there any more, whoever took its finalizers off."""
+    """The newest pod is gone, its finalizers removed by another client."""
     name = life.pods[-1]["metadata"]["name"]
     life.store.update("Pod", KEY[0], name, lambda p: p["metadata"].update(finalizers=[]))
     life.store.delete("Pod", KEY[0], name)
@@ -88,7 +88,7 @@ async def test_a_lost_node_is_waited_for_and_then_the_next_attempt_starts(life: 
 
 
 async def test_a_node_that_comes_back_with_its_pod_changes_nothing(life: Life) -> None:
-    """Its kubelet reports the old pod as running, its trainer as done: that is of an attempt that is over."""
+    """Its kubelet reports the old pod as running, its trainer as done: that attempt is already over."""
     await train(life)
     await lose_node(life)
     life.now += timedelta(seconds=11)
@@ -289,7 +289,7 @@ async def test_pauses_grow_only_while_nothing_new_is_trained(life: Life) -> None
 
 
 async def test_five_attempts_without_a_new_step_end_the_run(life: Life) -> None:
-    """Nobody is to blame, and nothing is gained: the first attempt trained seven steps, five more trained none."""
+    """No fault of the run, and no gain: the first attempt trained seven steps, five more trained none."""
     life.apply(startDeadlineSeconds=None)
     await life.settle()
     for _ in range(6):
@@ -305,7 +305,7 @@ async def test_five_attempts_without_a_new_step_end_the_run(life: Life) -> None:
 
 # --- writes ---------------------------------------------------------------------------------------------------------
 async def test_a_normal_start_is_one_write_until_it_runs(life: Life) -> None:
-    """The pod is created, scheduled, its containers start one by one: within the pace nobody writes of that."""
+    """The pod is created, scheduled, its containers start one by one: within the pace none of that is written."""
     life.apply()
     await life.settle()
     started = life.client.writes

@@ -1,4 +1,4 @@
-"""What others took from a run: found again, put back, or said; nothing is started beside what runs."""
+"""What others removed from a run: found, restored, or reported; nothing is started next to a running pod."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -19,7 +19,7 @@ def life(tmp_path: Path) -> Life:
 
 
 async def train(life: Life) -> Manifest:
-    """The pod of a run that trains."""
+    """The pod of a training run."""
     life.apply()
     await life.settle()
     life.play("Running", ready(), ready(), ready())
@@ -57,7 +57,7 @@ async def test_a_config_map_is_restored_unchanged(life: Life) -> None:
 
 
 async def test_a_config_map_that_would_differ_is_not_restored(life: Life) -> None:
-    """The pod goes on; when it fails there is no other."""
+    """The pod continues; when it fails there is no other."""
     life.apply_own()
     await life.settle()
     life.play("Running", ready(), ready())

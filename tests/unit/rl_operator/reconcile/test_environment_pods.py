@@ -20,7 +20,7 @@ def life(tmp_path: Path) -> Life:
 
 
 async def start(life: Life, *names: str) -> None:
-    """Up to a run's pod that works and environment pods of these names that wait for their first group."""
+    """Up to a working run pod, and environment pods of these names before their first group."""
     await life.settle()
     life.play("Running", ready(), ready(), None if life.own else running())
     await life.settle()
@@ -47,7 +47,7 @@ async def succeed(life: Life) -> None:
 
 
 def stop(life: Life, steps: int) -> None:
-    """The trainer saved and ended, as it was asked to."""
+    """The trainer saved and ended on request."""
     saved = result(outcome="stopped", stepsTrained=steps)
     life.play("Failed", terminated(0), terminated(0, saved, at=format_time(life.now)))
 
@@ -87,7 +87,7 @@ async def test_the_environment_pod_the_run_waits_for_is_named(life: Life) -> Non
 
 
 async def test_unread_environments_do_not_start(life: Life) -> None:
-    """The files changed between the look at the environment and the start."""
+    """The files changed between the environment's check and the start."""
     life.apply_own()
     read = life.client.read_files
 
@@ -251,7 +251,7 @@ async def test_deleted_objects_are_restored(life: Life) -> None:
 
 
 async def test_deleted_frozen_files_are_named(life: Life) -> None:
-    """They are nowhere else: the pod would wait forever."""
+    """They exist nowhere else: the pod would wait forever."""
     life.apply_own()
     await start(life, "1-env-0-0")
     [source] = [name for kind, name in life.client.children(KEY) if kind == "ConfigMap" and "-source-" in name]
@@ -290,7 +290,7 @@ async def test_no_environment_outlives_its_run(life: Life) -> None:
 
 
 async def test_a_finished_run_leaves_no_environment_running(life: Life) -> None:
-    """Also when the operator died between the last status and what follows from it."""
+    """Even if the operator died between the last status and its consequences."""
     life.apply_own()
     await work(life, "1-env-0-0")
     finished = life.client.run(KEY)
@@ -303,7 +303,7 @@ async def test_a_finished_run_leaves_no_environment_running(life: Life) -> None:
 
 
 async def _live(life: Life) -> tuple[Any, ...]:
-    """A whole life with a dead environment in it. Returns what must not depend on kills."""
+    """A whole run in which an environment dies. Returns what must not depend on kills."""
     life.apply_own()
     await work(life, "1-env-0-0")
     life.fail_environment("1-env-0-0")
@@ -340,7 +340,7 @@ async def test_killed_at_any_write_the_end_is_the_same(life: Life, nth: int, bef
 
 
 async def _fail(life: Life) -> tuple[Any, ...]:
-    """A life that ends because of its environment."""
+    """A run that ends because of its environment."""
     life.apply_own(backoffLimit=0)
     await start(life, "1-env-0-0")
     await fail_four_times(life)
@@ -367,7 +367,7 @@ async def test_killed_while_its_environment_fails_the_end_is_the_same(life: Life
 
 
 async def _resume(life: Life) -> tuple[Any, ...]:
-    """A life that is scaled down, stopped and resumed with more environments than before."""
+    """A run that is scaled down, stopped and resumed with more environments than before."""
     life.apply_own(environmentReplicas=2)
     await start(life, "1-env-0-0", "1-env-1-0")
     life.edit(environmentReplicas=1)

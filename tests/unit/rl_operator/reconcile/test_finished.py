@@ -1,4 +1,4 @@
-"""What is over goes after its time: finished runs, and the pods of old attempts."""
+"""What is deleted after its time: finished runs, and the pods of old attempts."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -81,7 +81,7 @@ async def test_only_the_version_that_was_checked_is_deleted(life: Life) -> None:
 
 
 async def succeed_without_expiry(life: Life) -> None:
-    """Up to the last status, which a reconcile then acts upon."""
+    """Up to the last status, which a reconcile then acts on."""
     await life.settle()
     life.play("Running", ready(), ready(), ready())
     await life.settle()

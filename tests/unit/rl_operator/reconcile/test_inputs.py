@@ -1,4 +1,4 @@
-"""What a run is checked against matters until it starts, and not any more afterwards."""
+"""What a run is checked against matters until it starts, but not afterwards."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -27,7 +27,7 @@ class Platform(CountingClient):
         return self.labels
 
     def offer(self, **spec: Any) -> None:
-        """Set the runtime: `tiny`, except for what is said here."""
+        """Set the runtime: `tiny`, except for what is given here."""
         tiny = super().runtime("tiny")
         assert tiny is not None
         document = {**tiny.to_wire(), "metadata": {"name": "lab"}, "status": {}}

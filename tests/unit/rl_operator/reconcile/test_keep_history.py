@@ -1,4 +1,4 @@
-"""The series at an attempt's end: status, then series, then finalizer; and whoever is killed in between."""
+"""The history at an attempt's end: status, then history, then finalizer; with kills in between."""
 
 import json
 from datetime import timedelta
@@ -19,7 +19,7 @@ SECOND: tuple[Point, ...] = tuple({"step": step, "rewardMean": 0.75} for step in
 
 
 async def start(life: Life) -> str:
-    """A run that trains; the name of its pod."""
+    """A training run; returns the name of its pod."""
     life.apply()
     await life.settle()
     life.play("Running", ready(), ready(), ready())
@@ -35,7 +35,7 @@ async def succeed(life: Life) -> None:
 
 
 def kept(life: Life) -> list[tuple[float, float]] | None:
-    """Step and reward of the points that are kept; None: there is no series."""
+    """Step and reward of the stored points; None: there is no history."""
     assert life.status.history_name is not None
     found = life.store.get("ConfigMap", KEY[0], life.status.history_name)
     points = json.loads(found["data"]["history.json"])["points"] if found else []

@@ -24,7 +24,7 @@ SUCCEEDED: dict[str, Any] = {
 
 
 def refusal(family: Family, name: str = "child") -> str:
-    """The hint of the one refusal there is."""
+    """The hint of the only refusal."""
     [refused] = family.status(name).refusals
     assert (refused.code, refused.field) == ("StartFromRefused", "spec.startFrom.run")
     assert family.pods(name) == ()
@@ -73,7 +73,7 @@ async def test_a_second_attempt_starts_from_the_same_state(family: Family) -> No
 
 
 async def test_an_interrupted_start_continues_from_the_frozen_inputs(family: Family) -> None:
-    """The operator died before it created anything; the parent is gone when it comes back."""
+    """The operator died before it created anything; the parent is gone when it returns."""
     await family.parent(**SUCCEEDED)
     family.apply("child", startFrom={"run": "parent"})
     family.client.dies_at_child = True

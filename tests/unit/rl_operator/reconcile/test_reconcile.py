@@ -118,7 +118,7 @@ async def test_an_unrelated_object_of_the_same_name_is_not_taken_over(life: Life
 
 @pytest.mark.parametrize("gone", [{"runtime": "gone"}, {"environment": "gone"}], ids=["runtime", "environment"])
 async def test_inputs_that_vanished_after_the_freeze_are_named(life: Life, gone: dict[str, str]) -> None:
-    """The operator died between the freeze and the ConfigMap, and what it would render from is not there any more."""
+    """The operator died between the freeze and the ConfigMap, and the inputs of the rendering are gone."""
     life.apply(**gone)
     run = life.client.run(KEY)
     assert run is not None
@@ -160,7 +160,7 @@ async def test_a_run_applied_again_at_once_gets_its_own_pod(life: Life) -> None:
 
 
 async def _live(life: Life) -> tuple[Any, ...]:
-    """A whole life: fails once, succeeds in the second attempt. Returns what must not depend on kills."""
+    """A whole run: fails once, succeeds in the second attempt. Returns what must not depend on kills."""
     life.apply()
     await life.settle()
     life.play_failure()

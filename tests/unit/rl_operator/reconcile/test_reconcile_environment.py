@@ -1,4 +1,4 @@
-"""Looks at RLEnvironments over a scripted API server; the code is read by the real program."""
+"""Reconciles RLEnvironments over a scripted API server; the code is read by the real program."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Looks at RLRuntimes over a scripted API server."""
+"""Reconciles RLRuntimes over a scripted API server."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -70,7 +70,7 @@ async def test_the_shipped_catalog_is_written(api: FakeApi, client: KindsClient)
 async def test_two_operators_do_not_overwrite_each_other(
     api: FakeApi, client: KindsClient, code: int, generation: int, ours: bool
 ) -> None:
-    """The other one has written its own place down."""
+    """The other one has written its own location."""
     metadata = {"namespace": "ops", "name": "rl-catalog-tiny", "uid": "c", "resourceVersion": "1"}
     created = {"metadata": metadata | {"ownerReferences": [{"uid": "tiny", "controller": True}]}}
     api.answers("POST", CONFIG_MAPS, Answer(created, 201))

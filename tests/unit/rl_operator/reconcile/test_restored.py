@@ -1,4 +1,4 @@
-"""Objects that come back from a backup, and copies: who trains again, and who does not."""
+"""Objects restored from a backup, and copies: which run trains again, and which does not."""
 
 import json
 from pathlib import Path
@@ -99,7 +99,7 @@ async def test_a_restored_run_is_checked_again_before_it_starts(life: Life) -> N
 
 
 async def test_pods_restored_from_a_backup_are_named_and_released(life: Life) -> None:
-    """A backup's pods come first, without their owner. They are nobody's, and work."""
+    """A backup's pods come first, without their owner. They have no owner, and work."""
     await train(life)
     saved, [pod] = backup(life), life.pods
     restore(life, saved, with_status=False)
@@ -138,7 +138,7 @@ async def test_a_copy_under_another_name_is_a_new_run(life: Life) -> None:
 
 
 async def test_an_old_status_without_its_mark_is_reported_and_starts_nothing(life: Life) -> None:
-    """Somebody took the mark away before the operator saw the restored run."""
+    """The mark was removed before the operator saw the restored run."""
     life.apply()
     await life.settle()
     saved = backup(life)

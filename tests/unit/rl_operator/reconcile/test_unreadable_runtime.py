@@ -1,4 +1,4 @@
-"""A runtime that a newer release wrote is there: its runs hear what of it cannot be read, not that there is none."""
+"""A runtime from a newer release exists: its runs report which field cannot be read, not that it is missing."""
 
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is written down of an image, and read again after a restart."""
+"""What is stored of an image, and read again after a restart."""
 
 import json
 

@@ -67,7 +67,7 @@ def test_trainer() -> None:
 
 
 def started(start_from: dict[str, Any], parent: ParentRun | None = None) -> dict[str, Any]:
-    """The trainer's variables that say what it begins with."""
+    """The trainer's variables that say what it starts from."""
     run = make_run(startFrom=start_from)
     given = values(trainer_env_vars(run, replace(inputs_of(run, RUNTIME), parent=parent)))
     return {name: value for name, value in given.items() if name.startswith(("RL_START_FROM", "RL_PARENT_"))}

@@ -1,4 +1,4 @@
-"""Pods of environments that run apart: no keys, no way out, a bound on everything."""
+"""Environment pods: no keys, no way out, a bound on everything."""
 
 from typing import Any
 

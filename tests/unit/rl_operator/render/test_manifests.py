@@ -81,7 +81,7 @@ def render(run: TrainingRun, runtime: Runtime) -> Rendered:
 
 
 def pages(rendered: Rendered, *, exposed: bool = False) -> dict[str, str]:
-    """The ConfigMap's data are pages of their own: quoted inside it nobody could review them."""
+    """The ConfigMap's data are pages of their own: quoted inside it they could not be reviewed."""
     config_map = {key: value for key, value in rendered.config_map.items() if key != "data"}
     return {
         "config.yaml": rendered.config_map["data"]["config.yaml"],

@@ -31,7 +31,7 @@ def ports(rule: dict[str, Any]) -> list[tuple[str, int]]:
 
 
 def test_each_selects_only_its_own_pods() -> None:
-    """Neither those of other runs nor those of a former run of the same name."""
+    """Neither those of other runs nor those of an earlier run of the same name."""
     trainer, environment = pods_of()
     strangers = [*pods_of(uid="another"), *pods_of(name="other")]
     for child, wanted in ((TRAINER, trainer), (ENVIRONMENT, environment)):

@@ -113,7 +113,7 @@ def env_vars_of(container: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_data_ports_leave_loopback_only_for_environments_in_other_pods() -> None:
-    """The servers listen at the address that they are told; the trainer still asks the api on loopback."""
+    """The servers listen at the given address; the trainer still calls the api on loopback."""
     pod = pod_of_attempt(template_of(make_run(), TINY), 1, exposed=True)
     [api], (trainer, environment) = pod["spec"]["initContainers"], pod["spec"]["containers"]
     for container, url in ((api, "RL_API_URL"), (trainer, "RL_INFERENCE_URL")):

@@ -1,4 +1,4 @@
-"""The Job that tries an environment: whose image, config and files it has, and which keys it has not."""
+"""The Job that tries an environment: which image, config and files it has, and which keys it lacks."""
 
 import json
 from typing import Any

@@ -140,7 +140,7 @@ def make_environment(
     deleting: bool = False,
     **status: Any,
 ) -> PodObservation:
-    """The pod of an environment that runs apart."""
+    """An environment pod."""
     labels = {
         ATTEMPT_LABEL: str(attempt),
         COMPONENT_LABEL: ENVIRONMENT_COMPONENT,

@@ -54,8 +54,8 @@ def health_by(script: str, manifest: Manifest) -> tuple[str, str]:
 
 
 def argo_pod(pod: Manifest) -> str:
-    """Of a pod (gitops-engine, health_pod.go), as far as ours go: one that never restarts is taken for a hook, which
-    is progressing while it runs, however it is.
+    """Of a pod (gitops-engine, health_pod.go), as far as ours are concerned: one that never restarts is taken for a
+    hook, which is progressing while it runs, however it is.
     """
     if "deletionTimestamp" in pod["metadata"]:
         return "Progressing"
@@ -67,7 +67,7 @@ def argo_pod(pod: Manifest) -> str:
 
 
 def argo_application(resources: Mapping[str, tuple[Manifest, str]]) -> str:
-    """Of an application, by its resources' health (controller/health.go): those that say so do not count."""
+    """Of an application, by its resources' health (controller/health.go): resources that opt out do not count."""
     counted = (
         health
         for manifest, health in resources.values()

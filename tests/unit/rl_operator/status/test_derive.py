@@ -1,4 +1,4 @@
-"""The status as a value: golden files for what people and GitOps see, and the rules of writing it."""
+"""The status as a value: golden files for what users and GitOps tools see, and the rules of writing it."""
 
 import json
 import os
@@ -156,7 +156,7 @@ def test_a_start_is_announced_as_starting() -> None:
 
 
 def test_the_expiry_of_a_checkpoint_is_in_the_status() -> None:
-    """As the trainer says while it runs, and as its result says at the end."""
+    """As reported by the trainer while it runs, and by its result at the end."""
     expires = "2026-06-01T00:00:00Z"
     checkpoint = {"step": 10, "statePath": "tinker://m/weights/10", "expiresAt": expires}
     running = replace(WORKING, trainer=TrainerStatus.model_validate({"step": 12, "checkpoint": checkpoint}))

@@ -16,7 +16,7 @@ SPEC = {"config": {"group_size": 8, "names": ["a", "b"]}, "tinker": {"learning_r
 
 
 def edited(**spec: Any) -> TrainingRun:
-    """A run that started with SPEC and says this now."""
+    """A run that started with SPEC and has this spec now."""
     run = make_run(STARTED, **SPEC)
     status = run.status.with_changes(frozen=frozen_settings(run.spec))
     return make_run(status.to_wire(), **spec)

@@ -94,7 +94,7 @@ def test_flux_on_recorded_statuses(name: str) -> None:
 
 
 def coming_or_going(run: dict[str, Any]) -> bool:
-    """Nobody has looked at it yet, or it is being deleted."""
+    """Not reconciled yet, or being deleted."""
     return "deletionTimestamp" in run["metadata"] or "conditions" not in run["status"]
 
 
@@ -134,8 +134,8 @@ def test_the_script_lists_its_kinds() -> None:
 
 @pytest.mark.parametrize("golden", ["tiny.pod", "own.environment-pod"])
 def test_our_pods_do_not_hold_up_an_application(golden: str) -> None:
-    """Argo CD takes a pod that never restarts for a hook: progressing while it runs. It looks at a run's pods only
-    where they are part of the application; then, too, they must not keep a run that trains from being healthy.
+    """Argo CD takes a pod that never restarts for a hook: progressing while it runs. It only checks a run's pods if
+    they are part of the application; even then they must not keep a training run from being healthy.
     """
     pod = yaml.safe_load(Path(f"tests/data/golden/render/{golden}.yaml").read_text()) | {"status": {"phase": "Running"}}
     run = derived("all ready")

@@ -1,4 +1,4 @@
-"""What is the case, and what to do next: one row per state that a run can be found in."""
+"""The assessment and the next action: one row per state of a run."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -60,7 +60,7 @@ def ended(reason: str, *, attempts: int = 1, steps: int = 0, **more: Any) -> dic
 
 
 def stopping(reason: str) -> dict[str, Any]:
-    """The status of a run whose attempt is being ended, and why is written."""
+    """The status of a run whose attempt is being ended, with its reason written."""
     why = {**STARTED["conditions"][0], "reason": reason, "message": f"Something is late. {SAVING}"}
     return {**STARTED, "phase": "Stopping", "conditions": [why]}
 
@@ -387,7 +387,7 @@ def test_the_schedulers_message_is_shown() -> None:
 
 
 def test_a_clock_set_back_delays_nothing() -> None:
-    """The attempt ended an hour from now, by the clock that there is: the next one starts at once."""
+    """By the current clock the attempt ended an hour from now: the next one starts at once."""
     view = make_view(ended("TrainerFailed"), now=NOW - timedelta(hours=1))
     assert decide(view) is Action.START
 

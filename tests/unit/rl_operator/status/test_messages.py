@@ -1,4 +1,4 @@
-"""What a status says, reason by reason: every reason of the table is reached, in the situations that it names."""
+"""Status messages, reason by reason: every reason in the table is reached, in the situations it names."""
 
 from collections.abc import Iterator
 from typing import Any, get_args
@@ -134,7 +134,7 @@ def test_every_reason_of_the_table_is_reached() -> None:
 
 
 def test_the_trainers_message_is_shown_while_it_starts() -> None:
-    """The backend is awaited before the trainer is ready: that is what a missed start deadline names."""
+    """The backend is awaited before the trainer is ready: a missed start deadline names it."""
     trainer = TrainerStatus(phase="starting", waiting="The backend does not answer yet.")
     view = make_view(STARTED, pod=make_pod(ready(), running(), running()), trainer=trainer)
     assert assess(view).message == "Waiting for trainer, environment. The backend does not answer yet."

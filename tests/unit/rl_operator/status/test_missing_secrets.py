@@ -1,4 +1,4 @@
-"""The kubelet's words (measured with 1.36.3) beside what a pod's variables come from."""
+"""The kubelet's words (measured with 1.36.3) next to the sources of a pod's variables."""
 
 from typing import Any
 
@@ -62,7 +62,7 @@ NO_SECRET_SENTENCE = (
         ({"trainer": waiting()}, None),
         ({"trainer": waiting("ImagePullBackOff", 'secret "tinker" not found')}, None),
         ({"trainer": waiting("CreateContainerConfigError", 'configmap "x" not found')}, None),
-        ({"api": NO_SECRET}, None),  # it takes nothing of a Secret: somebody changed the pod
+        ({"api": NO_SECRET}, None),  # it reads nothing from a Secret: the pod was changed
         ({"trainer": NO_KEY}, NO_KEY_SENTENCE),
         ({"trainer": NO_SECRET}, NO_SECRET_SENTENCE),
     ],

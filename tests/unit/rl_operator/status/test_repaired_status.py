@@ -1,4 +1,4 @@
-"""The pods say how far a run is, whatever somebody wrote into its status."""
+"""The pods show how far a run is, whatever others wrote into its status."""
 
 from dataclasses import replace
 from typing import Any

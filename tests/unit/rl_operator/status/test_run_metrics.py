@@ -1,4 +1,4 @@
-"""Whose figures a status shows: the trainer's while they come, then W&B's, at the end the result's."""
+"""Whose metrics a status shows: the trainer's while they arrive, then W&B's, at the end the result's."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -27,7 +27,7 @@ def status_of(view: View) -> RunStatus:
 
 
 def after(view: View, **changes: Any) -> View:
-    """The next look, a minute after this one was written."""
+    """The next reconcile, a minute after this status was written."""
     run = view.run.with_changes(status=status_of(view))
     return replace(view, run=run, now=view.now + timedelta(seconds=60), **changes)
 
@@ -98,7 +98,7 @@ def test_wandbs_state_is_shown_but_never_trusted() -> None:
 
 
 def test_answers_about_a_finished_attempt_change_nothing() -> None:
-    """Its end is written, and the poller still has the trainer's last word."""
+    """Its end is written, and the poller still has the trainer's last answer."""
     over = after(WORKING, pod=make_pod(ready(), terminated(4), terminated(0), phase="Failed"))
     ended = after(over, trainer=TRAINER.model_copy(update={"step": 13}), wandb=WANDB)
     assert ended.run.status.attempts[-1].attempt == 1

@@ -1,4 +1,4 @@
-"""A status stays small: the usual one, and the largest that there can be."""
+"""A status stays small: the usual one, and the largest possible one."""
 
 from typing import Any
 
@@ -158,7 +158,7 @@ def test_a_status_that_fits_is_unchanged() -> None:
 
 
 def test_a_deadline_keeps_its_cause_whatever_is_cut() -> None:
-    """What is said at the end rests on `message`, which is never cut for size."""
+    """The final report relies on `message`, which is never cut for size."""
     view = make_view(LARGEST, pod=WORKING, trainer=TRAINER, spec={"progressDeadlineSeconds": 1})
     status = status_of(view)
     assert status.message is not None

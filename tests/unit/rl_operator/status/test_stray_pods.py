@@ -1,4 +1,4 @@
-"""A pod that works for an attempt that has ended came too late."""
+"""A pod that works for an ended attempt is late."""
 
 from dataclasses import replace
 from typing import Any

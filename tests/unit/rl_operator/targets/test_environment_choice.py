@@ -1,4 +1,4 @@
-"""From names that were typed to a runtime and an environment."""
+"""From typed names to a runtime and an environment."""
 
 from pathlib import Path
 

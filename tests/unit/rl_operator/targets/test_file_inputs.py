@@ -1,4 +1,4 @@
-"""What a file is judged by: its own objects first, then the target's."""
+"""What a file is checked against: its own objects first, then the target's."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The state folder as a target: what a draft needs, what its start needs, and that nobody is left at work on it."""
+"""The state folder as a target: what a draft needs, what its start needs, and that no supervisor keeps running."""
 
 import time
 from pathlib import Path

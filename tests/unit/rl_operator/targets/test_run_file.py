@@ -1,4 +1,4 @@
-"""What a file holds beside its run, and where that belongs."""
+"""What a file contains besides its run, and where that belongs."""
 
 from pathlib import Path
 

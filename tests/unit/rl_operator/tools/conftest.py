@@ -1,4 +1,4 @@
-"""A context over an empty state folder, and a way to call tools as doors do."""
+"""A context over an empty state folder, and a way to call tools as the servers do."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +25,6 @@ def call(context: ToolContext) -> Callable[..., Outcome]:
 
 @pytest.fixture(scope="session")
 def gateway(process: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """A process of its own."""
+    """A separate process."""
     with running_gateway(tmp_path_factory.mktemp("gateway")) as running:
         yield running

@@ -34,7 +34,7 @@ class Shout(Environment[str]):
 
 
 class Unattended(LocalTarget):
-    """Nobody reconciles: what is written is what the caller wrote. `more` are runtimes beside the bundled ones."""
+    """Nothing reconciles: only the caller writes. `more` are runtimes in addition to the bundled ones."""
 
     more: tuple[Runtime, ...] = ()
 

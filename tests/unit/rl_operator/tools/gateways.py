@@ -1,4 +1,4 @@
-"""A gateway with the small toolset in a process of its own, and the plainest of clients."""
+"""A gateway with the small toolset in a separate process, and a minimal client."""
 
 import contextlib
 import http.client

@@ -1,4 +1,4 @@
-"""A small set of tools, one of each kind, for tests of the doors."""
+"""A small set of tools, one of each kind, for tests of the servers."""
 
 import threading
 from typing import Any
@@ -75,7 +75,7 @@ def broken(_: ToolContext, __: Nothing) -> Answer:
 
 
 def be_deaf(_: ToolContext, __: OneRun) -> Answer:
-    """As one that waits for an API server that does not answer."""
+    """Like a tool that waits for an unresponsive API server."""
     threading.Event().wait(600)
     return {}
 

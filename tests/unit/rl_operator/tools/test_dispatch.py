@@ -66,7 +66,7 @@ def test_a_wrong_parameter_is_named(context: ToolContext, arguments: dict[str, A
 
 
 def test_an_invalid_stored_object_is_not_the_callers_fault(context: ToolContext) -> None:
-    """It is no parameter that does not fit."""
+    """It is not an invalid parameter."""
     outcome = answered(context, lambda: {"run": TrainingRun.model_validate({"spec": 1})})
     assert outcome.code == "internal"
     assert "parameters" not in outcome.answer

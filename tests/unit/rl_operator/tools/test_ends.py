@@ -1,4 +1,4 @@
-"""How the servers end: told to, or left alone by who called."""
+"""How the servers end: on a signal, or when the caller leaves."""
 
 import json
 import os
@@ -42,7 +42,7 @@ def test_at_sigterm_it_answers_waiting_calls_and_ends(tmp_path: Path) -> None:
 
 
 def test_every_call_is_answered_and_the_server_ends_whatever_happens(tmp_path: Path) -> None:
-    """Though the thread that makes it hears of nothing."""
+    """Though the thread that makes it does not notice."""
     with running_gateway(tmp_path, "--hurried") as gateway:
         late = gateway.ask("GET", "/runs/a/logs")
         gateway.process.terminate()

@@ -1,4 +1,4 @@
-"""What clients are told that a tool takes."""
+"""What clients learn about a tool's parameters."""
 
 from typing import Any, Literal
 

@@ -1,4 +1,4 @@
-"""What `rlctl diff` finds, and with which exit code it ends."""
+"""What `rlctl diff` finds, and its exit codes."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`rlctl tools` as a person sees it."""
+"""`rlctl tools` as a user sees it."""
 
 import json
 import subprocess
@@ -33,7 +33,7 @@ def test_instructions_for_agents() -> None:
 
 
 def test_without_the_extra_it_explains_how_to_install_it(tmp_path: Path) -> None:
-    """A Python that has all that rlctl needs, and no mcp."""
+    """A Python with everything that rlctl needs except mcp."""
     hide = "import sys; sys.modules['mcp'] = None; from rl_operator.cli import main; main()"
     command = [sys.executable, "-c", hide, "tools", "mcp", "--local", "--state-dir", str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""A file of this machine as objects of a cluster."""
+"""A local file as objects of a cluster."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The file that `rlctl init` writes is accepted as it stands, and with every setting in it put in force."""
+"""The file that `rlctl init` writes is accepted unchanged, and with every setting in it activated."""
 
 import re
 from collections.abc import Mapping

@@ -117,7 +117,7 @@ async def test_a_collection_is_read_chunk_by_chunk(api: FakeApi, client: Cluster
 
 
 async def test_metadata_is_requested_by_the_name_each_kind_of_call_uses(api: FakeApi, client: ClusterClient) -> None:
-    """A watch that asks for the list's name is a stream without events, and nobody says so."""
+    """A watch with the parameters of a list is a silent stream without events."""
     api.answers("GET", PODS, Answer({"metadata": {"resourceVersion": "5"}, "items": None}))
     api.answers("WATCH", PODS, Answer(lines=()))
     await client.each(PODS, {}, print, METADATA_ONLY)

@@ -1,4 +1,4 @@
-"""A clock that follows the API server's, and neither machine's jumps."""
+"""A clock that follows the API server's but no jumps of either machine."""
 
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -27,7 +27,7 @@ def read(clock: ServerClock) -> datetime:
 
 
 def heard(machine: Machine, clock: ServerClock, error: timedelta = timedelta(0)) -> datetime:
-    """An answer comes; its sender's clock is wrong by that much. Gives what the clock says then."""
+    """Receive an answer from a server whose clock is wrong by that much. Returns the clock's time afterwards."""
     right = NOON + timedelta(seconds=machine.passed - 100)
     clock.observe(format_datetime(right + error, usegmt=True))
     return read(clock) - (right - NOON)

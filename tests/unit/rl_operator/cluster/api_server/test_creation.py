@@ -21,7 +21,7 @@ async def test_an_object_created_by_an_earlier_try_is_used_as_it_is_now(api: Fak
 async def test_labels_removed_from_a_pod_are_put_back(
     api: FakeApi, client: ClusterClient, labels: dict[str, str] | None
 ) -> None:
-    """Without them no watch tells how it goes on."""
+    """Without them the watch has no further events of it."""
     stripped = pod_document(7)
     stripped["metadata"] = {key: value for key, value in stripped["metadata"].items() if key != "labels"}
     stripped["metadata"] |= {"labels": labels} if labels else {}

@@ -59,7 +59,7 @@ class LeaseApi:
         return spec
 
     def held_by(self, holder: str, **spec: Any) -> None:
-        """Somebody else wrote."""
+        """Another client wrote."""
         metadata = {"name": "rl-operator", "namespace": "ops", "labels": {"team": "a"}}
         self._stored({"metadata": metadata, "spec": {**SPEC, "holderIdentity": holder, **spec}})
 
@@ -147,7 +147,7 @@ async def test_a_second_candidate_waits_while_the_lease_is_renewed(api: LeaseApi
 
 @pytest.mark.parametrize("clock", ["1999-01-01T00:00:00.000000Z", "2999-01-01T00:00:00.000000Z"])
 async def test_the_holders_clock_does_not_matter(api: LeaseApi, elect: Elect, clock: str) -> None:
-    """Neither is a lease from the past taken at once, nor one from the future never."""
+    """A lease from the past is not taken at once, and one from the future is taken eventually."""
     api.held_by("one", renewTime=clock, acquireTime=clock)
     waiting = asyncio.create_task(elect("two").acquire())
     await asyncio.sleep(0.5 * QUICK.duration)

@@ -1,4 +1,4 @@
-"""A watch is as old as the last bytes of its stream; an API server that is away makes none of them stale."""
+"""A watch is as old as the last bytes of its stream; an unreachable API server makes none of them stale."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ PATIENCE = 100.0
 
 @dataclass
 class Body:
-    """A stream that has brought so much so far."""
+    """A stream that has received this much so far."""
 
     total_bytes: int = 0
 

@@ -1,4 +1,4 @@
-"""List, watch, and list again: what vanished while nobody watched is noticed."""
+"""List, watch, and list again: objects that vanished in between are noticed."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -30,7 +30,7 @@ def listed(version: int, *items: dict[str, Any]) -> Answer:
 
 
 class Watched:
-    """An informer's store and what it told."""
+    """An informer's store and what it reported."""
 
     def __init__(self, client: ClusterClient) -> None:
         self.told: list[str] = []

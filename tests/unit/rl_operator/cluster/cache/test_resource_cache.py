@@ -1,4 +1,4 @@
-"""The cache never goes back, whoever comes late."""
+"""The cache never goes back, whatever arrives late."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def test_an_older_version_never_replaces_a_newer_one() -> None:
 
 
 def test_the_event_of_an_own_write_is_reported_once() -> None:
-    """Time-free waits rest on it: what a reconcile wrote itself must bring the next reconcile."""
+    """Waits without a timer rely on it: a reconcile's own write must trigger the next reconcile."""
     store = make_store()
     store.put(document(version=1))
     store.put_answer(document(version=2))
@@ -55,7 +55,7 @@ def test_an_answer_after_the_deletion_makes_no_ghost() -> None:
 
 
 def test_an_event_after_a_list_without_its_object_makes_no_ghost() -> None:
-    """A watch that is behind tells of what a list has swept already."""
+    """A watch that is behind reports what a list has already swept."""
     store = make_store()
     store.put(document(version=1))
     store.sweep(set(), 8)

@@ -1,4 +1,4 @@
-"""The line of a runtime, kept by the changes of a cache: never more than the limit, and nobody waits for nothing."""
+"""The queue of a runtime, kept by the changes of a cache: never more than the limit, and no run waits in vain."""
 
 import time
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def key(name: str) -> Key:
 
 
 class RecordedLine:
-    """Places with limits that a test changes, and with a record of who was told what."""
+    """Slots with limits that a test changes, and with a record of who was told what."""
 
     def __init__(self, limit: int | None = 1) -> None:
         self.limit = limit
@@ -156,7 +156,7 @@ def test_a_rejected_start_does_not_hold_up_other_runs(line: RecordedLine) -> Non
 
 
 def test_a_rejected_further_attempt_keeps_the_slot_of_its_run(line: RecordedLine) -> None:
-    """Between two attempts a run is active: were its place given away, one more than the limit would run."""
+    """Between two attempts a run is active: if its slot were given away, one more than the limit would run."""
     line.hold(run("active", ACTIVE), run("first", created=1))
     line.heard()
     with pytest.raises(ForbiddenError), line.queues.claimed(run("active", ACTIVE)):
@@ -218,7 +218,7 @@ def test_ten_thousand_queued_runs_are_not_all_scanned() -> None:
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """Runs are applied, looked at, edited, end and vanish in any order, with several reconciles on their way."""
+    """Runs are applied, reconciled, edited, end and vanish in any order, with several reconciles in flight."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -251,7 +251,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule()
     def settle(self) -> None:
-        """The workers come to rest: every start is written, and everybody who was told has been looked at."""
+        """The workers come to rest: every start is written, and every run that was told has been reconciled."""
         while self.told or self.starting:
             for chosen in sorted(self.told):
                 self.look_at(chosen)
@@ -259,7 +259,7 @@ class AnyOrder(RuleBasedStateMachine):
                 self.take(chosen, "written")
 
     def look_at(self, chosen: Key) -> None:
-        """What a worker does up to its write: it starts, or it writes down that the run waits."""
+        """What a worker does up to its write: it starts the run, or writes that it waits."""
         self.told.discard(chosen)
         looked_at = self.runs.get(chosen)
         if looked_at is None or chosen in self.starting or looked_at.status.start_time or looked_at.spec.suspend:
@@ -280,7 +280,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.take(data.draw(st.sampled_from(sorted(self.starting))), outcome)
 
     def take(self, chosen: Key, outcome: str) -> None:
-        """The write of a start comes back, or does not."""
+        """The write of a start succeeds or is lost."""
         claim, started = self.starting.pop(chosen), self.runs.get(chosen)
         if started is None:
             outcome = "refused"
@@ -292,7 +292,7 @@ class AnyOrder(RuleBasedStateMachine):
         with pytest.raises(type(error)), claim:
             raise error
         if outcome == "unknown and written" and started:
-            self.put(started.with_changes(status=ACTIVE))  # the watch tells
+            self.put(started.with_changes(status=ACTIVE))  # the watch event
         self.told.add(chosen)
 
     @rule(data=st.data(), status=st.sampled_from([OVER, RunStatus(phase="Stopped", start_time="t", attempt=1), None]))
@@ -324,13 +324,13 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def never_more_than_the_limit(self) -> None:
-        """A limit that was lowered takes nothing away: until then nobody starts."""
+        """A lowered limit takes no slot away: until one is free no run starts."""
         self.most = max(self.limit, min(self.most, len(self.held)))
         assert len(self.held) <= self.most
 
     @invariant()
     def nobody_waits_for_nothing(self) -> None:
-        """While there is room, the head of the line has been told, and nobody has looked at it yet."""
+        """While there is room, the head of the queue has been told, and has not been reconciled yet."""
         waiting = [
             r for r in self.runs.values() if r.status.queue and not r.spec.suspend and r.key not in self.starting
         ]

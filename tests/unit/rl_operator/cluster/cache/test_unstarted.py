@@ -1,4 +1,4 @@
-"""The index always says what a look at all runs would say."""
+"""The index always agrees with a scan of all runs."""
 
 from hypothesis import given
 from hypothesis import strategies as st

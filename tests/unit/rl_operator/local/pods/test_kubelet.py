@@ -311,7 +311,7 @@ async def test_processes_that_outlived_supervisor_and_reaper_are_ended(make_node
 
 
 async def test_a_pod_waits_until_its_folders_can_be_created(make_node: MakeNode) -> None:
-    """Without room on the disk nothing can be made; a file in the way stands for it."""
+    """On a full disk nothing can be created; a file in the way stands in for that."""
     node = make_node()
     in_the_way = node.store.layout.pod("default", "run-00000-1").root
     in_the_way.parent.mkdir(parents=True)

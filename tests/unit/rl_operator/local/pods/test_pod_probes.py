@@ -1,4 +1,4 @@
-"""When a container is ready and when it is not any more, by the answers to its probe."""
+"""When a container becomes ready and stops being ready, by the answers to its probe."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ PROBE = Probe("http://127.0.0.1:1/healthz", period=0.0, timeout=1.0, failure_thr
 
 
 async def reported(answers: str) -> list[bool]:
-    """What is reported of a container that passes (+) or fails (-) one after the other."""
+    """What is reported of a container that passes (+) or fails (-) its probes in turn."""
     left, seen, over = list(answers), list[bool](), asyncio.Event()
 
     async def answer(_: Probe) -> bool:

@@ -61,7 +61,7 @@ def test_a_killed_reaper_is_replaced_without_losing_anything() -> None:
 
 
 def _is_running(pid: int) -> bool:
-    """Zombies do not run; whoever adopted them may be slow to bury them."""
+    """Zombies do not run; their new parent may be slow to reap them."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""Processes that outlived everybody who knew them."""
+"""Processes that outlived their supervisor and reaper."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ def test_the_lock_holder_is_killed_with_its_group(tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_a_pid_on_disk_is_never_trusted(tmp_path: Path) -> None:
-    """After a reboot the number of a container may be anybody's."""
+    """After a reboot a container's PID may belong to any process."""
     bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
     lock = FileLock(tmp_path / "trainer.lock")
     assert lock.take()

@@ -197,7 +197,7 @@ def test_services_and_policies_are_deleted_with_their_owner(store: StateStore) -
 
 
 def test_an_interrupted_removal_can_be_requested_again(store: StateStore) -> None:
-    """A full disk may refuse to mark a child for deletion: the run must still be there to be deleted."""
+    """A full disk may refuse to mark a child for deletion: the run must remain so that it can be deleted."""
     run = store.create({"kind": "RLTrainingRun", "metadata": {"namespace": "default", "name": "run"}})
     owner = [{"uid": run["metadata"]["uid"]}]
     held = {"namespace": "default", "name": "run-1", "ownerReferences": owner, "finalizers": ["keep"]}

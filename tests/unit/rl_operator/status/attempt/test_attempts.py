@@ -1,4 +1,4 @@
-"""The record of attempts: rows without a new step, pauses, and that an attempt is recorded once."""
+"""The record of attempts: fruitless ones, pauses, and that each is recorded once."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -28,7 +28,7 @@ EVICTED = make_pod(ready(), terminated(137), phase="Failed", reason="Evicted")
 
 
 def attempts(*steps: int, first: int = 1, stopped: int | None = None) -> tuple[Attempt, ...]:
-    """Attempts that ended with so many steps; the one numbered `stopped` was stopped as asked."""
+    """Attempts that ended with so many steps; the one numbered `stopped` was stopped on request."""
     return tuple(
         Attempt(attempt=n, pod=POD, ended=ENDED, reason="Stopped" if n == stopped else "Evicted", steps=step)
         for n, step in enumerate(steps, first)

@@ -1,4 +1,4 @@
-"""The deadlines: when they hold, what is said of one that has passed, and that nothing takes a verdict back."""
+"""The deadlines: when they apply, what a missed one reports, and that nothing reverts a verdict."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -268,7 +268,7 @@ def test_a_stopped_run_past_its_active_deadline_says_what_to_raise() -> None:
 
 @pytest.mark.parametrize("deleting", [False, True], ids=["asked now", "saving"])
 def test_a_missed_one_is_not_waited_for_again(deleting: bool) -> None:
-    """A pod may take an hour to save: nobody looks at it ten times a second meanwhile."""
+    """A pod may take an hour to save: it is not reconciled ten times a second meanwhile."""
     view = written(LATE["start"][0])
     until = format_time(NOW + timedelta(hours=1))
     pod = make_pod(ready(), ready(), running(), deleting=deleting, delete_by=until)

@@ -47,7 +47,7 @@ TRAINED = TrainerStatus(step=40, total_steps=40)
 
 
 def apart(*pods: PodObservation, desired: int = 1, status: Any = None, spec: Any = None, **rest: Any) -> View:
-    """A run of an own environment that trains, with these environment pods."""
+    """A training run of an own environment, with these environment pods."""
     status = {**(status or RUNNING), "environments": {"desired": desired, "ready": 0}}
     spec = {**OWN, "environmentReplicas": desired, **(spec or {})}
     return make_view(status, **{"pod": WORKING, "environments": pods, "spec": spec, **rest})
@@ -186,7 +186,7 @@ def test_verdict(view: View, reason: str | None) -> None:
 
 
 def test_the_verdict_is_recorded_before_the_pod_is_deleted() -> None:
-    """Afterwards nobody could tell whether an environment worked until then."""
+    """Afterwards it could not be told whether an environment had worked until then."""
     view = apart(*FOUR)
     assessment = assess(view)
     assert (assessment.situation, decide(view)) == (Situation.STOPPING, Action.REST)
@@ -319,7 +319,7 @@ PODS = st.builds(
 
 @given(st.lists(PODS, max_size=12, unique_by=lambda pod: pod.name), st.integers(1, 4))
 def test_the_plan_leads_to_the_wanted_pods_whatever_there_is(pods: list[PodObservation], wanted: int) -> None:
-    """No name is taken twice, no slot filled twice; nothing is done to what is as it should be."""
+    """No name is taken twice, no slot filled twice; correct pods are left alone."""
     view = apart(*pods, desired=wanted, now=NOW + timedelta(hours=1))
     plan = plan_environments(view)
     names = {(pod.slot, pod.incarnation) for pod in pods if pod.attempt == 1}

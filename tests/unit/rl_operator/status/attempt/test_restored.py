@@ -76,7 +76,7 @@ def test_a_pod_restored_with_it_is_named() -> None:
 
 
 def test_requested_again_it_has_all_of_its_time() -> None:
-    """The API server lets nobody clear the start of its former life, which was long ago."""
+    """The API server does not allow clearing its earlier start, which was long ago."""
     status = {"startTime": format_time(NOW - timedelta(days=7)), "phase": "Stopped"}
     asked = make_run(status, activeDeadlineSeconds=300)
     created = asked.metadata.with_changes(creation_timestamp=format_time(NOW - timedelta(hours=1)))

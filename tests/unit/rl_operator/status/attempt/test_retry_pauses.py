@@ -1,4 +1,4 @@
-"""Pauses double up to a bound, and no clock that is set back makes them longer."""
+"""Pauses double up to a bound, and a clock set back does not lengthen them."""
 
 from datetime import timedelta
 

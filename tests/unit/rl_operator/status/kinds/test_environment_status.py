@@ -1,4 +1,4 @@
-"""What is said of own code, and how much of it a status has room for."""
+"""What is reported of own code, and how much of it fits in a status."""
 
 import json
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""From the pods that read an image to the next step; and what their output is taken for."""
+"""From the pods that read an image to the next step; and how their output is read."""
 
 import json
 from datetime import UTC, datetime, timedelta

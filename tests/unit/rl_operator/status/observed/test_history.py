@@ -1,4 +1,4 @@
-"""One bounded series over all attempts, from whatever a trainer answers."""
+"""One bounded history over all attempts, whatever a trainer answers."""
 
 import json
 from itertools import pairwise
@@ -57,7 +57,7 @@ def test_a_metric_that_is_not_a_number_is_left_out() -> None:
 
 
 def test_the_next_attempt_continues_from_its_checkpoint() -> None:
-    """What the first one trained beyond it was lost, and is trained again."""
+    """What the first one trained after it was lost, and is trained again."""
     history = joined(points(1, 2, 3, 4, 5), points(4, 5, 6, reward=0.9))
     assert steps(history) == [1, 2, 3, 4, 5, 6]
     assert rewards(history) == [0.5, 0.5, 0.5, 0.9, 0.9, 0.9]

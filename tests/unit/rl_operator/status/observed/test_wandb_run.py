@@ -1,4 +1,4 @@
-"""What a W&B summary says, in the status' words; and that these are the trainer's own."""
+"""A W&B summary in terms of the status; they are the same as the trainer's."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""One table holds every reason: what the code can say and what the table explains are the same words."""
+"""One table holds every reason: the code uses exactly the words that the table explains."""
 
 import ast
 import re
@@ -47,7 +47,7 @@ KUBERNETES = {
 
 
 def words_of_code() -> Iterator[tuple[str, str]]:
-    """Every string of the searched modules that has the shape of a reason, and where it stands."""
+    """Every string of the searched modules that has the shape of a reason, and its location."""
     for path in SEARCHED:
         if path.name in OTHER_KINDS:
             continue

@@ -1,4 +1,4 @@
-"""What others said becomes one short line; what is shown is bounded in bytes."""
+"""Messages of others become one short line; displayed text is bounded in bytes."""
 
 import pytest
 from hypothesis import given

@@ -59,7 +59,7 @@ def context(target: Counting, clock: Clock) -> ToolContext:
 
 @pytest.fixture
 def run_id(context: ToolContext) -> str:
-    """Of a run that trains."""
+    """Of a training run."""
     name = drafted(context)
     context.target.change_spec("default", name, {"suspend": False})
     at_step(context, name, 1)
@@ -125,7 +125,7 @@ def test_a_draft_is_never_rate_limited(call: Call, context: ToolContext) -> None
 
 
 def test_a_draft_is_not_waited_for(call: Call, context: ToolContext, target: Counting) -> None:
-    """Whether or not somebody has looked at it yet."""
+    """Whether it has been reconciled yet or not."""
     name = drafted(context)
     target.reads = 0
     assert call("rl_check_status", run_id=name, wait_seconds=240, until="finished").answer["status"] == "draft"
@@ -133,7 +133,7 @@ def test_a_draft_is_not_waited_for(call: Call, context: ToolContext, target: Cou
 
 
 def test_an_answer_about_one_run_is_not_reused_for_another(context: ToolContext, call: Call) -> None:
-    """Whose name is the end of it."""
+    """A run whose name is the suffix of another's."""
     for name in ("digits-trainers", "trainers"):
         metadata = {"name": name, "namespace": "default"}
         spec = {"environment": "sort_digits", "runtime": "tiny"}

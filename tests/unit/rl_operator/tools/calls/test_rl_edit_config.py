@@ -1,4 +1,4 @@
-"""rl_edit_config: the judge is asked before anything is written, and all is written or nothing."""
+"""rl_edit_config: the edit is checked before anything is written, and it is written entirely or not at all."""
 
 import tempfile
 from collections.abc import Callable
@@ -193,7 +193,7 @@ def test_a_finished_run_explains_how_to_train_on(context: ToolContext, call: Cal
 
 
 def test_a_restored_draft_can_be_edited(context: ToolContext, call: Call) -> None:
-    """Its status did not come back: whoever asks for it again trains from the beginning, with what they set."""
+    """Its status was not restored: requested again, it trains from the beginning with the new settings."""
     run_id = drafted(context)
     mark = {"rl-operator.dev/started-as": f"{run_id}.another-uid"}
     context.target.change_spec("default", run_id, {}, mark)
@@ -210,7 +210,7 @@ def test_the_tool_that_would_revert_an_edit_is_named(context: ToolContext, call:
 
 
 class Contested(Unattended):
-    """Somebody else writes to the run, just before each of the caller's first writes."""
+    """Another client writes to the run just before each of the caller's first writes."""
 
     others: list[dict[str, Any]]
 

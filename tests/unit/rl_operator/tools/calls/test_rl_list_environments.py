@@ -65,7 +65,7 @@ def test_an_unknown_runtime_is_refused_with_the_existing_ones(call: Call) -> Non
 
 
 class Unread(Unattended):
-    """Its image is being read, and own environments are not the caller's to see."""
+    """Its image is being read, and the caller may not list own environments."""
 
     def catalog(self, runtime: Runtime) -> Catalog | None:  # noqa: ARG002 -- whatever the runtime
         return None

@@ -137,7 +137,7 @@ def test_two_agents_of_a_user_and_two_users_are_separate(context: ToolContext, t
 
 @pytest.mark.parametrize("gap", [timedelta(microseconds=1), timedelta(days=400)])
 def test_the_latest_draft_is_found_whatever_its_name(tmp_path: Path, gap: timedelta) -> None:
-    """Within a second of the API server's clock, too; and in the zone that a clock happens to be in."""
+    """Even within one second of the API server's clock, and in any time zone."""
     now = datetime(2026, 5, 1, 23, tzinfo=UTC)
     context = ToolContext(Unattended(Layout(tmp_path), "", print), "default", now=lambda: now)
     later = (now + gap).astimezone(timezone(timedelta(hours=-7)))
@@ -154,7 +154,7 @@ def test_a_restarted_server_has_lost_nothing(context: ToolContext, tmp_path: Pat
 
 
 class Taken(Unattended):
-    """The first names belong to somebody already."""
+    """The first names are already taken."""
 
     taken = 2
 

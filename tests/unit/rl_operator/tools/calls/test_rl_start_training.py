@@ -18,7 +18,7 @@ KEYS = ("TINKER_API_KEY", "WANDB_API_KEY")
 
 
 class LikeACluster(Unattended):
-    """Keys are in Secrets; `keys` says what may be known of them."""
+    """Keys are in Secrets; `keys` says what is known of them."""
 
     runs_files = False
     keys: dict[str, bool | None] = dict.fromkeys(KEYS, True)

@@ -15,7 +15,7 @@ AT_STEP_3 = {"checkpoint": {"step": 3, "statePath": "tinker://w"}}
 
 @pytest.fixture
 def context(context: ToolContext) -> ToolContext:
-    """Nobody reconciles here: waiting is in vain."""
+    """Nothing reconciles here: waiting is in vain."""
     return replace(context, longest_wait=0.02)
 
 

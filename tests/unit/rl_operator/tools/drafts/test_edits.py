@@ -16,7 +16,7 @@ SPEC: dict[str, Any] = {"environment": "sort_digits", "config": {"group_size": 4
 
 
 def sent(value: Any, type_: str, **field: Any) -> tuple[Any, str]:
-    """What becomes of a value for a field of that type."""
+    """How a value for a field of that type is read."""
     toy = catalog_of({"name": "knob", "type": type_, **field}).by_name["toy"]
     [edit] = edits_of(run_fields(toy, make_runtime()), {"knob": value})
     return edit.value, edit.note

@@ -1,4 +1,4 @@
-"""From what an agent calls a field to its place in the spec."""
+"""From an agent's name for a field to its path in the spec."""
 
 import pytest
 from hypothesis import assume, given

@@ -1,4 +1,4 @@
-"""Calls in threads: how many, how they end, and what happens to those that nobody waits for."""
+"""Calls in threads: how many, how they end, and what happens to abandoned ones."""
 
 import asyncio
 import contextlib

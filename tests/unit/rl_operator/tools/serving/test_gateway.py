@@ -1,4 +1,4 @@
-"""The HTTP door, as a process on loopback: routes, refusals, and who is turned away."""
+"""The HTTP server, as a process on loopback: routes, refusals, and rejected callers."""
 
 import json
 import socket
@@ -115,7 +115,7 @@ def mcp(method: str, params: dict[str, Any]) -> tuple[str, str, bytes, dict[str,
     return "POST", "/mcp", json.dumps(message).encode(), headers
 
 
-# --- who is turned away --------------------------------------------------------------------------------------------
+# --- rejected callers --------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("method", "path"), [("GET", "/environments"), ("POST", "/mcp"), ("GET", "/nothing")])
 @pytest.mark.parametrize(
     "authorization",

@@ -1,4 +1,4 @@
-"""The plugin of hermes-agent, at the protocol of its loader; and in hermes itself, where one is at hand."""
+"""The plugin of hermes-agent, at the protocol of its loader; and in hermes itself, if it is installed."""
 
 import json
 import os
@@ -40,7 +40,7 @@ SEEDS_NAMES = {
 
 @dataclass
 class Recorder:
-    """What a loader is told."""
+    """What a loader receives."""
 
     tools: dict[str, dict[str, Any]] = field(default_factory=dict)
     skills: dict[str, Path] = field(default_factory=dict)
@@ -71,7 +71,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def loaded(state: Path) -> Recorder:
-    """By the entry point, as the loader finds it."""
+    """Through the entry point, as the loader finds it."""
     [found] = entry_points(group="hermes_agent.plugins", name="rl-operator")
     recorder = Recorder()
     found.load().register(recorder)

@@ -1,4 +1,4 @@
-"""Which names, tokens and files open the HTTP door."""
+"""Which host names, tokens and token files the HTTP server accepts."""
 
 from pathlib import Path
 

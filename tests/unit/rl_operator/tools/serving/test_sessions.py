@@ -1,4 +1,4 @@
-"""Contexts per token: whose rights, for how long, and what becomes of those that are no longer needed."""
+"""Contexts per token: whose rights, for how long, and what happens to unused ones."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -40,7 +40,7 @@ async def api() -> AsyncIterator[FakeApi]:
 
 @pytest.fixture
 def target(api: FakeApi, tmp_path: Path) -> Iterator[ClusterTarget]:
-    """With credentials of its own, which no caller's request may carry."""
+    """With its own credentials, which must not be used for a caller's request."""
     opened: list[ClusterTarget] = []
 
     class Counted(ClusterTarget):

@@ -1,4 +1,4 @@
-"""From what processes print to figures."""
+"""From the output of processes to metrics."""
 
 import json
 from typing import Any
