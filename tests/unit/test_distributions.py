@@ -1,4 +1,4 @@
-"""What each distribution may bring, and what its processes may import."""
+"""What each distribution may require, and what its processes may import."""
 
 import re
 import subprocess
@@ -13,7 +13,7 @@ HEAVY = {"torch", "tinker", "atroposlib", "wandb"}
 
 
 def requirements(folder: str, extra: str | None = None) -> set[str]:
-    """Names of the packages that a distribution asks for."""
+    """Names of the packages that a distribution requires."""
     project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = project["optional-dependencies"][extra] if extra else project["dependencies"]
     return {re.split(r"[<>=!~\[ ]", requirement)[0].lower() for requirement in wanted}

@@ -20,7 +20,7 @@ def prose(page: Path) -> str:
 
 
 def links(page: Path) -> Iterator[tuple[Path, str]]:
-    """The file and the anchor, if any, of each link that stays inside of the repository."""
+    """The file and the anchor, if any, of each link inside the repository."""
     for link in LINK.findall(prose(page)):
         if "://" not in link:
             path, _, anchor = link.partition("#")
@@ -28,7 +28,7 @@ def links(page: Path) -> Iterator[tuple[Path, str]]:
 
 
 def anchors(page: Path) -> set[str]:
-    """What GitHub calls the headings; a title that comes again gets a number."""
+    """GitHub's anchors of the headings; a repeated title gets a number."""
     found: set[str] = set()
     for title in HEADING.findall(prose(page)):
         text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title).lower()

@@ -1,4 +1,4 @@
-"""The tests' fork server: its children are as new processes are, and none outlives pytest."""
+"""The tests' fork server: its children are like new processes, and none outlives pytest."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def test_a_child_is_like_a_new_process(tmp_path: Path) -> None:
     )  # fmt: skip
     new = json.loads(started.stdout)
     del new["variables"]["OPENBLAS_NUM_THREADS"]
-    locale = new["variables"].pop("LC_CTYPE", None)  # which a new Python sets for itself where there is none
+    locale = new["variables"].pop("LC_CTYPE", None)  # which a new Python sets itself if it is missing
     assert locale in (None, "C.UTF-8")
     assert json.loads(forked.stdout) == new, forked.stderr
 
@@ -82,7 +82,7 @@ async def test_a_signal_reaches_the_process_and_is_its_return_code(tmp_path: Pat
     assert process.returncode is None
     process.kill()
     assert await process.wait() == process.returncode == -signal.SIGKILL
-    process.kill()  # as subprocess has it: nobody else gets the signal
+    process.kill()  # like subprocess: only this process gets the signal
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ os.kill(os.getpid(), 9)
 
 
 def test_a_child_dies_with_pytest() -> None:
-    """The server and its child hold the output's pipe, which is read to its end."""
+    """The server and its child hold the output's pipe, which is read to the end."""
     killed = subprocess.run(
         [sys.executable, "-c", ORPHAN],
         cwd=forking.ROOT, stdout=subprocess.PIPE, text=True, timeout=100, check=False,

@@ -1,4 +1,4 @@
-"""What the images are made of, as far as it can be held without building them."""
+"""The contents of the images, as far as they can be checked without building them."""
 
 import gzip
 import importlib.metadata
@@ -38,7 +38,7 @@ def needed(requirements: list[str]) -> list[Requirement]:
 # --- locks -----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", LOCKS)
 def test_a_lock_pins_every_package_to_hashes_and_nothing_else(name: str) -> None:
-    text = LOCKS[name].read_text(encoding="utf-8")  # no comments, either: uv's name paths of the machine it ran on
+    text = LOCKS[name].read_text(encoding="utf-8")  # no comments, either: uv's contain paths of the machine it ran on
     pinned = r"[a-z0-9-]+==\S+ \\\n(    --hash=sha256:[0-9a-f]{64} \\\n)*    --hash=sha256:[0-9a-f]{64}\n"
     assert re.fullmatch(f"({pinned})+", text)
 
@@ -57,7 +57,7 @@ def test_a_lock_is_up_to_date_with_its_pyproject(name: str) -> None:
 
 @pytest.mark.parametrize("name", OUR_DISTRIBUTIONS)
 def test_a_lock_is_complete_because_pip_resolves_nothing(name: str) -> None:
-    """What a locked version asks for is locked too: read from those that are installed here in the same version."""
+    """The requirements of a locked version are locked too: read from packages installed here in the same version."""
     versions = locked(IMAGES / name / "requirements.txt")
     here = {canonicalize_name(each.name): each for each in importlib.metadata.distributions()}
     same = [here[each] for each in versions if each in here and here[each].version == versions[each]]
@@ -78,7 +78,7 @@ def test_images_install_the_same_versions(name: str) -> None:
 def test_the_tinker_service_adds_what_torch_needs() -> None:
     there = locked(LOCKS["tinker-atropos/requirements.txt"]) | locked(LOCKS["tinker-service/requirements.txt"])
     asked = {canonicalize_name(each.name) for each in needed(importlib.metadata.requires("torch") or [])}
-    cuda = {each for each in asked if each.startswith(("nvidia-", "cuda-", "triton"))}  # a CPU build asks for none
+    cuda = {each for each in asked if each.startswith(("nvidia-", "cuda-", "triton"))}  # a CPU build requires none
     assert asked - cuda <= there.keys()
 
 
@@ -112,7 +112,7 @@ def test_labels_come_last_so_that_they_rebuild_nothing(name: str) -> None:
 
 
 def test_operator_and_tinker_atropos_share_one_layer() -> None:
-    """Which nodes keep once: the same instructions make the same layer."""
+    """Nodes store it once: the same instructions make the same layer."""
     bases = {
         re.search(r"AS base\n.*?COPY --from=base / /\n", dockerfile(name), flags=re.DOTALL)[0] for name in NAMES[:2]
     }

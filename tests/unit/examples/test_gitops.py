@@ -1,6 +1,6 @@
-"""examples/gitops hangs together: what refers to what, what must never be set, and the health check in all its places.
+"""examples/gitops is consistent: references, what must never be set, and every copy of the health check.
 
-The kinds of Argo CD and Flux are not here, so of their objects only what we rely on is looked at.
+The kinds of Argo CD and Flux are not here, so only the parts of their objects that we rely on are checked.
 """
 
 import json
@@ -172,7 +172,7 @@ def test_both_tools_install_the_chart_alike(name: str) -> None:
 @pytest.mark.skipif(not find_program("helm"), reason="needs helm beside kube-apiserver")
 @pytest.mark.parametrize("name", CHART_NAMES)
 def test_the_chart_accepts_the_values(name: str) -> None:
-    """Its schema refuses what it does not know; and each image is the one of the registry."""
+    """Its schema refuses unknown values; and each image is the one in the registry."""
     values = json.dumps(of_kind("HelmRelease")[name]["values"])
     command = [str(find_program("helm")), "template", name, f"charts/{name}", "--skip-tests", "--values", "-"]
     done = subprocess.run(command, input=values, capture_output=True, text=True, timeout=60, check=False)

@@ -1,4 +1,4 @@
-"""The shape of the policies; integration/cluster/test_policies.py tries on real API servers what they do."""
+"""The shape of the policies; integration/cluster/test_policies.py tests their effect on real API servers."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""The picture's transitions are those that happen: all that can be reached is walked, and nothing else is drawn."""
+"""The diagram's transitions are the real ones: all reachable states are walked, and nothing else is drawn."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -54,7 +54,7 @@ MINUTES = (0, 1, 10**4)
 
 @dataclass(frozen=True)
 class World:
-    """What a reconcile finds besides the status."""
+    """What a reconcile observes besides the status."""
 
     suspend: bool
     pod: PodObservation | None = None
@@ -67,7 +67,7 @@ class World:
 
 def worlds(status: RunStatus) -> Iterator[World]:
     yield World(suspend=False, queue_position=FULL)
-    if status.attempt is not None or not status.conditions:  # it has a mark, or came back without its status
+    if status.attempt is not None or not status.conditions:  # it has a mark, or was restored without its status
         yield World(suspend=False, restored=True)
     for suspend in (False, True):
         if status.attempt is None:
@@ -98,7 +98,7 @@ def reconciled(status: RunStatus, world: World) -> Iterator[RunStatus]:
 
 
 def walked() -> dict[tuple[Situation | None, Situation], str]:
-    """Every step from one situation to another that any order of events leads to, and the reason it was told with."""
+    """Every transition between situations that any order of events leads to, and its reason."""
     seen, todo, steps = set(), [RunStatus()], dict[tuple[Situation | None, Situation], str]()
     while todo:
         status = todo.pop()
@@ -116,7 +116,7 @@ def walked() -> dict[tuple[Situation | None, Situation], str]:
 
 
 def gist(status: RunStatus) -> tuple[object, ...]:
-    """What of a status decides what comes next, so that the walk ends."""
+    """The part of a status that decides what comes next, so that the walk ends."""
     over = bool(status.attempts) and status.attempts[-1].attempt == status.attempt
     reasons = tuple(condition.reason for condition in status.conditions)
     return reasons, status.attempt is None, over, len(status.attempts), status.failed_attempts

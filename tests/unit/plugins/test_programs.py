@@ -1,4 +1,4 @@
-"""The guard against undeclared programs, in the very run that it guards."""
+"""The guard against undeclared programs, in the run that it guards."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ from tests.plugins.programs import Guard, UndeclaredStartError
 
 @pytest.fixture
 def refused() -> Iterator[list[str]]:
-    """What the guard has refused this test; afterwards it is not held against it."""
+    """What the guard refused this test; it does not fail the test afterwards."""
     yield programs._guard.refused
     programs._guard.refused.clear()
 

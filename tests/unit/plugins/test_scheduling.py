@@ -1,4 +1,4 @@
-"""Which worker gets which tests, in a run of pytest of its own."""
+"""Which worker gets which tests, in a separate run of pytest."""
 
 import os
 import re

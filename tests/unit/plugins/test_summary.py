@@ -1,4 +1,4 @@
-"""The tables at the end of a run of the tests."""
+"""The tables at the end of a test run."""
 
 import pytest
 from tests.plugins.summary import group_of, left_out_sentence, skip_table, time_table

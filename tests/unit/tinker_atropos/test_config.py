@@ -1,4 +1,4 @@
-"""The config file: what is taken, and how wrong ones are refused."""
+"""The config file: what is accepted, and how mistakes are refused."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Log lines of real processes: one JSON object each, whoever wrote them."""
+"""Log lines of real processes: one JSON object each, whatever wrote them."""
 
 import json
 import os

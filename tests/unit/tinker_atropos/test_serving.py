@@ -71,7 +71,7 @@ async def test_the_end_of_the_block_passes_its_error_on() -> None:
 
 @pytest.mark.process
 def test_a_request_cut_off_by_the_end_of_the_server_logs_no_error() -> None:
-    """In a process of its own: the log is written while the event loop comes down."""
+    """In a separate process: the log is written while the event loop shuts down."""
     program = """
 import asyncio, httpx, logging
 from starlette.applications import Starlette

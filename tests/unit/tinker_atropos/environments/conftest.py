@@ -1,5 +1,5 @@
 """A run around an environment, from processes and sockets: the real trajectory API, a trainer that does not learn, and
-an inference server in sglang's shape that answers rightly with a given probability.
+an inference server in sglang's shape that answers correctly with a given probability.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ def free_port() -> int:
 
 
 async def eventually(what: str, condition: Callable[[], Awaitable[bool] | bool], seconds: float = 60.0) -> None:
-    """Wait for a condition on something outside of the test, or fail saying for what."""
+    """Wait for a condition on something outside the test, or fail with its description."""
     give_up_at = time.monotonic() + seconds
     while time.monotonic() < give_up_at:
         met = condition()
@@ -69,7 +69,7 @@ async def eventually(what: str, condition: Callable[[], Awaitable[bool] | bool],
 
 @dataclass
 class Policy:
-    """An inference server that sorts rightly with probability `share_right`, and remembers what it was asked."""
+    """An inference server that sorts correctly with probability `share_right`, and remembers its requests."""
 
     share_right: float = 0.5
     requests: list[dict[str, Any]] = field(default_factory=list)
@@ -153,7 +153,7 @@ class Run:
         wrapper: Sequence[str] | None = None,
         **variables: str,
     ) -> "Process":
-        """Forked. With a `wrapper`, a command that runs the command behind it, the console script is really started."""
+        """Forked. With a `wrapper`, a command that runs the command after it, the console script is really started."""
         if config is None:
             config = self.folder / "config.yaml"
             if not config.exists():
@@ -173,7 +173,7 @@ class Run:
         return path
 
     async def train(self, steps: int | None = None, start: int = 1) -> None:
-        """Register, take batches, report each as a trained step, and hold the lease, as the trainer does."""
+        """Register, take batches, report each as a trained step, and renew the lease, like the trainer."""
         total = self.env_section["total_steps"]
         if start == 1:
             await self.register()

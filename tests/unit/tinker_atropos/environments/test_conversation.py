@@ -1,4 +1,4 @@
-"""Tokens of conversations, over random templates, turns and ways to tokenise."""
+"""Tokens of conversations, with random templates, turns and tokenizers."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,9 +19,9 @@ END_ID = 1
 
 @dataclass(frozen=True)
 class ToyTokenizer:
-    """Reads the longest piece first, so that most texts have tokens that it would never make itself.
+    """Reads the longest piece first, so that most texts have tokenizations that it would never produce itself.
 
-    As templates do: `open_turn` and `close_turn` stand around a content, `strips` drops spaces around it, and
+    Like real templates: `open_turn` and `close_turn` surround a content, `strips` drops spaces around it, and
     `drops_thoughts` drops `(…)` from all answers but the last message.
     """
 

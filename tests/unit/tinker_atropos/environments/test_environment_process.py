@@ -45,7 +45,7 @@ async def test_bundled_environment_serves_a_run_and_is_evaluated_before_and_afte
 
 
 async def test_real_start_of_the_console_script_serves_a_run(run):
-    """The other tests fork (tests/forking.py). This one pays for the start: script, interpreter and imports."""
+    """The other tests fork (tests/forking.py). This one really starts: script, interpreter and imports."""
     environment = await run.start_environment("sort_digits", wrapper=())
     await asyncio.wait_for(run.train(), TRAIN_SECONDS)
     assert await environment.ends() == 0, environment.output
@@ -62,7 +62,7 @@ async def test_unmodified_atroposlib_file_serves_a_run(run):
     assert [len(tokens) for tokens in group["tokens"]] == [PROMPT_LENGTH + 5] * 4
     before, after = await evaluations(run)
     assert (before["step"], after["step"]) == (0, 3)
-    assert before["metrics"]["eval/n"] == 8  # completions that its evaluation sampled
+    assert before["metrics"]["eval/n"] == 8  # completions of its evaluation
     low, share, high = (before["metrics"][f"eval/percent_correct{end}"] for end in ("_low", "", "_high"))
     assert 0 < low < share < high < 1
     relayed = [record["metrics"] for record in await run.records() if record["source"] == "environment"]

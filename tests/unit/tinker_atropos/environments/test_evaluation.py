@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from tinker_atropos.environments.evaluation import Evaluation, fraction_metrics, wilson_interval
 
-# From the closed form, to 4 digits: https://en.wikipedia.org/wiki/Binomial_proportion_confidence_interval
+# From the closed form, with 4 digits: https://en.wikipedia.org/wiki/Binomial_proportion_confidence_interval
 KNOWN = [(0, 10, 0.0, 0.2775), (5, 10, 0.2366, 0.7634), (10, 10, 0.7225, 1.0), (266, 500, 0.4882, 0.5753)]
 
 

@@ -1,4 +1,4 @@
-"""The environment container in a pod of its own: one of several, replaced, early, and with nothing but its source."""
+"""The environment container in a separate pod: one of several, replaced, early, and with only its source."""
 
 import asyncio
 import shutil
@@ -49,7 +49,7 @@ async def evaluated_steps(run) -> list[int]:
 async def test_only_the_first_of_several_environments_evaluates(run):
     run.env_section |= {"steps_per_eval": 1}
     baseline = {"step": 0, "metrics": {"eval/percent_correct": 0.5}, "source": "evaluation", "environment": 0}
-    (await run.client.post("/rl/metrics", json=baseline)).raise_for_status()  # of the first one, which it waits for
+    (await run.client.post("/rl/metrics", json=baseline)).raise_for_status()  # of the first one, for which it waits
     environment = await run.start_environment("sort_digits", RL_ENVIRONMENT_INDEX="1")
     await asyncio.wait_for(run.train(), TRAIN_SECONDS)
     assert await environment.ends() == 0, environment.output
@@ -86,7 +86,7 @@ async def test_an_address_that_never_resolves_is_waited_for_until_the_deadline(r
 
 @in_a_namespace
 async def test_names_that_resolve_later_are_waited_for(run):
-    """As in a cluster: the environment's pod may be there before the name of the trainer's."""
+    """As in a cluster: the environment's pod may exist before the DNS name of the trainer's."""
     hosts = run.folder / "hosts"
     hosts.write_text("127.0.0.1 localhost\n")
     env_vars = {

@@ -13,7 +13,7 @@ SCORES = [("1234", 1.0), ("1243", 0.0), ("1234 ", 0.0), ("", 0.0), ("12345", 0.0
 
 @pytest.fixture
 def environment():
-    return object.__new__(SortDigits)  # its rules need none of what BaseEnv connects to
+    return object.__new__(SortDigits)  # its rules need nothing that BaseEnv connects to
 
 
 @pytest.mark.parametrize(("completion", "score"), SCORES)

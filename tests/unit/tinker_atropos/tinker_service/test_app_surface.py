@@ -63,7 +63,7 @@ def test_a_custom_loss_moves_the_weights_like_the_built_in_one(client: tinker.Se
 
 @pytest.mark.parametrize("as_tensor", [np.array, torch.tensor], ids=["dense", "sparse"])
 def test_several_weighted_targets_per_token(client: tinker.ServiceClient, as_tensor) -> None:
-    """A distribution to imitate: two tokens per position; beside it, a sequence with one target each."""
+    """A distribution to imitate: two tokens per position; next to it, a sequence with one target each."""
     targets = [[6, 0], [7, 4], [8, 0], [9, 3]]
     weights = [[1.0, 0.0], [0.25, 0.75], [1.0, 0.0], [0.5, 0.5]]
     integers = {"dtype": np.int64} if as_tensor is np.array else {}
@@ -84,7 +84,7 @@ def test_several_weighted_targets_per_token(client: tinker.ServiceClient, as_ten
 
 
 def test_adapters_do_not_affect_each_other(client: tinker.ServiceClient) -> None:
-    """Two models in turns become, bit for bit, what each becomes alone: the same requests, the same weights."""
+    """Two models trained in turns equal, bit for bit, each trained alone: the same requests, the same weights."""
     other = datum([9, 9, 9, 9])
     alone = [
         [step(model, data) for _ in range(3)]
@@ -183,7 +183,7 @@ def test_prompt_logprob_requests_are_checked(client: tinker.ServiceClient, asked
 
 
 def test_sampling_after_temperature_reports_what_it_sampled_from(client: tinker.ServiceClient) -> None:
-    """Seed 0 is a seed; temperature scales the logprobs that come back."""
+    """Seed 0 is a seed; temperature scales the returned logprobs."""
     sampler = client.create_sampling_client(base_model="bundled").result(WAIT)
 
     def sampled(**params: float) -> types.SampledSequence:
@@ -288,7 +288,7 @@ def test_metrics_count_requests_tokens_and_batches(client: tinker.ServiceClient,
 
 
 def test_a_request_that_is_too_large_is_refused(client: tinker.ServiceClient) -> None:
-    """One sequence that the SDK cannot cut."""
+    """One sequence that the SDK cannot split."""
     length = 3_000_000
     tokens = types.ModelInput.from_ints([5] * length)
     data = types.Datum(tokens, {"target_tokens": np.full(length, 5)})

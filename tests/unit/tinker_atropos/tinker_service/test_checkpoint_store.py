@@ -1,4 +1,4 @@
-"""Checkpoints on disk: whole or absent, addressed by checked paths, gone when they expire."""
+"""Checkpoints on disk: whole or absent, addressed by checked paths, deleted when they expire."""
 
 import dataclasses
 import json
@@ -122,7 +122,7 @@ def test_a_failed_save_leaves_nothing_that_looks_like_a_checkpoint(store: Checkp
 def test_a_kill_while_overwriting_leaves_the_old_or_the_new_one(
     store: CheckpointStore, tmp_path: Path, killed_before_new_one_stood: bool
 ) -> None:
-    """What stands on disk when the process dies between the two renames, or after them."""
+    """What is on disk if the process dies between the two renames, or after them."""
     save(store, trainee())
     folder = tmp_path / "s:train:0/weights/step-1"
     if killed_before_new_one_stood:

@@ -42,13 +42,13 @@ def test_its_rl_loop_trains_and_resumes(tinker_service, rest: tinker.RestClient,
     train(tinker_service.env_vars, tmp_path, 5)
     steps = [row for row in lines(tmp_path / "metrics.jsonl") if "progress/batch" in row]
     assert [row["step"] for row in steps] == [0, 1, 2, 3, 4]
-    assert all(abs(row["optim/kl_sample_train_v1"]) < 1e-5 for row in steps)  # what is trained was sampled
+    assert all(abs(row["optim/kl_sample_train_v1"]) < 1e-5 for row in steps)  # only sampled tokens are trained
     assert all(row["kl_pre_post_v2"] > 1e-4 for row in steps if 0 < row["env/all/reward/total"] < 1)  # and it moves
 
     saved = lines(tmp_path / "checkpoints.jsonl")
     assert [(row["name"], row["batch"]) for row in saved] == [("000002", 2), ("final", 3), ("000004", 4), ("final", 5)]
     first, second = (row["state_path"].split("/")[2] for row in (saved[1], saved[3]))
-    assert first != second  # a state is trained on by a run of its own
+    assert first != second  # a new training run continues from a state
     record = rest.get_training_run(second).result(WAIT)
     assert record.last_checkpoint is not None
     assert record.last_checkpoint.tinker_path == saved[3]["state_path"]

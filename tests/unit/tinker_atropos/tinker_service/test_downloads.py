@@ -1,4 +1,4 @@
-"""An adapter leaves the service as a PEFT folder: what others compute with it is what the service samples from."""
+"""An adapter is exported as a PEFT folder: others compute with it exactly what the service samples from."""
 
 import json
 import subprocess
@@ -23,7 +23,7 @@ TOKENS = [5, 6, 7, 8, 9, 10]
 
 @pytest.fixture
 def trained(client: tinker.ServiceClient) -> tinker.TrainingClient:
-    """An adapter that differs from nothing, its unembedding included."""
+    """An adapter with non-zero weights everywhere, its unembedding included."""
     model = client.create_lora_training_client("bundled", rank=4, seed=0).result(WAIT)
     data = [types.Datum(types.ModelInput.from_ints(TOKENS[:-1]), {"target_tokens": TOKENS[1:], "weights": [1.0] * 5})]
     for _ in range(3):
@@ -36,7 +36,7 @@ def trained(client: tinker.ServiceClient) -> tinker.TrainingClient:
 def merged_logprobs(folder: Path) -> np.ndarray:
     """W + alpha / r B A for every adapted layer, in plain transformers."""
     model = AutoModelForCausalLM.from_pretrained(bundled_model_folder(), dtype=torch.float32)
-    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())  # untied, as README.md says
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())  # untied, as in README.md
     config = json.loads((folder / "adapter_config.json").read_text())
     tensors = load_file(folder / "adapter_model.safetensors")
     with torch.no_grad():

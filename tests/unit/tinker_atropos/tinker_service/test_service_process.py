@@ -71,7 +71,7 @@ def step(model: tinker.TrainingClient) -> np.ndarray:
 
 
 def test_a_client_continues_after_the_service_was_killed(tmp_path: Path, start_tinker_service) -> None:
-    """SIGKILL between two steps: the client is told what to do, and from the last state it goes on bit for bit."""
+    """SIGKILL between two steps: the client learns what to do, and continues from the last state bit for bit."""
     with start_tinker_service(tmp_path) as service:
         client = tinker.ServiceClient(base_url=service.url, api_key=service.key)
         model = client.create_lora_training_client("bundled", rank=4, seed=0).result(WAIT)
@@ -132,7 +132,7 @@ def test_it_ends_cleanly_on_sigterm(tmp_path: Path, start_tinker_service) -> Non
 
 
 def test_it_ends_by_itself_when_idle(tmp_path: Path, start_tinker_service) -> None:
-    """Health probes are nobody's requests."""
+    """Health probes do not count as requests."""
     with start_tinker_service(tmp_path, "--idle-exit", "1") as service:
         deadline = time.monotonic() + WAIT
         while service.process.poll() is None:

@@ -1,4 +1,4 @@
-"""An inference server over real HTTP, with a sampler that the test scripts."""
+"""An inference server over real HTTP, with a scripted sampler."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -19,14 +19,14 @@ from tinker_atropos.trainer.inference.tokenizer import Tokenizer
 
 
 class ScriptedSampler:
-    """Answers every prompt with `outputs`, one after the other; remembers what it was asked."""
+    """Answers every prompt with `outputs`, one after the other; remembers its requests."""
 
     def __init__(self, outputs: list[list[int]]) -> None:
         self.outputs = outputs
         self.asked: list[tuple[list[int], int, SamplingSettings]] = []
         self.error: Exception | None = None
         self.hold: asyncio.Event | None = None
-        self.stop_reason: StopReason | None = None  # None: as EOS says
+        self.stop_reason: StopReason | None = None  # None: decided by EOS
         self.cancelled = asyncio.Event()
 
     async def sample(self, prompt_T: Ints, n: int, settings: SamplingSettings) -> list[Sample]:
@@ -68,7 +68,7 @@ class Inference:
         self.generator = Generator(self.policy, self.ledger, self.failures.append, **limits)
 
     def remembered(self, prompt: list[int], output: list[int]) -> TokenSequence:
-        """What the ledger knows of a generation of these ids, of which nothing else is known."""
+        """What the ledger knows of a generation of these ids, with everything else unknown."""
         tokens_T = np.array([*prompt, *output], np.int64)
         unknown = TokenSequence(
             tokens_T,

@@ -179,12 +179,12 @@ SHORT = {"input_ids": [5, 6, 7], "sampling_params": {"max_new_tokens": 1}}
 
 
 async def test_the_service_stops_sampling_for_a_client_that_left(real_inference) -> None:
-    """The one thread of the model is free again long before the abandoned request would have been done."""
+    """The model's only thread is free long before the abandoned request would have finished."""
     started = time.monotonic()
     await real_inference.client.post("/generate", json=LONG)
     whole = time.monotonic() - started
     abandoned = asyncio.create_task(real_inference.client.post("/generate", json=LONG))
-    await asyncio.sleep(whole / 10)  # it is under way at the service
+    await asyncio.sleep(whole / 10)  # the service is working on it
     abandoned.cancel()
     await asyncio.gather(abandoned, return_exceptions=True)
     started = time.monotonic()

@@ -31,7 +31,7 @@ async def training(tinker_service) -> AsyncIterator[Training]:
 class Surroundings:
     """Samples a group of four from the current policy for every step; `scores` says how each step's are scored.
 
-    `off` is added to every logprob, as a backend would whose sampler and trainer disagree.
+    `off` is added to every logprob, as if the backend's sampler and trainer disagreed.
     """
 
     def __init__(self, policy: CurrentPolicy, scores: list[list[float]], off: float = 0.0) -> None:
@@ -132,7 +132,7 @@ def loss_by_hand(loss: str, logprobs: np.ndarray, sampling: np.ndarray, advantag
 
 @pytest.mark.parametrize("loss", ["importance_sampling", "ppo", "cispo"])
 async def test_a_loss_matches_its_formula(loss: str, training: Training) -> None:
-    """Two turns and a single one; the sampler's logprobs are off by up to 0.3, so that ratios are clipped."""
+    """Two turns and a single one; the sampler's logprobs differ by up to 0.3, so that ratios are clipped."""
     sampler = await training.snapshot()
     tokens = [[5, 6, 20, 21, 7, 22], [5, 6, 23, 24, 25]]
     masks = [[-100, -100, 20, 21, -100, 22], [-100, -100, 23, 24, 25]]

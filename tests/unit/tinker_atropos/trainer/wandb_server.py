@@ -42,7 +42,7 @@ class WandbRun:
 
     @property
     def rows(self) -> list[Json]:
-        """Its history, as sent. A row is known by its `_step`: it stands there once, however often it is sent."""
+        """Its history, as sent. A row is identified by its `_step`: it is stored once, however often it is sent."""
         return [row for _, row in sorted(self.rows_by_number.items())]
 
     @property
@@ -74,7 +74,7 @@ class WandbRun:
             "historyTail": json.dumps([json.dumps(row) for row in self.rows[-1:]]),
             "eventsTail": "[]",
             "tags": self.fields.get("tags") or [],
-            "wandbConfig": json.dumps({"t": 1}),  # without it the SDK takes the run for one that never started
+            "wandbConfig": json.dumps({"t": 1}),  # without it the SDK considers the run never started
             "project": {"id": "p", "name": self.project, "entity": {"id": "e", "name": ENTITY}},
         }
 

@@ -1,4 +1,4 @@
-"""A trajectory API on a real loopback port, inside the test's event loop, with a clock that the test turns."""
+"""A trajectory API on a real loopback port, inside the test's event loop, with a clock that the test controls."""
 
 import contextlib
 import json
@@ -55,7 +55,7 @@ class Api:
         return answer.json()
 
     async def books(self) -> dict[str, Books]:
-        """Both units' books, which must balance."""
+        """The totals in groups and rollouts, which must balance."""
         books = await self.get("/rl/books")
         assert balanced(books)
         return {unit: books[unit] for unit in ("groups", "rollouts")}
@@ -118,7 +118,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 
 
 def balanced(books: dict[str, Books]) -> bool:
-    """Every group that was received is somewhere, in groups and in rollouts."""
+    """Every received group is accounted for, in groups and in rollouts."""
     return all(
         entries["received"]
         == sum(entries[state] for state in ("buffered", "queued", "delivered", "trained"))
@@ -128,7 +128,7 @@ def balanced(books: dict[str, Books]) -> bool:
 
 
 def delivery(*numbers: int, size: int = 2, content: bytes | None = None, **changes: Any) -> PostedGroups:
-    """One POST of groups that `number` tells apart."""
+    """One POST of groups identified by `number`."""
     return PostedGroups(
         tuple(
             replace(
@@ -171,7 +171,7 @@ def env_registration(**changes: Any) -> dict[str, Any]:
 
 
 def group(size: int = 2, *, first_token: int = 7, env_id: int | None = 0, **changes: Any) -> dict[str, Any]:
-    """A group of `size` sequences; `first_token` tells groups apart."""
+    """A group of `size` sequences; `first_token` identifies the group."""
     return {
         "tokens": [[first_token, 5, 6]] * size,
         "masks": [[-100, 5, 6]] * size,
@@ -252,7 +252,7 @@ def api_process(process: None) -> StartProcess:
 
 @dataclass
 class Builders:
-    """The request bodies of the protocol, valid unless a test changes them, and what else tests share."""
+    """The request bodies of the protocol, valid unless a test changes them, and other shared helpers."""
 
     trainer_registration: Callable[..., dict[str, Any]] = field(default=trainer_registration)
     env_registration: Callable[..., dict[str, Any]] = field(default=env_registration)

@@ -1,4 +1,4 @@
-"""The api as a process: killed, restarted, stopped, and in bad surroundings."""
+"""The api as a process: killed, restarted, stopped, and in a bad environment."""
 
 import json
 import os

@@ -26,7 +26,7 @@ SLACK = 5
 
 @dataclass
 class Client:
-    """Clients that send again, like BaseEnv and the trainer, until they have an answer. A connection a request."""
+    """Clients that retry, like BaseEnv and the trainer, until they get an answer. One connection per request."""
 
     http: httpx.AsyncClient
     interrupted: int = 0
@@ -73,7 +73,7 @@ class Environments:
 
 @dataclass
 class Trainer:
-    """Takes batches by step, drops some groups, reports progress, and now and then goes back to its checkpoint."""
+    """Takes batches by step, drops some groups, reports progress, and sometimes goes back to its checkpoint."""
 
     client: Client
     rng: random.Random
@@ -120,7 +120,7 @@ class Trainer:
 
 @asynccontextmanager
 async def traffic(url: str, build: Any, seed: int) -> AsyncIterator[None]:
-    """Environments and a trainer at work while the block runs. Then everything is trained, and is checked."""
+    """Environments and a trainer at work while the block runs. Then everything is trained and checked."""
     rng = random.Random(seed)
     async with connected(url) as client:
         environments, trainer = Environments(client, rng, build.group), Trainer(client, rng)
@@ -139,7 +139,7 @@ async def traffic(url: str, build: Any, seed: int) -> AsyncIterator[None]:
 
 
 async def check(client: Client, build: Any, trainer: Trainer, sent: int) -> None:
-    """Nothing lost, nothing twice, each sender's groups in order, and the books say so."""
+    """Nothing lost, nothing twice, each sender's groups in order, and the totals agree."""
     books = await client.ask("GET", "/rl/books")
     assert build.balanced(books)
     groups = books["groups"]

@@ -23,7 +23,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @dataclass(frozen=True)
 class Trained:
-    """Where the weights of one optimizer step are."""
+    """The path of the weights of one optimizer step."""
 
     sampler_path: str
     state_path: str
@@ -117,7 +117,7 @@ def test_the_instructions_fit_the_adapter(
 def test_real_start_a_backends_refusal_is_reported_once(
     tinker_service: TinkerServiceProcess, trained: Trained, tmp_path: Path
 ) -> None:
-    """Really started: that the tokenizer has no warning of its own to add is settled when its library is imported."""
+    """Really started: whether the tokenizer prints a warning is decided when its library is imported."""
     ended = subprocess.run(
         [PROGRAM, "sample", "1 " * 600, "--model-path", trained.sampler_path],
         env={**os.environ, **tinker_service.env_vars},

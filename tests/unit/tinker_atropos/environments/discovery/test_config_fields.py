@@ -1,4 +1,4 @@
-"""Fields, limits and defaults, compared with those that pydantic finds in the same class."""
+"""Fields, limits and defaults, compared with pydantic's of the same class."""
 
 import enum
 import json
@@ -126,7 +126,7 @@ def test_invalid_fields(tmp_path: Path, body: str) -> None:
 
 
 def test_a_subclass_overrides_a_field(tmp_path: Path) -> None:
-    """Pydantic takes the new type and limits; what it means is still said by the first."""
+    """Pydantic takes the new type and limits; the description is still the first one's."""
     first = "    x: int = Field(1, ge=0, description='first')\n    y: int = 2\n"
     (tmp_path / "env.py").write_text(f"{HEAD}{first}class Later(Config):\n    x: float = 0.5\n")
     sources = Sources(tmp_path)

@@ -1,4 +1,4 @@
-"""What `config_init` gives, as far as the text says it: compared with what it gives when it is called."""
+"""What `config_init` returns, as far as its source shows: compared with calling it."""
 
 import importlib.util
 from pathlib import Path

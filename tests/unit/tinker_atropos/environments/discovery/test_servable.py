@@ -1,4 +1,4 @@
-"""Can this file be served? With the same answer as the runner's, from the text alone."""
+"""Can this file be served? The same answer as the runner's, from the source alone."""
 
 import os
 import re
@@ -32,7 +32,7 @@ load_environment(LocatedEnvironment(Path(sys.argv[1])))
 
 
 def judged(folder: Path, **files: str) -> Discovery:
-    """`env.py`, beside files whose names are the keywords."""
+    """`env.py`, next to files named by the keywords."""
     for name, text in files.items():
         path = folder / f"{name.replace('__', '/', 1)}.py"
         path.parent.mkdir(exist_ok=True)
@@ -267,7 +267,7 @@ FRAGMENTS = st.sampled_from(
 
 @st.composite
 def damaged_files(draw: st.DrawFn) -> bytes:
-    """A real file, cut short, with pieces taken out, put in, or written twice."""
+    """A real file, cut short, with pieces removed, inserted, or duplicated."""
     text = draw(st.sampled_from(sorted(FILES.values())))
     for _ in range(draw(st.integers(1, 4))):
         begin = draw(st.integers(0, len(text)))

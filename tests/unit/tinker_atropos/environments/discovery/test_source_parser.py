@@ -1,4 +1,4 @@
-"""Files that nobody should have written: each gives a tree or one named error."""
+"""Malformed files: each gives a tree or one named error."""
 
 import os
 from pathlib import Path

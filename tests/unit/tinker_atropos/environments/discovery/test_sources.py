@@ -1,4 +1,4 @@
-"""What names mean, compared with what Python makes of the same files."""
+"""What names mean, compared with Python on the same files."""
 
 import ast
 import importlib
@@ -120,7 +120,7 @@ def test_hidden_folders_and_links_to_folders_are_skipped(tmp_path: Path) -> None
 
 @st.composite
 def class_graphs(draw: st.DrawFn) -> list[tuple[int, list[int]]]:
-    """For each class the number of its file, and which earlier classes it derives from."""
+    """For each class the number of its file, and the earlier classes it derives from."""
     size = draw(st.integers(1, 9))
     return [
         (
@@ -134,7 +134,7 @@ def class_graphs(draw: st.DrawFn) -> list[tuple[int, list[int]]]:
 @settings(max_examples=150, deadline=None)
 @given(class_graphs())
 def test_ancestry_matches_python(tmp_path_factory: pytest.TempPathFactory, graph: list[tuple[int, list[int]]]) -> None:
-    """Classes C0, C1, … over three files, which import from each other where a base is needed."""
+    """Classes C0, C1, … in three files, which import from each other if a base is needed."""
     folder = tmp_path_factory.mktemp("graph")
     names = [f"graph_of_classes_{number}" for number in range(3)]
     lines: dict[str, list[str]] = {name: [] for name in names}
@@ -146,7 +146,7 @@ def test_ancestry_matches_python(tmp_path_factory: pytest.TempPathFactory, graph
         lines[names[file]].append(f"class C{index}({', '.join(f'C{base}' for base in bases)}): ...")
         try:
             python.append(type(f"C{index}", tuple(python[base] for base in bases), {}))
-        except TypeError:  # no such class can be
+        except TypeError:  # no such class can exist
             assume(False)
     write(folder, {f"{name}.py": "\n".join(text) for name, text in lines.items()})
     sources = Sources(folder)
@@ -171,7 +171,7 @@ def test_ancestry_matches_python(tmp_path_factory: pytest.TempPathFactory, graph
     )
 )
 def test_any_graph_terminates(tmp_path_factory: pytest.TempPathFactory, classes: list[tuple[str, str, str]]) -> None:
-    """Circles of classes, imports and re-exports."""
+    """Cycles of classes, imports and re-exports."""
     head = "import a, b, c\nfrom a import *\nfrom b import A, B\nfrom c import C\n"
     texts = {f"{file}.py": head for file in "abc"}
     for file, name, base in classes:

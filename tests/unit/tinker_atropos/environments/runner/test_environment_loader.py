@@ -1,4 +1,4 @@
-"""Which class of a file is served: files as people write them, imported."""
+"""Which class of a file is served: realistic files, imported."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Groups on their way to the trajectory API: real connections to a server that answers by a script."""
+"""Groups on their way to the trajectory API: real connections to a scripted server."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ CONNECTION_LOST = (0, {})
 
 @dataclass
 class ScriptedApi:
-    """Answers with what the script says, then always with the last. Keeps what was asked."""
+    """Answers with the script's answers, then always with the last one. Keeps the requests."""
 
     script: list[tuple[int, dict[str, Any]]]
     paths: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The attendant over real HTTP, with an api that the test scripts."""
+"""The heartbeat over real HTTP, with a scripted api."""
 
 import asyncio
 import time
@@ -55,7 +55,7 @@ class ScriptedApi:
 
 
 async def test_the_last_metrics_and_state_are_resent_if_they_are_lost() -> None:
-    """The final evaluation is in them, and no next heartbeat would repeat it."""
+    """They contain the final evaluation, and no later heartbeat would repeat it."""
     api, shared = ScriptedApi(failures=2), SharedState(total_steps=5)
     async with api.running() as url:
         settings = Settings(api_url=url, ops_host="127.0.0.1", ops_port=0)
@@ -93,7 +93,7 @@ async def test_every_heartbeat_and_report_names_its_environment(*, given, told, 
 
 
 async def test_giving_up_on_a_refusal_quotes_it() -> None:
-    """As of an api that admits no more environments: another one may end soon, so it is not the end at once."""
+    """Like an api that admits no more environments: another one may end soon, so it does not give up at once."""
 
     async def refuse(_request: Request) -> Response:
         return json_response({"detail": "64 environments are live"}, 409)
@@ -106,7 +106,7 @@ async def test_giving_up_on_a_refusal_quotes_it() -> None:
             await heartbeat.tell()
             assert errors == []
             heartbeat._last_answer_at = time.monotonic() - SILENCE_SECONDS - 1
-            while not errors:  # bounded by the test's own limit of time: the next heartbeat comes within a second
+            while not errors:  # bounded by the test's time limit: the next heartbeat comes within a second
                 await asyncio.sleep(0.01)
     assert "64 environments are live" in str(errors[0])
 

@@ -1,4 +1,4 @@
-"""Registering over real HTTP, with an api that comes late, stumbles, or refuses."""
+"""Registering over real HTTP, with an api that starts late, fails, or refuses."""
 
 import asyncio
 from types import SimpleNamespace
@@ -31,10 +31,10 @@ def api(answers: list[Response], asked: list[dict]) -> Starlette:
 async def test_a_closed_port_and_a_failing_api_are_waited_out() -> None:
     asked: list[dict] = []
     answers: list[Response] = [PlainTextResponse("disk full", 503), JSONResponse({"status": "success"})]
-    listener = bind("127.0.0.1", 0, "RL_API_URL")  # bound, and does not listen yet: refused
+    listener = bind("127.0.0.1", 0, "RL_API_URL")  # bound, but not listening yet: refused
     registration = EnvironmentRegistration(f"http://127.0.0.1:{listener.getsockname()[1]}", index=3)
     asking = asyncio.create_task(registration.ask(ENV))
-    while registration.trouble is None:  # bounded by the test's own limit of time
+    while registration.trouble is None:  # bounded by the test's time limit
         await asyncio.sleep(0.01)
     assert registration.trouble.startswith("ConnectError")
     async with serve(api(answers, asked), listener):

@@ -1,4 +1,4 @@
-"""What an environment reports beside its groups, and what a failing report costs."""
+"""What an environment reports besides its groups, and what a failing report costs."""
 
 import logging
 from pathlib import Path
@@ -10,7 +10,7 @@ from tinker_atropos.environments.runner.reports import Reports
 
 
 class Author:
-    """An environment's reporting side, as people write it."""
+    """An environment's reporting side, as authors write it."""
 
     wandb_prepend = "mine_0"
 
@@ -65,7 +65,7 @@ async def test_an_evaluation_is_found_wherever_it_was_logged(env, reports) -> No
 
 
 async def test_an_evaluation_is_taken_once(env, reports) -> None:
-    """Told again with the next wandb_log, it would pass for one of a later step."""
+    """Repeated with the next wandb_log, it would pass for one of a later step."""
     await env.evaluate_log({"eval/a": 0.25})
     env.eval_metrics = [("eval/b", 0.75)]
     assert reports.take_evaluation(None) == {"mine_0_eval/a": 0.25, "mine_0_eval/b": 0.75}

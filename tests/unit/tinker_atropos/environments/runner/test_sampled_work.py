@@ -67,7 +67,7 @@ async def recorder() -> AsyncIterator[tuple[Recorder, ServerManager]]:
 
 
 async def ask(servers: ServerManager) -> None:
-    """Four requests, twelve completions: also split ones, and through the managed server, in tasks of their own."""
+    """Four requests, twelve completions: also split ones, and through the managed server, in separate tasks."""
     sampled: dict[str, Any] = {"max_tokens": 4, "split": "eval"}
     async with servers.managed_server(tokenizer=servers.servers[0].tokenizer) as managed:
         await asyncio.gather(

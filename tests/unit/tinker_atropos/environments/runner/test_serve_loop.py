@@ -30,7 +30,7 @@ def test_no_more_groups_are_started_than_the_run_still_wants(status, workers):
 
 
 class Starting:
-    """An environment that is still setting up when it is told that the run is over."""
+    """An environment that is still setting up when it learns that the run is over."""
 
     def __init__(self, *, index: int, answer: HeartbeatAnswer, counted: int) -> None:
         self.index, self.answer, self.counted = index, answer, counted
@@ -44,7 +44,7 @@ class Starting:
 
     async def setup(self) -> None:
         self.ending.settle()
-        for _ in range(20):  # turns of the event loop, in which the end is heard of
+        for _ in range(20):  # turns of the event loop, in which the end is noticed
             await asyncio.sleep(0)
 
     async def register(self, _env: Any, _deadline: float) -> None:

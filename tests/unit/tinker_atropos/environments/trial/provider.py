@@ -1,4 +1,4 @@
-"""An OpenAI-compatible provider over loopback, whose answers a test chooses by the model's name."""
+"""An OpenAI-compatible provider over loopback, whose answers depend on the model's name."""
 
 import json
 import re
@@ -10,7 +10,7 @@ KEY = "sk-or-0123456789abcdef"
 
 
 class ScriptedProvider:
-    """`right` sorts, `wrong` does not, `half` does every other time; a number is the status of every answer."""
+    """`right` sorts, `wrong` does not, `half` sorts every other time; a number is the status of every answer."""
 
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []

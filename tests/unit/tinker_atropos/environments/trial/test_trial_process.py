@@ -25,7 +25,7 @@ ENV = {"total_steps": 3, "group_size": 4, "batch_size": 8, "tokenizer_name": "bu
 
 @dataclass(frozen=True)
 class Ended:
-    """A process's end and what it said."""
+    """A process's exit code and output."""
 
     code: int
     lines: list[dict[str, Any]]
@@ -46,7 +46,7 @@ Command = tuple[list[str | Path], dict[str, str]]
 
 @pytest.fixture
 def trial_command(provider: ScriptedProvider, tmp_path: Path) -> Callable[..., Command]:
-    """The words and the variables of a trial."""
+    """The arguments and the variables of a trial."""
     config = tmp_path / "config.yaml"
 
     def command(environment: str | Path, *options: str, **env: Any) -> Command:

@@ -87,7 +87,7 @@ async def test_a_step_that_fails_at_the_provider_explains_it(provider: ScriptedP
     assert step.error.startswith(said)
     assert (list(step.scores), step.correct) == ([], 0)
     tries = 4 if model in ("429", "500") else 1
-    assert len(provider.requests) <= 4 * tries  # nobody tries a wrong name again
+    assert len(provider.requests) <= 4 * tries  # a wrong name is not retried
 
 
 @pytest.mark.parametrize("model", ["401", "403"])

@@ -1,4 +1,4 @@
-"""Batched sampling with a cache gives what each request alone, without a cache, would have given."""
+"""Batched sampling with a cache equals sampling each request alone without a cache."""
 
 import dataclasses
 

@@ -44,7 +44,7 @@ def test_a_small_model_computes_in_double_precision_unless_told_otherwise(engine
 def test_chosen_logprobs_and_their_gradients_match_log_softmax() -> None:
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(2, 3, 7, dtype=torch.float64, generator=generator).requires_grad_()
-    chosen = torch.tensor([[[1, 1, 6], [0, 2, 3], [5, 5, 5]]] * 2)  # a token may be asked for twice
+    chosen = torch.tensor([[[1, 1, 6], [0, 2, 3], [5, 5, 5]]] * 2)  # a token may be requested twice
     weights = torch.randn(2, 3, 3, dtype=torch.float64, generator=generator)
     results = [ChosenLogprobs.apply(logits, chosen), logits.log_softmax(-1).gather(-1, chosen)]
     gradients = [torch.autograd.grad(logprobs, logits, weights)[0] for logprobs in results]
@@ -78,7 +78,7 @@ def test_in_bfloat16_adapters_logits_and_logprobs_are_float32(bf16_engine: Engin
         output = model(torch.tensor([[5, 6, 7]]), output_hidden_states=True)
     assert output.hidden_states[-1].dtype == torch.bfloat16
     assert output.logits.dtype == torch.float32
-    # float32 all the way, not bfloat16 made wide: its low bits are used.
+    # float32 all the way, not widened bfloat16: its low bits are used.
     assert not torch.equal(output.logits, output.logits.bfloat16().float())
 
 
@@ -100,7 +100,7 @@ def test_rotary_frequencies_are_not_rounded(bf16_engine: Engine) -> None:
 
 
 def test_training_in_bfloat16_follows_double_precision(engine: Engine, bf16_engine: Engine, prompts: Prompts) -> None:
-    """Ten small steps: updates that bfloat16 weights would round away arrive all the same."""
+    """Ten small steps: updates that bfloat16 weights would round away still arrive."""
     data = [TrainingDatum(np.array(prompt[:-1]), {"target_tokens": np.array(prompt[1:])}) for prompt in prompts[:8]]
     losses = []
     for each in (engine, bf16_engine):

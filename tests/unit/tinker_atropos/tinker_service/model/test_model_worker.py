@@ -14,7 +14,7 @@ REQUEST = SamplingRequest(prompt=(1, 2), num_samples=1, max_tokens=8)
 
 
 class Recorder:
-    """Runs samples by noting them; holds the worker until `opened`."""
+    """Records samples instead of running them; holds the worker until `opened`."""
 
     def __init__(self) -> None:
         self.opened = threading.Event()

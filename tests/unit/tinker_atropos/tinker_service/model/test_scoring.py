@@ -1,4 +1,4 @@
-"""What is said about a prompt is the model's own distribution, position by position."""
+"""The scores of a prompt are the model's distribution, position by position."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ PROMPT = (5, 6, 7, 8, 9)
 
 
 def score(engine: Engine, prompt: tuple[int, ...] = PROMPT, **wanted: object) -> PromptScores:
-    """Beside a longer prompt, which must not matter."""
+    """Next to a longer prompt, which must not matter."""
     jobs = [((1, 2, 3, 4, 5, 6, 7, 8), PromptScoring(logprobs=True)), (prompt, PromptScoring(**wanted))]
     return score_prompts(engine.model, None, jobs)[1]
 

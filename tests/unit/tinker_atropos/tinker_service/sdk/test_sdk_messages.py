@@ -1,4 +1,4 @@
-"""Whatever a client sends becomes a request that can be trained, or a sentence."""
+"""Whatever a client sends becomes a request that can be trained, or an error message."""
 
 import contextlib
 

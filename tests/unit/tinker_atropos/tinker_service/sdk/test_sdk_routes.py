@@ -1,4 +1,4 @@
-"""The unmodified tinker SDK against the running service: train, sample, save, resume, and be told what is wrong."""
+"""The unmodified tinker SDK against the running service: train, sample, save, resume, and get useful errors."""
 
 from collections.abc import Sequence
 
@@ -92,7 +92,7 @@ def test_resumed_training_equals_uninterrupted_training(client: tinker.ServiceCl
 
 
 def test_gradients_of_several_requests_add_up(client: tinker.ServiceClient, prompts: Prompts) -> None:
-    """Two halves, then a step, move the weights as the whole does."""
+    """Two halves, then a step, move the weights like the whole."""
     data = sampled_data(client.create_sampling_client(base_model="bundled").result(WAIT), prompts[:4])
     whole, halves = new_model(client), new_model(client)
     train(whole, data)
@@ -112,7 +112,7 @@ def test_forward_leaves_no_gradients(client: tinker.ServiceClient, prompts: Prom
 
 @pytest.mark.parametrize("loss", ["ppo", "cispo"])
 def test_every_policy_loss_trains(client: tinker.ServiceClient, prompts: Prompts, loss: str) -> None:
-    """Five steps on the same batch raise what was rewarded above what was not."""
+    """Five steps on the same batch raise the rewarded tokens above the others."""
     data = sampled_data(client.create_sampling_client(base_model="bundled").result(WAIT), prompts[:1])
     advantages = np.concatenate([item.loss_fn_inputs["advantages"].to_numpy() for item in data])
     model = new_model(client)

@@ -1,4 +1,4 @@
-"""The door to the SDK against the real Tinker service: what a lost session leaves behind, and what a wait costs."""
+"""The SDK's wrapper against the real Tinker service: what a lost session leaves behind, and what a wait costs."""
 
 import asyncio
 import threading

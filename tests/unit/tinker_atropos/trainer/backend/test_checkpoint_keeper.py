@@ -50,7 +50,7 @@ async def test_an_attempt_deletes_what_its_own_saves_replace(backend, training) 
 
 
 async def test_the_last_save_is_kept_even_below_states_that_could_not_be_loaded(backend, training) -> None:
-    """An attempt that had to go back behind its newest state saves at an earlier step than that."""
+    """An attempt that went back before its newest state saves at an earlier step than that."""
     attempt = keeper("went-back", 1, keep_checkpoints=1)
     await attempt.save_state(training, 20, for_ever=False)
     await attempt.save_state(training, 10, for_ever=False)

@@ -39,10 +39,10 @@ def test_an_attempt_continues_from_the_furthest_state_then_the_one_before(checkp
         ([checkpoint(3, step) for step in (10, 20, 30)], 3, 0, set()),
         ([checkpoint(3, step) for step in (10, 20, 30, 40, 50)], 3, 0, {(3, 10), (3, 20)}),
         ([checkpoint(3, step) for step in (10, 20, 30, 40, 50)], 1, 20, {(3, 10), (3, 30)}),
-        # An earlier attempt's last state goes only when this attempt has saved its own.
+        # An earlier attempt's last state is deleted only when this attempt has saved its own.
         ([checkpoint(1, 10), checkpoint(2, 20)], 1, 0, set()),
         ([checkpoint(1, 10), checkpoint(2, 20), checkpoint(3, 30)], 1, 0, {(1, 10), (2, 20)}),
-        # An attempt that had to go back is still the newest: what it saved stays.
+        # An attempt that had to go back is still the newest: its saves are kept.
         ([checkpoint(2, 100), checkpoint(3, 80)], 1, 0, {(2, 100)}),
         # Neither sampler weights nor another run's states are ours to delete.
         ([checkpoint(3, 10, kind="sampler"), checkpoint(3, 10, uid="another run"), checkpoint(3, 20)], 1, 0, set()),

@@ -20,7 +20,7 @@ PAIR = {
     "inference_logprobs": [[1.0, 1.0, -0.3, -0.4], [1.0, 1.0, -0.5]],
 }
 TEACHER = {
-    "distill_token_ids": [[[0], [0], [13], [9]], [[0], [0], [15]]],  # of token 14 the teacher says nothing
+    "distill_token_ids": [[[0], [0], [13], [9]], [[0], [0], [15]]],  # the teacher has no logprob for token 14
     "distill_logprobs": [[[0.0], [0.0], [-0.1], [-7.0]], [[0.0], [0.0], [-1.5]]],
 }
 
@@ -138,7 +138,7 @@ def test_only_clipped_losses_get_thresholds() -> None:
 
 @st.composite
 def conversations(draw: st.DrawFn) -> tuple[dict[str, list], list[list[float]], Ledger]:
-    """A group of several turns, each answer of its own, and the true logprobs. The group or the ledger knows them."""
+    """A group of several turns with different answers, and the true logprobs. The group or the ledger knows them."""
     turns = iter(range(100, 200))
     ledger, truth, fields = Ledger(), [], {"tokens": [], "masks": [], "scores": [], "inference_logprobs": []}
     for _ in range(draw(st.integers(1, 5))):

@@ -1,4 +1,4 @@
-"""Chat templates as models of the field have them, with tools, on the bundled tokenizer's vocabulary."""
+"""Chat templates like those of current models, with tools, on the bundled tokenizer's vocabulary."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Samples and what becomes of them when the backend is lost."""
+"""Samples, and what happens to them when the backend is lost."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ PROMPT, SETTINGS = np.array([1, 2]), SamplingSettings(max_tokens=4)
 
 
 class Sampler:
-    """Answers, or raises what it was given; only when `hold`, if there is one, is set."""
+    """Answers or raises what it was given, once `hold`, if given, is set."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error

@@ -215,7 +215,7 @@ async def test_too_many_too_long_prompts_in_a_row_end_the_run(serve_inference) -
             return response.status_code
 
         assert [await ask(16), await ask(17)] == [400, 400]
-        assert await ask(4) == 200  # of no help to the groups that are lost
+        assert await ask(4) == 200  # it does not bring back lost groups
         inference.generator.batch_taken()
         assert [await ask(20), await ask(20)] == [400, 400]
         assert inference.failures == []
@@ -359,7 +359,7 @@ async def test_a_client_that_leaves_stops_costing_tokens(inference) -> None:
 
 @pytest.mark.parametrize("name", ["chat_template", "tokenize", "tokenizer_kwargs", "return_tensors", "truncation"])
 async def test_a_client_cannot_supply_its_own_chat_template(inference, name) -> None:
-    """It would run in the trainer's process, beside the key."""
+    """It would run in the trainer's process, which has the key."""
     body = {"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": {name: "{{ messages }}"}}
     response = await inference.client.post("/v1/chat/completions", json=body)
     assert response.status_code == 400

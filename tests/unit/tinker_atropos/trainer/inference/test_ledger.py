@@ -1,4 +1,4 @@
-"""What the ledger finds in a sequence: nothing but what was sampled, with its own logprobs and policy steps."""
+"""What the ledger finds in a sequence: only what was sampled, with its own logprobs and policy steps."""
 
 import contextlib
 import sqlite3
@@ -62,7 +62,7 @@ def test_every_turn_is_looked_up_with_everything_before_it() -> None:
     record(ledger, [1], [2], [-0.5], step=3)
     record(ledger, [1, 2, 9], [4, 5], [-0.25, -0.125], step=4)
     record(ledger, [1], [4, 5], [-8.0, -8.0], step=9)  # the same answer after another prompt
-    for masked in ("01011", "01111", "11111"):  # also when a whole conversation is marked as one answer
+    for masked in ("01011", "01111", "11111"):  # even if a whole conversation is marked as one answer
         found = ledger.attribute(sequence([1, 2, 9, 4, 5], masked)).sequence
         assert bits(found.generated_T) == "01011"
         np.testing.assert_array_equal(found.logprobs_T[[1, 3, 4]], [-0.5, -0.25, -0.125])
@@ -180,7 +180,7 @@ def test_a_restart_keeps_versions_and_does_not_restore_forgotten_ones(tmp_path) 
     assert [one.sequence.logprobs_T[1] for one in kept] == [-0.5, -0.625]
 
     again = Ledger(tmp_path)
-    record(again, [1], [6], [-1.0], step=6)  # numbered on from what the file holds
+    record(again, [1], [6], [-1.0], step=6)  # numbering continues from the file
     again.close()
     assert [one.sequence.policy_step_T[1] for one in attributed(tmp_path, sequence([1, 5], "01"))] == [5]
 

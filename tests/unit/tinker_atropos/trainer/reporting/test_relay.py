@@ -1,4 +1,4 @@
-"""Relayed metrics, from an api that is real, into a sink that remembers."""
+"""Metrics relayed from a real api into a recording sink."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -26,7 +26,7 @@ GROUP = {
 
 
 def attributed(first: int | None, second: int | None, **fields) -> Group:
-    """Two rollouts: two tokens sampled after step `first`, one after step `second`; None: nobody knows."""
+    """Two rollouts: two tokens sampled after step `first`, one after step `second`; None: unknown."""
     ledger = Ledger()
     if first is not None:
         ledger.record(np.array([1]), np.array([2, 3]), LedgerEntry(np.array([-0.125, -0.25]), policy_step=first))

@@ -38,7 +38,7 @@ def test_the_reason_of_a_wait(changes, reason) -> None:
 
 
 def test_a_wait_of_a_day_is_logged_in_a_few_sentences() -> None:
-    """Whoever watches `/status` writes what changed somewhere."""
+    """The watcher of `/status` writes every change somewhere."""
     waits = (replace(WAIT, seconds=float(s), seconds_without_sample=float(s), queued=0) for s in range(10, 86_400, 7))
     assert len({why_no_batch(wait) for wait in waits}) <= 12
 
@@ -51,7 +51,7 @@ def test_short_waits_are_normal() -> None:
     ("before", "now", "expected"),
     [
         (GroupsMade(3, 10), GroupsMade(3, 14), GroupsMade(0, 4)),
-        (GroupsMade(3, 10), GroupsMade(1, 2), GroupsMade(1, 2)),  # an environment that was started again
+        (GroupsMade(3, 10), GroupsMade(1, 2), GroupsMade(1, 2)),  # a restarted environment
     ],
 )
 def test_only_groups_of_this_wait_explain_it(before, now, expected) -> None:

@@ -1,4 +1,4 @@
-"""The real wandb SDK against a W&B server in memory: what the server got, and that nothing holds the run up."""
+"""The real wandb SDK against a W&B server in memory: what the server received, and that nothing delays the run."""
 
 import asyncio
 import json
@@ -74,7 +74,7 @@ class Attempts:
         return sink
 
     async def logged(self, steps: range, **shares: float) -> dict[str, Any]:
-        """A whole attempt: what `/status` says of W&B at its end."""
+        """A whole attempt; returns W&B's part of `/status` at its end."""
         sink = await self.start(**shares)
         for step in steps:
             sink.log_step(step, {"train/loss": step / 4})
@@ -82,7 +82,7 @@ class Attempts:
         return sink.to_wire()
 
     async def sync(self, state: str) -> None:
-        """Type the command that the state names."""
+        """Run the command that the state names."""
         command = state.partition(": ")[2]
         assert command.startswith("wandb sync "), state
         process = await asyncio.create_subprocess_shell(
@@ -154,7 +154,7 @@ async def test_what_the_server_receives_of_a_run(attempts: Attempts) -> None:
 
 
 async def test_two_attempts_are_one_run_with_increasing_steps(attempts: Attempts) -> None:
-    """The second one begins at the checkpoint of step 2, and trains 3 and 4 again."""
+    """The second one starts from the checkpoint of step 2, and trains 3 and 4 again."""
     await attempts.logged(range(1, 5))
     again = await attempts.start()
     again.log_report(2, {"env/reward_mean": 1.0})

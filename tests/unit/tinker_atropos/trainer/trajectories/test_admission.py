@@ -1,4 +1,4 @@
-"""Which groups can be trained on, with a sampler that a test scripts."""
+"""Which groups can be trained on, with a scripted sampler."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ class UnshapedSampler:
 
 
 class Gate:
-    """An admission with its parts; everything was sampled as `TWO_TURNS` needs it, unless a test says otherwise."""
+    """An admission with its parts; by default everything was sampled as `TWO_TURNS` needs it."""
 
     def __init__(self, **settings) -> None:
         self.sampler, self.ledger, self.policy = UnshapedSampler(), Ledger(), CurrentPolicy()

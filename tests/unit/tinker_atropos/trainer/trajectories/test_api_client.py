@@ -1,4 +1,4 @@
-"""The client against an api that is away, restarts, or refuses; and the lease that it renews."""
+"""The client against an api that is unreachable, restarts, or refuses; and the lease that it renews."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ from tinker_atropos.trainer.trajectories.lease import TrainerLease
 
 
 class ScriptedApi:
-    """Answers each request with the next of `answers`, the last one forever; remembers what came."""
+    """Answers each request with the next of `answers`, the last one forever; remembers the requests."""
 
     def __init__(self, *answers: Response) -> None:
         self.answers = list(answers)

@@ -1,4 +1,4 @@
-"""Batches from an api that fills them up from a queue, as the trajectory API does."""
+"""Batches from an api that fills them from a queue, like the trajectory API."""
 
 import time
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ STEP = 10
 
 
 class Queue:
-    """Groups by id; a batch holds the first `size` that are left. None while there are too few."""
+    """Groups by id; a batch holds the first `size` remaining ones. None while there are too few."""
 
     def __init__(self, groups: Sequence[Group], size: int) -> None:
         self.groups = dict(enumerate(groups))
@@ -62,7 +62,7 @@ def group(token: int, **fields) -> Group:
 def collector_of(
     queue: TrajectoryApi, steps: dict[int, int], warnings: Warnings | None = None, **settings
 ) -> Collector:
-    """`steps`: after which policy step each token was sampled. Of other tokens nothing is known."""
+    """`steps`: after which policy step each token was sampled. Nothing is known of other tokens."""
     ledger, policy = Ledger(), CurrentPolicy()
     policy.swap(Policy(STEP, sampler=None))
     for token, step in steps.items():
@@ -146,7 +146,7 @@ async def test_with_the_real_trajectory_api_every_dropped_group_is_in_its_totals
                 sent = {"tokens": [[1, token]] * 2, "masks": [[-100, token]] * 2, "scores": [1.0, 0.0]}
                 assert (await environment.post("/scored_data", json=sent)).status_code == 200
         collector = collector_of(client, {2: 1, 4: 10, 5: 10})
-        for _ in range(2):  # asked again, it is the same batch
+        for _ in range(2):  # requested again, it is the same batch
             collected = await collector.next_batch(STEP)
             assert [one.sequences_S[0].tokens_T[1] for one in collected.groups] == [4, 5]
         books = await client.books()

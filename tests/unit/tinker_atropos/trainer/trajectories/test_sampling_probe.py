@@ -1,4 +1,4 @@
-"""Whether logprobs are of the distribution sampled from: measured on samplers that do it either way."""
+"""Whether logprobs are of the distribution sampled from: measured on samplers of both kinds."""
 
 import numpy as np
 import pytest
@@ -81,7 +81,7 @@ async def test_a_policy_certain_of_every_token_decides_nothing_and_is_probed_aga
 
 
 async def test_an_inconclusive_prompt_is_followed_by_others() -> None:
-    """A small model may be sure of what follows one nonsense, too: no group is dropped for that."""
+    """A small model may be certain of what follows one nonsense prompt: no group is dropped for that."""
 
     class SureOfTheFirst(FixedDistribution):
         async def sample(self, prompt_T: np.ndarray, n: int, settings: SamplingSettings) -> list[Sample]:

@@ -1,4 +1,4 @@
-"""Bodies that are too large, broken, or not what they say. A real server reads them."""
+"""Bodies that are too large, broken, or mislabeled. A real server reads them."""
 
 import gzip
 

@@ -549,7 +549,7 @@ async def test_an_environment_learns_how_much_room_there_is(api, build) -> None:
     assert (await api.get("/status-env", {"env_id": env_id}))["room"] == 2
 
 
-# A second registration: a new life of the trainer.
+# A second registration: a restarted trainer.
 
 
 @pytest.mark.parametrize(
@@ -647,7 +647,7 @@ async def test_metrics_are_relayed_in_order(api) -> None:
 
 
 async def test_a_client_that_leaves_mid_body_is_not_an_internal_error(api) -> None:
-    """An environment that is ended leaves so: half of a group is nothing, and the next one comes as ever."""
+    """A killed environment leaves like this: half of a group counts as nothing, the next one is accepted as usual."""
     messages = [{"type": "http.request", "body": b'{"tokens": [[1,', "more_body": True}, {"type": "http.disconnect"}]
     sent = []
 

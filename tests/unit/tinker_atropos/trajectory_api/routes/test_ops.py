@@ -1,4 +1,4 @@
-"""The ops port: what the operator, people and Prometheus see of the api."""
+"""The ops port: what the operator, users and Prometheus see of the api."""
 
 import httpx
 import pytest

@@ -1,4 +1,4 @@
-"""Who is answered: the trainer's routes on loopback only, when the port has left it."""
+"""Which peers are answered: the trainer's routes on loopback only, if the port is open to others."""
 
 import socket
 from collections.abc import AsyncIterator
@@ -39,7 +39,7 @@ def own_address() -> str:
 
 @pytest.fixture
 async def open_port(api) -> AsyncIterator[int]:
-    """The api once more, on all addresses."""
+    """A second api, on all addresses."""
     async with serve(trajectory_app(api.service), bind("0.0.0.0", 0, "RL_API_URL")) as port:
         yield port
 

@@ -1,4 +1,4 @@
-"""Leases of several environments, over HTTP, with the clock in the test's hand."""
+"""Leases of several environments, over HTTP, with a clock that the test controls."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What environments are told, checked with BaseEnv's own rules for pausing and ending."""
+"""The status that environments receive, checked with BaseEnv's own rules for pausing and ending."""
 
 from typing import Any
 
@@ -164,8 +164,8 @@ def test_odd_sizes_that_form_no_batch_leave_room_for_another() -> None:
         (20, 8, 1, [20]),
         (64, 8, 2, [32, 32]),
         (64, 8, 3, [24, 24, 16]),
-        (20, 8, 2, [16, 8]),  # three groups, as one environment would begin
-        (3, 8, 2, [3, 0]),  # a part of a group: one of them has it
+        (20, 8, 2, [16, 8]),  # three groups, as one environment would start
+        (3, 8, 2, [3, 0]),  # a part of a group: one of them gets it
         (8, 8, 3, [8, 0, 0]),
         (5, 1, 3, [2, 2, 1]),
     ],

@@ -1,4 +1,4 @@
-"""Numbers and names of environments, also where somebody replaces them by their index."""
+"""Numbers and names of environments, also if they are replaced by their index."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Groups come in once each, in order, and within the limit."""
+"""Groups are stored once each, in order, and within the limit."""
 
 import itertools
 

@@ -118,7 +118,7 @@ def test_asking_for_the_next_batch_means_the_previous_ones_are_trained(journal, 
     assert journal._database._writer.total_changes == changes, "who waits asks often"
 
 
-# A new life of the trainer.
+# A restarted trainer.
 
 
 @pytest.fixture
@@ -166,11 +166,11 @@ def test_a_registration_drops_groups_it_cannot_train(journal, build, changes, dr
     assert build.balanced(journal.books())
 
 
-# Whatever happens in whatever order.
+# Any events in any order.
 
 
 class Life(RuleBasedStateMachine):
-    """A trainer and an environment that do anything, with SIGKILLs in between."""
+    """A trainer and an environment with random actions, and SIGKILLs in between."""
 
     def __init__(self, folder: Path, build: Any) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The file: what does not open, and what it says."""
+"""The file: what does not open, and its error messages."""
 
 import sqlite3
 

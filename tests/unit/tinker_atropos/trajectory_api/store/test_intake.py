@@ -1,4 +1,4 @@
-"""A full journal holds what comes, until there is room."""
+"""A full journal delays posts until there is room."""
 
 import asyncio
 

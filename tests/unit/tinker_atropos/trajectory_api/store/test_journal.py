@@ -1,4 +1,4 @@
-"""What the api remembers over a restart, and for how long."""
+"""What the api remembers across a restart, and for how long."""
 
 from typing import Any
 
