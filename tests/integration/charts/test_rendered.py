@@ -1,4 +1,4 @@
-"""A table of values, each rendered and taken by the real API server: every object by a strict dry run."""
+"""A table of values, each rendered and accepted by the real API server: every object in a strict dry run."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -126,7 +126,7 @@ def resources(admin: AdminClient, api_version: str) -> dict[str, dict[str, Any]]
 
 
 def dry_run(admin: AdminClient, document: Document) -> None:
-    """Apply it, and store nothing; raises ApiError for what the API server refuses, unknown fields included."""
+    """Apply it without storing anything; raises ApiError for what the API server refuses, including unknown fields."""
     api_version, name = document["apiVersion"], document["metadata"]["name"]
     root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
     resource = resources(admin, api_version)[document["kind"]]
@@ -137,7 +137,7 @@ def dry_run(admin: AdminClient, document: Document) -> None:
 
 
 def pod_of(deployment: Document) -> Document:
-    """PodSecurity only warns of a Deployment: what it refuses is a pod."""
+    """PodSecurity only warns about a Deployment: it refuses pods."""
     template = deployment["spec"]["template"]
     metadata = {**template["metadata"], "name": "pod", "namespace": deployment["metadata"]["namespace"]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}

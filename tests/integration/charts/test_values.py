@@ -1,4 +1,4 @@
-"""What the charts say without a cluster: values that are refused, and the same as what `kubectl apply` installs."""
+"""The charts without a cluster: refused values, and the same objects as `kubectl apply` installs."""
 
 import json
 from pathlib import Path
@@ -178,7 +178,7 @@ def test_the_gateway_has_no_rights(helm: Helm) -> None:
 
 @pytest.mark.parametrize(("file", "name"), [("operator", "rl-operator"), ("tinker-service", "tinker-service")])
 def test_pods_match_the_example(helm: Helm, file: str, name: str) -> None:
-    """But for the operator's name for its Lease, and its W&B key, which a value names."""
+    """Except for the operator's name for its Lease, and its W&B key, which a value names."""
     values = {"tinkerService.enabled": True, "wandb.secretName": "rl-operator-wandb"}
     pods = [
         of_kind(documents, "Deployment", name)["spec"]["template"]["spec"]

@@ -1,4 +1,4 @@
-"""A small client of its own for the tests: what is tested must not also be the judge."""
+"""A small separate client for the tests: the tested code must not judge itself."""
 
 import http.client
 import json
@@ -53,7 +53,7 @@ class AdminClient:
         return self._call("POST", path, body, "application/json")
 
     def post_text(self, path: str, text: str) -> None:
-        """JSON as it is, for what `json` cannot write; the answer is not read."""
+        """JSON as given, for what `json` cannot write; the answer is not read."""
         headers = {**self._headers, "Content-Type": "application/json"}
         self._leave_idle_connection()
         self._connection.request("POST", path, text, headers)

@@ -1,4 +1,4 @@
-"""All tests here need a control plane; some of them play whole lives on it."""
+"""All tests here need a control plane; some of them play whole runs on it."""
 
 from collections.abc import Iterator, Mapping
 

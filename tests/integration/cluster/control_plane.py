@@ -77,7 +77,7 @@ def find_program(name: str) -> str | None:
 
 
 def installed_definitions() -> list[dict[str, Any]]:
-    """The CRDs of crds/; the policies beside them are another file."""
+    """The CRDs of crds/; the policies next to them are another file."""
     files = sorted((ROOT / "crds").glob(f"{GROUP}_*.yaml"))
     return [yaml.safe_load(file.read_text(encoding="utf-8")) for file in files]
 
@@ -101,7 +101,7 @@ class Call:
 
 
 class ControlPlane:
-    """Two users by token: an admin, and the operator with the very rights of examples/operator.yaml.
+    """Two users by token: an admin, and the operator with exactly the rights of examples/operator.yaml.
 
     `api_server` is the program, so that the oldest supported version can be tried too. Policies are not installed.
     """
@@ -129,7 +129,7 @@ class ControlPlane:
         self._grant()
 
     def start_empty(self) -> None:
-        """Nothing of the project is there."""
+        """Nothing of the project is installed."""
         self._write_files()
         self._start_etcd()
         self._start_api_server()
@@ -140,13 +140,13 @@ class ControlPlane:
         self.restart_api_server()
 
     def restart_api_server(self) -> None:
-        """Kill it, leave it away for a moment, and start it again beside the same etcd."""
+        """Kill it, keep it down for a moment, and start it again with the same etcd."""
         self._kill(self._api_server)
         time.sleep(1)
         self._start_api_server()
 
     def restart_etcd(self) -> None:
-        """Kill it beside an API server that goes on, and start it again with the same objects."""
+        """Kill it while the API server continues, and start it again with the same objects."""
         self._kill("etcd")
         time.sleep(1)
         self._start_etcd()
@@ -208,7 +208,7 @@ class ControlPlane:
 
     @property
     def serving_pair(self) -> tuple[Path, Path]:
-        """The API server's own certificate and key, for whoever plays a kubelet."""
+        """The API server's own certificate and key, for tests that play a kubelet."""
         return self._folder / "pki" / "apiserver.crt", self._folder / "pki" / "apiserver.key"
 
     @property
@@ -216,13 +216,13 @@ class ControlPlane:
         return self._folder / "client.crt", self._folder / "client.key"
 
     def operator_writes(self, namespace: str) -> list[Call]:
-        """All writes of the operator in a namespace so far, refused ones included."""
+        """All writes of the operator in a namespace so far, including refused ones."""
         return [call for call in self.operator_calls(namespace) if call.verb in WRITES]
 
     def operator_calls(self, namespace: str) -> list[Call]:
         """The reads of single objects, too."""
         lines = (self._folder / "audit.log").read_text(encoding="utf-8").splitlines()
-        about = f'"namespace":"{namespace}"'  # most lines are of other tests: they need not be parsed
+        about = f'"namespace":"{namespace}"'  # most lines belong to other tests: they need not be parsed
         return [call for call in (_call_of(line) for line in lines if about in line) if call.namespace == namespace]
 
     def _write_files(self) -> None:

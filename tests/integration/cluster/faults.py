@@ -1,4 +1,4 @@
-"""Faults of an API server, and of the way to it, as hooks of the tests' proxy."""
+"""Faults of an API server, and of the connection to it, as hooks of the tests' proxy."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -33,12 +33,12 @@ def writes(call: ProxiedCall) -> bool:
 
 
 def before(times: int, action: Action, calls: Callable[[ProxiedCall], bool] = about_objects) -> Hooks:
-    """The API server hears nothing of the next so many calls."""
+    """The API server does not receive the next calls, as many as given."""
     return Hooks(before=_first(times, action, calls))
 
 
 def after(times: int, action: Action) -> Hooks:
-    """The API server does what the next so many writes say, and the operator does not hear of it."""
+    """The API server carries out the next writes, as many as given, and the operator gets no answer."""
     hook = _first(times, action, writes)
     return Hooks(after=lambda call, _: hook(call))
 
@@ -49,7 +49,7 @@ def _first(times: int, action: Action, calls: Callable[[ProxiedCall], bool]) -> 
 
 
 def by_namespace(faults: Mapping[str, Hooks]) -> Hooks:
-    """Each namespace's calls have a fault of their own."""
+    """Each namespace's calls have their own fault."""
 
     def of(call: ProxiedCall) -> Hooks:
         return faults.get(call.path.partition("/namespaces/")[2].partition("/")[0], Hooks())
@@ -76,7 +76,7 @@ def plural_of(call: ProxiedCall) -> str:
 
 
 def broken(code: int, *plurals: str) -> Hooks:
-    """The next event of each watch of these is lost and its watch with it, with that code; the next watch works."""
+    """The next event of each watch of these is lost, and the watch ends with that code; the next watch works."""
     left = set(plurals)
 
     def event(call: ProxiedCall, event: Event) -> Streamed:
@@ -90,12 +90,12 @@ def broken(code: int, *plurals: str) -> Hooks:
 
 
 def dropped(*plurals: str) -> Hooks:
-    """Watches of these tell of nothing, bookmarks included."""
+    """Watches of these bring nothing, not even bookmarks."""
     return Hooks(event=lambda call, event: () if plural_of(call) in plurals else (event,))
 
 
 def silent(last: int) -> Hooks:
-    """Watches up to that number tell of nothing any more, and no connection closes; those opened later work."""
+    """Watches up to that number bring nothing anymore, and no connection closes; those opened later work."""
     return Hooks(event=lambda call, event: (Hold(),) if call.number <= last else (event,))
 
 

@@ -1,7 +1,7 @@
-"""How GitOps tools write what their source says: the calls of Argo CD and of Flux, under their field managers.
+"""How GitOps tools write what their source contains: the calls of Argo CD and of Flux, under their field managers.
 
 Their controllers are not here. What they send is: gitops-engine applies as kubectl does, client-side or (with
-ServerSideApply=true) server-side; Flux applies server-side, after it has made what kubectl owns its own. Both force.
+ServerSideApply=true) server-side; Flux applies server-side, after it has taken over what kubectl owns. Both force.
 """
 
 import json
@@ -27,7 +27,7 @@ class RefusedBySourceError(Exception):
 
 class GitOpsTool(Protocol):
     def apply(self, run: Manifest) -> None:
-        """One pass: make the run what its source says. Raises RefusedBySourceError."""
+        """One pass: make the run match its source. Raises RefusedBySourceError."""
 
 
 def run_path(run: Manifest) -> str:

@@ -11,7 +11,7 @@ SOURCE = Path(__file__).with_suffix(".c")
 
 
 class JumpingClock:
-    """Without a C compiler there is none: `env_vars` is empty, and `jump` and `elapse` say that nothing happened."""
+    """Without a C compiler there is none: `env_vars` is empty, and `jump` and `elapse` return that nothing happened."""
 
     def __init__(self, folder: Path) -> None:
         self._offsets = folder / "offsets"
@@ -25,20 +25,20 @@ class JumpingClock:
             self._prove()
 
     def jump(self, hours: int) -> bool:
-        """Put the time of day off by so many hours; 0: right again."""
+        """Shift the time of day by this many hours; 0: correct again."""
         self._of_day = hours * 3600
         self._write()
         return bool(self.env_vars)
 
     def elapse(self, seconds: int) -> bool:
-        """Let so much time go by at once, for timers as well."""
+        """Let this much time pass at once, for timers as well."""
         self._elapsed += seconds
         self._write()
         return bool(self.env_vars)
 
     @property
     def elapsed(self) -> bool:
-        """Whether time went by that others have yet to live through."""
+        """Whether time passed that others have not seen yet."""
         return self._elapsed > 0
 
     def set_right(self) -> None:
@@ -47,7 +47,7 @@ class JumpingClock:
         self._write()
 
     def _write(self) -> None:
-        """At once: who reads meanwhile must not see time run backwards."""
+        """Atomically: concurrent readers must not see time run backwards."""
         unfinished = self._offsets.with_suffix(".new")
         unfinished.write_text(f"{self._of_day + self._elapsed} {self._elapsed}", encoding="utf-8")
         unfinished.replace(self._offsets)

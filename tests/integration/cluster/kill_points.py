@@ -1,4 +1,4 @@
-"""The calls of a life as points at which the operator can be killed, and the traps that wait there."""
+"""The calls of a run as points at which the operator can be killed, and the traps that wait there."""
 
 import json
 import random
@@ -38,7 +38,7 @@ def points_of(calls: Iterable[ProxiedCall], namespace: str) -> list[Point]:
 
 
 def kind_of(call: ProxiedCall, namespace: str) -> str | None:
-    """Verb, resource and what a body says it is about, e.g. `PATCH rltrainingruns/status Running`."""
+    """Verb, resource and the subject of the body, e.g. `PATCH rltrainingruns/status Running`."""
     _, within, rest = call.path.partition(f"/namespaces/{namespace}/")
     if not within or call.watch:
         return None
@@ -48,7 +48,7 @@ def kind_of(call: ProxiedCall, namespace: str) -> str | None:
 
 
 def _word(body: bytes) -> str:
-    """The phase of a status, the reason of an Event, and which ConfigMap is the series."""
+    """The phase of a status, the reason of an Event, and which ConfigMap is the history."""
     document = json.loads(body) if body else {}
     if not isinstance(document, dict):
         return ""
@@ -60,9 +60,9 @@ def _word(body: bytes) -> str:
 
 @dataclass(frozen=True)
 class Traps:
-    """One point per namespace: who comes there is held. The kill then hits all of them at once, each where it is.
+    """One point per namespace: the call that reaches it is held. The kill then hits all of them at once.
 
-    An Event is not held, since they are all written one after the other: it is swallowed, which is the same to both
+    An Event is not held, since they are all written one after the other: it is swallowed, which looks the same to both
     sides once the operator is dead.
     """
 
@@ -127,14 +127,13 @@ class Stab(NamedTuple):
 
 
 def stabs(life: str, points: Sequence[Point]) -> list[Stab]:
-    """All that there are."""
+    """All points."""
     return [Stab(life, point, moment) for moment in Moment for point in points]
 
 
 def sample(stabs: Iterable[Stab], seed: str, share: float) -> list[Stab]:
-    """About that share of them, and at least one of each kind of call, in whichever life and at whichever moment.
-
-    Each is drawn by itself: that a life makes one call more this time changes nothing about the others.
+    """About that share of them, and at least one of each kind of call, in any life and at any moment. Each is drawn
+    independently: one more call in a life does not change the others.
     """
     lots = {stab: random.Random(f"{seed}: {stab}, {stab.moment}").random() for stab in stabs}
     of_kind: defaultdict[str, list[Stab]] = defaultdict(list)
@@ -145,7 +144,7 @@ def sample(stabs: Iterable[Stab], seed: str, share: float) -> list[Stab]:
 
 
 def objects(points: Sequence[Point]) -> Sequence[Point]:
-    """What makes and deletes objects. Events are left out: they are written behind the rest."""
+    """Calls that create and delete objects. Events are left out: they are written in the background."""
     return [point for point in points if point.kind.startswith(("POST", "DELETE")) and " events" not in point.kind]
 
 

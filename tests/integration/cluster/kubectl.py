@@ -1,4 +1,4 @@
-"""The real kubectl, as a person runs it."""
+"""The real kubectl, as a user runs it."""
 
 import json
 import os
@@ -32,7 +32,7 @@ class Kubectl:
         return find_program("kubectl") is not None
 
     def __call__(self, *arguments: str) -> Answer:
-        """Run it with `-o json`; an exit code other than 0 is the caller's to judge."""
+        """Run it with `-o json`; the caller handles exit codes other than 0."""
         program = find_program("kubectl")
         assert program, "kubectl is on PATH or in KUBEBUILDER_ASSETS"
         flags = [f"--kubeconfig={self._kubeconfig}", f"--cache-dir={self._cache}", "-o", "json"]
@@ -48,7 +48,7 @@ class Kubectl:
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """The JSON texts that stand one after the other."""
+    """The consecutive JSON texts."""
     decoder, at = json.JSONDecoder(), 0
     while at < len(text.rstrip()):
         document, at = decoder.raw_decode(text, at)

@@ -71,7 +71,7 @@ class FakeKubelet:
         self._admin.post(f"{self._pods}/{name}/binding", body)
 
     def start(self, name: str, address: str = "127.255.0.1") -> None:
-        """All containers run; the sidecar is ready. By default nobody listens at the address."""
+        """All containers run; the sidecar is ready. By default nothing listens at the address."""
         self.bind(name)
         states = {container: running(ready=container == API) for container in self._containers(name)}
         self.write(name, "Running", states, podIP=address)
@@ -82,7 +82,7 @@ class FakeKubelet:
         self.write(name, "Running", states, **({"podIP": address} if address else {}))
 
     def end(self, name: str, phase: str, *, more: Mapping[str, Any] | None = None, **ends: End) -> None:
-        """All containers are over; those not named ended in order. `more` of the status: reason, conditions…"""
+        """All containers have ended; those not named exited with 0. `more` of the status: reason, conditions…"""
         states = {c: {"state": ends.get(c, End()).state, "ready": False} for c in self._containers(name)}
         self.write(name, phase, states, **(more or {}))
 
@@ -98,7 +98,7 @@ class FakeKubelet:
         self._admin.patch(f"{self._pods}/{name}/status", {"status": body})
 
     def remove(self, name: str) -> None:
-        """The kubelet's last word on a pod that is being deleted: its containers are gone."""
+        """The kubelet's last report on a terminating pod: its containers are gone."""
         _ignore_absence(self._admin.delete, f"{self._pods}/{name}", {"gracePeriodSeconds": 0})
 
     # --- garbage collector --------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
-"""Whole lives of a run as tables: what a person and a kubelet do, each as soon as the cluster looks a certain way.
-
-Nothing in them waits for time: the same table plays on, whoever was killed in between, and ends in the same state.
+"""Whole lives of a run as tables: what a user and a kubelet do, each as soon as the cluster is in a certain state.
+Nothing in them waits for time: the same table continues after any kill, and ends in the same state.
 """
 
 import difflib
@@ -67,7 +66,7 @@ class Scene:
 
     @property
     def environment(self) -> str | None:
-        """The name of the first pod of an environment that runs apart."""
+        """The name of the first environment pod."""
         return next((name for pod in self.pods if "-env-" in (name := pod["metadata"]["name"])), None)
 
     @property
@@ -95,7 +94,7 @@ def runs_as(attempt: int) -> Condition:
 
 
 def heard(scene: Scene) -> bool:
-    """The figures are in the status, and the series has come: nobody is asked twice at once."""
+    """The metrics are in the status, and the history has arrived: they are not requested at the same time."""
     read = "/history" in scene.asked and "/status" in scene.asked[scene.asked.index("/history") :]
     return scene.phase == "Running" and scene.status.get("progress", {}).get("step") == FIGURES["step"] and read
 
@@ -118,7 +117,7 @@ def all_gone(scene: Scene) -> bool:
 
 # --- what ---------------------------------------------------------------------------------------------------------
 def begin(scene: Scene) -> None:
-    """Bound, and at once at work: what the operator writes about the moments in between would depend on chance."""
+    """Bound, and working at once: what the operator writes about the moments in between would depend on chance."""
     scene.runs.kubelet.bind(scene.pod_name)
     scene.runs.kubelet.work(scene.pod_name, address=scene.address)
 
@@ -150,7 +149,7 @@ def delete(scene: Scene) -> None:
 
 
 def rest(_: Scene) -> None:
-    """That was all."""
+    """Nothing more follows."""
 
 
 # --- lives --------------------------------------------------------------------------------------------------------
@@ -224,9 +223,8 @@ ALL_SCRIPTS: Mapping[str, Script] = {**SCRIPTS, **SAMPLED_SCRIPTS}
 
 @dataclass(frozen=True)
 class Outcome:
-    """What must be the same whoever was killed: the last status, and what was ever created, by resource.
-
-    Only the series may be missing: who was killed may not have read it again before the end. It is never made twice.
+    """What must be the same after any kill: the last status, and everything ever created, by resource. Only the history
+    may be missing: a killed operator may not have read it again before the end. It is never created twice.
     """
 
     status: Document
@@ -273,7 +271,7 @@ class Life:
         self._servers.close()
 
     def hush(self) -> None:
-        """From now on it is over even if no Event tells so."""
+        """From now on it counts as finished even without an Event."""
         self._last_words = ""
 
     def go_on(self, scene: Scene) -> None:
@@ -286,7 +284,7 @@ class Life:
 
     def outcome(self) -> Outcome:
         creations = [write for write in self.runs.writes() if write.verb == "create"]
-        # A call whose client died meanwhile may have done its work and be told of with another code than 201.
+        # A call whose client died may have succeeded and be logged with another code than 201.
         tried = {(write.resource, write.name) for write in creations}
         taken = Counter((write.resource, write.name) for write in creations if write.code == 201)
         return Outcome(
@@ -302,10 +300,10 @@ class Life:
 
 
 def _without_names_and_times(status: Document, uid: str) -> Document:
-    """A status as another run of the same life has it."""
-    # A run that was seen before its environment was refused for a moment, which leaves an empty list.
+    """A status as another run with the same life would have it."""
+    # A run reconciled before its environment existed was briefly refused, which leaves an empty list.
     certain = {key: value for key, value in status.items() if key != "historyName" and (key, value) != ("refusals", [])}
-    if environments := status.get("environments"):  # they end beside the run: what was ready last depends on chance
+    if environments := status.get("environments"):  # they end with the run: what was ready last depends on chance
         certain["environments"] = {key: value for key, value in environments.items() if key != "ready"}
     text = json.dumps(certain).replace(uid[:5], "UID").replace(status.get("configHash", "none"), "HASH")
     plain: Document = json.loads(re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", text))
@@ -320,7 +318,7 @@ def play(
     frozen: Callable[[Life], bool] = lambda _: False,
     seconds: float = 60.0,
 ) -> None:
-    """Let the lives go on side by side until that is so: two lists a tick, whatever their number."""
+    """Let the lives continue in parallel until the condition holds: two lists per tick, whatever their number."""
     deadline = time.monotonic() + seconds
     while not until():
         going = [life for life in lives if not frozen(life)]

@@ -1,4 +1,4 @@
-"""A node as the API server knows one: an address where a kubelet serves containers' logs, played by the test."""
+"""A node as the API server sees it: an address where a kubelet serves containers' logs, played by the test."""
 
 import ssl
 import threading

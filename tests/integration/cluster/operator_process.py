@@ -24,7 +24,7 @@ FAST = (
 class OperatorProcess:
     """May be killed and started again; its log is one file over all its lives.
 
-    Without a lease, unless a flag names one: a test that starts it again is not about waiting for a lease to run out.
+    Without a lease, unless a flag names one: a test that restarts it is not about waiting for a lease to expire.
     """
 
     def __init__(self, kubeconfig: Path, *flags: str, env_vars: Mapping[str, str] | None = None) -> None:
@@ -60,7 +60,7 @@ class OperatorProcess:
         wait_for("the operator's /readyz answers 200", self._ready)
 
     def kill(self) -> None:
-        """SIGKILL: nothing is tidied up."""
+        """SIGKILL: nothing is cleaned up."""
         assert self._process
         self._process.kill()
         self._process.wait(10)

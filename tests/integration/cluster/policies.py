@@ -1,4 +1,4 @@
-"""Installs and removes the admission policies as a person does with crds/validating-admission-policies.yaml."""
+"""Installs and removes the admission policies as a user does with crds/validating-admission-policies.yaml."""
 
 from collections.abc import Callable
 from typing import Any
@@ -40,7 +40,7 @@ def remove_policies(admin: AdminClient) -> None:
 
 
 def door(admin: AdminClient, namespace: str, run: dict[str, Any]) -> str | None:
-    """What a dry run of creating it is refused with; None: it is taken."""
+    """The refusal of a dry run of creating it; None: it is accepted."""
     path = f"{RUNS.format(namespace=namespace)}?dryRun=All&fieldValidation=Strict"
     return refusal_of(lambda: admin.post(path, run))
 
@@ -54,7 +54,7 @@ def until_refused(admin: AdminClient, namespace: str, run: dict[str, Any], why: 
         try:
             answer = door(admin, namespace, run)
         except ApiError as error:
-            if error.code not in (404, 429, 500, 503):  # the kind is not served yet, or a policy cannot be asked
+            if error.code not in (404, 429, 500, 503):  # the kind is not served yet, or a policy cannot be evaluated
                 raise
             answer = str(error)
         return why in (answer or "")
@@ -66,7 +66,7 @@ def until_refused(admin: AdminClient, namespace: str, run: dict[str, Any], why: 
 
 
 def refusal_of(call: Callable[[], Any]) -> str | None:
-    """What the API server refuses a write with: of a policy only its own words; None: it is done."""
+    """The API server's refusal of a write: of a policy only its own message; None: it succeeded."""
     try:
         call()
     except ApiError as error:

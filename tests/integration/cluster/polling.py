@@ -1,4 +1,4 @@
-"""Bounded waits on somebody else's state."""
+"""Bounded waits on the state of other processes."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ Value = TypeVar("Value")
 
 
 def wait_for(what: str, look: Callable[[], Value | None], *, seconds: float = 60.0) -> Value:
-    """Look until the answer is truthy; fails with what was waited for and what was seen last."""
+    """Poll until the answer is truthy; fails with what was waited for and the last observation."""
     deadline = time.monotonic() + seconds
     while True:
         seen = look()

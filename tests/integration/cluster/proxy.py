@@ -1,7 +1,7 @@
-"""A proxy between one operator and the API server: a test sees every call, and may get in its way.
+"""A proxy between one operator and the API server: a test sees every call, and may interfere.
 
-Hooks are plain functions that say what is to be done with a call, its answer or an event of its watch; the proxy does
-it. They run in the proxy's thread, one at a time, and must not wait. Without hooks the proxy is transparent.
+Hooks are plain functions that return what to do with a call, its answer or an event of its watch; the proxy does it.
+They run in the proxy's thread, one at a time, and must not wait. Without hooks the proxy is transparent.
 """
 
 import asyncio
@@ -57,10 +57,10 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=lambda: {"Content-Type": "application/json"})
 
 
-# --- what hooks say -----------------------------------------------------------------------------------------------
+# --- what hooks return -----------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Let it go on."""
+    """Let it continue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Keep it until `release` is set, then let it go on; `reached` says that something is held. Never released: a
+    """Keep it until `release` is set, then let it continue; `reached` is set when something is held. Never released: a
     half-open connection, until the client gives up.
     """
 
@@ -99,7 +99,7 @@ def refusal(code: int, reason: str, **headers: str) -> Answer:
 
 
 def error_event(code: int, reason: str) -> Event:
-    """What a watch says when it cannot go on, e.g. `error_event(410, "Expired")`; the API server then ends it."""
+    """What a watch sends when it cannot continue, e.g. `error_event(410, "Expired")`; the API server then ends it."""
     return {"type": "ERROR", "object": _status(code, reason)}
 
 
@@ -124,10 +124,10 @@ class _CutError(Exception):
 
 
 class ApiProxy:
-    """Listens on loopback, in a thread of its own, from `with` on. `hooks` may be exchanged at any time."""
+    """Listens on loopback, in a separate thread, from `with` on. `hooks` may be exchanged at any time."""
 
     def __init__(self, upstream: str) -> None:
-        """`upstream`: the API server's URL; its certificate is not looked at."""
+        """`upstream`: the API server's URL; its certificate is not checked."""
         self.hooks = Hooks()
         self.calls: list[ProxiedCall] = []
         """All so far."""
@@ -140,7 +140,7 @@ class ApiProxy:
 
     @property
     def server(self) -> str:
-        """The URL for a kubeconfig: plain HTTP, which the operator's clients send their token over as well."""
+        """The URL for a kubeconfig: plain HTTP, over which the operator's clients send their token as well."""
         return f"http://{HOST}:{self._port}"
 
     def __enter__(self) -> Self:
@@ -190,7 +190,7 @@ class ApiProxy:
             self._faults.append(error)
         if request.transport is not None:
             request.transport.abort()
-        return web.Response(status=502)  # for nobody
+        return web.Response(status=502)  # the client is gone
 
     async def _pass(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
@@ -226,7 +226,7 @@ class ApiProxy:
         return stream
 
     async def _perform(self, action: Action) -> Answer | None:
-        """Do what a hook said. Returns the answer that it gave itself, if it did."""
+        """Do what a hook returned. Returns the hook's own answer, if any."""
         match action:
             case Answer():
                 return action

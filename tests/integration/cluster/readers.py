@@ -25,7 +25,7 @@ SHARED = (
 
 
 def printed(*names: str, fields: Sequence[Mapping[str, Any]] = ()) -> str:
-    """What `tinker-atropos environments -o json` prints, with a line of somebody else before it."""
+    """What `tinker-atropos environments -o json` prints, with an unrelated line before it."""
     environments = [
         {"name": name, "class_name": name.title(), "file_path": f"{name}.py", "description": f"Learn {name}.",
          "fields": [*SHARED, *fields]}

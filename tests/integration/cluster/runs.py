@@ -1,4 +1,4 @@
-"""Runs of one namespace, as a person with kubectl sees them."""
+"""Runs of one namespace, as a user with kubectl sees them."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ ALL_PODS = "/api/v1/pods"
 
 
 def install_runtime(admin: AdminClient, like: str, name: str | None = None, **spec: Any) -> None:
-    """A runtime that ships, perhaps under another name and with some of its spec replaced."""
+    """A shipped runtime, perhaps under another name and with some of its spec replaced."""
     document = load_documents(bundled_runtime_text(like))[0]
     document["metadata"]["name"] = name or like
     document["spec"] |= spec
@@ -26,7 +26,7 @@ def install_runtime(admin: AdminClient, like: str, name: str | None = None, **sp
 
 
 def sweep(admin: AdminClient) -> None:
-    """Leave no run and no pod, whoever holds it."""
+    """Leave no run and no pod, whatever finalizers it has."""
     for run in admin.items(ALL_RUNS):
         admin.delete(f"{RUNS.format(namespace=run['metadata']['namespace'])}/{run['metadata']['name']}")
     for pod in admin.items(ALL_PODS):
@@ -45,7 +45,7 @@ class RunsNamespace:
         self._plane = plane
         self._path = RUNS.format(namespace=namespace)
 
-    # --- what a person does -------------------------------------------------------------------------------------
+    # --- what a user does -------------------------------------------------------------------------------------
     def apply(self, name: str = "sorting", **spec: Any) -> dict[str, Any]:
         body = {
             "apiVersion": "rl-operator.dev/v1alpha1",
@@ -96,7 +96,7 @@ class RunsNamespace:
         return not children
 
     def succeed(self, pod: str, attempt: int = 1) -> None:
-        """Play a pod's life up to a success that is recorded, and see it let go."""
+        """Play a pod's life up to a recorded success, and wait for its release."""
         self.kubelet.start(pod)
         self.kubelet.work(pod)
         self.until_phase("Running")

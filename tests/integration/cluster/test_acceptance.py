@@ -1,4 +1,4 @@
-"""What the check accepts and the rendering makes is accepted by the API server; what is stored there can be read."""
+"""The API server accepts what the check accepts and the rendering produces; what is stored there can be read."""
 
 import json
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ def documents_of(case: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def test_rendered_objects_are_accepted(admin: AdminClient) -> None:
-    """Strictly, and under PodSecurity `restricted`. Equal documents are tried once."""
+    """Strictly, and with PodSecurity `restricted`. Equal documents are tried once."""
     accepted = [case for case in draw(ACCEPTABLE_CASES, 2 * SAMPLE) if outcome_of(case).accepted][:SAMPLE]
     assert len(accepted) == SAMPLE
     texts = {json.dumps(document, sort_keys=True) for case in accepted for document in documents_of(case)}
@@ -70,7 +70,7 @@ def test_rendered_objects_are_accepted(admin: AdminClient) -> None:
     [(parse_run, SOUND_RUNS), (parse_runtime, SOUND_RUNTIMES), (parse_environment, SOUND_ENVIRONMENTS)],
 )
 def test_stored_objects_can_be_read(admin: AdminClient, parse: Any, sound: Any) -> None:
-    """Random documents, sound and broken: the models read whatever the CRDs let in."""
+    """Random documents, valid and broken: the models read whatever the CRDs admit."""
     read = 0
     for document in draw(mutated(sound, most=2), 300):
         try:

@@ -1,4 +1,4 @@
-"""Two managers apply the same run with the real kubectl: nobody loses a field, and applying again changes nothing."""
+"""Two managers apply the same run with the real kubectl: neither loses a field, and applying again changes nothing."""
 
 import json
 from pathlib import Path
@@ -64,7 +64,7 @@ def flux(kubectl: Kubectl, runs: RunsNamespace, tmp_path: Path) -> Applier:
 
 
 def settled(runs: RunsNamespace) -> dict[str, Any]:
-    """The draft once the operator's status speaks of its present spec."""
+    """The draft once the operator's status refers to its current spec."""
 
     def look() -> dict[str, Any] | None:
         run = runs.find()

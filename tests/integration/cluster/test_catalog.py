@@ -1,4 +1,4 @@
-"""What an image holds: read once by a pod, kept in a ConfigMap, waited for by runs; and runtimes that are nonsense."""
+"""What an image holds: read once by a pod, kept in a ConfigMap, waited for by runs; and invalid runtimes."""
 
 import json
 from typing import Any
@@ -84,14 +84,14 @@ def test_another_image_is_read_once_by_a_pod_and_runs_wait_for_it(
     runs.succeed(runs.until_pod())
     readers.until_gone(image)
 
-    # A runtime of the same image, and the operator's next life, read nothing again.
+    # Neither a runtime of the same image nor a restarted operator reads it again.
     operator_process.kill()
     operator_process.start()
     install_runtime(runs.admin, "tiny", name=f"{runtime}-2", image=image)
     until(runs.admin, f"{runtime}-2", "Ready", "CatalogRead")
     assert len(discoveries(control_plane)) == before + 1
 
-    # Unless somebody wants it.
+    # Unless it is requested.
     runs.admin.patch(f"{RUNTIMES}/{runtime}", {"metadata": {"annotations": {"rl-operator.dev/rediscover": "2"}}})
     readers.end(readers.until_there(image)["metadata"]["name"], printed("maze", "labyrinth"))
     for name in (runtime, f"{runtime}-2"):

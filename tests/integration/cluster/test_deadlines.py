@@ -1,4 +1,4 @@
-"""The deadlines against a real API server: each ends the run with its own reason, and names what was seen."""
+"""The deadlines against a real API server: each ends the run with its own reason, and names what was observed."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -44,7 +44,7 @@ def test_a_start_that_takes_too_long_names_the_image(runs: RunsNamespace) -> Non
 
 
 def test_an_unschedulable_pod_is_deleted_at_once(runs: RunsNamespace) -> None:
-    """Nobody has to end it: no kubelet has it."""
+    """Nothing has to end it: no kubelet has it."""
     runs.apply(startDeadlineSeconds=3)
     pod = runs.until_pod()
     words = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"}
@@ -70,7 +70,7 @@ def test_no_progress_names_what_the_trainer_waits_for_and_keeps_the_checkpoint(r
 
 
 def test_an_unreachable_trainer_is_not_ended_for_it(runs: RunsNamespace) -> None:
-    """Its kubelet finds it ready: that the operator may not reach pods is no fault of the run."""
+    """Its kubelet finds it ready: it is no fault of the run that the operator may not reach pods."""
     runs.apply(progressDeadlineSeconds=1)
     pod = runs.until_pod()
     runs.kubelet.start(pod)
@@ -112,7 +112,7 @@ def test_one_that_passes_while_the_operator_is_down_is_noticed_on_its_return(
 
 
 def test_a_success_while_the_operator_was_down_is_a_success(runs: RunsNamespace, operator: OperatorProcess) -> None:
-    """Whatever deadline has passed by the time that somebody looks."""
+    """Any deadline that has passed by the time of the next reconcile."""
     runs.apply(activeDeadlineSeconds=4)
     pod = runs.until_pod()
     runs.kubelet.start(pod)

@@ -1,4 +1,4 @@
-"""What may be edited when: drafts and refused runs are checked again, running ones stay what they were."""
+"""What may be edited when: drafts and refused runs are checked again, running ones do not change."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace, install_r
 
 
 def until(runs: RunsNamespace, what: str, holds: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-    """The status of `sorting`, once something holds of it."""
+    """The status of `sorting`, once a condition holds."""
     return wait_for(what, lambda: (status := runs.status()) and holds(status) and status)
 
 
@@ -59,7 +59,7 @@ def test_a_draft_follows_its_runtime(runs: RunsNamespace) -> None:
 
 
 def test_a_running_run_does_not_change(runs: RunsNamespace) -> None:
-    """Its runtime is edited and then deleted: attempts 2 and 3 are what attempt 1 was."""
+    """Its runtime is edited and then deleted: attempts 2 and 3 are the same as attempt 1."""
     runtime = own_runtime(runs)
     runs.apply(runtime=runtime, config={"total_steps": TOTAL_STEPS, "group_size": 8})
     pods = [runs.until_pod()]

@@ -1,4 +1,4 @@
-"""Somebody else deletes, edits or takes what belongs to a run: each row of the rule on a real API server."""
+"""Others delete, edit or take over objects of a run: each row of the rule on a real API server."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -26,7 +26,7 @@ def run_path(runs: RunsNamespace, subresource: str = "") -> str:
 
 
 def train(runs: RunsNamespace, **spec: Any) -> str:
-    """The name of the pod of a run that trains."""
+    """The name of the pod of a training run."""
     runs.apply(**spec)
     pod = runs.until_pod()
     runs.kubelet.start(pod)
@@ -36,20 +36,20 @@ def train(runs: RunsNamespace, **spec: Any) -> str:
 
 
 def train_apart(runs: RunsNamespace) -> tuple[str, str]:
-    """A run with a second environment in a pod of its own: the names of both pods."""
+    """A run with a second environment in a separate pod: the names of both pods."""
     pod = train(runs, environmentReplicas=2)
     apart = wait_for("the environment's pod", lambda: environments(runs))
     return pod, apart[0]
 
 
 def environments(runs: RunsNamespace) -> list[str]:
-    """Environment pods that are not on their way out."""
+    """Environment pods that are not terminating."""
     pods = (pod["metadata"] for pod in runs.kubelet.pods())
     return sorted(each["name"] for each in pods if "-env-" in each["name"] and "deletionTimestamp" not in each)
 
 
 def succeed(runs: RunsNamespace, pod: str) -> dict[str, Any]:
-    """The trainer of a pod that works has trained all steps."""
+    """The trainer of a working pod has trained all steps."""
     runs.kubelet.end(pod, "Succeeded", trainer=End(0, SUCCEEDED))
     return runs.until_phase("Succeeded")
 
@@ -63,7 +63,7 @@ def created_pods(runs: RunsNamespace) -> list[str]:
 
 
 def draft(runs: RunsNamespace, **spec: Any) -> tuple[str, str]:
-    """What the children of a run that has not started will be called: what they begin with, and its ConfigMap."""
+    """The names of the children of a run that has not started: their prefix, and its ConfigMap."""
     run = runs.apply(suspend=True, **spec)
     config_hash = runs.until_phase("Stopped")["configHash"]
     return f"sorting-{run['metadata']['uid'][:5]}", f"sorting-{config_hash}"
@@ -141,12 +141,12 @@ def test_environment_deleted(runs: RunsNamespace) -> None:
 
 
 def succeed_with_series(runs: RunsNamespace, address: str) -> str:
-    """The path of the ConfigMap that the series of a run that succeeds belongs into."""
+    """The path of the ConfigMap for the history of a run that succeeds."""
     pod = runs.until_pod()
     with trainer_status(address, FIGURES, [{"step": step, "rewardMean": 0.1 * step} for step in (1, 2)]) as asked:
         runs.kubelet.start(pod, address)
         runs.kubelet.work(pod)
-        # Whoever asks for the status once more has read the series.
+        # The status is polled again only after the history was read.
         wait_for("its series is read", lambda: "/history" in asked and asked[-1] == "/status")
         succeed(runs, pod)
     runs.until_released(pod)
@@ -300,7 +300,7 @@ def test_phase_finished(runs: RunsNamespace) -> None:
 
 # --- taken --------------------------------------------------------------------------------------------------------
 def free(runs: RunsNamespace, kind: str, taken: str) -> None:
-    """The stranger's object is named, left as it is, and in the way until it is gone."""
+    """The unrelated object is named, left alone, and in the way until it is gone."""
     before = runs.admin.get(taken)
     runs.until_reason("Reconciling", "NameTaken", taken.rpartition("/")[2])
     assert kind in runs.status()["message"]
@@ -311,7 +311,7 @@ def free(runs: RunsNamespace, kind: str, taken: str) -> None:
 
 
 def test_config_taken(runs: RunsNamespace) -> None:
-    """Also when it looks like one of ours: nothing is read from it."""
+    """Even if it looks like one of ours: nothing is read from it."""
     _, name = draft(runs)
     stranger = {"config.yaml": "{}", "pod.json": '{"kind": "Pod"}', "environments.json": '{"pod": {}, "network": []}'}
     runs.admin.post(path(runs, "configmaps"), {"metadata": {"name": name}, "data": stranger})

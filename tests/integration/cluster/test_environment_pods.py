@@ -1,4 +1,4 @@
-"""Runs whose environments run in pods of their own, on a real API server; the test is their kubelet."""
+"""Runs whose environments run in separate pods, on a real API server; the test is their kubelet."""
 
 from collections.abc import Iterator
 
@@ -30,18 +30,18 @@ class OwnRuns:
         return self.runs.until_pod()
 
     def names(self) -> list[str]:
-        """Of the environment pods that are not on their way out, what follows the run's name and uid."""
+        """Names of the environment pods that are not terminating, after the run's name and uid."""
         pods = (pod["metadata"] for pod in self.kubelet.pods() if "-env-" in pod["metadata"]["name"])
         return sorted(metadata["name"].split("-", 2)[2] for metadata in pods if "deletionTimestamp" not in metadata)
 
     def until(self, *names: str) -> list[str]:
-        """Their full names, once there are just these."""
+        """Their full names, once exactly these exist."""
         wait_for(f"the environment pods are {names}", lambda: self.names() == sorted(names) and self.names())
         prefix = self.runs.status()["podName"].rpartition("-")[0]
         return [f"{prefix}-{name}" for name in names]
 
     def start(self, address: str = "127.255.0.1") -> tuple[str, str]:
-        """A run that trains: the names of its pod and of its environment's."""
+        """A training run: the names of its pod and of its environment's."""
         pod = self.apply()
         self.kubelet.start(pod, address)
         [environment] = self.until("1-env-0-0")
@@ -65,7 +65,7 @@ class OwnRuns:
 
 @pytest.fixture
 def own(runs: RunsNamespace) -> OwnRuns:
-    """In a namespace that takes restricted pods only."""
+    """In a namespace that only admits restricted pods."""
     restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
     runs.admin.patch(f"/api/v1/namespaces/{runs.namespace}", {"metadata": {"labels": restricted}})
     return OwnRuns(runs)

@@ -1,4 +1,4 @@
-"""RLEnvironments: read without being run, judged with file and line, looked at again until they are right."""
+"""RLEnvironments: read without being run, checked with file and line, checked again until they are correct."""
 
 from typing import Any
 
@@ -138,7 +138,7 @@ def test_an_image_is_read_in_its_environments_namespace(
     assert "walls" in {found["name"] for found in status["fields"]}
     readers.until_gone(image)
 
-    # What changes nothing about the code has nothing read again.
+    # A change that does not affect the code does not cause another reading.
     generation = own.edit("maze", resources={"limits": {"memory": "1Gi"}})
     wait_for("the status speaks of the new spec", lambda: own.status("maze")["observedGeneration"] == generation)
     assert own.status("maze")["className"] == "Maze"

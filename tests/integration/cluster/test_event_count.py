@@ -1,4 +1,4 @@
-"""Events over a whole life, three restarts included: few, each said once."""
+"""Events over a whole run, including three restarts: few, each recorded once."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def events(runs: RunsNamespace) -> list[dict[str, Any]]:
 
 
 def said(runs: RunsNamespace) -> Counter[Said]:
-    """How often each kind of Event was said: an Event that was counted up was said more than once."""
+    """How often each kind of Event was recorded, including repeats counted in one Event."""
     counted: Counter[Said] = Counter()
     for event in events(runs):
         counted[event["type"], event["reason"]] += (event.get("series") or {}).get("count", 1)

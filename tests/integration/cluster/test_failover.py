@@ -1,4 +1,4 @@
-"""Two operators, one lease: the other one goes on, and one that was paused harms nothing when it wakes up."""
+"""Two operators, one lease: the other one takes over, and one that was paused is harmless when it wakes up."""
 
 import itertools
 import json
@@ -43,14 +43,14 @@ def runs(plane: ControlPlane) -> RunsNamespace:
 
 @dataclass(frozen=True)
 class Replica:
-    """An operator, and the proxy that it speaks through."""
+    """An operator, and the proxy between it and the API server."""
 
     name: str
     proxy: ApiProxy
     process: OperatorProcess
 
     def writes(self) -> list[str]:
-        """All that it has tried to change, its lease included."""
+        """Everything it has tried to change, including its lease."""
         return [str(call) for call in self.proxy.calls if call.method in WRITES]
 
     @property
@@ -121,7 +121,7 @@ def give_back(plane: ControlPlane, lease: str) -> None:
 
 
 def one_pod_per_attempt(runs: RunsNamespace, attempts: int) -> None:
-    """The API server's own book: no name was ever created twice."""
+    """According to the API server's audit log no name was ever created twice."""
     created = [w.name for w in runs.writes() if (w.verb, w.resource, w.code) == ("create", "pods", 201)]
     assert len(created) == len(set(created)) == attempts, created
 
@@ -135,7 +135,7 @@ def until_running(runs: RunsNamespace, name: str) -> str:
 
 
 def finish(runs: RunsNamespace, name: str) -> None:
-    """Play what is left of a run's life, wherever it is."""
+    """Play the rest of a run's life, whatever its state."""
     pod = runs.until_pod(name=name)
     if "nodeName" not in runs.kubelet.pod(pod)["spec"]:  # type: ignore[index]
         runs.kubelet.start(pod)
@@ -201,7 +201,7 @@ def test_a_restarted_container_takes_its_own_lease_at_once(
 # --- a leader that is paused between its read and its write -------------------------------------------------------
 @dataclass
 class Held:
-    """One call of a leader, on its way for as long as the test likes."""
+    """One call of a leader, delayed for as long as the test needs."""
 
     method: str
     part: str
@@ -213,7 +213,7 @@ class Held:
 
 
 class Pause:
-    """Holds the first call of each kind, whichever run's it is."""
+    """Holds the first call of each kind, of any run."""
 
     def __init__(self, proxy: ApiProxy) -> None:
         self._held: dict[str, Held] = {}
@@ -228,7 +228,7 @@ class Pause:
         assert self._held[name].hold.reached.wait(60), f"no {self._held[name]} came"
 
     def release(self) -> Mapping[str, int]:
-        """Let all of them go on to the API server; gives its answers."""
+        """Forward all of them to the API server; returns its answers."""
         for held in self._held.values():
             held.hold.release.set()
         numbers = {name: held.call.number for name, held in self._held.items() if held.call}
@@ -288,7 +288,7 @@ def end(runs: RunsNamespace, pod: str) -> None:
 
 
 def finish_all(runs: RunsNamespace) -> None:
-    """What the new leader makes of what the old one left."""
+    """What the new leader does with the old one's state."""
     runs.until_phase("Succeeded", "finalizer")
     runs.until_released(runs.status("finalizer")["podName"])
     pod = runs.status("stop")["podName"]
@@ -307,7 +307,7 @@ def _deleting(runs: RunsNamespace, pod: str) -> bool:
 
 
 def replay(plane: ControlPlane, call: ProxiedCall) -> int:
-    """Send a call of the operator once more; gives the code that it is answered with."""
+    """Send a call of the operator once more; returns the code of the answer."""
     client = AdminClient("127.0.0.1", plane.port, OPERATOR_TOKEN)
     body = json.loads(call.body)
     try:
@@ -324,14 +324,14 @@ def replay(plane: ControlPlane, call: ProxiedCall) -> int:
 
 
 def everything(runs: RunsNamespace) -> dict[str, Any]:
-    """Runs and pods as they are; ids and versions included."""
+    """Runs and pods as they are, including ids and versions."""
     found = {name: runs.find(name) for name in ("lock", "config", "pod", "progress", "finalizer", "stop")}
     return {"runs": found, "pods": runs.kubelet.pods()}
 
 
 @pytest.mark.parametrize("pair", [SHORT_LEASE], indirect=True, ids=["6 s"])
 def test_a_leader_suspended_before_its_writes_is_harmless(pair: tuple[Replica, Replica], runs: RunsNamespace) -> None:
-    """Its calls arrive when others have done all; then it wakes up."""
+    """Its calls arrive when others have done everything; then it wakes up."""
     first, second = pair
     pause = pause_at_every_write(first, runs)
     first.signal(signal.SIGSTOP)
@@ -351,7 +351,7 @@ def test_a_leader_suspended_before_its_writes_is_harmless(pair: tuple[Replica, R
 def test_calls_that_arrive_long_after_their_sender_is_gone_are_harmless(
     pair: tuple[Replica, Replica], runs: RunsNamespace, plane: ControlPlane, lease: str
 ) -> None:
-    """The network may keep a call for as long as it likes: the sender's end does not take it back."""
+    """The network may delay a call for any time: the sender's end does not revoke it."""
     first, second = pair
     pause = pause_at_every_write(first, runs)
     first.process.kill()
@@ -394,7 +394,7 @@ COMES_TO = {"finished": be_finished, "stopped": be_stopped, "further": be_furthe
 
 
 def told(runs: RunsNamespace) -> dict[str, Any]:
-    """What the statuses say of attempts and pods; words and figures of a run that works may change."""
+    """What the statuses say of attempts and pods; messages and metrics of a working run may change."""
     said = ("phase", "attempt", "attempts", "podName", "checkpoint", "failure")
     return {name: {field: runs.status(name).get(field) for field in said} for name in COMES_TO}
 
@@ -402,7 +402,7 @@ def told(runs: RunsNamespace) -> dict[str, Any]:
 def test_a_pod_created_long_after_its_attempt_ended_is_deleted(
     pair: tuple[Replica, Replica], runs: RunsNamespace, plane: ControlPlane, lease: str
 ) -> None:
-    """The one call that names cannot stop: by then a person has deleted the pod of that name."""
+    """The one call that names cannot stop: by then a user has deleted the pod of that name."""
     first, second = pair
     pause = Pause(first.proxy)
     for name in COMES_TO:

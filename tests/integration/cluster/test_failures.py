@@ -1,4 +1,4 @@
-"""Every way in which a container ends a run, and what the status then says."""
+"""Every way in which a container ends a run, and the resulting status."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -69,7 +69,7 @@ APPLICATION = {
 
 
 def fail(runs: RunsNamespace, case: Case) -> dict[str, Any]:
-    """Play the case on a run that has one attempt only; gives its status."""
+    """Play the case on a run with a single attempt; returns its status."""
     runs.apply(backoffLimit=0)
     pod = runs.until_pod()
     runs.kubelet.start(pod)
@@ -127,7 +127,7 @@ STOPPED = result("stopped", steps=2, total=TOTAL_STEPS)
 
 @dataclass(frozen=True)
 class Loss:
-    """How a pod ends that is nobody's fault -> `attempts[].reason`."""
+    """How a pod ends through no fault of the run -> `attempts[].reason`."""
 
     reason: str
     phase: str = "Failed"

@@ -1,4 +1,4 @@
-"""Faults in the middle of a run's life: the end is the same, nothing starts twice, and it takes as long as is printed.
+"""Faults in the middle of a run's life: the end is the same, nothing starts twice, and the time is printed.
 
 In each row a run trains, the fault begins, the run's pod fails, and a second attempt has to come of it. The time is
 from the pod's failure to the second pod. The operator is one process over all rows, which must not end. Faults of
@@ -87,7 +87,7 @@ def _print(request: pytest.FixtureRequest, times: dict[str, float]) -> None:
 
 @pytest.fixture(autouse=True)
 def _operator_log(request: pytest.FixtureRequest, stage: Stage) -> Iterator[None]:
-    """What the operator said beside what failed; afterwards the way is clear again."""
+    """The operator's log is shown with a failure; afterwards the faults are removed."""
     begun = len(stage.operator.log)
     yield
     stage.proxy.hooks = Hooks()
@@ -148,7 +148,7 @@ def second_pods(stage: Stage, lives: Lives, seconds: float = 120.0) -> Mapping[s
 
 
 def assert_true_end(runs: RunsNamespace, *reasons: str) -> None:
-    """Each attempt has just one pod, and none was counted twice or forgotten."""
+    """Each attempt has exactly one pod, and none was counted twice or forgotten."""
     status = runs.status()
     assert [(a["attempt"], a["reason"]) for a in status["attempts"]] == list(enumerate(reasons, 1))
     created = [w.name for w in runs.writes() if (w.verb, w.resource, w.code) == ("create", "pods", 201)]
@@ -169,7 +169,7 @@ def live_through(stage: Stage, lives: Lives, begin: Inject, then: Inject = lambd
     second = second_pods(stage, lives)
     stage.proxy.hooks = Hooks()
     for fault, runs in lives.items():
-        print(f"beside {fault}:")  # what is said last before a failure
+        print(f"beside {fault}:")  # the last message before a failure
         runs.succeed(second[fault], attempt=2)
         assert_true_end(runs, "TrainerFailed", "Succeeded")
     assert stage.operator.pid == process
@@ -237,7 +237,7 @@ def test_the_end_is_the_same(stage: Stage, fault: str) -> None:
 
 
 def test_the_end_is_the_same_when_all_watches_go_silent(stage: Stage) -> None:
-    """Half-open connections. Time is made to go by, where there is a C compiler; else it has to be waited for."""
+    """Half-open connections. With a C compiler the clock is advanced; without one the test has to wait."""
     runs = stage.namespace()
 
     def silence(stage: Stage) -> None:
@@ -250,9 +250,9 @@ def test_the_end_is_the_same_when_all_watches_go_silent(stage: Stage) -> None:
     live_through(stage, {"all watches go silent (half-open), but for 80 s": runs}, silence, wait)
 
 
-# --- what vanishes while nobody watches ---------------------------------------------------------------------------
+# --- what vanishes unwatched ---------------------------------------------------------------------------
 def until_quiet(runs: RunsNamespace) -> None:
-    """Until all that is to be written of a run that trains is written."""
+    """Until everything about a training run is written."""
     counts: list[int] = []
 
     def look() -> bool:
@@ -263,10 +263,10 @@ def until_quiet(runs: RunsNamespace) -> None:
 
 
 def test_a_run_that_vanishes_in_a_gap(stage: Stage) -> None:
-    """The framework never tells of it; nothing else does here either, because nothing is told of its children."""
+    """The framework never reports it; nothing else does here either, because its children have no events."""
     runs = stage.namespace()
     pod = training(runs)
-    until_quiet(runs)  # a write would be told that the run is gone
+    until_quiet(runs)  # a write would reveal that the run is gone
     stage.proxy.hooks = dropped("rltrainingruns", "pods", "configmaps")
     runs.delete()
     runs.kubelet.collect_garbage()
@@ -321,7 +321,7 @@ def test_a_config_map_that_vanishes_in_a_gap(stage: Stage) -> None:
 
 # --- what ends the process ----------------------------------------------------------------------------------------
 def test_a_watch_of_runs_that_ends_with_a_500_ends_only_the_process(stage: Stage) -> None:
-    """The framework takes it for fatal. Whoever restarts the container has an operator that goes on."""
+    """The framework considers it fatal. A restarted container continues."""
     runs = stage.namespace()
     first = training(runs)
     stage.proxy.hooks = broken(500, "rltrainingruns")
@@ -336,12 +336,12 @@ def test_a_watch_of_runs_that_ends_with_a_500_ends_only_the_process(stage: Stage
 
 
 def test_the_kinds_are_removed_and_restored(stage: Stage) -> None:
-    """With a run that trains. Its pod is let go; the process ends with a sentence, and a new one serves new runs."""
+    """With a training run. Its pod is released; the process ends with a message, and a new one serves new runs."""
     runs = stage.namespace()
     pod = training(runs)
     stage.plane.remove_definitions()
     code = stage.operator.until_ended(120)
-    # Which of the two depends on what the API server's discovery knows already; the next process says the first.
+    # Which of the two depends on what the API server's discovery knows already; the next process reports the first.
     last = stage.operator.log.splitlines()[-1]
     assert code == 3
     assert "install the CRDs first" in last or "given up watching our kinds" in last, stage.operator.log[-3000:]

@@ -1,4 +1,4 @@
-"""Whose figures a run's status shows, and its series past the pod: over HTTP, on a real API server."""
+"""Whose metrics a run's status shows, and its history past the pod: over HTTP, on a real API server."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ UP = {"phase": "training", "step": 2, "totalSteps": TOTAL_STEPS, "metrics": {"re
 
 @contextmanager
 def wandb_server() -> Iterator[WandbServer]:
-    """Served by a thread of its own: the tests of a cluster are synchronous."""
+    """Served by a separate thread: the tests of a cluster are synchronous."""
     loop, started, over, servers = asyncio.new_event_loop(), threading.Event(), asyncio.Event(), list[WandbServer]()
 
     async def serve() -> None:
@@ -58,7 +58,7 @@ def control_plane(lonely_plane: ControlPlane) -> ControlPlane:
 
 @pytest.fixture(scope="module")
 def operator_process(control_plane: ControlPlane, wandb: WandbServer) -> Iterator[OperatorProcess]:
-    """One with a W&B key of its own."""
+    """One with its own W&B key."""
     install_runtime(
         control_plane.admin, "tiny", "with-wandb",
         wandb={"entity": ENTITY, "project": "rl", "baseURL": wandb.url, "keySecret": {"name": "wandb", "key": "KEY"}},
@@ -74,7 +74,7 @@ def operator_process(control_plane: ControlPlane, wandb: WandbServer) -> Iterato
 
 
 def figures(runs: RunsNamespace, source: str) -> dict[str, Any]:
-    """The metrics, once they come from there."""
+    """The metrics, once they come from that source."""
 
     def look() -> dict[str, Any] | None:
         found: dict[str, Any] = runs.status().get("metrics") or {}
@@ -123,7 +123,7 @@ def test_the_trainers_metrics_then_wandbs_then_the_results(
 
 
 def test_a_run_with_unreadable_metrics_is_not_disturbed(runs: RunsNamespace) -> None:
-    """No trainer in reach, no W&B: it is said, and the result has the figures."""
+    """No reachable trainer, no W&B: it is reported, and the result has the metrics."""
     runs.apply(progressDeadlineSeconds=1)
     pod = runs.until_pod()
     runs.kubelet.start(pod, "127.255.0.12")

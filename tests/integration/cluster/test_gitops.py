@@ -1,4 +1,4 @@
-"""What becomes of a run when a GitOps tool applies its file again, and again: docs/how-to/gitops.md, row by row."""
+"""What happens to a run when a GitOps tool applies its file again and again: docs/how-to/gitops.md, row by row."""
 
 import json
 import os
@@ -58,7 +58,7 @@ def tool(request: pytest.FixtureRequest, runs: RunsNamespace, tmp_path: Path) ->
 
 @pytest.fixture
 def rlctl(control_plane: ControlPlane, runs: RunsNamespace) -> Callable[..., str]:
-    """What it says to people."""
+    """Its messages for users."""
 
     def call(*arguments: str) -> str:
         done = subprocess.run(
@@ -86,7 +86,7 @@ def source(runs: RunsNamespace, name: str = "sorting", **spec: Any) -> Manifest:
 
 
 def train(runs: RunsNamespace) -> str:
-    """The name of the pod of the run that was applied, once it trains."""
+    """The name of the applied run's pod, once it trains."""
     pod = runs.until_pod()
     runs.kubelet.start(pod)
     runs.kubelet.work(pod)
@@ -95,7 +95,7 @@ def train(runs: RunsNamespace) -> str:
 
 
 def come_to_rest(runs: RunsNamespace, pod: str) -> None:
-    """The pod of a run that is asked to stop ends with a checkpoint."""
+    """The pod of a stopping run ends with a checkpoint."""
     runs.until_phase("Stopping")
     wait_for("its end is asked for", lambda: "deletionTimestamp" in (runs.kubelet.pod(pod) or {})["metadata"])
     runs.kubelet.end(pod, "Succeeded", trainer=End(0, CHECKPOINTED))
@@ -103,7 +103,7 @@ def come_to_rest(runs: RunsNamespace, pod: str) -> None:
 
 
 def identity(runs: RunsNamespace) -> tuple[Any, ...]:
-    """What another life of the run, or an edit of it, would change."""
+    """What a new run or an edit would change."""
     run = runs.find()
     assert run
     metadata = run["metadata"]
@@ -137,7 +137,7 @@ def test_the_example_is_kept_as_written(runs: RunsNamespace, file: Path) -> None
 
 
 def platform() -> list[tuple[str, Manifest]]:
-    """Path and manifest of what the charts bring and the API server might write otherwise."""
+    """Path and manifest of the charts' objects that the API server might write differently."""
     runtimes = [load_documents(bundled_runtime_text(name))[0] for name in ("default", "tiny")]
     return [
         *((f"{DEFINITIONS}/{crd['metadata']['name']}", crd) for crd in installed_definitions()),
@@ -148,7 +148,7 @@ def platform() -> list[tuple[str, Manifest]]:
 
 @pytest.mark.parametrize(("path", "manifest"), platform(), ids=[path.rpartition("/apis/")[2] for path, _ in platform()])
 def test_the_platform_is_kept_as_written(runs: RunsNamespace, path: str, manifest: Manifest) -> None:
-    """So that a comparison by the API server finds no difference, and nobody needs ignoreDifferences."""
+    """So that a comparison by the API server finds no difference, and ignoreDifferences is not needed."""
     assert differences(manifest, dry_run(runs, path, manifest)) == []
 
 
@@ -158,7 +158,7 @@ def dry_run(runs: RunsNamespace, path: str, manifest: Manifest) -> Manifest:
 
 
 def differences(wanted: Any, live: Any, path: str = "") -> list[str]:
-    """Where something that is written down became something else. What was filled in beside it does not count."""
+    """Where a written value became another one. Defaulted fields do not count."""
     if isinstance(wanted, dict) and isinstance(live, dict):
         return [line for key, value in wanted.items() for line in differences(value, live.get(key), f"{path}.{key}")]
     if isinstance(wanted, list) and isinstance(live, list) and len(wanted) == len(live):
@@ -197,7 +197,7 @@ def test_a_stop_by_hand_is_reverted_where_the_source_sets_false(runs: RunsNamesp
 def test_a_draft_in_the_source_is_started_there(
     runs: RunsNamespace, tool: GitOpsTool, rlctl: Callable[..., str]
 ) -> None:
-    """Started by hand, it is stopped by the next pass. Taking the line out of the file starts it."""
+    """Started by hand, it is stopped by the next pass. Removing the line from the file starts it."""
     tool.apply(source(runs, suspend=True))
     runs.until_reason("Suspended", "Draft")
     assert "set spec.suspend: false there" in rlctl("resume", "sorting")
@@ -209,7 +209,7 @@ def test_a_draft_in_the_source_is_started_there(
 
 
 def test_a_stop_by_hand_repeated_in_the_source_outlives_its_line(runs: RunsNamespace, tool: GitOpsTool) -> None:
-    """Server-side, a field that two have set is gone when both have let go. `suspend: false` is understood by all."""
+    """Server-side, a field set by two managers is gone when both drop it. `suspend: false` is understood by all."""
     tool.apply(source(runs))
     pod = train(runs)
     runs.edit(suspend=True)
@@ -222,7 +222,7 @@ def test_a_stop_by_hand_repeated_in_the_source_outlives_its_line(runs: RunsNames
 
 
 def test_flux_reverts_changes_by_kubectl(runs: RunsNamespace, kubectl: Kubectl) -> None:
-    """Whatever the source says. rlctl's writes it leaves alone, and so does Argo CD kubectl's."""
+    """Whatever the source sets. It leaves rlctl's writes alone, as Argo CD does with kubectl's."""
     flux, argo = Flux(runs.admin), ArgoServerSide(runs.admin)
     stop = ("patch", "rlrun", "sorting", "-n", runs.namespace, "--type=merge", "-p", '{"spec":{"suspend":true}}')
     for tool, left in ((argo, True), (flux, None)):
@@ -248,15 +248,15 @@ def test_an_expired_run_is_created_again_and_trains_from_scratch(runs: RunsNames
 
 
 def begins_with(runs: RunsNamespace, pod: str) -> str | None:
-    """The weights that a pod's trainer is told to begin with."""
+    """The weights that a pod's trainer starts from."""
     containers = (runs.kubelet.pod(pod) or {})["spec"]["containers"]
     variables = next(container for container in containers if container["name"] == "trainer")["env"]
     return next((v["value"] for v in variables if v["name"] == "RL_START_FROM"), None)
 
 
 def test_a_renamed_run_is_another_run(runs: RunsNamespace) -> None:
-    """It starts from nothing, or from a checkpoint by its path: the run it was is gone by the time that it is looked
-    for. Prune comes after apply.
+    """It starts from scratch, or from a checkpoint by its path: the old run is gone by the time it is looked up. Prune
+    comes after apply.
     """
     tool = Flux(runs.admin)
     tool.apply(source(runs))
@@ -271,7 +271,7 @@ def test_a_renamed_run_is_another_run(runs: RunsNamespace) -> None:
 
 @pytest.mark.parametrize("policy", ["Foreground", "Background"], ids=["Argo CD", "Flux"])
 def test_pruning_a_training_run(runs: RunsNamespace, policy: str) -> None:
-    """The pod is let go, saves what it has, and nothing is left but the checkpoint at the backend."""
+    """The pod is released, saves its progress, and nothing is left but the checkpoint at the backend."""
     ArgoServerSide(runs.admin).apply(source(runs))
     pod = train(runs)
     path = f"{RUNS.format(namespace=runs.namespace)}/sorting"
@@ -302,7 +302,7 @@ def test_an_edit_of_a_frozen_field_is_refused_and_training_continues(runs: RunsN
 def test_a_dry_run_in_the_pull_request_names_frozen_fields(
     runs: RunsNamespace, kubectl: Kubectl, tmp_path: Path
 ) -> None:
-    """Forced, as the tool will: else kubectl speaks of who owns the field instead."""
+    """Forced, like the tool: otherwise kubectl complains about the field's owner instead."""
     Flux(runs.admin).apply(source(runs, wandb={"project": "rl"}))
     train(runs)
     (tmp_path / "run.json").write_text(json.dumps(source(runs, wandb={"project": "other"})), encoding="utf-8")
