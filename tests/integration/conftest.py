@@ -24,7 +24,7 @@ _numbers = itertools.count(1)
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show what the operator said beside what failed."""
+    """Show the operator's log with a failure."""
     report = yield
     operator = item.funcargs.get("operator_process") if isinstance(item, pytest.Function) else None
     if report.failed and isinstance(operator, OperatorProcess):
@@ -37,7 +37,7 @@ def control_plane(apiserver: None) -> Iterator[ControlPlane]:
     """Without policies: all refusals are the operator's."""
     with running_control_plane(API_SERVER) as plane:
         install_runtime(plane.admin, "tiny")
-        install_runtime(plane.admin, "tiny", "another")  # other tests' runtimes stay: none may count on being alone
+        install_runtime(plane.admin, "tiny", "another")  # other tests' runtimes stay: no test may rely on being alone
         yield plane
 
 
@@ -50,9 +50,9 @@ def _lonely_plane(apiserver: None) -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="module")
 def lonely_plane(_lonely_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """As `control_plane`, without the operator that other tests share: it would do what the one looked at is to do.
+    """Like `control_plane`, without the operator that other tests share: it would do the work of the tested one.
 
-    One for all test files, which end their operators and find no runs and pods of those before.
+    One for all test files, which end their operators and find no runs and pods of earlier ones.
     """
     yield _lonely_plane
     wait_for("runs are served, perhaps again", lambda: _lonely_plane.serves(ALL_RUNS))
@@ -91,7 +91,7 @@ def operator_process(control_plane: ControlPlane) -> Iterator[OperatorProcess]:
 
 @pytest.fixture(scope="session")
 def node(control_plane: ControlPlane) -> Iterator[LogNode]:
-    """Where containers' logs come from."""
+    """The source of containers' logs."""
     node = LogNode(*control_plane.serving_pair)
     node.register(control_plane.admin)
     yield node

@@ -132,8 +132,9 @@ def stabs(life: str, points: Sequence[Point]) -> list[Stab]:
 
 
 def sample(stabs: Iterable[Stab], seed: str, share: float) -> list[Stab]:
-    """About that share of them, and at least one of each kind of call, in any life and at any moment. Each is drawn
-    independently: one more call in a life does not change the others.
+    """About that share of them, and at least one of each kind of call, in any life and at any moment.
+
+    Each is drawn independently: one more call in a life does not change the others.
     """
     lots = {stab: random.Random(f"{seed}: {stab}, {stab.moment}").random() for stab in stabs}
     of_kind: defaultdict[str, list[Stab]] = defaultdict(list)

@@ -1,4 +1,5 @@
 """Whole lives of a run as tables: what a user and a kubelet do, each as soon as the cluster is in a certain state.
+
 Nothing in them waits for time: the same table continues after any kill, and ends in the same state.
 """
 
@@ -223,8 +224,10 @@ ALL_SCRIPTS: Mapping[str, Script] = {**SCRIPTS, **SAMPLED_SCRIPTS}
 
 @dataclass(frozen=True)
 class Outcome:
-    """What must be the same after any kill: the last status, and everything ever created, by resource. Only the history
-    may be missing: a killed operator may not have read it again before the end. It is never created twice.
+    """What must be the same after any kill: the last status, and everything ever created, by resource.
+
+    Only the history may be missing: a killed operator may not have read it again before the end. It is never created
+    twice.
     """
 
     status: Document

@@ -57,7 +57,7 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=lambda: {"Content-Type": "application/json"})
 
 
-# --- what hooks return -----------------------------------------------------------------------------------------------
+# --- what hooks return --------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Pass:
     """Let it continue."""

@@ -45,7 +45,7 @@ class RunsNamespace:
         self._plane = plane
         self._path = RUNS.format(namespace=namespace)
 
-    # --- what a user does -------------------------------------------------------------------------------------
+    # --- what a user does ---------------------------------------------------------------------------------------
     def apply(self, name: str = "sorting", **spec: Any) -> dict[str, Any]:
         body = {
             "apiVersion": "rl-operator.dev/v1alpha1",

@@ -250,7 +250,7 @@ def test_the_end_is_the_same_when_all_watches_go_silent(stage: Stage) -> None:
     live_through(stage, {"all watches go silent (half-open), but for 80 s": runs}, silence, wait)
 
 
-# --- what vanishes unwatched ---------------------------------------------------------------------------
+# --- what vanishes unwatched --------------------------------------------------------------------------------------
 def until_quiet(runs: RunsNamespace) -> None:
     """Until everything about a training run is written."""
     counts: list[int] = []

@@ -1,4 +1,4 @@
-"""What a user of one namespace can write, and what must not come of it for everybody else."""
+"""What a user of one namespace can write without affecting other users."""
 
 import json
 from typing import Any
@@ -38,7 +38,7 @@ def test_unreadable_settings_are_named_and_can_be_fixed(runs: RunsNamespace) -> 
 
 
 def test_a_large_pod_does_not_stop_other_runs(runs: RunsNamespace) -> None:
-    """Watches tell of an object in one line."""
+    """Watches send an object in one line."""
     runs.apply()
     path = f"/api/v1/namespaces/{runs.namespace}/pods/{runs.until_pod()}"
     runs.admin.patch(path, {"metadata": {"annotations": {f"note-{n}": "x" * 50_000 for n in range(5)}}})

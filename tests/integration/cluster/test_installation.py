@@ -1,4 +1,4 @@
-"""Installing and removing CRDs and policies, in the documented order and out of it: no run is ever stuck."""
+"""Installing and removing CRDs and policies, in the documented order and in others: no run is ever stuck."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +19,7 @@ WIRED = Row(code="", spec={"config": {"api_key": "x"}})
 
 @pytest.fixture(params=[API_SERVER, OLDEST_API_SERVER])
 def admin(apiserver: None, request: pytest.FixtureRequest) -> Iterator[AdminClient]:
-    """A control plane of its own: CRDs come and go."""
+    """A separate control plane: CRDs come and go."""
     with running_control_plane(request.param) as plane:
         yield plane.admin
 

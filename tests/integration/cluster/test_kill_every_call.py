@@ -1,9 +1,9 @@
-"""Whoever kills the operator, at whatever call to the API server: the end of a run is the same.
+"""If the operator is killed at any call to the API server, the end of a run is the same.
 
 The lives are played once undisturbed, which gives the calls and the ends. Then each call is a point where the operator
-can be killed, once before the API server hears of it and once before the operator hears the answer. There is one life
-per point, and its call is held there; when all of a group are held, one SIGKILL hits each of them just where it is. Of
-a run with an own environment only the calls that make and delete objects are points.
+can be killed, once before the API server receives it and once before the operator receives the answer. There is one
+life per point, and its call is held there; when all of a group are held, one SIGKILL hits each of them at its point. Of
+a run with an own environment only the calls that create and delete objects are points.
 
 A third of the points is played, drawn by the seed (tests/seeds.py: another one with each commit), and among them every
 kind of call. `RL_KILL_POINTS=all` plays all of them, as `make chaos` does.
@@ -31,7 +31,7 @@ LATE_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class Killed:
-    """A life that was hit at a point (`met`), or was over before it came there, and is over now."""
+    """A finished life that was killed at its point (`met`), or ended before it got there."""
 
     life: Life
     stab: Stab
@@ -42,7 +42,7 @@ class Killed:
 
 @pytest.fixture(scope="module")
 def chosen(undisturbed: Mapping[str, Undisturbed]) -> Sequence[Stab]:
-    """Of both moments: what is not killed before its call is killed after it."""
+    """For both moments: what is not killed before its call is killed after it."""
     every = [stab for name, told in undisturbed.items() for stab in stabs(name, _points(name, told))]
     drawn = sample(every, seed_text(), SHARE)
     assert {stab.point.kind for stab in drawn} == {stab.point.kind for stab in every}
@@ -61,7 +61,7 @@ def test_killed_at_any_call(
 ) -> None:
     meant = [stab for stab in chosen if stab.moment is moment]
     killed = kill_at_all(theatre, undisturbed, meant, moment)
-    # That a call comes again may depend on chance. Where nothing else was drawn, its first time stands for its kind.
+    # Whether a call is repeated may depend on chance. If nothing else was drawn, the first call stands for its kind.
     missing = sorted(certain(meant) - certain(one.stab for one in killed if one.met))
     first_times = [Stab(life, Point(kind, 1), moment) for life, kind in missing]
     killed += kill_at_all(theatre, undisturbed, first_times, moment)
@@ -121,14 +121,14 @@ def certain(stabs: Iterable[Stab]) -> set[tuple[str, str]]:
 
 
 def _hushes(stab: Stab) -> bool:
-    """Whether the Event that tells of the end may be lost. It is told again for as long as the pod is still held; but
-    a life does not wait for an Event, so that its pod may be let go of while earlier Events are still on their way.
+    """Whether the Event about the end may be lost. It is repeated while the pod still has our finalizer; but a life
+    does not wait for an Event, so that its pod may be released while earlier Events are still in flight.
     """
     return " events" in stab.point.kind or (stab.moment, stab.point.kind) == (Moment.AFTER, "PATCH pods")
 
 
 def table(killed: Iterable[Killed]) -> str:
-    """How long each of the calls took to converge, and all of them at most."""
+    """How long each of the calls took to converge, and their maximum."""
     lines = [f"{one.seconds:6.1f} s  {one.stab}{'' if one.met else '  (did not come)'}" for one in killed]
     met = [one for one in killed if one.met]
     slowest = max((one.seconds for one in met), default=0.0)

@@ -1,4 +1,4 @@
-"""What Flux and Argo CD think of the kinds that the platform and its users apply, by Flux's own library."""
+"""How Flux and Argo CD judge the kinds that the platform and its users apply, by Flux's own library."""
 
 import json
 import subprocess

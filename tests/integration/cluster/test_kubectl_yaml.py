@@ -1,7 +1,7 @@
 """The same file means the same to kubectl and to local mode: random YAML through both.
 
-Local mode may refuse more (what readers disagree on), never read something else. What it reads and kubectl refuses are
-escapes that JSON has and kubectl's YAML does not.
+Local mode may refuse more (what readers disagree on), never read something else. It reads some escapes of JSON that
+kubectl's YAML refuses.
 """
 
 import json

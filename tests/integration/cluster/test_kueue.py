@@ -1,4 +1,4 @@
-"""Kueue's seam on a real API server. A policy gates pods as Kueue's webhook does; the test plays the rest of it."""
+"""Kueue's interface on a real API server. A policy gates pods like Kueue's webhook; the test plays the rest of it."""
 
 from typing import Any
 

@@ -84,7 +84,7 @@ def test_a_run_takes_at_most_eight_writes(runs: RunsNamespace) -> None:
     # A lost race is written again: only what the API server took counts, and there must be no lost races either.
     assert [write.code // 100 for write in writes] == [2] * len(writes), writes
     assert len(writes) <= 8, writes
-    # The mark and the ConfigMap are written side by side.
+    # The mark and the ConfigMap are written concurrently.
     others = (write for write in writes if write.resource != "rltrainingruns/status")
     assert sorted(others, key=lambda write: (write.verb, write.resource)) == [
         Call("create", "configmaps", runs.namespace, runs.status()["configMapName"], 201),
@@ -180,7 +180,7 @@ def test_deletion_leaves_no_finalizers(runs: RunsNamespace) -> None:
 
 
 def test_deleted_and_applied_again_at_once(runs: RunsNamespace) -> None:
-    """The old pod is still on its way out while the new run starts: neither is in the other's way."""
+    """The old pod is still terminating while the new run starts: neither blocks the other."""
     runs.apply()
     old = runs.until_pod()
     runs.kubelet.start(old)

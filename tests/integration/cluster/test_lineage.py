@@ -10,7 +10,7 @@ STATE = f"tinker://m/weights/{TOTAL_STEPS:06d}"
 
 
 def told(runs: RunsNamespace, pod: str) -> dict[str, str]:
-    """What a pod's trainer is told of its beginning."""
+    """The start variables of a pod's trainer."""
     found: dict[str, Any] | None = runs.kubelet.pod(pod)
     assert found is not None
     variables = next(c for c in found["spec"]["containers"] if c["name"] == TRAINER)["env"]
@@ -18,7 +18,7 @@ def told(runs: RunsNamespace, pod: str) -> dict[str, str]:
 
 
 def refusal(runs: RunsNamespace, name: str, words: str) -> dict[str, Any]:
-    """The run's first refusal, once it says so."""
+    """The run's first refusal, once it is in the status."""
 
     def look() -> dict[str, Any] | None:
         first: dict[str, Any] = next(iter(runs.status(name).get("refusals", ())), {})
@@ -49,7 +49,7 @@ def test_a_child_waits_for_its_parent_and_starts_from_its_weights(runs: RunsName
         "RL_PARENT_STEP": str(TOTAL_STEPS),
     }
 
-    runs.delete()  # nothing is asked of the parent any more
+    runs.delete()  # the parent is no longer needed
     runs.kubelet.start(pod)
     runs.kubelet.end(pod, "Failed", trainer=End(1, "bug"))
     second = runs.until_pod(attempt=2, name="child")

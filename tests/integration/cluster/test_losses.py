@@ -1,4 +1,4 @@
-"""Pods that nobody hears of again: a node that is lost and comes back, and a pod that somebody removed by force."""
+"""Lost pods: a node that is lost and comes back, and a pod that was removed by force."""
 
 import itertools
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True)
 class Timed:
-    """An operator whose clock the test may move, and the namespace that it serves."""
+    """An operator whose clock the test can move, and the namespace that it serves."""
 
     runs: RunsNamespace
     clock: JumpingClock
@@ -59,18 +59,18 @@ def timed(lonely_plane: ControlPlane, tmp_path: Path) -> Iterator[Timed]:
         operator.start()
         yield Timed(RunsNamespace(lonely_plane, namespace), clock)
     finally:
-        print(operator.log[-6000:])  # shown beside what failed
+        print(operator.log[-6000:])  # shown with a failure
         operator.close()
 
 
 def test_a_lost_node_that_returns_with_its_pod(timed: Timed) -> None:
-    """It is waited for during the pod's grace and a minute more, which the test lets go by where there is a C compiler.
-    What its kubelet says later counts for nothing.
+    """It is waited for during the pod's grace period and another minute, which the test skips if there is a C compiler.
+    Later reports of its kubelet are ignored.
     """
     runs = timed.runs
     runs.apply()
     first = train(runs)
-    delete(runs, first, 1)  # as the taint manager does when a node is unreachable; its kubelet does not hear of it
+    delete(runs, first, 1)  # as the taint manager does when a node is unreachable; its kubelet does not learn of it
     runs.until_reason("Reconciling", "PodDeleting")
     timed.clock.elapse(30)
     stays("it is waited for", lambda: runs.status()["attempt"] == 1)
@@ -84,7 +84,7 @@ def test_a_lost_node_that_returns_with_its_pod(timed: Timed) -> None:
     runs.kubelet.start(second)
     runs.kubelet.work(second)
     runs.until_phase("Running")
-    # Nobody answers at its address, which is said once.
+    # Nothing answers at its address, which is reported once.
     runs.until_reason("Ready", "Training", "cannot read the figures")
     before = runs.writes()
     states = {name: running(ready=True) for name in ("api", "trainer", "environment")}

@@ -1,4 +1,4 @@
-"""What the admission policies refuse, and in which words. No operator takes part."""
+"""What the admission policies refuse, and their messages. No operator takes part."""
 
 import itertools
 from typing import Any
@@ -67,7 +67,7 @@ def test_admission(admin: AdminClient, row: Row) -> None:
             assert said is None
 
 
-# What is printable is up to the Unicode version where characters are new: Python's and Go's differ.
+# For new characters it depends on the Unicode version whether they are printable: Python's and Go's differ.
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cn")))
 JSON = st.recursive(
     st.none()
@@ -92,7 +92,7 @@ def test_any_value_is_formatted_as_by_the_operator(admin: AdminClient, value: An
     assume(value != LOCK)
     stored = json_value(value)  # as kubectl sends it
     said = door(admin, NAMESPACE, run("value", config={"v": stored}))
-    if looks_like_a_key(stored):  # both policies refuse it, and either may speak
+    if looks_like_a_key(stored):  # both policies refuse it, and either message may come
         assert said in (f"spec.config.v: {hints.KEY_IN_RUN}", locked_sentence("value", "v", stored, LOCK))
     else:
         assert said == locked_sentence("value", "v", stored, LOCK)

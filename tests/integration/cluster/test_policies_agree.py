@@ -1,4 +1,4 @@
-"""Random runs at the door and before the operator: it takes what the operator takes, and refuses the same fields."""
+"""Random runs at admission and in the operator: both accept the same runs and refuse the same fields."""
 
 from typing import Any
 
@@ -74,7 +74,7 @@ def admin(guarded_plane: ControlPlane) -> AdminClient:
 
 
 def refusals_of(spec: dict[str, Any]) -> tuple[Refusal, ...]:
-    """What the operator says."""
+    """The operator's refusals."""
     run, runtime = parse_run(run_document(spec)), parse_runtime(runtime_document(spec["runtime"]))
     labels = {"kubernetes.io/metadata.name": NAMESPACE}
     environment = choose_environment("sort_digits", runtime, CATALOG, None)
@@ -88,7 +88,7 @@ def test_admission_refuses_nothing_the_operator_accepts(admin: AdminClient) -> N
         verdicts[said is None] += 1
         passed = [refusal.sentence for refusal in refusals if refusal.code in AT_THE_DOOR]
         assert said or not passed, f"{spec}: the door lets pass: {passed}"
-        # Of the operator's refusals: what has the wrong type is outside every range, too.
+        # A value of the wrong type is outside every range, too, for the operator.
         fields = tuple(refusal.field for refusal in refusals)
         assert said is None or said.startswith(fields), f"{spec}: the operator refuses {fields} only: {said}"
     assert min(verdicts.values()) > SAMPLE // 10, verdicts

@@ -1,4 +1,4 @@
-"""Runs that exist when a lock changes are never stuck, and what started stays as it started."""
+"""Runs that exist when a lock changes are never stuck, and started runs do not change."""
 
 import itertools
 from typing import Any
@@ -35,7 +35,7 @@ def runtime_body(name: str, **spec: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def overtaken(admin: AdminClient) -> str:
-    """A stored run whose runtime came to lock and limit otherwise after it was created. Its runtime has its name."""
+    """A stored run whose runtime changed its locks and limits after it was created. Its runtime has its name."""
     name = f"overtaken-{next(_numbers)}"
     admin.post(RUNTIMES, runtime_body(name))
     admin.post(PATH, body(name, name))

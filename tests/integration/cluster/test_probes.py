@@ -1,6 +1,6 @@
-"""The probes of a real process: what they fail at, and what they do not fail at.
+"""The probes of a real process: when they fail, and when they do not.
 
-What needs time is tried side by side: each operator has its own proxy, and looks at the same few objects.
+Slow cases run in parallel: each operator has its own proxy, and watches the same few objects.
 """
 
 import json
@@ -68,7 +68,7 @@ def bookmark(call: ProxiedCall) -> Answer:
 
 
 def lively(*silent: str) -> Hooks:
-    """Every watch brings bookmarks all the time, those of these resources bring nothing at all."""
+    """Every watch brings bookmarks all the time, except those of these resources, which bring nothing."""
 
     def before(call: ProxiedCall) -> Action:
         if not call.watch or call.path.rpartition("/")[2] in silent:
@@ -82,7 +82,7 @@ AWAY = Hooks(before=lambda _call: Answer(503, b'{"kind": "Status", "code": 503, 
 
 
 def test_an_open_but_silent_watch_fails_the_probe(spawn: Spawn) -> None:
-    """Our own watch of pods, and kopf's of runs; one whose watches all bring something lives on beside them."""
+    """Our own watch of pods, and kopf's of runs; an operator whose watches all bring events stays healthy."""
     silent = {plural: spawn(lively(plural)) for plural in ("pods", "rltrainingruns")}
     lives = spawn(lively())
     lives.until("/readyz", *HEALTHY)
@@ -94,7 +94,7 @@ def test_an_open_but_silent_watch_fails_the_probe(spawn: Spawn) -> None:
 
 
 def test_an_unreachable_api_server_is_waited_for(spawn: Spawn) -> None:
-    """Before the start as well as later; then it is as it was."""
+    """Before the start as well as later; afterwards everything is as before."""
     early, late = spawn(AWAY), spawn(lively())
     late.until("/readyz", *HEALTHY)
     early.until("/readyz", 503, "the caches are not complete yet")

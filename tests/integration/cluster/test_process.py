@@ -1,4 +1,4 @@
-"""The operator as a process: how it ends, and what it says when it cannot serve."""
+"""The operator as a process: how it ends, and its messages when it cannot serve."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ def run_to_its_end(kubeconfig: Path, *flags: str) -> tuple[int, str]:
 
 @pytest.fixture
 def second_operator(control_plane: ControlPlane) -> Iterator[OperatorProcess]:
-    """One that serves a namespace of its own, so that it is in nobody's way."""
+    """One that serves a separate namespace, so that it does not interfere."""
     process = OperatorProcess(control_plane.kubeconfig(), "--namespace", "default")
     try:
         yield process
@@ -71,7 +71,7 @@ def test_missing_permissions(control_plane: ControlPlane) -> None:
     code, said = run_to_its_end(control_plane.kubeconfig(token="powerless-token"))
     assert code == 3
     assert "403" in said
-    assert 'cannot list resource "' in said  # all kinds are read side by side: one of them is refused first
+    assert 'cannot list resource "' in said  # all kinds are read concurrently: one of them is refused first
     assert "Traceback" not in said
 
 

@@ -1,4 +1,4 @@
-"""The tests' own proxy: transparent without hooks, and each thing that a hook may say."""
+"""The tests' own proxy: transparent without hooks, and each possible result of a hook."""
 
 import http.client
 import itertools
@@ -160,7 +160,7 @@ def test_an_unreachable_api_server_is_a_broken_connection() -> None:
 # --- watches ------------------------------------------------------------------------------------------------------
 @pytest.fixture
 def version(lonely_plane: ControlPlane) -> Iterator[str]:
-    """From which on a watch tells that the three ConfigMaps were added."""
+    """The version from which a watch reports that the three ConfigMaps were added."""
     admin = lonely_plane.admin
     version = admin.get(MAPS)["metadata"]["resourceVersion"]
     for name in NAMES:
@@ -171,7 +171,7 @@ def version(lonely_plane: ControlPlane) -> Iterator[str]:
 
 
 def watch(proxy: ApiProxy, version: str) -> list[str]:
-    """What a watch of a second tells of, in short, until it ends or breaks."""
+    """A summary of what a watch of one second reports until it ends or breaks."""
     connection = _connection(proxy)
     try:
         connection.request("GET", f"{MAPS}?watch=true&timeoutSeconds=1&resourceVersion={version}", None, HEADERS)
@@ -186,7 +186,7 @@ def _in_short(event: Event) -> str:
 
 
 def _swapped() -> Callable[[ProxiedCall, Event], Sequence[Event]]:
-    """The first two events change places."""
+    """The first two events are swapped."""
     kept: list[Event] = []
 
     def event(_: ProxiedCall, event: Event) -> Sequence[Event]:
@@ -228,7 +228,7 @@ def test_a_held_watch_continues_when_it_is_released(proxy: ApiProxy, version: st
 
 # --- operators ----------------------------------------------------------------------------------------------------
 def test_an_operator_completes_a_run_through_it(lonely_plane: ControlPlane, proxy: ApiProxy) -> None:
-    """All that the API server's audit log knows of it went this way."""
+    """Everything in the API server's audit log about it went this way."""
     namespace = f"proxied-{next(_numbers)}"
     lonely_plane.admin.post("/api/v1/namespaces", {"metadata": {"name": namespace}})
     operator = OperatorProcess(lonely_plane.kubeconfig(OPERATOR_TOKEN, proxy.server), *FAST, "--namespace", namespace)

@@ -38,7 +38,7 @@ class Line:
         self.runs.until_phase("Succeeded", name)
 
     def started(self) -> set[str]:
-        """The runs that a pod was ever created for."""
+        """The runs for which a pod was ever created."""
         return {pod["metadata"]["labels"]["rl-operator.dev/run"] for pod in self.runs.kubelet.pods()}
 
     def until_queued(self, name: str, place: int) -> dict[str, Any]:
@@ -49,7 +49,7 @@ class Line:
         return wait_for(f"run {name} has place {place}", look)
 
     def at(self, status: dict[str, Any]) -> dict[str, Any] | None:
-        """The status, if it speaks of this runtime's line."""
+        """The status, if it mentions this runtime's queue."""
         return status if repr(self.runtime) in status.get("message", "") and "queue" in status else None
 
     def until_started(self, *names: str) -> None:
@@ -58,7 +58,7 @@ class Line:
 
 @pytest.fixture
 def line(runs: RunsNamespace) -> Iterator[Callable[[int], Line]]:
-    """Makes runtimes with a limit."""
+    """Creates runtimes with a limit."""
 
     def make(limit: int) -> Line:
         name = f"limited-{next(_numbers)}"
@@ -107,7 +107,7 @@ def test_a_burst_of_runs_never_exceeds_the_limit(line: Made) -> None:
 
 
 def end_all(made: Line, names: list[str], limit: int) -> None:
-    """End one after the other of those that hold a place, until all have started; never too many at once."""
+    """End the runs that hold a slot one after the other, until all have started; never too many at once."""
     for _ in names:
         held = wait_for("the places are taken", lambda: made.started() - over(made, names))
         assert len(held) <= limit, held
@@ -150,7 +150,7 @@ def test_a_stopped_run_frees_its_slot_and_waits_for_another(line: Made) -> None:
 
 
 def _leave(made: Line, how: str, other: Line) -> None:
-    """Let the second leave the line."""
+    """Let the second leave the queue."""
     match how:
         case "deleted":
             made.runs.delete("second")
@@ -207,7 +207,7 @@ def test_a_deleted_active_run_frees_its_slot(line: Made) -> None:
 
 
 def test_a_deleted_runtime_takes_its_queue_with_it(line: Made) -> None:
-    """Who runs goes on and holds its place still when the runtime is there again."""
+    """A running run continues, and still holds its slot when the runtime exists again."""
     made = line(1)
     made.apply("first")
     made.until_started("first")
@@ -251,7 +251,7 @@ def test_a_restarted_operator_continues_the_queue(
 def test_killed_during_a_burst_it_starts_no_more_than_the_limit(
     line: Made, operator: OperatorProcess, milliseconds: int
 ) -> None:
-    """Wherever between decision, status and pod it dies, the statuses say who holds a place."""
+    """Wherever it dies between decision, status and pod, the statuses say which runs hold a slot."""
     made = line(2)
     names = [f"run-{number}" for number in range(6)]
     made.apply(*names)

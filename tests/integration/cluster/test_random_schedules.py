@@ -2,7 +2,7 @@
 
 `RL_CHAOS_SCHEDULES` and `RL_CHAOS_SEED` choose how many schedules and from which seed on: `make chaos` plays 30. By
 default it is one, with a seed that is another one with each commit (tests/seeds.py). Which call a fault hits depends on
-what the operator happens to do; the seed gives all that the schedule itself decides.
+what the operator happens to do; the seed determines everything that the schedule itself decides.
 """
 
 import os
@@ -48,7 +48,7 @@ CONVERGED_SECONDS = 120.0
 
 @dataclass
 class Schedule:
-    """What goes wrong, and when. Its hooks run in the proxy's thread; `pid` is asked at the moment of a kill."""
+    """What goes wrong, and when. Its hooks run in the proxy's thread; `pid` is called at the moment of a kill."""
 
     seed: int
     pid: int | None = None
@@ -82,7 +82,7 @@ class Schedule:
             ("503", refusal(503, "ServiceUnavailable")),
             ("cut before", Cut()),
             ("delayed", Delay(0.3)),
-            # Of a name that is taken there is no false word: creations are not refused so.
+            # There is no false conflict of names: creations are not refused like that.
             ("409", refusal(409, "Conflict") if call.method == "PATCH" else Delay(0.1)),
         )
         return self._noted(*self._random.choice(faults))
@@ -124,7 +124,7 @@ def test_a_random_schedule(theatre: Theatre, undisturbed: Mapping[str, Undisturb
     theatre.proxy.hooks = schedule.hooks
     lives = [Life(theatre.namespace(), name) for name in SCRIPTS for _ in range(OF_EACH)]
     for life in lives:
-        life.hush()  # an Event is tried once: it is where faults are worth it least
+        life.hush()  # an Event is tried once: faults are worth the least there
     began_at = time.monotonic()
 
     def all_over() -> bool:

@@ -1,7 +1,7 @@
-"""Records what the API server holds of a run in every situation, for the tests of GitOps tools' rules.
+"""Records a run in every situation as the API server stores it, for the tests of GitOps tools' rules.
 
-tests/data/statuses/*.yaml are real objects. RL_UPDATE_GOLDEN=1 writes them again; without it this says when what they
-stand for has changed: phase, conditions and reasons, and which fields there are.
+tests/data/statuses/*.yaml are real objects. RL_UPDATE_GOLDEN=1 writes them again; without it this fails when what they
+represent has changed: phase, conditions and reasons, and the set of fields.
 """
 
 import os
@@ -144,7 +144,7 @@ def compare(name: str, run: Manifest) -> None:
 
 
 def gist(run: Manifest) -> Manifest:
-    """What judges look at, without names and times."""
+    """What GitOps rules read, without names and times."""
     status = run["status"]
     conditions = [
         (c["type"], c["status"], c["reason"], "observedGeneration" in c) for c in status.get("conditions", [])

@@ -16,7 +16,7 @@ from rl_operator.api.refusal import Refusal
 
 @pytest.fixture(scope="module")
 def installed_runtimes(control_plane: ControlPlane, operator_process: OperatorProcess) -> None:
-    """And known to the operator: what a run names is not missing."""
+    """And known to the operator: no object that a run names is missing."""
     names = [control_plane.admin.post(RUNTIMES, document)["metadata"]["name"] for document in runtimes()]
     for name in names:
         wait_for(f"runtime {name} is looked at", lambda name=name: looked_at(control_plane, name))
@@ -27,7 +27,7 @@ def looked_at(plane: ControlPlane, runtime: str) -> bool:
 
 
 def refused(status: dict[str, Any]) -> dict[str, Any] | None:
-    """One look at all of it: other tests' runtimes come and go, and hints name them."""
+    """One reconcile with all of it: other tests' runtimes come and go, and hints name them."""
     return status if status.get("refusals") else None
 
 
@@ -42,7 +42,7 @@ PASSING = {title: row for title, row in ROWS.items() if row.first != "schema"}
 
 @pytest.mark.usefixtures("installed_runtimes")
 def test_the_operator_uses_every_sentence(runs: RunsNamespace) -> None:
-    """All at once: the operator takes them side by side."""
+    """All at once: the operator handles them concurrently."""
     for number, row in enumerate(PASSING.values()):
         runs.create(row.run(f"run-{number}"))
     for number, (title, row) in enumerate(PASSING.items()):

@@ -1,4 +1,4 @@
-"""Refused runs say why, start nothing, and start as soon as what was wrong is fixed."""
+"""Refused runs say why, start nothing, and start as soon as the mistake is fixed."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace, install_r
 
 @dataclass(frozen=True)
 class Case:
-    """What is asked, the refusal with a word that must be in it, and the edit that fixes it (null removes)."""
+    """The spec, the refusal with a word that must be in it, and the edit that fixes it (null removes)."""
 
     spec: dict[str, Any]
     code: str

@@ -1,4 +1,4 @@
-"""The operator keeps nothing of its own: killed in any phase and started again, the end is the same."""
+"""The operator keeps no state of its own: killed in any phase and restarted, the end is the same."""
 
 import time
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ def test_applied_while_the_operator_was_down(runs: RunsNamespace, operator: Oper
 
 @pytest.mark.parametrize("milliseconds", [0, 15, 40])
 def test_killed_while_it_creates_a_pod(runs: RunsNamespace, operator: OperatorProcess, milliseconds: int) -> None:
-    """Wherever between the writes of a start it dies, one pod results."""
+    """Wherever it dies between the writes of a start, one pod results."""
     runs.apply()
     time.sleep(milliseconds / 1000)
     operator.kill()
@@ -119,7 +119,7 @@ def test_a_finished_run_does_not_change(runs: RunsNamespace, operator: OperatorP
 def test_the_api_server_was_unreachable(
     runs: RunsNamespace, operator: OperatorProcess, control_plane: ControlPlane
 ) -> None:
-    """Running goes on, nothing is started twice, and the operator is the same process as before."""
+    """Running continues, nothing is started twice, and the operator is the same process as before."""
     runs.apply()
     pod = runs.until_pod()
     runs.kubelet.start(pod)

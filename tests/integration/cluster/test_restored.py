@@ -1,4 +1,4 @@
-"""Backups and new installations on a real API server: a run that was started never runs again without being asked."""
+"""Backups and new installations on a real API server: a started run never runs again without a request."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +19,7 @@ SERVERS_OWN = ("uid", "resourceVersion", "generation", "creationTimestamp", "man
 
 
 class Backup:
-    """What `kubectl get -o yaml` gave of a run."""
+    """The output of `kubectl get -o yaml` for a run."""
 
     def __init__(self, runs: RunsNamespace, name: str = "sorting") -> None:
         found = runs.find(name)
@@ -92,7 +92,7 @@ def test_an_unfinished_restored_run_rests_until_it_is_requested(runs: RunsNamesp
 
 
 def test_objects_a_backup_tool_restores_before_the_run_are_named_and_released(runs: RunsNamespace) -> None:
-    """In the order of Velero: ConfigMaps, pods, and at last the runs; without owners, with finalizers."""
+    """In Velero's order: ConfigMaps, pods, and finally the runs; without owners, with finalizers."""
     pod = running(runs)
     backup, found = Backup(runs), runs.kubelet.pod(pod)
     assert found
@@ -148,7 +148,7 @@ def test_a_copy_under_another_name_starts(runs: RunsNamespace) -> None:
 def test_a_new_installation_continues_with_existing_objects(
     runs: RunsNamespace, operator: OperatorProcess, control_plane: ControlPlane
 ) -> None:
-    """Finished runs stay as they are, and a running one is brought to its end."""
+    """Finished runs do not change, and a running one is completed."""
     runs.apply("done")
     pod = runs.until_pod(name="done")
     runs.kubelet.start(pod)
@@ -173,7 +173,7 @@ def test_a_new_installation_continues_with_existing_objects(
 
 
 def allow_elsewhere(plane: ControlPlane) -> None:
-    """What the manifest gives the operator in its own namespace, in another one."""
+    """The operator's rights in its own namespace by the manifest, in another one."""
     plane.admin.post("/api/v1/namespaces", {"metadata": {"name": ELSEWHERE}})
     roles = f"/apis/{RBAC_GROUP}/v1/namespaces/{{}}/roles"
     role = plane.admin.get(f"{roles.format(OPERATOR_NAMESPACE)}/rl-operator")

@@ -222,7 +222,7 @@ def test_a_draft_is_resumed(rlctl: Call, runs: RunsNamespace, write_run: Callabl
 
 @pytest.fixture
 def team_member(control_plane: ControlPlane, runs: RunsNamespace) -> Iterator[dict[str, str]]:
-    """Somebody who may work in one namespace and see the runtimes, and nothing else."""
+    """A user who may work in one namespace and see the runtimes, and nothing else."""
     admin, role = control_plane.admin, {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole"}
     subjects = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": GUEST}]
     rules = {
@@ -246,7 +246,7 @@ def team_member(control_plane: ControlPlane, runs: RunsNamespace) -> Iterator[di
 def test_a_user_with_few_permissions_is_told_what_was_used_instead(
     team_member: dict[str, str], runs: RunsNamespace, write_run: Callable[..., str]
 ) -> None:
-    """Rights may take a moment to be seen by the API server, and a runtime to be looked at."""
+    """Rights may take a moment to reach the API server, and a runtime to be reconciled."""
     selector = {"matchLabels": {"kubernetes.io/metadata.name": runs.namespace}}
     install_runtime(runs.admin, "tiny", "gated", namespaceSelector=selector)
 

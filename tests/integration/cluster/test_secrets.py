@@ -7,7 +7,7 @@ from tests.integration.cluster.runs import RunsNamespace
 
 
 def play_missing(runs: RunsNamespace, pod: str, message: str) -> None:
-    """What a kubelet writes while it cannot make the trainer's variables."""
+    """What a kubelet writes while it cannot set the trainer's variables."""
     states = {
         API: running(ready=True),
         TRAINER: waiting("CreateContainerConfigError", message),

@@ -1,4 +1,4 @@
-"""ttlSecondsAfterFinished on a real API server: finished runs go when their time has come, and only then."""
+"""ttlSecondsAfterFinished on a real API server: finished runs are deleted when their time has passed, and only then."""
 
 from collections.abc import Iterator
 from typing import Any

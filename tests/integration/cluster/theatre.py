@@ -20,7 +20,7 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True)
 class Undisturbed:
-    """The calls of a life that nobody disturbs, and its end."""
+    """The calls of an undisturbed life, and its end."""
 
     points: Sequence[Point]
     outcome: Outcome
@@ -63,5 +63,5 @@ def open_theatre(plane: ControlPlane) -> Iterator[Theatre]:
             theatre.operator.start()
             yield theatre
         finally:
-            print(theatre.operator.log[-6000:])  # shown beside what failed
+            print(theatre.operator.log[-6000:])  # shown with a failure
             theatre.operator.close()

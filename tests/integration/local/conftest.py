@@ -65,7 +65,7 @@ class Rlctl:
         return status
 
     def wait_for(self, name: str, holds: Callable[[dict[str, Any]], object], awaited: str) -> dict[str, Any]:
-        """The run's status, once something holds of it."""
+        """The run's status, once a condition holds."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         while True:
             run = self.store.get("RLTrainingRun", "default", name) or {}

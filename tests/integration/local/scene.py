@@ -1,4 +1,4 @@
-"""A scripted run that keeps a ledger outside the state folder: who trained what, and who was there."""
+"""A scripted run that keeps a ledger outside the state folder: which process trained what, and which were running."""
 
 import json
 import os
@@ -99,7 +99,7 @@ class Scene:
         self.look()
 
     def put(self) -> None:
-        """The run is there, and nobody looks after it yet."""
+        """The run exists, and has no supervisor yet."""
         words = f"LEDGER, STEPS, HELD = {str(self._ledger)!r}, {STEPS}, {HELD}\n{LEDGER}"
         start_scripted(self.rlctl.store, "run", trainer=words + TRAINER, environment=words + ENVIRONMENT)
 
@@ -111,7 +111,7 @@ class Scene:
             (self._ledger / each).touch()
 
     def look(self) -> None:
-        """What a person does who wonders: whoever looks has the run looked after."""
+        """What a user does who wonders: any look at the run starts its supervisor."""
         assert self.rlctl("list", "--local").returncode == 0
 
     def noted(self, file: str) -> list[str]:
@@ -150,13 +150,13 @@ class Scene:
         )
 
     def kill(self, *victims: str) -> None:
-        """All at once: whom they would tell is dead before it can be told."""
+        """All at once: none of them can report to another."""
         find = {"supervisor": self.supervisor, "reaper": self.reaper}
         for pid in [find[name]() if name in find else self.container(name) for name in victims]:
             os.kill(pid, signal.SIGKILL)
 
     def check(self) -> None:
-        """What holds however the run came to its end."""
+        """What holds however the run ended."""
         self.rlctl.until_unsupervised("run")
         assert self.noted("overlaps") == [], "two trainers were at work at once"
         steps = [int(step) for step in self.noted("steps")]
@@ -174,7 +174,7 @@ def is_gone(pid: int) -> bool:
 
 
 def is_alive(pid: int) -> bool:
-    """Zombies are not: whoever adopted them may be slow to bury them."""
+    """Zombies are not: their new parent may be slow to reap them."""
     listed = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False)
     state = listed.stdout.strip()
     return bool(state) and not state.startswith("Z")

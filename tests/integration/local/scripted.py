@@ -1,6 +1,6 @@
 """Runs whose containers are scripts: the real supervisor and reconcile, without a model.
 
-What was frozen is what runs: a run that has started and whose ConfigMap holds a pod template is carried on with it.
+Frozen inputs are what runs: a started run whose ConfigMap holds a pod template continues with it.
 """
 
 import json
@@ -55,7 +55,7 @@ SILENT = "print('silent', flush=True); time.sleep(600)"
 
 
 def start_scripted(store: StateStore, name: str, *, trainer: str, environment: str = WORKS_ON, **spec: Any) -> None:
-    """Put a started run into the store; whoever looks at it next starts its supervisor."""
+    """Put a started run into the store; the next look at it starts its supervisor."""
     run = store.create(
         {
             "apiVersion": "rl-operator.dev/v1alpha1",
@@ -104,7 +104,7 @@ def _template(name: str, uid: str, owner: dict[str, Any], trainer: str, environm
             "ownerReferences": [owner],
         },
         "spec": {
-            "terminationGracePeriodSeconds": 60,  # a bound: who is asked to end does so at once
+            "terminationGracePeriodSeconds": 60,  # a bound: on SIGTERM it ends at once
             "initContainers": [_container("api", 8003, WORKS_ON) | {"restartPolicy": "Always"}],
             "containers": [_container("trainer", 8002, trainer), _container("environment", 8004, environment)],
         },

@@ -1,4 +1,4 @@
-"""A state folder on a disk that is full: a clear sentence, nothing lost, and it continues when there is room."""
+"""A state folder on a full disk: a clear message, nothing lost, and it continues when there is space."""
 
 import contextlib
 import subprocess

@@ -1,4 +1,4 @@
-"""`kill -9` of each process of a run, in each phase: the run comes to its end, and nothing is trained twice."""
+"""`kill -9` of each process of a run, in each phase: the run ends, and nothing is trained twice."""
 
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,7 @@ def test_while_it_stops(scene: Scene, victims: tuple[str, ...]) -> None:
     "victims", [("supervisor",), ("environment",), ("supervisor", "reaper", "api", "environment")], ids="+".join
 )
 def test_just_at_the_end(scene: Scene, victims: tuple[str, ...]) -> None:
-    """The trainer is done, its pod is not: what it trained counts."""
+    """The trainer is done, its pod is not: its training counts."""
     scene.allow("go", "save", "finish")
     scene.start()
     scene.rlctl.wait_for("run", trainer_is_over, "the trainer's end")
@@ -105,7 +105,7 @@ def test_a_follower_may_die(scene: Scene) -> None:
 
 
 def test_while_it_is_deleted(scene: Scene) -> None:
-    """Who lists runs afterwards has the rest of it cleared away."""
+    """Listing runs afterwards cleans up the rest."""
     scene.allow("go", "leave")
     scene.start()
     scene.until_held()

@@ -66,7 +66,7 @@ def test_a_child_continues_with_its_parents_weights_and_optimizer(
 
 
 def _start_on_wandb(rlctl: Rlctl, name: str) -> dict[str, Any]:
-    """What an offline W&B run has recorded of its beginning: values stand in its file as JSON."""
+    """What an offline W&B run has recorded of its start: values are JSON in its file."""
     [path] = rlctl.root.glob(f"pods/default/{name}-*-wandb/**/*.wandb")
     found = re.search(rb"start_from[^{]{1,8}(\{.*?\})", path.read_bytes(), re.DOTALL)
     assert found is not None, f"{path} says nothing of start_from"

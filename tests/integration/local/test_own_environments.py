@@ -1,4 +1,4 @@
-"""Environments of one's own, and several of them, as real processes beside the run's own."""
+"""Own environments, also several of them, as real processes next to the run's."""
 
 import json
 import os
@@ -51,7 +51,7 @@ REWARDS = """def places(item, completion):
 
 @pytest.fixture
 def own_file(tmp_path: Path) -> Path:
-    """The environment's file, beside the files of runs. Its folder holds other things, too."""
+    """The environment's file, next to the files of runs. Its folder contains other files, too."""
     (tmp_path / "sort_down.py").write_text(ENTRY)
     (tmp_path / "rewards.py").write_text(REWARDS)
     (tmp_path / "unrelated.py").write_text("raise SystemExit('nobody runs this')\n")
@@ -86,7 +86,7 @@ def documents(name: str, **spec: Any) -> str:
 
 
 def environment_process(rlctl: Rlctl, name: str, slot: int) -> int | None:
-    """The newest process of an environment that runs apart."""
+    """The newest process of an environment pod."""
     pod = rlctl.store.get("RLTrainingRun", "default", name)["status"]["podName"]  # type: ignore[index]
     listed = subprocess.run(["ps", "-ww", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
     mine = [line.split() for line in listed.splitlines() if f"{pod}-env-{slot}-" in line and " environment " in line]

@@ -1,4 +1,4 @@
-"""After a reboot the numbers in the state folder are other processes', and the clock may be wrong."""
+"""After a reboot the PIDs in the state folder belong to other processes, and the clock may be wrong."""
 
 import json
 import subprocess
@@ -23,7 +23,7 @@ def scene(rlctl: Rlctl, tmp_path: Path) -> Scene:
 
 @pytest.fixture
 def bystander() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that has got a number that one of ours had before."""
+    """A process with a PID that one of ours had before."""
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
     yield process
     process.kill()
@@ -53,7 +53,7 @@ def test_a_run_continues_and_other_processes_are_left_alone(scene: Scene, bystan
 
 
 def test_a_clock_set_back_delays_nothing(scene: Scene) -> None:
-    """What was written before the reboot lies two hours ahead of the time after it."""
+    """Times written before the reboot are two hours ahead of the time after it."""
     scene.allow("go", "save", "leave")
     scene.start()
     scene.until_held()
@@ -81,7 +81,7 @@ def test_a_pause_that_seems_to_last_two_hours_is_over(scene: Scene) -> None:
 
 
 def ahead(value: Any) -> Any:
-    """The same with every moment of the last hour moved two hours on."""
+    """The same with every time of the last hour moved ahead by two hours."""
     if isinstance(value, dict):
         return {key: ahead(each) for key, each in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Bad input, as processes: exit code 2 and a sentence that teaches, and the run's status says it too.
+"""Bad input, as processes: exit code 2 and a helpful message, which is in the run's status too.
 
 Refusals that start nothing are in tests/unit/rl_operator/cli/test_refused_calls.py, in one process.
 """
@@ -17,7 +17,7 @@ WriteRun = Callable[..., str]
 
 
 def test_a_refused_run(rlctl: Rlctl, write_run: WriteRun) -> None:
-    """What is refused, and in which words, is in tests/unit/rl_operator/check and in test_refusal_words."""
+    """The refusals and their messages are tested in tests/unit/rl_operator/check and test_refusal_words."""
     refusal = "UnknownField: spec.config.group_sise"
     file = write_run("refused", config={"group_sise": 8})
     ended = rlctl("run", file, "--local")
@@ -54,7 +54,7 @@ def test_a_missing_key_is_named_before_anything_is_created(rlctl: Rlctl, write_r
 def test_a_missing_installation_is_named_before_anything_is_created(
     rlctl: Rlctl, write_run: WriteRun, tmp_path: Path
 ) -> None:
-    """rl-operator installed alone: a Python of its own, with nothing beside it."""
+    """rl-operator installed alone: a separate Python, with nothing next to it."""
     venv.create(tmp_path / "alone", symlinks=True, with_pip=False)
     call = "import sys; sys.argv[0] = 'rlctl'; from rl_operator.cli import main; main()"
     done = subprocess.run(
@@ -71,7 +71,7 @@ def test_a_missing_installation_is_named_before_anything_is_created(
 
 
 def test_an_unreachable_cluster(rlctl: Rlctl, tmp_path: Path) -> None:
-    """KUBECONFIG counts as it is when rlctl starts."""
+    """KUBECONFIG counts as set when rlctl starts."""
     missing = rlctl("list", KUBECONFIG=str(tmp_path / "none"))
     assert (missing.returncode, missing.stderr.count("\n")) == (3, 1), missing
     kubeconfig = tmp_path / "kubeconfig"

@@ -57,7 +57,7 @@ class Terminal:
             if select.select([self._ours], [], [], min(remaining, 1))[0]:
                 try:
                     chunk = os.read(self._ours, 65536).decode(errors="replace")
-                except OSError:  # Linux says so when the other end is closed
+                except OSError:  # on Linux, when the other end is closed
                     chunk = ""
                 assert chunk, f"it ended without {text!r}; the terminal showed:\n{self._seen}"
                 self._seen += re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", chunk)
@@ -73,7 +73,7 @@ class Terminal:
 
 @pytest.fixture
 def terminal(rlctl: Rlctl, tmp_path: Path) -> Iterator[Terminal]:
-    """`rlctl run` attached to a run that works."""
+    """`rlctl run` attached to a working run."""
     start_scripted(rlctl.store, "run", trainer=WORKS_ON)
     file = tmp_path / "run.yaml"
     file.write_text(RUN_FILE)

@@ -67,7 +67,7 @@ def test_an_unreachable_backend_costs_an_attempt(shared_rlctl: Rlctl, write_run:
     service = holder(rlctl.layout.service / "running.lock")
     assert service is not None
     starting = FileLock(rlctl.layout.service / "starting.lock")
-    assert starting.take()  # nobody starts it again while this is held
+    assert starting.take()  # it cannot be restarted while this is held
     os.kill(service, signal.SIGKILL)
     rlctl.wait_for("survivor", lambda s: s.get("attempts"), "the first attempt's end")
     starting.give_back()
@@ -80,7 +80,7 @@ def test_an_unreachable_backend_costs_an_attempt(shared_rlctl: Rlctl, write_run:
 
 
 def test_a_killed_backend_returns_where_it_was(shared_rlctl: Rlctl, write_run: WriteRun) -> None:
-    """A trainer that has the patience opens what it saved there, and the attempt goes on."""
+    """A patient trainer reopens what it saved there, and the attempt continues."""
     rlctl, file = shared_rlctl, write_run("patient", config=SHORT | {"total_steps": 4}, tinker=SAVES_EACH_STEP)
     assert rlctl("run", file, "--local", "--detach").returncode == 0
     rlctl.wait_for("patient", lambda s: s.get("progress", {}).get("step", 0) >= 1, "a step")
@@ -155,7 +155,7 @@ def test_a_full_disk_in_the_journals_folder(small_disk: Path, rlctl: Rlctl, writ
 
 
 def _everything_readable(rlctl: Rlctl) -> str:
-    """All logs, objects and events of the state folder."""
+    """All logs, objects and events in the state folder."""
     kinds: list[Any] = [
         *rlctl.root.glob("objects/**/*.json"),
         *rlctl.root.glob("**/*.log"),

@@ -1,4 +1,4 @@
-"""`rlctl sample` and `rlctl export` on this machine: the Tinker service is started for them, if need be."""
+"""`rlctl sample` and `rlctl export` on this machine: the Tinker service is started for them if necessary."""
 
 import json
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from rl_operator.targets.local_target import LocalTarget
 
 @pytest.fixture(scope="module")
 def trained(process: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rlctl]:
-    """A state folder with the finished run `sorting` (one step) and its weights, and the run `early` that has none."""
+    """A state folder with the finished run `sorting` (one step) and its weights, and the run `early` without any."""
     rlctl = Rlctl(tmp_path_factory.mktemp("state"))
     env_vars = LocalTarget.open(rlctl.root, print, asked=True).tinker_env_vars("tiny")
     assert env_vars is not None

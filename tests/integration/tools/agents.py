@@ -1,4 +1,4 @@
-"""Agents: real MCP clients at either door, as their programs see the tools."""
+"""Agents: real MCP clients over either transport, as their programs see the tools."""
 
 import os
 import subprocess
@@ -27,11 +27,11 @@ class Agent:
     portal: BlockingPortal
 
     def __call__(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        """The answer of a call that does what was asked."""
+        """The answer of a successful call."""
         return answer_of(self.portal.call(self.client.call_tool, tool, arguments))
 
     def later(self, tool: str, **arguments: Any) -> "Future[CallToolResult]":
-        """While the test plays what the call waits for."""
+        """In the background, while the test plays what the call waits for."""
         return self.portal.start_task_soon(self.client.call_tool, tool, arguments)
 
     def refused(self, tool: str, **arguments: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A caller's context in front of each target, in a namespace of the test's own."""
+"""A caller's context for each target, in a separate namespace per test."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def cluster_target(control_plane: ControlPlane, operator_process: OperatorProcess) -> Iterator[ClusterTarget]:
-    """With an administrator's rights; the operator has published which environments there are."""
+    """With an administrator's rights; the operator has published the catalog."""
     with target_of(control_plane) as target:
         wait_for("the catalog is there", lambda: target.catalog(target.runtimes()["tiny"]))
         yield target
@@ -60,7 +60,7 @@ def local_context(local_target: LocalTarget) -> ToolContext:
 
 @pytest.fixture
 def cluster_context(cluster_target: ClusterTarget, runs: RunsNamespace) -> ToolContext:
-    """`runs` is the same namespace as a person with kubectl and a kubelet see it."""
+    """`runs` is the same namespace as seen by a user with kubectl and by a kubelet."""
     return ToolContext(cluster_target, runs.namespace)
 
 
@@ -72,7 +72,7 @@ def context(process: None, request: pytest.FixtureRequest) -> ToolContext:
 
 @pytest.fixture
 def call(context: ToolContext) -> Call:
-    """Calls a tool by its name, as a door does."""
+    """Calls a tool by its name, like a server."""
 
     def call_(tool: str, *, at: ToolContext | None = None, **arguments: Any) -> Outcome:
         return dispatch(BY_NAME[tool], at or context, arguments)

@@ -1,6 +1,7 @@
-"""From a list of environments to trained weights, as agents go: through MCP, on this machine and on a real API server.
+"""From a list of environments to trained weights, as agents do it: through MCP, on this machine and on a real API
+server.
 
-What each tool answers is looked at beside its code; here every one of them is refused, fails and does its work once.
+The answers of each tool are tested in its own file; here each of them is refused, fails and succeeds once.
 """
 
 import json
@@ -66,7 +67,7 @@ def everything_refused(agent: Agent) -> None:
 
 
 def drafted_by_trial_and_error(agent: Agent) -> str:
-    """Looks around, is told what is locked and what is wrong, and ends with a draft as it is wanted."""
+    """Looks around, learns what is locked and what is wrong, and ends with the wanted draft."""
     [listed] = agent("rl_list_environments", query="sort_digits", runtime="tiny")["environments"]
     unknown = agent.refused("rl_select_environment", name="sort_digit", runtime="tiny")
     assert listed["name"] in unknown["available"]
@@ -99,7 +100,7 @@ def agent_here(root: Path, name: str, **env_vars: str) -> Any:
 
 
 def test_an_agent_trains_a_model_on_this_machine(root: Path) -> None:
-    """Really; with its server gone in the middle."""
+    """Really, with its server killed in the middle."""
     with ScriptedProvider() as provider:
         keys = {"RL_INFERENCE_URL": provider.url, "RL_INFERENCE_API_KEY": KEY}
         with agent_here(root, "first", **keys) as agent:
@@ -130,7 +131,7 @@ def test_every_tool_refuses_on_this_machine_and_explains_what_to_do(root: Path) 
 
 @pytest.mark.process
 def test_every_tool_reports_an_unreachable_cluster(tmp_path: Path) -> None:
-    """And that the same call may be made again."""
+    """And that the same call may be retried."""
     user, cluster = {"name": "u", "user": {"token": "t"}}, {"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}
     contexts = [{"name": "away", "context": {"cluster": "c", "user": "u"}}]
     kubeconfig = {"apiVersion": "v1", "kind": "Config", "clusters": [cluster], "users": [user], "contexts": contexts}
@@ -163,7 +164,7 @@ def with_provider(control_plane: ControlPlane, cluster_target: ClusterTarget) ->
 
 @pytest.fixture(scope="module")
 def kubeconfig(control_plane: ControlPlane, cluster_target: ClusterTarget) -> dict[str, str]:
-    """Of the server, which does nothing with rights of its own."""
+    """The server's, which does nothing with its own rights."""
     return {"KUBECONFIG": str(control_plane.kubeconfig())}
 
 
@@ -256,7 +257,7 @@ def test_every_tool_refuses_on_a_cluster_and_explains_what_to_do(address: str, n
 
 @on_cluster
 def test_the_documented_rights_of_an_agent_are_enough(address: str, namespace: str, runs: RunsNamespace) -> None:
-    """And no more: what is another team's stays theirs."""
+    """And no more: other teams' objects stay theirs."""
     for document in yaml.safe_load_all(rights_of_the_page().replace("team-a", namespace)):
         runs.admin.post(path_of(document), document)
     token = runs.admin.post(f"/api/v1/namespaces/{namespace}/serviceaccounts/agent/token", {"spec": {}})
@@ -269,7 +270,7 @@ def test_the_documented_rights_of_an_agent_are_enough(address: str, namespace: s
         runs.kubelet.end(pod, "Succeeded", trainer=End(0, result("succeeded", steps=2, total=2)))
         assert agent("rl_check_status", run_id=run_id, wait_seconds=SOON, until="finished")["status"] == "completed"
         assert agent("rl_get_results")["weights"]
-        assert agent.refused("rl_test_inference")["code"] == "forbidden"  # whoever makes Jobs runs anything
+        assert agent.refused("rl_test_inference")["code"] == "forbidden"  # creating Jobs means running anything
     with agent_over_http(address, token["status"]["token"], namespace="default") as stranger:
         assert stranger.refused("rl_list_runs")["code"] == "forbidden"
 
@@ -281,7 +282,7 @@ def rights_of_the_page() -> str:
 
 
 def path_of(document: dict[str, Any]) -> str:
-    """Where objects of its kind are made."""
+    """The path for creating objects of its kind."""
     version, metadata = document["apiVersion"], document["metadata"]
     root = f"/api/{version}" if version == "v1" else f"/apis/{version}"
     folder = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""

@@ -1,4 +1,4 @@
-"""The gateway in front of a real API server: it does for a caller what the caller may do, whatever it may do itself."""
+"""The gateway in front of a real API server: it only does for a caller what the caller may do."""
 
 import os
 import subprocess
@@ -110,7 +110,7 @@ def test_a_caller_with_read_access_may_not_write(
 def test_no_tool_lends_out_the_gateways_rights(
     gateway: Gateway, reader: dict[str, str], control_plane: ControlPlane, tool: Any
 ) -> None:
-    """The caller may do nothing; the gateway's own certificate would do it all."""
+    """The caller may do nothing; the gateway's own certificate would allow everything."""
     before = control_plane.admin.items(RUNS.format(namespace="callers-a"))
     nobody = replace(gateway, token=POWERLESS_TOKEN)
     answer = call(nobody, tool.name, ARGUMENTS.get(tool.name, {"run_id": "sorting"}), "callers-a")
@@ -121,7 +121,7 @@ def test_no_tool_lends_out_the_gateways_rights(
 
 
 def test_the_gateway_itself_may_do_everything(control_plane: ControlPlane, reader: dict[str, str]) -> None:
-    """Else the tests above would prove nothing."""
+    """Otherwise the tests above would prove nothing."""
     env_vars = os.environ | {"KUBECONFIG": str(control_plane.certificate_kubeconfig())}
     listed = subprocess.run(
         [RLCTL, "list", "-n", "callers-a"], env=env_vars, capture_output=True, text=True, check=True
@@ -140,6 +140,6 @@ def test_callers_without_a_valid_token_are_rejected(gateway: Gateway, token: str
     ["../../pods/x", "..", "sorting/status", "sorting?fieldManager=x", "a b", "ä", "-", "sorting%2Fstatus"],
 )
 def test_a_runs_name_does_not_lead_out_of_the_namespace(gateway: Gateway, reader: dict[str, str], run_id: str) -> None:
-    """Even for a caller who may do everything."""
+    """Even for a caller with all rights."""
     answer = call(gateway, "rl_check_status", {"run_id": run_id}, "callers-a")
     assert "no run" in answer["error"], answer

@@ -35,7 +35,7 @@ def settings(context: ToolContext, run_id: str) -> dict[str, Any]:
 
 
 def until_looked_at(context: ToolContext, run_id: str) -> dict[str, Any]:
-    """The status that somebody wrote of the draft as it is."""
+    """The status of the current draft."""
 
     def look() -> dict[str, Any] | None:
         run = named_run(context, run_id)
@@ -131,7 +131,7 @@ def test_two_agents_of_a_user_edit_their_own_drafts(context: ToolContext, call: 
 
 
 def test_concurrent_edits_lose_nothing(context: ToolContext, call: Call) -> None:
-    """Each is judged with what is there, also while whoever looks after the draft writes its status."""
+    """Each is checked against the current draft, even while its status is being written."""
     run_id = drafted(call)
     values = {"total_steps": 7, "wandb_project": "p", "seed": 3}
     with ThreadPoolExecutor(len(values)) as threads:
@@ -176,7 +176,7 @@ def test_a_started_run_keeps_its_settings(cluster_context: ToolContext, runs: Ru
 def test_a_run_from_a_backup_waits_and_may_be_edited_before_it_trains_again(
     cluster_context: ToolContext, runs: RunsNamespace
 ) -> None:
-    """It came back without its status, under a uid that is not the one it was started with."""
+    """It was restored without its status, with another uid than the one it was started with."""
     body = {
         "apiVersion": "rl-operator.dev/v1alpha1",
         "kind": "RLTrainingRun",
@@ -198,4 +198,6 @@ def test_a_draft_kept_in_git_is_edited_with_a_warning(cluster_context: ToolConte
     edited = call_at(cluster_context, "rl_edit_config", run_id="kept", field="group_size", value=4).answer
     assert edited["warning"].startswith(f"Flux Kustomization '{runs.namespace}/team' keeps this run")
     assert [refusal["field"] for refusal in edited["refusals"]] == ["spec.config.group_sise"]
-    assert call_at(cluster_context, "rl_get_current_config").code == "refused"  # nobody's latest draft is a person's
+    assert (
+        call_at(cluster_context, "rl_get_current_config").code == "refused"
+    )  # a user's draft is no caller's latest draft

@@ -1,4 +1,4 @@
-"""Where the admission policies are installed they never refuse what an edit's judge took, and are understood."""
+"""With admission policies installed: they never refuse an edit that the check accepted, and are understood."""
 
 import itertools
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def runtime(guarded_plane: ControlPlane) -> str:
-    """Its image is read, as an operator would have done it."""
+    """Its image counts as read, as by an operator."""
     admin, name = guarded_plane.admin, f"drafts-{next(_numbers)}"
     install_runtime(admin, "tiny", name=name)
     document = admin.get(f"{RUNTIMES}/{name}")
@@ -55,7 +55,7 @@ def test_the_api_server_accepts_what_the_check_accepts(context: ToolContext, run
 
 
 def test_a_later_lock_is_satisfied_by_the_edit(context: ToolContext, runtime: str, guarded_plane: ControlPlane) -> None:
-    """The policies judge the whole run at every write: what a draft set before the lock stands in every edit's way."""
+    """The policies check the whole run at every write: a value set before the lock would block every edit."""
     admin = guarded_plane.admin
     run_id = call(context, "rl_select_environment", name="sort_digits", runtime=runtime).answer["run_id"]
     assert call(context, "rl_edit_config", field="total_steps", value=4).code is None

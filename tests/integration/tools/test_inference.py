@@ -1,4 +1,4 @@
-"""rl_test_inference: with real processes on this machine, and as a Job that the real API server takes."""
+"""rl_test_inference: with real processes on this machine, and as a Job that the real API server accepts."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -204,7 +204,7 @@ def runtime_with_provider(control_plane: ControlPlane, cluster_target: ClusterTa
 
 @pytest.fixture
 def tried(cluster_context: ToolContext, control_plane: ControlPlane, runtime_with_provider: str) -> ToolContext:
-    """A namespace that takes only restricted pods, with a provider's Secret, and a draft."""
+    """A namespace that only admits restricted pods, with a provider's Secret, and a draft."""
     admin, namespace = control_plane.admin, f"/api/v1/namespaces/{cluster_context.namespace}"
     admin.patch(namespace, {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}})
     admin.post(f"{namespace}/secrets", {"metadata": {"name": "provider"}, "stringData": {"api-key": KEY}})
@@ -218,7 +218,7 @@ def job_paths(context: ToolContext) -> tuple[str, str]:
 
 @pytest.fixture
 def make_pod(tried: ToolContext, runs: RunsNamespace) -> Callable[[str], str]:
-    """What the Job controller does: a pod of the Job's template, which the API server must take."""
+    """What the Job controller does: a pod of the Job's template, which the API server must accept."""
 
     def make(test_id: str) -> str:
         jobs, pods = job_paths(tried)
@@ -321,7 +321,7 @@ def test_a_caller_without_the_rights_learns_which_and_leaves_nothing_behind(
     target = tried.target.acting_as(GUEST_TOKEN)
     try:
         context = ToolContext(target, tried.namespace)
-        # Rights are granted at once, and known to the authorizer a moment later.
+        # Rights are granted at once, but the authorizer learns of them a moment later.
         wait_for("the rights hold", lambda: call(context, "rl_test_inference", test_id="x").code == "refused")
         outcome = call(context, "rl_test_inference", run_id=run["metadata"]["name"])
     finally:

@@ -78,7 +78,7 @@ def drafted(caller: Caller, runs: RunsNamespace) -> str:
 
 @pytest.fixture
 def training(caller: Caller, runs: RunsNamespace, drafted: str) -> str:
-    """A run that was started and trains; gives its name."""
+    """A started run that trains; returns its name."""
     caller("rl_start_training")
     pod = runs.until_pod(name=drafted)
     runs.kubelet.start(pod)
@@ -138,7 +138,7 @@ def test_a_caller_who_may_not_read_secrets_may_start(
 
 
 def _may_use_runs(admin: AdminClient, namespace: str) -> None:
-    """The guest: runs here, and what everybody reads of the platform."""
+    """The guest: runs here, and what every user may read of the platform."""
     rules = [{"apiGroups": ["rl-operator.dev"], "resources": ["rltrainingruns"], "verbs": ["*"]}]
     user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": GUEST}
     named = {"metadata": {"name": "agent"}}
@@ -252,7 +252,7 @@ def test_a_local_run_is_stopped_and_deleted(here: Caller, monkeypatch: pytest.Mo
     for _ in range(20):  # changes
         if here("rl_check_status", run_id=name, wait_seconds=NOT_HANGING)["status"] == "running":
             break
-    assert here("rl_stop_training", run_id=name)["status"] in ("stopping", "stopped")  # a busy machine takes its time
+    assert here("rl_stop_training", run_id=name)["status"] in ("stopping", "stopped")  # a busy machine is slow
     stopped = here("rl_check_status", run_id=name, wait_seconds=NOT_HANGING, until="finished")
     assert (stopped["status"], stopped["checkpoint_step"]) == ("stopped", 3)
     assert "continues from step 3" in here("rl_start_training", run_id=name)["message"]

@@ -1,6 +1,6 @@
-"""A run under random faults: every request of every link may be answered wrongly, dropped, or held; every process may
-be killed. What the kubelet and the operator would do is done here: the api is started again over its folder, and a
-trainer or environment that is gone makes a new attempt with an empty folder.
+"""A run under random faults: every request on every link may get a wrong answer, be dropped, or held; every process may
+be killed. This module does the work of kubelet and operator: the api is restarted on its folder, and a dead trainer or
+environment causes a new attempt with an empty folder.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ VICTIMS: dict[Victim, float] = {
 
 @dataclass(frozen=True)
 class Kill:
-    """`victim` is killed when the link has carried so many requests."""
+    """`victim` is killed when the link has carried this many requests."""
 
     victim: Victim
     link: Link
@@ -111,8 +111,8 @@ def _random_fault(choose: random.Random, link: Link) -> Fault:
 class Ended:
     """How a run ended, with what the last attempt left behind.
 
-    `began_at` is the step it went on from, `answers_lost` bounds the samples whose answers no client got.
-    `runner_ended`: in order, so that its last counts are in `runner`; it may be killed after the last step.
+    `began_at` is the step it continued from, `answers_lost` bounds the samples whose answers no client received.
+    `runner_ended`: cleanly, so that its last counts are in `runner`; it may be killed after the last step.
     """
 
     result: dict[str, Any]
@@ -135,7 +135,7 @@ class Chaos:
     kills_left: list[Kill] = field(default_factory=list)
 
     async def run(self) -> Ended:
-        """To the end, through as many attempts as it takes."""
+        """To the end, in as many attempts as necessary."""
         self.kills_left = list(self.schedule.kills)
         config = self.half.write_config(env=ENV, tinker=TINKER)
         urls = self.half.env_vars
@@ -202,8 +202,8 @@ class Chaos:
         return body
 
     async def _end(self, environment: Container) -> None:
-        """It sees by itself that the trainer is gone, unless that died before its first heartbeat: the operator then
-        deletes the pod.
+        """It notices by itself that the trainer is gone, unless the trainer died before its first heartbeat: then the
+        operator deletes the pod.
         """
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(environment.process.wait(), LINGER_SECONDS)
@@ -212,7 +212,7 @@ class Chaos:
 
     @contextlib.asynccontextmanager
     async def _api(self, folder: Path) -> AsyncIterator[list[Container]]:
-        """The api, started again whenever it is gone, as the kubelet does with a sidecar. Yields its newest process."""
+        """The api, restarted whenever it is gone, as the kubelet does with a sidecar. Yields its newest process."""
         newest: list[Container] = []
 
         async def start() -> None:
@@ -236,7 +236,7 @@ class Chaos:
             await newest[0].exit_code(20)
 
     async def _kill(self, trainer: Container, environment: Container, api: list[Container]) -> None:
-        """Each kill once, when its moment has come. A new attempt goes on with those that are left."""
+        """Each kill once, at its moment. A new attempt continues with the remaining ones."""
         while self.kills_left:
             kill = self.kills_left[0]
             if self.proxies[kill.link].seen.total() >= kill.after:

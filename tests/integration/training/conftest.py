@@ -47,7 +47,7 @@ CONFIG: dict[str, Any] = {
 
 
 async def eventually(what: str, condition: Callable[[], Awaitable[Any]], seconds: float = 60.0) -> Any:
-    """The first true value of a condition on another process, or a failure saying for what it waited."""
+    """The first true value of a condition on another process, or a failure that says what it waited for."""
     give_up = time.monotonic() + seconds
     while time.monotonic() < give_up:
         with contextlib.suppress(httpx.TransportError):
@@ -166,8 +166,8 @@ class TrainingHalf:
 
 
 def free_port() -> int:
-    """One that nobody takes until its process starts, seconds later: the kernel gives those from 32,768 on to outgoing
-    connections, of which a run makes many meanwhile.
+    """One that stays free until its process starts, seconds later: the kernel assigns ports from 32,768 up to outgoing
+    connections, of which a run opens many meanwhile.
     """
     for port in random.sample(range(20_000, 32_768), 100):
         with socket.socket() as listener, contextlib.suppress(OSError):
@@ -208,7 +208,7 @@ class ScriptedEnvironment:
     """Speaks for an environment: samples groups, scores them by their first token, and renews its lease.
 
     Scores within a group differ: the first rollout gets 1, the others 0, so that every batch has a gradient. One that
-    `lingers` does not end with the run, as if it evaluated: its lease is the test's to end.
+    `lingers` does not end with the run, as if it evaluated: the test ends its lease.
     """
 
     def __init__(
@@ -234,7 +234,7 @@ class ScriptedEnvironment:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def report(self, step: int, **metrics: float) -> None:
-        """As the runner reports an evaluation; `__` stands for a slash."""
+        """Like the runner's report of an evaluation; `__` stands for a slash."""
         named = {name.replace("__", "/"): value for name, value in metrics.items()}
         await self._api("POST", "/rl/metrics", {"source": "evaluation", "step": step, "metrics": named})
 

@@ -1,7 +1,7 @@
-"""A proxy that stands between two processes and injects faults: an answer of its own, a dropped connection before or
-after the request went through, a delay, a cut of everything.
+"""A proxy between two processes that injects faults: its own answer, a dropped connection before or after the request
+went through, a delay, a cut of everything.
 
-One connection carries one request: what is dropped is one request, and nothing else.
+One connection carries one request: a drop affects exactly one request.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ UPSTREAM_HEADERS = re.compile(rb"\r\n(connection|host):[^\r]*", re.IGNORECASE)
 class Fault:
     """What happens to requests `METHOD /path` that match `request` (a regular expression, from their beginning).
 
-    The first `skip` of them pass, the next `times` are hit (None: all). `status` is what `answer` answers; `seconds` is
+    The first `skip` of them pass, the next `times` are hit (None: all). `status` is the one of `answer`; `seconds` is
     how long `delay` holds a request before it goes through.
     """
 

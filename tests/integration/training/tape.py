@@ -21,7 +21,7 @@ Tape = list[list[dict[str, Any]]]
 
 
 def record_tape(url: str, key: str, *, steps: int, groups: int, group_size: int) -> Tape:
-    """Groups with the logprobs that they were sampled with, and scores that differ within each group."""
+    """Groups with their sampling logprobs, and scores that differ within each group."""
     tokenizer = Tokenizer.from_file(str(bundled_model_folder() / "tokenizer.json"))
     items = iter(split().training)
     service = tinker.ServiceClient(base_url=url, api_key=key)
@@ -46,7 +46,7 @@ def record_tape(url: str, key: str, *, steps: int, groups: int, group_size: int)
 
 
 class TapePlayer:
-    """Stands in for the environment: sends what the tape holds from a step on, and holds the lease."""
+    """Stands in for the environment: sends the tape from a step on, and renews the lease."""
 
     def __init__(self, half: Any, tape: Sequence[Sequence[dict[str, Any]]]) -> None:
         self._half = half

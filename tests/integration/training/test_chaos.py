@@ -1,4 +1,4 @@
-"""Runs under random faults: all of them succeed, with exactly their steps, and books that balance.
+"""Runs under random faults: all of them succeed, with exactly their steps, and totals that balance.
 
 `RL_CHAOS_RUNS` and `RL_CHAOS_SEED` choose how many and from which seed on: four by default, as in CI, and 200 in
 `make chaos`. The first seed is another one with each commit, unless it is given (tests/seeds.py).
@@ -45,9 +45,10 @@ async def check_run(seed: int, folder: Path, tinker_service: TinkerServiceProces
 
 
 def assert_balanced(ended: Ended, story: str) -> None:
-    """Of the last attempt: what came is somewhere, what was trained was trained once, all that was sampled is told.
+    """Of the last attempt: every received group is accounted for, trained ones were trained once, and all samples are
+    reported.
 
-    A group whose `/generate` answer was lost was sampled and never made: that is the one thing only the schedule knows.
+    A group whose `/generate` answer was lost was sampled but never built: only the schedule knows that.
     """
     groups, rollouts, totals = ended.books["groups"], ended.books["rollouts"], ended.books["totals"]
     for books in (groups, rollouts):

@@ -1,4 +1,4 @@
-"""How attempts end: every way has its exit code, its result and its reason, and nothing hangs."""
+"""How attempts end: every case has its exit code, its result and its reason, and nothing hangs."""
 
 import signal
 import socket
@@ -121,7 +121,7 @@ async def test_a_backend_that_dies_while_training(
 
 
 async def test_a_backend_that_dies_while_idle(half, start_tinker_service, tmp_path_factory) -> None:
-    """Without a step to fail, the next sample tells."""
+    """Without a step that fails, the next sample reveals it."""
     await half.start_api()
     with start_tinker_service(tmp_path_factory.mktemp("dying")) as service:
         trainer = await half.start_trainer(
@@ -235,7 +235,7 @@ async def test_checkpoints_are_few_and_those_of_a_stop_do_not_expire(
 async def test_an_attempt_after_the_last_step_still_delivers_the_weights(
     half, scripted_environment, tinker_service
 ) -> None:
-    """The one before was killed with all steps trained, and before it had said so."""
+    """The previous one was killed with all steps trained, before it reported so."""
     config = half.write_config(env={"total_steps": 1})
     api = await half.start_api()
     async with FaultProxy(tinker_service.url).running() as proxy:
@@ -267,7 +267,7 @@ async def checkpoints_of(half, tinker_service, training_run_id: str) -> dict[str
 
 
 async def test_the_final_evaluation_counts_even_if_the_environment_leaves_at_once(half, scripted_environment) -> None:
-    """The trainer hears that it has left before it has heard of the figures."""
+    """The trainer learns that it has left before it receives the metrics."""
     config = half.write_config(env={"total_steps": 1})
     await half.start_api()
     async with FaultProxy(half.env_vars["RL_API_URL"]).running() as proxy:

@@ -1,4 +1,4 @@
-"""Environments of others, and one that talks, trained for some steps: every process real."""
+"""Environments by others, and a conversational one, trained for some steps: every process is real."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""Faults between the trainer and its backend: each has its expected end, and training is right whatever happened.
+"""Faults between the trainer and its backend: each has its expected end, and training is always correct.
 
 The real Tinker service, the real SDK, a proxy between them.
 """
@@ -156,8 +156,8 @@ async def test_a_temporarily_unreachable_backend(half, scripted_environment, tin
 async def test_a_restarted_service(half, scripted_environment, start_tinker_service, tmp_path_factory) -> None:
     """What it held in memory is gone; its checkpoints are not.
 
-    A service starts slowly on a busy machine: neither the backend's deadline nor the environment's lease, which nobody
-    renews meanwhile, may end before.
+    A service starts slowly on a busy machine: neither the backend's deadline nor the environment's lease, which is not
+    renewed meanwhile, may end before.
     """
     folder = tmp_path_factory.mktemp("restarted")
     config = half.write_config(
@@ -183,7 +183,7 @@ async def test_a_restarted_service(half, scripted_environment, start_tinker_serv
 
 
 async def test_a_missing_checkpoint_is_skipped(half, scripted_environment, tinker_service) -> None:
-    """A new attempt goes on from the one before, and says so."""
+    """A new attempt continues from the previous one, and says so."""
     config = half.write_config(env={"total_steps": STEPS}, tinker={"save_checkpoint_interval": 1})
     api = await half.start_api()
     first = await half.start_trainer(config)

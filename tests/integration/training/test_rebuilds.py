@@ -1,4 +1,4 @@
-"""What happens while training is opened again, and what the trajectory API knows of it: real processes, as ever."""
+"""What happens while training is reopened, and what the trajectory API knows of it, with real processes."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ async def books_of(half) -> dict[str, Any]:
 
 
 async def test_a_backend_lost_during_the_final_evaluation(half, scripted_environment, tinker_service) -> None:
-    """The final weights are opened again, the waiting sample is answered from them, and the run succeeds."""
+    """The final weights are reopened, the waiting sample is answered from them, and the run succeeds."""
     config = half.write_config(env={"total_steps": 2})
     await half.start_api()
     async with FaultProxy(tinker_service.url).running() as proxy:
@@ -66,7 +66,7 @@ async def test_final_weights_that_cannot_be_reopened_are_still_a_success(
 
 @pytest.mark.parametrize(("interval", "end"), [(1, (0, "stopped")), (2, (4, "failed"))])
 async def test_sigterm_while_training_is_reopened(half, scripted_environment, tinker_service, interval, end) -> None:
-    """What is saved is kept forever, whether or not a step behind it is lost."""
+    """A save is kept forever, whether or not a later step is lost."""
     config = half.write_config(env={"total_steps": 50}, tinker={"save_checkpoint_interval": interval})
     await half.start_api()
     async with FaultProxy(tinker_service.url).running() as proxy:
@@ -135,7 +135,7 @@ async def test_a_run_without_a_name_continues_from_its_own_checkpoint(
 
 
 async def test_an_api_that_returns_with_an_empty_journal(half, scripted_environment) -> None:
-    """Nothing that it holds can be trusted any more: the trainer saves, and says so."""
+    """Its contents can no longer be trusted: the trainer saves, and says so."""
     config = half.write_config(env={"total_steps": 50})
     api = await half.start_api()
     trainer = await half.start_trainer(config)

@@ -47,7 +47,7 @@ async def trained_straight(half, tape, config) -> str:
 
 
 async def killed_and_resumed(half, tape, config, _tinker_service) -> str:
-    """A new attempt with a new journal goes on from the newest checkpoint that it finds."""
+    """A new attempt with a new journal continues from the newest checkpoint that it finds."""
     api = await half.start_api()
     first = await half.start_trainer(config, RL_RUN_UID=uid(half, "killed"))
     await half.ready(first)
@@ -68,7 +68,7 @@ async def killed_and_resumed(half, tape, config, _tinker_service) -> str:
 
 
 async def killed_over_the_same_journal(half, tape, config, _tinker_service) -> str:
-    """The same attempt, started again: the api gives the batches since the checkpoint once more."""
+    """The same attempt, restarted: the api returns the batches since the checkpoint once more."""
     api = await half.start_api()
     first = await half.start_trainer(config, RL_RUN_UID=uid(half, "again"))
     await half.ready(first)
@@ -81,7 +81,7 @@ async def killed_over_the_same_journal(half, tape, config, _tinker_service) -> s
 
 
 async def lost_and_opened_again(half, tape, config, tinker_service) -> str:
-    """A step is refused behind the checkpoint: its session is given up, and the steps since then are replayed."""
+    """A step is refused behind the checkpoint: its session is abandoned, and the steps since then are replayed."""
     api = await half.start_api()
     async with FaultProxy(tinker_service.url).running() as proxy:
         proxy.faults = [Fault("answer", "POST /api/v1/optim_step", skip=3, status=422)]

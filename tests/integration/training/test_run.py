@@ -33,7 +33,7 @@ async def test_real_starts_of_four_programs_train_and_end_by_themselves(half, ti
 
 
 async def test_only_fresh_rollouts_neither_stall_a_run_nor_waste_it(half) -> None:
-    """`max_staleness` 0 with an environment that would run three batches ahead: it is told how much is wanted."""
+    """`max_staleness` 0 with an environment that would run three batches ahead: it learns how much is wanted."""
     config = half.write_config(
         env={"total_steps": 4, "group_size": 8, "batch_size": 16, "max_batches_offpolicy": 3, "eval_items": 8},
         tinker={"max_staleness": 0},

@@ -1,4 +1,4 @@
-"""A run whose environments are several processes that somebody replaces, as in pods of their own; all are real."""
+"""A run whose environments are several replaceable processes, as in separate pods; all are real."""
 
 import signal
 
@@ -33,7 +33,7 @@ class Run:
         return trainer
 
     async def environment(self, index: int | None):
-        """None: as in the run's own pod, where nobody replaces it."""
+        """None: as in the run's own pod, where it is not replaced."""
         arguments = ("environment", "sort_digits", "serve", "--config", str(self._config))
         return await self._half.start(*arguments, RL_ENVIRONMENT_INDEX="" if index is None else str(index))
 
@@ -71,7 +71,7 @@ async def test_one_of_two_is_killed_and_replaced_and_the_run_ends_well(half, sev
     await run.makes_groups(second)
     second.stop(signal.SIGKILL)
     await second.exit_code(10)
-    first.stop(signal.SIGSTOP)  # or the run might be over before the replacement is there
+    first.stop(signal.SIGSTOP)  # or the run might end before the replacement starts
     replacement = await run.environment(1)
     await run.makes_groups(replacement)
     first.stop(signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""A real run and its W&B run: what the server got, and that the console says the same."""
+"""A real run and its W&B run: what the server received, and that the console agrees."""
 
 import json
 from collections.abc import AsyncIterator

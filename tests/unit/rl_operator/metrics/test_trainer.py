@@ -152,7 +152,7 @@ async def test_only_pods_of_runs_are_polled() -> None:
         assert (changed, poller.status_of(environment)) == ([POD.uid], None)
 
 
-# --- the history ---------------------------------------------------------------------------------------------------
+# --- the history --------------------------------------------------------------------------------------------------
 def curve(*steps: int) -> list[dict[str, float]]:
     return [{"step": step, "rewardMean": step / 100, "train/loss": 0.1} for step in steps]
 

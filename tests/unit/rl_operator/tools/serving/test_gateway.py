@@ -115,7 +115,7 @@ def mcp(method: str, params: dict[str, Any]) -> tuple[str, str, bytes, dict[str,
     return "POST", "/mcp", json.dumps(message).encode(), headers
 
 
-# --- rejected callers --------------------------------------------------------------------------------------------
+# --- rejected callers ----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("method", "path"), [("GET", "/environments"), ("POST", "/mcp"), ("GET", "/nothing")])
 @pytest.mark.parametrize(
     "authorization",
