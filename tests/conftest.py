@@ -16,7 +16,7 @@ from tests.forking import ForkedPopen
 pytest_plugins = ("tests.plugins.programs", "tests.plugins.scheduling", "tests.plugins.summary")
 
 TINKER_KEY = "tml-test"
-# The same examples each time; what fails is no matter of luck, nor of how busy the machine is.
+# The same examples each time: failures depend neither on luck nor on how busy the machine is.
 settings.register_profile(
     "certain", derandomize=True, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

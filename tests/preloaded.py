@@ -1,10 +1,10 @@
-"""What the fork server of `tests.forking` has imported before it forks: whatever costs a start its seconds.
+"""What the fork server of `tests.forking` has imported before it forks: whatever makes a start slow.
 
 Left out, because to have it already is another thing than to import it:
 * atroposlib, and our modules that import it: it binds `wandb`, where the runner has put its relay before;
 * wandb itself, for the same reason;
-* torch: the trainer and the environments hide it, and transformers looks for it once. An environment's file that speaks
-  of torch or transformers is to find it: that takes a real start;
+* torch: the trainer and the environments hide it, and transformers looks for it once. An environment's file that
+  mentions torch or transformers must find it: that takes a real start;
 * what leaves threads behind when it is imported (pyarrow and so datasets, polars): none of them would be in a fork.
 """
 

@@ -1,4 +1,4 @@
-"""The table of refusals (tests/data/refusals.yaml), for every place that must say the same."""
+"""The table of refusals (tests/data/refusals.yaml), for every component that must say the same."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ class Row:
     kind: str = RUN_KIND
 
     def run(self, name: str | None = None) -> dict[str, Any]:
-        """What is applied; null takes a field of the usual spec away."""
+        """What is applied; null removes a field of the usual spec."""
         spec = {"environment": "sort_digits", "runtime": "refusals-lab"} | (self.spec or {})
         return {
             "apiVersion": API_VERSION,
@@ -44,7 +44,7 @@ POLICY_ROWS = {title: row for title, row in ROWS.items() if row.first == "policy
 
 
 def runtimes() -> list[dict[str, Any]]:
-    """The runtimes that the rows speak of."""
+    """The runtimes that the rows mention."""
     documents = []
     for name, changes in _TABLE["runtimes"].items():
         [document] = load_documents(bundled_runtime_text("tiny"))

@@ -1,4 +1,4 @@
-"""What is left to chance in a test differs from commit to commit, and is the same each time for one commit.
+"""Random choices in a test differ from commit to commit, and are the same each time for one commit.
 
 `RL_SEED` (any text) is the seed; unset, it is the commit that is checked out. What is drawn from it is printed with the
 command that draws it again.
@@ -20,7 +20,7 @@ def seed_text() -> str:
 
 
 def seed_of_commit() -> int:
-    """Six digits at most: it is typed by a person who repeats a test."""
+    """Six digits at most: it is typed to repeat a test."""
     return zlib.crc32(seed_text().encode()) % 1_000_000
 
 

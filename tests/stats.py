@@ -1,4 +1,4 @@
-"""How large the house is: `make stats`. Modules, lines, folders, functions and repeated names of each distribution."""
+"""The size of the project: `make stats`. Modules, lines, folders, functions and repeated names of each distribution."""
 
 import ast
 import statistics

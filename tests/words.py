@@ -1,6 +1,6 @@
 """Words that this project does not use, each with the one to use instead: `make lint` runs this.
 
-Spelling is codespell's. This is about words that mean something else elsewhere, and English that nobody speaks.
+Spelling is codespell's. This is about words that mean something else elsewhere, and unidiomatic English.
 """
 
 import re

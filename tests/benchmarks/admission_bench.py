@@ -1,8 +1,8 @@
 """What the admission policies add to an apply: 300 creates each with and without them, with 1 and with 20 runtimes.
 
 Needs an API server (KUBEBUILDER_ASSETS, as the integration tests). Prints a table; the goal is 5 ms more at p99. The
-creates with and without take turns in blocks, so that the machine's mood hits both alike. The API server's CPU time per
-create (and delete) says the same on a machine that has other things to do.
+creates with and without take turns in blocks, so that other load on the machine affects both alike. The API server's
+CPU time per create (and delete) says the same on a machine that has other things to do.
 """
 
 import os
@@ -41,7 +41,7 @@ def run(name: str, **config: Any) -> dict[str, Any]:
 
 
 def bind(admin: AdminClient, *, bound: bool) -> None:
-    """Take the policies' bindings away, or bring them back, and wait until it shows."""
+    """Remove or restore the policies' bindings, and wait until it takes effect."""
     for document in policy_documents():
         if document["kind"].endswith("Binding"):
             if bound:

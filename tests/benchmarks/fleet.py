@@ -53,7 +53,7 @@ class Player:
 
 
 class Fleet:
-    """Counts from the beginning: `created` runs exist, `ended` of them are over."""
+    """Counts from the start: `created` runs exist, `ended` of them have ended."""
 
     def __init__(self, plane: ControlPlane, client: LoadClient, player: Player) -> None:
         self.plane = plane
@@ -147,7 +147,7 @@ class Fleet:
         return time.monotonic() - began
 
     def gauge(self, name: str) -> float:
-        """A figure of the operator's own; 0 while it has none."""
+        """One of the operator's own metrics; 0 while it has none."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics_port}/metrics", timeout=10) as response:
             lines = response.read().decode().splitlines()
         return next((float(line.rsplit(maxsplit=1)[1]) for line in lines if line.startswith(name + " ")), 0.0)
@@ -179,7 +179,7 @@ async def fleet() -> AsyncIterator[Fleet]:
         async with load_client(plane.server, ADMIN_TOKEN) as client, _player(plane) as player:
             fresh = Fleet(plane, client, player)
             try:
-                async with asyncio.TaskGroup() as group:  # who watches must not fail unseen
+                async with asyncio.TaskGroup() as group:  # a failing watcher must not go unnoticed
                     following = group.create_task(fresh.follow())
                     fresh.operator.start()
                     await fresh.create(1)

@@ -1,5 +1,5 @@
-"""The API server as a benchmark uses it: many calls at once, and moments taken from watches. It costs little: what is
-measured must not wait for who measures.
+"""The API server as a benchmark uses it: many calls at once, and moments taken from watches. It costs little: the
+measurement must not wait for the client.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """The operator against a real API server: `PYTHONPATH=. python tests/benchmarks/operator_bench.py`.
 
-Latency from apply to the pod's creation (one run in flight), and the operator's memory with few runs; what thousands
-cost is scale_bench.py's. Needs etcd and kube-apiserver (KUBEBUILDER_ASSETS or PATH).
+Latency from apply to the pod's creation (one run in flight), and the operator's memory with few runs; thousands are
+measured by scale_bench.py. Needs etcd and kube-apiserver (KUBEBUILDER_ASSETS or PATH).
 """
 
 import argparse

@@ -142,7 +142,7 @@ async def serve_trainers() -> None:
 
 
 def figures(seconds: float) -> dict[str, Any]:
-    """Of a trainer that has trained for so long."""
+    """Of a trainer that has trained for this long."""
     step = _step(seconds)
     metrics = {name: value for name, value in _point(step).items() if name != "step"}
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

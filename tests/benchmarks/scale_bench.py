@@ -1,4 +1,4 @@
-"""Ten thousand runs on one operator, beside Kubernetes' own Job controller: `PYTHONPATH=. python
+"""Ten thousand runs on one operator, next to Kubernetes' own Job controller: `PYTHONPATH=. python
 tests/benchmarks/scale_bench.py`.
 
 A real API server; kubelets and trainers are played by another process (pod_player.py). All of it shares this

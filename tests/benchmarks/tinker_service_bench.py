@@ -1,4 +1,4 @@
-"""Figures of the Tinker service with the bundled model, through HTTP and the unmodified SDK.
+"""Timings of the Tinker service with the bundled model, through HTTP and the unmodified SDK.
 
 `python tests/benchmarks/tinker_service_bench.py`: prints a table; asserts nothing.
 """

@@ -1,4 +1,4 @@
-"""What a run costs beyond what physics asks for: `python tests/benchmarks/waste_bench.py`.
+"""What a run costs beyond the necessary work: `python tests/benchmarks/waste_bench.py`.
 
 The demo's run as plain processes: the api, the trainer and the environment against a Tinker service. Then the same
 amount of work alone, through the same SDK: as many rollouts sampled with as many requests at once, and as many batches
@@ -85,7 +85,7 @@ async def filtered_tokens(half: TrainingHalf) -> float:
 
 
 async def last_status(half: TrainingHalf, trainer: Container, steps: int) -> dict[str, Any]:
-    """The status once the last step is trained: sampling goes on for the final evaluation, apart in the books."""
+    """The status once the last step is trained: sampling goes on for the final evaluation, counted separately."""
 
     async def trained() -> dict[str, Any] | None:
         status = await half.status(trainer)

@@ -43,7 +43,7 @@ def empty_cluster(kubectl: Kubectl) -> Iterator[Kubectl]:
     manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}
     kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
     yield kubectl
-    if there(kubectl):  # the test failed halfway: runs go while an operator can let go of their pods
+    if there(kubectl):  # the test failed halfway: delete runs while an operator can release their pods
         kubectl("-n", NAMESPACE, "delete", "rlruns", "--all", "--timeout=120s", timeout=130, check=False)
         kubectl("delete", "crd", *KINDS, "--ignore-not-found", "--timeout=120s", timeout=130)
     kubectl("delete", "namespace", NAMESPACE, "--timeout=180s", timeout=190)
@@ -78,7 +78,7 @@ def test_from_nothing_to_nothing(empty_cluster: Kubectl, helm: Helm) -> None:
 
     an_agent_uses_its_own_rights(kubectl)
 
-    # An upgrade and a rollback, while a run goes on in the pod that it began in.
+    # An upgrade and a rollback, while a run continues in its first pod.
     kubectl("-n", NAMESPACE, "apply", "-f", "-", stdin=a_run("undisturbed", config={"total_steps": ENDLESS}))
     kubectl("-n", NAMESPACE, "wait", "--for=condition=Ready", "rlrun/undisturbed", "--timeout=180s", timeout=190)
     pod = pod_of(kubectl, "undisturbed")
@@ -94,7 +94,7 @@ def test_from_nothing_to_nothing(empty_cluster: Kubectl, helm: Helm) -> None:
     assert [(each["attempt"], each["reason"]) for each in status["attempts"]] == [(1, "Stopped")]
     assert status["checkpoint"]["step"] > seen
 
-    # The release goes; kinds and runs stay, until a release is told to take them along.
+    # The release is removed; kinds and runs stay until a release is told to remove them too.
     helm("uninstall", "rl-runtimes", *PATIENTLY, seconds=PATIENCE_SECONDS)
     helm("uninstall", "rl-operator", *PATIENTLY, seconds=PATIENCE_SECONDS)
     assert kubectl("-n", NAMESPACE, "get", "deployments", "-o", "name") == ""
@@ -118,7 +118,7 @@ def step(kubectl: Kubectl, run: str) -> int:
 
 
 def pod_of(kubectl: Kubectl, run: str) -> tuple[int, str]:
-    """The attempt that goes on, and its pod's uid."""
+    """The current attempt, and its pod's uid."""
     status = kubectl.json("-n", NAMESPACE, "get", "rlrun", run)["status"]
     pod = kubectl.json("-n", NAMESPACE, "get", "pod", status["podName"])
     return status["attempt"], pod["metadata"]["uid"]
@@ -140,7 +140,7 @@ def arguments(kubectl: Kubectl) -> list[str]:
 
 # --- the tools gateway -----------------------------------------------------------------------------------------------
 def an_agent_uses_its_own_rights(kubectl: Kubectl) -> None:
-    """Through the gateway, whose ServiceAccount has none: `view` may look, `edit` may draft, nobody may do neither."""
+    """Through the gateway, whose ServiceAccount has none: `view` may read, `edit` may draft, others may not."""
     tokens = {role: token_of_one_who_may(kubectl, role) for role in ("view", "edit")}
     with forwarded(kubectl, "service/rl-operator-tools", 8080) as url:
         assert ask(f"{url}/environments")[0] == 401

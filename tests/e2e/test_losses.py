@@ -48,7 +48,7 @@ def test_an_evicted_run_continues_while_the_leader_dies(installed: Kubectl, name
     series = kubectl.json("-n", namespace, "get", "configmap", status["historyName"])
     steps = [point["step"] for point in json.loads(series["data"]["history.json"])["points"]]
     assert steps == sorted(set(steps))
-    assert 0 < steps[-1] <= STEPS  # what the trainer told while an operator led: a short attempt may end in between
+    assert 0 < steps[-1] <= STEPS  # what the trainer reported while an operator led: a short attempt may end in between
 
     kubectl(
         "-n", namespace, "patch", "rlrun", "evicted", "--type=merge", "-p", '{"spec":{"ttlSecondsAfterFinished":1}}'

@@ -66,7 +66,7 @@ _guard = Guard()
 
 
 def pytest_configure() -> None:
-    sys.addaudithook(_guard.audit)  # for as long as this process lives: hooks cannot be removed
+    sys.addaudithook(_guard.audit)  # for the lifetime of this process: hooks cannot be removed
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects

@@ -1,4 +1,4 @@
-"""What a run of the tests says at its end: where the time went, what was skipped, run twice, and left out."""
+"""What a test run reports at its end: where the time went, what was skipped, run twice, and left out."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -42,7 +42,7 @@ def pytest_testnodedown(node: object) -> None:
 # --- the sections ----------------------------------------------------------------------------------------------------
 def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.Config) -> None:
     stats = terminalreporter.stats
-    # Those without a word are setups and teardowns: where programs are started and ended.
+    # Those without an outcome are setups and teardowns: where programs are started and ended.
     reports = [r for kind in ("", "passed", "failed", "error", "rerun") for r in stats.get(kind, ())]
     _section(terminalreporter, "time per group, in seconds of one worker", time_table(reports))
     if config.getoption("cov_source", None) and Path(".coverage").exists():
