@@ -340,13 +340,15 @@ def test_the_kinds_are_removed_and_restored(stage: Stage) -> None:
     runs = stage.namespace()
     pod = training(runs)
     stage.plane.remove_definitions()
-    code = stage.operator.until_ended(120)
+    try:
+        code = stage.operator.until_ended(120)
+    finally:  # other tests use this API server, too
+        stage.plane.install_definitions()
+        install_runtime(stage.plane.admin, "tiny")
     # Which of the two depends on what the API server's discovery knows already; the next process reports the first.
     last = stage.operator.log.splitlines()[-1]
     assert code == 3
     assert "install the CRDs first" in last or "given up watching our kinds" in last, stage.operator.log[-3000:]
-    stage.plane.install_definitions()
-    install_runtime(stage.plane.admin, "tiny")
     runs.kubelet.collect_garbage()
     began = time.monotonic()
     stage.operator.start()

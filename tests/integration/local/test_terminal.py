@@ -96,7 +96,7 @@ def test_ctrl_c_asks_and_detaches(terminal: Terminal, rlctl: Rlctl) -> None:
     terminal.type(CTRL_C)
     terminal.until("Stop the run, or detach from it?")
     terminal.type(b"\r")
-    terminal.until("run goes on")
+    terminal.until("run continues")
     assert terminal.process.wait(20) == 0
     assert rlctl.status("run")["phase"] == "Running"
 
@@ -105,7 +105,7 @@ def test_a_second_ctrl_c_detaches(terminal: Terminal, rlctl: Rlctl) -> None:
     terminal.type(CTRL_C)
     terminal.until("Stop the run, or detach from it?")
     terminal.type(CTRL_C)
-    terminal.until("run goes on")
+    terminal.until("run continues")
     assert terminal.process.wait(20) == 0
     assert rlctl.supervisor("run") is not None
 

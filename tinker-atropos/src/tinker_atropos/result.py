@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import orjson
 
-from tinker_atropos.errors import ErrorClass
+from tinker_atropos.errors import ErrorClass, RunError
 
 MAX_BYTES = 1024
 SCHEMA = 1
@@ -95,3 +95,18 @@ def write_result(path: str | None, result: Result) -> None:
         os.ftruncate(descriptor, len(encoded))
     finally:
         os.close(descriptor)
+
+
+class ResultFile:
+    """Holds the result; nothing is written before the first `write`, because a start has nothing to report yet."""
+
+    def __init__(self, path: str | None, result: Result) -> None:
+        self._path = path
+        self.result = result
+
+    def write(self, **changes: Any) -> None:
+        self.result = replace(self.result, **changes)
+        write_result(self._path, self.result)
+
+    def write_failure(self, error: RunError) -> None:
+        self.write(outcome="failed", error=ResultError(error.error_class, str(error)))

@@ -13,7 +13,7 @@ from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.api.runtime import Runtime
 from rl_operator.cluster.api_server.client import JSON, JSON_PATCH, METADATA_ONLY, ClusterClient
 from rl_operator.cluster.api_server.event_recorder import EventRecorder
-from rl_operator.cluster.api_server.resources import CONFIG_MAPS, PODS, RUNS, create_ours
+from rl_operator.cluster.api_server.resources import CONFIG_MAPS, PODS, RUNS, create_ours, find
 from rl_operator.cluster.cache.caches import Caches, UnreadableRuntime
 from rl_operator.cluster.cache.resource_cache import Key, key_of
 from rl_operator.documents.merge_patch import merge_patch
@@ -105,10 +105,10 @@ class ClusterRunClient:
         return self._taken(document)
 
     async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None:
-        return await self._client.find(CONFIG_MAPS.path(namespace, name))
+        return await find(self._client, CONFIG_MAPS, namespace, name)
 
     async def read_pod(self, namespace: str, name: str) -> PodObservation | None:
-        document = await self._client.find(PODS.path(namespace, name))
+        document = await find(self._client, PODS, namespace, name)
         if document is None:
             return None
         self._caches.pods.put_answer(document)

@@ -13,6 +13,7 @@ from rl_operator.cluster.api_server.resources import (
     PODS,
     RUNTIMES,
     create_ours,
+    find,
 )
 from rl_operator.cluster.cache.caches import Caches, UnreadableRuntime
 from rl_operator.cluster.cache.resource_cache import Key
@@ -53,7 +54,7 @@ class KindsClient:
         return self._caches.catalogs.of(image)
 
     async def read_config_map(self, namespace: str, name: str) -> Mapping[str, Any] | None:
-        return await self._client.find(CONFIG_MAPS.path(namespace, name))
+        return await find(self._client, CONFIG_MAPS, namespace, name)
 
     async def reading_pods(self, namespace: str) -> list[ReadingPod]:
         """All pods of a namespace that read images."""

@@ -20,6 +20,7 @@ from rl_operator.cluster.api_server.resources import (
     RUNS,
     RUNTIMES,
     SECRETS,
+    find,
 )
 from rl_operator.errors import ForbiddenError, GoneError, OperatorError, TargetUnreachableError
 from rl_operator.targets.job_pods import JOB_NAME_LABEL, JobPod, job_pod
@@ -88,7 +89,7 @@ class ClusterTarget:
         return self._list(RUNS.path(namespace), {"labelSelector": selector})
 
     def run(self, namespace: str, name: str) -> Manifest | None:
-        return self._wait(self._client.find(RUNS.path(namespace, name)))
+        return self._wait(find(self._client, RUNS, namespace, name))
 
     def create(self, manifest: Mapping[str, Any]) -> Manifest:
         return self._wait(self._client.create(RUNS.path(manifest["metadata"]["namespace"]), manifest))
@@ -144,7 +145,7 @@ class ClusterTarget:
         return [pod["metadata"]["name"] for pod in pods]
 
     def read(self, kind: str, namespace: str, name: str) -> Manifest | None:
-        return self._wait(self._client.find(_KINDS[kind].path(namespace, name)))
+        return self._wait(find(self._client, _KINDS[kind], namespace, name))
 
     def runtimes(self) -> "dict[str, Runtime]":
         from rl_operator.api.runtime import Runtime

@@ -8,7 +8,7 @@ from typing import Any
 
 from tinker_atropos.config import RunConfig, load_config
 from tinker_atropos.environments.runner import process_setup, wandb_relay
-from tinker_atropos.environments.runner.environment_loader import LocatedEnvironment, locate_environment
+from tinker_atropos.environments.runner.environment_files import LocatedEnvironment, locate_environment
 from tinker_atropos.environments.runner.failures import environment_failed
 from tinker_atropos.environments.runner.group_sender import GroupSender
 from tinker_atropos.environments.runner.heartbeat import Heartbeat, heartbeat_running

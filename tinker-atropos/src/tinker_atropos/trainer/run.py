@@ -16,6 +16,7 @@ from tinker_atropos.errors import (
     EnvironmentLostError,
     RunError,
 )
+from tinker_atropos.result import ResultFile
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.attempt_end import AttemptEnd
 from tinker_atropos.trainer.backend.checkpoint_keeper import CheckpointKeeper
@@ -32,7 +33,7 @@ from tinker_atropos.trainer.reporting.trainer_status import RunStatus
 from tinker_atropos.trainer.reporting.wandb_sink import WandbSink
 from tinker_atropos.trainer.step_surroundings import StepSurroundings
 from tinker_atropos.trainer.stop_request import StopRequest, beside, cancelled, forever, unless_stopped
-from tinker_atropos.trainer.trainer_state import ResultFile, TrainerState
+from tinker_atropos.trainer.trainer_state import TrainerState
 from tinker_atropos.trainer.trajectories.admission import Admission
 from tinker_atropos.trainer.trajectories.api_client import ApiClient, RunRegistration
 from tinker_atropos.trainer.trajectories.batch_collector import Collector

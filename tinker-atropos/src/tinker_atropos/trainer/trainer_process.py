@@ -18,12 +18,11 @@ from starlette.routing import Route
 
 from tinker_atropos.config import RunConfig, load_config
 from tinker_atropos.errors import ConfigError, InternalError, RunError
-from tinker_atropos.result import Result
+from tinker_atropos.result import Result, ResultFile
 from tinker_atropos.serving import bind, json_response, ops_app, serve
 from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.reporting.wandb_sink import WandbSink, wandb_settings
 from tinker_atropos.trainer.stop_request import StopRequest
-from tinker_atropos.trainer.trainer_state import ResultFile
 
 logger = logging.getLogger(__name__)
 

@@ -4,11 +4,10 @@ It is created once and handed to every part that uses it, so no part reaches thr
 """
 
 import asyncio
-from dataclasses import dataclass, field, replace
-from typing import Any, Never
+from dataclasses import dataclass, field
+from typing import Never
 
-from tinker_atropos.errors import RunError
-from tinker_atropos.result import Result, ResultError, write_result
+from tinker_atropos.result import ResultFile
 from tinker_atropos.trainer.backend.open_training import Opened
 from tinker_atropos.trainer.backend.policy import CurrentPolicy
 from tinker_atropos.trainer.data.progress import Progress
@@ -22,21 +21,6 @@ def no_failure() -> Failure:
     failure: Failure = asyncio.get_running_loop().create_future()
     failure.add_done_callback(lambda done: done.cancelled() or done.exception())  # retrieved, even if not awaited
     return failure
-
-
-class ResultFile:
-    """Holds the result; nothing is written before the first `write`, because a start has nothing to report yet."""
-
-    def __init__(self, path: str | None, result: Result) -> None:
-        self._path = path
-        self.result = result
-
-    def write(self, **changes: Any) -> None:
-        self.result = replace(self.result, **changes)
-        write_result(self._path, self.result)
-
-    def write_failure(self, error: RunError) -> None:
-        self.write(outcome="failed", error=ResultError(error.error_class, str(error)))
 
 
 @dataclass

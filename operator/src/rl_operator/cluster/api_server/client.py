@@ -20,7 +20,7 @@ from rl_operator.cluster.api_server.connection import (
     without_credentials,
 )
 from rl_operator.cluster.api_server.failures import failure, pause_asked
-from rl_operator.errors import GoneError, TargetUnreachableError
+from rl_operator.errors import TargetUnreachableError
 from rl_operator.log_lines import LineCutter
 
 PAGE_SIZE = 100
@@ -97,13 +97,6 @@ class ClusterClient:
     async def get(self, path: str, params: Params | None = None, accept: str = JSON) -> dict[str, Any]:
         """Raises GoneError if there is no such object."""
         return await self._call("GET", path, params=params, accept=accept)
-
-    async def find(self, path: str) -> dict[str, Any] | None:
-        """None if there is no such object."""
-        try:
-            return await self.get(path)
-        except GoneError:
-            return None
 
     async def each(self, path: str, params: Params, take: Callable[[dict[str, Any]], None], accept: str = JSON) -> str:
         """Pass every object of a collection to `take`; returns the list's resourceVersion.

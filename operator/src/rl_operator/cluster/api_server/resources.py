@@ -55,6 +55,14 @@ CHILDREN: Final = {
 }
 
 
+async def find(client: ClusterClient, resource: Resource, namespace: str, name: str) -> dict[str, Any] | None:
+    """None if there is no such object, or no object can have this name."""
+    try:
+        return await client.get(resource.path(namespace, name))
+    except GoneError:
+        return None
+
+
 async def create_ours(
     client: ClusterClient, manifest: Mapping[str, Any], owner: str = "run", accept: str = JSON
 ) -> dict[str, Any]:

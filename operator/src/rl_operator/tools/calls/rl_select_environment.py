@@ -103,7 +103,7 @@ def _refuse_nameless(context: ToolContext, name: str) -> None:
     own = name.removeprefix(OWN_PREFIX)
     if name.isprintable() and (own == name or re.fullmatch(OBJECT_NAME_PATTERN, own)):
         return
-    hint = "no environment can be called so; rl_list_environments lists those there are"
+    hint = "not a valid environment name; rl_list_environments lists those there are"
     refusal = Refusal(code="UnknownEnvironment", field="spec.environment", given=redacted(name), hint=hint)
     raise refused(refusal, available=most_alike(name, own_names(context)))
 

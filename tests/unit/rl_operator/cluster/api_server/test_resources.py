@@ -1,6 +1,8 @@
 import pytest
+from tests.unit.rl_operator.cluster.fake_api import FakeApi
 
-from rl_operator.cluster.api_server.resources import EVENTS, PODS, RUNS, RUNTIMES
+from rl_operator.cluster.api_server.client import ClusterClient
+from rl_operator.cluster.api_server.resources import EVENTS, PODS, RUNS, RUNTIMES, find
 from rl_operator.errors import GoneError
 
 PATHS = [
@@ -31,3 +33,8 @@ def test_an_impossible_name_has_no_path(name: str) -> None:
 def test_an_impossible_namespace_has_no_path(namespace: str) -> None:
     with pytest.raises(GoneError, match="not a valid object name"):
         RUNS.path(namespace)
+
+
+async def test_nothing_is_found_under_an_impossible_name(api: FakeApi, client: ClusterClient) -> None:
+    assert await find(client, RUNS, "ns", "../secrets/x") is None
+    assert api.requests == []

@@ -71,7 +71,7 @@ def test_an_impossible_name_never_becomes_a_path(context: ToolContext, call: Cal
     add_own(context)
     refused = call("rl_select_environment", name=name)
     assert (refused.code, refused.answer["available"]) == ("refused", ["own/shout"])
-    assert "no environment can be called so" in refused.answer["error"]
+    assert "not a valid environment name" in refused.answer["error"]
 
 
 @drawn(0.3)

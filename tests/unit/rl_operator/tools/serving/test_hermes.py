@@ -135,7 +135,7 @@ def test_in_hermes_itself(state: Path) -> None:
     home.mkdir()
     (home / "config.yaml").write_text("plugins: {enabled: [rl-operator]}\n", encoding="utf-8")
     start_scripted(StateStore(Layout(state)), "going", trainer=WORKS_ON)
-    program = str(Path(__file__).with_name("hermes_program.py"))
+    program = str(Path(__file__).parents[1] / "hermes_program.py")
     ended = subprocess.run(
         [python, program, sysconfig.get_path("purelib"), "going"],
         env=os.environ | {"HERMES_HOME": str(home)},

@@ -155,7 +155,7 @@ def test_an_older_client_itself(gateway: Gateway, door: str, tmp_path: Path) -> 
         "http": [f"{gateway.address}/mcp", gateway.token],
         "stdio": [sys.executable, *STDIO_PROGRAM, str(tmp_path)],
     }
-    command = [python, str(Path(__file__).with_name("mcp1_client.py")), door, *target[door]]
+    command = [python, str(Path(__file__).parents[1] / "mcp1_client.py"), door, *target[door]]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stderr
     seen: Mapping[str, Any] = json.loads(ended.stdout)

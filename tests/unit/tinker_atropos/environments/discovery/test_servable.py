@@ -14,7 +14,8 @@ from tests.unit.tinker_atropos.environments.runner.test_environment_loader impor
 from tinker_atropos.environments.discovery import Discovery, discover_entry
 from tinker_atropos.environments.discovery.kinship import served_environments
 from tinker_atropos.environments.discovery.sources import Sources
-from tinker_atropos.environments.runner.environment_loader import load_environment, locate_environment
+from tinker_atropos.environments.runner.environment_files import locate_environment
+from tinker_atropos.environments.runner.environment_loader import load_environment
 from tinker_atropos.errors import ConfigError
 
 ENVIRONMENTS = Path("tests/data/environments").resolve()
@@ -26,7 +27,7 @@ from pathlib import Path
 from tinker_atropos.environments.runner import wandb_relay
 wandb_relay.install(wandb_relay.MetricsQueue())  # first, as the runner has it
 from tinker_atropos.environments.runner.environment_loader import load_environment
-from tinker_atropos.environments.runner.environment_loader import LocatedEnvironment
+from tinker_atropos.environments.runner.environment_files import LocatedEnvironment
 load_environment(LocatedEnvironment(Path(sys.argv[1])))
 """
 

@@ -8,7 +8,8 @@ from tests.unit.tinker_atropos.environments.trial.provider import KEY, ScriptedP
 
 from tinker_atropos.config import parse_config
 from tinker_atropos.environments.runner.environment_config import Wiring
-from tinker_atropos.environments.runner.environment_loader import load_environment, locate_environment
+from tinker_atropos.environments.runner.environment_files import locate_environment
+from tinker_atropos.environments.runner.environment_loader import load_environment
 from tinker_atropos.environments.trial.provider import Provider, Wishes
 from tinker_atropos.environments.trial.provider_server import connect, retry_once
 from tinker_atropos.environments.trial.trial_step import Trying, refuse_unless_prompts_are_scored

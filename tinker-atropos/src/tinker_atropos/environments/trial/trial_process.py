@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinker_atropos.config import RunConfig, load_config
 from tinker_atropos.environments.runner import process_setup, wandb_relay
-from tinker_atropos.environments.runner.environment_loader import LocatedEnvironment, locate_environment
+from tinker_atropos.environments.runner.environment_files import LocatedEnvironment, locate_environment
 from tinker_atropos.environments.runner.run_end import exit_within
 from tinker_atropos.environments.trial.provider import Provider, Wishes
 from tinker_atropos.environments.trial.report import Report
