@@ -45,7 +45,7 @@ class EnvironmentImage(ApiModel):
 
 
 class EnvironmentSpec(ApiModel):
-    """What the author says."""
+    """What the author provides."""
 
     model_config = ConfigDict(
         json_schema_extra=validated("has(self.source) != has(self.image)", "give exactly one of source and image")
@@ -65,7 +65,7 @@ class EnvironmentSpec(ApiModel):
 
 
 class EnvironmentStatus(ObservedModel):
-    """What was read of it, without running it."""
+    """What was read from the code, without running it."""
 
     observed_generation: int = Field(default=-1, description="Generation of the spec that this speaks of.")
     conditions: tuple[Condition, ...] = Field(

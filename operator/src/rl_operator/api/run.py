@@ -15,7 +15,7 @@ MAX_ENVIRONMENT_REPLICAS = 64
 """The most that a run's trajectory API admits (`tinker_atropos.trajectory_api.messages.leases.MAX_LEASES`)."""
 
 TYPED_FROZEN_FIELDS: Final = ("environment", "runtime", "backoffLimit", "wandb", "startFrom")
-"""Of the spec: they are fixed from the start on. The API server enforces it."""
+"""Fields of the spec that are fixed once the run has started. The API server enforces it."""
 
 FROZEN_FIELDS: Final = frozenset({*TYPED_FROZEN_FIELDS, "config", "tinker"})
 """Those and the free-form ones, whose contents no CRD rule can see."""
@@ -90,7 +90,7 @@ class RunSpec(ApiModel):
         default=0,
         ge=-1000,
         le=1000,
-        description="Among runs that wait for a place at the runtime, the highest starts first, then the oldest.",
+        description="Among runs that wait for a slot of the runtime, the highest starts first, then the oldest.",
     )
     environment_replicas: int = Field(
         default=1, ge=1, le=MAX_ENVIRONMENT_REPLICAS, description="Environment processes in all."
@@ -117,7 +117,7 @@ class Condition(ObservedModel):
 
 
 class Progress(ObservedModel):
-    """How far the training is."""
+    """Training progress."""
 
     step: int = Field(description="Optimizer steps trained.")
     total_steps: int = Field(description="Optimizer steps of the whole run.")
@@ -127,7 +127,7 @@ class Progress(ObservedModel):
 
 
 class RunMetrics(ObservedModel):
-    """The latest figures; fractions 0 to 1, rounded to 4 digits. Advisory: the phase never follows from them."""
+    """The latest metrics; fractions are 0 to 1, rounded to 4 digits. Advisory: the phase never depends on them."""
 
     reward_mean: float | None = Field(default=None, description="Mean reward over all groups, also filtered ones.")
     train_accuracy: float | None = Field(default=None, description="Fraction of rollouts that were correct.")
@@ -144,7 +144,7 @@ class RunMetrics(ObservedModel):
         default=None, description="Mean absolute gap between sampling and training logprobs, staleness 0."
     )
     staleness: float | None = Field(default=None, description="Mean policy steps between sampling and training.")
-    source: str | None = Field(default=None, description="Where the figures come from: trainer, result or wandb.")
+    source: str | None = Field(default=None, description="Where the metrics come from: trainer, result or wandb.")
     observed_at: str | None = Field(default=None, description="When they were read.")
 
 
@@ -203,7 +203,7 @@ class Failure(ObservedModel):
 
 
 class Attempt(ObservedModel):
-    """One pod of the run's life."""
+    """One attempt of the run: one pod."""
 
     attempt: int = Field(description="Number, from 1.")
     pod: str = Field(description="Name of its pod.")
@@ -214,7 +214,7 @@ class Attempt(ObservedModel):
 
 
 class EnvironmentPods(ObservedModel):
-    """Environments that run in pods of their own: own ones, and more than one replica."""
+    """Environments that run in their own pods: custom ones, and more than one replica."""
 
     desired: int = Field(description="Pods that should work.")
     ready: int = Field(description="Pods whose groups are accepted.")
@@ -222,10 +222,10 @@ class EnvironmentPods(ObservedModel):
 
 
 class QueueStatus(ObservedModel):
-    """Where a run stands that waits for a place at its runtime."""
+    """The queue position of a run that waits for a slot of its runtime."""
 
     place: int = Field(description="From 1; beyond 10 rounded to one significant digit.")
-    active: int = Field(description="Runs of the runtime that hold a place.")
+    active: int = Field(description="Runs of the runtime that hold a slot.")
     limit: int = Field(description="The runtime's limits.maxActiveRuns.")
 
 
@@ -247,7 +247,7 @@ class FrozenSettings(ObservedModel):
 
 
 class RunStatus(ObservedModel):
-    """What is the case. The one place where people, agents and GitOps look."""
+    """The observed state of the run: the one place where people, agents and GitOps look."""
 
     observed_generation: int = Field(default=-1, description="Generation of the spec that this status speaks of.")
     phase: Phase | None = Field(default=None, description="Summary for people; conditions say more.")
@@ -271,19 +271,21 @@ class RunStatus(ObservedModel):
     )
     frozen: FrozenSettings | None = Field(default=None, description="What the settings were at the start.")
     progress: Progress | None = Field(default=None, description="How far the training is.")
-    metrics: RunMetrics | None = Field(default=None, description="Latest figures; advisory.")
+    metrics: RunMetrics | None = Field(default=None, description="Latest metrics; advisory.")
     history: tuple[HistorySample, ...] = Field(default=(), description="At most ten samples of the reward curve.")
     wandb: WandbStatus | None = Field(default=None, description="The run on Weights & Biases.")
     containers: tuple[ContainerStatus, ...] = Field(
         default=(), description="Containers of the current attempt.", json_schema_extra=keyed_by("name")
     )
     environments: EnvironmentPods | None = Field(default=None, description="Environments in pods of their own.")
-    queue: QueueStatus | None = Field(default=None, description="Its place, while it waits for one at its runtime.")
+    queue: QueueStatus | None = Field(
+        default=None, description="Its queue position, while it waits for a slot of its runtime."
+    )
     admitted_time: str | None = Field(
         default=None, description="When the current attempt's pod was no longer gated; its start deadline begins then."
     )
     history_name: str | None = Field(
-        default=None, description="ConfigMap with the series of at most 500 points, once an attempt has ended."
+        default=None, description="ConfigMap with a history of at most 500 points, once an attempt has ended."
     )
     started_from: StartedFrom | None = Field(default=None, description="The run that this one began from.")
     checkpoint: Checkpoint | None = Field(default=None, description="Newest state checkpoint.")

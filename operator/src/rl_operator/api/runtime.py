@@ -156,7 +156,7 @@ class LabelRequirement(ApiModel):
 
 
 class LabelSelector(ApiModel):
-    """A Kubernetes label selector: all of it must hold; an empty one takes everything."""
+    """A Kubernetes label selector: all requirements must hold; an empty one selects everything."""
 
     match_labels: dict[str, str] = Field(default_factory=dict, description="Labels and the values they must have.")
     match_expressions: tuple[LabelRequirement, ...] = Field(
@@ -165,7 +165,7 @@ class LabelSelector(ApiModel):
 
 
 class EgressRule(ApiModel):
-    """Somewhere that environments in pods of their own may connect to."""
+    """A destination that environments in their own pods may connect to."""
 
     model_config = ConfigDict(
         json_schema_extra=validated("isCIDR(self.cidr)", "cidr must be a range like 203.0.113.0/24")
@@ -216,7 +216,7 @@ class RuntimeSpec(ApiModel):
         json_schema_extra=ENVIRONMENT_KEYS,
     )
     environment_egress: tuple[EgressRule, ...] = Field(
-        default=(), max_length=64, description="Where environments in pods of their own may connect to, besides DNS."
+        default=(), max_length=64, description="Where environments in their own pods may connect to, besides DNS."
     )
 
 
@@ -235,7 +235,7 @@ class FieldsReference(ObservedModel):
 
 
 class RuntimeStatus(ObservedModel):
-    """What is known of the runtime."""
+    """What is known about the runtime."""
 
     observed_generation: int = Field(default=-1, description="Generation of the spec that this speaks of.")
     conditions: tuple[Condition, ...] = Field(

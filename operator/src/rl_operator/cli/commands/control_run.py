@@ -25,7 +25,7 @@ def stop(
     timeout: Annotated[float, typer.Option(help="Seconds to wait for it; 0: do not wait.")] = 120.0,
     scope: Scope,
 ) -> None:
-    """Stop a run: the trainer saves a checkpoint, from which the run can go on."""
+    """Stop a run: the trainer saves a checkpoint from which it can be resumed."""
     target, place = scope.target, scope.namespace
     run = existing_run(target, place, name)
     phase = run.get("status", {}).get("phase")

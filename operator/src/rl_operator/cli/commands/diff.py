@@ -40,7 +40,7 @@ def diff(
     scope: Scope,
     output: OutputFormat = Output.TEXT,
 ) -> None:
-    """Compare a run's file with the live run: its spec, its rendered config, and what stands beside it.
+    """Compare a run's file with the live run: its spec, its rendered config, and the objects in the same file.
 
     Exit code 0: no difference; 1: applying the file would change something; 2: it would be refused.
     """

@@ -28,7 +28,7 @@ class Check:
 
 
 def doctor(*, context: Context = "", state_dir: StateDir = None) -> None:
-    """Say what this machine has for local runs, and whether a cluster answers."""
+    """Check what this machine has for local runs, and whether a cluster responds."""
     checks = [*_local_checks(state_dir), *_cluster_checks(context)]
     for check in checks:
         mark = "ok" if check.found else "missing" if check.needed else "-"

@@ -25,7 +25,7 @@ def watch(
     *,
     scope: Scope,
 ) -> None:
-    """Follow a run until it is over; Ctrl-C ends only the watching."""
+    """Follow a run until it is over; Ctrl-C only stops watching."""
     target, place = scope.target, scope.namespace
     existing_run(target, place, name)
     target.look_after(place, name)
@@ -44,7 +44,7 @@ def wait(
     timeout: Annotated[float | None, typer.Option(help="Seconds; exit code 124 when they have passed.")] = None,
     scope: Scope,
 ) -> None:
-    """Wait until a run is finished or has trained N steps; a run that stops or is refused ends the wait, too."""
+    """Wait until a run is finished or has trained N steps; stopping or a refusal ends the wait, too."""
     reached = parse_until(until)
     target, place = scope.target, scope.namespace
     existing_run(target, place, name)
@@ -77,7 +77,7 @@ def logs(
     tail: Annotated[int | None, typer.Option(help="Only the last lines.", min=0)] = None,
     scope: Scope,
 ) -> None:
-    """Print a container's log, of the run's newest attempt.
+    """Print the log of a container of the run's newest attempt.
 
     environment is the first environment, environment-1 the second: also where they run in pods of their own.
     """

@@ -109,7 +109,7 @@ def results(
     scope: Scope,
     output: OutputFormat = Output.TEXT,
 ) -> None:
-    """Show what a run has reached: figures before and after, weights, checkpoint."""
+    """Show the results of a run: metrics before and after, weights, checkpoint."""
     from rl_operator.api.run import TrainingRun
 
     target, place = scope.target, scope.namespace

@@ -32,7 +32,7 @@ def run(
     detach: Annotated[bool, typer.Option("--detach", help="Start it and return at once.")] = False,
     scope: Scope,
 ) -> None:
-    """Start a run and follow it to its end. Its name is running already: attach. Is finished: start NAME-2.
+    """Start a run and follow it to its end. If a run of this name is running, attach; if it is finished, start NAME-2.
 
     A ConfigMap and an RLEnvironment beside the run in the file are applied first. With suspend: true the run is a
     draft: it is checked, and nothing starts until `rlctl resume NAME`.
