@@ -46,10 +46,16 @@ def save(*_):
     sys.exit(0)
 signal.signal(signal.SIGTERM, save)
 alone = open(f"{LEDGER}/training", "a")
-try:
-    fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
-except BlockingIOError:
-    note("overlaps", os.environ["RL_ATTEMPT"])
+patience = time.monotonic() + 2
+while True:
+    try:
+        fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        break
+    except BlockingIOError:  # an environment that tries the lock has it for a moment, a trainer for seconds
+        if time.monotonic() > patience:
+            note("overlaps", os.environ["RL_ATTEMPT"])
+            break
+        time.sleep(0.01)
 done = len(open(f"{LEDGER}/steps").readlines()) if os.path.exists(f"{LEDGER}/steps") else 0
 serve()
 stand("running")
@@ -152,8 +158,11 @@ class Scene:
     def kill(self, *victims: str) -> None:
         """All at once: none of them can report to another."""
         find = {"supervisor": self.supervisor, "reaper": self.reaper}
-        for pid in [find[name]() if name in find else self.container(name) for name in victims]:
+        pids = [find[name]() if name in find else self.container(name) for name in victims]
+        for pid in pids:
             os.kill(pid, signal.SIGKILL)
+        for pid in pids:  # a supervisor that is still dying is taken for one at work
+            self.until(partial(is_gone, pid), f"process {pid} to be gone")
 
     def check(self) -> None:
         """What holds however the run ended."""
