@@ -1,6 +1,5 @@
 """What a run's file is checked against and rendered from, read from a target; the file's own objects come first."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -20,6 +19,7 @@ from rl_operator.local.own_environments import OwnEnvironments
 from rl_operator.reconcile.inputs import gather_inputs
 from rl_operator.reconcile.run_client import Key
 from rl_operator.render import Rendered, render_run
+from rl_operator.targets.loop import run_sync
 from rl_operator.targets.run_file import RunFile
 from rl_operator.targets.target import Manifest, Target
 
@@ -28,7 +28,7 @@ class FileInputs:
     """Implements `reconcile.run_client.InputSource`: live reads, each of them a blocking call.
 
     Gathering is asynchronous, because another program reads an own environment's code. `inputs_of` runs it to its end
-    in its own loop, so a thread with a running loop cannot call it.
+    in its own loop.
     """
 
     def __init__(self, target: Target, beside: Sequence[Manifest] = ()) -> None:
@@ -82,7 +82,7 @@ class FileInputs:
             return None
 
     def files(self, environment: Environment) -> Mapping[str, str] | None:
-        return asyncio.run(self._own.files(environment))
+        return run_sync(self._own.files(environment))
 
     def _read(self, kind: str, namespace: str, name: str) -> Manifest | None:
         return self._beside.get((kind, namespace, name)) or self.target.read(kind, namespace, name)
@@ -90,7 +90,7 @@ class FileInputs:
 
 def inputs_of(run: TrainingRun, source: FileInputs) -> RunInputs | None:
     """None if the run's runtime does not exist."""
-    inputs = asyncio.run(gather_inputs(run, source, datetime.now(UTC)))
+    inputs = run_sync(gather_inputs(run, source, datetime.now(UTC)))
     if inputs and inputs.runtime.spec.namespace_selector is not None and not source.labels_are_read:
         namespace, runtime = run.metadata.namespace, run.spec.runtime
         hint = f"you may not read the labels of namespace {namespace}, by which runtime {runtime} chooses"

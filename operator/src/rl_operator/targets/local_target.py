@@ -148,10 +148,9 @@ class LocalTarget:
         return bundled_catalog()
 
     def environments(self, namespace: str) -> "list[Environment]":
-        import asyncio
-
         from rl_operator.discover import discover_files
         from rl_operator.local.own_environments import OwnEnvironments
+        from rl_operator.targets.loop import run_sync
 
         own = OwnEnvironments(self._store.get, discover_files)
         names = [each["metadata"]["name"] for each in self._store.list_all(ENVIRONMENT_KIND, namespace)]
@@ -160,24 +159,23 @@ class LocalTarget:
             found = [await own.named(namespace, name) for name in names]
             return [environment for environment in found if environment is not None]
 
-        return asyncio.run(read_all())
+        return run_sync(read_all())
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
         return {NAMESPACE_NAME_LABEL: namespace}
 
     def tinker_env_vars(self, runtime: str) -> Mapping[str, str] | None:
-        import asyncio
-
         import aiohttp
 
         from rl_operator.local.service import TINY_RUNTIME, TinkerService
+        from rl_operator.targets.loop import run_sync
 
         async def ensure() -> Mapping[str, str]:
             async with aiohttp.ClientSession() as session:
                 address = await TinkerService(self._layout.service, os.environ, session).ensure()
             return address.env_vars()
 
-        return asyncio.run(ensure()) if runtime == TINY_RUNTIME else None
+        return run_sync(ensure()) if runtime == TINY_RUNTIME else None
 
     def has_key(self, namespace: str, runtime: str, variable: str, secret: "SecretKey") -> bool:  # noqa: ARG002 -- of this machine
         """The service that this target runs itself is accessed with its own key."""

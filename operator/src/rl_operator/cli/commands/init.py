@@ -48,21 +48,20 @@ def init(
 
 def _own(source: Path, name: str, runtime: "Runtime") -> "tuple[str, CatalogEnvironment]":
     """The objects that ship the file, and the environment that they define. Raises RefusedError."""
-    import asyncio
-
     from rl_operator.api.names import OWN_PREFIX
     from rl_operator.api.run_inputs import choose_environment
     from rl_operator.cli.views.template import own_environment_template
     from rl_operator.discover import discover_files
     from rl_operator.local.own_environments import OwnEnvironments
+    from rl_operator.targets.loop import run_sync
 
     own = OwnEnvironments(lambda *_: None, discover_files)
-    found = asyncio.run(own.of_file(source.absolute(), "default"))
+    found = run_sync(own.of_file(source.absolute(), "default"))
     known = choose_environment(f"{OWN_PREFIX}{name}", runtime, None, found).known
     if known is None:
         stalled = found.status.condition("Stalled")
         raise RefusedError(stalled.message if stalled else f"{source} cannot be read")
-    files = asyncio.run(own.files(found))
+    files = run_sync(own.files(found))
     return own_environment_template(name, files or {}, source.name), known
 
 
