@@ -235,8 +235,8 @@ async def test_checkpoints_are_few_and_those_of_a_stop_do_not_expire(
 async def test_an_attempt_after_the_last_step_still_delivers_the_weights(
     half, scripted_environment, tinker_service
 ) -> None:
-    """The previous one was killed with all steps trained, before it reported so."""
-    config = half.write_config(env={"total_steps": 1})
+    """The previous one was killed with all steps trained, before it reported so. They are evaluated, too."""
+    config = half.write_config(env={"total_steps": 1, "eval_items": 8, "eval_samples": 1})
     api = await half.start_api()
     async with FaultProxy(tinker_service.url).running() as proxy:
         proxy.faults = [Fault("delay", "POST /api/v1/save_weights_for_sampler", skip=2, times=None, seconds=60)]
@@ -253,8 +253,10 @@ async def test_an_attempt_after_the_last_step_still_delivers_the_weights(
 
     await half.start_api()
     second = await half.start_trainer(config, RL_ATTEMPT="2")
+    await half.start("environment", "sort_digits", "serve", "--config", str(config))
     assert await second.exit_code() == 0, second.log
     assert half.result["outcome"] == "succeeded"
+    assert half.result["metrics"]["evalAccuracyN"] == 8
     assert half.result["stepsTrained"] == 1
     assert half.result["samplerPath"] in await checkpoints_of(half, tinker_service, half.result["trainingRunId"])
 

@@ -49,6 +49,15 @@ async def test_an_environment_waits_until_the_trainer_asks_for_its_first_batch(a
     }
 
 
+async def test_an_attempt_that_begins_with_all_steps_trained_takes_its_environment(api, build) -> None:
+    """It asks for no batch, and waits for the environment's evaluation of the final weights."""
+    await api.post("/register", build.trainer_registration(starting_step=10))
+    assert (await api.post("/register-env", build.env_registration()))["status"] == "wait for trainer to start"
+    await api.post("/rl/progress", {"steps_trained": 10, "training_done": True})
+    answer = await api.post("/register-env", build.env_registration())
+    assert (answer["status"], answer["starting_step"]) == ("success", 11)  # past the last step
+
+
 async def test_groups_sent_before_registration_are_kept(api, build) -> None:
     assert await api.post("/scored_data", build.group(first_token=1)) == {"status": "received"}
     await api.post("/scored_data", build.group(first_token=2))

@@ -159,8 +159,11 @@ class TrajectoryService:
     # The environments' side.
 
     async def register_env(self, registration: EnvRegistration) -> RegisteredEnv | None:
-        """A new environment, or one of the same name that has left. None: the trainer has not registered yet."""
-        if self.registration is None or not self._state.started:
+        """A new environment, or one of the same name that has left. None: the trainer has not started yet.
+
+        An attempt that begins with all steps trained requests no batch, but its weights are to be evaluated.
+        """
+        if self.registration is None or not (self._state.started or self._state.progress.training_done):
             return None
         async with self._registering:  # two at once must not get the same number
             env = self._roster.place_of(registration)
