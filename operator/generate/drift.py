@@ -18,7 +18,7 @@ class Deed:
     follows: str
 
 
-OTHER_HANDS: Final[tuple[Deed, ...]] = (
+DRIFTS: Final[tuple[Deed, ...]] = (
     # --- deleted --------------------------------------------------------------------------------------------------
     Deed(
         "config-deleted",
@@ -34,7 +34,7 @@ OTHER_HANDS: Final[tuple[Deed, ...]] = (
     Deed("network-deleted", "The Service or a NetworkPolicy is deleted.", "It is created again while the run trains."),
     Deed("pod-deleted", "The run's pod is deleted.", "The trainer saves; the attempt ends as PodDeleted, uncounted."),
     Deed("environment-deleted", "An environment's pod is deleted.", "Another one replaces it; no failure is counted."),
-    Deed("series-deleted", "The ConfigMap with the curve is deleted.", "It is not created again: a curve is advisory."),
+    Deed("history-deleted", "The ConfigMap with the curve is deleted.", "It is not recreated: a curve is advisory."),
     Deed(
         "applied-again",
         "The run is deleted and applied again under its name.",
@@ -80,7 +80,7 @@ OTHER_HANDS: Final[tuple[Deed, ...]] = (
     Deed("service-taken", "A Service of someone else has the name of the run's.", "NameTaken, until the name is free."),
     Deed("policy-taken", "A NetworkPolicy of someone else has that name.", "NameTaken, until the name is free."),
     Deed(
-        "series-taken",
+        "history-taken",
         "A ConfigMap of someone else has the name of the curve's.",
         "No curve is written; the run ends as usual.",
     ),

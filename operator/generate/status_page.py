@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from generate.drift import OTHER_HANDS
+from generate.drift import DRIFTS
 from generate.transitions import CREATED, TRANSITIONS
 from rl_operator.status.text.reasons import REASONS, Meaning
 from rl_operator.status.text.table import TABLE, Situation
@@ -97,7 +97,7 @@ def _reasons() -> str:
 
 
 def _other_hands() -> str:
-    rows = [[deed.what, deed.follows] for deed in OTHER_HANDS]
+    rows = [[deed.what, deed.follows] for deed in DRIFTS]
     note = (
         "What can be restored without guessing is restored; an edit stays as it is; an object of someone else is never"
         " taken over. Whatever happens, nothing starts twice and nothing runs unwatched."

@@ -33,7 +33,7 @@ class OperatorSettings:
     workers: Annotated[int, "runs that are reconciled at once"] = 10
     connect_seconds: Annotated[float, "how long to wait for the API server at the start"] = 300.0
     request_seconds: Annotated[float, "longest time an API call may take"] = 20.0
-    poll_seconds: Annotated[float, "how often a running trainer is asked for its figures"] = 30.0
+    poll_seconds: Annotated[float, "how often a running trainer is polled for its metrics"] = 30.0
     wandb_seconds: Annotated[float, "how often W&B is asked about a running run; only with a WANDB_API_KEY"] = 60.0
     progress_seconds: Annotated[float, "shortest time between two writes of mere progress"] = 60.0
     backoff_seconds: Annotated[float, "pause before a run's second attempt; doubles with each"] = 10.0

@@ -10,7 +10,7 @@ from tests.integration.cluster.polling import stays, wait_for
 from tests.integration.cluster.runs import TOTAL_STEPS, RunsNamespace, install_runtime
 from tests.integration.cluster.trainer import trainer_status
 
-from generate.drift import OTHER_HANDS
+from generate.drift import DRIFTS
 
 SUCCEEDED = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS)
 FIGURES = {"phase": "training", "step": 2, "totalSteps": TOTAL_STEPS, "metrics": {"rewardMean": 0.5}}
@@ -71,7 +71,7 @@ def draft(runs: RunsNamespace, **spec: Any) -> tuple[str, str]:
 
 def test_each_row_of_the_rule_has_its_test() -> None:
     tests = {name.removeprefix("test_").replace("_", "-") for name in globals() if name.startswith("test_")}
-    assert {deed.id for deed in OTHER_HANDS} <= tests
+    assert {deed.id for deed in DRIFTS} <= tests
 
 
 # --- deleted ------------------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def succeed_with_series(runs: RunsNamespace, address: str) -> str:
     return path(runs, "configmaps", runs.status()["historyName"])
 
 
-def test_series_deleted(runs: RunsNamespace) -> None:
+def test_history_deleted(runs: RunsNamespace) -> None:
     runs.apply()
     series_map = succeed_with_series(runs, "127.255.0.21")
     assert runs.admin.get(series_map)["data"]
@@ -344,7 +344,7 @@ def test_policy_taken(runs: RunsNamespace) -> None:
     free(runs, "NetworkPolicy", path(runs, "networkpolicies", f"{prefix}-trainer"))
 
 
-def test_series_taken(runs: RunsNamespace) -> None:
+def test_history_taken(runs: RunsNamespace) -> None:
     prefix, _ = draft(runs)
     runs.admin.post(path(runs, "configmaps"), {"metadata": {"name": f"{prefix}-history"}, "data": {"mine": "x"}})
     runs.edit(suspend=False)

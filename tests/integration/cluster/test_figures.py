@@ -111,7 +111,7 @@ def test_the_trainers_metrics_then_wandbs_then_the_results(
     assert (found["rewardMean"], found["loss"]) == (0.7, 0.25)
     status = runs.until_phase("Running")
     assert status["progress"]["step"] == 3
-    assert "The operator cannot read the figures" in status["message"]
+    assert "The operator cannot read the metrics" in status["message"]
     wait_for("W&B's state is shown", lambda: runs.status()["wandb"]["state"] == "running; W&B says crashed")
 
     message = result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS, metrics={"rewardMean": 0.9})

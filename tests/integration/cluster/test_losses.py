@@ -85,7 +85,7 @@ def test_a_lost_node_that_returns_with_its_pod(timed: Timed) -> None:
     runs.kubelet.work(second)
     runs.until_phase("Running")
     # Nothing answers at its address, which is reported once.
-    runs.until_reason("Ready", "Training", "cannot read the figures")
+    runs.until_reason("Ready", "Training", "cannot read the metrics")
     before = runs.writes()
     states = {name: running(ready=True) for name in ("api", "trainer", "environment")}
     runs.kubelet.write(first, "Running", states)

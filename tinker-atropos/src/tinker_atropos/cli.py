@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 LogFormatOption = Annotated[
-    LogFormat, typer.Option(envvar=LOG_FORMAT_VARIABLE, help="text, or json: one object a line, with a step's figures.")
+    LogFormat, typer.Option(envvar=LOG_FORMAT_VARIABLE, help="text, or json: one object a line, with a step's metrics.")
 ]
 
 # Each command imports what it needs: `tinker-atropos environments` must not import torch or the SDK.

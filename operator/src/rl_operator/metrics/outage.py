@@ -45,7 +45,7 @@ class Outage:
         if error.pause_seconds is not None:
             pause = max(self._first, min(error.pause_seconds, LONGEST_ASKED_FOR_SECONDS))
         if self._failures == 0:
-            log.warning("W&B at %s gives no figures (%.300s): it is asked again later and later", self._base_url, error)
+            log.warning("W&B at %s returns no metrics (%.300s): it is polled less often", self._base_url, error)
         self._failures += 1
         self.over_at = now + pause
 

@@ -43,7 +43,7 @@ class _Known:
     silent: int = 0
     asked_at: float = float("-inf")
     asking: bool = False
-    series: PolledHistory = field(default_factory=PolledHistory)
+    history: PolledHistory = field(default_factory=PolledHistory)
 
     @property
     def unreachable(self) -> bool:
@@ -83,11 +83,11 @@ class TrainerPoller:
     def points(self, pod: PodObservation) -> tuple[Point, ...]:
         """The attempt's history, as far as it was read; kept until the pod's finalizer is removed."""
         known = self._known.get(pod.uid)
-        return known.series.points if known else ()
+        return known.history.points if known else ()
 
     def has_points(self, pod: PodObservation) -> bool:
         known = self._known.get(pod.uid)
-        return known is not None and bool(known.series)
+        return known is not None and bool(known.history)
 
     async def run(self) -> None:
         """Poll forever; ends only by cancellation."""
@@ -132,7 +132,7 @@ class TrainerPoller:
                 self._not_heard(pod, known)
                 return
             self._heard(pod, known, status)
-            if known.series.due(status):
+            if known.history.due(status):
                 await self._read_history(session, f"{url}/history?figures={','.join(HISTORY_METRICS)}", known, status)
         finally:
             known.asking = False
@@ -178,7 +178,7 @@ class TrainerPoller:
         except (aiohttp.ClientError, TimeoutError, OSError, UnreadableAnswerError):
             TRAINER_POLLS.labels("no history").inc()
         else:
-            known.series.take(status, points)
+            known.history.take(status, points)
 
 
 def _is_of(status: TrainerStatus, pod: PodObservation) -> bool:

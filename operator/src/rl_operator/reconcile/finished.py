@@ -64,4 +64,4 @@ async def keep_history(view: View, status: RunStatus, client: RunClient) -> None
     try:
         await client.save_history(run, view.pod)
     except OperatorError as error:
-        log.warning("run %s/%s: the series of attempt %s is lost: %s", *run.key, status.attempt, error)
+        log.warning("run %s/%s: the history of attempt %s is lost: %s", *run.key, status.attempt, error)

@@ -252,7 +252,7 @@ def unheard_sentence(view: View) -> str:
     training = f"Training: step {step} or later." if step else "Training."
     source = "come from W&B meanwhile" if view.wandb else "come with the result, at the end"
     return (
-        f"{training} The operator cannot read the figures of pod {pod.name if pod else '-'} (port {OPS_PORT}), though "
+        f"{training} The operator cannot read the metrics of pod {pod.name if pod else '-'} (port {OPS_PORT}), though "
         f"its trainer is ready: strict mTLS, a network policy, or an operator outside the cluster. They {source}; to "
         f"see them sooner, let the operator reach that port."
     )

@@ -27,11 +27,11 @@ def with_trainer(status: RunStatus, trainer: TrainerStatus, now: datetime) -> Ru
     )
 
 
-def with_wandb(status: RunStatus, run: TrainingRun, own: WandbRun, *, figures: bool, now: datetime) -> RunStatus:
+def with_wandb(status: RunStatus, run: TrainingRun, own: WandbRun, *, unreachable: bool, now: datetime) -> RunStatus:
     """W&B's own state, and its metrics if there is no other source."""
     status = status.with_changes(wandb=wandb_status(status.wandb, own, run.metadata.uid))
     step = own.step or 0
-    if not figures or step < _step(status):
+    if not unreachable or step < _step(status):
         return status  # a checkpoint is newer than what W&B has received so far
     total = _total_steps(status, run)
     return _with_metrics(status, step, total, own.metrics, source="wandb", now=now).with_changes(

@@ -204,4 +204,4 @@ async def test_a_project_that_does_not_exist_yet_is_no_error(
 async def test_a_base_url_without_a_server_is_an_outage(base_url: str, caplog: pytest.LogCaptureFixture) -> None:
     runs = Asked(AskedRun(POD, "u-1", WandbProject(base_url, "e", "p"), metrics_wanted=True))
     async with polling(runs):
-        await until("it is said", lambda: "gives no figures" in caplog.text)
+        await until("it is said", lambda: "returns no metrics" in caplog.text)

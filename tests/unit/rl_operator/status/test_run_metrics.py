@@ -114,7 +114,7 @@ def test_an_unreachable_trainer_is_reported_once(wandb: WandbRun | None, source:
     unheard = after(WORKING, trainer=None, unreachable=True, wandb=wandb)
     status = status_of(unheard)
     assert status.message is not None
-    assert "cannot read the figures" in status.message
+    assert "cannot read the metrics" in status.message
     assert source in status.message
     assert status.phase == "Running"
     assert status_of(after(unheard)) == status, "the same words, however long it lasts"

@@ -27,7 +27,7 @@ from tinker_atropos.trainer.inference.ledger import Ledger
 from tinker_atropos.trainer.inference.tokenizer import Tokenizer
 from tinker_atropos.trainer.loop import train
 from tinker_atropos.trainer.reporting.accounting import Accounting
-from tinker_atropos.trainer.reporting.prometheus import Figures
+from tinker_atropos.trainer.reporting.prometheus import Snapshot
 from tinker_atropos.trainer.reporting.relay import Relay
 from tinker_atropos.trainer.reporting.trainer_status import RunStatus
 from tinker_atropos.trainer.reporting.wandb_sink import WandbSink
@@ -100,9 +100,9 @@ class Run:
         waiting = self.state.not_ready or self._accounting.waiting(call, time.monotonic())
         return self.state.status.to_wire(self._sink.to_wire(), waiting, self._accounting.books())
 
-    def figures(self) -> Figures:
+    def snapshot(self) -> Snapshot:
         """What Prometheus scrapes."""
-        return Figures(self.state.status, self.generator.totals, self.state.progress, self._accounting.books())
+        return Snapshot(self.state.status, self.generator.totals, self.state.progress, self._accounting.books())
 
     async def attempt(self, opening: TrainingOpener) -> None:
         """Train to the end, or until asked to stop. Otherwise raises the RunError that ended it.

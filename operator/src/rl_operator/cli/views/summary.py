@@ -37,7 +37,7 @@ def _success(run: "TrainingRun", target: Target) -> Iterator[str]:
     yield from _curves(run)
     yield "Next:"
     commands = {
-        f"{program()} results {name}{target.flags}": "these figures and paths again; -o json for programs",
+        f"{program()} results {name}{target.flags}": "these metrics and paths again; -o json for programs",
         f'{program()} sample {name} "PROMPT"{target.flags}': "talk to the trained weights",
         f"{program()} export {name} --to DIR{target.flags}": "take them out, as a PEFT folder",
         f"{program()} logs {name} -c environment{target.flags}": "what the environment said",

@@ -88,7 +88,7 @@ TOOLS: Final = (
     Tool(
         name="rl_get_results",
         title="Get results",
-        description="Figures before and after, the reward curve and the paths of the trained weights: sampler_path to "
+        description="Metrics before and after, the reward curve and the paths of the trained weights: sampler_path to "
         "sample from, state_path to train on from. For a run that is not over: what it has reached so far.",
         arguments=GetResults,
         call=get_results,

@@ -13,7 +13,7 @@ from tinker_atropos.trainer.data.progress import Progress
 from tinker_atropos.trainer.inference.generation import Generator
 from tinker_atropos.trainer.inference.ledger import Ledger
 from tinker_atropos.trainer.reporting.accounting import Accounting
-from tinker_atropos.trainer.reporting.prometheus import Figures, registry
+from tinker_atropos.trainer.reporting.prometheus import Snapshot, registry
 from tinker_atropos.trainer.reporting.trainer_status import RunStatus
 from tinker_atropos.trainer.stop_request import beside
 from tinker_atropos.trainer.trajectories.api_client import ApiClient, MetricsRecord, Peer
@@ -68,7 +68,7 @@ async def test_the_totals_include_what_the_api_dropped() -> None:
     assert set(books.books()) == {"sampled", "evaluation", "cancelled", "trained", "dropped"}
     assert books.totals()["trained_rollouts"] == books.totals()["sampled_tokens"] == 0
     assert "dropped_stale" not in books.totals()
-    figures = Figures(books.status, generator.totals, Progress(total=4, rebuilds=2, replayed=3), books.books())
+    figures = Snapshot(books.status, generator.totals, Progress(total=4, rebuilds=2, replayed=3), books.books())
     scraped = registry(lambda: figures)
     assert scraped.get_sample_value("rl_trainer_dropped_rollouts_total", {"reason": "stale"}) == 4
     assert scraped.get_sample_value("rl_trainer_sampled_tokens_total", {"purpose": "training"}) == 0

@@ -12,7 +12,7 @@ from tinker_atropos.trainer.reporting.trainer_status import RunStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class Snapshot:
     """The state of a run when it is scraped. `books` are as in `/status`."""
 
     status: RunStatus
@@ -22,13 +22,13 @@ class Figures:
 
 
 class TrainerCollector(Collector):
-    def __init__(self, figures: Callable[[], Figures]) -> None:
-        self._figures = figures
+    def __init__(self, snapshot: Callable[[], Snapshot]) -> None:
+        self._snapshot = snapshot
 
     def collect(self) -> Iterator[Metric]:
-        figures = self._figures()
-        yield from _gauges(figures.status)
-        yield from _counters(figures)
+        snapshot = self._snapshot()
+        yield from _gauges(snapshot.status)
+        yield from _counters(snapshot)
 
 
 def _gauges(status: RunStatus) -> Iterator[Metric]:
@@ -39,8 +39,8 @@ def _gauges(status: RunStatus) -> Iterator[Metric]:
     yield GaugeMetricFamily("rl_trainer_warnings", "Warnings that stand; /status says them.", len(status.warnings))
 
 
-def _counters(figures: Figures) -> Iterator[Metric]:
-    books, totals, progress = figures.books, figures.totals, figures.progress
+def _counters(snapshot: Snapshot) -> Iterator[Metric]:
+    books, totals, progress = snapshot.books, snapshot.totals, snapshot.progress
     for name, meaning in (("requests", "Requests"), ("rollouts", "Continuations"), ("tokens", "Tokens")):
         counter = CounterMetricFamily(
             f"rl_trainer_sampled_{name}", f"{meaning} sampled, by purpose.", labels=["purpose"]
@@ -63,7 +63,7 @@ def _counters(figures: Figures) -> Iterator[Metric]:
         yield CounterMetricFamily(f"rl_trainer_{name}", meaning, value=value)
 
 
-def registry(figures: Callable[[], Figures]) -> CollectorRegistry:
+def registry(snapshot: Callable[[], Snapshot]) -> CollectorRegistry:
     own = CollectorRegistry()
-    own.register(TrainerCollector(figures))
+    own.register(TrainerCollector(snapshot))
     return own

@@ -50,9 +50,9 @@ class History:
             self.points = [point for point in self.points if point["step"] % self._stride == 0]
 
 
-def chosen(points: Sequence[Mapping[str, float]], figures: Collection[str]) -> list[dict[str, float]]:
+def chosen(points: Sequence[Mapping[str, float]], columns: Collection[str]) -> list[dict[str, float]]:
     """The given metrics of each point, if it has them, and its step: a point may have a hundred."""
-    names = {"step", *figures}
+    names = {"step", *columns}
     return [{name: value for name, value in point.items() if name in names} for point in points]
 
 
@@ -163,7 +163,7 @@ class RunStatus:
 
 def console_line(step: int, total_steps: int, metrics: Mapping[str, float], warnings: Collection[str] = ()) -> str:
     """One line per step; metrics that a step lacks are left out. `warnings` are topics: /status explains them."""
-    figures: list[tuple[str, str, Callable[[float], str]]] = [
+    columns: list[tuple[str, str, Callable[[float], str]]] = [
         ("reward", "reward/mean", "{:.3f}".format),
         ("loss", "train/loss", "{:+.4f}".format),
         ("staleness", "staleness/mean", "{:.1f}".format),
@@ -171,7 +171,7 @@ def console_line(step: int, total_steps: int, metrics: Mapping[str, float], warn
         ("waited", "time/waiting", "{:.2f} s".format),
         ("trained", "time/forward_backward", "{:.2f} s".format),
     ]
-    shown = [f"{label} {show(metrics[name])}" for label, name, show in figures if name in metrics]
+    shown = [f"{label} {show(metrics[name])}" for label, name, show in columns if name in metrics]
     warned = [f"! {', '.join(warnings)}"] if warnings else []
     return f"step {step}/{total_steps}  " + "  ".join(shown + warned)
 
