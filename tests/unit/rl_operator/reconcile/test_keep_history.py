@@ -93,4 +93,4 @@ async def test_a_history_that_cannot_be_written_blocks_nothing(
     life.series[await start(life)] = FIRST
     await succeed(life)
     assert kept(life) is None
-    assert "the series of attempt 1 is lost: exceeded quota" in caplog.text
+    assert "the history of attempt 1 is lost: exceeded quota" in caplog.text
