@@ -71,7 +71,7 @@ def test_failures(rlctl: Rlctl, trainer: str, environment: str, reason: str, sai
 
 
 def test_a_run_that_never_starts_working_fails_at_its_deadline(rlctl: Rlctl) -> None:
-    start_scripted(rlctl.store, "run", trainer="serve(); time.sleep(60)", environment=SILENT, startDeadlineSeconds=6)
+    start_scripted(rlctl.store, "run", trainer="serve(); wait()", environment=SILENT, startDeadlineSeconds=6)
     watched = rlctl("watch", "run", "--local")
     assert watched.returncode == 1, watched
     status = rlctl.status("run")
@@ -103,9 +103,7 @@ def test_stop_and_resume(rlctl: Rlctl, tmp_path: Any) -> None:
 
 
 def test_a_killed_supervisor_costs_only_an_attempt(rlctl: Rlctl) -> None:
-    start_scripted(
-        rlctl.store, "run", trainer="serve(); result('running'); print(os.getpid(), flush=True); time.sleep(60)"
-    )
+    start_scripted(rlctl.store, "run", trainer="serve(); result('running'); print(os.getpid(), flush=True); wait()")
     rlctl("get", "run", "--local")
     rlctl.wait_for("run", running, "the run to work")
     trainer, supervisor = int(rlctl("logs", "run", "--local").stdout), rlctl.supervisor("run")
@@ -119,7 +117,7 @@ def test_a_killed_supervisor_costs_only_an_attempt(rlctl: Rlctl) -> None:
 
 
 def test_delete_ends_the_processes_and_removes_the_objects(rlctl: Rlctl) -> None:
-    start_scripted(rlctl.store, "run", trainer="serve(); print(os.getpid(), flush=True); time.sleep(60)")
+    start_scripted(rlctl.store, "run", trainer="serve(); print(os.getpid(), flush=True); wait()")
     rlctl("get", "run", "--local")
     rlctl.wait_for("run", running, "the run to work")
     trainer = int(rlctl("logs", "run", "--local").stdout)

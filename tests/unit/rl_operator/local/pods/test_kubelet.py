@@ -25,7 +25,10 @@ from rl_operator.status.observed.observation import observe_pod
 
 MakeNode = Callable[..., Node]
 
-ENDS_ON_SIGTERM = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); time.sleep(60)"
+ENDS_ON_SIGTERM = (
+    "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"
+    "while True: time.sleep(0.1)"  # a signal that comes just before a sleep does not end it
+)
 IGNORES_SIGTERM = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up'); time.sleep(60)"
 
 
@@ -116,7 +119,7 @@ async def test_deletion_lets_containers_end_in_order(make_node: MakeNode) -> Non
     created = node.create(
         pod(
             sidecar(),
-            container("trainer", ENDS_ON_SIGTERM.replace("time.sleep", "print('up', flush=True); time.sleep")),
+            container("trainer", ENDS_ON_SIGTERM.replace("while", "print('up', flush=True)\nwhile")),
         )
     )
     await _until_log(node, "trainer", "up")
