@@ -240,7 +240,8 @@ async def read_as_sort_digits(files: Mapping[str, str], entry: str | None) -> Ca
 
 
 def make_life(folder: Path, client: type[MortalClient] = MortalClient) -> Life:
-    store = StateStore(Layout(folder))
+    store = StateStore(Layout(folder), clock=lambda: life.now)
     attempt_metrics = ToldMetrics()
     own = OwnEnvironments(store.get, read_as_sort_digits)
-    return Life(store, client(store, own, attempt_metrics), attempt_metrics.trainers, attempt_metrics.histories)
+    life = Life(store, client(store, own, attempt_metrics), attempt_metrics.trainers, attempt_metrics.histories)
+    return life

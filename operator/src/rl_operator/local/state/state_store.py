@@ -28,10 +28,14 @@ _OWNED_KINDS = ("ConfigMap", "Service", "NetworkPolicy", "Pod")
 
 
 class StateStore:
-    """Objects by kind, namespace and name. Every method may raise TargetUnreachableError."""
+    """Objects by kind, namespace and name. Every method may raise TargetUnreachableError.
 
-    def __init__(self, layout: Layout) -> None:
+    `clock`: the time in UTC, which the store writes down as an API server does.
+    """
+
+    def __init__(self, layout: Layout, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self.layout = layout
+        self._clock = clock
 
     # --- reads --------------------------------------------------------------------------------------------------
     def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
@@ -108,7 +112,7 @@ class StateStore:
             "uid": str(uuid.uuid4()),
             "resourceVersion": "1",
             "generation": 1,
-            "creationTimestamp": _timestamp(),
+            "creationTimestamp": self._timestamp(),
         }
         _write(self._path(*_identity(created)), created)
         return created
@@ -137,7 +141,7 @@ class StateStore:
     def _delete(self, current: Manifest) -> None:
         if current["metadata"].get("finalizers"):
             grace = current.get("spec", {}).get("terminationGracePeriodSeconds", 0)
-            self._replace(current, lambda m: m["metadata"].setdefault("deletionTimestamp", _timestamp(grace)))
+            self._replace(current, lambda m: m["metadata"].setdefault("deletionTimestamp", self._timestamp(grace)))
         else:
             self._remove(current)
 
@@ -150,6 +154,9 @@ class StateStore:
                 if any(owner["uid"] == uid for owner in owned["metadata"].get("ownerReferences", [])):
                     self._delete(owned)
         self._path(kind, namespace, name).unlink(missing_ok=True)
+
+    def _timestamp(self, seconds_ahead: float = 0) -> str:
+        return (self._clock() + timedelta(seconds=seconds_ahead)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def _path(self, kind: str, namespace: str, name: str) -> Path:
         """Raises InvalidError: users write names, and a path must not lead elsewhere."""
@@ -187,10 +194,6 @@ def _require_version(current: Manifest, resource_version: str) -> None:
 def _identity(manifest: Mapping[str, Any]) -> tuple[str, str, str]:
     metadata = manifest["metadata"]
     return manifest["kind"], metadata["namespace"], metadata["name"]
-
-
-def _timestamp(seconds_ahead: float = 0) -> str:
-    return (datetime.now(UTC) + timedelta(seconds=seconds_ahead)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _read(path: Path) -> Manifest | None:
