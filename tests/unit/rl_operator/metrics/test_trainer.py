@@ -1,7 +1,7 @@
 """Real trainers' ops ports on loopback addresses, polled over HTTP."""
 
+import asyncio
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -25,17 +25,20 @@ async def test_only_news_is_reported() -> None:
 
 
 async def test_no_trainer_is_polled_more_often_than_the_interval() -> None:
-    """Even when others come and go, which changes the order."""
+    """Even when others come and go, which changes the order. Requests may be late, and two of them close together for
+    that reason, but none is ever early.
+    """
+    interval, begun = 0.2, asyncio.get_running_loop().time()
     pods = [pod_at(f"p-{number}", address=f"127.0.0.{number}") for number in range(1, 5)]
-    async with serving("0.0.0.0") as trainer, polling(trainer.port, pods, interval_seconds=0.2):
+    async with serving("0.0.0.0") as trainer, polling(trainer.port, pods, interval_seconds=interval):
         await until_asked(trainer, 4)
         for _ in range(3):
             pods.append(pods.pop(0))
             await until_asked(trainer, 3)
         pods[:3] = []
         await until_asked(trainer, 3)
-    gaps = [late - early for moments in trainer.asked_at.values() for early, late in pairwise(moments)]
-    assert min(gaps) >= 0.19, gaps
+    for moments in trainer.asked_at.values():
+        assert all(moment - begun >= count * interval - 1e-3 for count, moment in enumerate(moments)), moments
 
 
 NONSENSE: dict[str, Any] = {
