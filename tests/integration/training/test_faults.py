@@ -182,8 +182,8 @@ async def test_a_restarted_service(half, scripted_environment, start_tinker_serv
     assert half.result["stepsTrained"] == STEPS
 
 
-async def test_a_missing_checkpoint_is_skipped(half, scripted_environment, tinker_service) -> None:
-    """A new attempt continues from the previous one, and says so."""
+async def test_an_attempt_whose_checkpoint_is_gone(half, scripted_environment, tinker_service) -> None:
+    """It ends, and trains again from the one before only if that is allowed; then it says so."""
     config = half.write_config(env={"total_steps": STEPS}, tinker={"save_checkpoint_interval": 1})
     api = await half.start_api()
     first = await half.start_trainer(config)
@@ -192,21 +192,30 @@ async def test_a_missing_checkpoint_is_skipped(half, scripted_environment, tinke
         await half.reached(first, 3, saved=True)
         first.stop()
         assert await first.exit_code(25) == 0, first.log
-    newest = half.result["statePath"]
-    reached = half.result["stepsTrained"]
+    newest, reached = half.result["statePath"], half.result["stepsTrained"]
+    recorded = {"RL_CHECKPOINT_STEP": str(reached), "RL_CHECKPOINT_PATH": newest}
     api.stop()
     await api.exit_code(10)
 
     await half.start_api()
     async with FaultProxy(tinker_service.url).running() as proxy:
         proxy.faults = [on("load_weights", "answer", status=404)]
-        second = await half.start_trainer(config, TINKER_BASE_URL=proxy.url, RL_ATTEMPT="2")
-        await half.ready(second)
-        assert half.result["stepsTrained"] == reached - 1
-        assert half.result["statePath"] != newest
-        assert f"the checkpoint after step {reached} is gone" in second.log
+        second = await half.start_trainer(config, TINKER_BASE_URL=proxy.url, RL_ATTEMPT="2", **recorded)
+        assert await second.exit_code() == 1, second.log
+        assert half.result["error"]["class"] == "checkpoint"
+        assert f"after step {reached} that this run saved ({newest})" in half.result["error"]["message"]
+        assert half.result["stepsTrained"] == 0, "it trained nothing"
+
+        proxy.faults = [on("load_weights", "answer", status=404)]
+        allowed = {"RL_ATTEMPT": "3", "RL_RESTART_IF_CHECKPOINT_LOST": "1"}
+        third = await half.start_trainer(config, TINKER_BASE_URL=proxy.url, **recorded, **allowed)
+        await half.ready(third)
+        assert half.result["stepsTrained"] == half.result["fromStep"] == reached - 1
+        assert f"the checkpoint after step {reached} is gone" in third.log
+        (warning,) = (await half.status(third))["warnings"]
+        assert warning.startswith(f"training restarted from step {reached - 1}: ")
         async with scripted_environment():
-            assert await second.exit_code() == 0, second.log
+            assert await third.exit_code() == 0, third.log
     assert half.result["stepsTrained"] == STEPS
 
 
@@ -227,4 +236,5 @@ async def test_no_checkpoint_is_left(half, scripted_environment, tinker_service)
         proxy.faults = [on("load_weights", "answer", status=404, times=None)]
         second = await half.start_trainer(config, TINKER_BASE_URL=proxy.url, RL_ATTEMPT="2")
         assert await second.exit_code(30) == 1, second.log
-    assert "checkpoints can still be loaded" in half.result["error"]["message"]
+    assert half.result["error"]["class"] == "checkpoint"
+    assert "of this run it has none that can be loaded" in half.result["error"]["message"]

@@ -13,12 +13,13 @@ FULL = Result(
     attempt=2,
     total_steps=40,
     outcome="failed",
+    from_step=12,
     steps_trained=25,
     training_run_id="run-1",
     state_path="tinker://run-1/weights/000025",
     sampler_path="tinker://run-1/sampler_weights/000025",
     expires_at=datetime(2026, 12, 24, 18, tzinfo=UTC),
-    metrics={"rewardMean": 0.123456, "loss": -0.5},
+    metrics={"rewardMean": 0.123456, "loss": -0.5, "evalStep": 12_345},
     error=ResultError("backend", "the backend did not answer for 300 s"),
 )
 
@@ -28,13 +29,14 @@ def test_the_wire_form_matches_the_contract() -> None:
         "schema": 1,
         "outcome": "failed",
         "attempt": 2,
+        "fromStep": 12,
         "stepsTrained": 25,
         "totalSteps": 40,
         "trainingRunId": "run-1",
         "statePath": "tinker://run-1/weights/000025",
         "samplerPath": "tinker://run-1/sampler_weights/000025",
         "checkpoint": {"expiresAt": "2026-12-24T18:00:00Z"},
-        "metrics": {"rewardMean": 0.1235, "loss": -0.5},
+        "metrics": {"rewardMean": 0.1235, "loss": -0.5, "evalStep": 12_345},
         "error": {"class": "backend", "message": "the backend did not answer for 300 s"},
     }
 

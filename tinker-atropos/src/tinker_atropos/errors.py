@@ -8,7 +8,7 @@ The codes are public (they decide whether the operator retries):
 from enum import IntEnum
 from typing import ClassVar, Literal
 
-ErrorClass = Literal["config", "credentials", "billing", "backend", "environment", "internal"]
+ErrorClass = Literal["config", "credentials", "billing", "backend", "checkpoint", "environment", "internal"]
 
 
 class ExitCode(IntEnum):
@@ -61,6 +61,12 @@ class BackendLostError(BackendError):
     """
 
     training_run_id: str | None = None
+
+
+class CheckpointLostError(RunError):
+    """The backend no longer has the checkpoint that the run is to continue from, nor a newer one."""
+
+    error_class = "checkpoint"
 
 
 class EnvironmentLostError(RunError):

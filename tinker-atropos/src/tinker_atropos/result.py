@@ -35,12 +35,14 @@ class ResultError:
 class Result:
     """How far a run has come. Metrics are rounded to 4 significant digits.
 
+    `from_step`: the step that this attempt continued from; None until training is open.
     `expires_at`: when the backend may delete the state at `state_path`; None when it never may, or this is unknown.
     """
 
     attempt: int
     total_steps: int
     outcome: Outcome = "running"
+    from_step: int | None = None
     steps_trained: int = 0
     training_run_id: str | None = None
     state_path: str | None = None
@@ -71,17 +73,23 @@ class Result:
             "schema": SCHEMA,
             "outcome": self.outcome,
             "attempt": self.attempt,
+            "fromStep": self.from_step,
             "stepsTrained": self.steps_trained,
             "totalSteps": self.total_steps,
             "trainingRunId": self.training_run_id,
             "statePath": self.state_path,
             "samplerPath": self.sampler_path,
             "checkpoint": {"expiresAt": timestamp(self.expires_at)},
-            "metrics": {name: float(f"{value:.4g}") for name, value in self.metrics.items()},
+            "metrics": {name: _rounded(value) for name, value in self.metrics.items()},
         }
         if self.error is not None:
             wire["error"] = {"class": self.error.error_class, "message": self.error.message}
         return wire
+
+
+def _rounded(value: float) -> float:
+    """Counts and steps stay exact."""
+    return value if isinstance(value, int) else float(f"{value:.4g}")
 
 
 def write_result(path: str | None, result: Result) -> None:

@@ -47,11 +47,21 @@ class Parent:
     wandb_url: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class RecordedCheckpoint:
+    """The checkpoint that a run is known to have saved last: an attempt that continues the run must find it."""
+
+    step: int
+    path: str
+
+
 @dataclass(frozen=True)
 class Settings:
     """The process's settings, read once at startup.
 
-    `result_file` is the trainer's termination message; `uid` and `attempt` mark checkpoints. With
+    `result_file` is the trainer's termination message; `uid` and `attempt` mark checkpoints. `recorded` is the
+    checkpoint to continue from; if the backend has neither it nor a newer one, the attempt fails, or with
+    `restart_if_lost` continues from an older one, or from the beginning. With
     `remote_environments`, environments run in other pods and are replaced there when they die: the run fails only
     after none has been alive for `environment_grace` seconds. `environment_index` numbers them; 0 evaluates. None is
     the one in the run's own pod: it evaluates too, and is not replaced. `wandb_close_seconds` is how long W&B may take
@@ -67,6 +77,8 @@ class Settings:
     run_namespace: str = "default"
     run_uid: str = ""
     attempt: int = 1
+    recorded: RecordedCheckpoint | None = None
+    restart_if_lost: bool = False
     start_from: str | None = None
     start_from_optimizer: bool = False
     parent: Parent = Parent()
@@ -97,6 +109,8 @@ def load_settings(container: str, environ: Mapping[str, str] = os.environ) -> Se
         run_namespace=environ.get("RL_RUN_NAMESPACE", Settings.run_namespace),
         run_uid=environ.get("RL_RUN_UID", Settings.run_uid),
         attempt=_integer(environ, "RL_ATTEMPT", Settings.attempt),
+        recorded=_recorded(environ),
+        restart_if_lost=_switch(environ, "RL_RESTART_IF_CHECKPOINT_LOST"),
         start_from=environ.get("RL_START_FROM") or None,
         start_from_optimizer=_switch(environ, "RL_START_FROM_OPTIMIZER"),
         parent=_parent(environ),
@@ -107,6 +121,11 @@ def load_settings(container: str, environ: Mapping[str, str] = os.environ) -> Se
         wandb_run_id=environ.get("RL_WANDB_RUN_ID") or None,
         wandb_close_seconds=_integer(environ, "RL_WANDB_CLOSE_SECONDS", Settings.wandb_close_seconds),
     )
+
+
+def _recorded(environ: Mapping[str, str]) -> RecordedCheckpoint | None:
+    step, path = _integer(environ, "RL_CHECKPOINT_STEP", None), environ.get("RL_CHECKPOINT_PATH")
+    return RecordedCheckpoint(step, path) if step is not None and path else None
 
 
 def _parent(environ: Mapping[str, str]) -> Parent:

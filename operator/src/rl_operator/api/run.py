@@ -67,6 +67,10 @@ class RunSpec(ApiModel):
     )
     wandb: WandbSettings = Field(default_factory=WandbSettings, description="Where metrics go on Weights & Biases.")
     start_from: StartFrom | None = Field(default=None, description="Weights that this new run starts from, at step 0.")
+    on_lost_checkpoint: Literal["fail", "restart"] = Field(
+        default="fail",
+        description="If the backend lost the newest checkpoint: fail, or restart from an older one or from step 0.",
+    )
     backoff_limit: int = Field(default=3, ge=0, le=1000, description="Application failures that are tried again.")
     start_deadline_seconds: int | None = Field(
         default=1800,
@@ -117,9 +121,10 @@ class Condition(ObservedModel):
 
 
 class Progress(ObservedModel):
-    """Training progress."""
+    """Training progress of the current attempt, which begins with its checkpoint's steps."""
 
     step: int = Field(description="Optimizer steps trained.")
+    from_step: int = Field(default=0, description="The step that the current attempt continued from.")
     total_steps: int = Field(description="Optimizer steps of the whole run.")
     percent: int = Field(description="step / totalSteps, in percent.")
     seconds_per_step: float | None = Field(default=None, description="Recent mean.")
@@ -132,6 +137,7 @@ class RunMetrics(ObservedModel):
     reward_mean: float | None = Field(default=None, description="Mean reward over all groups, also filtered ones.")
     train_accuracy: float | None = Field(default=None, description="Fraction of rollouts that were correct.")
     eval_accuracy: float | None = Field(default=None, description="Latest held-out evaluation.")
+    eval_step: int | None = Field(default=None, description="The step whose weights it evaluated.")
     eval_accuracy_low: float | None = Field(default=None, description="Lower end of its 95 % interval.")
     eval_accuracy_high: float | None = Field(default=None, description="Upper end of its 95 % interval.")
     eval_accuracy_n: int | None = Field(default=None, description="Samples behind it.")
@@ -210,7 +216,8 @@ class Attempt(ObservedModel):
     started: str | None = Field(default=None, description="When the pod was created.")
     ended: str | None = Field(default=None, description="When it was over.")
     reason: str | None = Field(default=None, description="How it ended.")
-    steps: int = Field(default=0, description="Steps trained at its end, over the whole run.")
+    from_step: int = Field(default=0, description="The step that it continued from.")
+    steps: int = Field(default=0, description="Steps trained at its end, those before fromStep included.")
 
 
 class EnvironmentPods(ObservedModel):

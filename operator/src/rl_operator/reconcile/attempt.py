@@ -13,6 +13,7 @@ from rl_operator.reconcile.run_client import RunClient
 from rl_operator.render import (
     Rendered,
     Templates,
+    checkpoint_env_vars,
     config_map_name,
     pod_name,
     pod_of_attempt,
@@ -152,8 +153,9 @@ async def _create_pod(view: View, live: TrainingRun | None, templates: Templates
     """Create the current attempt's pod unless the last look forbids it: from here on it costs money."""
     if live is None or not _may_start(live, view.run):
         return view
-    exposed = live.status.environments is not None
-    await client.create_child(pod_of_attempt(templates.pod, live.status.attempt or 1, exposed=exposed))
+    exposed, continued = live.status.environments is not None, checkpoint_env_vars(live)
+    pod = pod_of_attempt(templates.pod, live.status.attempt or 1, exposed=exposed, continued=continued)
+    await client.create_child(pod)
     return replace(view, run=live)
 
 

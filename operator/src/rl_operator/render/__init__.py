@@ -1,5 +1,6 @@
 """Run + runtime + environment -> config file, ConfigMaps, pods and network. Pure: equal inputs give equal bytes."""
 
+from rl_operator.render.env_vars import checkpoint_env_vars
 from rl_operator.render.environment_pod import environment_pod
 from rl_operator.render.manifests import Rendered, Templates, config_map_name, pod_name, render_run, templates_of
 from rl_operator.render.network import network_names
@@ -8,6 +9,7 @@ from rl_operator.render.pod import pod_of_attempt
 __all__ = [
     "Rendered",
     "Templates",
+    "checkpoint_env_vars",
     "config_map_name",
     "environment_pod",
     "network_names",

@@ -77,6 +77,20 @@ def attempt_env_var(attempt: int) -> EnvVar:
     return {"name": "RL_ATTEMPT", "value": str(attempt)}
 
 
+def checkpoint_env_vars(run: TrainingRun) -> list[EnvVar]:
+    """For the trainer of an attempt that continues: the checkpoint that it must find, and whether it may do without."""
+    checkpoint = run.status.checkpoint
+    if checkpoint is None:
+        return []
+    return _literals(
+        {
+            "RL_CHECKPOINT_STEP": str(checkpoint.step),
+            "RL_CHECKPOINT_PATH": checkpoint.state_path,
+            "RL_RESTART_IF_CHECKPOINT_LOST": "1" if run.spec.on_lost_checkpoint == "restart" else None,
+        }
+    )
+
+
 def place_env_vars(attempt: int, slot: int) -> list[EnvVar]:
     """For an environment in its own pod: only index 0 evaluates."""
     return [attempt_env_var(attempt), {"name": "RL_ENVIRONMENT_INDEX", "value": str(slot)}]

@@ -4,7 +4,7 @@ The rendered object is a template without an attempt; `pod_of_attempt` makes att
 the same as attempt 1. An own environment is untrusted: it has no container here, but its own pods.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from rl_operator.api.environment import is_own
@@ -31,6 +31,7 @@ from rl_operator.render.container_template import (
     scratch_volume,
 )
 from rl_operator.render.env_vars import (
+    EnvVar,
     api_env_vars,
     attempt_env_var,
     environment_env_vars,
@@ -78,19 +79,26 @@ def pod_name_prefix(run: TrainingRun) -> str:
     return f"{run.metadata.name}-{run.metadata.uid[:5]}-"
 
 
-def pod_of_attempt(template: Mapping[str, Any], attempt: int, *, exposed: bool) -> dict[str, Any]:
-    """The pod of attempt `attempt` (from 1), ready to be created. `exposed`: environments run in other pods, too."""
+def pod_of_attempt(
+    template: Mapping[str, Any], attempt: int, *, exposed: bool, continued: Sequence[EnvVar] = ()
+) -> dict[str, Any]:
+    """The pod of attempt `attempt` (from 1), ready to be created. `exposed`: environments run in other pods, too;
+    `continued`: the trainer's variables that say what it continues from.
+    """
     metadata, spec = dict(template["metadata"]), dict(template["spec"])
     metadata["name"] = f"{metadata.pop('generateName')}{attempt}"
     metadata["labels"] = {**metadata["labels"], ATTEMPT_LABEL: str(attempt)}
     for part in ("initContainers", "containers"):
-        spec[part] = [_of_attempt(each, attempt, exposed=exposed) for each in spec[part]]
+        spec[part] = [_of_attempt(each, attempt, exposed, continued) for each in spec[part]]
     return {**template, "metadata": metadata, "spec": spec}
 
 
-def _of_attempt(container: Mapping[str, Any], attempt: int, *, exposed: bool) -> dict[str, Any]:
+def _of_attempt(
+    container: Mapping[str, Any], attempt: int, exposed: bool, continued: Sequence[EnvVar]
+) -> dict[str, Any]:
     env_vars = exposed_env_vars(container["name"], container["env"]) if exposed else container["env"]
-    return {**container, "env": [*env_vars, attempt_env_var(attempt)]}
+    own = continued if container["name"] == TRAINER_CONTAINER else ()
+    return {**container, "env": [*env_vars, attempt_env_var(attempt), *own]}
 
 
 def placement(runtime: Runtime) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from rl_operator.status.frozen import frozen_settings
 from rl_operator.status.observed.history import history_map_name
 from rl_operator.status.observed.observation import PodObservation, TrainerResult, format_time, parse_time
 from rl_operator.status.observed.wandb_run import at_the_end
-from rl_operator.status.run_metrics import with_result, with_trainer, with_wandb
+from rl_operator.status.run_metrics import continued, with_result, with_trainer, with_wandb
 from rl_operator.status.size import fit_size
 from rl_operator.status.text.sentences import MAX_MESSAGE, shorten
 from rl_operator.status.text.table import TABLE, Situation, holds_since
@@ -34,7 +34,7 @@ SILENT = frozenset({"Finished"})
 
 
 def derive(view: View, assessment: Assessment) -> RunStatus:
-    """The status for this assessment. Progress and metrics only ever move forward."""
+    """The status for this assessment."""
     if is_restored(view.run):
         view = replace(view, run=without_former_life(view.run))
     previous, pod = view.run.status, view.pod
@@ -78,6 +78,7 @@ def started(
     """The status that freezes the run and announces an attempt: written before anything is created."""
     # A restored run that is started again begins from scratch: its old state belongs to another uid.
     before = view.run.status if view.run.status.attempt else view.run.status.with_changes(checkpoint=None)
+    before = continued(before, before.checkpoint.step if before.checkpoint else 0)
     frozen = before.with_changes(
         start_time=before.start_time or format_time(view.now),
         frozen=before.frozen if view.started else frozen_settings(view.run.spec),

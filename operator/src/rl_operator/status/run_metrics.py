@@ -1,4 +1,6 @@
-"""The metrics of a status: progress, metrics and history, from any source. They only ever move forward.
+"""The metrics of a status: progress, metrics and history, from any source. Within an attempt they only move forward.
+
+An attempt begins where its checkpoint is: what an earlier one trained beyond it is lost, and is not shown anymore.
 
 The trainer's win while they arrive, then W&B's; at the end the result's. `metrics.source` names the source of the
 newest, and `metrics.observedAt` is when they last changed.
@@ -13,15 +15,44 @@ from rl_operator.status.observed.wandb_run import WandbRun, wandb_status
 
 HISTORY_SAMPLES = 10
 
+OF_ALL_METRICS = frozenset({"source", "observed_at"})
+KEPT = {True: ("baseline_", "eval_", *OF_ALL_METRICS), False: ("baseline_", *OF_ALL_METRICS)}
+"""Beginnings of the metrics that an attempt keeps, by whether the last evaluation was of weights that it keeps."""
+
+
+def continued(status: RunStatus, step: int) -> RunStatus:
+    """What still holds for an attempt that continues from `step`."""
+    metrics, checkpoint, progress = status.metrics, status.checkpoint, status.progress
+    if metrics:
+        known = metrics.model_dump(exclude_none=True, by_alias=False)
+        evaluated = metrics.eval_step is not None and metrics.eval_step <= step
+        kept = {name: value for name, value in known.items() if name.startswith(KEPT[evaluated])}
+        metrics = RunMetrics(**kept) if kept.keys() - OF_ALL_METRICS else None
+    return status.with_changes(
+        progress=_progress(step, progress.total_steps, None, step) if progress else None,
+        metrics=metrics,
+        history=tuple(sample for sample in status.history if sample.step <= step),
+        checkpoint=checkpoint if checkpoint and checkpoint.step <= step else None,
+    )
+
+
+def _continued_as_told(status: RunStatus, from_step: int | None) -> RunStatus:
+    """The trainer knows where it began: earlier if a checkpoint was lost, later if it found a newer one."""
+    progress = status.progress
+    if from_step is None or progress is None or from_step == progress.from_step:
+        return status
+    return continued(status, from_step)
+
 
 def with_trainer(status: RunStatus, trainer: TrainerStatus, now: datetime) -> RunStatus:
+    status = _continued_as_told(status, trainer.from_step)
     checkpoint = status.checkpoint
     if trainer.checkpoint:
         checkpoint = Checkpoint(**trainer.checkpoint.model_dump())
     return _with_metrics(
         status, trainer.step, trainer.total_steps, trainer.metrics, source="trainer", now=now
     ).with_changes(
-        progress=_progress(status, trainer.step, trainer.total_steps, trainer.seconds_per_step),
+        progress=_advanced(status, trainer.step, trainer.total_steps, trainer.seconds_per_step),
         checkpoint=checkpoint,
         wandb=trainer.wandb or status.wandb,
     )
@@ -35,11 +66,12 @@ def with_wandb(status: RunStatus, run: TrainingRun, own: WandbRun, *, unreachabl
         return status  # a checkpoint is newer than what W&B has received so far
     total = _total_steps(status, run)
     return _with_metrics(status, step, total, own.metrics, source="wandb", now=now).with_changes(
-        progress=_progress(status, step, total, own.seconds_per_step)
+        progress=_advanced(status, step, total, own.seconds_per_step)
     )
 
 
 def with_result(status: RunStatus, result: TrainerResult, now: datetime) -> RunStatus:
+    status = _continued_as_told(status, result.from_step)
     checkpoint = status.checkpoint
     if result.state_path:
         checkpoint = Checkpoint(
@@ -51,7 +83,7 @@ def with_result(status: RunStatus, result: TrainerResult, now: datetime) -> RunS
             status, result.steps_trained, result.total_steps, result.metrics, source="result", now=now
         )
     return status.with_changes(
-        progress=_progress(status, result.steps_trained, result.total_steps, pace),
+        progress=_advanced(status, result.steps_trained, result.total_steps, pace),
         checkpoint=checkpoint,
     )
 
@@ -84,14 +116,24 @@ def _history(status: RunStatus, step: int, total_steps: int, reward: float | Non
     return (*status.history, HistorySample(step=step, reward_mean=reward))
 
 
-def _progress(status: RunStatus, step: int, total_steps: int, seconds_per_step: float | None) -> Progress | None:
+def _advanced(status: RunStatus, step: int, total_steps: int, seconds_per_step: float | None) -> Progress | None:
+    """Progress within an attempt: the step never goes back."""
+    before = status.progress
     if not total_steps:
-        return status.progress
-    step = max(step, _step(status))
+        return before
+    return _progress(max(step, _step(status)), total_steps, seconds_per_step, before.from_step if before else 0)
+
+
+def _progress(step: int, total_steps: int, seconds_per_step: float | None, from_step: int) -> Progress:
     pace = round(seconds_per_step, 3) if seconds_per_step else None
-    eta = round((total_steps - step) * pace) if pace is not None else None
-    percent = 100 * step // total_steps
-    return Progress(step=step, total_steps=total_steps, percent=percent, seconds_per_step=pace, eta_seconds=eta)
+    return Progress(
+        step=step,
+        from_step=from_step,
+        total_steps=total_steps,
+        percent=100 * step // total_steps,
+        seconds_per_step=pace,
+        eta_seconds=round((total_steps - step) * pace) if pace is not None else None,
+    )
 
 
 def _step(status: RunStatus) -> int:

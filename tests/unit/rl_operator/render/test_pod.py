@@ -4,8 +4,9 @@ import pytest
 from tests.unit.rl_operator.samples import DEFAULT, TINY, UID, inputs_of, make_run, make_runtime, own_inputs
 
 from rl_operator.api.names import QUEUE_NAME_LABEL
-from rl_operator.api.run import TrainingRun
+from rl_operator.api.run import RunStatus, TrainingRun
 from rl_operator.api.runtime import Runtime
+from rl_operator.render.env_vars import checkpoint_env_vars
 from rl_operator.render.pod import pod_of_attempt, pod_template
 
 
@@ -27,6 +28,20 @@ def test_an_attempt_is_the_template_with_its_number() -> None:
     assert second["metadata"]["labels"]["rl-operator.dev/attempt"] == "2"
     for container in (*second["spec"]["initContainers"], *second["spec"]["containers"]):
         assert {"name": "RL_ATTEMPT", "value": "2"} in container["env"]
+
+
+def test_the_trainer_of_an_attempt_that_continues_knows_its_checkpoint() -> None:
+    checkpoint = {"step": 60, "statePath": "tinker://m/weights/60"}
+    run, template = make_run(), template_of(make_run(), TINY)
+    assert checkpoint_env_vars(run.with_changes(spec=run.spec.with_changes(on_lost_checkpoint="restart"))) == []
+    run = run.with_changes(status=RunStatus.model_validate({"checkpoint": checkpoint}))
+    restarting = run.with_changes(spec=run.spec.with_changes(on_lost_checkpoint="restart"))
+    for each, more in ((run, {}), (restarting, {"RL_RESTART_IF_CHECKPOINT_LOST": "1"})):
+        pod = pod_of_attempt(template, 2, exposed=False, continued=checkpoint_env_vars(each))
+        trainer, environment = pod["spec"]["containers"]
+        told = {"RL_CHECKPOINT_STEP": "60", "RL_CHECKPOINT_PATH": "tinker://m/weights/60", **more}
+        assert env_vars_of(trainer) == env_vars_of(CONTAINERS["trainer"]) | {"RL_ATTEMPT": "2"} | told
+        assert env_vars_of(environment) == env_vars_of(CONTAINERS["environment"]) | {"RL_ATTEMPT": "2"}
 
 
 def test_the_longest_names_fit_into_a_label() -> None:

@@ -154,6 +154,25 @@ def test_a_permanent_failure_mentions_that_its_checkpoint_is_kept() -> None:
     )
 
 
+LOST = terminated(1, failed_result("checkpoint", "the backend has neither the checkpoint after step 7 nor a newer one"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "phase", "end"),
+    [
+        ({}, "Failed", "Start a new run; with spec.onLostCheckpoint: restart it would train the lost steps again."),
+        ({"onLostCheckpoint": "restart"}, "Pending", "from what is left of its checkpoints."),
+    ],
+)
+def test_a_lost_checkpoint_ends_the_run_unless_it_may_restart(spec: dict[str, Any], phase: str, end: str) -> None:
+    view = make_view(RUNNING, pod=make_pod(ready(), LOST, terminated(0), phase="Failed"), spec=spec)
+    assessment = assess(view)
+    status = derive(view, assessment)
+    assert (status.phase, status.failure and status.failure.reason) == (phase, "CheckpointLost")
+    assert assessment.message.startswith("CheckpointLost in trainer (exit code 1): the backend has neither")
+    assert assessment.message.endswith(end)
+
+
 def test_a_failure_without_a_checkpoint_says_what_to_do() -> None:
     words = result(outcome="failed", stepsTrained=0, statePath=None, samplerPath=None)
     view = make_view(RUNNING, pod=make_pod(ready(), terminated(2, words), terminated(0), phase="Failed"))

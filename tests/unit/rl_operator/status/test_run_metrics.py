@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.status.builders import NOW, RUNNING, make_pod, make_view, ready, result, terminated
 
-from rl_operator.api.run import RunMetrics, RunStatus
+from rl_operator.api.run import Progress, RunMetrics, RunStatus
 from rl_operator.status.attempt.view import View
-from rl_operator.status.derive import derive, worth_writing
+from rl_operator.status.derive import derive, started, worth_writing
 from rl_operator.status.lifecycle import assess
 from rl_operator.status.observed.observation import TrainerStatus
 from rl_operator.status.observed.wandb_run import WandbRun
@@ -133,6 +133,70 @@ def test_a_new_step_with_the_same_metrics_is_news() -> None:
 def test_a_metric_that_is_not_a_number_is_left_out() -> None:
     odd = TRAINER.with_changes(metrics=RunMetrics(reward_mean=float("nan"), loss=float("inf")))
     assert status_of(replace(WORKING, trainer=odd)).metrics is None
+
+
+CONTINUED = {
+    **RUNNING,
+    "attempt": 2,
+    "checkpoint": {"step": 60, "statePath": "tinker://m/weights/60"},
+    "progress": {
+        "step": 68,
+        "fromStep": 40,
+        "totalSteps": 150,
+        "percent": 45,
+        "secondsPerStep": 2.0,
+        "etaSeconds": 164,
+    },
+    "metrics": {"rewardMean": 0.95, "baselineAccuracy": 0.5, "evalAccuracy": 0.9, "evalStep": 50, "source": "trainer"},
+    "history": [{"step": 10, "rewardMean": 0.2}, {"step": 65, "rewardMean": 0.9}],
+}
+
+
+def of_attempt(**changes: Any) -> RunStatus:
+    """The status when the next attempt of CONTINUED is announced."""
+    view = make_view({**CONTINUED, **changes})
+    return started(view, attempt=3, pod_name="p", config_map_name="c", config_hash="h")
+
+
+def test_an_attempt_begins_with_its_checkpoint() -> None:
+    status = of_attempt()
+    assert status.progress == Progress(step=60, from_step=60, total_steps=150, percent=40)
+    assert status.metrics == RunMetrics(baseline_accuracy=0.5, eval_accuracy=0.9, eval_step=50, source="trainer")
+    assert [sample.step for sample in status.history] == [10]
+    assert status.checkpoint is not None
+
+
+@pytest.mark.parametrize("evaluated", [{"evalStep": 65}, {}])
+def test_an_evaluation_of_weights_that_are_lost_is_not_shown(evaluated: dict[str, int]) -> None:
+    metrics = {"rewardMean": 0.95, "evalAccuracy": 0.9, "source": "trainer", **evaluated}
+    assert of_attempt(metrics=metrics).metrics is None
+
+
+def test_an_attempt_without_a_checkpoint_begins_at_0() -> None:
+    status = of_attempt(checkpoint=None)
+    assert status.progress == Progress(step=0, total_steps=150, percent=0)
+    assert (status.checkpoint, status.history) == (None, ())
+
+
+@pytest.mark.parametrize(
+    ("from_step", "checkpoint"),
+    [
+        (60, {"step": 60, "statePath": "tinker://m/weights/60"}),
+        (0, None),
+        (64, {"step": 64, "statePath": "tinker://x"}),
+    ],
+)
+def test_the_trainer_knows_where_its_attempt_began(from_step: int, checkpoint: dict[str, Any] | None) -> None:
+    """Earlier if a checkpoint was lost and it may restart; later if it found a newer one."""
+    begun = of_attempt().to_wire()
+    told = {"step": from_step + 2, "fromStep": from_step, "totalSteps": 150, "metrics": {"rewardMean": 0.3}}
+    trainer = TrainerStatus.model_validate({**told, "checkpoint": checkpoint})
+    status = status_of(make_view({**RUNNING, **begun}, pod=make_pod(ready(), ready(), ready()), trainer=trainer))
+    assert status.progress is not None
+    assert (status.progress.from_step, status.progress.step) == (from_step, from_step + 2)
+    assert status.metrics is not None
+    assert (status.metrics.reward_mean, status.metrics.eval_step) == (0.3, 50 if from_step else None)
+    assert (status.checkpoint.step if status.checkpoint else None) == (checkpoint["step"] if checkpoint else None)
 
 
 def test_a_history_is_named_at_an_end_if_there_is_one() -> None:

@@ -162,14 +162,9 @@ class Run:
         logger.warning("the backend was lost after step %d and is opened again: %s", self.state.progress.weights, error)
         self.state.not_ready = "the trainer opens its backend again"
         await self.state.session.backend.close("errored")
-        saved = self.state.progress.saved
-        opened = await unless_stopped(opening.open_again(), self._stop)
+        opened = await unless_stopped(opening.open_again(self.state.recorded), self._stop)
         if opened is None:
             return False
-        if self.state.complete and opened.step < saved:
-            raise BackendError(f"the backend no longer has the state after step {saved}")
-        if opened.step < saved:  # that checkpoint is gone: the api has to go back further too
-            await unless_stopped(self._register(opened.step), self._stop)
         self._continue_with(opened)
         self._weights.write_opened()
         self.state.not_ready = None

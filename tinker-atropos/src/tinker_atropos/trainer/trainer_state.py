@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Never
 
 from tinker_atropos.result import ResultFile
+from tinker_atropos.settings import RecordedCheckpoint
 from tinker_atropos.trainer.backend.open_training import Opened
 from tinker_atropos.trainer.backend.policy import CurrentPolicy
 from tinker_atropos.trainer.data.progress import Progress
@@ -47,6 +48,12 @@ class TrainerState:
     def session(self) -> Opened:
         assert self.opened is not None, "only asked for once the backend has answered"
         return self.opened
+
+    @property
+    def recorded(self) -> RecordedCheckpoint | None:
+        """The checkpoint that these weights can be opened from again, once there is one."""
+        path = self.results.result.state_path
+        return RecordedCheckpoint(self.progress.saved, path) if path else None
 
     @property
     def complete(self) -> bool:

@@ -9,6 +9,10 @@ from tinker_atropos.trainer.backend.policy import Policy
 from tinker_atropos.trainer.trainer_state import TrainerState, no_failure
 
 
+def restart_warning(opened: Opened) -> str:
+    return f"training restarted from step {opened.step}: {opened.lost}"
+
+
 @dataclass(frozen=True)
 class Weights:
     state: TrainerState
@@ -21,6 +25,9 @@ class Weights:
         state.weights_lost = no_failure()
         state.progress.opened(opened.step)
         state.status.step = state.progress.counted
+        state.status.from_step = opened.step if state.status.from_step is None else state.status.from_step
+        if opened.lost:
+            state.status.warn("checkpoint", restart_warning(opened))
         state.status.training_run_id = opened.training.run_id
         state.status.checkpoint = opened.resumed.to_wire() if opened.resumed else None
         state.policy.swap(Policy(opened.step, opened.sampler))
@@ -29,6 +36,7 @@ class Weights:
         """Write to the result what is trained, and which checkpoint it came from."""
         opened = self.state.session
         self.state.results.write(
+            from_step=self.state.status.from_step,
             steps_trained=opened.step,
             training_run_id=opened.training.run_id,
             state_path=opened.resumed.path if opened.resumed else None,

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Final
 
 from rl_operator.api.run import Attempt
-from rl_operator.status.attempt.attempt_fate import Ending, Fate, classify
+from rl_operator.status.attempt.attempt_fate import CHECKPOINT_LOST, Ending, Fate, classify
 from rl_operator.status.attempt.attempts import next_attempt_due, no_further, with_attempt
 from rl_operator.status.attempt.deadlines import ACTIVE, deadlines, overdue, recorded_ending
 from rl_operator.status.attempt.environment_slots import last_failure, verdict
@@ -41,7 +41,7 @@ def after_attempt(view: View) -> Assessment:
         )
     why = no_further(view, ending)
     if why is not None:
-        sentence = blame_sentence(ending, joined(why, _how_to_go_on(view)))
+        sentence = blame_sentence(ending, joined(why, _how_to_go_on(view, ending)))
         return Assessment(Situation.FAILED, ending.reason, sentence, ending)
     status = view.run.status.with_changes(attempts=with_attempt(view, ending))
     after = replace(view, run=view.run.with_changes(status=status))
@@ -63,10 +63,10 @@ def between_attempts(view: View, last: Attempt, ending: Ending | None = None) ->
         return queued(view.run, view.queue_position)
     if last.reason == "Stopped":
         return Assessment(
-            Situation.WAITING, "Resuming", f"Resumed: the next attempt starts {_from_where(view)}.", ending
+            Situation.WAITING, "Resuming", f"Resumed: the next attempt starts {_from_where(view, last)}.", ending
         )
     due = format_time(next_attempt_due(view))
-    follows = f"Attempt {last.attempt + 1} starts at {due} {_from_where(view)}."
+    follows = f"Attempt {last.attempt + 1} starts at {due} {_from_where(view, last)}."
     return Assessment(Situation.WAITING, "BackOff", blame_sentence(ending or _recorded(view, last), follows), ending)
 
 
@@ -107,6 +107,8 @@ def _ending(view: View) -> Ending:
         ending = classify(view.pod, stop_asked=asked, verdict=environments, lost=last_failure(view))
     else:
         ending = _ending_without_pod(view)
+    if ending.reason == CHECKPOINT_LOST and view.run.spec.on_lost_checkpoint == "restart":
+        ending = replace(ending, fate=Fate.INFRASTRUCTURE)
     return late if late and ending.fate not in (Fate.SUCCEEDED, Fate.FINAL) else ending
 
 
@@ -129,14 +131,18 @@ def _recorded(view: View, last: Attempt) -> Ending:
     return Ending(Fate.INFRASTRUCTURE, failure.reason, failure.container, failure.exit_code, failure.message)
 
 
-def _how_to_go_on(view: View) -> str:
+def _how_to_go_on(view: View, ending: Ending | None = None) -> str:
+    if ending and ending.reason == CHECKPOINT_LOST:
+        return "Start a new run; with spec.onLostCheckpoint: restart it would train the lost steps again."
     step = _checkpoint_step(view)
     if step is None:
         return "Fix that and start a new run."
     return f"The checkpoint of step {step} is kept: a new run can start from it (spec.startFrom)."
 
 
-def _from_where(view: View) -> str:
+def _from_where(view: View, last: Attempt) -> str:
+    if last.reason == CHECKPOINT_LOST:
+        return "from what is left of its checkpoints"
     step = _checkpoint_step(view)
     return f"from the checkpoint of step {step}" if step is not None else "from step 0"
 

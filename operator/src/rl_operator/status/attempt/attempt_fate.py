@@ -63,6 +63,8 @@ DISRUPTIONS: Final = frozenset(
 )
 """The reasons that Kubernetes, and local mode's supervisor, give for ending a pod."""
 
+CHECKPOINT_LOST: Final = "CheckpointLost"
+
 FORGOTTEN: Final = frozenset({"ContainerStatusUnknown", "Unknown"})
 """The kubelet's reason for a container that it can no longer find, e.g. after a restart of the node."""
 
@@ -143,6 +145,9 @@ def _blame(pod: PodObservation, lost: Ending | None) -> Ending:
     trainer, error = pod.container(TRAINER_CONTAINER), pod.result.error if pod.result else None
     if error and error.error_class == "environment":
         return _blame_environment(pod, lost, clean(error.message))
+    if error and error.error_class == "checkpoint":
+        code = trainer.exit_code if trainer else None
+        return Ending(Fate.FINAL, CHECKPOINT_LOST, TRAINER_CONTAINER, code, clean(error.message))
     if trainer and trainer.exit_code:
         said = trainer.message if pod.result is None else ""  # else it is the result, not a sentence
         ending = _failure_of(trainer, error.message if error else said)

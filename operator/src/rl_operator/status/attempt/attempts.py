@@ -1,5 +1,6 @@
 """The attempts of a run, from its record of them: when the next may start, and when there is none."""
 
+import itertools
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
@@ -33,6 +34,7 @@ def _record(view: View, ending: Ending) -> Attempt:
         started=format_time(pod.created) if pod else None,
         ended=format_time(_ended(pod) or view.now),
         reason=ending.reason,
+        from_step=_from_step(status, pod),
         steps=_steps(status, pod),
     )
 
@@ -54,11 +56,20 @@ def fruitless(attempts: Sequence[Attempt]) -> int:
         attempt = attempts[number]
         if number == 0 and attempt.attempt != 1:  # earlier attempts are not kept
             break
-        before = attempts[number - 1].steps if number else 0
-        if attempt.reason == "Stopped" or attempt.steps > before:
+        if attempt.reason == "Stopped" or attempt.steps > _furthest_before(attempts[: number + 1]):
             break
         count += 1
     return count
+
+
+def _furthest_before(attempts: Sequence[Attempt]) -> int:
+    """The furthest step that the last of these attempts had behind it. One that had to begin earlier than the attempt
+    before it, because a checkpoint was lost, counts anew.
+    """
+    furthest = 0
+    for before, attempt in itertools.pairwise(attempts):
+        furthest = attempt.from_step if attempt.from_step < before.from_step else max(furthest, before.steps)
+    return furthest
 
 
 def no_further(view: View, ending: Ending) -> str | None:
@@ -75,10 +86,17 @@ def no_further(view: View, ending: Ending) -> str | None:
     return None
 
 
+def _from_step(status: RunStatus, pod: PodObservation | None) -> int:
+    if pod and pod.result and pod.result.from_step is not None:
+        return pod.result.from_step
+    return status.progress.from_step if status.progress else 0
+
+
 def _steps(status: RunStatus, pod: PodObservation | None) -> int:
-    """Steps trained over the whole run: the number never decreases."""
-    known = status.progress.step if status.progress else 0
-    return max(known, pod.result.steps_trained) if pod and pod.result else known
+    """The step that the attempt reached, as far as known."""
+    result, progress = pod.result if pod else None, status.progress
+    known = progress.step if progress and progress.from_step == _from_step(status, pod) else 0
+    return max(known, result.steps_trained) if result else known
 
 
 def _ended(pod: PodObservation | None) -> datetime | None:

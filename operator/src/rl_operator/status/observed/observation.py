@@ -44,6 +44,7 @@ class TrainerResult(ObservedModel):
 
     outcome: Literal["running", "succeeded", "stopped", "failed"]
     attempt: int = 1
+    from_step: int | None = None
     steps_trained: int = 0
     total_steps: int = 0
     training_run_id: str | None = None
@@ -63,14 +64,15 @@ class TrainerCheckpoint(ObservedModel):
 class TrainerStatus(ObservedModel):
     """The trainer's own `/status` (contract: Containers). Advisory.
 
-    `waiting` is a sentence on what it waits for and why, `warnings` are few and short. `run_uid` and `attempt` say
-    whose trainer answers.
+    `from_step` is None until its training is open. `waiting` is a sentence on what it waits for and why, `warnings` are
+    few and short. `run_uid` and `attempt` say whose trainer answers.
     """
 
     run_uid: str | None = None
     attempt: int | None = None
     phase: str = "starting"
     step: int = Field(default=0, ge=0, le=MAX_STEPS)
+    from_step: int | None = Field(default=None, ge=0, le=MAX_STEPS)
     total_steps: int = Field(default=0, ge=0, le=MAX_STEPS)
     last_step_at: str | None = None
     seconds_per_step: float | None = None

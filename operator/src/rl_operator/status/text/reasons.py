@@ -190,6 +190,12 @@ _ENDS_OF_CONTAINERS: Final[Mapping[str, Meaning]] = {
         "The backend did not answer for longer than the trainer waits (exit code 4).",
         "Look at the backend and the network; attempts that trained something are followed by others.",
     ),
+    "CheckpointLost": _ends(
+        "The backend has neither the checkpoint that the run is to continue from nor a newer one: nothing is trained"
+        " from an earlier step unasked.",
+        "Bring the checkpoint back (the backend's volume, the right key), or start a new run; one with"
+        " spec.onLostCheckpoint: restart goes back on its own.",
+    ),
     "TrainerFailed": _ends("The trainer failed.", "Read its words in the message, and its log."),
     "EnvironmentFailed": _ends("The environment's code failed.", "Read its words in the message; fix its code."),
     "EnvironmentLeftEarly": _ends(

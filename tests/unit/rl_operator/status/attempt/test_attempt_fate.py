@@ -71,6 +71,11 @@ ENDINGS = {
         "FINAL",
         "BillingRefused",
     ),
+    "lost checkpoint": (
+        make_pod(ready(), terminated(1, failed_result("checkpoint", "it is gone")), terminated(0), phase="Failed"),
+        "FINAL",
+        "CheckpointLost",
+    ),
     "backend gone": (
         make_pod(ready(), terminated(4, failed_result("backend", "no answer")), terminated(0), phase="Failed"),
         "INFRASTRUCTURE",

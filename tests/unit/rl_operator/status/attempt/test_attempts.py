@@ -27,11 +27,19 @@ LOSS = Ending(Fate.INFRASTRUCTURE, "Evicted")
 EVICTED = make_pod(ready(), terminated(137), phase="Failed", reason="Evicted")
 
 
-def attempts(*steps: int, first: int = 1, stopped: int | None = None) -> tuple[Attempt, ...]:
-    """Attempts that ended with so many steps; the one numbered `stopped` was stopped on request."""
+def attempts(*steps: int | tuple[int, int], first: int = 1, stopped: int | None = None) -> tuple[Attempt, ...]:
+    """Attempts that ended with so many steps (from 0, or from the first of two); `stopped` was stopped on request."""
+    spans = [step if isinstance(step, tuple) else (0, step) for step in steps]
     return tuple(
-        Attempt(attempt=n, pod=POD, ended=ENDED, reason="Stopped" if n == stopped else "Evicted", steps=step)
-        for n, step in enumerate(steps, first)
+        Attempt(
+            attempt=n,
+            pod=POD,
+            ended=ENDED,
+            reason="Stopped" if n == stopped else "Evicted",
+            from_step=begun,
+            steps=ended,
+        )
+        for n, (begun, ended) in enumerate(spans, first)
     )
 
 
@@ -43,6 +51,10 @@ ROWS = {
     "progress ends the row": (attempts(0, 0, 3, 3), 1),
     "so does a stop": (attempts(7, 7, 7, stopped=2), 1),
     "what is not kept is not judged": (attempts(7, 7, 7, first=4), 2),
+    "steps up to where one before it was are not new": (attempts(7, (5, 7), (5, 6)), 2),
+    "after a lost checkpoint they are": (attempts(9, (5, 8), (0, 3)), 0),
+    "but not twice": (attempts(9, (5, 8), (0, 3), (0, 3)), 1),
+    "and a restart that trains nothing is none": (attempts(9, (5, 8), 0, 0), 3),
 }
 
 

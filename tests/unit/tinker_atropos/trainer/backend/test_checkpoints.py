@@ -1,12 +1,15 @@
+import re
 from datetime import UTC, datetime
 
 import pytest
 
 from tinker_atropos.errors import InternalError
+from tinker_atropos.settings import RecordedCheckpoint
 from tinker_atropos.trainer.backend.stored_checkpoints import (
     Checkpoint,
     checkpoint_metadata,
     checkpoint_name,
+    lost_sentence,
     states_to_resume,
     superfluous_states,
 )
@@ -56,6 +59,30 @@ def test_old_states_are_deleted_by_count(checkpoints, keep, keep_every, expected
 def test_an_attempt_ends_when_a_newer_one_has_saved() -> None:
     with pytest.raises(InternalError, match=r"attempt 4 of this run has already saved .*; attempt 3 ends"):
         states_to_resume([checkpoint(1, 25), checkpoint(4, 50)], "u", attempt=3)
+
+
+RECORDED = RecordedCheckpoint(50, "tinker://r1/weights/50")
+NEWER, SAME, OLDER = checkpoint(2, 75), checkpoint(1, 50), checkpoint(1, 25)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "listed", "gone", "expected"),
+    [
+        (None, [], 0, None),
+        (None, [SAME, OLDER], 0, None),
+        (None, [SAME, OLDER], 1, None),  # nothing is known of it: the one before will do
+        (None, [SAME], 1, r"after step 50 .*\(tinker://r1/weights/50\).* it has none that can be loaded"),
+        (RECORDED, [SAME, OLDER], 0, None),
+        (RECORDED, [NEWER, SAME], 1, None),
+        (RECORDED, [], 0, r"after step 50 .* it has none that can be loaded"),
+        (RECORDED, [OLDER], 0, r"after step 50 .* an older one, after step 25 \(tinker://r1/weights/25\)"),
+        (RECORDED, [SAME, OLDER], 1, r"after step 50 .* an older one, after step 25"),
+    ],
+)
+def test_a_lost_checkpoint_is_noticed(recorded, listed, gone, expected) -> None:
+    sentence = lost_sentence(recorded, listed, listed[gone:])
+    assert (sentence is None) == (expected is None)
+    assert expected is None or re.search(expected, sentence)
 
 
 def test_metadata_round_trip() -> None:

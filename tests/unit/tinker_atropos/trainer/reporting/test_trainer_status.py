@@ -49,7 +49,7 @@ def test_metrics_of_an_unmodified_environment_are_recognized_by_their_suffixes()
     status = RunStatus(total_steps=40)
     relayed = {"gsm8k_0_train/percent_correct": 0.25, "gsm8k_0_eval/percent_correct": 0.5, "env/reward_mean": 0.3}
     status.relayed(MetricsRecord(step=3, source="wandb_log", metrics=relayed))
-    assert status.metrics == {"trainAccuracy": 0.25, "evalAccuracy": 0.5, "rewardMean": 0.3}
+    assert status.metrics == {"trainAccuracy": 0.25, "evalAccuracy": 0.5, "evalStep": 3, "rewardMean": 0.3}
 
 
 def runner_report(environment: int | None, mean: float, kept: float, equal: float) -> MetricsRecord:

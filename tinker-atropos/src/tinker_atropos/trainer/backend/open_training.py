@@ -6,12 +6,17 @@ import time
 from dataclasses import dataclass
 
 from tinker_atropos.config import RunConfig
-from tinker_atropos.errors import BackendError, ConfigError, InternalError
-from tinker_atropos.settings import Settings
+from tinker_atropos.errors import BackendError, CheckpointLostError, ConfigError
+from tinker_atropos.settings import RecordedCheckpoint, Settings
 from tinker_atropos.trainer.backend.backend import Backend, Training, wait_for_backend
 from tinker_atropos.trainer.backend.policy import Sampler, SampleRefusedError, SamplingSettings
 from tinker_atropos.trainer.backend.sdk_calls import CheckpointGoneError
-from tinker_atropos.trainer.backend.stored_checkpoints import Checkpoint, StoredWeights, states_to_resume
+from tinker_atropos.trainer.backend.stored_checkpoints import (
+    Checkpoint,
+    StoredWeights,
+    lost_sentence,
+    states_to_resume,
+)
 from tinker_atropos.trainer.data.groups import Ints
 
 logger = logging.getLogger(__name__)
@@ -22,7 +27,10 @@ REOPEN_PAUSE_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Training that is ready to continue: `step` steps are trained; `resumed` is the checkpoint they came from."""
+    """Training that is ready to continue: `step` steps are trained; `resumed` is the checkpoint they came from.
+
+    `lost` says that the checkpoint to continue from is gone and training restarted from an earlier step.
+    """
 
     backend: Backend
     training: Training
@@ -30,6 +38,7 @@ class Opened:
     resumed: Checkpoint | None
     context_length: int | None
     sampler: Sampler
+    lost: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +57,30 @@ class TrainingOpener:
     async def open(self) -> Opened:
         """Reach the backend and open the run's training; returns only after the first sample has come back.
 
-        Raises BackendError, CredentialsError, BillingError, ConfigError or InternalError.
+        Raises BackendError, CheckpointLostError, CredentialsError, BillingError, ConfigError or InternalError.
         """
+        return await self._reach(self.settings.recorded, restart_if_lost=self.settings.restart_if_lost)
+
+    async def _reach(self, recorded: RecordedCheckpoint | None, *, restart_if_lost: bool) -> Opened:
         if self.base_url:
             await wait_for_backend(self.base_url, self.deadline)
         backend = await Backend.open(self.deadline, self._metadata)
         try:
-            return await self._open(backend)
+            return await self._open(backend, recorded, restart_if_lost=restart_if_lost)
         except BaseException:  # whatever the error: the session's threads must not be left behind
             await backend.close("errored")
             raise
 
-    async def open_again(self) -> Opened:
-        """Reopen after the backend was lost, retrying within the deadline. Raises like `open`."""
+    async def open_again(self, recorded: RecordedCheckpoint | None) -> Opened:
+        """Reopen after the backend was lost, retrying within the deadline. Raises like `open`.
+
+        `recorded` is what this process saved last. Without it, a restart is left to a new attempt.
+        """
         give_up = time.monotonic() + self.deadline
         while True:
             try:
-                return await asyncio.wait_for(self.open(), give_up - time.monotonic())
+                opening = self._reach(recorded, restart_if_lost=False)
+                return await asyncio.wait_for(opening, give_up - time.monotonic())
             except TimeoutError:
                 raise BackendError(
                     f"the backend was lost and did not come back within tinker.backend_deadline_seconds "
@@ -76,8 +92,8 @@ class TrainingOpener:
                 logger.warning("the backend is not back yet: %s", error)
                 await asyncio.sleep(REOPEN_PAUSE_SECONDS)
 
-    async def _open(self, backend: Backend) -> Opened:
-        training, resumed = await self._training(backend)
+    async def _open(self, backend: Backend, recorded: RecordedCheckpoint | None, *, restart_if_lost: bool) -> Opened:
+        training, resumed, lost = await self._training(backend, recorded, restart_if_lost=restart_if_lost)
         sampler = await training.snapshot()
         base_model = self.config.base_model
         try:
@@ -85,31 +101,35 @@ class TrainingOpener:
         except SampleRefusedError as error:
             raise ConfigError(f"the backend refuses to sample from {base_model!r}: {error}") from error
         context_length = await backend.context_length(base_model)
-        return Opened(backend, training, resumed.step if resumed else 0, resumed, context_length, sampler)
+        return Opened(backend, training, resumed.step if resumed else 0, resumed, context_length, sampler, lost)
 
-    async def _training(self, backend: Backend) -> tuple[Training, Checkpoint | None]:
-        """The run's training, and the checkpoint that it continues from."""
-        settings, tinker = self.settings, self.config.tinker
-        states = await self._states(backend)
-        for state in states:
+    async def _training(
+        self, backend: Backend, recorded: RecordedCheckpoint | None, *, restart_if_lost: bool
+    ) -> tuple[Training, Checkpoint | None, str | None]:
+        """The run's training, the checkpoint that it continues from, and what is lost (see `Opened`)."""
+        left = listed = await self._states(backend)
+        while True:
+            lost = lost_sentence(recorded, listed, left)
+            if lost and not restart_if_lost:
+                raise CheckpointLostError(lost)
+            if not left:
+                return await self._from_the_beginning(backend), None, lost
+            state, left = left[0], left[1:]
             try:
                 training = await backend.load(state.path, self._metadata, with_optimizer=True)
             except CheckpointGoneError as error:
                 logger.warning("the checkpoint after step %d is gone, trying the one before: %s", state.step, error)
             else:
                 logger.info("continuing after step %d from %s", state.step, state.path)
-                return training, state
-        if states:
-            raise InternalError(
-                f"none of the run's {len(states)} checkpoints can still be loaded (the newest was "
-                f"{states[0].path}): start a new run, or raise tinker.checkpoint_ttl_days"
-            )
-        if settings.start_from is not None:
-            optimizer = "and the optimizer " if settings.start_from_optimizer else ""
-            logger.info("starting at step 0 from the weights %sof %s", optimizer, settings.start_from)
-            return await self._start_from(backend, settings.start_from), None
-        created = await backend.create(self.config.base_model, tinker.lora_rank, tinker.seed, self._metadata)
-        return created, None
+                return training, state, lost
+
+    async def _from_the_beginning(self, backend: Backend) -> Training:
+        settings, tinker = self.settings, self.config.tinker
+        if settings.start_from is None:
+            return await backend.create(self.config.base_model, tinker.lora_rank, tinker.seed, self._metadata)
+        optimizer = "and the optimizer " if settings.start_from_optimizer else ""
+        logger.info("starting at step 0 from the weights %sof %s", optimizer, settings.start_from)
+        return await self._start_from(backend, settings.start_from)
 
     async def _start_from(self, backend: Backend, path: str) -> Training:
         try:

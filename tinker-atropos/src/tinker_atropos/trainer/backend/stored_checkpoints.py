@@ -4,7 +4,7 @@
 """
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -13,6 +13,7 @@ import tinker
 
 from tinker_atropos.errors import InternalError, RunError
 from tinker_atropos.result import timestamp
+from tinker_atropos.settings import RecordedCheckpoint
 from tinker_atropos.trainer.backend.sdk_calls import gone_or, submitted
 
 Kind = Literal["state", "sampler"]
@@ -68,6 +69,27 @@ def states_to_resume(checkpoints: Iterable[Checkpoint], run_uid: str, attempt: i
             f"two must not train the same run"
         )
     return sorted(ours, key=lambda checkpoint: (checkpoint.step, checkpoint.attempt), reverse=True)
+
+
+def lost_sentence(
+    recorded: RecordedCheckpoint | None, listed: Sequence[Checkpoint], left: Sequence[Checkpoint]
+) -> str | None:
+    """What is lost if the run continues from the first of `left`; None: nothing.
+
+    `listed` are the run's states, best first, and `left` those of them that have not turned out to be gone. Without a
+    record, any of them will do; states of a run that once had some are never left for the beginning.
+    """
+    if left and (recorded is None or left[0].step >= recorded.step):
+        return None
+    if recorded is None:
+        if not listed:
+            return None
+        recorded = RecordedCheckpoint(listed[0].step, listed[0].path)
+    there = f"an older one, after step {left[0].step} ({left[0].path})" if left else "none that can be loaded"
+    return (
+        f"the backend has neither the checkpoint after step {recorded.step} that this run saved ({recorded.path}) nor "
+        f"a newer one; of this run it has {there}. It was deleted, has expired, or belongs to another key's account"
+    )
 
 
 def superfluous_states(

@@ -65,6 +65,7 @@ class RunStatus:
     attempt: int = 1
     phase: Phase = "starting"
     step: int = 0
+    from_step: int | None = None
     started_at: float = field(default_factory=time.time)
     last_step_at: float | None = None
     seconds_per_step: float | None = None
@@ -133,6 +134,8 @@ class RunStatus:
         }
         for label in ("eval", "baseline") if record.step == 0 else ("eval",):
             self.metrics |= {f"{label}{name}": value for name, value in found.items()}
+        if found and record.step is not None:
+            self.metrics["evalStep"] = record.step
 
     def to_wire(
         self, wandb: Mapping[str, Any], waiting: str | None, books: Mapping[str, Mapping[str, int]]
@@ -148,6 +151,7 @@ class RunStatus:
             "waiting": waiting,
             "warnings": list(self.warnings.values())[:MAX_WARNINGS],
             "step": self.step,
+            "fromStep": self.from_step,
             "totalSteps": self.total_steps,
             "startedAt": _timestamp(self.started_at),
             "lastStepAt": _timestamp(self.last_step_at),
