@@ -30,6 +30,7 @@ PEOPLE: Final[Mapping[Situation, str]] = {
     Situation.DRAFT: "`rlctl resume NAME` (`spec.suspend: false`) starts it.",
     Situation.STARTING: "Nothing, unless the reason needs action.",
     Situation.RUNNING: "Watch: `rlctl watch NAME`.",
+    Situation.ENDING: "Nothing; the message says what is awaited.",
     Situation.STOPPING: "Nothing; a second request does not make it faster.",
     Situation.STOPPED: "`rlctl resume NAME` (`spec.suspend: false`) continues from the checkpoint.",
     Situation.SUCCEEDED: "`rlctl results NAME`; `sample` and `export` use the weights.",

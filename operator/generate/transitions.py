@@ -11,7 +11,7 @@ CREATED: Final = None
 
 _WAITING, _REFUSED, _DRAFT = Situation.WAITING, Situation.REFUSED, Situation.DRAFT
 _STARTING, _RUNNING, _STOPPING, _STOPPED = Situation.STARTING, Situation.RUNNING, Situation.STOPPING, Situation.STOPPED
-_SUCCEEDED, _FAILED = Situation.SUCCEEDED, Situation.FAILED
+_ENDING, _SUCCEEDED, _FAILED = Situation.ENDING, Situation.SUCCEEDED, Situation.FAILED
 
 TRANSITIONS: Final[Mapping[tuple[Situation | None, Situation], str]] = {
     (CREATED, _WAITING): "accepted",
@@ -41,6 +41,14 @@ TRANSITIONS: Final[Mapping[tuple[Situation | None, Situation], str]] = {
     (_RUNNING, _STOPPED): "suspended, saved at once",
     (_RUNNING, _SUCCEEDED): "all steps trained",
     (_RUNNING, _FAILED): "no further attempt",
+    (_STARTING, _ENDING): "trained or failed meanwhile",
+    (_RUNNING, _ENDING): "a container has ended",
+    (_ENDING, _WAITING): "attempt lost or failed",
+    (_ENDING, _STOPPING): "suspended, or a deadline",
+    (_ENDING, _STOPPED): "suspended, saved at once",
+    (_ENDING, _SUCCEEDED): "all steps trained",
+    (_ENDING, _FAILED): "no further attempt",
+    (_STOPPING, _ENDING): "resumed before it was stopped",
     (_STOPPING, _STARTING): "resumed before it was stopped",
     (_STOPPING, _RUNNING): "resumed before it was stopped",
     (_STOPPING, _WAITING): "continues from what was saved",

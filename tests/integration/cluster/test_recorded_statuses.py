@@ -56,6 +56,14 @@ def training(runs: RunsNamespace) -> str:
     return pod
 
 
+def ending(runs: RunsNamespace) -> None:
+    pod = training(runs)
+    done = End(0, result("succeeded", steps=TOTAL_STEPS, total=TOTAL_STEPS)).state
+    states = {API: running(ready=True), TRAINER: {"state": done, "ready": False}, ENVIRONMENT: running(ready=True)}
+    runs.kubelet.write(pod, "Running", states)
+    runs.until_reason("Reconciling", "Ending")
+
+
 def stopping(runs: RunsNamespace) -> str:
     pod = training(runs)
     runs.edit(suspend=True)
@@ -108,6 +116,7 @@ LIVES: Mapping[str, Callable[[RunsNamespace], object]] = {
     "starting": starting,
     "image-missing": image_missing,
     "running": training,
+    "ending": ending,
     "stopping": stopping,
     "stopped": stopped,
     "catalog-unread": catalog_unread,

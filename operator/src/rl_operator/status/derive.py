@@ -1,7 +1,9 @@
 """Build the status: assessment, the table's row for it, and the metrics (`run_metrics.py`). One author, one value."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Final
 
 from rl_operator.api.run import (
     Condition,
@@ -28,6 +30,9 @@ from rl_operator.status.text.sentences import MAX_MESSAGE, shorten
 from rl_operator.status.text.table import TABLE, Situation, holds_since
 
 KEPT_REFUSALS = 3
+
+STATES: Final = ("Waiting", "Running", "Ready", "Terminated")
+"""A container's states, in the order in which an attempt goes through them."""
 
 SILENT = frozenset({"Finished"})
 """Conditions that only hold together with another one, which has the message."""
@@ -105,7 +110,8 @@ def worth_writing(previous: RunStatus, status: RunStatus, now: datetime, progres
     """Whether to write now: at once if anything other than progress changed, else paced."""
     if status == previous:
         return False
-    return _essence(previous) != _essence(status) or _seconds_since_write(previous, now) >= progress_seconds
+    at_once = _essence(previous) != _essence(status) or _further(previous.containers, status.containers)
+    return at_once or _seconds_since_write(previous, now) >= progress_seconds
 
 
 def _essence(status: RunStatus) -> tuple[object, ...]:
@@ -126,6 +132,14 @@ def _essence(status: RunStatus) -> tuple[object, ...]:
         status.refusals,
         tuple((c.name, c.exit_code) for c in status.containers if c.exit_code),
     )
+
+
+def _further(previous: Sequence[ContainerStatus], containers: Sequence[ContainerStatus]) -> bool:
+    """Whether a container is in a later state than the one written last. One that goes back, as when its probe fails
+    for a moment, is written with the next progress: it must not cost a write each time.
+    """
+    before = {container.name: STATES.index(container.state) for container in previous}
+    return any(STATES.index(container.state) > before.get(container.name, -1) for container in containers)
 
 
 def _seconds_since_write(previous: RunStatus, now: datetime) -> float:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final
 
-from rl_operator.api.names import ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
+from rl_operator.api.names import API_CONTAINER, ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
 from rl_operator.status.attempt.admission_gates import deleted_while_gated
 from rl_operator.status.attempt.attempt_end import (
     after_attempt,
@@ -181,6 +181,8 @@ def _stopped_late(view: View) -> Assessment | None:
 
 def _at_work(view: View) -> Assessment:
     if view.run.status.phase == "Running" or _working(view):
+        if view.pod and _ended_containers(view.pod):
+            return Assessment(Situation.ENDING, "Ending", _training_message(view))
         return Assessment(Situation.RUNNING, "Training", _training_message(view))
     return Assessment(Situation.STARTING, *starting_detail(view))
 
@@ -212,6 +214,11 @@ def _done(pod: PodObservation) -> bool:
     return trainer is not None and trainer.state == "Terminated"
 
 
+def _ended_containers(pod: PodObservation) -> list[str]:
+    """Those that are not started again."""
+    return [c.name for c in pod.containers if c.state == "Terminated" and c.name != API_CONTAINER]
+
+
 def _lingers(view: View) -> bool:
     trainer = view.pod.container(TRAINER_CONTAINER) if view.pod else None
     if trainer is None or trainer.finished_at is None:
@@ -225,6 +232,8 @@ def _training_message(view: View) -> str:
         return failed
     if view.pod and _done(view.pod):
         return "The trainer is done: waiting for the pod's other containers to end."
+    if view.pod and ENVIRONMENT_CONTAINER in _ended_containers(view.pod):
+        return "The environment is done: waiting for the trainer to end."
     if view.config_lost:
         return f"{view.config_lost}. Training continues; there will be no further attempt."
     if view.unreachable:
@@ -236,7 +245,7 @@ def _training_message(view: View) -> str:
         return "All steps are trained: saving the weights and evaluating them."
     step = f"Training: step {trainer.step} of {trainer.total_steps}."
     trouble = view.trouble or environment_trouble(view) or ("", "")
-    environments = (trouble[1], replacement_sentence(view), replica_sentence(view))
+    environments = (replacement_sentence(view), trouble[1], replica_sentence(view))
     sentences = (step, trainer.waiting or "", *trainer.warnings, *environments)
     return " ".join(sentence for sentence in sentences if sentence)
 

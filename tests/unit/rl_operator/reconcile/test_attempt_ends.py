@@ -304,31 +304,30 @@ async def test_five_attempts_without_a_new_step_end_the_run(life: Life) -> None:
 
 
 # --- writes ---------------------------------------------------------------------------------------------------------
-async def test_a_normal_start_is_one_write_until_it_runs(life: Life) -> None:
-    """The pod is created, scheduled, its containers start one by one: within the pace none of that is written."""
+STARTS = (
+    ((waiting(), waiting(), waiting()), "Waiting for api, trainer, environment."),
+    ((running(), waiting(), waiting()), "Waiting for api, trainer, environment."),
+    ((ready(), running(), running()), "Waiting for trainer, environment."),
+    ((ready(), ready(), running()), "Waiting for environment."),
+    ((ready(), ready(), ready()), "Training."),
+)
+
+
+async def test_a_start_is_one_write_for_each_first_state_of_a_container(life: Life) -> None:
+    """So that its message is never about what is over; a state that comes back is written with the next progress."""
     life.apply()
     await life.settle()
     started = life.client.writes
-    for states in ((waiting(),) * 3, (running(), waiting(), waiting()), (ready(), running(), running())):
-        life.play("Pending", *states)
-        life.now += timedelta(seconds=5)
+    for number, (states, message) in enumerate(STARTS, 1):
+        life.play("Running", *states)
+        life.now += timedelta(seconds=1)
         await life.settle()
-    assert life.client.writes == started
-    life.play("Running", ready(), ready(), ready())
-    await life.settle()
-    assert life.client.writes == started + 1
-
-
-async def test_a_slow_start_says_what_it_waits_for_without_extra_writes(life: Life) -> None:
-    life.apply()
-    await life.settle()
-    life.play("Pending", ready(), running(), running())
-    life.now += timedelta(seconds=59)
-    assert await life.reconcile() is not None, "it is looked at again"
-    assert life.status.message == f"Creating pod {life.status.pod_name}."
-    life.now += timedelta(seconds=2)
-    await life.settle()
-    assert life.status.message == "Waiting for trainer, environment."
+        assert (life.status.message, life.client.writes) == (message, started + number)
+    for states in ((ready(), running(), ready()), (ready(), ready(), ready())):
+        life.play("Running", *states)
+        life.now += timedelta(seconds=1)
+        await life.settle()
+    assert life.client.writes == started + len(STARTS)
 
 
 async def test_a_problem_is_written_at_once(life: Life) -> None:

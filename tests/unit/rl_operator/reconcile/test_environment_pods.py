@@ -75,7 +75,7 @@ async def test_an_own_environment_from_apply_to_weights(life: Life) -> None:
     await succeed(life)
     assert life.status.phase == "Succeeded"
     assert "deletionTimestamp" not in life.environments["1-env-0-0"]["metadata"], "what ended keeps its log"
-    assert life.client.writes == 12
+    assert life.client.writes == 14
 
 
 async def test_the_environment_pod_the_run_waits_for_is_named(life: Life) -> None:
@@ -323,7 +323,7 @@ async def _live(life: Life) -> tuple[Any, ...]:
 
 
 EXPECTED = ("Succeeded", 1, 1, [False], ["1-env-0-0"], [2, 1, 2])
-WRITES = 18
+WRITES = 19
 
 
 async def test_the_number_of_writes_of_a_whole_run(life: Life) -> None:
@@ -350,7 +350,7 @@ async def _fail(life: Life) -> tuple[Any, ...]:
     return life.status.phase, life.status.failed_attempts, failure and failure.message.split(" (")[0], len(life.pods)
 
 
-FIRST_FAILURE, LAST_WRITE = 10, 19
+FIRST_FAILURE, LAST_WRITE = 11, 20
 
 
 async def test_the_number_of_writes_of_a_failing_run(life: Life) -> None:
@@ -388,7 +388,7 @@ async def _resume(life: Life) -> tuple[Any, ...]:
 
 
 RESUMED = (["1-env-0-0"], ("Stopped", []), 2, 2, ["2-env-0-0", "2-env-1-0", "2-env-2-0"])
-SCALED_DOWN, RESUME_WRITES = 10, 23
+SCALED_DOWN, RESUME_WRITES = 11, 25
 
 
 async def test_the_number_of_writes_of_a_resumed_run(life: Life) -> None:

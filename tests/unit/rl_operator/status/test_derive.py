@@ -10,13 +10,16 @@ from pathlib import Path
 import pytest
 from tests.unit.rl_operator.status.builders import (
     NOW,
+    POD,
     RUNNING,
     STARTED,
     failed_result,
     make_pod,
     make_view,
     ready,
+    running,
     terminated,
+    waiting,
 )
 from tests.unit.rl_operator.status.test_lifecycle import ROWS
 
@@ -126,12 +129,20 @@ def ended(status: RunStatus, code: int) -> tuple[ContainerStatus, ...]:
     return (api.with_changes(state="Terminated", exit_code=code), *others)
 
 
+def unready(status: RunStatus) -> tuple[ContainerStatus, ...]:
+    return tuple(container.with_changes(state="Running") for container in status.containers)
+
+
 WRITES: dict[str, tuple[Callable[[RunStatus], RunStatus], bool]] = {
     "nothing new": (lambda status: status, False),
     "a figure": (lambda status: status.with_changes(message="Training: step 13 of 40."), False),
     "a phase": (lambda status: status.with_changes(phase="Stopping"), True),
     "a checkpoint": (lambda status: status.with_changes(checkpoint=None), True),
-    "a container that ended in order": (lambda status: status.with_changes(containers=ended(status, 0)), False),
+    "a container that ended in order": (lambda status: status.with_changes(containers=ended(status, 0)), True),
+    "a container that is not ready for a moment": (
+        lambda status: status.with_changes(containers=unready(status)),
+        False,
+    ),
     "a container that failed": (lambda status: status.with_changes(containers=ended(status, 137)), True),
     "a new generation": (lambda status: status.with_changes(observed_generation=2), True),
 }
@@ -143,6 +154,18 @@ def test_progress_is_paced_but_news_is_not(change: Callable[[RunStatus], RunStat
     after, soon = change(before), NOW + timedelta(seconds=5)
     assert worth_writing(before, after, soon, 60.0) is at_once
     assert worth_writing(before, after, NOW + timedelta(seconds=61), 60.0) is (after != before)
+
+
+def test_each_first_state_of_a_container_is_news() -> None:
+    """With its message: none of a start outlives what it is about."""
+    creating = started(make_view(), attempt=1, pod_name=POD, config_map_name="c", config_hash="h")
+    starts = [(waiting(), waiting()), (running(), waiting()), (ready(), running()), (ready(), ready())]
+    for api, trainer in starts:
+        pod = make_pod(api, trainer, trainer)
+        status = status_of(make_view(creating.to_wire(), pod=pod))
+        assert worth_writing(creating, status, NOW + timedelta(seconds=1), 60.0), status.message
+        creating = status
+    assert creating.phase == "Running"
 
 
 def test_every_situation_has_a_row() -> None:
@@ -159,8 +182,8 @@ def test_the_expiry_of_a_checkpoint_is_in_the_status() -> None:
     """As reported by the trainer while it runs, and by its result at the end."""
     expires = "2026-06-01T00:00:00Z"
     checkpoint = {"step": 10, "statePath": "tinker://m/weights/10", "expiresAt": expires}
-    running = replace(WORKING, trainer=TrainerStatus.model_validate({"step": 12, "checkpoint": checkpoint}))
-    assert status_of(running).checkpoint == Checkpoint(step=10, state_path="tinker://m/weights/10", expires_at=expires)
+    working = replace(WORKING, trainer=TrainerStatus.model_validate({"step": 12, "checkpoint": checkpoint}))
+    assert status_of(working).checkpoint == Checkpoint(step=10, state_path="tinker://m/weights/10", expires_at=expires)
     failed = failed_result("internal", "bug", checkpoint={"expiresAt": expires})
     over = make_pod(ready(), terminated(1, failed), terminated(0), phase="Failed")
     found = status_of(make_view(RUNNING, pod=over)).checkpoint

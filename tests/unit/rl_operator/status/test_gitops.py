@@ -27,6 +27,7 @@ VERDICTS: Final[Mapping[Situation, tuple[str, str]]] = {
     Situation.STARTING: ("Progressing", "InProgress"),
     Situation.RUNNING: ("Healthy", "Current"),
     Situation.STOPPING: ("Progressing", "InProgress"),
+    Situation.ENDING: ("Progressing", "InProgress"),
     Situation.STOPPED: ("Suspended", "Current"),
     Situation.SUCCEEDED: ("Healthy", "Current"),
     Situation.FAILED: ("Degraded", "Failed"),

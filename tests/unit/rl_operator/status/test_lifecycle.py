@@ -12,6 +12,7 @@ from tests.unit.rl_operator.status.builders import (
     RUNNING,
     STARTED,
     failed_result,
+    make_environment,
     make_pod,
     make_view,
     ready,
@@ -205,8 +206,20 @@ ROWS: dict[str, tuple[View, Situation, str, Action]] = {
     ),
     "trainer done, the pod is ending": (
         make_view(RUNNING, pod=make_pod(ready(), terminated(0, result()), ready())),
-        Situation.RUNNING,
-        "Training",
+        Situation.ENDING,
+        "Ending",
+        Action.REST,
+    ),
+    "environment done, the trainer saves": (
+        make_view(RUNNING, pod=make_pod(ready(), ready(), terminated(0))),
+        Situation.ENDING,
+        "Ending",
+        Action.REST,
+    ),
+    "environment killed, the trainer saves": (
+        make_view(RUNNING, pod=make_pod(ready(), ready(), terminated(137))),
+        Situation.ENDING,
+        "Ending",
         Action.REST,
     ),
     "trainer done, the pod lingers": (
@@ -215,8 +228,8 @@ ROWS: dict[str, tuple[View, Situation, str, Action]] = {
             pod=make_pod(ready(), terminated(0, result()), ready()),
             now=NOW + timedelta(seconds=LINGER_SECONDS),
         ),
-        Situation.RUNNING,
-        "Training",
+        Situation.ENDING,
+        "Ending",
         Action.STOP,
     ),
     "somebody else deletes the pod": (
@@ -379,7 +392,33 @@ def test_a_crashing_container_says_how_it_last_ended() -> None:
     limits = {"initContainers": [{"name": "api", "resources": {"limits": {"memory": "64Mi"}}}]}
     crashing = {**waiting("CrashLoopBackOff", "back-off 40s"), **last}
     said = assess(make_view(STARTED, pod=make_pod(crashing, waiting(), waiting(), spec=limits))).message
-    assert "cannot start (CrashLoopBackOff): OOMKilled, exit code 137: its memory limit is 64Mi." in said
+    assert "keeps ending: OOMKilled, exit code 137: its memory limit is 64Mi." in said
+
+
+def test_how_it_last_ended_is_known_until_it_is_ready() -> None:
+    """Otherwise a deadline that passes while it runs again would know no cause."""
+    last = {"lastState": {"terminated": {"exitCode": 1, "reason": "Error", "message": "error: the disk is full"}}}
+    again = make_view(STARTED, pod=make_pod({**running(), **last, "restartCount": 3}, waiting(), waiting()))
+    assert assess(again).reason == "ContainerCrashing"
+    assert (
+        "Container api of pod sorting-u1abc-1 keeps ending: Error, exit code 1: the disk is full."
+        in assess(again).message
+    )
+    well = make_view(STARTED, pod=make_pod({**ready(), **last, "restartCount": 3}, running(), waiting()))
+    assert assess(well).message == "Waiting for trainer, environment."
+
+
+def test_why_an_environment_is_replaced_comes_before_what_its_replacement_waits_for() -> None:
+    unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
+    failed = make_environment(0, 0, terminated(1, "error: ValueError: no (digits.py, line 3)"), phase="Failed")
+    again = make_environment(0, 1, waiting(), phase="Pending", conditions=[unschedulable])
+    apart = {**STARTED, "environments": {"desired": 1, "ready": 0}}
+    pod, spec = make_pod(ready(), running()), {"environment": "own/digits"}
+    view = make_view(apart, pod=pod, environments=(failed, again), spec=spec)
+    assert assess(view).reason == "EnvironmentFailing"
+    cause, _, consequence = assess(view).message.partition(" It is replaced")
+    assert cause.startswith("EnvironmentFailed (exit code 1): ValueError: no (digits.py, line 3)")
+    assert "No node takes pod" in consequence
 
 
 def test_the_schedulers_message_is_shown() -> None:

@@ -48,6 +48,8 @@ class ContainerRecord:
     state: ContainerState
     ready: bool = False
     restarts: int = 0
+    before: Terminated | None = None
+    """How its last instance ended, if it was started again."""
 
     def now(self, state: ContainerState, *, ready: bool = False) -> "ContainerRecord":
         return replace(self, state=state, ready=ready)
@@ -119,6 +121,7 @@ def _container_status(record: ContainerRecord) -> dict[str, Any]:
         "started": isinstance(record.state, Running),
         "restartCount": record.restarts,
         "state": _state(record.state),
+        **({"lastState": _state(record.before)} if record.before else {}),
     }
 
 

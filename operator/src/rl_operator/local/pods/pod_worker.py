@@ -25,6 +25,7 @@ from rl_operator.local.programs.launch import (
     unwritable,
 )
 from rl_operator.local.programs.leash import Leash
+from rl_operator.status.observed.container_observation import CRASHING
 
 RESTART_SECONDS, MAX_RESTART_SECONDS = 1.0, 30.0
 """A sidecar that ended is restarted after this time, then after twice as long, …"""
@@ -161,8 +162,8 @@ class PodWorker:
                 self._records.put(record.now(state))
                 return
             pause = backoff(failures, RESTART_SECONDS, MAX_RESTART_SECONDS)
-            why = f"it ended with exit code {state.exit_code} and starts again in {pause:.0f} s: {state.message}"
-            self._records.put(replace(record.now(Waiting("CrashLoopBackOff", why)), restarts=record.restarts + 1))
+            waiting = Waiting(CRASHING, f"it starts again in {pause:.0f} s")
+            self._records.put(replace(record.now(waiting), restarts=record.restarts + 1, before=state))
             await asyncio.sleep(pause)
             lived = time.monotonic() - begun
             failures = 1 if lived > MAX_RESTART_SECONDS else failures + 1

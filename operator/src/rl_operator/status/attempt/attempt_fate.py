@@ -12,7 +12,7 @@ from typing import Final
 from rl_operator.api.names import API_CONTAINER, ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
 from rl_operator.status.observed.container_observation import OUT_OF_MEMORY, ContainerObservation
 from rl_operator.status.observed.observation import PodObservation, format_time
-from rl_operator.status.text.sentences import clean
+from rl_operator.status.text.sentences import clean, meant
 
 SIGNALED: Final = 128
 """Exit codes above this are signals."""
@@ -64,6 +64,9 @@ DISRUPTIONS: Final = frozenset(
 """The reasons that Kubernetes, and local mode's supervisor, give for ending a pod."""
 
 CHECKPOINT_LOST: Final = "CheckpointLost"
+
+NEVER_RAN: Final = frozenset({"StartError", "ContainerCannotRun"})
+"""The container runtime's reasons for a process that it could not start; then the message is its own."""
 
 FORGOTTEN: Final = frozenset({"ContainerStatusUnknown", "Unknown"})
 """The kubelet's reason for a container that it can no longer find, e.g. after a restart of the node."""
@@ -149,12 +152,12 @@ def _blame(pod: PodObservation, lost: Ending | None) -> Ending:
         code = trainer.exit_code if trainer else None
         return Ending(Fate.FINAL, CHECKPOINT_LOST, TRAINER_CONTAINER, code, clean(error.message))
     if trainer and trainer.exit_code:
-        said = trainer.message if pod.result is None else ""  # else it is the result, not a sentence
-        ending = _failure_of(trainer, error.message if error else said)
+        said = meant(trainer.message) if pod.result is None else ""  # else it is the result, not a sentence
+        ending = _failure_of(trainer, clean(error.message) if error else said)
         return replace(ending, reason="BillingRefused") if error and error.error_class == "billing" else ending
     failed = next((c for c in pod.containers if c.exit_code), None)
     if failed:
-        return _failure_of(failed, failed.message)
+        return _failure_of(failed, meant(failed.message))
     if trainer is None or trainer.exit_code is None:
         words = (
             f"{pod.reason or 'The pod'}: {clean(pod.message)}" if pod.message else "It ended before its trainer ran."
@@ -173,22 +176,22 @@ def _blame_environment(pod: PodObservation, lost: Ending | None, said_by_trainer
 
 def _environment_ending(environment: ContainerObservation, said_by_trainer: str) -> Ending:
     if environment.exit_code:
-        return _failure_of(environment, environment.message or said_by_trainer)
+        return _failure_of(environment, meant(environment.message) or _killed(environment) or said_by_trainer)
     return Ending(
         Fate.APPLICATION, "EnvironmentLeftEarly", ENVIRONMENT_CONTAINER, environment.exit_code, said_by_trainer
     )
 
 
 def _failure_of(container: ContainerObservation, said: str) -> Ending:
-    """What a container's exit code means, with its own message, or with what is known without one."""
+    """What a container's exit code means, with what it said of it, or with what is known without that."""
     code = container.exit_code or 0
     if container.reason == OUT_OF_MEMORY:
         return Ending(Fate.APPLICATION, OUT_OF_MEMORY, container.name, code, _out_of_memory(container))
     if container.reason in FORGOTTEN:
-        words = clean(said) or "The node lost track of it: it was restarted, or its container runtime was."
+        words = said or "The node lost track of it: it was restarted, or its container runtime was."
         return Ending(Fate.INFRASTRUCTURE, "ContainerLost", container.name, code, words)
     fate, reason = EXIT_CODES.get(code, (Fate.APPLICATION, CONTAINER_FAILED[container.name]))
-    return Ending(fate, reason, container.name, code, clean(said) or _signalled(code))
+    return Ending(fate, reason, container.name, code, said or _killed(container) or _wordless(container))
 
 
 def _out_of_memory(container: ContainerObservation) -> str:
@@ -201,7 +204,13 @@ def _out_of_memory(container: ContainerObservation) -> str:
     )
 
 
-def _signalled(code: int) -> str:
-    """A killed container leaves no message; 1 to 64 are signals on Linux."""
-    number = code - SIGNALED
+def _killed(container: ContainerObservation) -> str:
+    """A killed container says nothing; 1 to 64 are signals on Linux."""
+    number = (container.exit_code or 0) - SIGNALED
     return f"it was killed by {signal.Signals(number).name}" if number in set(signal.Signals) else ""
+
+
+def _wordless(container: ContainerObservation) -> str:
+    """It crashed before it could say why, or is not a program of ours; the container runtime may know more."""
+    told = container.message if container.reason in NEVER_RAN else ""
+    return clean(told) or "it did not say why: its log may"

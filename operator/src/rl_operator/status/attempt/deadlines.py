@@ -40,7 +40,8 @@ def deadlines(view: View) -> Iterator[Deadline]:
         yield _after(start, spec.active_deadline_seconds, ACTIVE, message)
     if view.pod is None or view.pod.over or view.last_attempt:
         return
-    working = status.condition("Ready")
+    # Where a container has ended, the run is no longer Ready, but its start is over all the same.
+    working = status.condition("Ready") or (status.condition("Reconciling") if status.phase == "Running" else None)
     if spec.start_deadline_seconds is not None and not working and not is_gated(view.pod):
         message = f"No group was accepted within spec.startDeadlineSeconds ({spec.start_deadline_seconds})."
         yield _after(_admitted(view, view.pod), spec.start_deadline_seconds, START, message)

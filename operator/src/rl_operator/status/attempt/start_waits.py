@@ -15,6 +15,8 @@ from rl_operator.status.observed.container_observation import CONFIG_MISSING, CR
 from rl_operator.status.observed.observation import PodObservation, format_time
 from rl_operator.status.text.sentences import clean, joined
 
+CRASHES: Final = "ContainerCrashing"
+
 WAITING_TROUBLES: Final[Mapping[str, str]] = {
     "ErrImagePull": "ImageNotPulled",
     "ImagePullBackOff": "ImageNotPulled",
@@ -23,7 +25,7 @@ WAITING_TROUBLES: Final[Mapping[str, str]] = {
     CONFIG_MISSING: "ContainerConfigMissing",
     "CreateContainerError": "ContainerNotCreated",
     "RunContainerError": "ContainerNotCreated",
-    CRASHING: "ContainerCrashing",
+    CRASHING: CRASHES,
 }
 """What a container waits for that will not resolve by itself -> the reason in our condition."""
 
@@ -31,7 +33,7 @@ ADVICE: Final[Mapping[str, str]] = {
     "ImageNotPulled": "Push that image or fix its registry's Secret: the kubelet tries again.",
     "ContainerConfigMissing": "It starts when that is there.",
     "ContainerNotCreated": "The image, or the RLRuntime's settings, do not fit the node.",
-    "ContainerCrashing": "kubectl logs --previous says more.",
+    CRASHES: "kubectl logs --previous says more.",
     "Unschedulable": "It starts when a node has room for it.",
 }
 
@@ -50,10 +52,11 @@ def starting_detail(view: View) -> tuple[str, str]:
         return "PodStarting", f"Creating pod {view.run.status.pod_name}."
     if gated := gated_detail(view):
         return gated
-    if trouble := _trouble(pod, view.now) or environment_trouble(view):
+    trouble = _trouble(pod, view.now) or environment_trouble(view)
+    if sentence := replacement_sentence(view):  # why it is replaced comes before what its replacement waits for
+        return "EnvironmentFailing", joined(sentence, trouble[1] if trouble else "")
+    if trouble:
         return trouble
-    if sentence := replacement_sentence(view):
-        return "EnvironmentFailing", sentence
     if failed := failed_sentence(pod):
         return "PodStarting", failed
     waiting = [c.name for c in pod.containers if c.state != "Ready"]
@@ -86,7 +89,8 @@ def _trouble(pod: PodObservation, now: datetime) -> tuple[str, str] | None:
     if missing := missing_secrets(pod):
         return "SecretMissing", missing
     for container in pod.containers:
-        if reason := WAITING_TROUBLES.get(container.reason or ""):
+        reason = CRASHES if container.ended_before else WAITING_TROUBLES.get(container.reason or "")
+        if reason:
             return reason, joined(_trouble_sentence(container, pod), ADVICE[reason])
     if pod.reason == "Unschedulable":
         words = f"No node takes pod {pod.name}: {clean(pod.message) or _describe(pod)}"
@@ -96,7 +100,9 @@ def _trouble(pod: PodObservation, now: datetime) -> tuple[str, str] | None:
 
 
 def _trouble_sentence(container: ContainerObservation, pod: PodObservation) -> str:
-    said = clean(container.ended_before) or clean(container.message) or _describe(pod)
+    if container.ended_before:  # also while it runs again, and may fail again
+        return f"Container {container.name} of pod {pod.name} keeps ending: {clean(container.ended_before)}"
+    said = clean(container.message) or _describe(pod)
     return f"Container {container.name} of pod {pod.name} cannot start ({container.reason}): {said}"
 
 

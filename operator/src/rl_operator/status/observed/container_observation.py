@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Literal
 
+from rl_operator.status.text.sentences import meant
+
 ContainerState = Literal["Waiting", "Running", "Ready", "Terminated"]
 
 CONFIG_MISSING: Final = "CreateContainerConfigError"
@@ -12,6 +14,7 @@ CONFIG_MISSING: Final = "CreateContainerConfigError"
 
 OUT_OF_MEMORY: Final = "OOMKilled"
 CRASHING: Final = "CrashLoopBackOff"
+"""The kubelet's reason for a container that ended and waits to be started again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class ContainerObservation:
     """Only if it was killed for exceeding memory."""
 
     ended_before: str = ""
-    """How its last instance ended: only while it waits to be restarted."""
+    """How its last instance failed: until the one after it is ready."""
 
 
 def observe_container(status: Mapping[str, Any], pod: Mapping[str, Any]) -> ContainerObservation:
@@ -61,18 +64,18 @@ def observe_container(status: Mapping[str, Any], pod: Mapping[str, Any]) -> Cont
         finished_at=datetime.fromisoformat(finished) if finished else None,
         secrets=_secrets(pod, status["name"]) if reason == CONFIG_MISSING else (),
         memory_limit=_memory_limit(pod, status["name"]) if reason == OUT_OF_MEMORY else None,
-        ended_before=_ended_before(status, pod) if reason == CRASHING else "",
+        ended_before="" if ready else _ended_before(status, pod),
     )
 
 
 def _ended_before(status: Mapping[str, Any], pod: Mapping[str, Any]) -> str:
-    """How the last instance of a container ended: reason, exit code, its limit or its message."""
+    """How the last instance of a container failed: reason, exit code, its limit or its message."""
     last = (status.get("lastState") or {}).get("terminated") or {}
-    if not last:
+    if not last.get("exitCode"):
         return ""
     limit = _memory_limit(pod, status["name"]) if last.get("reason") == OUT_OF_MEMORY else None
-    words = f"its memory limit is {limit}" if limit else last.get("message", "")
-    return f"{last.get('reason', 'Error')}, exit code {last.get('exitCode')}: {words}".removesuffix(": ")
+    words = f"its memory limit is {limit}" if limit else meant(last.get("message", ""))
+    return f"{last.get('reason', 'Error')}, exit code {last['exitCode']}: {words}".removesuffix(": ")
 
 
 def _memory_limit(pod: Mapping[str, Any], container: str) -> str | None:

@@ -131,6 +131,11 @@ _WHILE_IT_LIVES: Final[Mapping[str, Meaning]] = {
     "Training": Meaning(
         (Situation.RUNNING,), "The trainer counts steps.", "Nothing; the message says what it waits for."
     ),
+    "Ending": Meaning(
+        (Situation.ENDING,),
+        "A container of the attempt has ended; the others save, evaluate and follow.",
+        "Nothing; the message says which, and how.",
+    ),
     "Suspended": Meaning(
         (_STOPPING,), "spec.suspend was set: the trainer saves a checkpoint.", "Wait for the phase Stopped."
     ),

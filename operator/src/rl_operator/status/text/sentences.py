@@ -22,11 +22,21 @@ _ASSIGNED: Final = re.compile(
 """And by the name before them: `NAME=value`, `"name": "value"`."""
 
 
+ERROR: Final = "error:"
+"""How our programs begin the sentence that says why they ended."""
+
+
 def clean(message: str) -> str:
-    """The most informative line of a termination message, secrets removed, cut to MAX_MESSAGE characters."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    telling = next((line for line in reversed(lines) if line.startswith("error:")), lines[-1] if lines else "")
-    return redacted(telling.removeprefix("error:").strip())[:MAX_MESSAGE]
+    """A message as one line, secrets removed, cut to MAX_MESSAGE characters."""
+    return cut(redacted(" ".join(message.split())), MAX_MESSAGE)
+
+
+def meant(message: str) -> str:
+    """What a program said on purpose: if its termination message is the end of its log, the line that says why it
+    ended. Empty if there is none: any other line of a log may be about anything.
+    """
+    lines = (line.strip() for line in reversed(message.splitlines()))
+    return clean(next((line.removeprefix(ERROR) for line in lines if line.startswith(ERROR)), ""))
 
 
 def redacted(text: str) -> str:

@@ -16,6 +16,7 @@ class Situation(Enum):
     DRAFT = "suspended before the start: checked, nothing started"
     STARTING = "pod created, not all of it working"
     RUNNING = "first group accepted by the trainer, steps counted"
+    ENDING = "a container of the attempt has ended, the others follow"
     STOPPING = "suspend asked, saving"
     STOPPED = "stopped with a checkpoint; resumable"
     SUCCEEDED = "weights exist, all steps trained"
@@ -36,6 +37,7 @@ TABLE: Mapping[Situation, Row] = {
     Situation.DRAFT: Row("Stopped", {"Accepted": "True", "Suspended": "True"}),
     Situation.STARTING: Row("Starting", {"Accepted": "True", "Reconciling": "True"}),
     Situation.RUNNING: Row("Running", {"Accepted": "True", "Ready": "True"}),
+    Situation.ENDING: Row("Running", {"Accepted": "True", "Reconciling": "True"}),
     Situation.STOPPING: Row("Stopping", {"Accepted": "True", "Reconciling": "True"}),
     Situation.STOPPED: Row("Stopped", {"Accepted": "True", "Suspended": "True"}),
     Situation.SUCCEEDED: Row(

@@ -39,6 +39,7 @@ KUBERNETES = {
     *("Pod", "Secret", "Service", "NetworkPolicy", "ConfigMap"),  # kinds
     *("PodScheduled", "DisruptionTarget", "PodReadyToStartContainers", "ContainersReady"),  # conditions of pods
     "SchedulingGated",
+    *("StartError", "ContainerCannotRun"),
     *("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "CrashLoopBackOff"),
     *("CreateContainerError", "RunContainerError", "CreateContainerConfigError", "DeadlineExceeded"),
     *("ContainerStatusUnknown", "True", "False"),

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_operator.api.refusal import looks_like_a_key
-from rl_operator.status.text.sentences import MAX_MESSAGE, clean, cut, joined, redacted, shorten
+from rl_operator.status.text.sentences import MAX_MESSAGE, clean, cut, joined, meant, redacted, shorten
 
 
 def test_secrets_are_removed() -> None:
@@ -56,6 +56,24 @@ def test_what_a_refusal_hides_a_status_hides(key: str, text: str) -> None:
 )
 def test_text_that_is_not_a_key_stays(text: str) -> None:
     assert redacted(text) == text
+
+
+@pytest.mark.parametrize(
+    ("message", "sentence"),
+    [
+        ("error: no such environment", "no such environment"),
+        (
+            "2026-11-22 13:25:12 WARNING scores are equal\nerror: key tml-abcdefgh123 refused\n",
+            "key [redacted] refused",
+        ),
+        ("error: the first\nerror: the last", "the last"),
+        ("2026-11-22 13:25:12 WARNING scores are equal", ""),
+        ("For further information visit https://errors.pydantic.dev", ""),
+        ("", ""),
+    ],
+)
+def test_only_what_a_program_said_on_purpose_is_its_cause(message: str, sentence: str) -> None:
+    assert meant(message) == sentence
 
 
 @given(st.text())
