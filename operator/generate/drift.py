@@ -63,6 +63,11 @@ DRIFTS: Final[tuple[Deed, ...]] = (
         "status.attempt and status.podName are set back or removed.",
         "They are corrected from the pods: no attempt runs beside another.",
     ),
+    Deed(
+        "end-edited",
+        "The message or the conditions of a run that is over are edited.",
+        "They are put back, from its phase, its failure and its weights.",
+    ),
     Deed("start-removed", "status.startTime is removed.", "The API server refuses it."),
     Deed("end-removed", "The phase of a run that is over is edited.", "The API server refuses it."),
     Deed(

@@ -270,7 +270,8 @@ def test_status_set_back(runs: RunsNamespace, edit: dict[str, Any]) -> None:
     stays("nothing runs beside it", lambda: created_pods(runs) == [first, second])
     succeed(runs, second)
     assert runs.status()["attempts"][-1] | {"started": "", "ended": ""} == {
-        "attempt": 2, "pod": second, "reason": "Succeeded", "steps": TOTAL_STEPS, "started": "", "ended": "",
+        "attempt": 2, "pod": second, "reason": "Succeeded", "fromStep": 0, "steps": TOTAL_STEPS,
+        "started": "", "ended": "",
     }  # fmt: skip
 
 
@@ -287,6 +288,21 @@ def test_end_removed(runs: RunsNamespace, edit: dict[str, Any]) -> None:
     with pytest.raises(ApiError, match="a run that is over stays over") as refused:
         runs.admin.patch(run_path(runs, "/status"), {"status": edit})
     assert refused.value.code == 422
+
+
+@pytest.mark.parametrize(
+    "edit", [{"message": "HACKED", "conditions": []}, {"message": "HACKED"}], ids=["both", "message"]
+)
+def test_end_edited(runs: RunsNamespace, edit: dict[str, Any]) -> None:
+    succeed(runs, train(runs))
+    before = runs.status()
+    runs.admin.patch(run_path(runs, "/status"), {"status": edit})
+    wait_for("it is put back", lambda: without_times(runs.status()) == without_times(before))
+
+
+def without_times(status: dict[str, Any]) -> dict[str, Any]:
+    conditions = [condition | {"lastTransitionTime": ""} for condition in status["conditions"]]
+    return status | {"conditions": conditions}
 
 
 def test_phase_finished(runs: RunsNamespace) -> None:

@@ -13,6 +13,17 @@ from rl_operator.errors import OperatorError
 from rl_operator.reconcile.run_client import RunClient
 from rl_operator.status.attempt.pod_cleanup import expires_at, late_pods, surplus_pods
 from rl_operator.status.attempt.view import View
+from rl_operator.status.final_status import is_as_written, put_back
+
+
+async def restore_end(run: TrainingRun, client: RunClient, now: datetime) -> TrainingRun:
+    """Put back what someone edited of a finished run's message and conditions. A cache may keep so little of one that
+    was not edited that there is nothing to put back.
+    """
+    if is_as_written(run.status.to_wire()):
+        return run
+    status = put_back(run.status, run.metadata.generation, now)
+    return run if status == run.status else await client.write_status(run, status)
 
 
 async def acknowledge(run: TrainingRun, client: RunClient) -> TrainingRun:

@@ -19,7 +19,7 @@ from rl_operator.errors import ForbiddenError, InvalidError, NameTakenError
 from rl_operator.reconcile.attempt import EnvironmentUnreadError, create_missing, render, start
 from rl_operator.reconcile.drift_repair import look_for_pod, put_right, restore_config
 from rl_operator.reconcile.environment_pods import reconcile_environment_pods
-from rl_operator.reconcile.finished import acknowledge, drop_old_pods, expire, keep_history
+from rl_operator.reconcile.finished import acknowledge, drop_old_pods, expire, keep_history, restore_end
 from rl_operator.reconcile.inputs import gather_inputs
 from rl_operator.reconcile.run_client import Key, RunClient
 from rl_operator.status.attempt.environment_slots import in_force, replacement_sentence
@@ -53,6 +53,7 @@ async def reconcile(key: Key, client: RunClient, clock: Callable[[], datetime], 
     if run.status.finished:
         await _remove_finalizers(run, client)
         await drop_old_pods(run, client)
+        run = await restore_end(run, client, clock())
         return await expire(await acknowledge(run, client), client, clock())
 
     run = await put_right(run, client)

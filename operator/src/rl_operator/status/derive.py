@@ -27,15 +27,12 @@ from rl_operator.status.observed.wandb_run import at_the_end
 from rl_operator.status.run_metrics import continued, with_result, with_trainer, with_wandb
 from rl_operator.status.size import fit_size
 from rl_operator.status.text.sentences import MAX_MESSAGE, shorten
-from rl_operator.status.text.table import TABLE, Situation, holds_since
+from rl_operator.status.text.table import TABLE, Situation, conditions_of
 
 KEPT_REFUSALS = 3
 
 STATES: Final = ("Waiting", "Running", "Ready", "Terminated")
 """A container's states, in the order in which an attempt goes through them."""
-
-SILENT = frozenset({"Finished"})
-"""Conditions that only hold together with another one, which has the message."""
 
 
 def derive(view: View, assessment: Assessment) -> RunStatus:
@@ -152,22 +149,14 @@ def _seconds_since_write(previous: RunStatus, now: datetime) -> float:
 
 
 def _conditions(view: View, assessment: Assessment) -> tuple[Condition, ...]:
-    now, generation = format_time(view.now), view.run.metadata.generation
-    conditions = []
-    for type_, value in TABLE[assessment.situation].conditions.items():
-        before = view.run.status.condition(type_)
-        accepted, telling = type_ == "Accepted" and value == "True", type_ not in SILENT
-        conditions.append(
-            Condition(
-                type=type_,
-                status=value,
-                reason="Accepted" if accepted else assessment.reason,
-                message=shorten(assessment.message) if telling and not accepted else "",
-                last_transition_time=holds_since(before, value, now),
-                observed_generation=generation,
-            )
-        )
-    return tuple(conditions)
+    return conditions_of(
+        TABLE[assessment.situation],
+        view.run.status,
+        assessment.reason,
+        shorten(assessment.message),
+        generation=view.run.metadata.generation,
+        now=format_time(view.now),
+    )
 
 
 def _containers(pod: PodObservation | None) -> tuple[ContainerStatus, ...]:

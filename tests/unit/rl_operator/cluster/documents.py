@@ -5,6 +5,9 @@ from typing import Any
 from tests.unit.rl_operator import samples
 
 from rl_operator.api.names import ATTEMPT_LABEL, POD_FINALIZER, RUN_LABEL
+from rl_operator.api.run import RunStatus
+from rl_operator.status.final_status import ROWS
+from rl_operator.status.text.table import conditions_of
 
 POD_NAME = f"sorting-{samples.UID[:5]}-1"
 
@@ -13,6 +16,12 @@ def run_document(version: int = 1, status: dict[str, Any] | None = None, **spec:
     document = samples.run_document(**spec)
     document["metadata"]["resourceVersion"] = str(version)
     return document | {"status": status or {}}
+
+
+def finished_status(phase: str, **more: Any) -> dict[str, Any]:
+    """As the operator wrote it."""
+    conditions = conditions_of(ROWS[phase], RunStatus(), "m", "m", generation=1, now="2026-01-01T00:00:00Z")
+    return {"phase": phase, "message": "m", "conditions": [each.to_wire() for each in conditions], **more}
 
 
 def runtime_document(version: int = 1, name: str = "tiny", **spec: Any) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from rl_operator.cluster.cache.runtime_queues import RuntimeQueues
 from rl_operator.cluster.cache.unstarted import Unstarted
 from rl_operator.documents.parse import DocumentError, parse_environment, parse_runtime, parse_stored_run
 from rl_operator.render.config_maps import CATALOG_SELECTOR, stored_catalog
+from rl_operator.status.final_status import is_as_written
 from rl_operator.status.observed.observation import PodObservation, observe_pod
 
 
@@ -35,8 +36,9 @@ class HeldPod:
 
 def project_run(document: Document) -> TrainingRun:
     """A run as reconciling needs it: a finished one keeps its identity, phase and expiry. Raises DocumentError."""
-    phase = document.get("status", {}).get("phase")
-    return _finished_run(document) if phase in TERMINAL_PHASES else parse_stored_run(document)
+    status = document.get("status", {})
+    rests = status.get("phase") in TERMINAL_PHASES and is_as_written(status)
+    return _finished_run(document) if rests else parse_stored_run(document)
 
 
 def _finished_run(document: Document) -> TrainingRun:

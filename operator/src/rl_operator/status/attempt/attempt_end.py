@@ -36,9 +36,7 @@ def after_attempt(view: View) -> Assessment:
     ending = _ending(view)
     if ending.fate is Fate.SUCCEEDED:
         steps = view.pod.result.total_steps if view.pod and view.pod.result else 0
-        return Assessment(
-            Situation.SUCCEEDED, "Succeeded", f"All {steps} steps are trained and the weights are saved.", ending
-        )
+        return Assessment(Situation.SUCCEEDED, "Succeeded", success_sentence(steps), ending)
     why = no_further(view, ending)
     if why is not None:
         sentence = blame_sentence(ending, joined(why, _how_to_go_on(view, ending)))
@@ -55,10 +53,10 @@ def between_attempts(view: View, last: Attempt, ending: Ending | None = None) ->
     late = overdue(view)
     if late and ending is None:
         final = Ending(Fate.FINAL, late.reason, message=joined(late.message, f"Last seen: {_seen_between(view, last)}"))
-        return Assessment(Situation.FAILED, late.reason, blame_sentence(final, _how_to_go_on(view)), final)
+        return Assessment(Situation.FAILED, late.reason, blame_sentence(final, _how_to_go_on(view, final)), final)
     if view.config_lost and ending is None:
         final = Ending(Fate.FINAL, CONFIG_LOST, message=view.config_lost)
-        return Assessment(Situation.FAILED, CONFIG_LOST, blame_sentence(final, _how_to_go_on(view)), final)
+        return Assessment(Situation.FAILED, CONFIG_LOST, blame_sentence(final, _how_to_go_on(view, final)), final)
     if view.queue_position and must_wait(view):
         return queued(view.run, view.queue_position)
     if last.reason == "Stopped":
@@ -131,13 +129,21 @@ def _recorded(view: View, last: Attempt) -> Ending:
     return Ending(Fate.INFRASTRUCTURE, failure.reason, failure.container, failure.exit_code, failure.message)
 
 
-def _how_to_go_on(view: View, ending: Ending | None = None) -> str:
-    if ending and ending.reason == CHECKPOINT_LOST:
+def _how_to_go_on(view: View, ending: Ending) -> str:
+    return next_run_sentence(ending.reason, _checkpoint_step(view))
+
+
+def success_sentence(steps: int) -> str:
+    return f"All {steps} steps are trained and the weights are saved."
+
+
+def next_run_sentence(reason: str, checkpoint_step: int | None) -> str:
+    """How to continue after a run that failed for `reason`, with a checkpoint of that step."""
+    if reason == CHECKPOINT_LOST:
         return "Start a new run; with spec.onLostCheckpoint: restart it would train the lost steps again."
-    step = _checkpoint_step(view)
-    if step is None:
+    if checkpoint_step is None:
         return "Fix that and start a new run."
-    return f"The checkpoint of step {step} is kept: a new run can start from it (spec.startFrom)."
+    return f"The checkpoint of step {checkpoint_step} is kept: a new run can start from it (spec.startFrom)."
 
 
 def _from_where(view: View, last: Attempt) -> str:

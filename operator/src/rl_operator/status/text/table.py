@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal
+from typing import Final, Literal
 
-from rl_operator.api.run import Condition, Phase
+from rl_operator.api.run import Condition, Phase, RunStatus
 
 
 class Situation(Enum):
@@ -45,6 +45,32 @@ TABLE: Mapping[Situation, Row] = {
     ),
     Situation.FAILED: Row("Failed", {"Accepted": "True", "Failed": "True", "Finished": "True", "Stalled": "True"}),
 }
+
+
+SILENT: Final = frozenset({"Finished"})
+"""Conditions that only hold together with another one, which has the message."""
+
+
+def conditions_of(
+    row: Row, before: RunStatus, reason: str, message: str, *, generation: int, now: str
+) -> tuple[Condition, ...]:
+    """The row's conditions, with the times at which they came to hold."""
+    return tuple(
+        Condition(
+            type=type_,
+            status=value,
+            reason="Accepted" if is_plain(type_, value) else reason,
+            message="" if type_ in SILENT or is_plain(type_, value) else message,
+            last_transition_time=holds_since(before.condition(type_), value, now),
+            observed_generation=generation,
+        )
+        for type_, value in row.conditions.items()
+    )
+
+
+def is_plain(type_: str, value: str) -> bool:
+    """Whether a condition says only that the run was accepted, whatever happened since."""
+    return (type_, value) == ("Accepted", "True")
 
 
 def holds_since(before: Condition | None, status: str, now: str) -> str:

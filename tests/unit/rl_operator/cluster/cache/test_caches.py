@@ -2,7 +2,7 @@ from datetime import UTC, datetime
 
 import pytest
 from tests.unit.rl_operator import samples
-from tests.unit.rl_operator.cluster.documents import pod_document, run_document, runtime_document
+from tests.unit.rl_operator.cluster.documents import finished_status, pod_document, run_document, runtime_document
 from tests.unit.rl_operator.cluster.fake_api import Answer, FakeApi
 
 from rl_operator.api.names import POD_FINALIZER
@@ -16,13 +16,22 @@ from rl_operator.status.attempt.view import QueuePosition
 
 def test_a_finished_run_keeps_its_identity_and_phase_only() -> None:
     caches = Caches()
-    document = run_document(config={"group_size": 8}, status={"phase": "Succeeded", "message": "m", "attempt": 1})
+    document = run_document(config={"group_size": 8}, status=finished_status("Succeeded", attempt=1))
     document["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": "x" * 1000}
     caches.runs.put(document)
     run = caches.runs.get(("team-a", "sorting"))
     assert run is not None
     assert (run.metadata.uid, run.status.phase, run.status.finished) == (document["metadata"]["uid"], "Succeeded", True)
     assert (run.metadata.annotations, run.spec.config, run.status.message) == ({}, {}, None)
+
+
+def test_a_finished_run_that_someone_edited_is_kept_whole() -> None:
+    """So that its status can be put back."""
+    caches = Caches()
+    caches.runs.put(run_document(status={**finished_status("Succeeded"), "message": "edited"}))
+    run = caches.runs.get(("team-a", "sorting"))
+    assert run is not None
+    assert run.status.message == "edited"
 
 
 def test_an_unfinished_run_is_kept_whole() -> None:
@@ -110,7 +119,7 @@ async def test_images_read_by_an_earlier_process_are_adopted(api: FakeApi, clien
 
 def test_an_expiring_finished_run_keeps_its_expiry() -> None:
     caches = Caches()
-    status = {"phase": "Failed", "message": "m", "completionTime": "2026-01-01T00:00:00Z"}
+    status = finished_status("Failed", completionTime="2026-01-01T00:00:00Z")
     caches.runs.put(run_document(1, status, ttlSecondsAfterFinished=60))
     run = caches.runs.get(("team-a", "sorting"))
     assert run is not None
