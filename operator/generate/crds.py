@@ -142,7 +142,7 @@ _KINDS: Final = (
             _Column("Image", ".spec.image", "Image of the three containers."),
             _Column("Backend", ".spec.backend.url", "Base URL of the Tinker API; empty: the SDK's own."),
             _Column("Ready", ".status.conditions[?(@.type=='Ready')].status", "Whether runs can use it."),
-            _Column("Message", ".status.conditions[?(@.type=='Stalled')].message", "What is wrong with it."),
+            _Column("Message", ".status.conditions[?(@.type=='Ready')].message", "What is in it, or wrong with it."),
             _AGE,
         ),
         rules=(_LABEL_NAME,),

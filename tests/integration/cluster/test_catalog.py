@@ -106,7 +106,10 @@ def test_an_unreadable_image_is_named_to_waiting_runs(runs: RunsNamespace, reade
     runs.apply(runtime=runtime)
     pod = readers.until_there(image)["metadata"]["name"]
     readers.cannot_start(pod, "ImagePullBackOff", "no such image")
-    until(runs.admin, runtime, "Reconciling", "DiscoveryFailed", "no such image")
+    status = until(runs.admin, runtime, "Reconciling", "DiscoveryFailed", "no such image")
+    ready = next(condition for condition in status["conditions"] if condition["type"] == "Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "DiscoveryFailed")
+    assert "no such image" in ready["message"]
     runs.until_reason("Reconciling", "CatalogPending", word=runtime)
     runs.until_reason("Reconciling", "CatalogPending", word="no such image")
     readers.end(pod, "sh: tinker-atropos: not found", code=127, bind=False)

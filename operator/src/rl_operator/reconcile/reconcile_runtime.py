@@ -14,7 +14,7 @@ from rl_operator.reconcile.read_image import read_image, tidy
 from rl_operator.reconcile.run_client import Key
 from rl_operator.render.config_maps import ImageCatalog, catalog_config_map, catalog_name, stored_catalog
 from rl_operator.render.discovery import runtime_reading
-from rl_operator.status.kinds.image_reading import Wait
+from rl_operator.status.kinds.image_reading import DISCOVERY_FAILED, Wait
 from rl_operator.status.kinds.runtime_status import faults_verdict, ready_verdict, runtime_status
 from rl_operator.status.kinds.verdict import Readiness, Verdict, reasons_of
 
@@ -73,9 +73,9 @@ async def _look_at_image(runtime: Runtime, client: KindsClient, now: datetime, n
     if found is None or (wanted_anew and not client.is_bundled(image)):
         read = await read_image(reading, client, now)
         if isinstance(read, Wait):
-            return RuntimeReading(
-                Verdict(Readiness.RECONCILING, read.reason, read.message), found, current, read.seconds
-            )
+            failing = read.reason == DISCOVERY_FAILED and found is None
+            readiness = Readiness.FAILING if failing else Readiness.RECONCILING
+            return RuntimeReading(Verdict(readiness, read.reason, read.message), found, current, read.seconds)
         found = read
         client.hold_catalog(image, found)
     await client.save_config_map(catalog_config_map(runtime, namespace, found), live)
@@ -119,5 +119,5 @@ async def _report(
         return
     await client.write_runtime_status(runtime, status)
     if reasons_of(status.conditions) != reasons_of(runtime.status.conditions):
-        bad = verdict.readiness is Readiness.STALLED or verdict.reason in ("DiscoveryFailed", "CatalogNotWritten")
+        bad = verdict.readiness is Readiness.STALLED or verdict.reason in (DISCOVERY_FAILED, "CatalogNotWritten")
         client.record_event(runtime, "Warning" if bad else "Normal", verdict.reason, verdict.message)

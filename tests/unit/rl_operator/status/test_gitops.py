@@ -37,6 +37,7 @@ VERDICTS: Final[Mapping[Situation, tuple[str, str]]] = {
 STANDINGS: Final[Mapping[Readiness, tuple[str, str]]] = {
     Readiness.READY: ("Healthy", "Current"),
     Readiness.RECONCILING: ("Progressing", "InProgress"),
+    Readiness.FAILING: ("Progressing", "InProgress"),
     Readiness.STALLED: ("Degraded", "Failed"),
 }
 """The same of a runtime and of an environment."""

@@ -14,6 +14,8 @@ from rl_operator.api.names import DISCOVERY_ATTEMPT_LABEL, DISCOVERY_LABEL
 from rl_operator.backoff import backoff
 from rl_operator.status.observed.observation import format_time, parse_time
 
+DISCOVERY_FAILED: Final = "DiscoveryFailed"
+
 POLL_SECONDS: Final = 1.0
 FIRST_PAUSE_SECONDS: Final = 15.0
 MAX_PAUSE_SECONDS: Final = 900.0
@@ -113,7 +115,7 @@ def next_step(
     where = f"pod {last.namespace}/{last.name}"
     if last.ended_at is None:
         if last.trouble:
-            return Wait("DiscoveryFailed", f"Image {image} cannot be read: {where}: {last.trouble}", POLL_SECONDS)
+            return Wait(DISCOVERY_FAILED, f"Image {image} cannot be read: {where}: {last.trouble}", POLL_SECONDS)
         return Wait("Discovering", f"Image {image} is being read by {where}.", POLL_SECONDS)
     cause = last.trouble or unreadable
     if cause is None:
@@ -122,7 +124,7 @@ def next_step(
     if now >= due:
         return Begin(last.attempt + 1)
     message = f"Image {image} cannot be read: {where}: {cause} (tried again at {format_time(due)})"
-    return Wait("DiscoveryFailed", message, (due - now).total_seconds())
+    return Wait(DISCOVERY_FAILED, message, (due - now).total_seconds())
 
 
 def parse_output(log: str) -> Catalog | str:

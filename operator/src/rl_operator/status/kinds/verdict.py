@@ -1,4 +1,4 @@
-"""The conditions of RLRuntime and RLEnvironment: three cases, one table (kstatus: Ready, Reconciling, Stalled)."""
+"""The conditions of RLRuntime and RLEnvironment: four cases, one table (kstatus: Ready, Reconciling, Stalled)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,12 +16,14 @@ class Readiness(Enum):
 
     READY = "runs can use it"
     RECONCILING = "it is being read, or will be again, without further action"
+    FAILING = "it could not be read, and is tried again"
     STALLED = "someone must fix it"
 
 
 CONDITIONS: Final[Mapping[Readiness, Mapping[str, Literal["True", "False"]]]] = {
     Readiness.READY: {"Ready": "True"},
     Readiness.RECONCILING: {"Reconciling": "True"},
+    Readiness.FAILING: {"Ready": "False", "Reconciling": "True"},
     Readiness.STALLED: {"Ready": "False", "Stalled": "True"},
 }
 
