@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from rl_operator.api.fields import SHARED_NUMBERS
@@ -94,6 +94,7 @@ def shared_field_refusals(subject: Subject) -> Iterator[Refusal]:
             yield _inconsistent(subject.env.path(name), env.get(name), hint)
     if not missing:
         yield from _batch(env["batch_size"], env["group_size"])
+        yield from _group(env, subject.tinker.in_force.get("advantage"))
         yield from _lengths(env["max_token_length"], subject.tinker.in_force["max_token_trainer_length"])
 
 
@@ -104,6 +105,16 @@ def _batch(batch_size: int, group_size: int) -> Iterator[Refusal]:
             f"(group_size): set batch_size to {math.ceil(batch_size / group_size) * group_size}, say"
         )
         yield _inconsistent("spec.config.batch_size", batch_size, hint)
+
+
+def _group(env: Mapping[str, Any], advantage: Any) -> Iterator[Refusal]:
+    """Whoever lets groups of equal scores through has another signal than their advantages, such as a teacher's."""
+    if env["group_size"] == 1 and env.get("ensure_scores_are_not_same", True):
+        hint = (
+            f"an advantage ({advantage}) compares the rollouts of a group, and in a group of one there is nothing to "
+            f"compare: set it to 2 or more"
+        )
+        yield _inconsistent("spec.config.group_size", 1, hint)
 
 
 def _lengths(rollout: int, trained: Any) -> Iterator[Refusal]:

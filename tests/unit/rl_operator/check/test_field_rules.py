@@ -50,7 +50,7 @@ def test_a_locked_refusal_names_both_values() -> None:
 
 def test_an_environment_with_unknown_fields_takes_any_field() -> None:
     catalog = Catalog.model_validate({"environments": [{"name": "toy"}]})
-    numbers = {"total_steps": 1, "group_size": 1, "batch_size": 1, "max_token_length": 1, "tokenizer_name": "t"}
+    numbers = {"total_steps": 1, "group_size": 2, "batch_size": 2, "max_token_length": 1, "tokenizer_name": "t"}
     assert check({"config": {**numbers, "color": 3}}, make_runtime(), catalog) == ()
 
 

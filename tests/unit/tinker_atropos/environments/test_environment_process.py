@@ -168,11 +168,11 @@ async def test_a_stall_because_every_group_is_equal_says_exactly_that(run):
     training = asyncio.create_task(run.train())
 
     async def stalled() -> bool:
-        return (await run.runner_metrics()).get("env/groups_equal_in_row", 0) >= 20
+        return (await run.runner_metrics()).get("env/groups_filtered_in_row", 0) >= 20
 
     await run.eventually("the runner reports groups in a row that are equal", stalled)
     status = (await environment.ops("/status")).json()
-    assert re.fullmatch(r"the last \d+ groups were dropped because all rewards .* were equal: .*", status["stalled"])
+    assert re.fullmatch(r"the last \d+ groups were dropped, because all rewards .* were equal, .*", status["stalled"])
     assert status["groupsFiltered"].keys() == {"equal"}
     training.cancel()
 

@@ -55,22 +55,31 @@ def test_refusals_are_counted_by_kind_and_each_kind_is_reported_once():
     assert counters.refused == 5 + 26
 
 
-def test_a_stall_from_equal_groups_is_reported_as_such():
+@pytest.mark.parametrize(
+    ("reason", "sentence"),
+    [
+        ("equal", "the last 20 groups were dropped, because all rewards within each were equal"),
+        ("by_environment", "the last 20 groups were dropped, because the environment returned none of them"),
+    ],
+)
+def test_a_stall_is_reported_with_its_reason(reason, sentence, caplog):
     shared = SharedState(total_steps=3, phase="making rollouts")
     counters = shared.counters
     for _ in range(STALLED_AFTER - 1):
-        counters.was_filtered("equal", 4)
-    assert counters.stalled is None
-    counters.was_filtered("equal", 4)
-    sentence = "the last 20 groups were dropped because all rewards within each were equal"
+        counters.was_filtered(reason, 4)
+    assert (counters.stalled, caplog.text) == (None, "")
+    counters.was_filtered(reason, 4)
+    assert sentence in caplog.text
     assert counters.stalled is not None
     assert counters.stalled.startswith(sentence)
     assert sentence in shared.unready()
     assert shared.to_wire()["stalled"] == counters.stalled
-    assert counters.take_metrics()["env/groups_equal_in_row"] == 20
+    assert counters.take_metrics()["env/groups_filtered_in_row"] == 20
+    counters.was_filtered("too_long" if reason == "equal" else "equal", 4)
+    assert f"{sentence.replace('20', '21').replace('because', '20 because')}" in (counters.stalled or "")
     counters.was_kept()
     assert counters.stalled is None
-    assert counters.take_metrics()["env/groups_equal_in_row"] == 0
+    assert counters.take_metrics()["env/groups_filtered_in_row"] == 0
 
 
 HOPELESS = {

@@ -25,6 +25,12 @@ WAIT = WaitForBatch(
         ({"environment": Peer(state="starting", reason="setting up")}, "the environment is setting up"),
         ({"environment": Peer(state="working", reason="evaluating step 5")}, "the environment is evaluating step 5"),
         ({"made": GroupsMade(kept=0, equal=32)}, "every one of the last 30 groups had equal scores"),
+        (
+            {"made": GroupsMade(kept=0, withheld=137)},
+            "the environment returned none of the last 100 groups that it made",
+        ),
+        ({"made": GroupsMade(kept=0, equal=32, withheld=10)}, "every one of the last 40 groups had equal scores"),
+        ({"made": GroupsMade(kept=1, withheld=137)}, "about 16 of 64 rollouts are there"),
         ({"seconds_without_sample": None}, "the environment has asked for no sample yet"),
         ({"seconds_without_sample": 45.2}, "the environment has asked for no sample for more than 30 s"),
         ({}, "about 16 of 64 rollouts are there, and the environment is sampling"),
@@ -51,6 +57,7 @@ def test_short_waits_are_normal() -> None:
     ("before", "now", "expected"),
     [
         (GroupsMade(3, 10), GroupsMade(3, 14), GroupsMade(0, 4)),
+        (GroupsMade(3, 10, 5), GroupsMade(3, 10, 9), GroupsMade(0, 0, 4)),
         (GroupsMade(3, 10), GroupsMade(1, 2), GroupsMade(1, 2)),  # a restarted environment
     ],
 )

@@ -4,6 +4,7 @@ Why atroposlib dropped a group before it was sent is determined by its own rules
 (`BaseEnv.handle_send_to_api`).
 """
 
+import logging
 import math
 import re
 from collections import Counter, deque
@@ -14,11 +15,13 @@ from typing import Any, Literal
 
 from tinker_atropos.scored_group import PROMPT_MASK
 
+logger = logging.getLogger(__name__)
+
 HOPELESS_AFTER = 20
 """This many failed or refused groups in a row, with none accepted before, end the environment."""
 
 STALLED_AFTER = 20
-"""This many groups in a row with equal rewards are reported."""
+"""This many filtered groups in a row are reported."""
 
 RECENT_GROUPS = 100
 MAX_KINDS = 20
@@ -26,6 +29,14 @@ MAX_KINDS = 20
 FilterReason = Literal["equal", "too_long", "wrong_size", "by_environment"]
 FailureReason = Literal["raised", "empty", "overdue", "undelivered"]
 FILTER_REASONS: tuple[FilterReason, ...] = ("equal", "too_long", "wrong_size", "by_environment")
+WHY_FILTERED: Mapping[FilterReason, str] = {
+    "equal": "all rewards within each were equal, so there is nothing to learn from them; choose items of another "
+    "difficulty, or a larger group_size",
+    "by_environment": "the environment returned none of them; most do that when all rewards are equal: choose items of "
+    "another difficulty, or a larger group_size",
+    "too_long": "a rollout was longer than max_token_length",
+    "wrong_size": "some of their rollouts were missing",
+}
 FAILURE_REASONS: tuple[FailureReason, ...] = ("raised", "empty", "overdue", "undelivered")
 
 
@@ -44,7 +55,7 @@ class Counters:
     refused_by: Counter[str] = field(default_factory=Counter)
     tokens_filtered: int = 0
     tokens_failed: int = 0
-    equal_in_row: int = 0
+    filtered_in_row: Counter[FilterReason] = field(default_factory=Counter)
     failures_in_row: int = 0
     last_failure: str | None = None
     _rewards: deque[float] = field(default_factory=deque)
@@ -66,7 +77,8 @@ class Counters:
 
     def was_kept(self) -> None:
         """A group was passed on to the trajectory API."""
-        self.failures_in_row = self.equal_in_row = 0
+        self.failures_in_row = 0
+        self.filtered_in_row.clear()
         self._was_kept.append(True)
 
     def was_filtered(self, reason: FilterReason, tokens: int) -> None:
@@ -74,7 +86,9 @@ class Counters:
         self.failures_in_row = 0
         self.filtered_by[reason] += 1
         self.tokens_filtered += tokens
-        self.equal_in_row = self.equal_in_row + 1 if reason == "equal" else 0
+        self.filtered_in_row[reason] += 1
+        if self.filtered_in_row.total() == STALLED_AFTER:
+            logger.warning("%s", self.stalled)
         self._was_kept.append(False)
 
     def has_failed(self, reason: FailureReason, description: str, tokens: int = 0) -> None:
@@ -102,12 +116,14 @@ class Counters:
     @property
     def stalled(self) -> str | None:
         """Why nothing is trained even though groups are made; None while groups are kept."""
-        if self.equal_in_row < STALLED_AFTER:
+        total = self.filtered_in_row.total()
+        if total < STALLED_AFTER:
             return None
-        return (
-            f"the last {self.equal_in_row} groups were dropped because all rewards within each were equal: there is "
-            f"nothing to learn from them; choose items of another difficulty, or a larger group_size"
-        )
+        causes = [
+            (f"{count} because " if count < total else "because ") + WHY_FILTERED[reason]
+            for reason, count in self.filtered_in_row.most_common()
+        ]
+        return f"the last {total} groups were dropped, {'; '.join(causes)}"
 
     def take_metrics(self) -> dict[str, float]:
         """The runner's metrics: the mean reward since the last call, and the counts; empty if nothing is new."""
@@ -124,7 +140,7 @@ class Counters:
             "env/groups_filtered": self.filtered,
             "env/groups_refused": self.refused,
             "env/groups_failed": self.failed,
-            "env/groups_equal_in_row": self.equal_in_row,
+            "env/groups_filtered_in_row": self.filtered_in_row.total(),
             "env/tokens_filtered": self.tokens_filtered,
             "env/tokens_failed": self.tokens_failed,
         }

@@ -116,7 +116,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("env/groups_refused", "groups", "refused by the trajectory API, since the process began", "runner"),
     Metric("env/groups_failed", "groups", "of which nothing came, since the process began", "runner"),
     Metric("env/groups_failed_*", "groups", "of these, by reason", "runner"),
-    Metric("env/groups_equal_in_row", "groups", "filtered in a row because all their scores were equal", "runner"),
+    Metric("env/groups_filtered_in_row", "groups", "filtered since the last group that was kept", "runner"),
     Metric("env/tokens_filtered", "tokens", "in filtered groups, since the process began", "runner"),
     Metric("env/tokens_failed", "tokens", "in failed groups, since the process began", "runner"),
     Metric("env_*/*", "as env/*", "the same of another environment, by its index from 1 on; or what an environment "

@@ -21,7 +21,11 @@ PACE_SMOOTHING = 0.2
 """Weight of the newest step in `secondsPerStep`."""
 
 _FROM_TRAINING = {"train/loss": "loss", "logprobs/gap": "logprobGap", "staleness/mean": "staleness"}
-_GROUPS_MADE = {"env/groups_kept": "kept", "env/groups_filtered_equal": "equal"}
+_GROUPS_MADE = {
+    "env/groups_kept": "kept",
+    "env/groups_filtered_equal": "equal",
+    "env/groups_filtered_by_environment": "withheld",
+}
 _EVALUATION = "eval/percent_correct"
 _FROM_EVALUATION = {
     "eval/percent_correct": "Accuracy",

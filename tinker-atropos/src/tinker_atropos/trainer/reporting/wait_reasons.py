@@ -14,19 +14,21 @@ SILENT_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class GroupsMade:
-    """The environments' own counts of groups: sent, and skipped because all their scores were equal."""
+    """The environments' own counts of groups: sent, dropped because all their scores were equal, and withheld by the
+    environment's own code.
+    """
 
     kept: float = 0.0
     equal: float = 0.0
+    withheld: float = 0.0
 
     def plus(self, more: "GroupsMade") -> "GroupsMade":
-        return GroupsMade(self.kept + more.kept, self.equal + more.equal)
+        return GroupsMade(self.kept + more.kept, self.equal + more.equal, self.withheld + more.withheld)
 
     def since(self, before: "GroupsMade") -> "GroupsMade":
         """The increase since `before`; counts start over when an environment is restarted."""
-        if self.kept < before.kept or self.equal < before.equal:
-            return self
-        return GroupsMade(self.kept - before.kept, self.equal - before.equal)
+        increase = GroupsMade(self.kept - before.kept, self.equal - before.equal, self.withheld - before.withheld)
+        return self if min(increase.kept, increase.equal, increase.withheld) < 0 else increase
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +59,27 @@ def _reason(wait: WaitForBatch) -> str:
         return environment.reason or "no environment is live"
     if environment.state == "starting" or (environment.reason or "").startswith("evaluating"):
         return f"the environment is {environment.reason or 'starting'}"
-    if made.equal and not made.kept:
-        return (
-            f"every one of the last {_rounded(made.equal)} groups had equal scores and teaches nothing: the task is "
-            f"too hard or too easy for the model, or its scoring does not tell answers apart"
-        )
+    if made.equal + made.withheld and not made.kept:
+        return _nothing_to_learn(made)
     if wait.seconds_without_sample is None or wait.seconds_without_sample > SILENT_SECONDS:
         since = wait.seconds_without_sample
         return "the environment has asked for no sample " + ("yet" if since is None else f"for {more_than(since)}")
     at_hand = wait.queued * wait.group_rollouts
     return f"about {at_hand} of {wait.batch_rollouts} rollouts are there, and the environment is sampling"
+
+
+def _nothing_to_learn(made: GroupsMade) -> str:
+    count = _rounded(made.equal + made.withheld)
+    if made.withheld > made.equal:
+        return (
+            f"the environment returned none of the last {count} groups that it made, and most do that when all scores "
+            f"of a group are equal: the task is too hard or too easy for the model, or its scoring does not tell "
+            f"answers apart"
+        )
+    return (
+        f"every one of the last {count} groups had equal scores and teaches nothing: the task is too hard or too easy "
+        f"for the model, or its scoring does not tell answers apart"
+    )
 
 
 def _rounded(count: float) -> str:
