@@ -7,13 +7,36 @@ checks them against the environment's own config class.
 import difflib
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tinker_atropos.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class ClipThresholds:
+    """The lowest and the highest probability ratio r = p / q that a loss uses."""
+
+    low: float
+    high: float
+
+    def as_loss_config(self) -> dict[str, float]:
+        """Under Tinker's names."""
+        return {"clip_low_threshold": self.low, "clip_high_threshold": self.high}
+
+
+CLIP_THRESHOLDS: Final[Mapping[str, ClipThresholds]] = {
+    "ppo": ClipThresholds(0.8, 1.2),
+    "cispo": ClipThresholds(0.0, 4.0),
+}
+"""What the losses that clip use unless thresholds are given: Tinker's own defaults (tinker-cookbook's
+tutorials/202_loss_functions.py). ppo's are those of Schulman et al. 2017 (arXiv:1707.06347); cispo has no lower bound
+(MiniMax-M1, arXiv:2506.13585), and 4 to 8 are equally good above (ScaleRL, arXiv:2510.13786).
+"""
 
 
 class SharedEnvSection(BaseModel):
@@ -39,8 +62,12 @@ class TinkerSection(BaseModel):
     learning_rate: float = Field(default=4e-5, gt=0)
     advantage: Literal["group_centered", "leave_one_out", "group_normalized"] = "group_centered"
     loss: Literal["importance_sampling", "ppo", "cispo"] = "importance_sampling"
-    clip_low_threshold: float = Field(default=0.8, ge=0, le=1, description="lowest ratio that ppo and cispo use")
-    clip_high_threshold: float = Field(default=1.2, ge=1, description="highest ratio that ppo and cispo use")
+    clip_low_threshold: float | None = Field(
+        default=None, ge=0, le=1, description="lowest ratio that ppo and cispo use; null: the loss's own"
+    )
+    clip_high_threshold: float | None = Field(
+        default=None, ge=1, description="highest ratio that ppo and cispo use; null: the loss's own"
+    )
     distill_coefficient: float = Field(default=1.0, ge=0, description="weight of the teacher's log-ratio per token")
     max_token_trainer_length: int = Field(default=9000, gt=0, description="longest trained sequence, in tokens")
     max_staleness: int = Field(default=8, ge=0, description="oldest policy that is trained on, in policy steps")
@@ -58,6 +85,15 @@ class TinkerSection(BaseModel):
     wandb_group: str | None = None
     wandb_run_name: str | None = None
     wandb_samples_interval: int = Field(default=20, ge=0, description="steps between tables of rollouts; 0: none")
+
+    @property
+    def clip_thresholds(self) -> ClipThresholds | None:
+        """The given thresholds, else those of the loss; None for a loss that does not clip."""
+        own = CLIP_THRESHOLDS.get(self.loss)
+        if own is None:
+            return None
+        low, high = self.clip_low_threshold, self.clip_high_threshold
+        return ClipThresholds(own.low if low is None else low, own.high if high is None else high)
 
 
 class RunConfig(BaseModel):

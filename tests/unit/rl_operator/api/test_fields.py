@@ -2,7 +2,7 @@
 
 from rl_operator.api.fields import SHARED_FIELDS, TINKER_FIELDS, WIRED_FIELDS
 from rl_operator.check.types import type_problem
-from tinker_atropos.config import SharedEnvSection, TinkerSection
+from tinker_atropos.config import CLIP_THRESHOLDS, SharedEnvSection, TinkerSection
 
 
 def test_the_trainer_fields_match_the_trainer() -> None:
@@ -13,6 +13,12 @@ def test_the_trainer_fields_match_the_trainer() -> None:
 def test_defaults_are_the_trainers() -> None:
     for name, field in TINKER_FIELDS.items():
         assert field.default == TinkerSection.model_fields[name].default, name
+
+
+def test_the_losss_own_thresholds_are_described_as_the_trainer_has_them() -> None:
+    for side in ("low", "high"):
+        told = ", ".join(f"{loss} {getattr(own, side):g}" for loss, own in CLIP_THRESHOLDS.items())
+        assert TINKER_FIELDS[f"clip_{side}_threshold"].description.endswith(f"null: {told}")
 
 
 def test_types_accept_what_the_trainer_accepts() -> None:

@@ -28,7 +28,9 @@ def loss_inputs(loss: Loss, config: dict[str, float] | None = None) -> dict[str,
         # A > 0 above the upper bound is clipped; A < 0 below the lower bound too (the pessimistic side).
         ("ppo", {}, [-1.0, -2.4, 0.8, 0.0]),
         ("ppo", WIDE, [-1.0, -4.0, 0.5, 0.0]),
-        ("cispo", {}, [-1.0 * P[0], -1.2 * 2 * P[1], 0.8 * P[2], 0.0]),
+        # Only the upper side is capped, and at 4: a token that the policy has left keeps its small weight.
+        ("cispo", {}, [-1.0 * P[0], -3.0 * 2 * P[1], 0.25 * P[2], 0.0]),
+        ("cispo", {"clip_high_threshold": 2.0}, [-1.0 * P[0], -2.0 * 2 * P[1], 0.25 * P[2], 0.0]),
         ("cispo", WIDE, [-1.0 * P[0], -2.0 * 2 * P[1], 0.5 * P[2], 0.0]),
         # Every token carries the one ratio of the sequence: 1.442, above the bounds.
         ("gspo", {}, [-1.0004, -2 * 1.0004, S, 0.0]),
@@ -47,7 +49,7 @@ def test_loss_equals_its_formula(name: str, config: dict[str, float], expected: 
     [
         ("importance_sampling", [-1.0, -6.0, 0.25, 0.0]),  # d(-r A)/d log p = -r A
         ("ppo", [-1.0, 0.0, 0.0, 0.0]),  # nothing flows through a clipped ratio
-        ("cispo", [-1.0, -2.4, 0.8, 0.0]),  # the clipped ratio is a constant weight: every token learns
+        ("cispo", [-1.0, -6.0, 0.25, 0.0]),  # the clipped ratio is a constant weight: every token learns
         ("gspo", [0.0, 0.0, S, 0.0]),  # the sequence's ratio, the token's own gradient
         ("dro", -(A - 0.5 * (P - Q))),
     ],

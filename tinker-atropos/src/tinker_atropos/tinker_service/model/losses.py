@@ -10,9 +10,9 @@ With p the trainer's probability of a target token, q the sampler's, A its advan
     dro                  -(A log p - beta / 2 (log r)^2)      (Richemond et al. 2024, arXiv:2405.19107)
 
 s is the geometric mean of r over the tokens that `sequence_ratio_mask` marks, with the gradient of each token's own
-log p. Formulas and default thresholds as in Tinker's documentation of its loss functions; it names no defaults for
-gspo (here: the paper's) and dro (here: beta must be given). Any other loss except `stable_reinforce`, which needs
-what only the hosted service records, can be computed with forward_backward_custom.
+log p. Formulas and default thresholds (0.8 and 1.2 for ppo, 0 and 4 for cispo) as in Tinker's documentation of its loss
+functions; it names no defaults for gspo (here: the paper's) and dro (here: beta must be given). Any other loss except
+`stable_reinforce`, which needs what only the hosted service records, can be computed with forward_backward_custom.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-CLIP_THRESHOLDS: Mapping[str, float] = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
-GSPO_THRESHOLDS: Mapping[str, float] = {"clip_low_threshold": 1 - 3e-4, "clip_high_threshold": 1 + 4e-4}
+from tinker_atropos.config import CLIP_THRESHOLDS, ClipThresholds
+
+GSPO_THRESHOLDS = ClipThresholds(1 - 3e-4, 1 + 4e-4)
 
 Inputs = Mapping[str, torch.Tensor]
 LossFunction = Callable[[torch.Tensor, Inputs, Mapping[str, float]], torch.Tensor]
@@ -91,14 +92,19 @@ def _pessimistic(ratio: torch.Tensor, inputs: Inputs) -> torch.Tensor:
 
 
 _POLICY_INPUTS = ("logprobs", "advantages")
-_CLIPS = tuple(CLIP_THRESHOLDS)
+_CLIPS = ("clip_low_threshold", "clip_high_threshold")
 
 LOSSES: Mapping[str, Loss] = {
     "cross_entropy": Loss(_cross_entropy, optional=("weights",)),
     "importance_sampling": Loss(_importance_sampling, required=_POLICY_INPUTS),
-    "ppo": Loss(_ppo, required=_POLICY_INPUTS, optional=_CLIPS, config=CLIP_THRESHOLDS),
-    "cispo": Loss(_cispo, required=_POLICY_INPUTS, optional=_CLIPS, config=CLIP_THRESHOLDS),
-    "gspo": Loss(_gspo, required=(*_POLICY_INPUTS, "sequence_ratio_mask"), optional=_CLIPS, config=GSPO_THRESHOLDS),
+    "ppo": Loss(_ppo, required=_POLICY_INPUTS, optional=_CLIPS, config=CLIP_THRESHOLDS["ppo"].as_loss_config()),
+    "cispo": Loss(_cispo, required=_POLICY_INPUTS, optional=_CLIPS, config=CLIP_THRESHOLDS["cispo"].as_loss_config()),
+    "gspo": Loss(
+        _gspo,
+        required=(*_POLICY_INPUTS, "sequence_ratio_mask"),
+        optional=_CLIPS,
+        config=GSPO_THRESHOLDS.as_loss_config(),
+    ),
     "dro": Loss(_dro, required=_POLICY_INPUTS, required_config=("beta",)),
 }
 MANY_TARGETS = "cross_entropy"  # the one loss with several targets per position

@@ -13,8 +13,6 @@ from tinker_atropos.config import TinkerSection
 from tinker_atropos.trainer.data.advantages import ADVANTAGES, advantages
 from tinker_atropos.trainer.data.groups import Bools, Floats, Group, Ints, TokenSequence
 
-LOSSES_THAT_CLIP = ("ppo", "cispo")
-
 
 @dataclass(frozen=True, slots=True)
 class Datum:
@@ -125,7 +123,8 @@ def distillation(sequence: TokenSequence, coefficient: float) -> Floats | None:
 
 
 def loss_config(config: TinkerSection) -> dict[str, float] | None:
-    """The clips, for the losses that take them: those losses require them, and importance_sampling rejects them."""
-    if config.loss not in LOSSES_THAT_CLIP:
-        return None
-    return {"clip_low_threshold": config.clip_low_threshold, "clip_high_threshold": config.clip_high_threshold}
+    """The thresholds, for the losses that clip. Always sent, so that no backend's defaults can differ from ours;
+    importance_sampling rejects them.
+    """
+    thresholds = config.clip_thresholds
+    return None if thresholds is None else thresholds.as_loss_config()
