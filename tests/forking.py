@@ -34,11 +34,6 @@ ROOT = Path(__file__).parents[1]
 PROGRAM = "from tinker_atropos.cli import main\nmain()\n"
 """What the console script `tinker-atropos` runs."""
 
-OFFLINE = "import huggingface_hub.constants\nhuggingface_hub.constants.HF_HUB_OFFLINE = True\n"
-"""What an environment sets by a variable before that library is imported: its tokenizer is a folder. (No test gives an
-environment one of the Hub's.)
-"""
-
 STARTED = "tests.forking"
 """The audit event of a start."""
 
@@ -140,12 +135,11 @@ class _Forked:
         sys.audit(STARTED, arguments)  # as Popen does: the start may be undeclared (tests/plugins/programs.py)
         _refuse_what_is_read_at_import(env_vars)
         argv = ("tinker-atropos", *map(str, arguments))
-        start = OFFLINE if argv[1] == "environment" else ""
         server = _server(PRELOADED_TORCH if argv[1] == "tinker-service" else PRELOADED)
         self._ended, request = server.connect_to_new_process(streams)
         with open(request, "wb") as child:  # noqa: PTH123 -- a descriptor
             pickle.dump({}, child)  # nothing of pytest's is the child's
-            pickle.dump(Program(start + code, argv, dict(env_vars), str(folder or Path.cwd())), child)
+            pickle.dump(Program(code, argv, dict(env_vars), str(folder or Path.cwd())), child)
         self.pid: int = fork_server.read_signed(self._ended)
         self._returncode: int | None = None
 

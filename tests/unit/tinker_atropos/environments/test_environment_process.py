@@ -45,11 +45,23 @@ async def test_bundled_environment_serves_a_run_and_is_evaluated_before_and_afte
 
 
 async def test_real_start_of_the_console_script_serves_a_run(run):
-    """The other tests fork (tests/forking.py). This one really starts: script, interpreter and imports."""
-    environment = await run.start_environment("sort_digits", wrapper=())
+    """The other tests fork (tests/forking.py). This one really starts: script, interpreter and imports.
+
+    The run's tokenizer is a folder. The environment's data sets are not: the Hub must stay within reach for them.
+    """
+    file = run.write_environment(
+        """
+        async def setup(self):
+            import huggingface_hub
+            print("offline:", huggingface_hub.is_offline_mode(), flush=True)
+            await super().setup()
+        """
+    )
+    environment = await run.start_environment(file, wrapper=())
     await asyncio.wait_for(run.train(), TRAIN_SECONDS)
     assert await environment.ends() == 0, environment.output
     assert "Traceback" not in environment.output
+    assert "offline: False" in environment.output
 
 
 async def test_unmodified_atroposlib_file_serves_a_run(run):

@@ -68,7 +68,7 @@ async def run_environment(
 
 async def _serve(assignment: Assignment, shared: SharedState, heartbeat: Heartbeat, ending: RunEnd) -> None:
     settings, run = assignment.settings, assignment.run
-    process_setup.set_env_vars([settings.api_url, settings.inference_url], run.env.tokenizer_name)
+    process_setup.bypass_proxies([settings.api_url, settings.inference_url])
     wandb_relay.install(shared.metrics)
     # These imports load atroposlib: only now that `import wandb` finds the relay.
     with process_setup.torch_hidden(unless_mentioned_in=assignment.located.file):

@@ -1,26 +1,31 @@
 import logging
+import socket
 import sys
 
 import pytest
+from transformers import AutoTokenizer
 
-from tinker_atropos.environments.runner.process_setup import RepeatFilter, set_env_vars, torch_hidden
+from tinker_atropos.bundled import resolve_tokenizer
+from tinker_atropos.environments.runner.process_setup import RepeatFilter, bypass_proxies, torch_hidden
 
 URLS = ["http://127.0.0.1:8000", "http://api.run.svc:8000"]
 
 
 def test_proxies_are_bypassed_for_the_runs_own_addresses():
     env_vars = {"NO_PROXY": "intern.example", "HTTP_PROXY": "http://proxy:3128"}
-    set_env_vars(URLS, "some/model", env_vars)
+    bypass_proxies(URLS, env_vars)
     assert env_vars["NO_PROXY"] == "intern.example,localhost,127.0.0.1,api.run.svc"
     assert env_vars["no_proxy"] == "localhost,127.0.0.1,api.run.svc"
-    assert "HF_HUB_OFFLINE" not in env_vars
+    assert env_vars.keys() == {"NO_PROXY", "no_proxy", "HTTP_PROXY"}  # the environment's data may be on the Hub
 
 
-def test_hub_is_not_used_if_the_tokenizer_is_local(tmp_path):
-    for name in ("bundled", str(tmp_path)):
-        env_vars = {}
-        set_env_vars(URLS, name, env_vars)
-        assert env_vars["HF_HUB_OFFLINE"] == "1"
+def test_a_tokenizer_folder_is_loaded_without_the_hub(monkeypatch):
+    """So nothing needs to be offline for it."""
+    looked_up = []
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *_args, **_options: looked_up.append(host))
+    tokenizer = AutoTokenizer.from_pretrained(resolve_tokenizer("bundled"))
+    assert tokenizer.decode(tokenizer.encode("sort 4 1", add_special_tokens=False)) == "sort 4 1"
+    assert looked_up == []
 
 
 def record(message, line=1):

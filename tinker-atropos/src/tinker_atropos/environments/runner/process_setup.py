@@ -9,22 +9,22 @@ from collections.abc import Iterable, Iterator, MutableMapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tinker_atropos.bundled import resolve_tokenizer
-
 TORCH_USERS = ("torch", "transformers")
 REPEAT_SECONDS = 60.0
 MAX_REMEMBERED = 1_000
 NOISY_LOGGERS = ("atroposlib", "httpx", "httpx2", "openai")
 
 
-def set_env_vars(urls: Iterable[str], tokenizer_name: str, environ: MutableMapping[str, str] = os.environ) -> None:
-    """Exclude the run's own addresses from any proxy, and do not ask the Hub for a tokenizer that is on disk."""
+def bypass_proxies(urls: Iterable[str], environ: MutableMapping[str, str] = os.environ) -> None:
+    """Exclude the run's own addresses from any proxy.
+
+    Nothing here makes libraries offline, even where the tokenizer is a folder (which transformers never looks up): the
+    environment's data sets may be on the Hub.
+    """
     hosts = ["localhost", "127.0.0.1", *(urlsplit(url).hostname or "" for url in urls)]
     for variable in ("NO_PROXY", "no_proxy"):
         given = environ.get(variable, "").split(",")
         environ[variable] = ",".join(dict.fromkeys(host for host in [*given, *hosts] if host))
-    if Path(resolve_tokenizer(tokenizer_name)).is_dir():
-        environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
 @contextlib.contextmanager

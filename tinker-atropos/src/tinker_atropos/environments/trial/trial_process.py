@@ -78,7 +78,7 @@ async def _set_up(
     located: LocatedEnvironment, run: RunConfig, provider: Provider, options: TrialOptions, group_size: int
 ) -> "Trying":
     """The environment, connected to its provider."""
-    process_setup.set_env_vars([], run.env.tokenizer_name)
+    process_setup.bypass_proxies([])
     os.environ["ATROPOS_ALLOW_DUMMY_MANAGED_SERVER"] = "1"  # placeholders for tokens that a provider does not return
     wandb_relay.install(wandb_relay.MetricsQueue())
     with process_setup.torch_hidden(unless_mentioned_in=located.file):
