@@ -1,6 +1,8 @@
 from pathlib import Path
+from typing import Literal
 
 import pytest
+from pydantic import BaseModel, SecretStr, ValidationError
 from tenacity import AsyncRetrying, RetryError, stop_after_attempt
 
 from tinker_atropos.environments.runner.failures import MAX_MESSAGE, describe, environment_failed
@@ -23,7 +25,31 @@ def test_class_message_and_location():
     assert describe(error, HERE) == f"ValueError: no data (test_failures.py, line {line_of(error)}, in raised)"
 
 
+class ServerSettings(BaseModel):
+    server_type: Literal["openai", "sglang"]
+    timeout: int = 1
+    api_key: SecretStr = SecretStr("x")
+    retries: int = 0
+
+
+def rejected(**values):
+    """As an author's code raises it: a class of settings made from values that do not fit."""
+    with pytest.raises(ValidationError) as caught:
+        ServerSettings(**values)
+    return caught.value
+
+
+FAULTS = {"server_type": "vllm", "timeout": "soon", "api_key": 17, "retries": None}
 CASES = {
+    "a missing field": (rejected(), "ValidationError: ServerSettings: server_type: Field required ("),
+    "several fields": (
+        rejected(**FAULTS),
+        (
+            "ValidationError: ServerSettings: server_type: Input should be 'openai' or 'sglang'; timeout: Input should "
+            "be a valid integer, unable to parse string as an integer; api_key: Input should be a valid string; and 1 "
+            "more ("
+        ),
+    ),
     "no message": (LookupError(), "LookupError ("),
     "a long message": (ValueError("x" * 1000), f"ValueError: {'x' * MAX_MESSAGE} ("),
     "sys.exit": (SystemExit(0), "it called sys.exit(0) ("),

@@ -3,12 +3,16 @@
 import traceback
 from pathlib import Path
 
+from pydantic import ValidationError
 from tenacity import RetryError
 
 from tinker_atropos.errors import EnvironmentLostError
 
 MAX_MESSAGE = 300
 """Characters kept of an exception's message: some carry whole rollouts."""
+
+MAX_FIELDS = 3
+"""Fields named of those that pydantic rejects."""
 
 
 def environment_failed(doing: str, error: BaseException, source: Path) -> EnvironmentLostError:
@@ -17,17 +21,28 @@ def environment_failed(doing: str, error: BaseException, source: Path) -> Enviro
 
 
 def describe(error: BaseException, source: Path) -> str:
-    """The class, the first line of the message, and the innermost line of the environment's own files: of its file, or
+    """The class, the message in one line, and the innermost line of the environment's own files: of its file, or
     of a module next to it.
     """
     cause = innermost(error)
     if isinstance(cause, SystemExit):
         what = f"it called sys.exit({cause.code!r})"
     else:
-        message = cause.msg if isinstance(cause, SyntaxError) else str(cause)
-        first_line, *_ = [*message.strip().splitlines(), ""]
-        what = f"{type(cause).__name__}: {first_line[:MAX_MESSAGE]}" if first_line else type(cause).__name__
+        message = _message(cause)[:MAX_MESSAGE]
+        what = f"{type(cause).__name__}: {message}" if message else type(cause).__name__
     return f"{what} ({_place(cause, source)})"
+
+
+def _message(error: BaseException) -> str:
+    """What the error says in one line. pydantic's first line only counts: its fields are in the lines after it. Their
+    values are left out, because one may be a key.
+    """
+    if isinstance(error, ValidationError):
+        found = [f"{'.'.join(map(str, each['loc'])) or 'as a whole'}: {each['msg']}" for each in error.errors()]
+        more = f"; and {len(found) - MAX_FIELDS} more" if len(found) > MAX_FIELDS else ""
+        return f"{error.title}: {'; '.join(found[:MAX_FIELDS])}{more}"
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    return next(iter(message.strip().splitlines()), "")
 
 
 def innermost(error: BaseException) -> BaseException:
