@@ -35,7 +35,8 @@ load_environment(LocatedEnvironment(Path(sys.argv[1])))
 def judged(folder: Path, **files: str) -> Discovery:
     """`env.py`, next to files named by the keywords."""
     for name, text in files.items():
-        path = folder / f"{name.replace('__', '/', 1)}.py"
+        below = name if name.startswith("__") else name.replace("__", "/", 1)
+        path = folder / f"{below}.py"
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
     return discover_entry(folder, "env.py")
@@ -147,6 +148,18 @@ IMPORTS: dict[str, tuple[dict[str, str], str | None, int | None, str]] = {
                          "p/a.py", 1, "from b import x"),
     "within a package": ({"env": "import p.a\n" + GAME, "p____init__": "from . import a", "p__a": "from .b import x",
                           "p__b": "x = 1"}, None, None, ""),
+    "in a package": ({"env": "from .lib import x\n" + GAME, "lib": "from . import deep\nx = 1", "deep": "",
+                      "__init__": ""}, None, None, ""),
+    "in a package, whose files need no taken names": ({"env": "from .json import x\n" + GAME, "json": "x = 1",
+                                                       "__init__": ""}, None, None, ""),
+    "in a package that imports its parts": ({"env": "from .lib import x\n" + GAME, "lib": "x = __package__",
+                                             "__init__": "from .lib import x"}, None, None, ""),
+    "out of the top package": ({"env": "from .lib import x\n" + GAME, "lib": "from ..deep import x", "__init__": ""},
+                               "lib.py", 1, "it climbs above the package"),
+    "in a package that cannot be imported": ({"env": "from . import lib\n" + GAME, "lib": "",
+                                              "__init__": "from ...far import x"}, "__init__.py", 1, "climbs above"),
+    "in a folder with an __init__.py, of nothing relative": ({"env": "import lib\n" + GAME, "lib": "",
+                                                              "__init__": "raise OSError"}, None, None, ""),
     "tried first": ({"env": "try:\n    from .lib import x\nexcept ImportError:\n    from lib import x\n" + GAME,
                      "lib": "x = 1"}, None, None, ""),
     "a name of Python's": ({"env": GAME, "statistics": ""}, "statistics.py", None, "statistics is already"),
@@ -169,6 +182,32 @@ def test_imports_are_checked_like_the_runners(
         assert (problem.reason, problem.file, problem.line) == ("NotImportable", file, line)
         assert message in problem.message
         assert file.split("/")[-1 if line else 0] in ran.stderr.splitlines()[-1], "the runner names it, too"
+
+
+PACKAGE = {
+    "games/__init__.py": "",
+    "games/board/__init__.py": "from ..rules import RULES",
+    "games/board/chess.py": "from games.rules import RULES\nfrom .pieces import PIECES\n" + GAME,
+    "games/board/pieces.py": "from ..rules import RULES as PIECES",
+    "games/rules.py": "RULES = 1",
+    "games/json.py": "",
+}
+
+
+@pytest.mark.process
+def test_an_environment_inside_of_packages_is_served_as_a_part_of_the_top_one(tmp_path: Path) -> None:
+    """Even if its folder has files of taken names: in a package they are nobody else's."""
+    for file, text in PACKAGE.items():
+        path = tmp_path / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    found = discover_entry(tmp_path, "games/board/chess.py")
+    assert found.problem is None
+    assert [each.class_name for each in found.environments] == ["Game"]
+    assert set(found.modules) == PACKAGE.keys() - {"games/json.py"}
+    code = LOAD + "assert sys.modules['games.board.chess'].Game.__module__ == 'games.board.chess'\n"
+    ran = forking.run([tmp_path / "games/board/chess.py"], os.environ, code=code)
+    assert ran.returncode == 0, ran.stderr
 
 
 CONFIGS = {

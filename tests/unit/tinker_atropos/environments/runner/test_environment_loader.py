@@ -55,3 +55,23 @@ def test_a_taken_name_is_refused_and_nothing_is_replaced(tmp_path: Path, name: s
         load_environment(locate_environment(str(tmp_path / name)))
     assert sys.modules.get(Path(name).stem) is before
     assert str(tmp_path) not in sys.path
+
+
+REFUSED_FOLDERS = {
+    "json": "the folder 'json' is a package, and json is already the name of a module",
+    "httpx": "the folder 'httpx' is a package, and httpx is already the name of a module",
+    "my.games": "the folder 'my.games' is a package, and its name must not contain a dot: rename it",
+}
+
+
+@pytest.mark.parametrize(("name", "sentence"), REFUSED_FOLDERS.items(), ids=REFUSED_FOLDERS)
+def test_a_package_needs_a_name_of_its_own(tmp_path: Path, name: str, sentence: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "game.py").write_text(HEAD + "from . import game\nclass Game(BaseEnv): ...\n")
+    before = sys.modules.get(name)
+    with pytest.raises(ConfigError, match=sentence):
+        load_environment(locate_environment(str(folder / "game.py")))
+    assert sys.modules.get(name) is before
+    assert str(tmp_path) not in sys.path

@@ -3,7 +3,13 @@
 import ast
 
 from tinker_atropos.environments.discovery.config_class import config_class_problem
-from tinker_atropos.environments.discovery.import_check import import_problem, name_problem
+from tinker_atropos.environments.discovery.import_check import (
+    ImportRoot,
+    import_problem,
+    import_root,
+    init_files,
+    name_problem,
+)
 from tinker_atropos.environments.discovery.kinship import served_environments
 from tinker_atropos.environments.discovery.modules import Module, SourceClass, last_name
 from tinker_atropos.environments.discovery.source_parser import Problem, compile_problem
@@ -14,7 +20,7 @@ CHOICE = "of several, the one is taken whose cli() the file calls, or that deriv
 
 def files_imported(sources: Sources, entry: Module) -> list[str]:
     """The files of the folder that an entry imports directly or indirectly, itself first."""
-    files = [entry.file]
+    files = [entry.file, *init_files(entry, import_root(entry, sources.paths))]
     for file in files:  # grows during the iteration
         module = sources.module_of_file(file)
         files += [each for each in (sources.imported_files(module) if module else ()) if each not in files]
@@ -23,10 +29,11 @@ def files_imported(sources: Sources, entry: Module) -> list[str]:
 
 def entry_problem(sources: Sources, entry: Module, files: list[str]) -> Problem | None:
     """The first reason why the entry, which imports these files, cannot be served."""
-    if problem := name_problem(entry, sources.paths):
+    root = import_root(entry, sources.paths)
+    if problem := name_problem(entry, sources.paths, root):
         return problem
     for file in files:
-        if problem := _file_problem(sources, file, entry):
+        if problem := _file_problem(sources, file, root):
             return problem
     served = served_environments(sources, entry)
     if len(served) == 1:
@@ -34,12 +41,12 @@ def entry_problem(sources: Sources, entry: Module, files: list[str]) -> Problem 
     return _several(entry, served) if served else _none(sources, entry)
 
 
-def _file_problem(sources: Sources, file: str, entry: Module) -> Problem | None:
+def _file_problem(sources: Sources, file: str, root: ImportRoot) -> Problem | None:
     module = sources.module_of_file(file)
     if module is None:
         return sources.problems[file]
     fault = compile_problem(module.tree)
-    return fault.as_problem(file) if fault else import_problem(entry, module)
+    return fault.as_problem(file) if fault else import_problem(root, module)
 
 
 def _several(entry: Module, served: list[SourceClass]) -> Problem:

@@ -14,7 +14,9 @@ from typing import Any
 from atroposlib.envs.base import BaseEnv
 
 from tinker_atropos.config import RunConfig
-from tinker_atropos.environments.discovery.import_check import TAKEN_NAMES, taken_sentence
+from tinker_atropos.environments.discovery.import_check import TAKEN_NAMES, imports_relatively, taken_sentence
+from tinker_atropos.environments.discovery.modules import Module
+from tinker_atropos.environments.discovery.source_parser import UnreadableSourceError, parse_file
 from tinker_atropos.environments.runner.environment_config import Wiring, configure
 from tinker_atropos.environments.runner.environment_files import LocatedEnvironment
 from tinker_atropos.environments.runner.failures import environment_failed
@@ -63,23 +65,66 @@ def load_environment(located: LocatedEnvironment) -> LoadedEnvironment:
 
 
 def _import_file(path: Path) -> ModuleType:
-    """Import by path, with the file's folder importable, like `python FILE`, but without writing to it: the folder is
-    the user's, and may be a ConfigMap.
-    """
-    _refuse_taken_names(path.parent)
+    """Import a user's file without writing to its folder, which may be a ConfigMap."""
     sys.dont_write_bytecode = True
-    sys.path.insert(0, str(path.parent))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise ConfigError(f"{path} cannot be imported as Python: its name must end with .py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    top = _top_package(path)
+    if top is None:
+        _refuse_taken_names(path.parent)
+        sys.path.insert(0, str(path.parent))  # like `python FILE`
+        loaded, name = path, path.stem
+    else:
+        _refuse_taken_package(top)
+        sys.path.append(str(top.parent))  # for processes that start anew; last: what is beside the package is not ours
+        loaded, name = top / "__init__.py", ".".join([top.name, *path.relative_to(top).with_suffix("").parts])
     try:
-        spec.loader.exec_module(module)
+        module = _executed(loaded, name.partition(".")[0])
+        return module if top is None else importlib.import_module(name)
     except (Exception, SystemExit) as error:
         # The file is the user's: whatever it raises is its own failure, reported in one sentence.
         raise environment_failed("while it was imported", error, path) from error
+
+
+def _executed(path: Path, name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)  # of an __init__.py: a package
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{path} cannot be imported as Python: its name must end with .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
     return module
+
+
+def _top_package(path: Path) -> Path | None:
+    """The folder to import from, as `python -m package.file` does, if the file says that it belongs to a package (see
+    discovery's import_check.import_root, which decides the same from the source).
+    """
+    folder = path.parent
+    if path.name == "__init__.py" or not _has_init(folder) or not _says_it_is_in_a_package(path):
+        return None
+    while _has_init(folder.parent):
+        folder = folder.parent
+    return folder
+
+
+def _has_init(folder: Path) -> bool:
+    return (folder / "__init__.py").is_file()
+
+
+def _says_it_is_in_a_package(path: Path) -> bool:
+    try:
+        return imports_relatively(Module(path.stem, path.name, is_package=False, tree=parse_file(path)))
+    except UnreadableSourceError:  # its import will say why
+        return False
+
+
+def _refuse_taken_package(folder: Path) -> None:
+    """The package gets the folder's name, which nothing else may have."""
+    name = folder.name
+    if "." in name:
+        raise ConfigError(f"the folder {name!r} is a package, and its name must not contain a dot: rename it")
+    found = None if name in TAKEN_NAMES else importlib.util.find_spec(name)
+    if name in TAKEN_NAMES or (found is not None and found.origin != str(folder / "__init__.py")):
+        raise ConfigError(f"the folder {name!r} is a package, and {taken_sentence(name)}")
 
 
 def _refuse_taken_names(folder: Path) -> None:
