@@ -147,12 +147,26 @@ async def test_a_container_that_ignores_sigterm_is_killed_after_the_grace_period
     assert 0.9 < time.monotonic() - begun < 20
 
 
-async def test_processes_left_by_a_container_die_with_it(make_node: MakeNode, tmp_path: Any) -> None:
+LEFT_BEHIND = {
+    "a child": """
+import subprocess
+told(subprocess.Popen(["sleep", "60"]).pid)
+""",
+    "a pool's, by a kill": """
+import multiprocessing, os, signal, time
+from concurrent.futures import ProcessPoolExecutor
+pool = ProcessPoolExecutor(1)
+pool.submit(time.sleep, 60)
+told(multiprocessing.active_children()[0].pid)
+os.kill(os.getpid(), signal.SIGKILL)
+""",
+}
+
+
+@pytest.mark.parametrize("code", LEFT_BEHIND.values(), ids=LEFT_BEHIND)
+async def test_processes_left_by_a_container_die_with_it(make_node: MakeNode, tmp_path: Any, code: str) -> None:
     pid_file = tmp_path / "pid"
-    code = (
-        "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
-        f"open({str(pid_file)!r}, 'w').write(str(child.pid))"
-    )
+    code = f"from pathlib import Path\ndef told(pid): Path({str(pid_file)!r}).write_text(str(pid))\n{code}"
     node = make_node()
     node.create(pod(container("trainer", code)))
     await node.end()

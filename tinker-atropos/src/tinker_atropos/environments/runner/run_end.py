@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import multiprocessing
+import multiprocessing.process
 import os
 import signal
 import threading
@@ -13,7 +15,13 @@ logger = logging.getLogger(__name__)
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 STOP_SECONDS = 4.0
-"""From SIGTERM to the exit, if the environment does not end by itself."""
+"""From SIGTERM to the exit, if the environment does not end by itself and has no processes of its own."""
+
+WORKER_SECONDS = 10.0
+"""How much longer the processes of an environment may take. A pod's grace period is 30 s, a run's 60 s unless set."""
+
+OBEY_SECONDS = 2.0
+"""From SIGTERM to SIGKILL for a process of the environment, and from its end to that of this process."""
 
 
 class RunEnd:
@@ -36,7 +44,7 @@ class RunEnd:
 
 
 class Stop:
-    """SIGTERM and SIGINT cancel the current task, and end the process after STOP_SECONDS at the latest.
+    """SIGTERM and SIGINT cancel the current task, and end the process, if it does not end (see `exit_within`).
 
     `signal.signal` and not `loop.add_signal_handler`: a reward that blocks the event loop would starve the latter.
     """
@@ -74,12 +82,36 @@ def _end_on_signal() -> None:
     _let_through()
 
 
-def exit_within(seconds: float, exit_code: int, reason: str) -> None:
-    """End the process after `seconds`, unless it has exited by then. Nothing in the process can prevent it."""
+def exit_within(seconds: float, exit_code: int, reason: str, worker_seconds: float = WORKER_SECONDS) -> None:
+    """End the process after `seconds`, unless it has exited by then. Nothing in the process can prevent it.
+
+    Processes that it started with multiprocessing (a pool that grades answers) get `worker_seconds` more to finish what
+    they are at: the interpreter waits for them when it exits. Then they are ended, too: none outlives this process.
+    """
 
     def end() -> None:
         time.sleep(seconds)
+        if workers := multiprocessing.active_children():
+            logger.info("%s within %.0f s: waiting for its %d worker processes", reason, seconds, len(workers))
+            _end_workers(worker_seconds)
+            time.sleep(OBEY_SECONDS)  # what waited for them may end by itself now
         logger.warning("%s within %.0f s: ending the process", reason, seconds)
         os._exit(exit_code)
 
     threading.Thread(target=end, name="exit", daemon=True).start()
+
+
+def _end_workers(seconds: float) -> None:
+    """Wait until they have ended; after `seconds` with SIGTERM, and with SIGKILL a little later."""
+    for end, patience in (
+        (None, seconds),
+        (multiprocessing.process.BaseProcess.terminate, OBEY_SECONDS),
+        (multiprocessing.process.BaseProcess.kill, OBEY_SECONDS),
+    ):
+        workers = multiprocessing.active_children()
+        for worker in workers:
+            if end is not None:
+                end(worker)
+        until = time.monotonic() + patience
+        for worker in workers:
+            worker.join(max(0.0, until - time.monotonic()))
