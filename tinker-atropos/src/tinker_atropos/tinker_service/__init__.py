@@ -13,7 +13,9 @@ What a client can rely on:
   Logprobs of prompts, and what a loss computes, are the model's own (temperature 1).
 * A model's requests are numbered by the SDK: a repeat gets the result of the first, and is never run again.
 * `/healthz` and `/metrics` (Prometheus) need no key; files of external weights have signed URLs.
+* Samples of a client with `record_stability_info` are kept in memory for a day, for `stable_reinforce`
+  (`model/losses.py` says what ours computes: what Tinker's does is not public).
 
-Not supported, each refused with a message: `kind="inflight"` samplers, stable_reinforce, images and audio, publishing
-and copying of checkpoints.
+Not supported, each refused with a message: `kind="inflight"` samplers, images and audio, publishing and copying of
+checkpoints.
 """

@@ -82,6 +82,7 @@ async def _tidy(service: Service, futures: Futures, gate: Gate, idle_exit: float
         now = time.monotonic()
         futures.forget_expired(now)
         service.registry.end_silent_sessions(now)
+        service.registry.recordings.forget_expired(now)
         if now - swept > SWEEP_SECONDS:
             swept = now
             service.submit(service.store.sweep)

@@ -11,12 +11,14 @@ Q = np.log([0.5, 0.3, 0.4, 0.4])  # the sampler's: ratios 1, 3, 0.25, 1
 A = np.array([1.0, 2.0, -1.0, 0.0])
 MASK = np.array([1.0, 1.0, 0.0, 1.0])  # of gspo: the sequence ratio is (1 x 3 x 1) ** (1 / 3)
 S = 3 ** (1 / 3)
+SAMPLED = np.array([1.0, 1.0, 1.0, 0.0])
+LOG_R = (P - Q) * SAMPLED
 WIDE = {"clip_low_threshold": 0.5, "clip_high_threshold": 2.0}
 
 
 def loss_inputs(loss: Loss, config: dict[str, float] | None = None) -> dict[str, torch.Tensor]:
     thresholds = {name: torch.full((4,), value) for name, value in {**loss.config, **(config or {})}.items()}
-    rest = {"logprobs": Q, "advantages": A, "weights": A, "sequence_ratio_mask": MASK}
+    rest = {"logprobs": Q, "advantages": A, "weights": A, "sequence_ratio_mask": MASK, "sampled": SAMPLED}
     return {**{name: torch.tensor(values) for name, values in rest.items()}, **thresholds}
 
 
@@ -36,6 +38,9 @@ def loss_inputs(loss: Loss, config: dict[str, float] | None = None) -> dict[str,
         ("gspo", {}, [-1.0004, -2 * 1.0004, S, 0.0]),
         ("gspo", WIDE, [-S, -2 * S, S, 0.0]),
         ("dro", {"beta": 0.5}, -(P * A - 0.25 * (P - Q) ** 2)),
+        # A ratio of 3 counts as 1, one of 0.25 as it is.
+        ("stable_reinforce", {"kl_coeff": 0.0}, [-P[0], -2 * P[1], 0.25 * P[2], 0.0]),
+        ("stable_reinforce", {}, np.array([-P[0], -2 * P[1], 0.25 * P[2], 0.0]) + 0.005 * LOG_R**2),
     ],
 )
 def test_loss_equals_its_formula(name: str, config: dict[str, float], expected: list[float]) -> None:
@@ -52,6 +57,7 @@ def test_loss_equals_its_formula(name: str, config: dict[str, float], expected: 
         ("cispo", [-1.0, -6.0, 0.25, 0.0]),  # the clipped ratio is a constant weight: every token learns
         ("gspo", [0.0, 0.0, S, 0.0]),  # the sequence's ratio, the token's own gradient
         ("dro", -(A - 0.5 * (P - Q))),
+        ("stable_reinforce", np.array([-1.0, -2.0, 0.25, 0.0]) + 0.01 * LOG_R),  # nothing flows through the weight
     ],
 )
 def test_gradient_by_log_p(name: str, expected: list[float]) -> None:

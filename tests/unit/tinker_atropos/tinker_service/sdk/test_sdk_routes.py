@@ -1,5 +1,6 @@
 """The unmodified tinker SDK against the running service: train, sample, save, resume, and get useful errors."""
 
+import dataclasses
 from collections.abc import Sequence
 
 import httpx
@@ -120,6 +121,100 @@ def test_every_policy_loss_trains(client: tinker.ServiceClient, prompts: Prompts
     assert ((last - first) * advantages).sum() > 0
 
 
+def with_provenance(data: list[types.Datum], prompt: int, sequence_ids: list[str]) -> list[types.Datum]:
+    """As tinker-cookbook's loops do: inputs are the prompt and all but the last sample, targets the same from 1 on."""
+    rest = [len(item.loss_fn_inputs["target_tokens"].to_numpy()) - prompt + 1 for item in data]
+    return [
+        item.with_provenance(
+            [types.PromptProvenanceSpan(sequence_id=name, length=prompt), of_samples(name, n - 1)],
+            [types.PromptProvenanceSpan(sequence_id=name, offset=1, length=prompt - 1), of_samples(name, n)],
+        )
+        for item, name, n in zip(data, sequence_ids, rest, strict=True)
+    ]
+
+
+def of_samples(name: str, length: int, offset: int = 0) -> types.SampledProvenanceSpan:
+    return types.SampledProvenanceSpan(sequence_id=name, length=length, offset=offset)
+
+
+def recorded_data(
+    client: tinker.ServiceClient, prompts: Prompts, *, recorded: bool = True
+) -> tuple[list[types.Datum], list[str]]:
+    """Datums without provenance of one prompt's samples, and their sequence ids."""
+    sampler = client.create_sampling_client(base_model="bundled", record_stability_info=recorded).result(WAIT)
+    ids: list[str] = []
+    asked = sampler.sample
+
+    def sample(*arguments: object) -> object:
+        future = asked(*arguments)
+        ids.extend(sequence.sequence_id for sequence in future.result(WAIT).sequences)
+        return future
+
+    sampler.sample = sample
+    return sampled_data(sampler, prompts[:1]), ids
+
+
+def test_stable_reinforce_trains_on_what_the_service_recorded(client: tinker.ServiceClient, prompts: Prompts) -> None:
+    """The client's own logprobs are not read: they may be anything."""
+    data, ids = recorded_data(client, prompts)
+    data = with_provenance(data, len(prompts[0]), ids)
+    wrong = [
+        dataclasses.replace(item, loss_fn_inputs={**item.loss_fn_inputs, "logprobs": item.loss_fn_inputs["advantages"]})
+        for item in data
+    ]
+    advantages = np.concatenate([item.loss_fn_inputs["advantages"].to_numpy() for item in data])
+    model, misled = new_model(client), new_model(client)
+    trained = [train(model, data, "stable_reinforce") for _ in range(5)]
+    np.testing.assert_array_equal([train(misled, wrong, "stable_reinforce") for _ in range(5)], trained)
+    assert ((trained[-1] - trained[0]) * advantages).sum() > 0
+
+
+WRONG_PROVENANCE = {
+    "none": (lambda item, _prompt, _name: item, r"data\[0\] does not say which recorded sequences"),
+    "of a sequence that is not recorded": (
+        lambda item, prompt, _name: with_provenance([item], prompt, ["gone"])[0],
+        "sequence 'gone' is not recorded in this session",
+    ),
+    "of other tokens": (
+        lambda item, prompt, name: respun(item, prompt, name, inputs=prompt + 1),
+        r"data\[0\].model_input holds other tokens than its provenance says: positions 0 to \d+ of the prompt of",
+    ),
+    "of samples that are shifted": (
+        lambda item, prompt, name: respun(item, prompt, name, targets=prompt),
+        r"\['target_tokens'\] holds other tokens than its provenance says: positions 0 to \d of the sampled tokens",
+    ),
+    "of prompts only": (
+        lambda item, prompt, name: respun(item, prompt, name, targets=item.model_input.length),
+        r"\['advantages'\] is not 0 where the target was not sampled",
+    ),
+}
+
+
+def respun(item: types.Datum, prompt: int, name: str, **starts: int) -> types.Datum:
+    """With provenance that says that the samples start somewhere else, in the inputs or in the targets."""
+    length, starts = item.model_input.length, {"inputs": prompt, "targets": prompt - 1} | starts
+    inputs, targets = (
+        [types.PromptProvenanceSpan(sequence_id=name, length=start), of_samples(name, length - start)]
+        for start in (starts["inputs"], starts["targets"])
+    )
+    return item.with_provenance(inputs, targets)
+
+
+@pytest.mark.parametrize(("change", "sentence"), WRONG_PROVENANCE.values(), ids=WRONG_PROVENANCE)
+def test_wrong_provenance_is_refused(client: tinker.ServiceClient, prompts: Prompts, change, sentence: str) -> None:
+    data, ids = recorded_data(client, prompts)
+    wrong = change(data[0], len(prompts[0]), ids[0])
+    with pytest.raises(tinker.TinkerError, match=sentence):
+        new_model(client).forward_backward([wrong], "stable_reinforce").result(WAIT)
+
+
+def test_samples_are_recorded_only_on_request(client: tinker.ServiceClient, prompts: Prompts) -> None:
+    data, ids = recorded_data(client, prompts, recorded=False)
+    data = with_provenance(data, len(prompts[0]), ids)
+    with pytest.raises(tinker.TinkerError, match="is not recorded in this session"):
+        new_model(client).forward_backward(data, "stable_reinforce").result(WAIT)
+
+
 def test_cross_entropy_learns_a_sequence(client: tinker.ServiceClient) -> None:
     tokens = [5, 6, 7, 8, 9]
     data = [datum(tokens[:-1], target_tokens=tokens[1:], weights=[1.0] * 4)]
@@ -205,7 +300,12 @@ def test_an_unknown_training_run_is_named(rest: tinker.RestClient) -> None:
 @pytest.mark.parametrize(
     ("tokens", "inputs", "loss", "message"),
     [
-        ([1, 2], {"target_tokens": [2, 3]}, "stable_reinforce", "loss 'stable_reinforce' is not supported here"),
+        (
+            [1, 2],
+            {"target_tokens": [2, 3]},
+            "stabl_reinforce",
+            "is not supported here; did you mean 'stable_reinforce'",
+        ),
         ([1, 2], {"target_tokens": [2, 3]}, "dro", "dro needs loss_fn_config="),
         ([1, 2], {"target_tokens": [2, 3]}, "ppo", "lacks 'logprobs'; ppo needs target_tokens, logprobs, advantages"),
         ([1, 2], {"target_tokens": [2]}, "cross_entropy", "has 1 values and model_input 2 tokens"),

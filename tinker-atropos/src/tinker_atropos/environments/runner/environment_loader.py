@@ -74,7 +74,7 @@ def _import_file(path: Path) -> ModuleType:
         loaded, name = path, path.stem
     else:
         _refuse_taken_package(top)
-        sys.path.append(str(top.parent))  # for processes that start anew; last: what is beside the package is not ours
+        sys.path.append(str(top.parent))  # for processes that it spawns; last: what is beside the package is not ours
         loaded, name = top / "__init__.py", ".".join([top.name, *path.relative_to(top).with_suffix("").parts])
     try:
         module = _executed(loaded, name.partition(".")[0])

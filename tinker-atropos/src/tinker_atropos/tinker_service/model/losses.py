@@ -8,11 +8,22 @@ With p the trainer's probability of a target token, q the sampler's, A its advan
     cispo                -stop_gradient(clip(r)) A log p      (MiniMax-M1, arXiv:2506.13585)
     gspo                 -min(s A, clip(s) A)                 (Zheng et al. 2025, arXiv:2507.18071, GSPO-token)
     dro                  -(A log p - beta / 2 (log r)^2)      (Richemond et al. 2024, arXiv:2405.19107)
+    stable_reinforce     -stop_gradient(min(r, 1)) A log p + kl_coeff / 2 (log r)^2
 
 s is the geometric mean of r over the tokens that `sequence_ratio_mask` marks, with the gradient of each token's own
 log p. Formulas and default thresholds (0.8 and 1.2 for ppo, 0 and 4 for cispo) as in Tinker's documentation of its loss
-functions; it names no defaults for gspo (here: the paper's) and dro (here: beta must be given). Any other loss except
-`stable_reinforce`, which needs what only the hosted service records, can be computed with forward_backward_custom.
+functions; it names no defaults for gspo (here: the paper's) and dro (here: beta must be given). Any other loss can be
+computed with forward_backward_custom.
+
+`stable_reinforce` is ours. Tinker's is in alpha, and what is public of it (its documentation, the SDK 0.38, and
+tinker-cookbook 0.6.1, where it is a default) says how it is called, and not what it computes: it is "a REINFORCE
+variant" that stays stable off-policy; it has a setting `kl_coeff`; it takes advantages on sampled tokens only; and it
+reads what the service recorded while sampling, by sequence id (`recordings.py`). With these parts we compute REINFORCE
+(Williams 1992) with two remedies for stale samples. The importance weight is truncated at 1, as V-trace's is (Espeholt
+et al. 2018, arXiv:1802.01561): no stale token counts for more than a fresh one, and one that the policy has left counts
+for little. The second term pulls p back to q: its gradient is that of the estimator k2 of their KL divergence (J.
+Schulman, http://joschu.net/blog/kl-approx.html). On fresh samples r is 1, and REINFORCE is what remains. q is what was
+recorded: a client's `logprobs` are accepted and not read. The default of `kl_coeff`, 0.01, is the SDK's example.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,18 +43,20 @@ LossFunction = Callable[[torch.Tensor, Inputs, Mapping[str, float]], torch.Tenso
 class Loss:
     """A loss: its function of (log p, inputs, config), the inputs besides `target_tokens`, and its config's defaults.
 
-    `optional` inputs default to the config's value of that name, else to ones. `required_config` has no default.
+    `optional` inputs default to the config's value of that name, else to ones. `recorded` ones are the service's own: a
+    datum needs provenance. `required_config` has no default.
     """
 
     function: LossFunction
     required: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
+    recorded: tuple[str, ...] = ()
     config: Mapping[str, float] = field(default_factory=dict)
     required_config: tuple[str, ...] = ()
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        return (*self.required, *self.optional)
+        return (*self.required, *self.optional, *self.recorded)
 
     @property
     def settings(self) -> tuple[str, ...]:
@@ -79,6 +92,13 @@ def _dro(logprobs: torch.Tensor, inputs: Inputs, config: Mapping[str, float]) ->
     return 0.5 * config["beta"] * _log_ratio(logprobs, inputs) ** 2 - logprobs * inputs["advantages"]
 
 
+def _stable_reinforce(logprobs: torch.Tensor, inputs: Inputs, config: Mapping[str, float]) -> torch.Tensor:
+    log_ratio = _log_ratio(logprobs, inputs)
+    weight = torch.exp(log_ratio.detach().clamp(max=0.0))
+    pull = 0.5 * config["kl_coeff"] * log_ratio**2 * inputs["sampled"]
+    return pull - weight * inputs["advantages"] * logprobs
+
+
 def _log_ratio(logprobs: torch.Tensor, inputs: Inputs) -> torch.Tensor:
     return logprobs - inputs["logprobs"]
 
@@ -106,5 +126,12 @@ LOSSES: Mapping[str, Loss] = {
         config=GSPO_THRESHOLDS.as_loss_config(),
     ),
     "dro": Loss(_dro, required=_POLICY_INPUTS, required_config=("beta",)),
+    "stable_reinforce": Loss(
+        _stable_reinforce,
+        required=("advantages",),
+        optional=("logprobs",),  # replaced by the recorded ones
+        recorded=("logprobs", "sampled"),
+        config={"kl_coeff": 0.01},
+    ),
 }
 MANY_TARGETS = "cross_entropy"  # the one loss with several targets per position

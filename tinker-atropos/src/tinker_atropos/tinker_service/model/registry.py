@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tinker_atropos.tinker_service.model.lora import Adapter
+from tinker_atropos.tinker_service.model.recordings import Recordings
 from tinker_atropos.tinker_service.model.training import Trainee
 from tinker_atropos.tinker_service.request_errors import NotFoundError, RequestError
 
@@ -23,9 +24,10 @@ class ServedSampler:
 
 
 class Registry:
-    """Models and samplers by id. Entries are added on the worker's thread and read on the event loop."""
+    """Models, samplers and recorded samples by id. Added on the worker's thread and read on the event loop."""
 
     def __init__(self) -> None:
+        self.recordings = Recordings()
         self._last_seen: dict[str, float] = {}
         self._models: dict[str, Trainee] = {}
         self._last_seq_ids: dict[str, int] = {}  # by model
@@ -93,6 +95,7 @@ class Registry:
 
     def end_session(self, session_id: str) -> None:
         self._last_seen.pop(session_id, None)
+        self.recordings.end_session(session_id)
         for model_id in [model_id for model_id in self._models if session_of(model_id) == session_id]:
             del self._models[model_id]
             self._last_seq_ids.pop(model_id, None)

@@ -15,6 +15,10 @@ UNFETCHED_SECONDS = 3_600.0
 RequestKey = tuple[str, int]  # (model or sampler, seq_id): the SDK's retries carry the same
 
 
+def new_id() -> str:
+    return uuid.uuid4().hex
+
+
 @dataclass(slots=True)
 class _Entry:
     future: Future[Any]
@@ -33,8 +37,9 @@ class Futures:
         """The id under which a retried request is already running."""
         return None if key is None else self._ids.get(key)
 
-    def add(self, key: RequestKey | None, future: Future[Any]) -> str:
-        request_id = uuid.uuid4().hex
+    def add(self, key: RequestKey | None, future: Future[Any], request_id: str | None = None) -> str:
+        """Keep a new request, under an id that the caller has chosen with `new_id` or a fresh one."""
+        request_id = request_id or new_id()
         self._entries[request_id] = _Entry(future, key, time.monotonic() + UNFETCHED_SECONDS)
         if key is not None:
             self._ids[key] = request_id

@@ -1,6 +1,6 @@
 """The service's operations on parsed requests. Each either answers immediately or gives the worker a job."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,12 +10,21 @@ from tinker import types
 
 from tinker_atropos.tinker_service.checkpoint_store import CheckpointStore, Kind, Location, TrainingRunRecord
 from tinker_atropos.tinker_service.model.adamw import AdamSettings
-from tinker_atropos.tinker_service.model.engine import Engine
+from tinker_atropos.tinker_service.model.engine import Engine, SampleAnswer
 from tinker_atropos.tinker_service.model.lora import LoraSpec
+from tinker_atropos.tinker_service.model.losses import LOSSES
 from tinker_atropos.tinker_service.model.model_worker import Job, SampleJob, Worker
+from tinker_atropos.tinker_service.model.recordings import RecordedSequence
 from tinker_atropos.tinker_service.model.registry import Registry, ServedSampler, model_id_of, session_of
-from tinker_atropos.tinker_service.model.training import LossOutput, Trainee, forward_backward, optim_step
+from tinker_atropos.tinker_service.model.training import (
+    LossOutput,
+    Trainee,
+    TrainingDatum,
+    forward_backward,
+    optim_step,
+)
 from tinker_atropos.tinker_service.request_errors import NotFoundError, RequestError
+from tinker_atropos.tinker_service.sdk.provenance import with_recorded
 from tinker_atropos.tinker_service.sdk.sdk_messages import ForwardBackwardRequest
 from tinker_atropos.tinker_service.sdk.validation import check_forward_backward, parse_sampling, parse_scoring
 from tinker_atropos.tinker_service.service_metrics import Metrics
@@ -103,12 +112,13 @@ class Service:
 
     def forward_backward(self, request: ForwardBackwardRequest) -> Future[Any]:
         check_forward_backward(request, self.engine.vocabulary, self.engine.context)
+        data = self._recorded_data(request) if LOSSES[request.loss_name].recorded else request.data
 
         def run(trainee: Trainee) -> LossOutput:
             output = forward_backward(
                 self.engine.model,
                 trainee,
-                request.data,
+                data,
                 loss_name=request.loss_name,
                 loss_config=request.loss_config,
                 backward=not request.forward_only,
@@ -207,13 +217,36 @@ class Service:
 
         return self.submit(run)
 
-    def sample(self, request: types.SampleRequest) -> Future[Any]:
+    def sample(self, request: types.SampleRequest, sequence_ids: Sequence[str]) -> Future[Any]:
+        """`sequence_ids` name the samples; what they were drawn with is recorded under them if the request says so."""
         if request.sampling_session_id is None:
             raise RequestError("asample needs sampling_session_id: create a sampling client first")
         sampler = self.registry.sampler(request.sampling_session_id)
         parsed = parse_sampling(request, self.engine.vocabulary, self.engine.context, self.engine.stop_tokens)
         scoring = parse_scoring(request, self.engine.vocabulary)
-        return self.worker.submit(SampleJob(sampler.sampler_id, sampler.adapter, parsed, scoring))
+        job = SampleJob(sampler.sampler_id, sampler.adapter, parsed, scoring)
+        if request.record_stability_info:
+            # Called before any client learns the result: whoever has a sequence's id can train on it.
+            job.future.add_done_callback(
+                lambda done: self._record(done, sequence_ids, sampler.session_id, parsed.prompt)
+            )
+        return self.worker.submit(job)
+
+    def _record(
+        self, done: Future[SampleAnswer], sequence_ids: Sequence[str], session_id: str, prompt: Sequence[int]
+    ) -> None:
+        if not done.cancelled() and done.exception() is None:
+            self.registry.recordings.record(sequence_ids, session_id, prompt, done.result().continuations)
+
+    def _recorded_data(self, request: ForwardBackwardRequest) -> list[TrainingDatum]:
+        """The request's data with what this service recorded when it sampled them."""
+        session_id = session_of(request.model_id)
+
+        def find(sequence_id: str) -> RecordedSequence:
+            return self.registry.recordings.use(sequence_id, session_id)
+
+        pairs = zip(request.data, request.provenance, strict=True)
+        return [with_recorded(index, datum, provenance, find) for index, (datum, provenance) in enumerate(pairs)]
 
     def _snapshot(self, request: types.SaveWeightsForSamplerRequest, trainee: Trainee) -> dict[str, Any]:
         if request.sampling_session_seq_id is None:

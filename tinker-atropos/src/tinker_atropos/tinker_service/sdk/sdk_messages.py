@@ -1,7 +1,7 @@
 """The SDK's protobuf messages to and from plain values (tinker/proto/tinker_public.proto, SDK 0.38)."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from tinker_atropos.tinker_service.model.batched_sampling import TopLogprobs
 from tinker_atropos.tinker_service.model.engine import SampleAnswer
 from tinker_atropos.tinker_service.model.training import Array, LossOutput, TrainingDatum
 from tinker_atropos.tinker_service.request_errors import RequestError
+from tinker_atropos.tinker_service.sdk.provenance import Provenance, ProvenanceSpan
 
 _DTYPES = {pb.DTYPE_FLOAT32: np.float32, pb.DTYPE_INT64: np.int64}
 _STOP_REASONS = {"stop": pb.STOP_REASON_STOP, "length": pb.STOP_REASON_LENGTH}
@@ -28,6 +29,7 @@ class ForwardBackwardRequest:
     loss_config: Mapping[str, float]
     forward_only: bool
     data: Sequence[TrainingDatum]
+    provenance: Sequence[Provenance | None]
 
 
 def parse_forward_backward(body: bytes) -> ForwardBackwardRequest:
@@ -46,6 +48,7 @@ def parse_forward_backward(body: bytes) -> ForwardBackwardRequest:
         loss_config=_loss_config(message),
         forward_only=message.forward_only,
         data=[_datum(index, datum) for index, datum in enumerate(message.data)],
+        provenance=[_provenance(datum) for datum in message.data],
     )
 
 
@@ -125,6 +128,20 @@ def _datum(index: int, datum: pb.Datum) -> TrainingDatum:
         raise RequestError(f"data[{index}].model_input does not hold whole int32 tokens") from None
     tokens = np.concatenate([np.empty(0, np.int32), *chunks]).astype(np.int64)
     return TrainingDatum(tokens, {name: _array(index, name, tensor) for name, tensor in datum.loss_fn_inputs.items()})
+
+
+def _provenance(datum: pb.Datum) -> Provenance | None:
+    if not datum.loss_fn_input_spans:
+        return None
+    return Provenance(_spans(datum.model_input_spans), _spans(datum.loss_fn_input_spans))
+
+
+def _spans(messages: Iterable[pb.ProvenanceSpan]) -> list[ProvenanceSpan]:
+    kinds = ((each.WhichOneof("span") == "sampled_tokens", each) for each in messages)
+    spans = ((sampled, each.sampled_tokens if sampled else each.prompt_tokens) for sampled, each in kinds)
+    return [
+        ProvenanceSpan(each.sequence_id, sampled, max(0, each.offset), max(0, each.length)) for sampled, each in spans
+    ]
 
 
 def _array(index: int, name: str, tensor: pb.Tensor) -> npt.NDArray[np.generic]:

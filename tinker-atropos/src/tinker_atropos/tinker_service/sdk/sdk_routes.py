@@ -21,7 +21,7 @@ from tinker_atropos.tinker_service.model.registry import model_id_of
 from tinker_atropos.tinker_service.model.training import LossOutput
 from tinker_atropos.tinker_service.request_errors import CANCELLED, RequestError
 from tinker_atropos.tinker_service.sdk.checkpoint_routes import checkpoint_routes, page
-from tinker_atropos.tinker_service.sdk.futures import Futures, RequestKey
+from tinker_atropos.tinker_service.sdk.futures import Futures, RequestKey, new_id
 from tinker_atropos.tinker_service.sdk.operations import Service
 from tinker_atropos.tinker_service.sdk.sdk_messages import loss_output_message, parse_forward_backward, sample_message
 
@@ -184,7 +184,12 @@ class _Api:
     async def sample(self, request: Request) -> Response:
         body = types.SampleRequest.model_validate_json(await request.body())
         key = _key(body.sampling_session_id or "", body.seq_id)
-        return self._submitted(key, lambda: self._service.sample(body), num_samples=body.num_samples)
+        known = self._futures.known(key)
+        request_id = known or new_id()
+        sequence_ids = [f"{request_id}-{index}" for index in range(body.num_samples)]
+        if known is None:
+            self._futures.add(key, self._service.sample(body, sequence_ids), request_id)
+        return json_response({"request_id": request_id, "sample_sequence_ids": sequence_ids})
 
     async def retrieve_future(self, request: Request) -> Response:
         request_id = types.FutureRetrieveRequest.model_validate_json(await request.body()).request_id
@@ -197,15 +202,9 @@ class _Api:
         self._futures.cancel(types.FutureRetrieveRequest.model_validate_json(await request.body()).request_id)
         return json_response({})
 
-    def _submitted(
-        self, key: RequestKey | None, start: Callable[[], Future[Any]], num_samples: int | None = None
-    ) -> Response:
+    def _submitted(self, key: RequestKey | None, start: Callable[[], Future[Any]]) -> Response:
         """Start the operation, unless the same request is already in progress, and return its future's id."""
-        request_id = self._futures.known(key) or self._futures.add(key, start())
-        answer: dict[str, Any] = {"request_id": request_id}
-        if num_samples is not None:
-            answer["sample_sequence_ids"] = [f"{request_id}-{index}" for index in range(num_samples)]
-        return json_response(answer)
+        return json_response({"request_id": self._futures.known(key) or self._futures.add(key, start())})
 
 
 def _key(owner: str, seq_id: int | None) -> RequestKey | None:
