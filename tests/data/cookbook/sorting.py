@@ -1,4 +1,4 @@
-"""Train on the bundled task as users of tinker-cookbook do, with its own RL loop: `sorting.py LOG_FOLDER STEPS`.
+"""Train on the bundled task as users of tinker-cookbook do, with its RL loop: `sorting.py LOG_FOLDER STEPS [async]`.
 
 Address and key come from TINKER_BASE_URL and TINKER_API_KEY. A log folder with checkpoints is resumed.
 """
@@ -61,7 +61,8 @@ class SortDatasetBuilder(RLDatasetBuilder):
         return SortDataset(renderers.get_renderer(RENDERER, tokenizer=tokenizer), self.steps), None
 
 
-def main(log_folder: str, steps: int) -> None:
+def main(log_folder: str, steps: int, asynchronous: str = "") -> None:
+    """`asynchronous`: with the defaults of its AsyncConfig, which train with stable_reinforce."""
     model = str(resolve_tokenizer("bundled"))  # a folder: no hub knows `bundled`
     asyncio.run(
         train.main(
@@ -77,11 +78,14 @@ def main(log_folder: str, steps: int) -> None:
                 save_every=2,
                 eval_every=0,
                 num_groups_to_log=0,
-                compute_post_kl=True,
+                compute_post_kl=not asynchronous,
+                async_config=train.AsyncConfig(max_steps_off_policy=1, groups_per_batch=GROUPS)
+                if asynchronous
+                else None,
             )
         )
     )
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:])

@@ -20,9 +20,9 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def train(env_vars: dict[str, str], log_folder: Path, steps: int) -> None:
+def train(env_vars: dict[str, str], log_folder: Path, *arguments: str) -> None:
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(log_folder), str(steps)],
+        [sys.executable, str(SCRIPT), str(log_folder), *arguments],
         env={**os.environ, **OFFLINE, **env_vars},
         capture_output=True,
         text=True,
@@ -38,17 +38,23 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.timeout(2 * WAIT)
 def test_its_rl_loop_trains_and_resumes(tinker_service, rest: tinker.RestClient, tmp_path: Path) -> None:
-    train(tinker_service.env_vars, tmp_path, 3)
-    train(tinker_service.env_vars, tmp_path, 5)
-    steps = [row for row in lines(tmp_path / "metrics.jsonl") if "progress/batch" in row]
+    """Synchronously, with importance_sampling, then asynchronously, with stable_reinforce: each as it is by default."""
+    train(tinker_service.env_vars, tmp_path, "3")
+    train(tinker_service.env_vars, tmp_path, "5", "async")
+    steps = [row for row in lines(tmp_path / "metrics.jsonl") if "progress/done_frac" in row]
     assert [row["step"] for row in steps] == [0, 1, 2, 3, 4]
-    assert all(abs(row["optim/kl_sample_train_v1"]) < 1e-5 for row in steps)  # only sampled tokens are trained
-    assert all(row["kl_pre_post_v2"] > 1e-4 for row in steps if 0 < row["env/all/reward/total"] < 1)  # and it moves
+    assert all(abs(row["optim/kl_sample_train_v1"]) < 1e-5 for row in steps[:3])  # only sampled tokens are trained
+    assert all(row["kl_pre_post_v2"] > 1e-4 for row in steps[:3] if 0 < row["env/all/reward/total"] < 1)  # and it moves
+    assert [row["training_client/step"] for row in steps[3:]] == [3, 4]
 
     saved = lines(tmp_path / "checkpoints.jsonl")
-    assert [(row["name"], row["batch"]) for row in saved] == [("000002", 2), ("final", 3), ("000004", 4), ("final", 5)]
-    first, second = (row["state_path"].split("/")[2] for row in (saved[1], saved[3]))
+    assert [(row["name"], row["batch"]) for row in (*saved[:2], saved[-1])] == [
+        ("000002", 2),
+        ("final", 3),
+        ("final", 5),
+    ]
+    first, second = (row["state_path"].split("/")[2] for row in (saved[1], saved[-1]))
     assert first != second  # a new training run continues from a state
     record = rest.get_training_run(second).result(WAIT)
     assert record.last_checkpoint is not None
-    assert record.last_checkpoint.tinker_path == saved[3]["state_path"]
+    assert record.last_checkpoint.tinker_path == saved[-1]["state_path"]
