@@ -143,7 +143,7 @@ def _field(field: EnvironmentField, runtime: Runtime, described: bool) -> dict[s
 
 
 def render_config(run: TrainingRun, inputs: RunInputs) -> dict[str, Any]:
-    """The sections of `config.yaml` (contract: Config file). `openai` is a list of one: there is one server."""
+    """The sections of `config.yaml` (contract: Config file). `openai` is a list of one: the policy's server."""
     runtime, environment = inputs.runtime, inputs.environment.known
     assert environment is not None, "an accepted run has a known environment"
     sections = effective_sections(run, runtime, environment)

@@ -382,6 +382,35 @@ async def test_env_manager_of_an_author_wraps_ours(run):
     assert re.search(r"sandbox started.*evaluation at step 3.*sandbox stopped", environment.output, re.DOTALL)
 
 
+async def test_a_judge_is_asked_and_never_sampled_as_the_policy(run):
+    """The environment's second server, of another model, as its author has it in config_init."""
+    file = run.write_environment(
+        f"""
+        @classmethod
+        def config_init(cls):
+            from atroposlib.envs.base import APIServerConfig
+            config, _ = super().config_init()
+            judge = APIServerConfig(
+                model_name="judge", base_url="{run.inference_url}/v1", api_key=os.environ["JUDGE_KEY"],
+                server_type="openai", health_check=False,
+            )
+            return config, [APIServerConfig(model_name="m"), judge]
+
+        async def setup(self):
+            await super().setup()
+            judge = self.server.servers[1]
+            answer = await judge.chat_completion(messages=[{{"role": "user", "content": "how good?"}}])
+            print(judge.config.model_name, "says", answer.choices[0].message.content, flush=True)
+            print("samples come from", *(each.config.model_name for each in self.server.servers), flush=True)
+        """
+    )
+    environment = await run.start_environment(file, JUDGE_KEY="sk-judge")
+    await asyncio.wait_for(run.train(), TRAIN_SECONDS)
+    assert await environment.ends() == 0, environment.output
+    assert "judge says hi" in environment.output
+    assert "samples come from bundled\n" in environment.output
+
+
 async def test_evaluations_follow_steps_per_eval(run):
     run.env_section |= {"steps_per_eval": 1}
     environment = await run.start_environment("sort_digits")

@@ -50,7 +50,7 @@ SERVERS = {
 
 
 @pytest.mark.parametrize("own", SERVERS.values(), ids=SERVERS)
-def test_the_result_is_exactly_one_server(own):
+def test_the_policy_has_exactly_one_server(own):
     (server,) = configured((Config(), own), openai=[{"model_name": "bundled", "num_requests_for_eval": 5}]).servers
     assert server.base_url == "http://127.0.0.1:18001/v1"
     assert (server.server_type, server.api_key, server.health_check) == ("sglang", "x", True)
@@ -58,6 +58,49 @@ def test_the_result_is_exactly_one_server(own):
     assert server.tokenizer_name == str(bundled_model_folder())
     assert server.num_requests_for_eval == 5
     assert server.timeout == (7 if own else 1200)
+
+
+JUDGE = APIServerConfig(model_name="judge", base_url="https://judge/v1", api_key="sk-judge", server_type="openai")
+TEACHER = APIServerConfig(model_name="teacher", server_type="vllm")
+POLICY = APIServerConfig(model_name="m")
+AS_JUDGE = ("judge", "https://judge/v1", "sk-judge", "openai")
+OTHERS = {
+    "as the author has it": ([POLICY, JUDGE], [{}], [AS_JUDGE]),
+    "with the file's values": ([POLICY, JUDGE], [{}, {"model_name": "bigger"}], [("bigger", *AS_JUDGE[1:])]),
+    "several": ([POLICY, JUDGE, TEACHER], [], [AS_JUDGE, ("teacher", "", "", "vllm")]),
+    "without replicas of the policy": ([POLICY, POLICY, JUDGE], [], [AS_JUDGE]),
+    "of the file alone": (
+        [POLICY],
+        [{}, {"model_name": "j", "base_url": "http://j/v1"}],
+        [("j", "http://j/v1", "", None)],
+    ),
+}
+
+
+@pytest.mark.parametrize(("own", "given", "expected"), OTHERS.values(), ids=OTHERS)
+def test_servers_of_other_models_are_passed_through(own, given, expected):
+    policy, *others = configured((Config(), own), openai=given).servers
+    assert policy.base_url == "http://127.0.0.1:18001/v1"
+    default = APIServerConfig().server_type
+    assert [(each.model_name, each.base_url, each.api_key, each.server_type) for each in others] == [
+        (model, url, key, kind or default) for model, url, key, kind in expected
+    ]
+
+
+WRONG_OTHERS = {
+    "unknown field": ({"modelname": "x"}, r"openai\.1\.modelname is not a field .*did you mean 'model_name'"),
+    "a key": (
+        {"api_key": "sk-secret"},
+        r"^openai\.1\.api_key: a config file must not hold a key; [^k]*let config_init",
+    ),
+}
+
+
+@pytest.mark.parametrize(("given", "message"), WRONG_OTHERS.values(), ids=WRONG_OTHERS)
+def test_a_wrong_value_for_another_server_is_refused(given, message):
+    with pytest.raises(ConfigError, match=message) as refused:
+        configured((Config(), [POLICY, JUDGE]), openai=[{}, given])
+    assert "sk-secret" not in str(refused.value)
 
 
 ACCEPTED = {

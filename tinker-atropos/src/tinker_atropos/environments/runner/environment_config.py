@@ -16,7 +16,7 @@ from tinker_atropos.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentArguments:
-    """The arguments of atroposlib's BaseEnv: its config, and the one server that it samples from."""
+    """The arguments of atroposlib's BaseEnv: its config, and its servers. The first one is the trained policy's."""
 
     config: Any
     servers: list[Any]
@@ -45,8 +45,8 @@ def wired_to_run(run: RunConfig, settings: Settings) -> Wiring:
 def configure(config_init: tuple[Any, Any], run: RunConfig, wiring: Wiring, name: str) -> EnvironmentArguments:
     """Overlay the config file on the environment's own values, and the wiring on both.
 
-    The result always has exactly one server: with none, atroposlib would look for four on fixed ports, and with two it
-    would ignore the config file. Raises ConfigError naming the field.
+    There is always a first server, the trained policy's: with none, atroposlib would look for four on fixed ports. The
+    others are the author's (see `_other_servers`). Raises ConfigError naming the field.
     """
     env_config, server_configs = config_init
     given = run.env.model_dump(exclude_unset=True)
@@ -58,10 +58,14 @@ def configure(config_init: tuple[Any, Any], run: RunConfig, wiring: Wiring, name
         "wandb_name": given.get("wandb_name") or env_config.wandb_name or name,
     }
     wired_server = {**wiring.server, "tokenizer_name": tokenizer}
-    given_server = run.openai[0] if run.openai else {}
+    own = server_configs if isinstance(server_configs, list) else [server_configs]
+    first, *others = run.openai or [{}]
     return EnvironmentArguments(
         config=overlay(env_config, given, wired_env, "env"),
-        servers=[overlay(_first_server(server_configs), given_server, wired_server, "openai.0")],
+        servers=[
+            overlay(_as_server(own[0] if own else None), first, wired_server, "openai.0"),
+            *_other_servers(own, others),
+        ],
     )
 
 
@@ -96,11 +100,26 @@ def _checked(field: str, value: Any, annotation: Any, metadata: list[Any]) -> An
         raise ConfigError(f"{field} is {value!r}: {message[0].lower()}{message[1:]}") from None
 
 
-def _first_server(server_configs: Any) -> Any:
-    """The environment's own server settings: it may give a list, a single config, or only the baseline."""
-    first = server_configs[0] if isinstance(server_configs, list) and server_configs else server_configs
-    if isinstance(first, APIServerConfig):
-        return first
-    if isinstance(first, ServerBaseline):
-        return APIServerConfig(**first.model_dump())
-    return APIServerConfig()
+def _other_servers(own: list[Any], given: list[dict[str, Any]]) -> list[Any]:
+    """Servers of other models: those of `config_init`, with the config file's values, and those that only the file has.
+
+    Further servers of the first one's model are left out: they are replicas of the policy, which has one server here.
+    """
+    servers = [_as_server(each) for each in own[1:] if each.model_name != own[0].model_name]
+    servers += [APIServerConfig() for _ in given[len(servers) :]]
+    for index, values in enumerate(given):
+        section = f"openai.{index + 1}"
+        if values.get("api_key"):
+            raise ConfigError(
+                f"{section}.api_key: a config file must not hold a key; leave it out, and let config_init read an "
+                f"environment variable"
+            )
+        servers[index] = overlay(servers[index], values, {}, section)
+    return servers
+
+
+def _as_server(given: Any) -> Any:
+    """One of the environment's own server settings, which may be only the baseline, or nothing."""
+    if isinstance(given, APIServerConfig):
+        return given
+    return APIServerConfig(**given.model_dump()) if isinstance(given, ServerBaseline) else APIServerConfig()

@@ -17,6 +17,7 @@ from tinker_atropos.config import RunConfig
 from tinker_atropos.environments.discovery.import_check import TAKEN_NAMES, imports_relatively, taken_sentence
 from tinker_atropos.environments.discovery.modules import Module
 from tinker_atropos.environments.discovery.source_parser import UnreadableSourceError, parse_file
+from tinker_atropos.environments.runner import policy_routing
 from tinker_atropos.environments.runner.environment_config import Wiring, configure
 from tinker_atropos.environments.runner.environment_files import LocatedEnvironment
 from tinker_atropos.environments.runner.failures import environment_failed
@@ -37,6 +38,8 @@ class LoadedEnvironment:
         except (Exception, SystemExit) as error:  # the author's code
             raise environment_failed("in config_init", error, self.source) from error
         arguments = configure(config_init, run, wiring, self.environment_class.name or self.source.stem)
+        if len(arguments.servers) > 1:
+            policy_routing.install()
         try:
             # As atroposlib builds it: many environments default to slurm=True, and then look for a cluster.
             return self.environment_class(
