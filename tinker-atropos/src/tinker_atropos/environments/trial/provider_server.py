@@ -116,8 +116,8 @@ class ProviderServer(OpenAIServer):  # type: ignore[misc]  # atroposlib ships no
 
 
 def connect(env: Any, wishes: Wishes, request_seconds: float) -> None:
-    """Have an environment ask its provider, and no other server."""
-    env.server.servers = [ProviderServer(env.server.servers[0].config, env.tokenizer, wishes, request_seconds)]
+    """Put the provider in the place of the policy's server. Servers of other models stay as the author has them."""
+    env.server.servers[0] = ProviderServer(env.server.servers[0].config, env.tokenizer, wishes, request_seconds)
 
 
 def retry_once() -> None:
