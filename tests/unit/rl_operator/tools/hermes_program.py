@@ -1,15 +1,9 @@
-"""Hermes as it starts, up to the first calls of its model: hermes_program.py SITE_PACKAGES, by a Python that has it.
-
-SITE_PACKAGES: where the plugin is installed, with what it needs.
-"""
+"""Hermes as it starts, up to the first calls of its model: hermes_program.py RUN, by a Python that has both."""
 
 import json
-import site
 import sys
 import threading
 import time
-
-site.addsitedir(sys.argv[1])
 
 from hermes_cli.plugins import discover_plugins, get_plugin_manager
 from model_tools import get_tool_definitions, handle_function_call
@@ -45,7 +39,7 @@ seen = {
     "own": call("rl_get_current_config", "a", field="group_size"),
     "others": call("rl_get_current_config", "b"),
     "wrong": call("rl_edit_config", "a", field="group_sise", value=4),
-    "interrupted_after": interrupted_wait(sys.argv[2]),
+    "interrupted_after": interrupted_wait(sys.argv[1]),
     "skill": json.loads(skill_view(f"rl-operator:{skill}")),
 }
 print(json.dumps(seen))

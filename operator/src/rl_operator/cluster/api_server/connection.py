@@ -3,6 +3,7 @@
 `cluster_context` returns which context and namespace these are.
 """
 
+import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,6 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 import yaml
 from kubernetes.aio.client.configuration import Configuration
-from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.config.config_exception import ConfigException
 from kubernetes.aio.config.incluster_config import load_incluster_config
 from kubernetes.aio.config.kube_config import KUBE_CONFIG_DEFAULT_LOCATION, list_kube_config_contexts, load_kube_config
@@ -124,8 +124,8 @@ def open_session(
 ) -> aiohttp.ClientSession:
     """A session with these credentials; on another session's connections if those are given.
 
-    The official client decides what to trust. Proxy variables are read here, once: aiohttp would read them, and
-    ~/.netrc, in a thread at every request, which costs as much as the request.
+    Proxy variables are read here, once: aiohttp would read them, and ~/.netrc, in a thread at every request, which
+    costs as much as the request.
     """
     return aiohttp.ClientSession(
         connector=connector or connector_of(configuration),
@@ -138,8 +138,21 @@ def open_session(
 
 def connector_of(configuration: Configuration) -> aiohttp.TCPConnector:
     """Connections that trust what the configuration trusts, and present its client certificate if there is one."""
-    context = RESTClientObject(configuration).ssl_context
-    return aiohttp.TCPConnector(limit=configuration.connection_pool_maxsize, ssl=context)
+    return aiohttp.TCPConnector(limit=configuration.connection_pool_maxsize, ssl=_tls(configuration))
+
+
+def _tls(configuration: Configuration) -> ssl.SSLContext:
+    """Version 36 of the official client keeps CA certificates in files only, and its context to itself."""
+    trusted = getattr(configuration, "ca_cert_data", None)
+    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert, cadata=trusted)
+    if configuration.cert_file:
+        context.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
+    if not configuration.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if configuration.disable_strict_ssl_verification:
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
 
 
 def without_credentials(configuration: Configuration) -> Configuration:
@@ -148,7 +161,8 @@ def without_credentials(configuration: Configuration) -> Configuration:
     """
     bare = type.__call__(Configuration)
     for name in _SERVER_SETTINGS:
-        setattr(bare, name, getattr(configuration, name))
+        if hasattr(configuration, name):  # the oldest client that we accept knows no ca_cert_data
+            setattr(bare, name, getattr(configuration, name))
     return bare
 
 

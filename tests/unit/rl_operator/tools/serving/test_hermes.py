@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -130,14 +129,14 @@ def test_outside_hermes_a_wait_lasts_until_it_is_canceled() -> None:
 def test_in_hermes_itself(state: Path) -> None:
     python = os.environ.get("RL_HERMES_PYTHON")
     if not python:
-        pytest.skip("needs RL_HERMES_PYTHON: a Python 3.11 with hermes-agent (pip install hermes-agent==0.19.0)")
+        pytest.skip("needs RL_HERMES_PYTHON: of a venv with both (V/bin/pip install hermes-agent==0.19.0 -e operator)")
     home = state / "hermes"
     home.mkdir()
     (home / "config.yaml").write_text("plugins: {enabled: [rl-operator]}\n", encoding="utf-8")
     start_scripted(StateStore(Layout(state)), "going", trainer=WORKS_ON)
     program = str(Path(__file__).parents[1] / "hermes_program.py")
     ended = subprocess.run(
-        [python, program, sysconfig.get_path("purelib"), "going"],
+        [python, program, "going"],
         env=os.environ | {"HERMES_HOME": str(home)},
         cwd=state,
         capture_output=True,
