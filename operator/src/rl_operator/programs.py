@@ -1,13 +1,16 @@
-"""Where the programs that this package starts are installed."""
+"""Where the programs that this package starts are installed, and what is installed with them."""
 
 import shutil
+import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 from rl_operator.errors import OperatorError
 
-INSTALL_HINT: Final = "install it beside rlctl: pip install 'tinker-atropos[tinker-service]'"
+INSTALL_COMMAND: Final = "pip install 'tinker-atropos[tinker-service]'"
+INSTALL_HINT: Final = f"install it beside rlctl: {INSTALL_COMMAND}"
 
 
 class ProgramMissingError(OperatorError):
@@ -27,3 +30,18 @@ def find_program(program: str, path: str | None) -> str:
     if found is None:
         raise ProgramMissingError(program)
     return found
+
+
+def has_torch(program: str) -> bool:
+    """Whether torch is installed with that program, which need not be where we are; not imported, which takes seconds.
+
+    True if it cannot be checked.
+    """
+    folder = Path(program).resolve().parent
+    if folder == Path(sys.executable).parent.resolve():
+        return find_spec("torch") is not None
+    python = next((each for name in ("python", "python3") if (each := folder / name).is_file()), None)
+    if python is None:
+        return True
+    look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    return subprocess.run([python, "-c", look], check=False, stderr=subprocess.DEVNULL).returncode != 1  # noqa: S603 -- the program's own Python

@@ -66,7 +66,8 @@ def test_a_missing_installation_is_named_before_anything_is_created(
         check=False,
     )
     assert done.returncode == 2, done
-    assert "the program 'tinker-atropos' is not there; install it beside rlctl: pip install" in done.stderr
+    assert "program tinker-atropos is missing: " in done.stderr
+    assert "install it beside rlctl: pip install" in done.stderr
     assert "No runs" in rlctl("list", "--local").stdout
 
 

@@ -16,6 +16,7 @@ from rl_operator.errors import TargetUnreachableError
 from rl_operator.local.programs.detached import detach
 from rl_operator.local.programs.launch import NotLaunchableError, find_program, passed_on
 from rl_operator.local.state.locks import FileLock, is_held
+from rl_operator.programs import INSTALL_COMMAND, has_torch
 
 TINY_RUNTIME = "tiny"
 """Runs of this runtime train against the shared service."""
@@ -85,6 +86,8 @@ class TinkerService:
             program = find_program("tinker-atropos", self._caller)
         except NotLaunchableError as error:
             raise TargetUnreachableError(str(error)) from None
+        if not has_torch(program):
+            raise TargetUnreachableError(f"the Tinker service needs torch, which is not installed: {INSTALL_COMMAND}")
         self._folder.mkdir(parents=True, exist_ok=True)
         before = self._address()
         if before is None:

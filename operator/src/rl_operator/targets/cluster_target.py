@@ -194,6 +194,9 @@ class ClusterTarget:
             return None
         return True
 
+    def missing_programs(self, runtime: str) -> tuple[Missing, ...]:  # noqa: ARG002 -- they are in its images
+        return ()
+
     def inference_provider(self, runtime: "Runtime") -> "InferenceProvider | None":
         return runtime.spec.inference
 

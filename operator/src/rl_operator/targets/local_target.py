@@ -24,8 +24,8 @@ from rl_operator.local.state.layout import STATE_DIR_VARIABLE, Layout, default_s
 from rl_operator.local.state.pod_logs import follow_log, read_events, tail_log
 from rl_operator.local.state.state_store import Manifest, StateStore
 from rl_operator.local.sweep import abandoned, remove_expired, remove_orphaned_traces, remove_traces
-from rl_operator.programs import INSTALL_HINT, ProgramMissingError, find_program
 from rl_operator.targets.job_pods import JobContainer, JobPod
+from rl_operator.targets.local_programs import missing_programs
 from rl_operator.targets.run_lookup import parse_selector
 from rl_operator.targets.supervisors import Supervisors, owner
 from rl_operator.targets.target import Missing, Note, TargetHealth
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from rl_operator.api.environment import Environment
     from rl_operator.api.runtime import InferenceProvider, Runtime, SecretKey
 
-TRAINER_PROGRAM = "tinker-atropos"
 SMALLEST_ROOM = 64 * 1024
 """Bytes that a few objects need."""
 
@@ -183,6 +182,9 @@ class LocalTarget:
 
         return (runtime == TINY_RUNTIME and variable == "TINKER_API_KEY") or bool(os.environ.get(variable))
 
+    def missing_programs(self, runtime: str) -> tuple[Missing, ...]:
+        return missing_programs(runtime)
+
     def inference_provider(self, runtime: "Runtime") -> "InferenceProvider | None":
         from rl_operator.api.runtime import InferenceProvider, SecretKey
 
@@ -212,7 +214,7 @@ class LocalTarget:
 
     def health(self) -> TargetHealth:
         operator = "every run has a supervisor of its own here"
-        return TargetHealth({"python": platform.python_version()}, operator, _missing_program())
+        return TargetHealth({"python": platform.python_version()}, operator)
 
     def _sweep(self) -> None:
         """Listing runs also cleans up; a full disk must not prevent anyone from listing them."""
@@ -231,10 +233,11 @@ class LocalTarget:
         return any(state["name"] == container and "terminated" in state["state"] for state in states)
 
     def _refuse_what_would_wait(self, manifest: Mapping[str, Any]) -> None:
-        """For a run that is to start: its containers would wait for a program, its trainer for its key, forever; the
-        caller can provide both now.
+        """For a run that is to start: its containers would wait for a program, its trainer for torch or its key,
+        forever; the caller can provide all of them now.
         """
-        _refuse_missing_program()
+        for missing in self.missing_programs(manifest["spec"]["runtime"]):
+            raise RefusedError(f"{missing.what} {missing.name} is missing: {missing.why}; {missing.how}")
         self._refuse_missing_keys(manifest)
 
     def _refuse_missing_keys(self, manifest: Mapping[str, Any]) -> None:
@@ -254,23 +257,6 @@ def _warn_when_full(root: Path, note: Note) -> None:
     """No status of a run would report it: it cannot be written."""
     if root.exists() and shutil.disk_usage(root).free < SMALLEST_ROOM:
         note(f"No room is left in {root}: runs wait or train unobserved, and continue by themselves when there is")
-
-
-def _refuse_missing_program() -> None:
-    """The containers would wait for it until the start deadline; the caller can install it now."""
-    try:
-        find_program(TRAINER_PROGRAM, os.environ.get("PATH"))
-    except ProgramMissingError as error:
-        raise RefusedError(str(error)) from None
-
-
-def _missing_program() -> tuple[Missing, ...]:
-    try:
-        find_program(TRAINER_PROGRAM, os.environ.get("PATH"))
-    except ProgramMissingError:
-        why = "the processes of every run are started with it"
-        return (Missing("program", TRAINER_PROGRAM, why, INSTALL_HINT, needed=True),)
-    return ()
 
 
 def _short(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""What a run would wait for: missing keys, Secrets and environments, each with how to supply it."""
+"""What a run would wait for: missing programs, keys, Secrets and environments, each with how to supply it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,18 +26,18 @@ def missing_for(target: Target, namespace: str, inputs: RunInputs) -> tuple[Miss
     own, allowed = inputs.environment.own, inputs.runtime.spec.secret_environment
     asked = own.spec.secret_environment if own else allowed
     keys = (_Key(secret.key, secret, "environments get it") for secret in asked if secret in allowed)
-    return (*missing_keys(target, namespace, inputs.runtime, *keys), *_pending(inputs))
+    return (*missing_in(target, namespace, inputs.runtime, *keys), *_pending(inputs))
 
 
-def missing_keys(target: Target, namespace: str, runtime: Runtime, *more: _Key) -> tuple[Missing, ...]:
-    """Those that the runtime names, and more."""
+def missing_in(target: Target, namespace: str, runtime: Runtime, *more: _Key) -> tuple[Missing, ...]:
+    """Programs and the keys that the runtime names, and more keys."""
     spec, name = runtime.spec, runtime.metadata.name
     own = (
         _Key(TINKER_KEY, spec.backend.key_secret, f"runtime {name} trains with it", needed=True),
         _Key(WANDB_KEY, spec.wandb.key_secret, "curves go to W&B with it; training works without"),
     )
     found = (_looked_for(target, namespace, name, key) for key in (*own, *more))
-    return tuple(missing for missing in found if missing is not None)
+    return (*target.missing_programs(name), *(missing for missing in found if missing is not None))
 
 
 def _looked_for(target: Target, namespace: str, runtime: str, key: _Key) -> Missing | None:

@@ -140,6 +140,10 @@ class Target(Protocol):
         """
         ...
 
+    def missing_programs(self, runtime: str) -> tuple[Missing, ...]:
+        """What must be installed on this machine before a run of that runtime can train; nothing for a cluster."""
+        ...
+
     def inference_provider(self, runtime: "Runtime") -> "InferenceProvider | None":
         """The provider for trying an environment. Local mode: the runtime's, else the one at RL_INFERENCE_URL."""
         ...

@@ -11,7 +11,7 @@ from rl_operator.documents.merge_patch import merged
 from rl_operator.documents.parse import parse_environment, parse_run
 from rl_operator.documents.shipped import bundled_catalog, bundled_runtimes
 from rl_operator.targets.run_lookup import parse_selector
-from rl_operator.targets.target import TargetHealth
+from rl_operator.targets.target import Missing, TargetHealth
 
 
 class MemoryTarget:
@@ -111,6 +111,10 @@ class MemoryTarget:
     def has_key(self, namespace: str, runtime: str, variable: str, secret: SecretKey) -> bool | None:
         assert namespace, secret.name
         return runtime == "tiny" or self.keys.get(variable, False)
+
+    def missing_programs(self, runtime: str) -> tuple[Missing, ...]:
+        assert runtime
+        return ()
 
     def health(self) -> TargetHealth:
         return TargetHealth({"memory": "1"}, "nobody is needed")

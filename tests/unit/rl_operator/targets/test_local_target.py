@@ -1,5 +1,6 @@
 """The state folder as a target: what a draft needs, what its start needs, and that no supervisor keeps running."""
 
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,21 @@ def test_only_the_start_needs_the_key(target: Unattended, monkeypatch: pytest.Mo
             target.change_spec("default", "sorting", start)
     monkeypatch.setenv("TINKER_API_KEY", "tml-test")
     assert target.change_spec("default", "sorting", {"suspend": False})["spec"]["suspend"] is False
+
+
+def test_without_torch_the_small_model_is_refused_before_its_start(
+    target: Unattended, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TINKER_API_KEY", "tml-test")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    target.create(draft())
+    with pytest.raises(RefusedError, match=r"torch is missing: .*; pip install 'tinker-atropos\[tinker-service\]'"):
+        target.change_spec("default", "sorting", {"suspend": False})
+    with pytest.raises(RefusedError, match="torch is missing"):
+        target.create(draft(suspend=False))
+    remote = draft(runtime="default", suspend=False)
+    target.create({**remote, "metadata": {**remote["metadata"], "name": "remote"}})
+    assert target.missing_programs("default") == ()
 
 
 @pytest.mark.process

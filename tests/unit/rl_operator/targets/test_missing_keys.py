@@ -5,7 +5,7 @@ from tests.unit.rl_operator.samples import DEFAULT, inputs_of, make_run, make_ru
 from tests.unit.rl_operator.targets.fakes import MemoryTarget
 
 from rl_operator.api.run_inputs import RunInputs, choose_environment
-from rl_operator.targets.missing_keys import missing_for, missing_keys
+from rl_operator.targets.missing_keys import missing_for, missing_in
 
 CLUSTER = {"runs_files": False}
 
@@ -17,24 +17,24 @@ def keys_of(keys: dict[str, bool | None], **target: Any) -> MemoryTarget:
 
 
 def test_nothing_is_missing_when_the_keys_exist() -> None:
-    assert missing_keys(keys_of({"TINKER_API_KEY": True, "WANDB_API_KEY": True}), "team-a", DEFAULT) == ()
+    assert missing_in(keys_of({"TINKER_API_KEY": True, "WANDB_API_KEY": True}), "team-a", DEFAULT) == ()
 
 
 def test_a_secret_is_named_with_the_command_to_create_it() -> None:
-    tinker, wandb = missing_keys(keys_of({}, **CLUSTER), "team-a", DEFAULT)
+    tinker, wandb = missing_in(keys_of({}, **CLUSTER), "team-a", DEFAULT)
     assert (tinker.what, tinker.name, tinker.needed) == ("Secret", "tinker", True)
     assert tinker.how == "kubectl -n team-a create secret generic tinker --from-literal=TINKER_API_KEY=…"
     assert (wandb.name, wandb.needed) == ("wandb", False)
 
 
 def test_an_unreadable_secret_is_not_reported_missing() -> None:
-    [unseen] = missing_keys(keys_of({"TINKER_API_KEY": None, "WANDB_API_KEY": True}, **CLUSTER), "team-a", DEFAULT)
+    [unseen] = missing_in(keys_of({"TINKER_API_KEY": None, "WANDB_API_KEY": True}, **CLUSTER), "team-a", DEFAULT)
     assert not unseen.needed
     assert "it may be there" in unseen.why
 
 
 def test_on_this_machine_it_is_a_variable() -> None:
-    [tinker] = missing_keys(keys_of({"WANDB_API_KEY": True}), "default", DEFAULT)
+    [tinker] = missing_in(keys_of({"WANDB_API_KEY": True}), "default", DEFAULT)
     assert (tinker.what, tinker.name, tinker.needed) == ("variable", "TINKER_API_KEY", True)
     assert tinker.how == "export TINKER_API_KEY=… where this is called from"
 

@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 import typer
@@ -12,7 +11,7 @@ import typer
 from rl_operator.cli.exits import ExitCode
 from rl_operator.cli.options import Context, StateDir
 from rl_operator.errors import OperatorError
-from rl_operator.programs import INSTALL_HINT, ProgramMissingError, find_program
+from rl_operator.programs import INSTALL_COMMAND, INSTALL_HINT, ProgramMissingError, find_program, has_torch
 from rl_operator.targets.target_choice import choose_target, cluster_is_configured
 
 
@@ -40,11 +39,11 @@ def _local_checks(state_dir: Path | None) -> Iterator[Check]:
     version = ".".join(map(str, sys.version_info[:3]))
     yield Check("python", sys.version_info >= (3, 11), version, "install Python 3.11 or newer")
     try:
-        yield Check("tinker-atropos", True, find_program("tinker-atropos", os.environ.get("PATH")))
+        program = find_program("tinker-atropos", os.environ.get("PATH"))
+        yield Check("tinker-atropos", True, program)
+        yield Check("torch", has_torch(program), "for the runtime tiny", INSTALL_COMMAND, needed=False)
     except ProgramMissingError:
         yield Check("tinker-atropos", False, "not beside this Python, not on PATH", INSTALL_HINT)
-    torch = find_spec("torch") is not None
-    yield Check("torch", torch, "for the runtime tiny", "pip install 'tinker-atropos[tinker-service]'", needed=False)
     for key, what in (("TINKER_API_KEY", "for the runtime default"), ("WANDB_API_KEY", "for its curves on W&B")):
         yield Check(key, key in os.environ, what, f"export {key}=…", needed=False)
     target = choose_target(local=True, context="", state_dir=state_dir)

@@ -6,7 +6,7 @@ from typing import Final
 from rl_operator.api.names import VERSION
 from rl_operator.api.runtime import Runtime
 from rl_operator.errors import ForbiddenError
-from rl_operator.targets.missing_keys import missing_keys
+from rl_operator.targets.missing_keys import missing_in
 from rl_operator.targets.target import Missing
 from rl_operator.tools.tool import Answer, Arguments, Tool
 from rl_operator.tools.tool_context import ToolContext
@@ -24,7 +24,7 @@ def health_check(context: ToolContext, _: HealthCheck) -> Answer:
     health = context.target.health()
     runtimes, trouble = _runtimes(context)
     versions = {"rl_operator": version("rl-operator"), "api": VERSION, **health.versions}
-    missing = [*health.missing, *trouble, *_keys(context, runtimes)]
+    missing = [*health.missing, *trouble, *_wanted(context, runtimes)]
     found = {"versions": versions, "operator": health.operator, "runtimes": sorted(runtimes)}
     return context.where() | found | {"missing": [each.to_wire() for each in missing]}
 
@@ -38,10 +38,10 @@ def _runtimes(context: ToolContext) -> tuple[dict[str, Runtime], list[Missing]]:
     return runtimes, [] if runtimes else [NO_RUNTIME]
 
 
-def _keys(context: ToolContext, runtimes: dict[str, Runtime]) -> list[Missing]:
-    """For every runtime, each key once."""
+def _wanted(context: ToolContext, runtimes: dict[str, Runtime]) -> list[Missing]:
+    """For every runtime, each program and key once."""
     found = (
-        missing for runtime in runtimes.values() for missing in missing_keys(context.target, context.namespace, runtime)
+        missing for runtime in runtimes.values() for missing in missing_in(context.target, context.namespace, runtime)
     )
     return list({missing.name: missing for missing in found}.values())
 

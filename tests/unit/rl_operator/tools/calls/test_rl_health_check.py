@@ -1,10 +1,11 @@
 import platform
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from tests.unit.rl_operator.targets.fakes import MemoryTarget
-from tests.unit.rl_operator.tools.contexts import call_at
+from tests.unit.rl_operator.tools.contexts import call_at, drafted
 
 from rl_operator.tools.calls.rl_health_check import NO_RUNTIME
 from rl_operator.tools.tool_context import ToolContext
@@ -24,6 +25,22 @@ def test_this_machine(context: ToolContext, call: Call, monkeypatch: pytest.Monk
     [key] = answer["missing"]
     assert (key["name"], key["needed"]) == ("TINKER_API_KEY", True)
     assert "made-up-for-a-test" not in str(answer)
+
+
+def test_torch_is_missing_with_the_command_that_installs_it(
+    context: ToolContext, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key in ("TINKER_API_KEY", "WANDB_API_KEY"):
+        monkeypatch.setenv(key, "made-up-for-a-test")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    [torch] = call("rl_health_check").answer["missing"]
+    assert (torch["name"], torch["needed"]) == ("torch", True)
+    assert torch["how"] == "pip install 'tinker-atropos[tinker-service]'"
+    run_id = drafted(context)
+    assert [each["name"] for each in call("rl_start_training", dry_run=True).answer["missing"]] == ["torch"]
+    refused = call("rl_start_training")
+    assert refused.code == "refused"
+    assert f"{run_id} is not started: package torch is missing" in refused.answer["error"]
 
 
 def test_each_key_is_missing_once(context: ToolContext) -> None:
