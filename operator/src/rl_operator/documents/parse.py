@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from rl_operator.api.environment import Environment
+from rl_operator.api.hints import MUST_BE
 from rl_operator.api.model import ApiModel
 from rl_operator.api.names import (
     API_VERSION,
@@ -24,6 +25,7 @@ from rl_operator.api.refusal import MAX_PLAIN_NAME, MAX_SHOWN, PLAIN_NAME, Refus
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
 from rl_operator.api.value_text import text_of
+from rl_operator.documents.fault_words import allowed_instead
 from rl_operator.documents.yaml_text import YamlError, json_value, read_yaml
 from rl_operator.errors import OperatorError
 
@@ -74,7 +76,7 @@ def load_run(text: str) -> TrainingRun:
     kinds = sorted({_kind_of(document) for document in documents})
     found = f"it holds {len(runs)} of them" if runs else f"it holds {', '.join(kinds) if kinds else 'nothing'}"
     raise DocumentError(
-        _invalid("kind", kinds, RUN_KIND, f"the file must hold exactly one {RUN_KIND} ({API_VERSION}), but {found}")
+        _invalid("kind", kinds or None, RUN_KIND, f"the file must hold exactly one {RUN_KIND} ({API_VERSION}), but {found}")
     )
 
 
@@ -158,10 +160,10 @@ def _explain(model: type[BaseModel], detail: ErrorDetails) -> Refusal:
         case "missing":
             return Refusal(code="MissingField", field=field, hint="the field is required")
         case _:
-            allowed = re.sub(r"^\w+ should (be )?", "", detail["msg"])
-            hint = re.sub(r"^\w+ should", "it must", detail["msg"])
+            code, allowed = allowed_instead(detail)
+            hint = MUST_BE % allowed if allowed else re.sub(r"^\w+ should", "it must", detail["msg"])
             given = redacted(detail["input"], str(location[-1]) if location else "")
-            return Refusal(code="WrongType", field=field, given=given, allowed=allowed, hint=hint)
+            return Refusal(code=code, field=field, given=given, allowed=allowed, hint=hint)
 
 
 def field_path(location: Iterable[str | int]) -> str:

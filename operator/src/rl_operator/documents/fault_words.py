@@ -1,0 +1,61 @@
+"""What is allowed where pydantic objects, in the words of the checks of settings: the same fault, the same words. Pure."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from pydantic_core import ErrorDetails
+
+from rl_operator.api import hints
+from rl_operator.api.refusal import RefusalCode
+
+_TYPES: Final[Mapping[str, str]] = {
+    "int": "a whole number",
+    "float": "a number",
+    "decimal": "a number",
+    "string": "a text",
+    "bool": "true or false",
+    "dict": "a mapping",
+    "mapping": "a mapping",
+    "model": "a mapping",
+    "list": "a list",
+    "tuple": "a list",
+    "set": "a list",
+}
+"""By the first word of pydantic's name of the fault: `int_type`, `int_parsing`, `int_from_float` …"""
+
+_LIMITS: Final[Mapping[str, str]] = {
+    "greater_than_equal": hints.AT_LEAST,
+    "greater_than": hints.ABOVE,
+    "less_than_equal": hints.AT_MOST,
+    "less_than": "below %s",
+    "string_too_short": "at least %s characters long",
+    "string_too_long": "at most %s characters long",
+    "too_short": "at least %s entries long",
+    "too_long": "at most %s entries long",
+}
+
+_PATTERNS: Final[Mapping[str, str]] = {
+    "^tinker://": "a path that begins with tinker://",
+    "^https?://": "a URL that begins with http:// or https://",
+    "^[^,]{1,64}$": "a text of 1 to 64 characters without a comma",
+}
+"""The patterns of the kinds, in words."""
+
+
+def allowed_instead(detail: ErrorDetails) -> tuple[RefusalCode, str | None]:
+    """`OutOfBounds` and `at least 1`, or `WrongType` and `a whole number`: what follows "it must be".
+
+    None for a rarer fault: its own message has to do.
+    """
+    kind, context = detail["type"], detail.get("ctx", {})
+    if template := _LIMITS.get(kind):
+        limit = next(context[name] for name in ("ge", "gt", "le", "lt", "min_length", "max_length") if name in context)
+        words = template % (f"{limit:g}" if isinstance(limit, float) else limit)
+        return "OutOfBounds", words.replace(" 1 characters", " 1 character").replace(" 1 entries", " 1 entry")
+    match kind:
+        case "literal_error" | "enum":
+            return "WrongType", f"one of {str(context['expected']).replace(' or ', ', ').replace(chr(39), '')}"
+        case "string_pattern_mismatch":
+            pattern = str(context["pattern"])
+            return "WrongType", _PATTERNS.get(pattern, f"a text that matches {pattern}")
+    return "WrongType", _TYPES.get(kind.partition("_")[0])
