@@ -4,6 +4,8 @@ import difflib
 from collections.abc import Sequence
 from typing import Final
 
+from rl_operator.documents.parse import abbreviated
+
 MOST_NAMES: Final = 20
 
 
@@ -14,4 +16,5 @@ def listed(names: Sequence[str]) -> str:
 
 def most_alike(name: str, names: Sequence[str]) -> list[str]:
     """The nearest first."""
-    return difflib.get_close_matches(name[:100], names, n=MOST_NAMES, cutoff=0.0)
+    alike = difflib.get_close_matches(name[:100], names, n=MOST_NAMES, cutoff=0.0)
+    return list(dict.fromkeys([*abbreviated(name, names), *alike]))[:MOST_NAMES]

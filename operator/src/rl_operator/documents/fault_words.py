@@ -1,4 +1,4 @@
-"""What is allowed where pydantic objects, in the words of the checks of settings: the same fault, the same words. Pure."""
+"""What is allowed where pydantic objects, in the words of the checks of settings. Pure."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -76,7 +76,9 @@ def load_run(text: str) -> TrainingRun:
     kinds = sorted({_kind_of(document) for document in documents})
     found = f"it holds {len(runs)} of them" if runs else f"it holds {', '.join(kinds) if kinds else 'nothing'}"
     raise DocumentError(
-        _invalid("kind", kinds or None, RUN_KIND, f"the file must hold exactly one {RUN_KIND} ({API_VERSION}), but {found}")
+        _invalid(
+            "kind", kinds or None, RUN_KIND, f"the file must hold exactly one {RUN_KIND} ({API_VERSION}), but {found}"
+        )
     )
 
 
@@ -180,11 +182,24 @@ def _step(part: str | int) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint for a misspelled name: `; did you mean 'group_size', 'batch_size' or 'eval_size'?`, or nothing."""
-    matches = [repr(match) for match in difflib.get_close_matches(name[:MAX_SHOWN], list(known), n=3)]
+    names = list(known)
+    short = abbreviated(name, names)
+    alike = difflib.get_close_matches(name[:MAX_SHOWN], names, n=3)
+    matches = [repr(match) for match in dict.fromkeys([*short, *alike])][:3]
     if not matches:
         return ""
     *others, last = matches
     return f"; did you mean {', '.join(others)} or {last}?" if others else f"; did you mean {last}?"
+
+
+def abbreviated(name: str, known: Iterable[str]) -> list[str]:
+    """The names whose words begin with the letters of `name`: learning_rate for lr. It looks like none of them."""
+    letters = name.lower()
+    return sorted(each for each in known if len(letters) > 1 and _initials(each) == letters)
+
+
+def _initials(name: str) -> str:
+    return "".join(word[:1] for word in name.split("_"))
 
 
 def _fields_at(model: type[BaseModel], location: Iterable[str | int]) -> list[str]:

@@ -3,11 +3,13 @@
 Also the JSON schema of a tool's arguments, as small as models can use it.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from types import UnionType
+from typing import Any, ClassVar, Final, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from rl_operator.errors import RefusedError
 from rl_operator.tools.tool_context import ToolContext
@@ -19,9 +21,41 @@ Effect = Literal["reads", "drafts", "starts", "stops"]
 
 
 class Arguments(BaseModel):
-    """What a tool takes. Field descriptions are what agents read."""
+    """What a tool takes. Field descriptions are what agents read.
+
+    Some clients send every parameter: null means left out, except for one that takes any value. Some models send lists
+    and objects as JSON text.
+    """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_meant(cls, given: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, each in given.items() if (value := cls._read(name, each)) is not _LEFT_OUT}
+
+    @classmethod
+    def _read(cls, name: str, value: Any) -> Any:
+        field = cls.model_fields.get(name)
+        if field is None or field.annotation is Any:
+            return value
+        if value is None:
+            return _LEFT_OUT
+        if not isinstance(value, str) or str in _types_of(field.annotation):
+            return value
+        try:
+            spelled = json.loads(value) if value.lstrip()[:1] in ("[", "{") else value
+        except (ValueError, RecursionError):
+            return value
+        return spelled
+
+
+_LEFT_OUT: Final = object()
+
+
+def _types_of(annotation: Any) -> tuple[Any, ...]:
+    """`str | None` is str or None; `tuple[str, ...] | None` is neither."""
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,10 @@ from typing import Any, Final, Literal
 
 from pydantic import ValidationError
 
+from rl_operator.api.hints import MUST_BE
 from rl_operator.api.refusal import redacted
+from rl_operator.api.value_text import text_of
+from rl_operator.documents.fault_words import allowed_instead
 from rl_operator.documents.parse import nearest
 from rl_operator.errors import (
     BusyError,
@@ -118,7 +121,8 @@ def _sentence_of(error: ValidationError, tool: Tool) -> str:
         return f"{tool.name} has no parameter {name}{nearest(name, known)}; {takes}"
     if fault["type"] == "missing":
         return f"{tool.name} needs the parameter {name}"
-    return f"{name} is {redacted(fault['input'], name)!r}: {fault['msg']}"
+    allowed = allowed_instead(fault)[1]
+    return f"{name} is {text_of(redacted(fault['input'], name))}: {MUST_BE % allowed if allowed else fault['msg']}"
 
 
 TOOLS: Final[tuple[Tool, ...]] = (

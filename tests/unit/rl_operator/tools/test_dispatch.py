@@ -4,20 +4,24 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pydantic import Field
 
 from rl_operator.api.run import TrainingRun
 from rl_operator.errors import ConflictError, GoneError, InvalidError, TargetUnreachableError
 from rl_operator.tools.tool import Answer, Arguments, NotFoundError, Tool, ToolRefusedError
 from rl_operator.tools.tool_context import ToolContext
-from rl_operator.tools.toolset import Outcome, dispatch
+from rl_operator.tools.toolset import TOOLS, Outcome, dispatch
 
 
-class Number(Arguments):
-    limit: int = 1
+class Several(Arguments):
+    limit: int = Field(default=1, ge=1)
+    names: tuple[str, ...] | None = None
+    values: dict[str, Any] | None = None
+    value: Any = None
 
 
 def answered(context: ToolContext, act: Callable[[], Answer], **arguments: Any) -> Outcome:
-    tool = Tool("rl_act", "Act", "Acts.", Number, lambda _, __: act(), "reads")
+    tool = Tool("rl_act", "Act", "Acts.", Several, lambda _, __: act(), "reads")
     return dispatch(tool, context, arguments)
 
 
@@ -53,16 +57,44 @@ def test_an_error_carries_additional_help(context: ToolContext) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"limit": "many"}, "limit is 'many': Input should be a valid integer"),
-        ({"limt": 1}, "rl_act has no parameter limt; did you mean 'limit'?; it takes limit"),
+        ({"limit": "many"}, 'limit is "many": it must be a whole number'),
+        ({"limit": 0}, "limit is 0: it must be at least 1"),
+        ({"names": "a"}, 'names is "a": it must be a list'),
+        ({"values": "a"}, 'values is "a": it must be a mapping'),
+        ({"limt": 1}, "rl_act has no parameter limt; did you mean 'limit'?; it takes limit, names, value, values"),
     ],
-    ids=["value", "name"],
+    ids=str,
 )
 def test_a_wrong_parameter_is_named(context: ToolContext, arguments: dict[str, Any], sentence: str) -> None:
     outcome = answered(context, dict, **arguments)
     assert outcome.code == "refused"
     assert outcome.answer["error"].startswith(sentence)
-    assert outcome.answer["parameters"] == ["limit"]
+    assert outcome.answer["parameters"] == ["limit", "names", "value", "values"]
+
+
+def taken(context: ToolContext, given: dict[str, Any]) -> dict[str, Any]:
+    """What the tool receives."""
+    received = []
+    tool = Tool("rl_act", "Act", "Acts.", Several, lambda _, arguments: received.append(arguments) or {}, "reads")
+    assert dispatch(tool, context, given).code is None
+    return received[0].model_dump(exclude_unset=True)
+
+
+def test_json_text_is_taken_for_a_list_or_a_mapping(context: ToolContext) -> None:
+    given = {"names": '["a", "b"]', "values": ' {"lr": 1}', "value": '["a"]', "limit": "3"}
+    assert taken(context, given) == {"names": ("a", "b"), "values": {"lr": 1}, "value": '["a"]', "limit": 3}
+
+
+def test_null_is_a_value_where_any_value_is_taken(context: ToolContext) -> None:
+    assert taken(context, dict.fromkeys(Several.model_fields)) == {"value": None}
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+def test_null_means_left_out(tool: Tool) -> None:
+    """OpenAI's strict mode sends every parameter."""
+    needed = {name: "x" for name, field in tool.arguments.model_fields.items() if field.is_required()}
+    given = tool.arguments.model_validate(dict.fromkeys(tool.arguments.model_fields) | needed)
+    assert given == tool.arguments.model_validate(needed)
 
 
 def test_an_invalid_stored_object_is_not_the_callers_fault(context: ToolContext) -> None:

@@ -22,6 +22,7 @@ from rl_operator.tools.drafts.draft_check import (
     known_environment,
     refused,
     refused_at_the_door,
+    together,
     wire_refusals,
 )
 from rl_operator.tools.drafts.edits import Edit, changes_of, edits_of, settings_of, with_edits
@@ -71,9 +72,14 @@ def _values(arguments: EditConfig) -> Mapping[str, Any]:
 def _edit(context: ToolContext, run: TrainingRun, values: Mapping[str, Any]) -> Answer:
     inputs = inputs_for(context, run)
     fields = run_fields(known_environment(context, run, inputs), inputs.runtime)
-    edits = edits_of(fields, values)
+    edits, faults = edits_of(fields, values)
     _refuse_frozen(run, edits)
-    wanted, refusals = _judged(context, run, inputs, edits)
+    try:
+        wanted, refusals = _judged(context, run, inputs, edits)
+    except ToolRefusedError as error:
+        raise together(*faults, error) from None
+    if faults:
+        raise together(*faults)
     _write(context, run, wanted, refusals)
     before, after = run.spec.to_wire(), wanted.spec.to_wire()
     changes = changes_of(fields, edits, before, after)

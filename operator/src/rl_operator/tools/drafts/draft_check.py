@@ -69,6 +69,14 @@ def refused(*refusals: Refusal, **details: Any) -> ToolRefusedError:
     return ToolRefusedError("; ".join(sentences), **lock, **details, refusals=wire_refusals(refusals))
 
 
+def together(*errors: ToolRefusedError) -> ToolRefusedError:
+    """At least one, as one: every sentence; of details that several have, the first one's."""
+    if len(errors) == 1:
+        return errors[0]
+    details = {name: detail for error in reversed(errors) for name, detail in error.details.items()}
+    return ToolRefusedError("; ".join(map(str, errors)), **details)
+
+
 def refused_at_the_door(error: InvalidError, refusals: Iterable[Refusal] = ()) -> ToolRefusedError:
     """By the API server, whose policies check the whole run whatever was changed: `refusals` are the likely reasons."""
     words = str(error).rpartition(" denied request: ")[2]

@@ -60,16 +60,30 @@ class Change:
         return {"field": self.name, "path": self.path, "from": self.before, "to": self.after}
 
 
-def edits_of(fields: RunFields, values: Mapping[str, Any]) -> tuple[Edit, ...]:
-    """Raises ToolRefusedError for an unknown name, for two names of one field, and for what no run can hold."""
+def edits_of(fields: RunFields, values: Mapping[str, Any]) -> tuple[tuple[Edit, ...], tuple[ToolRefusedError, ...]]:
+    """And what is wrong with the others: an unknown name, a second name of one field, what no run can hold."""
     edits: dict[tuple[str, ...], tuple[str, Edit]] = {}
+    faults = list[ToolRefusedError]()
     for name, value in values.items():
-        field = fields.named(name)
-        if field.place in edits:
-            raise ToolRefusedError(f"{edits[field.place][0]} and {name} are one field, {field.path}: give it once")
-        _refuse_foreign(field, value)
-        edits[field.place] = name, Edit(field, *_taken(value, field))
-    return tuple(edit for _, edit in edits.values())
+        try:
+            edit = _edit(fields, name, value)
+        except ToolRefusedError as error:
+            faults.append(error)
+            continue
+        place = edit.field.place
+        if place in edits:
+            faults.append(
+                ToolRefusedError(f"{edits[place][0]} and {name} are one field, {edit.field.path}: give it once")
+            )
+        else:
+            edits[place] = name, edit
+    return tuple(edit for _, edit in edits.values()), tuple(faults)
+
+
+def _edit(fields: RunFields, name: str, value: Any) -> Edit:
+    field = fields.named(name)
+    _refuse_foreign(field, value)
+    return Edit(field, *_taken(value, field))
 
 
 def with_edits(spec: Spec, edits: Iterable[Edit]) -> dict[str, Any]:

@@ -118,6 +118,20 @@ def test_one_bad_value_prevents_all_writes(context: ToolContext, call: Call, bad
     assert context.target.run("default", run_id) == before
 
 
+def test_every_fault_is_reported_at_once(context: ToolContext, call: Call) -> None:
+    drafted(context)
+    refused = call("rl_edit_config", values={"lr": 1, "steps": 3, "total_steps": 0, "group_size": "many"}).answer
+    for part in (
+        "there is no field \"lr\"; did you mean 'learning_rate'",
+        'there is no field "steps"',
+        "spec.config.total_steps is 0: it must be at least 1",
+        'spec.config.group_size is "many": it must be a whole number',
+    ):
+        assert part in refused["error"]
+    assert refused["available_fields"][0] == "learning_rate"
+    assert [each["field"] for each in refused["refusals"]] == ["spec.config.group_size", "spec.config.total_steps"]
+
+
 def test_an_answer_about_many_long_values_is_short(context: ToolContext, call: Call) -> None:
     drafted(context)
     texts = [field.path for field in FIELDS.all if field.annotation in ("str", "str | None", "Optional[str]")]

@@ -89,6 +89,13 @@ def test_an_unknown_name_gets_the_nearest_ones() -> None:
     assert (available[0], len(available)) == ("group_size", MOST_NAMES)
 
 
+@pytest.mark.parametrize(("name", "meant"), [("lr", "learning_rate"), ("BS", "batch_size"), ("gs", "group_size")])
+def test_an_abbreviation_is_nearest_to_what_it_abbreviates(name: str, meant: str) -> None:
+    with pytest.raises(ToolRefusedError, match=f"did you mean '{meant}'") as refused:
+        FIELDS.named(name)
+    assert refused.value.details["available_fields"][0] == meant
+
+
 def test_a_key_instead_of_a_field_is_not_repeated() -> None:
     with pytest.raises(ToolRefusedError) as refused:
         FIELDS.named("tml-0123456789abcdef")
