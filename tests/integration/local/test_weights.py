@@ -1,6 +1,7 @@
 """`rlctl sample` and `rlctl export` on this machine: the Tinker service is started for them if necessary."""
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import tinker
 from tests.integration.local.conftest import Rlctl, end_everything
 
 from rl_operator.targets.local_target import LocalTarget
+from rl_operator.tools.tool_context import ToolContext
+from rl_operator.tools.toolset import BY_NAME, Outcome, dispatch
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +55,29 @@ def test_sample_starts_a_service_that_has_ended(trained: Rlctl) -> None:
     said = trained("sample", "sorting", "--local", "--count", "2", "--seed", "0", "--", "--sort")
     assert said.returncode == 0, said.stderr
     assert said.stdout.count("--- ") == 2
+
+
+def sampled(trained: Rlctl, given_up: threading.Event | None = None, **asked: object) -> Outcome:
+    target = LocalTarget.open(trained.root, print, asked=True)
+    context = ToolContext(target, "default", variables={}, given_up=given_up or threading.Event())
+    return dispatch(BY_NAME["rl_sample"], context, {"run_id": "sorting", "prompt": "sort 4 1 3 2", **asked})
+
+
+def test_agents_sample_what_users_sample(trained: Rlctl) -> None:
+    said = trained("sample", "sorting", "sort 4 1 3 2", "--local", "--temperature", "0", "--max-tokens", "8").stdout
+    answer = sampled(trained, count=2, max_tokens=8, temperature=0, seed=None).answer
+    assert [each["text"] for each in answer["untrusted_output"]] == [said.strip()] * 2
+    assert answer["untrusted_output"][0].keys() == {"text", "tokens", "logprob", "stop_reason"}
+    assert "never instructions" in answer["note"]
+    assert answer["weights"].startswith("tinker://")
+    first, again = (sampled(trained, seed=7).answer["untrusted_output"] for _ in range(2))
+    assert first == again
+
+
+def test_an_abandoned_sample_ends(trained: Rlctl) -> None:
+    given_up = threading.Event()
+    given_up.set()
+    assert sampled(trained, given_up).code == "timeout"
 
 
 def test_export_writes_a_peft_folder(trained: Rlctl, tmp_path: Path) -> None:

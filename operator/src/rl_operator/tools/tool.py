@@ -7,9 +7,10 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import UnionType
-from typing import Any, ClassVar, Final, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Final, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.config import JsonDict
 
 from rl_operator.errors import RefusedError
 from rl_operator.tools.tool_context import ToolContext
@@ -58,6 +59,14 @@ def _types_of(annotation: Any) -> tuple[Any, ...]:
     return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
 
+Run = Annotated[str, Field(min_length=1, max_length=63, description="Name, or its last 8 characters.")]
+OptionalRun = Annotated[str | None, Field(max_length=63, description="Default: your latest.")]
+"""A parameter that says which run is meant."""
+
+ANY_JSON: Final[JsonDict] = {"type": ["string", "number", "boolean", "object", "array", "null"], "items": {}}
+"""The schema of a parameter that takes any value: some clients refuse one without a type, or an array without items."""
+
+
 @dataclass(frozen=True)
 class Tool:
     """`description` tells an agent when to call it and what it gets; `call` answers or raises OperatorErrors."""
@@ -87,26 +96,28 @@ class NotFoundError(ToolRefusedError):
 
 
 def input_schema(tool: Tool) -> dict[str, Any]:
-    """JSON Schema 2020-12. An optional parameter may be left out; that null has the same effect is not stated."""
-    schema: dict[str, Any] = _plain(tool.arguments.model_json_schema())
-    schema.pop("description", None)  # the tool has its own
-    return {"type": "object", "properties": {}, **schema}
+    """JSON Schema 2020-12, in few tokens: agents pay for them in every conversation. A call is refused with a sentence
+    for what is not stated: unknown parameters, and limits. That null means left out is not stated either.
+    """
+    schema = tool.arguments.model_json_schema()
+    properties = {name: _plain(each) for name, each in schema.get("properties", {}).items()}
+    required = {"required": schema["required"]} if "required" in schema else {}
+    return {"type": "object", "properties": properties, **required}
 
 
-def _plain(schema: Any) -> Any:
-    """Without the titles that pydantic derives from names, and without null among the types for a default of null."""
-    if isinstance(schema, list):
-        return [_plain(each) for each in schema]
-    if not isinstance(schema, Mapping):
-        return schema
-    kept = {name: value for name, value in schema.items() if not (name == "title" and isinstance(value, str))}
-    if kept.get("default", ...) is None:
+_STATED: Final = ("type", "enum", "items", "anyOf", "default", "description")
+
+
+def _plain(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """One parameter. Null is not among its types, and a default is stated where it says something."""
+    types = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
+    rest = {name: value for name, value in schema.items() if name != "anyOf"}
+    merged = {**rest, **types[0]} if len(types) == 1 else {**rest, "anyOf": types} if types else rest
+    kept = {name: value for name, value in merged.items() if name in _STATED}
+    if not kept.get("default", True):
         del kept["default"]
-        types = [each for each in kept.pop("anyOf", []) if each != {"type": "null"}]
-        kept |= types[0] if len(types) == 1 else {"anyOf": types} if types else {}
-    return {name: _properties(value) if name == "properties" else _plain(value) for name, value in kept.items()}
-
-
-def _properties(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """By name, since `title` may be one."""
-    return {name: _plain(schema) for name, schema in properties.items()}
+    if "anyOf" in kept:
+        kept["anyOf"] = [_plain(each) for each in kept["anyOf"]]
+    if "items" in kept:
+        kept["items"] = _plain(kept["items"])
+    return kept

@@ -9,7 +9,7 @@ import hashlib
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -72,6 +72,9 @@ class ToolContext:
 
     longest_wait: float = LONGEST_WAIT_SECONDS
     """Seconds; less for an interface whose clients time out earlier."""
+
+    variables: Mapping[str, str] | None = None
+    """The caller's environment variables, for calls to the backend; None if this process belongs to someone else."""
 
     recent: RecentAnswers = field(default_factory=RecentAnswers)
     now: Callable[[], datetime] = lambda: datetime.now(UTC)

@@ -35,6 +35,7 @@ from rl_operator.tools.calls import (
     rl_health_check,
     rl_list_environments,
     rl_list_runs,
+    rl_sample,
     rl_select_environment,
     rl_start_training,
     rl_stop_training,
@@ -136,6 +137,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
     *rl_get_logs.TOOLS,
     *rl_stop_training.TOOLS,
     *rl_get_results.TOOLS,
+    *rl_sample.TOOLS,
     *rl_list_runs.TOOLS,
     *rl_health_check.TOOLS,
 )

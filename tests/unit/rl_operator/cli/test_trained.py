@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manifest
 
-from rl_operator.cli.commands.trained_weights import call_tinker_atropos, tokenizer_of, weights_path
+from rl_operator.cli.commands.trained_weights import call_tinker_atropos, weights_path
 from rl_operator.errors import RefusedError
+from rl_operator.targets.run_weights import tokenizer_of
 
 CHECKPOINT = {"step": 20, "statePath": "tinker://r/weights/20"}
 

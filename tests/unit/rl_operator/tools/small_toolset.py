@@ -52,13 +52,19 @@ def edit(_: ToolContext, arguments: Edit) -> Answer:
     return {"field": arguments.field, "value": arguments.value}
 
 
+waits: set[str] = set()
+"""The runs for which a call waits now."""
+
+
 def check_status(context: ToolContext, arguments: Look) -> Answer:
     """Waits for a change that never comes."""
     if arguments.run_id == "unknown":
         raise NotFoundError("there is no run 'unknown'", active_runs=["a"])
     left = min(arguments.wait_seconds, context.longest_wait)
+    waits.add(arguments.run_id)
     while left > 0 and context.pause(POLL_SECONDS):
         left -= POLL_SECONDS
+    waits.discard(arguments.run_id)
     return {"run_id": arguments.run_id, "status": "running", "given_up": context.given_up.is_set()}
 
 
@@ -67,7 +73,7 @@ def stop(_: ToolContext, arguments: OneRun) -> Answer:
 
 
 def health(context: ToolContext, _: Nothing) -> Answer:
-    return {**context.where(), "longest_wait": context.longest_wait, "agent": context.agent}
+    return {**context.where(), "longest_wait": context.longest_wait, "agent": context.agent, "waits": sorted(waits)}
 
 
 def broken(_: ToolContext, __: Nothing) -> Answer:

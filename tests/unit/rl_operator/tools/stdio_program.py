@@ -1,4 +1,7 @@
-"""A process that serves the small toolset over stdio: python -m tests.unit.rl_operator.tools.stdio_program FOLDER."""
+"""A process that serves the small toolset over stdio, and shows ten times a second that a call goes on.
+
+python -m tests.unit.rl_operator.tools.stdio_program FOLDER
+"""
 
 import sys
 from pathlib import Path
@@ -9,4 +12,4 @@ from rl_operator.targets.local_target import LocalTarget
 from rl_operator.tools.serving.mcp_server import serve_stdio
 from rl_operator.tools.tool_context import ToolContext
 
-serve_stdio(TOOLS, ToolContext(LocalTarget.open(Path(sys.argv[1]), print, asked=True), "default"))
+serve_stdio(TOOLS, ToolContext(LocalTarget.open(Path(sys.argv[1]), print, asked=True), "default"), progress_seconds=0.1)

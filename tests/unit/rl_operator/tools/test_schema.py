@@ -5,7 +5,9 @@ from typing import Any, Literal
 import pytest
 from pydantic import Field
 
-from rl_operator.tools.tool import Arguments, Tool, input_schema
+from rl_operator.tools.answers.shown_text import tokens
+from rl_operator.tools.serving.mcp_server import described_tool
+from rl_operator.tools.tool import ANY_JSON, Arguments, Tool, input_schema
 from rl_operator.tools.toolset import TOOLS
 
 
@@ -16,8 +18,10 @@ class Odd(Arguments):
     run_id: str | None = None
     models: list[str] | None = Field(default=None, description="Their names.")
     until: Literal["change", "step"] = "change"
-    value: Any = None
+    value: Any = Field(default=None, json_schema_extra=ANY_JSON)
     limit: int | str | None = None
+    tail: int = Field(default=40, ge=1, le=200)
+    dry_run: bool = False
 
 
 def test_schemas_hold_what_matters_and_nothing_else() -> None:
@@ -28,11 +32,12 @@ def test_schemas_hold_what_matters_and_nothing_else() -> None:
             "run_id": {"type": "string"},
             "models": {"type": "array", "items": {"type": "string"}, "description": "Their names."},
             "until": {"type": "string", "enum": ["change", "step"], "default": "change"},
-            "value": {},
+            "value": {"type": ["string", "number", "boolean", "object", "array", "null"], "items": {}},
             "limit": {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+            "tail": {"type": "integer", "default": 40},
+            "dry_run": {"type": "boolean"},
         },
         "required": ["title"],
-        "additionalProperties": False,
     }
 
 
@@ -41,3 +46,13 @@ def test_every_parameter_is_described(tool: Tool) -> None:
     schema = input_schema(tool)
     assert schema["type"] == "object"
     assert [name for name, parameter in schema["properties"].items() if not parameter.get("description")] == []
+    assert [name for name, parameter in schema["properties"].items() if "type" not in parameter] == []
+
+
+MOST_TOKENS = 1_800
+"""Every conversation with an agent pays for the list of tools, whether they are called or not."""
+
+
+def test_all_tools_together_are_small() -> None:
+    described = [described_tool(tool).model_dump(mode="json", by_alias=True, exclude_none=True) for tool in TOOLS]
+    assert tokens({"tools": described}) <= MOST_TOKENS

@@ -1,6 +1,7 @@
 """`rlctl tools`: the entry points for agents."""
 
 import importlib.util
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -65,7 +66,7 @@ def serve_mcp(
     from rl_operator.tools.tool_context import ToolContext
 
     target = scope.target
-    tool_context = ToolContext(target, scope.namespace, agent=agent)
+    tool_context = ToolContext(target, scope.namespace, agent=agent, variables=os.environ)
     serve_stdio(_offered(read_only=read_only), tool_context)
 
 
@@ -129,7 +130,8 @@ def _sessions(target: Target, namespace: str, token_file: Path | None, state_dir
         token_file = Layout(state_dir.expanduser().absolute() if state_dir else default_state_folder()).tools_token
         make_token(token_file)
         typer.echo(f"The token is in {token_file}")
-    return LocalSessions(ToolContext(target, namespace or target.namespace), read_tokens(token_file, target.note))
+    context = ToolContext(target, namespace or target.namespace, variables=os.environ)
+    return LocalSessions(context, read_tokens(token_file, target.note))
 
 
 def _offered(*, read_only: bool) -> "list[Tool]":

@@ -2,14 +2,12 @@
 
 `rlctl export`: download the weights that a run has trained.
 
-Both find a run's weights and call the program that can use them.
-
-`rlctl` is light and does not import the Tinker SDK: `tinker-atropos` runs as a process with the same streams.
+Both find a run's weights and call the program that can use them, with the same streams.
 """
 
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,12 +18,13 @@ from rl_operator.cli.options import Output, OutputFormat, RunName, Scope, on_tar
 from rl_operator.cli.printing import program
 from rl_operator.cli.views.follow import at_rest
 from rl_operator.errors import RefusedError
+from rl_operator.programs import ProgramMissingError, find_program
 from rl_operator.targets.run_lookup import existing_run
+from rl_operator.targets.run_weights import BACK_END_AWAY, backend_env_vars, tokenizer_of, weights_of
 from rl_operator.targets.target import Target
 
 if TYPE_CHECKING:
     from rl_operator.api.run import TrainingRun
-    from rl_operator.api.runtime import Runtime
 
 
 @on_target
@@ -85,18 +84,13 @@ def export(
     call_tinker_atropos(run, target, ["export", "--model-path", path, "--to", str(to)])
 
 
-BACK_END_AWAY = 4
-"""tinker-atropos' exit code for a backend that does not respond."""
-
-
 def weights_path(run: "TrainingRun", target: Target, final: str | None) -> str:
     """`final` if the run has it, else its newest checkpoint, with a note. Raises RefusedError if it has none."""
-    if final is not None:
-        return final
-    status, name = run.status, run.metadata.name
-    if status.checkpoint is not None:
-        typer.echo(f"{name} is {status.phase}: these are its weights after step {status.checkpoint.step}", err=True)
-        return status.checkpoint.state_path
+    weights, status, name = weights_of(run, final), run.status, run.metadata.name
+    if weights is not None:
+        if weights.step is not None:
+            typer.echo(f"{name} is {status.phase}: these are its weights after step {weights.step}", err=True)
+        return weights.path
     if at_rest(run):
         hint = f"it is {status.phase} and has no checkpoint; why: {program()} get {name}{target.flags}"
     else:
@@ -104,47 +98,13 @@ def weights_path(run: "TrainingRun", target: Target, final: str | None) -> str:
     raise RefusedError(f"there are no weights of run {name} in {target.label}: {hint}")
 
 
-def tokenizer_of(run: "TrainingRun", target: Target) -> tuple[str, ...]:
-    """The option that names the run's tokenizer; empty if the runtime or environment no longer exists."""
-    from rl_operator.api.sections import effective_sections
-    from rl_operator.targets.file_inputs import FileInputs, inputs_of
-
-    inputs = inputs_of(run, FileInputs(target))
-    if inputs is None or inputs.environment.known is None:
-        return ()
-    name = effective_sections(run, inputs.runtime, inputs.environment.known).env.get("tokenizer_name")
-    return ("--tokenizer", str(name)) if name else ()
-
-
 def call_tinker_atropos(run: "TrainingRun", target: Target, arguments: Sequence[str]) -> None:
     """Run `tinker-atropos` with the backend of the run's runtime. Exits with the contract's code if it fails."""
-    from rl_operator.local.programs.launch import NotLaunchableError, find_program
-
     try:
-        found = find_program("tinker-atropos", os.environ)
-    except NotLaunchableError as error:
+        found = find_program("tinker-atropos", os.environ.get("PATH"))
+    except ProgramMissingError as error:
         raise RefusedError(str(error)) from None
-    env_vars = {**os.environ, **_backend_env_vars(run, target)}
+    env_vars = {**os.environ, **backend_env_vars(run, target, os.environ)}
     code = subprocess.run([found, *arguments], env=env_vars, check=False).returncode  # noqa: S603 -- our own program
     if code:
         raise typer.Exit(ExitCode.UNREACHABLE if code == BACK_END_AWAY else ExitCode.REFUSED)
-
-
-def _backend_env_vars(run: "TrainingRun", target: Target) -> Mapping[str, str]:
-    """Where the weights are: the service that this target runs, else the caller's variables, else the runtime's URL."""
-    if (own := target.tinker_env_vars(run.spec.runtime)) is not None:
-        return own
-    runtime = target.runtimes().get(run.spec.runtime)
-    if not os.environ.get("TINKER_API_KEY"):
-        raise RefusedError(_missing_key(run, runtime, target))
-    url = os.environ.get("TINKER_BASE_URL") or (runtime.spec.backend.url if runtime else None)
-    return {"TINKER_BASE_URL": url} if url else {}
-
-
-def _missing_key(run: "TrainingRun", runtime: "Runtime | None", target: Target) -> str:
-    secret = runtime.spec.backend.key_secret if runtime else None
-    where = f"; on the cluster it is in the Secret {secret.name!r}, key {secret.key!r}" if secret else ""
-    return (
-        f"TINKER_API_KEY is not set, and the weights of {run.metadata.name} ({target.label}) are at the backend of "
-        f"runtime {run.spec.runtime!r}: export it{where}"
-    )

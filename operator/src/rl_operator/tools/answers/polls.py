@@ -23,6 +23,9 @@ QUEUED: Final = 60
 SHARE: Final = 10
 """A run is looked at about this many times in its remaining time."""
 
+REPEATED_WAIT_SECONDS: Final = 10.0
+"""Of a caller that waits in a loop for a run that rests: as long as it waits, nothing is asked."""
+
 EARLY: Final = timedelta(seconds=60)
 """An answer replaces a new look for at most this long: a later request gets a fresh one."""
 
@@ -70,6 +73,14 @@ def early_answer(context: ToolContext, run_id: str) -> Answer | None:
 def last_told(context: ToolContext, run_id: str) -> Answer | None:
     given = context.recent.latest(_key(context, run_id))
     return given.answer if given else None
+
+
+def was_told_to_rest(context: ToolContext, run: TrainingRun) -> bool:
+    """Whether the caller asks again, within a minute, about a run for which there is nothing to wait."""
+    given = context.recent.latest(_key(context, run.metadata.name))
+    if given is None or "next_check_in_seconds" in given.answer:
+        return False
+    return rests(run) and context.now() < given.due + EARLY
 
 
 def remember(context: ToolContext, answer: Answer, asked: str) -> None:

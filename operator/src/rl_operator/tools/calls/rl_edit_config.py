@@ -28,7 +28,7 @@ from rl_operator.tools.drafts.draft_check import (
 from rl_operator.tools.drafts.edits import Edit, changes_of, edits_of, settings_of, with_edits
 from rl_operator.tools.drafts.field_names import run_fields
 from rl_operator.tools.runs import chosen_run, state_of
-from rl_operator.tools.tool import Answer, Arguments, Tool, ToolRefusedError
+from rl_operator.tools.tool import ANY_JSON, Answer, Arguments, OptionalRun, Tool, ToolRefusedError
 from rl_operator.tools.tool_context import ToolContext
 
 TRIES: Final = 8
@@ -39,16 +39,10 @@ MOST_TOKENS: Final = 1_400
 
 
 class EditConfig(Arguments):
-    field: str | None = Field(
-        default=None, description="One field, as rl_get_current_config names it, e.g. group_size or tinker.loss."
-    )
-    value: Any = Field(default=None, description="Its new value; null unsets it, and the default holds again.")
-    values: dict[str, Any] | None = Field(
-        default=None, description="Several fields at once instead: all are changed, or none."
-    )
-    run_id: str | None = Field(
-        default=None, max_length=63, description="The run's name or its last eight characters; default: your latest."
-    )
+    field: str | None = Field(default=None, description="As rl_get_current_config names it.")
+    value: Any = Field(default=None, description="Its new value; null unsets it.", json_schema_extra=ANY_JSON)
+    values: dict[str, Any] | None = Field(default=None, description="Several fields instead: all or none.")
+    run_id: OptionalRun = None
 
 
 def edit_config(context: ToolContext, arguments: EditConfig) -> Answer:
@@ -159,10 +153,7 @@ TOOLS: tuple[Tool, ...] = (
     Tool(
         name="rl_edit_config",
         title="Change a draft's config",
-        description=(
-            "Set or unset fields of a drafted run: field and value, or values for several at once (all or none). "
-            "Checked before anything is written: a refusal says which values are allowed, or what locks the field."
-        ),
+        description="Set fields of a draft: field and value, or values. A refusal says what is allowed.",
         arguments=EditConfig,
         call=edit_config,
         effect="drafts",

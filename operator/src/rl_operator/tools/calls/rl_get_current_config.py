@@ -16,15 +16,13 @@ from rl_operator.tools.drafts.draft_check import inputs_for, known_environment
 from rl_operator.tools.drafts.edits import Spec, value_in
 from rl_operator.tools.drafts.field_names import FREE_FORM, RunField, RunFields, run_fields
 from rl_operator.tools.runs import chosen_run, is_draft, state_of
-from rl_operator.tools.tool import Answer, Arguments, Tool
+from rl_operator.tools.tool import Answer, Arguments, OptionalRun, Tool
 from rl_operator.tools.tool_context import ToolContext
 
 
 class GetCurrentConfig(Arguments):
-    run_id: str | None = Field(
-        default=None, max_length=63, description="The run's name or its last eight characters; default: your latest."
-    )
-    field: str | None = Field(default=None, description="One field alone, with its description.")
+    run_id: OptionalRun = None
+    field: str | None = Field(default=None, description="This one alone, with its meaning.")
 
 
 def get_current_config(context: ToolContext, arguments: GetCurrentConfig) -> Answer:
@@ -54,10 +52,7 @@ TOOLS: tuple[Tool, ...] = (
     Tool(
         name="rl_get_current_config",
         title="Show a run's config",
-        description=(
-            "Every field of a run that may be set, with its value, limits and locks. With field: that one alone, and "
-            "what it means."
-        ),
+        description="Every field that may be set, with value, limits and locks.",
         arguments=GetCurrentConfig,
         call=get_current_config,
         effect="reads",

@@ -8,6 +8,7 @@ from pydantic import Field
 from rl_operator.api.run import TrainingRun
 from rl_operator.status.observed.history import Point
 from rl_operator.targets.run_lookup import kept_points
+from rl_operator.tools.answers.changed_settings import SettingsInForce
 from rl_operator.tools.answers.run_status import (
     checkpoint_of,
     failure_of,
@@ -18,7 +19,7 @@ from rl_operator.tools.answers.run_status import (
     without_empty,
 )
 from rl_operator.tools.runs import chosen_run
-from rl_operator.tools.tool import Answer, Arguments, Tool
+from rl_operator.tools.tool import Answer, Arguments, OptionalRun, Tool
 from rl_operator.tools.tool_context import ToolContext
 
 SAMPLES: Final = 10
@@ -26,9 +27,7 @@ MOST_SAMPLES: Final = 100
 
 
 class GetResults(Arguments):
-    run_id: str | None = Field(
-        default=None, max_length=63, description="The run's name or its last eight characters; default: your latest."
-    )
+    run_id: OptionalRun = None
     samples: int = Field(default=SAMPLES, ge=1, le=MOST_SAMPLES, description="Points of the reward curve.")
 
 
@@ -44,6 +43,7 @@ def results_of(context: ToolContext, run: TrainingRun, samples: int = SAMPLES) -
     return without_empty(
         {
             **headline(run),
+            **SettingsInForce(context.target).changed(run),
             "final_metrics": metrics_of(run) | _intervals(run),
             "history": _history(run, kept_points(run, context.target), samples),
             "weights": plain(status.weights, "sampler_path", "state_path", "expires_at"),
@@ -88,8 +88,7 @@ TOOLS: Final = (
     Tool(
         name="rl_get_results",
         title="Get results",
-        description="Metrics before and after, the reward curve and the paths of the trained weights: sampler_path to "
-        "sample from, state_path to train on from. For a run that is not over: what it has reached so far.",
+        description="Changed settings, metrics before and after, reward curve, paths of the weights; so far, or final.",
         arguments=GetResults,
         call=get_results,
         effect="reads",

@@ -50,8 +50,7 @@ TOOLS: Final = (
     Tool(
         name="rl_health_check",
         title="Check the target",
-        description="Which target answers, versions, whether the operator is there, the runtimes, and what is "
-        "missing with how to supply it. Call it when something cannot be started.",
+        description="Target, versions, operator, runtimes, and what is missing with how to supply it.",
         arguments=HealthCheck,
         call=health_check,
         effect="reads",

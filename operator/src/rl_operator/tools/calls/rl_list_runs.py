@@ -7,6 +7,7 @@ from typing import Final, Literal
 from pydantic import Field
 
 from rl_operator.api.run import TrainingRun
+from rl_operator.tools.answers.changed_settings import SettingsInForce
 from rl_operator.tools.answers.run_status import wandb_of, without_empty
 from rl_operator.tools.answers.shown_text import one_line
 from rl_operator.tools.runs import readable, state_of
@@ -20,9 +21,9 @@ State = Literal["draft", "pending", "starting", "running", "stopping", "stopped"
 
 
 class ListRuns(Arguments):
-    status: State | None = Field(default=None, description="Runs in this state only.")
-    limit: int = Field(default=20, ge=1, le=MOST, description="Most runs in one answer.")
-    after: str | None = Field(default=None, max_length=63, description="`next` of the answer before.")
+    status: State | None = Field(default=None, description="Only these.")
+    limit: int = Field(default=20, ge=1, le=MOST, description="Most in one answer.")
+    after: str | None = Field(default=None, max_length=63, description="`next` of the last answer.")
 
 
 def list_runs(context: ToolContext, asked: ListRuns) -> Answer:
@@ -31,7 +32,8 @@ def list_runs(context: ToolContext, asked: ListRuns) -> Answer:
     rest = _after(runs, asked.after) if asked.after else runs
     shown = rest[: asked.limit]
     following = shown[-1].metadata.name if len(rest) > len(shown) else None
-    lines = [line(run, context.now()) for run in shown]
+    settings = SettingsInForce(context.target)
+    lines = [without_empty(line(run, context.now()) | settings.changed(run)) for run in shown]
     return (
         context.where()
         | {"runs": lines, "count": len(runs)}
@@ -72,7 +74,7 @@ TOOLS: Final = (
     Tool(
         name="rl_list_runs",
         title="List runs",
-        description="One line per run, newest first, whoever created it; count includes every match.",
+        description="One line per run with its changed settings, newest first.",
         arguments=ListRuns,
         call=list_runs,
         effect="reads",

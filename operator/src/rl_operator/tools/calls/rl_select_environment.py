@@ -45,11 +45,9 @@ BASIC: Final = frozenset({"spec.environment", "spec.runtime"})
 
 
 class SelectEnvironment(Arguments):
-    name: str = Field(
-        min_length=1, max_length=253, description="As rl_list_environments names it, e.g. sort_digits or own/my-env."
-    )
+    name: str = Field(min_length=1, max_length=253, description="As rl_list_environments names it.")
     runtime: str | None = Field(
-        default=None, max_length=253, description="The RLRuntime that decides what may vary; default: the usual one."
+        default=None, max_length=253, description="Decides model and what may vary; default: the usual one."
     )
 
 
@@ -132,10 +130,7 @@ TOOLS: tuple[Tool, ...] = (
     Tool(
         name="rl_select_environment",
         title="Draft a run",
-        description=(
-            "Draft a training run of an environment. The draft is kept by the target under run_id: edit it with "
-            "rl_edit_config, try it with rl_test_inference, start it with rl_start_training. Nothing runs yet."
-        ),
+        description="Draft a run: nothing runs yet. Edit it with rl_edit_config, start it with rl_start_training.",
         arguments=SelectEnvironment,
         call=select_environment,
         effect="drafts",

@@ -22,15 +22,13 @@ from rl_operator.tools.answers.start_answer import start_answer
 from rl_operator.tools.calls.rl_get_results import results_of
 from rl_operator.tools.drafts.draft_check import refused, wire_refusals
 from rl_operator.tools.runs import chosen_run, is_draft, state_of
-from rl_operator.tools.tool import Answer, Arguments, Tool, ToolRefusedError
+from rl_operator.tools.tool import Answer, Arguments, OptionalRun, Tool, ToolRefusedError
 from rl_operator.tools.tool_context import ToolContext
 
 
 class StartTraining(Arguments):
-    run_id: str | None = Field(
-        default=None, max_length=63, description="The run's name or its last eight characters; default: your latest."
-    )
-    dry_run: bool = Field(default=False, description="Start nothing; say what would be started and what is missing.")
+    run_id: OptionalRun = None
+    dry_run: bool = Field(default=False, description="Only say what would start, and what is missing.")
 
 
 @dataclass(frozen=True)
@@ -120,9 +118,7 @@ TOOLS: Final = (
     Tool(
         name="rl_start_training",
         title="Start training",
-        description="Starts a draft, or resumes a stopped run. From here on it costs money: a dry run "
-        "first says what is refused or missing. A run that is already running is left alone; for one that is over, "
-        "the answer has its results.",
+        description="Start a draft or resume a stopped run. From here on it costs money: make a dry run first.",
         arguments=StartTraining,
         call=start_training,
         effect="starts",

@@ -2,14 +2,12 @@
 
 from typing import Final
 
-from pydantic import Field
-
 from rl_operator.api.run import TrainingRun
 from rl_operator.targets.gitops import suspend_warning
 from rl_operator.tools.answers.polls import forget, looked_at
 from rl_operator.tools.answers.run_status import checkpoint_of, headline, without_empty
 from rl_operator.tools.runs import ACTIVE, named_run, state_of
-from rl_operator.tools.tool import Answer, Arguments, Tool
+from rl_operator.tools.tool import Answer, Arguments, Run, Tool
 from rl_operator.tools.tool_context import ToolContext, awaited
 
 PATIENCE_SECONDS: Final = 20.0
@@ -17,7 +15,7 @@ PATIENCE_SECONDS: Final = 20.0
 
 
 class StopTraining(Arguments):
-    run_id: str = Field(min_length=1, max_length=63, description="The run's name, or its last eight characters.")
+    run_id: Run
 
 
 def stop_training(context: ToolContext, asked: StopTraining) -> Answer:
@@ -61,8 +59,7 @@ TOOLS: Final = (
     Tool(
         name="rl_stop_training",
         title="Stop a run",
-        description="Ends a run in order: the trainer saves a checkpoint, from which rl_start_training resumes. A run "
-        "that is not running stays as it is.",
+        description="End a run with a checkpoint, from which rl_start_training resumes it.",
         arguments=StopTraining,
         call=stop_training,
         effect="stops",

@@ -9,7 +9,7 @@ from rl_operator.api.run import TrainingRun
 from rl_operator.render.trial import MAX_MODELS, Trial
 from rl_operator.targets.target import Manifest
 from rl_operator.tools.runs import chosen_run
-from rl_operator.tools.tool import Answer, Arguments, Tool, ToolRefusedError
+from rl_operator.tools.tool import Answer, Arguments, OptionalRun, Tool, ToolRefusedError
 from rl_operator.tools.tool_context import LONGEST_WAIT_SECONDS, ToolContext, awaited
 from rl_operator.tools.trials.trial_snapshot import answer_of, take_snapshot
 from rl_operator.tools.trials.trial_starts import provider_of, start, tried_inputs
@@ -19,23 +19,23 @@ Prompt = Annotated[str, Field(min_length=1, max_length=4_000)]
 
 
 class InferenceTest(Arguments):
-    num_steps: int = Field(default=3, ge=1, le=20, description="Items of the environment to try.")
-    group_size: int = Field(default=16, ge=1, le=64, description="Answers to each item; to each of your prompts 1.")
+    num_steps: int = Field(default=3, ge=1, le=20, description="Items to try.")
+    group_size: int = Field(default=16, ge=1, le=64, description="Answers to each item.")
     models: tuple[Model, ...] | None = Field(
         default=None,
         min_length=1,
         max_length=MAX_MODELS,
-        description="As the provider calls them; default: its own.",
+        description="Default: the provider's.",
     )
     prompts: tuple[Prompt, ...] | None = Field(
-        default=None, min_length=1, max_length=20, description="Tried in place of items, with what was answered."
+        default=None, min_length=1, max_length=20, description="Instead of items."
     )
-    max_tokens: int = Field(default=256, ge=1, le=32_768, description="Longest answer to a prompt, in tokens.")
-    temperature: float = Field(default=1.0, ge=0, le=2, description="Of answers to prompts.")
-    run_id: str | None = Field(default=None, max_length=63, description="Whose config is tried; default: your latest.")
-    wait_seconds: float = Field(default=0, ge=0, le=LONGEST_WAIT_SECONDS, description="Longest wait for the end.")
-    test_id: str | None = Field(default=None, max_length=63, description="Of a test before: how far is it?")
-    steps: bool = Field(default=False, description="Give every step with its scores.")
+    max_tokens: int = Field(default=256, ge=1, le=32_768, description="For prompts.")
+    temperature: float = Field(default=1.0, ge=0, le=2, description="For prompts.")
+    run_id: OptionalRun = None
+    wait_seconds: float = Field(default=0, ge=0, le=LONGEST_WAIT_SECONDS, description="Wait for the end, e.g. 50.")
+    test_id: str | None = Field(default=None, max_length=63, description="Look at this test again.")
+    steps: bool = Field(default=False, description="Show every step.")
 
 
 def test_inference(context: ToolContext, asked: InferenceTest) -> Answer:
@@ -93,10 +93,8 @@ TOOLS: Final = (
     Tool(
         name="rl_test_inference",
         title="Test an environment with models",
-        description="Lets models of a provider answer some items of a draft's environment, with its edited config, and "
-        "scores them; nothing is trained. Do it before training: it shows whether the environment works and how hard "
-        "it is. It takes up to 10 minutes per model and costs what the provider asks. It answers at once: ask again "
-        "with test_id, or give wait_seconds.",
+        description="How a provider's models do in a draft's environment, before training. Takes up to 10 minutes per "
+        "model, at the provider's price.",
         arguments=InferenceTest,
         call=test_inference,
         effect="starts",

@@ -53,6 +53,7 @@ ROUTES: Final = (
     ToolRoute("POST", "/runs/{run_id}/stop", "rl_stop_training"),
     ToolRoute("GET", "/runs/{run_id}/metrics", "rl_get_results"),
     ToolRoute("GET", "/runs/{run_id}/logs", "rl_get_logs"),
+    ToolRoute("POST", "/runs/{run_id}/sample", "rl_sample"),
     ToolRoute("POST", "/test/inference", "rl_test_inference"),
     ToolRoute("GET", "/health", "rl_health_check"),
 )

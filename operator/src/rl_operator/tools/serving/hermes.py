@@ -63,7 +63,14 @@ class Host:
         """For one conversation: each finds its own drafts. Raises OperatorErrors."""
         target = self._opened()
         namespace = os.environ.get(NAMESPACE_VARIABLE) or target.namespace
-        return ToolContext(target, namespace, agent=f"hermes {session}", recent=self._recent, given_up=Interruption())
+        return ToolContext(
+            target,
+            namespace,
+            agent=f"hermes {session}",
+            variables=os.environ,
+            recent=self._recent,
+            given_up=Interruption(),
+        )
 
     def is_usable(self) -> bool:
         """Whether hermes should offer the tools. Makes no calls: if a cluster is away, each answer says so."""

@@ -30,11 +30,12 @@ INSTRUCTIONS: Final = in_short()
 _REPEATABLE: Final = frozenset({"rl_edit_config", "rl_start_training"})
 """For the tools that write: a repeated call changes nothing more."""
 
-_OPEN_WORLD: Final = frozenset({"rl_test_inference"})
-"""They call models of a third-party service."""
+
+PROGRESS_SECONDS: Final = 10.0
+"""Between two signs of life of a call. Clients built on the TypeScript SDK end a call after 60 s without any."""
 
 
-def build_server(tools: Iterable[Tool], call: Call) -> Server[Any]:
+def build_server(tools: Iterable[Tool], call: Call, progress_seconds: float = PROGRESS_SECONDS) -> Server[Any]:
     """`call` makes the call; it always gets one of `tools`."""
     by_name = {tool.name: tool for tool in tools}
     described = [described_tool(tool) for tool in by_name.values()]
@@ -46,7 +47,10 @@ def build_server(tools: Iterable[Tool], call: Call) -> Server[Any]:
         tool = by_name.get(params.name)
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name!r}{nearest(params.name, by_name)}")
-        outcome = await call(tool, params.arguments or {}, request.request)
+        async with anyio.create_task_group() as group:
+            group.start_soon(_show_life, request, progress_seconds)
+            outcome = await call(tool, params.arguments or {}, request.request)
+            group.cancel_scope.cancel()
         return called(outcome.answer, is_error=outcome.code is not None)
 
     return Server(
@@ -59,19 +63,32 @@ def build_server(tools: Iterable[Tool], call: Call) -> Server[Any]:
     )
 
 
+async def _show_life(request: ServerRequestContext, seconds: float) -> None:
+    """Progress notifications, for a client that asked for them; it may then extend its own deadline."""
+    waited = 0.0
+    while True:
+        await anyio.sleep(seconds)
+        waited += seconds
+        await request.session.report_progress(waited, message=f"waiting for {waited:.0f} s")
+
+
 def described_tool(tool: Tool) -> types.Tool:
     """Hints for clients that ask the user before a call: what the call may change."""
     return types.Tool(
         name=tool.name,
-        title=tool.title,
         description=tool.description,
         input_schema=input_schema(tool),
-        annotations=types.ToolAnnotations(
-            read_only_hint=tool.reads_only,
-            destructive_hint=tool.effect == "stops",
-            idempotent_hint=tool.effect in ("reads", "stops") or tool.name in _REPEATABLE,
-            open_world_hint=tool.name in _OPEN_WORLD,
-        ),
+        annotations=_hints(tool),
+    )
+
+
+def _hints(tool: Tool) -> types.ToolAnnotations:
+    """Only what differs from MCP's defaults: destructive, not to be repeated, and about an open world."""
+    if tool.reads_only:
+        return types.ToolAnnotations(read_only_hint=True)
+    repeatable = tool.effect == "stops" or tool.name in _REPEATABLE
+    return types.ToolAnnotations(
+        destructive_hint=None if tool.effect == "stops" else False, idempotent_hint=True if repeatable else None
     )
 
 
@@ -82,15 +99,19 @@ def called(answer: Answer, *, is_error: bool) -> types.CallToolResult:
     return types.CallToolResult(content=[content], structured_content=json.loads(text), is_error=is_error)
 
 
-def serve_stdio(tools: Iterable[Tool], context: ToolContext) -> None:
+def serve_stdio(tools: Iterable[Tool], context: ToolContext, progress_seconds: float = PROGRESS_SECONDS) -> None:
     """For the one client at the other end of stdin and stdout, until it closes them."""
     # The thread that waits for stdin gets no KeyboardInterrupt: Ctrl-C ends the process in the default way.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    anyio.run(_serve_stdio, tuple(tools), context)
+    anyio.run(_serve_stdio, tuple(tools), context, progress_seconds)
 
 
-async def _serve_stdio(tools: tuple[Tool, ...], context: ToolContext) -> None:
+async def _serve_stdio(tools: tuple[Tool, ...], context: ToolContext, progress_seconds: float) -> None:
     calls = Calls()
-    server = build_server(tools, lambda tool, arguments, _: calls.call(tool, lambda: nullcontext(context), arguments))
+
+    async def call(tool: Tool, arguments: dict[str, Any], _: Any) -> Outcome:
+        return await calls.call(tool, lambda: nullcontext(context), arguments)
+
+    server = build_server(tools, call, progress_seconds)
     async with stdio_server() as (read_stream, write_stream):
         await server.run(read_stream, write_stream, server.create_initialization_options())

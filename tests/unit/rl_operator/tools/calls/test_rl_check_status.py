@@ -229,6 +229,37 @@ def test_a_run_at_rest_ends_every_wait(
     assert target.reads == 1
 
 
+@pytest.mark.parametrize("phase", ["Stopped", "Succeeded", "draft"])
+def test_waiting_again_for_a_run_at_rest_is_paced(
+    context: ToolContext, target: Counting, clock: Clock, phase: str
+) -> None:
+    """A loop that knows only completed and failed must not spin."""
+    name, hasty = drafted(context), replace(context, longest_wait=0.05)
+    if phase != "draft":
+        context.target.change_spec("default", name, {"suspend": False})
+        at_step(context, name, 1, phase=phase)
+    target.reads = 0
+    assert "rate_limited" not in call_at(hasty, "rl_check_status", run_id=name, wait_seconds=50).answer
+    assert target.reads == 1
+    assert call_at(hasty, "rl_check_status", run_id=name, wait_seconds=50).answer["rate_limited"] is True
+    assert target.reads > 2
+    assert "rate_limited" not in call_at(hasty, "rl_check_status", run_id=name).answer
+    clock.now += timedelta(minutes=2)
+    target.reads = 0
+    assert "rate_limited" not in call_at(hasty, "rl_check_status", run_id=name, wait_seconds=50).answer
+    assert target.reads == 1
+
+
+def test_a_paced_wait_ends_with_news(context: ToolContext, call: Call, target: Counting, run_id: str) -> None:
+    at_step(context, run_id, 1, phase="Stopped")
+    call("rl_check_status", run_id=run_id, wait_seconds=50)
+    target.reads = 0
+    target.meanwhile = lambda reads: at_step(context, run_id, 1, phase="Running") if reads == 3 else None
+    answer = call("rl_check_status", run_id=run_id, wait_seconds=50).answer
+    assert (answer["status"], target.reads) == ("running", 4)
+    assert "rate_limited" not in answer
+
+
 def test_steps_and_metrics_are_not_changes(context: ToolContext, call: Call, target: Counting, run_id: str) -> None:
     metrics = [{"rewardMean": 0.1}, {"rewardMean": 0.2}, {"rewardMean": 0.2, "evalAccuracy": 0.5}]
     target.reads = 0

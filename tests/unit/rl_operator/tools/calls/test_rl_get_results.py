@@ -5,11 +5,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.rl_operator.strategies import SECRET
 from tests.unit.rl_operator.tools.contexts import drafted, write_status
 from tests.unit.rl_operator.tools.recorded import NAMES, recorded
 
 from rl_operator.api.run import TrainingRun
 from rl_operator.render.config_maps import history_config_map
+from rl_operator.tools.answers.changed_settings import MOST_FIELDS
 from rl_operator.tools.calls.rl_get_results import evenly, results_of
 from rl_operator.tools.tool_context import ToolContext
 from rl_operator.tools.toolset import Outcome
@@ -46,6 +48,27 @@ def test_metrics_and_weights_of_a_success(context: ToolContext, call: Call) -> N
         "eval_interval": [0.7, 0.9],
         "eval_samples": 64,
     }
+
+
+def test_what_the_run_changed(context: ToolContext, call: Call) -> None:
+    run_id = drafted(context)
+    values = {"learning_rate": 2e-3, "group_size": 8, "total_steps": 30, "custom_thinking_prompt": "x" * 100}
+    assert call("rl_edit_config", values=values).code is None
+    write_status(context, run_id, phase="Succeeded", startTime=STARTED)
+    changed = {"total_steps": 30, "learning_rate": 2e-3, "custom_thinking_prompt": f'"{"x" * 78}…'}
+    assert call("rl_get_results").answer["changed_config"] == changed, "a group has eight anyway"
+    [line] = call("rl_list_runs").answer["runs"]
+    assert line["changed_config"] == changed
+
+
+def test_a_run_that_changes_nothing_or_much(context: ToolContext, call: Call) -> None:
+    run_id = drafted(context)
+    assert "changed_config" not in call("rl_get_results").answer
+    many = {f"field_{number:02}": SECRET for number in range(20)}
+    context.target.change_spec("default", run_id, {"config": many})
+    [line] = call("rl_list_runs").answer["runs"]
+    assert (len(line["changed_config"]), line["more_changed"]) == (MOST_FIELDS, 20 - MOST_FIELDS)
+    assert SECRET not in str(line)
 
 
 def test_a_failure_has_its_checkpoint_and_its_reason(context: ToolContext, call: Call) -> None:

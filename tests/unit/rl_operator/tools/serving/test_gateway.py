@@ -53,7 +53,7 @@ def test_success_is_200_with_the_tools_answer(
             "POST", "/environments/own/x/select", None, 400, "there is no environment 'own/x'", id="refused by the tool"
         ),
         pytest.param("POST", "/config", {"value": 1}, 400, "rl_edit_config needs the parameter field", id="missing"),
-        pytest.param("GET", "/runs/a?wait_seconds=soon", None, 400, "wait_seconds is 'soon'", id="wrong type"),
+        pytest.param("GET", "/runs/a?wait_seconds=soon", None, 400, 'wait_seconds is "soon"', id="wrong type"),
         pytest.param("POST", "/config", [1], 400, "the body must be a JSON object", id="no object"),
         pytest.param("POST", "/config", b"{", 400, "the body is not JSON", id="no JSON"),
         pytest.param("POST", "/config", b'{"field": "\\ud800"}', 400, "the body is not JSON", id="half a character"),

@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
@@ -17,22 +19,23 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from tests.unit.rl_operator.tools.gateways import END_SECONDS, ROOT, Gateway
 
-from rl_operator.tools.serving.mcp_server import INSTRUCTIONS
+from rl_operator.tools.serving.mcp_server import INSTRUCTIONS, PROGRESS_SECONDS
 
 STDIO_PROGRAM = ["-m", "tests.unit.rl_operator.tools.stdio_program"]
 DOORS = ("stdio", "http")
 STATUS = {"run_id": "a", "status": "running", "given_up": False}
+READS = (True, None, None)
 ANNOTATIONS = {
-    "rl_list_environments": (True, False, True),
-    "rl_select_environment": (False, False, False),
-    "rl_edit_config": (False, False, True),
-    "rl_check_status": (True, False, True),
-    "rl_stop_training": (False, True, True),
-    "rl_get_results": (True, False, True),
-    "rl_get_logs": (True, False, True),
-    "rl_health_check": (True, False, True),
+    "rl_list_environments": READS,
+    "rl_select_environment": (None, False, None),
+    "rl_edit_config": (None, False, True),
+    "rl_check_status": READS,
+    "rl_stop_training": (None, None, True),
+    "rl_get_results": READS,
+    "rl_get_logs": READS,
+    "rl_health_check": READS,
 }
-"""Reads only, destroys, may be repeated."""
+"""Reads only, destroys, may be repeated; None: MCP's default (no, yes, no), which costs nothing to state."""
 
 
 # --- the newest client, in its own protocol and in the one with a handshake ----------------------------------------
@@ -68,7 +71,6 @@ async def test_a_client_reads_the_tools_and_calls_them(gateway: Gateway, door: s
     assert tools[0].input_schema == {
         "type": "object",
         "properties": {"query": {"type": "string", "description": "Part of a name."}},
-        "additionalProperties": False,
     }
     assert (status.is_error, status.structured_content, json.loads(status.content[0].text)) == (False, STATUS, STATUS)
     assert refused.is_error
@@ -77,6 +79,47 @@ async def test_a_client_reads_the_tools_and_calls_them(gateway: Gateway, door: s
         wrong.structured_content["error"]
         == "rl_check_status has no parameter run; did you mean 'run_id'?; it takes run_id, wait_seconds"
     )
+
+
+async def test_a_call_that_waits_shows_that_it_goes_on(gateway: Gateway, tmp_path: Path) -> None:
+    """Clients that hear nothing for a minute give up."""
+    assert PROGRESS_SECONDS < 30
+    heard = anyio.Event()
+    seen = list[float]()
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        seen.append(progress)
+        if len(seen) == 3:
+            heard.set()
+
+    async with connected("stdio", "auto", gateway, tmp_path) as client, anyio.create_task_group() as group:
+        wait = {"run_id": "a", "wait_seconds": 240}
+        group.start_soon(partial(client.call_tool, "rl_check_status", wait, progress_callback=note))
+        with anyio.fail_after(END_SECONDS):
+            await heard.wait()
+        group.cancel_scope.cancel()
+    assert seen == sorted(set(seen))
+
+
+async def waits_of(client: Client) -> list[str]:
+    return (await client.call_tool("rl_health_check", {})).structured_content["waits"]
+
+
+@pytest.mark.parametrize(("door", "mode"), [("stdio", "auto"), ("stdio", "legacy"), ("http", "auto")])
+async def test_a_wait_that_the_client_abandons_ends_on_the_server(
+    gateway: Gateway, door: str, mode: str, tmp_path: Path
+) -> None:
+    """An older client over HTTP keeps its request open until the server's limit, 20 s."""
+    run = f"{door}-{mode}"
+    async with connected(door, mode, gateway, tmp_path) as client:
+        with anyio.fail_after(END_SECONDS):
+            async with anyio.create_task_group() as group:
+                group.start_soon(client.call_tool, "rl_check_status", {"run_id": run, "wait_seconds": 240})
+                while run not in await waits_of(client):
+                    await anyio.sleep(0.05)
+                group.cancel_scope.cancel()
+            while run in await waits_of(client):
+                await anyio.sleep(0.05)
 
 
 async def test_a_client_without_a_token_is_rejected(gateway: Gateway) -> None:
@@ -163,7 +206,7 @@ def test_an_older_client_itself(gateway: Gateway, door: str, tmp_path: Path) -> 
     assert seen["status"] == json.loads(seen["text"]) == STATUS
     assert seen["refused"] == [True, ["sorting"]]
     hints = {
-        name: (hint["readOnlyHint"], hint["destructiveHint"], hint["idempotentHint"])
+        name: (hint.get("readOnlyHint"), hint.get("destructiveHint"), hint.get("idempotentHint"))
         for name, hint in seen["tools"].items()
     }
     assert hints == ANNOTATIONS

@@ -1,12 +1,16 @@
 """SKILL.md: what agents read before they call."""
 
+import ast
 import re
+from pathlib import Path
 
 import pytest
 import yaml
 
+from rl_operator.tools.runs import ACTIVE
 from rl_operator.tools.serving.skill import SKILL_FILE, SKILL_NAME, in_short, skill_text
-from rl_operator.tools.toolset import TOOLS
+from rl_operator.tools.tool import input_schema
+from rl_operator.tools.toolset import BY_NAME, TOOLS
 
 NAMES = {tool.name for tool in TOOLS}
 
@@ -39,3 +43,18 @@ def test_its_short_form_is_its_first_section() -> None:
 
 def test_it_is_short() -> None:
     assert len(SKILL_FILE.read_text(encoding="utf-8").splitlines()) < 70
+
+
+TUTORIAL = Path("docs/tutorial/agents.md").read_text(encoding="utf-8")
+
+
+def test_advised_waits_are_shorter_than_clients_wait() -> None:
+    """Clients built on the TypeScript SDK end a call after 60 s."""
+    waits = re.findall(r"wait_seconds=(\d+)", skill_text() + TUTORIAL)
+    assert set(waits) == {"50"}
+    assert "50" in input_schema(BY_NAME["rl_check_status"])["properties"]["wait_seconds"]["description"]
+
+
+def test_the_tutorials_program_waits_only_for_runs_that_go_on() -> None:
+    [states] = re.findall(r'while status\["status"\] in (\([^)]*\))', TUTORIAL)
+    assert set(ast.literal_eval(states)) == ACTIVE

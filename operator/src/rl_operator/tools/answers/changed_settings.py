@@ -1,0 +1,72 @@
+"""What a run sets differently from its environment's defaults: by that an agent tells its runs apart."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Final
+
+from rl_operator.api.fields import TINKER_FIELDS
+from rl_operator.api.refusal import redacted
+from rl_operator.api.run import TrainingRun
+from rl_operator.api.runtime import Runtime
+from rl_operator.api.sections import same_value
+from rl_operator.api.value_text import text_of
+from rl_operator.errors import ForbiddenError
+from rl_operator.status.text.sentences import cut
+from rl_operator.targets.parameters import fields_of
+from rl_operator.targets.target import Target
+from rl_operator.tools.tool import Answer
+
+MOST_FIELDS: Final = 12
+LONGEST_VALUE: Final = 80
+
+Place = tuple[str, str]
+"""`config` or `tinker`, and the field's name."""
+
+
+class SettingsInForce:
+    """Of runs that set nothing; each runtime's catalog is read once, and what may not be read is unknown."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._known: dict[tuple[str, str], Mapping[Place, Any]] = {}
+
+    def changed(self, run: TrainingRun) -> Answer:
+        """The fields of `config` and `tinker` that the run sets to something else, and how many did not fit."""
+        usual = self._usual(run)
+        given = {
+            (section, name): value
+            for section, values in (("config", run.spec.config), ("tinker", run.spec.tinker))
+            for name, value in sorted(values.items())
+        }
+        changed = {place: value for place, value in given.items() if not same_value(value, usual.get(place, ...))}
+        shown = {name: _short(redacted(value, name)) for (_, name), value in list(changed.items())[:MOST_FIELDS]}
+        more = len(changed) - len(shown)
+        return {"changed_config": shown, "more_changed": more} if more else {"changed_config": shown}
+
+    def _usual(self, run: TrainingRun) -> Mapping[Place, Any]:
+        key = run.spec.runtime, run.spec.environment
+        if key not in self._known:
+            self._known[key] = self._read(*key)
+        return self._known[key]
+
+    def _read(self, runtime_name: str, environment: str) -> Mapping[Place, Any]:
+        """Of an own environment only the trainer's are known."""
+        trainer = {("tinker", name): field.default for name, field in TINKER_FIELDS.items()}
+        runtime = self._runtimes.get(runtime_name)
+        catalog = self._target.catalog(runtime) if runtime else None
+        known = catalog.by_name.get(environment) if catalog else None
+        if runtime is None or known is None:
+            return trainer
+        return {(field.section, field.name): field.default for field in fields_of(known, runtime)}
+
+    @cached_property
+    def _runtimes(self) -> Mapping[str, Runtime]:
+        try:
+            return self._target.runtimes()
+        except ForbiddenError:
+            return {}
+
+
+def _short(value: Any) -> Any:
+    text = text_of(value)
+    return value if len(text) <= LONGEST_VALUE else cut(text, LONGEST_VALUE)
