@@ -9,6 +9,7 @@ from rl_operator.api.run_inputs import RunInputs
 from rl_operator.documents.source_files import source_hash
 from rl_operator.errors import GoneError, InvalidError, NameTakenError, OperatorError
 from rl_operator.reconcile.inputs import gather_inputs
+from rl_operator.reconcile.recorded_status import record_status
 from rl_operator.reconcile.run_client import RunClient
 from rl_operator.render import (
     Rendered,
@@ -61,7 +62,7 @@ async def _freeze(view: View, inputs: RunInputs | None, client: RunClient) -> tu
         config_hash=content,
         started_from=inputs.parent.state if inputs and inputs.parent else None,
     )
-    return await client.write_status(run, status), rendered
+    return await record_status(client, run, status), rendered
 
 
 async def create_missing(view: View, client: RunClient) -> View:
@@ -165,7 +166,7 @@ async def _freeze_again(run: TrainingRun, rendered: Rendered, client: RunClient)
     status = run.status.with_changes(
         config_map_name=name, config_hash=rendered.config_hash, frozen=frozen_settings(run.spec)
     )
-    return await client.write_status(run, status)
+    return await record_status(client, run, status)
 
 
 def _may_start(live: TrainingRun, run: TrainingRun) -> bool:

@@ -21,6 +21,7 @@ from rl_operator.reconcile.drift_repair import look_for_pod, put_right, restore_
 from rl_operator.reconcile.environment_pods import reconcile_environment_pods
 from rl_operator.reconcile.finished import acknowledge, drop_old_pods, expire, keep_history, restore_end
 from rl_operator.reconcile.inputs import gather_inputs
+from rl_operator.reconcile.recorded_status import record_status
 from rl_operator.reconcile.run_client import Key, RunClient
 from rl_operator.status.attempt.environment_slots import in_force, replacement_sentence
 from rl_operator.status.attempt.pod_cleanup import with_loss
@@ -152,7 +153,7 @@ async def _report(view: View, assessment: Assessment, client: RunClient, pace: P
     previous, status = view.run.status, derive(view, assessment)
     worth = worth_writing(previous, status, view.now, pace.progress_seconds)
     if worth:
-        await client.write_status(view.run, status)
+        await record_status(client, view.run, status)
         _tell(view, status, assessment, client)
     if assessment.ending:
         await keep_history(view, status, client)

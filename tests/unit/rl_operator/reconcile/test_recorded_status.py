@@ -1,0 +1,76 @@
+"""The operator's log has one line for each change of a run, and nothing else about it."""
+
+import logging
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from tests.unit.rl_operator.reconcile.life import Life, make_life
+from tests.unit.rl_operator.status.builders import ready, result, running, terminated
+
+
+@pytest.fixture
+def life(tmp_path: Path) -> Life:
+    return make_life(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO)
+    return caplog
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    return [(record.levelname, record.getMessage()) for record in caplog.records]
+
+
+async def test_a_run_that_succeeds(life: Life, caplog: pytest.LogCaptureFixture) -> None:
+    life.apply()
+    await life.settle()
+    life.play("Pending", ready(), running(), running())
+    await life.settle()
+    life.play("Running", ready(), ready(), ready())
+    await life.settle()
+    life.play("Succeeded", terminated(0), terminated(0, result()), terminated(0))
+    await life.settle()
+    pod, message = life.status.pod_name, life.status.message
+    assert lines(caplog) == [
+        ("INFO", f"run default/sorting attempt 1 starts: sort_digits, pod {pod}"),
+        ("INFO", f"run default/sorting is over: Succeeded: {message}"),
+    ]
+
+
+async def test_a_lost_attempt_is_followed_by_the_next(life: Life, caplog: pytest.LogCaptureFixture) -> None:
+    life.apply()
+    await life.settle()
+    lost = terminated(4, result(outcome="running", stepsTrained=7))
+    life.play("Failed", ready(), lost, terminated(0))
+    await life.settle()
+    life.now += timedelta(seconds=400)
+    await life.settle()
+    first, ended, second = lines(caplog)
+    assert "attempt 1 starts" in first[1]
+    assert ended[1].startswith("run default/sorting attempt 1 has ended after step 7: BackendUnreachable in trainer")
+    assert "attempt 2 starts" in second[1]
+
+
+async def test_a_failure_is_a_warning_in_one_line(life: Life, caplog: pytest.LogCaptureFixture) -> None:
+    life.apply(backoffLimit=0)
+    await life.settle()
+    life.play_failure()
+    await life.settle()
+    assert life.status.failure is not None
+    level, line = lines(caplog)[-1]
+    assert level == "WARNING"
+    assert line.startswith(f"run default/sorting is over: Failed: {life.status.failure.reason}")
+    assert "\n" not in line
+    assert len(lines(caplog)) == 2
+
+
+async def test_a_refusal_is_told_once(life: Life, caplog: pytest.LogCaptureFixture) -> None:
+    life.apply(config={"group_sise": 8, "batch_sise": 8})
+    await life.settle()
+    await life.settle()
+    [(level, line)] = lines(caplog)
+    assert (level, line.startswith("run default/sorting is refused: UnknownField: spec.config.")) == ("WARNING", True)
+    assert line.endswith("(and 1 more)")
