@@ -4,6 +4,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Coroutine
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,7 +16,29 @@ from tinker_atropos.logs import LOG_FORMAT_VARIABLE, LogFormat, configure_loggin
 
 logger = logging.getLogger(__name__)
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"tinker-atropos {metadata.version('tinker-atropos')}")
+        raise typer.Exit
+
+
+@app.callback()
+def program(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """The parts of a training run, one command each, and the tools around them."""
+
 
 LogFormatOption = Annotated[
     LogFormat, typer.Option(envvar=LOG_FORMAT_VARIABLE, help="text, or json: one object a line, with a step's metrics.")
@@ -36,7 +59,7 @@ def api(
     _run(run_api(load_settings("api"), data), log_format)
 
 
-@app.command()
+@app.command(short_help="Train against a Tinker backend, and serve inference.")
 def trainer(
     config: Annotated[Path, typer.Option(help="The run's config file.")],
     data: Annotated[
@@ -52,7 +75,7 @@ def trainer(
     _run(run_trainer(load_settings("trainer"), config, data), log_format)
 
 
-@app.command()
+@app.command(short_help="Serve an environment, or try it with a provider's model.")
 def environment(
     name_or_path: Annotated[str, typer.Argument(help="A bundled environment, or the path of an environment's file.")],
     mode: Annotated[
@@ -106,7 +129,7 @@ def environment(
         raise EnvironmentLostError(f"the environment left early: it called sys.exit({left.code!r})") from None
 
 
-@app.command()
+@app.command(short_help="List environments, read from their source.")
 def environments(
     path: Annotated[Path | None, typer.Option(help="A folder of environments; the bundled ones by default.")] = None,
     entry: Annotated[
@@ -135,7 +158,7 @@ def environments(
         raise ConfigError(found.problem.sentence)
 
 
-@app.command()
+@app.command(short_help="Serve the Tinker API from this machine.")
 def tinker_service(
     *,
     model: Annotated[str, typer.Option(help="bundled, or the folder of a Hugging Face causal LM.")] = BUNDLED,
@@ -183,7 +206,7 @@ def tinker_service(
     )
 
 
-@app.command()
+@app.command(short_help="Talk to trained weights.")
 def sample(
     prompt: Annotated[str, typer.Argument(help="What to say; - reads it from stdin.")],
     *,
@@ -216,7 +239,7 @@ def sample(
         typer.echo(completion.text)
 
 
-@app.command()
+@app.command(short_help="Write trained weights as a PEFT folder.")
 def export(
     *,
     model_path: Annotated[str, typer.Option(help="tinker://…/weights/… or tinker://…/external_weights/…")],

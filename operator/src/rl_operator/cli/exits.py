@@ -12,6 +12,7 @@ class ExitCode(IntEnum):
     REFUSED = 2
     UNREACHABLE = 3
     TIMEOUT = 124
+    INTERRUPTED = 130
 
 
 def exit_code_of(error: OperatorError) -> ExitCode:

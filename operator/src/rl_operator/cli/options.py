@@ -2,6 +2,8 @@
 
 import functools
 import inspect
+import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rl_operator.errors import RefusedError
 from rl_operator.local.state.layout import STATE_DIR_VARIABLE
 from rl_operator.targets.target import Target
 from rl_operator.targets.target_choice import choose_target
@@ -23,6 +26,7 @@ class Output(StrEnum):
 
 
 Local = Annotated[bool, typer.Option("--local", help="This machine instead of a cluster.")]
+Kubeconfig = Annotated[str, typer.Option("--kubeconfig", help="The kubeconfig; default: KUBECONFIG, ~/.kube/config.")]
 Context = Annotated[str, typer.Option("--context", help="Context of the kubeconfig; default: its current one.")]
 StateDir = Annotated[
     Path | None,
@@ -52,9 +56,27 @@ class Scope:
 _SCOPE_OPTIONS = tuple(
     inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
     for name, default, annotation in (
-        ("local", False, Local), ("context", "", Context), ("state_dir", None, StateDir), ("namespace", "", Namespace),
+        ("local", False, Local), ("kubeconfig", "", Kubeconfig), ("context", "", Context),
+        ("state_dir", None, StateDir), ("namespace", "", Namespace),
     )
 )  # fmt: skip
+
+
+def opened_target(*, local: bool, kubeconfig: str, context: str, state_dir: Path | None) -> Target:
+    """What these options choose. Raises RefusedError if they contradict each other."""
+    if local and (given := "--context" if context else "--kubeconfig" if kubeconfig else ""):
+        raise RefusedError(f"{given} names a cluster and --local this machine: give one of them")
+    if kubeconfig:
+        os.environ["KUBECONFIG"] = kubeconfig  # the official client reads it, once, when it is imported
+    target = choose_target(local=local, context=context, state_dir=state_dir)
+    if kubeconfig:
+        target.flags = f" --kubeconfig {kubeconfig}{target.flags}"
+    return target
+
+
+def _refuse_strange_name(namespace: str) -> None:
+    if namespace and not re.fullmatch("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", namespace):
+        raise RefusedError(f"--namespace is {namespace!r}: a name has at most 63 of a-z, 0-9 and '-'")
 
 
 def on_target(command: Callable[..., None]) -> Callable[..., None]:
@@ -65,10 +87,11 @@ def on_target(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def call(
-        *arguments: Any, local: bool = False, context: str = "", state_dir: Path | None = None, namespace: str = "",
-        **options: Any,
+        *arguments: Any, local: bool = False, kubeconfig: str = "", context: str = "", state_dir: Path | None = None,
+        namespace: str = "", **options: Any,
     ) -> None:  # fmt: skip
-        target = choose_target(local=local, context=context, state_dir=state_dir)
+        _refuse_strange_name(namespace)
+        target = opened_target(local=local, kubeconfig=kubeconfig, context=context, state_dir=state_dir)
         command(*arguments, scope=Scope(target, namespace), **options)
 
     own = inspect.signature(command).parameters.values()

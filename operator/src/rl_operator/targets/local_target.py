@@ -59,6 +59,10 @@ class LocalTarget:
     def open(cls, state_dir: Path | None, note: Note, *, asked: bool) -> Self:
         """`asked`: --local was given, so commands that we suggest carry it too."""
         root = state_dir.expanduser().absolute() if state_dir else default_state_folder()
+        if root.exists() and not root.is_dir():
+            raise RefusedError(
+                f"the state folder {root} is not a folder: name another with --state-dir or RL_STATE_DIR"
+            )
         _warn_when_full(root, note)
         elsewhere = f" --state-dir {root}" if state_dir and not os.environ.get(STATE_DIR_VARIABLE) else ""
         return cls(Layout(root), (" --local" if asked else "") + elsewhere, note)

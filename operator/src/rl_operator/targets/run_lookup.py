@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rl_operator.api.names import API_CONTAINER, ENVIRONMENT_CONTAINER, STARTED_AS_ANNOTATION, TRAINER_CONTAINER
 from rl_operator.errors import OperatorError, RefusedError
@@ -97,11 +97,18 @@ def was_restored(run: Manifest) -> bool:
 
 Labels = Mapping[str, str]
 
+_KEY: Final = r"[A-Za-z0-9]([A-Za-z0-9./_-]*[A-Za-z0-9])?"
+_VALUE: Final = r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?"
+_TERM: Final = re.compile(rf"{_KEY}\s*(!=|==?)\s*{_VALUE}|!?\s*{_KEY}")
+
 
 def parse_selector(text: str) -> Callable[[Labels], bool]:
     """A predicate over labels, as kubectl reads it: `key=value`, `key!=value`, `key`, `!key`, joined by commas; an
-    empty text matches everything.
+    empty text matches everything. Raises RefusedError.
     """
+    for term in filter(None, map(str.strip, text.split(","))):
+        if not _TERM.fullmatch(term):
+            raise RefusedError(f"--selector has {term!r}: a term is key=value, key!=value, key or !key")
     terms = [_parse_term(term.strip()) for term in text.split(",") if term.strip()]
     return lambda labels: all(term(labels) for term in terms)
 

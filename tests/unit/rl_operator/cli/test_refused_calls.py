@@ -101,7 +101,46 @@ def test_wrong_usage_is_exit_code_2(call: Call, arguments: tuple[str, ...]) -> N
     assert call(*arguments)[0] == 2
 
 
-def test_an_unwritable_state_folder(call: Call, state: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("verb", ["run", "list"])
+def test_a_state_folder_that_is_a_file(call: Call, state: Path, tmp_path: Path, verb: str) -> None:
     state.write_text("in the way")
-    code, _, errors = call("run", write_run(tmp_path, "nowhere", runtime="tiny"), "--local")
-    assert (code, "Not a directory" in errors) == (3, True), errors
+    file = [write_run(tmp_path, "nowhere", runtime="tiny")] if verb == "run" else []
+    assert call(verb, *file, "--local") == (
+        2,
+        "",
+        f"error: the state folder {state} is not a folder: name another with --state-dir or RL_STATE_DIR\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("-l", "a=b=c"), "--selector has 'a=b=c': a term is key=value"),
+        (("-l", "team in (a)"), "--selector has 'team in (a)'"),
+        (("-n", "Foo Bar"), "--namespace is 'Foo Bar'"),
+        (("--context", "x"), "--context names a cluster and --local this machine"),
+        (("--kubeconfig", "x"), "--kubeconfig names a cluster and --local this machine"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_impossible_places_and_labels(call: Call, arguments: tuple[str, ...], said: str) -> None:
+    code, _, errors = call("list", "--local", *arguments)
+    assert (code, errors.startswith(f"error: {said}")) == (2, True), errors
+
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+clusters: [{name: lab, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: me, user: {}}]
+contexts: [{name: lab, context: {cluster: lab, user: me}}, {name: farm, context: {cluster: lab, user: me}}]
+current-context: lab
+"""
+
+
+def test_a_context_that_does_not_exist(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text(KUBECONFIG)
+    monkeypatch.setattr("rl_operator.cluster.api_server.connection.KUBE_CONFIG_DEFAULT_LOCATION", str(file))
+    code, _, errors = call("list", "--context", "nope")
+    assert (code, errors) == (3, f"error: there is no context 'nope' in kubeconfig '{file}'; it has farm, lab\n")

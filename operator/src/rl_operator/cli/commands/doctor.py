@@ -46,8 +46,8 @@ def _local_checks(state_dir: Path | None) -> Iterator[Check]:
         yield Check("tinker-atropos", False, "not beside this Python, not on PATH", INSTALL_HINT)
     for key, what in (("TINKER_API_KEY", "for the runtime default"), ("WANDB_API_KEY", "for its curves on W&B")):
         yield Check(key, key in os.environ, what, f"export {key}=…", needed=False)
-    target = choose_target(local=True, context="", state_dir=state_dir)
     try:
+        target = choose_target(local=True, context="", state_dir=state_dir)
         count = len(target.runs(None, ""))
         yield Check("state folder", True, f"{target.label}, {count} runs")
     except OperatorError as error:

@@ -7,12 +7,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rl_operator.cli.options import Context, Local, Output, OutputFormat, Scope, StateDir, on_target
+from rl_operator.cli.options import (
+    Context,
+    Kubeconfig,
+    Local,
+    Output,
+    OutputFormat,
+    Scope,
+    StateDir,
+    on_target,
+    opened_target,
+)
 from rl_operator.cli.printing import cut_columns, print_object
 from rl_operator.errors import RefusedError
 from rl_operator.local.state.layout import Layout, default_state_folder
 from rl_operator.targets.target import Target
-from rl_operator.targets.target_choice import choose_target
 
 if TYPE_CHECKING:
     from rl_operator.tools.serving.sessions import Sessions
@@ -87,6 +96,7 @@ def serve_http(
     ] = None,
     read_only: ReadOnly = False,
     local: Local = False,
+    kubeconfig: Kubeconfig = "",
     context: Context = "",
     state_dir: StateDir = None,
     namespace: Annotated[
@@ -108,7 +118,7 @@ def serve_http(
     from rl_operator.tools.serving.gateway import build_app
     from rl_operator.tools.serving.http_server import address_of, listen, serve
 
-    target = choose_target(local=local, context=context, state_dir=state_dir)
+    target = opened_target(local=local, kubeconfig=kubeconfig, context=context, state_dir=state_dir)
     sessions, calls = _sessions(target, namespace, token_file, state_dir), Calls()
     app = build_app(_offered(read_only=read_only), sessions, calls, hosts=allow_host or (), pinned=bool(namespace))
     listener = listen(host, port)

@@ -19,6 +19,7 @@ from kubernetes.aio.config.incluster_config import load_incluster_config
 from kubernetes.aio.config.kube_config import KUBE_CONFIG_DEFAULT_LOCATION, list_kube_config_contexts, load_kube_config
 
 from rl_operator import __version__
+from rl_operator.check.name_lists import listed
 from rl_operator.errors import OperatorError
 
 MAX_CONNECTIONS = 20
@@ -69,6 +70,8 @@ async def _load_kubeconfig(configuration: Configuration, path: str, context: str
         raise ConnectionSettingsError(
             f"kubeconfig {path!r} does not exist: name one with --kubeconfig or KUBECONFIG, or run inside a cluster"
         )
+    if context and (known := _contexts(path)) and context not in known:
+        raise ConnectionSettingsError(f"there is no context {context!r} in kubeconfig {path!r}; it has {listed(known)}")
     try:
         loader = await load_kube_config(path, context or None, configuration, persist_config=False)
     except (ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, AttributeError) as error:
@@ -76,6 +79,14 @@ async def _load_kubeconfig(configuration: Configuration, path: str, context: str
         raise ConnectionSettingsError(f"kubeconfig {path!r} cannot be used: {error}") from error
     if hasattr(loader, "exec_plugin_expiry"):
         configuration.refresh_api_key_hook = _plugin_hook(loader)
+
+
+def _contexts(path: str) -> list[str]:
+    """Their names; none if they cannot be read, which loading says better."""
+    try:
+        return sorted(str(each["name"]) for each in list_kube_config_contexts(path)[0])
+    except (ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, AttributeError, KeyError):
+        return []
 
 
 def any_file(paths: str) -> bool:
