@@ -116,7 +116,7 @@ def _file_of(environment: Environment) -> Path | None:
 
 def _files_beside(path: Path) -> Files | EnvironmentReading:
     if not path.is_file():
-        return _stalled("SourceNotFound", f"There is no file {path}: its path begins at the run's file.")
+        return _stalled("SourceNotFound", f"There is no file {path}. A relative path begins where the run's file is.")
     files = _python_files(path.parent)
     return files if path.name in files else _stalled("Unreadable", f"{path} is not UTF-8 text.")
 

@@ -144,3 +144,27 @@ def test_a_context_that_does_not_exist(call: Call, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("rl_operator.cluster.api_server.connection.KUBE_CONFIG_DEFAULT_LOCATION", str(file))
     code, _, errors = call("list", "--context", "nope")
     assert (code, errors) == (3, f"error: there is no context 'nope' in kubeconfig '{file}'; it has farm, lab\n")
+
+
+PROGRESS = {"step": 40, "totalSteps": 40, "percent": 100}
+
+
+@pytest.mark.parametrize(
+    ("status", "until", "code", "said"),
+    [
+        ({"phase": "Succeeded"}, "step=40", 0, ""),
+        ({"phase": "Succeeded"}, "step=9999", 2, "run over has 40 steps in all: step=9999 will not come"),
+        ({"phase": "Failed", "progress": {**PROGRESS, "step": 3}}, "step=4", 1, ""),
+        ({"phase": "Failed"}, "step=4", 0, ""),
+    ],
+)
+def test_waiting_for_what_cannot_come_fails(  # noqa: PLR0917 -- the table's columns
+    call: Call, state: Path, status: dict[str, object], until: str, code: int, said: str
+) -> None:
+    StateStore(Layout(state)).create(run_manifest("over", **{"progress": PROGRESS, "message": "m", **status}))
+    ended, _, errors = call("wait", "over", "--until", until, "--local", "--timeout", "30")
+    assert (ended, said in errors) == (code, True), errors
+
+
+def test_a_file_that_is_not_there_cannot_be_brought(call: Call) -> None:
+    assert call("init", "--from", "nosuch.py", "--local")[2] == "error: cannot read nosuch.py: there is no such file\n"

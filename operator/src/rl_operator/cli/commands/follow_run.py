@@ -3,7 +3,6 @@
 import contextlib
 import re
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +12,7 @@ from rl_operator.cli.printing import program
 from rl_operator.cli.views.follow import at_rest, exit_code, follow, shown
 from rl_operator.cli.views.summary import summary
 from rl_operator.errors import RefusedError
+from rl_operator.status.text.sentences import without_control
 from rl_operator.targets.run_lookup import container_named, existing_run
 
 if TYPE_CHECKING:
@@ -45,25 +45,44 @@ def wait(
     scope: Scope,
 ) -> None:
     """Wait until a run is finished or has trained N steps; stopping or a refusal ends the wait, too."""
-    reached = parse_until(until)
+    wanted = parse_until(until)
     target, place = scope.target, scope.namespace
     existing_run(target, place, name)
     target.look_after(place, name)
-    run = follow(target, place, name, lambda run: reached(run) or at_rest(run), lambda _: None, timeout=timeout)
+
+    def ends(run: "TrainingRun") -> bool:
+        return is_reached(run, wanted) or at_rest(run) or is_too_far(run, wanted)
+
+    run = follow(target, place, name, ends, lambda _: None, timeout=timeout)
     typer.echo(f"{name}: {run.status.phase}: {run.status.message} ({target.label})")
-    if not reached(run) and run.status.phase == "Stopped":
-        raise RefusedError(f"run {name} is stopped and will not get there; resume it: {program()} resume {name}")
-    raise typer.Exit(0 if until != "finished" and reached(run) else exit_code(run))
+    if not is_reached(run, wanted) and run.status.phase == "Stopped":
+        hint = f"resume it: {program()} resume {name}{target.flags}"
+        raise RefusedError(f"run {name} is stopped and will not get there; {hint}")
+    if is_too_far(run, wanted) or (not is_reached(run, wanted) and run.status.phase == "Succeeded"):
+        steps = run.status.progress.total_steps if run.status.progress else 0
+        raise RefusedError(f"run {name} has {steps} steps in all: {until} will not come")
+    raise typer.Exit(0 if wanted is not None and is_reached(run, wanted) else exit_code(run))
 
 
-def parse_until(text: str) -> "Callable[[TrainingRun], bool]":
-    """Raises RefusedError if it is neither `finished` nor `step=N`."""
+def parse_until(text: str) -> int | None:
+    """The step; None for `finished`. Raises RefusedError if it is neither that nor `step=N`."""
     if text == "finished":
-        return lambda run: run.status.finished
-    if match := re.fullmatch(r"step=(\d+)", text):
-        wanted = int(match[1])
-        return lambda run: run.status.progress is not None and run.status.progress.step >= wanted
+        return None
+    if match := re.fullmatch(r"step=(\d{1,18})", text):
+        return int(match[1])
     raise RefusedError(f"--until is {text!r}; it must be finished or step=N, like step=10")
+
+
+def is_reached(run: "TrainingRun", step: int | None) -> bool:
+    """None: the end."""
+    if step is None:
+        return run.status.finished
+    return run.status.progress is not None and run.status.progress.step >= step
+
+
+def is_too_far(run: "TrainingRun", step: int | None) -> bool:
+    """A run's steps are frozen once it has started."""
+    return step is not None and run.status.progress is not None and run.status.progress.total_steps < step
 
 
 @on_target
@@ -85,5 +104,5 @@ def logs(
     pod, chosen = container_named(target, place, name, container)
     with contextlib.suppress(KeyboardInterrupt):
         for line in target.log_lines(place, pod, chosen, tail=tail, follow=follow):
-            sys.stdout.write(line)
+            sys.stdout.write(without_control(line))
             sys.stdout.flush()

@@ -40,6 +40,8 @@ def init(
     chosen = choose_runtime(target, runtime)
     run_name = name or object_name(source.name if source else environment.rpartition("/")[2])
     if source is not None:
+        if not source.is_file():
+            raise RefusedError(f"cannot read {source}: there is no such file")
         head, known = _own(source, run_name, chosen)
     else:
         head, known = "", known_environment(target, environment, chosen, scope.namespace)

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 import typer
 
 from rl_operator.cli.options import Output, OutputFormat, RunName, Scope, on_target
-from rl_operator.cli.printing import age, columns, duration, interval, print_object, sparkline
+from rl_operator.cli.printing import age, columns, interval, print_object, sparkline
 from rl_operator.cli.views.follow import exit_code
+from rl_operator.cli.views.progress import time_left
 from rl_operator.cli.views.summary import summary
 from rl_operator.targets.run_lookup import existing_run
 from rl_operator.targets.target import Manifest, Target
 
 if TYPE_CHECKING:
-    from rl_operator.api.run import RunStatus
+    from rl_operator.api.run import RunStatus, TrainingRun
 
 SHOWN_EVENTS = 8
 
@@ -49,7 +50,7 @@ def describe(run: Manifest, target: Target, *, wide: bool) -> Iterator[str]:
         yield f"  began with  the weights of {origin.run} after step {origin.step}"
     if queue := status.queue:
         yield f"  queue       place {queue.place}; {queue.active} of {queue.limit} runs active at {spec.runtime}"
-    yield from _metrics(status)
+    yield from _metrics(parsed)
     if status.start_time:
         yield f"  {'took' if status.finished else 'running for':<11} {age(status.start_time, status.completion_time)}"
     yield from _containers(status)
@@ -64,11 +65,12 @@ def describe(run: Manifest, target: Target, *, wide: bool) -> Iterator[str]:
     yield from (f"  {event}" for event in (events if wide else events[-SHOWN_EVENTS:]))
 
 
-def _metrics(status: "RunStatus") -> Iterator[str]:
+def _metrics(run: "TrainingRun") -> Iterator[str]:
     """Steps, reward and held-out accuracy, if there are any."""
-    metrics = status.metrics
+    status, metrics = run.status, run.status.metrics
     if progress := status.progress:
-        eta = f", {duration(progress.eta_seconds)} left" if progress.eta_seconds and not status.finished else ""
+        left = "" if status.finished else time_left(run)
+        eta = f", {left}" if left else ""
         yield f"  step        {progress.step} of {progress.total_steps} ({progress.percent} %){eta}"
     if metrics and metrics.reward_mean is not None:
         yield f"  reward      {metrics.reward_mean:.3f}  {sparkline([h.reward_mean for h in status.history])}"

@@ -12,7 +12,7 @@ from rl_operator.cli.options import RunPath, Scope, on_target
 from rl_operator.cli.printing import program
 from rl_operator.cli.views.follow import at_rest, exit_code, follow, shown
 from rl_operator.cli.views.summary import summary
-from rl_operator.errors import RefusedError
+from rl_operator.errors import ConflictError, NameTakenError, RefusedError
 from rl_operator.targets.gitops import suspend_warning
 from rl_operator.targets.run_lookup import was_restored
 from rl_operator.targets.target import Manifest, Target
@@ -73,7 +73,11 @@ def submit(target: Target, wanted: "TrainingRun", namespace: str) -> str:
     name = wanted.metadata.name
     existing = target.run(namespace, name)
     if existing is None:
-        return _create(target, wanted, namespace, name)
+        try:
+            return _create(target, wanted, namespace, name)
+        except (ConflictError, NameTakenError):  # someone else has just created it
+            if (existing := target.run(namespace, name)) is None:
+                raise
     phase = existing.get("status", {}).get("phase")
     if phase in ("Succeeded", "Failed"):
         fresh = _free_name(target, namespace, name)
@@ -87,11 +91,13 @@ def submit(target: Target, wanted: "TrainingRun", namespace: str) -> str:
         target.change_spec(namespace, name, _replacing(existing, wanted), wanted.metadata.annotations)
     elif existing["spec"].get("suspend"):
         typer.echo(f"{name} was stopped: it continues from its last checkpoint ({target.label})", err=True)
+        _say_difference(existing, wanted)
         if warning := suspend_warning(existing, suspend=False):
             typer.echo(warning, err=True)
         target.change_spec(namespace, name, {"suspend": False})
     else:
         typer.echo(f"{name} is running: this follows it; its spec stays as it was ({target.label})", err=True)
+        _say_difference(existing, wanted)
         target.look_after(namespace, name)
     return name
 
@@ -107,6 +113,19 @@ def _create(target: Target, wanted: "TrainingRun", namespace: str, name: str) ->
     target.create({**{key: manifest[key] for key in ("apiVersion", "kind", "spec")}, "metadata": metadata})
     typer.echo(f"{name} is created ({target.label})", err=True)
     return name
+
+
+def _say_difference(existing: Manifest, wanted: "TrainingRun") -> None:
+    """What the file sets differently has no effect on a run that has started."""
+    from rl_operator.cli.views.changes import spec_changes
+    from rl_operator.documents.parse import parse_run
+
+    was, given = (each.to_wire()["spec"] for each in (parse_run(existing), wanted))
+    changes = spec_changes({**was, "suspend": False}, {**given, "suspend": False})
+    if changes:
+        fields = ", ".join(change.field for change in changes)
+        hint = "for these settings, give the file another name"
+        typer.echo(f"  the file differs in {fields}, which does not reach it: {hint}", err=True)
 
 
 def _replacing(existing: Manifest, wanted: "TrainingRun") -> Manifest:

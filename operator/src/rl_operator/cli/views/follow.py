@@ -61,11 +61,11 @@ def shown(label: str) -> Iterator[Show]:
     from rl_operator.cli.views.progress import panel
 
     curve = Curve()
-    with Live(refresh_per_second=8, transient=False) as live:
+    with Live(auto_refresh=False, transient=False) as live:  # nothing in the picture moves by itself
 
         def show(run: "TrainingRun") -> None:
             curve.add(run)
-            live.update(panel(run, curve, label))
+            live.update(panel(run, curve, label), refresh=True)
 
         yield show
 

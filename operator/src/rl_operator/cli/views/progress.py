@@ -49,8 +49,8 @@ def plain_line(run: "TrainingRun") -> str:
         parts.append(f"reward {status.metrics.reward_mean:.3f}")
     if status.metrics and status.metrics.eval_accuracy is not None:
         parts.append(f"held-out {held_out(run)}")
-    if status.progress.eta_seconds:
-        parts.append(f"{duration(status.progress.eta_seconds)} left")
+    if left := time_left(run):
+        parts.append(left)
     return "   ".join(parts)
 
 
@@ -80,18 +80,36 @@ STYLES = {
 }
 
 
+def time_left(run: "TrainingRun") -> str:
+    """The steps' time, and whether the final evaluation follows; empty if it is not known."""
+    progress, metrics = run.status.progress, run.status.metrics
+    if progress is None or not progress.eta_seconds:
+        return ""
+    evaluates = metrics is not None and metrics.eval_accuracy is not None
+    return f"{duration(progress.eta_seconds)} left{' + evaluation' if evaluates else ''}"
+
+
 def panel(run: "TrainingRun", curve: Curve, label: str) -> RenderableType:
-    """Phase, steps as a bar, reward with its curve, held-out accuracy, and what happens now."""
+    """Phase, steps as a bar, reward with its curve, held-out accuracy, and what happens now: within 60 columns."""
     status, phase = run.status, run.status.phase or "Pending"
-    head = Text.assemble((run.metadata.name, "bold"), "  ", (phase, STYLES.get(phase, "cyan")), ("  " + label, "dim"))
-    rows = Table.grid(padding=(0, 2))
+    rows: list[RenderableType] = [
+        Text.assemble((run.metadata.name, "bold"), "  ", (phase, STYLES.get(phase, "cyan")), ("  " + label, "dim"))
+    ]
     if progress := status.progress:
+        bar = ProgressBar(progress.total_steps, progress.step, width=32, complete_style="green", finished_style="green")
+        rows.append(_row("step", bar, f"{progress.step}/{progress.total_steps}"))
         pace = f"{progress.seconds_per_step:.2f} s per step" if progress.seconds_per_step else ""
-        left = f"{duration(progress.eta_seconds)} left" if progress.eta_seconds else ""
-        bar = ProgressBar(total=progress.total_steps, completed=progress.step, width=32)
-        rows.add_row("step", f"{progress.step}/{progress.total_steps}", bar, pace, left)
+        if line := ", ".join(filter(None, (pace, time_left(run)))):
+            rows.append(_row("", line))
     if status.metrics and status.metrics.reward_mean is not None:
-        rows.add_row("reward", f"{status.metrics.reward_mean:.3f}", Text(curve.line(), style="green"))
+        rows.append(_row("reward", Text(curve.line(), style="green"), f"{status.metrics.reward_mean:.3f}"))
     if status.metrics and status.metrics.eval_accuracy is not None:
-        rows.add_row("held-out", "", f"{baseline(run)}  now {held_out(run)}")
-    return Group(head, rows, Text(status.message or "", style="dim"))
+        rows += [_row("held-out", held_out(run), "now"), _row("", baseline(run), "before training")]
+    return Group(*rows, Text(status.message or "", style="dim"))
+
+
+def _row(name: str, *cells: RenderableType) -> Table:
+    row = Table.grid(padding=(0, 2))
+    row.add_column(width=8)
+    row.add_row(name, *cells)
+    return row

@@ -76,6 +76,9 @@ def _seen_between(view: View, last: Attempt) -> str:
     return f"attempt {last.attempt} ended ({failure.reason if failure else last.reason})"
 
 
+RESUME: Final = "set spec.suspend to false (rlctl resume %s)"
+
+
 def stopped(view: View, ending: Ending | None) -> Assessment:
     """Suspended, and nothing runs. If it ended for another reason before the stop, that is included."""
     failure = ending if ending and ending.fate is not Fate.STOPPED else None
@@ -84,7 +87,7 @@ def stopped(view: View, ending: Ending | None) -> Assessment:
     late = next((deadline for deadline in deadlines(view) if deadline.reason == ACTIVE), None)
     raised = "raise spec.activeDeadlineSeconds, which has passed, and " if late and late.at <= view.now else ""
     name = view.run.metadata.name
-    sentence = f"{kept}; to resume, {raised}set spec.suspend to false (rlctl resume {name})."
+    sentence = f"{kept}; to resume, {raised}{RESUME % name}."
     why = f"{blame_sentence(failure, '')}" if failure else ""
     return Assessment(Situation.STOPPED, "Stopped", joined(sentence, why), ending)
 

@@ -39,6 +39,16 @@ def meant(message: str) -> str:
     return clean(next((line.removeprefix(ERROR) for line in lines if line.startswith(ERROR)), ""))
 
 
+_STEERING: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\?)?|[ -/]*[0-~])")
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+"""Including what hides characters, or displays them in another order."""
+
+
+def without_control(text: str) -> str:
+    """The text without anything that steers a terminal, except line ends, carriage returns and tabs."""
+    return _CONTROL.sub("", _STEERING.sub("", text))
+
+
 def redacted(text: str) -> str:
     """The text without anything that looks like a key."""
     return _ASSIGNED.sub(r"\1[redacted]", _SECRETS.sub("[redacted]", text))

@@ -9,6 +9,7 @@ from rl_operator.api.refusal import Refusal
 from rl_operator.api.run import ContainerStatus, Failure, TrainingRun
 from rl_operator.api.value_text import text_of
 from rl_operator.metrics.wandb_query import entity_and_project
+from rl_operator.status.attempt.attempt_end import RESUME
 from rl_operator.status.attempt.attempt_fate import DISRUPTIONS
 from rl_operator.status.lifecycle import DRAFT_MESSAGE
 from rl_operator.status.observed.observation import format_time
@@ -90,7 +91,8 @@ def _message(run: TrainingRun) -> str:
     """The operator's hint tells users what to write: agents are told what to call."""
     if is_draft(run) and run.status.message in (None, "", DRAFT_MESSAGE):
         return "A draft: nothing runs and nothing costs until rl_start_training."
-    return run.status.message or "Not reconciled yet."
+    said = run.status.message or "Not reconciled yet."
+    return said.replace(RESUME % run.metadata.name, "call rl_start_training")
 
 
 def metrics_of(run: TrainingRun) -> Answer:

@@ -6,21 +6,16 @@ Answers stay small: an agent pays for every token. Pure.
 """
 
 import json
-import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from rl_operator.status.text.sentences import cut, redacted
-
-_STEERING: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
-"""Including what hides characters, or displays them in another order."""
+from rl_operator.status.text.sentences import cut, redacted, without_control
 
 
 def legible(line: str) -> str:
     """A line without control characters, and without keys."""
-    return redacted(_CONTROL.sub("", _STEERING.sub("", line)))
+    return redacted(without_control(line).replace("\r", "").replace("\n", ""))
 
 
 def one_line(text: str) -> str:

@@ -143,10 +143,11 @@ def _full(path: str) -> str:
 
 
 def _warning(run: TrainingRun) -> str | None:
-    owner = gitops_owner(run.to_wire())
-    if owner is None:
-        return None
-    return f"{owner} keeps this run as its source says, and reverts what the source sets: change it there, too"
+    if owner := gitops_owner(run.to_wire()):
+        return f"{owner} keeps this run as its source says, and reverts what the source sets: change it there, too"
+    if not run.spec.suspend and not run.is_refused and run.status.queue is None:
+        return "this run was just started: the edit may come too late; rl_get_current_config shows what it trains"
+    return None
 
 
 TOOLS: tuple[Tool, ...] = (

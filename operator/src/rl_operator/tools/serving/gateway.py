@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp
 
 from rl_operator.errors import ForbiddenError
@@ -167,9 +167,12 @@ async def _probed(_: Request) -> Response:
 
 async def _no_such_way(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    paths = sorted({f"{route.method} {route.path}" for route in ROUTES})
+    paths = sorted({f"{route.method} {route.path.replace(':path', '')}" for route in ROUTES} | {f"POST {MCP_PATH}"})
     outcome = failed("not_found", f"there is no {request.method} {request.url.path[:100]}", {"routes": paths})
     response = json_response(outcome.answer, outcome.code)
     response.status_code = error.status_code
     response.headers.update(error.headers or {})
+    if error.status_code == 405:
+        found = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+        response.headers["Allow"] = ", ".join(sorted({method for route in found for method in route.methods}))
     return response

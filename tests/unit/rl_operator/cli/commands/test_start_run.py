@@ -1,5 +1,6 @@
 """What `rlctl run FILE` does with a name that is taken."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manif
 
 from rl_operator.api.names import STARTED_AS_ANNOTATION
 from rl_operator.cli.commands.start_run import apply_beside, submit
-from rl_operator.errors import RefusedError
+from rl_operator.errors import NameTakenError, RefusedError
 from rl_operator.targets.run_file import RunFile
 
 WANTED = parsed(run_manifest(spec={"config": {"total_steps": 7}}))
@@ -36,6 +37,25 @@ def test_a_running_one_is_followed_and_left_unchanged(capsys: pytest.CaptureFixt
     assert "config" not in target.objects["default", "sorting"]["spec"]
     assert target.looked_after == ["default/sorting"]
     assert "sorting is running" in capsys.readouterr().err
+
+
+def test_what_a_changed_file_does_not_reach_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    running = run_manifest(phase="Running", startTime="2026-01-01T00:00:00Z")
+    submit(MemoryTarget(running), WANTED, "default")
+    assert "the file differs in spec.config.total_steps, which does not reach it" in capsys.readouterr().err
+    same = run_manifest(spec={"config": {"total_steps": 7}}, phase="Running", startTime="2026-01-01T00:00:00Z")
+    submit(MemoryTarget(same), WANTED, "default")
+    assert "differs" not in capsys.readouterr().err
+
+
+def test_the_slower_of_two_attaches_to_the_run_of_the_faster(capsys: pytest.CaptureFixture[str]) -> None:
+    class Raced(MemoryTarget):
+        def create(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
+            super().create(run_manifest(phase="Running", startTime="2026-01-01T00:00:00Z"))
+            raise NameTakenError(f"RLTrainingRun {manifest['metadata']['name']} is there already")
+
+    assert submit(Raced(), WANTED, "default") == "sorting"
+    assert "sorting is running: this follows it" in capsys.readouterr().err
 
 
 def test_a_stopped_one_is_resumed() -> None:

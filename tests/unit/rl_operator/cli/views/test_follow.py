@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from tests.unit.rl_operator.targets.fakes import MemoryTarget, parsed, run_manifest
 
-from rl_operator.cli.commands.follow_run import parse_until
+from rl_operator.cli.commands.follow_run import is_reached, is_too_far, parse_until
 from rl_operator.cli.exits import exit_code_of
 from rl_operator.cli.views.follow import at_rest, exit_code, follow
 from rl_operator.errors import (
@@ -81,9 +81,15 @@ def test_following_has_a_deadline() -> None:
 
 def test_goals() -> None:
     at_step_3 = parsed(run_manifest(phase="Running", progress={"step": 3, "totalSteps": 9, "percent": 33}))
-    assert parse_until("step=3")(at_step_3)
-    assert not parse_until("step=4")(at_step_3)
-    assert not parse_until("finished")(at_step_3)
+    assert is_reached(at_step_3, parse_until("step=3"))
+    assert not is_reached(at_step_3, parse_until("step=4"))
+    assert not is_reached(at_step_3, parse_until("finished"))
+    forty = parsed(run_manifest(phase="Running", progress={"step": 3, "totalSteps": 40, "percent": 7}))
+    assert [is_too_far(forty, parse_until(until)) for until in ("step=40", "step=41", "finished")] == [
+        False,
+        True,
+        False,
+    ]
     for wrong in ("step", "step=x", "step=-1", "Finished", ""):
         with pytest.raises(RefusedError, match="it must be finished or step=N"):
             parse_until(wrong)

@@ -19,7 +19,10 @@ FIGURES = {
 def test_a_running_run_in_one_line() -> None:
     progress = {"step": 3, "totalSteps": 40, "percent": 7, "etaSeconds": 70}
     run = parsed(run_manifest(phase="Running", progress=progress, metrics=FIGURES))
-    assert plain_line(run) == "Running   step 3/40   reward 0.750   held-out 0.900 [0.880, 0.920]   1m10s left"
+    assert (
+        plain_line(run)
+        == "Running   step 3/40   reward 0.750   held-out 0.900 [0.880, 0.920]   1m10s left + evaluation"
+    )
 
 
 def test_any_other_run_in_one_line() -> None:

@@ -5,7 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_operator.api.refusal import looks_like_a_key
-from rl_operator.status.text.sentences import MAX_MESSAGE, clean, cut, joined, meant, redacted, shorten
+from rl_operator.status.text.sentences import (
+    MAX_MESSAGE,
+    clean,
+    cut,
+    joined,
+    meant,
+    redacted,
+    shorten,
+    without_control,
+)
 
 
 def test_secrets_are_removed() -> None:
@@ -97,3 +106,16 @@ def test_sentences_have_their_full_stops() -> None:
 
 def test_cut() -> None:
     assert (cut("abc", 3), cut("abcd", 3), cut("a bcd", 3)) == ("abc", "ab…", "a…")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[31mred\x1b[0m\n", "red\n"),
+        ("\x1b]0;title\x07a\tb\r\n", "a\tb\r\n"),
+        ("a\x00b\x9b\u202ec", "abc"),
+        ("plain ü\n", "plain ü\n"),
+    ],
+)
+def test_nothing_in_a_line_steers_a_terminal(text: str, shown: str) -> None:
+    assert without_control(text) == shown

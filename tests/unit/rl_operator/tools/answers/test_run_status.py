@@ -10,6 +10,7 @@ from tests.unit.rl_operator.tools.recorded import NAMES, recorded
 
 from rl_operator.api.refusal import RefusalCode
 from rl_operator.api.run import Phase, TrainingRun
+from rl_operator.status.attempt.attempt_end import RESUME
 from rl_operator.status.text.reasons import REASONS
 from rl_operator.tools.answers.run_status import RETRYABLE, failure_of, metrics_of, status_of, wandb_of
 from rl_operator.tools.answers.shown_text import tokens
@@ -199,3 +200,10 @@ def test_retryable_failures_are_among_the_reasons() -> None:
 def test_a_slow_clock() -> None:
     run = run_of(startTime=STARTED)
     assert status_of(run, NOW - timedelta(days=1))["running_time_minutes"] == 0.0
+
+
+def test_a_stopped_run_says_which_tool_resumes_it() -> None:
+    message = f"Stopped with a checkpoint of step 3; to resume, {RESUME % 'sorting'}."
+    stopped = run_manifest(spec={"suspend": True}, phase="Stopped", message=message, startTime=STARTED)
+    answer = status_of(parsed(stopped), NOW)
+    assert answer["message"] == "Stopped with a checkpoint of step 3; to resume, call rl_start_training."
