@@ -4,7 +4,8 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,20 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def cut_columns(header: Sequence[str], rows: Sequence[Sequence[str]], width: int = TEXT_WIDTH) -> str:
     """Columns whose lines are cut where they would be longer than `width`."""
     return "\n".join(cut(line, width) for line in columns(header, rows).splitlines())
+
+
+def fitted(lines: Iterable[str], width: int | None = None) -> str:
+    """Lines for a terminal, broken between words where it is narrower; elsewhere they stay whole."""
+    if width is None:
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    return "\n".join(part for line in lines for part in (_broken(line, width) if len(line) > width else [line]))
+
+
+def _broken(line: str, width: int) -> list[str]:
+    indent = " " * (len(line) - len(line.lstrip()) + 4)
+    return textwrap.wrap(
+        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, replace_whitespace=False
+    )
 
 
 def program() -> str:

@@ -1,6 +1,6 @@
 import pytest
 
-from rl_operator.cli.printing import age, columns, duration, interval, sparkline
+from rl_operator.cli.printing import age, columns, duration, fitted, interval, sparkline
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,15 @@ def test_columns_are_as_wide_as_their_widest_cell() -> None:
 )
 def test_interval(given: tuple[float | None, float | None, float | None], text: str) -> None:
     assert interval(*given) == text
+
+
+def test_lines_break_between_words_where_the_terminal_is_narrower() -> None:
+    lines = ["", "  weights    tinker://a-path-that-is-longer-than-the-terminal   (to sample from)", "short"]
+    assert fitted(lines, 200).splitlines() == lines
+    assert fitted(lines, 30).splitlines() == [
+        "",
+        "  weights",
+        "      tinker://a-path-that-is-longer-than-the-terminal",
+        "      (to sample from)",
+        "short",
+    ]

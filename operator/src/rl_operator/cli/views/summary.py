@@ -6,7 +6,7 @@ The reward curve of a run in one line: from its stored history if there is one, 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rl_operator.cli.printing import age, program, sparkline
+from rl_operator.cli.printing import age, fitted, program, sparkline
 from rl_operator.cli.views.progress import CURVE_WIDTH, baseline, held_out
 from rl_operator.targets.run_lookup import kept_rewards
 from rl_operator.targets.target import Target
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def summary(run: "TrainingRun", target: Target) -> str:
     """What was trained, before and after, where the weights are, and what to do next."""
     lines = _success(run, target) if run.status.phase == "Succeeded" else _no_success(run, target)
-    return "\n".join(["", *lines])
+    return fitted(["", *lines])
 
 
 def _success(run: "TrainingRun", target: Target) -> Iterator[str]:
