@@ -52,6 +52,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "rl_edit_config": {"field": "group_size", "value": 4},
     "rl_start_training": {"run_id": "sorting"},
     "rl_check_status": {"run_id": "sorting"},
+    "rl_sample": {"prompt": "x"},
     "rl_stop_training": {"run_id": "sorting"},
 }
 """Arguments of the tools that take some."""

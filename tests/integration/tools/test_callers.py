@@ -22,6 +22,7 @@ RLCTL = str(Path(sys.executable).with_name("rlctl"))
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "rl_select_environment": {"name": "sort_digits", "runtime": "tiny"},
     "rl_edit_config": {"run_id": "sorting", "field": "group_size", "value": 8},
+    "rl_sample": {"run_id": "sorting", "prompt": "sort 4 1 3 2"},
     "rl_list_environments": {"runtime": "tiny"},
     "rl_list_runs": {},
     "rl_health_check": {},
