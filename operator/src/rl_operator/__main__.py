@@ -23,6 +23,11 @@ JSON_DEPTH: Final = 12_000
 list fail: any user could stop the operator. Reading them takes 2 MiB of stack.
 """
 
+SWITCH_SECONDS: Final = 0.0005
+"""How long a thread may compute before another one has its turn: the loop waits that long, at each of its calls, while
+a large document is checked (`reconcile/off_loop.py`), and so does the thread that renews the lease.
+"""
+
 GC_THRESHOLDS: Final = (20_000, 20, 50)
 """What a reconcile allocates is freed with it and has no cycles: collecting as often as Python does by default costs
 a tenth of the operator's time. What the imports allocated is not scanned again.
@@ -33,6 +38,7 @@ def main() -> int:
     settings = OperatorSettings.from_command_line(sys.argv[1:])
     configure_logging(settings.log_format, settings.log_level)
     sys.setrecursionlimit(JSON_DEPTH)
+    sys.setswitchinterval(SWITCH_SECONDS)
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     code = 0

@@ -1,6 +1,8 @@
 """Why a run is refused: one shape for people, agents and GitOps."""
 
 import re
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any, Final, Literal
 
 from pydantic import Field
@@ -48,6 +50,29 @@ class Refusal(ObservedModel):
         return f"{self.field}{given}: {self.hint}"
 
 
+MAX_REFUSALS: Final = 20
+"""The check of a document stops after so many."""
+
+REST_UNCHECKED: Final = Refusal(
+    code="InvalidDocument",
+    field="",
+    hint=f"the check stopped after {MAX_REFUSALS} refusals: correct these, and the rest is checked",
+)
+
+
+def first_refusals(found: Iterable[Refusal]) -> tuple[Refusal, ...]:
+    """At most MAX_REFUSALS of them, then a sentence that says so. More are not looked for: each may take time."""
+    first = tuple(islice(found, MAX_REFUSALS + 1))
+    return first if len(first) <= MAX_REFUSALS else (*first[:-1], REST_UNCHECKED)
+
+
+def and_more(refusals: Sequence[Refusal]) -> str:
+    """What follows the first refusal where there is room for one only: ` (and 2 more)`."""
+    if refusals[-1] == REST_UNCHECKED:
+        return f" (and at least {len(refusals) - 2} more)"
+    return f" (and {len(refusals) - 1} more)" if len(refusals) > 1 else ""
+
+
 MAX_SHOWN: Final = 120
 NOT_SHOWN: Final = "(not shown)"
 
@@ -61,6 +86,17 @@ KEY_VALUE: Final = "(?:tml-|sk-|hf_|gh[a-z]_|wandb_v)[!-~]+|[0-9a-f]{40}"
 KEY_INSIDE: Final = f'"(?:{KEY_VALUE})"'
 PLAIN_NAME: Final = "^[A-Za-z_$][A-Za-z0-9_$-]*$"
 MAX_PLAIN_NAME: Final = 100
+
+
+_NAMES_INSIDE: Final = re.compile('"([^"]*)(?=":)')
+_HIDDEN_NAME: Final = re.compile(f"(?i:{_HIDDEN_WORDS})")
+_TOKEN_INSIDE: Final = re.compile('(?i:["_]token":)')
+
+
+def holds_a_secret(text: str) -> bool:
+    """Whether SECRET_INSIDE is found: in linear time, which Python's own search for it would not take."""
+    named = any(_HIDDEN_NAME.search(name) for name in _NAMES_INSIDE.findall(text))
+    return named or _TOKEN_INSIDE.search(text) is not None
 
 
 def looks_like_a_key(value: Any) -> bool:
@@ -78,7 +114,7 @@ def redacted(value: Any, field: str = "") -> Any:
         return _cut(value)
     if not isinstance(value, dict | list | tuple):
         return value
-    if re.search(SECRET_INSIDE, formatted(value)):
+    if holds_a_secret(formatted(value)):
         return NOT_SHOWN
     text = text_of(value)
     return value if len(text) <= MAX_SHOWN else _cut(text)

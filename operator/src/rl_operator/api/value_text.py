@@ -73,7 +73,23 @@ def _shortest(value: float) -> str:
 
 
 def _quoted(text: str) -> str:
-    return '"' + "".join(map(_escaped, text)) + '"'
+    return f'"{text.translate(_ESCAPED)}"'
+
+
+class _Escaped(dict[int, str]):
+    """How each character is written, by its code. Texts may be long: what most of them consist of is looked up."""
+
+    def __missing__(self, code: int) -> str:
+        written = _escaped(chr(code))
+        if code < _LOOKED_UP:
+            self[code] = written
+        return written
+
+
+_LOOKED_UP: Final = 0x3000
+
+
+_ESCAPED: Final = _Escaped()
 
 
 def _escaped(character: str) -> str:

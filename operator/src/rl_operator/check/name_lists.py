@@ -1,10 +1,9 @@
 """Existing names to suggest for an unknown one: few, since they go into a status or are paid for by token."""
 
-import difflib
 from collections.abc import Sequence
 from typing import Final
 
-from rl_operator.documents.parse import abbreviated
+from rl_operator.documents.parse import abbreviated, close_matches
 
 MOST_NAMES: Final = 20
 
@@ -16,5 +15,5 @@ def listed(names: Sequence[str]) -> str:
 
 def most_alike(name: str, names: Sequence[str]) -> list[str]:
     """The nearest first."""
-    alike = difflib.get_close_matches(name[:100], names, n=MOST_NAMES, cutoff=0.0)
+    alike = close_matches(name, names, most=MOST_NAMES, cutoff=0.0)
     return list(dict.fromkeys([*abbreviated(name, names), *alike]))[:MOST_NAMES]

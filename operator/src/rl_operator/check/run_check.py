@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from rl_operator.api.refusal import Refusal, redacted
+from rl_operator.api.refusal import Refusal, first_refusals, redacted
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.run_inputs import RunInputs
 from rl_operator.check.field_rules import field_refusals
@@ -14,7 +14,6 @@ from rl_operator.check.run_rules import (
     inherited_bound_refusals,
     limit_refusals,
     shared_field_refusals,
-    size_refusals,
 )
 from rl_operator.check.runtime_access import namespace_refusals, secret_refusals
 from rl_operator.check.runtime_rules import check_runtime
@@ -22,7 +21,7 @@ from rl_operator.check.subject import Subject
 from rl_operator.documents.parse import nearest
 
 MAX_REPORTED: Final = 3
-"""How many refusals a status repeats; `rlctl validate` shows all."""
+"""How many refusals a status repeats; `rlctl validate` shows all that are found."""
 
 _RULES: Final[tuple[Callable[[Subject], Iterable[Refusal]], ...]] = (
     environment_refusals,
@@ -33,16 +32,15 @@ _RULES: Final[tuple[Callable[[Subject], Iterable[Refusal]], ...]] = (
     namespace_refusals,
     secret_refusals,
     limit_refusals,
-    size_refusals,
 )
 
 
 def check_run(run: TrainingRun, inputs: RunInputs) -> tuple[Refusal, ...]:
-    """Every reason why the run must not start, in a stable order; empty means accepted."""
+    """Why the run must not start, in a stable order: at most `MAX_REFUSALS` reasons; empty means accepted."""
     if faults := check_runtime(inputs.runtime):
         return (runtime_invalid(run, faults[0]),)
     subject = Subject(run, inputs)
-    return tuple(refusal for rule in _RULES for refusal in rule(subject))
+    return first_refusals(refusal for rule in _RULES for refusal in rule(subject))
 
 
 def runtime_invalid(run: TrainingRun, fault: Refusal) -> Refusal:

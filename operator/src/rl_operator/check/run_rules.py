@@ -1,9 +1,8 @@
 """Rules over the run's own fields, and over the effective values together, no matter who set them."""
 
-import json
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 from rl_operator.api.fields import SHARED_NUMBERS
 from rl_operator.api.names import OWN_PREFIX
@@ -13,9 +12,6 @@ from rl_operator.check.field_rules import field_refusals, refuse_outside
 from rl_operator.check.name_lists import MOST_NAMES, listed
 from rl_operator.check.subject import Subject
 from rl_operator.documents.parse import nearest
-
-MAX_SETTINGS_BYTES: Final = 200_000
-"""For `spec.config` and `spec.tinker`, as JSON."""
 
 
 def environment_refusals(subject: Subject) -> Iterator[Refusal]:
@@ -57,16 +53,6 @@ def limit_refusals(subject: Subject) -> Iterator[Refusal]:
         refusal = refuse_outside(field, given, Bound(max=limit), subject.runtime.metadata.name)
         if refusal is not None:
             yield refusal
-
-
-def size_refusals(subject: Subject) -> Iterator[Refusal]:
-    """A run's ConfigMap holds its settings as YAML, besides the templates of its pods, and is limited to 1 MiB."""
-    spec = subject.run.spec
-    for name, settings in (("config", spec.config), ("tinker", spec.tinker)):
-        size = len(json.dumps(settings))
-        if size > MAX_SETTINGS_BYTES:
-            hint = f"it takes {size // 1000} kB, and at most {MAX_SETTINGS_BYTES // 1000} kB are allowed: shorten it"
-            yield Refusal(code="OutOfBounds", field=f"spec.{name}", allowed=MAX_SETTINGS_BYTES, hint=hint)
 
 
 def inherited_bound_refusals(subject: Subject) -> Iterator[Refusal]:

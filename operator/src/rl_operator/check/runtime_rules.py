@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rl_operator.api import hints
 from rl_operator.api.fields import TINKER_FIELDS, WIRED_FIELDS, Section
-from rl_operator.api.refusal import Refusal, RefusalCode, looks_like_a_key, redacted
+from rl_operator.api.refusal import Refusal, RefusalCode, first_refusals, looks_like_a_key, redacted
 from rl_operator.api.runtime import RESERVED_VARIABLES, TRAINER_KEYS, Bound, Runtime
 from rl_operator.api.value_text import text_of
 from rl_operator.check.field_rules import is_outside, refuse_outside, smallest_problem
@@ -43,8 +43,8 @@ class _SetValue:
 
 
 def check_runtime(runtime: Runtime) -> tuple[Refusal, ...]:
-    """Every fault of the spec, in a stable order; empty means valid. Fields are paths in the RLRuntime."""
-    return tuple(fault for rule in _RULES for fault in rule(runtime))
+    """The faults of the spec, in a stable order; empty means valid. Fields are paths in the RLRuntime."""
+    return first_refusals(fault for rule in _RULES for fault in rule(runtime))
 
 
 def _values(runtime: Runtime) -> Iterator[Refusal]:

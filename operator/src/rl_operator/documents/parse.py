@@ -1,10 +1,10 @@
 """From text to models: every fault of a file becomes a refusal that names the field, the value and what is allowed."""
 
-import contextlib
 import difflib
 import json
 import re
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -12,18 +12,28 @@ from pydantic_core import ErrorDetails
 
 from rl_operator.api.environment import Environment
 from rl_operator.api.hints import MUST_BE
-from rl_operator.api.model import ApiModel
+from rl_operator.api.model import ApiModel, ObjectMeta
 from rl_operator.api.names import (
     API_VERSION,
     ENVIRONMENT_KIND,
+    GROUP,
     MAX_RUN_NAME_LENGTH,
+    QUEUE_NAME_LABEL,
     RUN_KIND,
     RUN_NAME_PATTERN,
     RUNTIME_KIND,
 )
-from rl_operator.api.refusal import MAX_PLAIN_NAME, MAX_SHOWN, PLAIN_NAME, Refusal, looks_like_a_key, redacted
+from rl_operator.api.refusal import (
+    MAX_PLAIN_NAME,
+    PLAIN_NAME,
+    Refusal,
+    first_refusals,
+    looks_like_a_key,
+    redacted,
+)
 from rl_operator.api.run import TrainingRun
 from rl_operator.api.runtime import Runtime
+from rl_operator.api.size_limits import MAX_LABELS, section_problem
 from rl_operator.api.value_text import text_of
 from rl_operator.documents.fault_words import allowed_instead
 from rl_operator.documents.yaml_text import YamlError, json_value, read_yaml
@@ -88,7 +98,12 @@ def _kind_of(document: Mapping[str, Any]) -> str:
 
 
 def parse_run(document: Mapping[str, Any]) -> TrainingRun:
-    """Check and type a run. Raises DocumentError with every fault found."""
+    """Check and type a run. Raises DocumentError with the faults found."""
+    _require_sizes(RUN_KIND, document)
+    return _run_of(document)
+
+
+def _run_of(document: Mapping[str, Any]) -> TrainingRun:
     run = _parse(TrainingRun, RUN_KIND, document)
     name = run.metadata.name
     if len(name) > MAX_RUN_NAME_LENGTH or not re.fullmatch(RUN_NAME_PATTERN, name):
@@ -100,39 +115,79 @@ def parse_run(document: Mapping[str, Any]) -> TrainingRun:
     return run
 
 
-_FREE_FORM: Final = (("config",), ("tinker",), ("config", "tinker"))
-"""What the API server accepts without validating its contents."""
-
-
 def parse_stored_run(document: Mapping[str, Any]) -> TrainingRun:
-    """A run that the API server accepted. If its free-form fields exceed what is ever read (too deep, too many values)
-    they are left empty and `faults` says so: such a run must be told. Raises DocumentError for everything else.
+    """A run that the API server accepted. What of it is larger than anything that is ever read is left empty, and
+    `faults` says so: such a run must be told. Raises DocumentError for everything else.
     """
-    # managedFields are half of what the API server stores, and are not needed here.
-    metadata = {name: value for name, value in document["metadata"].items() if name != "managedFields"}
-    document = {**document, "metadata": metadata}
-    try:
-        return parse_run(document)
-    except DocumentError as error:
-        for fields in _FREE_FORM:
-            spec = {**document["spec"], **{field: {} for field in fields}}
-            with contextlib.suppress(DocumentError):
-                return parse_run({**document, "spec": spec}).with_faults(_at("spec." + fields[0], error.refusals))
-        raise
+    metadata, crowded = _readable_metadata(document["metadata"])
+    too_large = _too_large(RUN_KIND, document)
+    spec = {**document["spec"], **{section: {} for (_, section), _ in too_large}}
+    run = _run_of({**document, "metadata": metadata, "spec": spec})
+    return run.with_faults((*crowded, *(refusal for _, refusal in too_large)))
 
 
-def _at(field: str, refusals: Iterable[Refusal]) -> tuple[Refusal, ...]:
-    """Refusals for a document as a whole, with the offending field."""
-    return tuple(refusal.with_changes(field=refusal.field or field) for refusal in refusals)
+_CROWDED: Final = f"it has %d of them, and at most {MAX_LABELS} are allowed: remove some"
+
+
+def _readable_metadata(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], list[Refusal]]:
+    """What is read of an object's metadata: a fraction of what the API server stores. Of too many labels or
+    annotations only our own are read.
+    """
+    known = {field.alias or name for name, field in ObjectMeta.model_fields.items()}
+    read = {name: value for name, value in metadata.items() if name in known and name != "finalizers"}
+    faults = []
+    for field in ("labels", "annotations"):
+        given = metadata.get(field) or {}
+        if len(given) > MAX_LABELS:
+            read[field] = {name: value for name, value in given.items() if name.startswith(_OWN_NAMES)}
+            hint = _CROWDED % len(given)
+            faults.append(Refusal(code="OutOfBounds", field=f"metadata.{field}", allowed=MAX_LABELS, hint=hint))
+    return read, faults
+
+
+_OWN_NAMES: Final = (f"{GROUP}/", QUEUE_NAME_LABEL)
+
+_SECTIONS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
+    RUN_KIND: (("spec", "config"), ("spec", "tinker")),
+    RUNTIME_KIND: tuple(
+        ("spec", part, section) for part in ("locked", "defaults") for section in ("env", "openai", "tinker")
+    ),
+}
+"""The free-form parts of each kind: the API server does not look far into them."""
+
+
+def _too_large(kind: str, document: Mapping[str, Any]) -> list[tuple[tuple[str, ...], Refusal]]:
+    """The paths of the free-form parts that are too large to be looked at, and what is too large in them."""
+    found = []
+    for path in _SECTIONS.get(kind, ()):
+        section = _part(document, path)
+        problem = section_problem(section) if isinstance(section, Mapping) else None
+        if problem:
+            name, hint = problem
+            field = field_path((*path, name) if name is not None else path)
+            found.append((path, Refusal(code="OutOfBounds", field=field, hint=hint)))
+    return found
+
+
+def _require_sizes(kind: str, document: Mapping[str, Any]) -> None:
+    if too_large := _too_large(kind, document):
+        raise DocumentError(*(refusal for _, refusal in too_large))
+
+
+def _part(document: Any, path: Iterable[str]) -> Any:
+    for name in path:
+        document = document.get(name) if isinstance(document, Mapping) else None
+    return document
 
 
 def parse_runtime(document: Mapping[str, Any]) -> Runtime:
-    """Check and type a runtime. Raises DocumentError with every fault found."""
+    """Check and type a runtime. Raises DocumentError with the faults found."""
+    _require_sizes(RUNTIME_KIND, document)
     return _parse(Runtime, RUNTIME_KIND, document)
 
 
 def parse_environment(document: Mapping[str, Any]) -> Environment:
-    """Check and type an RLEnvironment. Raises DocumentError with every fault found."""
+    """Check and type an RLEnvironment. Raises DocumentError with the faults found."""
     return _parse(Environment, ENVIRONMENT_KIND, document)
 
 
@@ -145,7 +200,8 @@ def _parse(model: type[Model], kind: str, document: Mapping[str, Any]) -> Model:
         # By way of JSON: strict types, but a JSON array is a tuple. Keys, and so faults, are in the API server's order.
         return model.model_validate_json(json.dumps(json_value(dict(document)), sort_keys=True), strict=True)
     except ValidationError as error:
-        raise DocumentError(*(_explain(model, detail) for detail in error.errors())) from None
+        faults = error.errors(include_url=False, include_context=False)
+        raise DocumentError(*first_refusals(_explain(model, detail) for detail in faults)) from None
     except ValueError as error:
         raise DocumentError(_invalid("", None, "JSON values", str(error))) from None
 
@@ -180,12 +236,23 @@ def _step(part: str | int) -> str:
     return f".{part}" if plain else f"[{text_of(redacted(part))}]"
 
 
+MAX_COMPARED: Final = 500
+"""Names: comparing with one takes up to a millisecond."""
+
+
+def close_matches(name: str, known: Iterable[str], *, most: int, cutoff: float = 0.6) -> list[str]:
+    """The most alike of the names, the nearest first. Of long names the beginnings are compared, and only so many."""
+    shortened = {each[:MAX_PLAIN_NAME]: each for each in islice(known, MAX_COMPARED)}
+    found = difflib.get_close_matches(name[:MAX_PLAIN_NAME], shortened, n=most, cutoff=cutoff)
+    return [shortened[each] for each in found]
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint for a misspelled name: `; did you mean 'group_size', 'batch_size' or 'eval_size'?`, or nothing."""
-    names = list(known)
-    short = abbreviated(name, names)
-    alike = difflib.get_close_matches(name[:MAX_SHOWN], names, n=3)
-    matches = [repr(match) for match in dict.fromkeys([*short, *alike])][:3]
+    names = list(islice(known, MAX_COMPARED))
+    matches = [
+        repr(match) for match in dict.fromkeys([*abbreviated(name, names), *close_matches(name, names, most=3)])
+    ][:3]
     if not matches:
         return ""
     *others, last = matches

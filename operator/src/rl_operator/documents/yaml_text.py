@@ -14,8 +14,9 @@ from typing import Any, Final, cast
 
 import yaml
 
+from rl_operator.api.size_limits import MAX_DEPTH
+
 MAX_NODES: Final = 100_000
-MAX_DEPTH: Final = 64
 
 _NULL = re.compile(r"^(?:~|null|Null|NULL|)$")
 _BOOL = re.compile(r"^(?:y|Y|yes|Yes|YES|on|On|ON|true|True|TRUE|n|N|no|No|NO|off|Off|OFF|false|False|FALSE)$")

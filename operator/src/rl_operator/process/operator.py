@@ -13,7 +13,6 @@ from rl_operator.api.names import ENVIRONMENT_PLURAL, MANAGED_BY_LABEL, MANAGER,
 from rl_operator.cluster.api_server.client import JSON, METADATA_ONLY, ClusterClient
 from rl_operator.cluster.api_server.connection import own_namespace
 from rl_operator.cluster.api_server.event_recorder import EventRecorder
-from rl_operator.cluster.api_server.lease import LeaderElector
 from rl_operator.cluster.api_server.request_guard import WatchAges
 from rl_operator.cluster.api_server.resources import CHILDREN, NAMESPACES
 from rl_operator.cluster.cache.caches import Caches, Changes, list_catalogs, list_own_kinds
@@ -27,7 +26,7 @@ from rl_operator.documents.shipped import bundled_runtimes
 from rl_operator.errors import OperatorError, TargetUnreachableError
 from rl_operator.process.kinds import require_kinds, with_patience
 from rl_operator.process.kopf import Gaps, build_registry, serve_kopf
-from rl_operator.process.leading import lead
+from rl_operator.process.leading import LeaseThread, lead
 from rl_operator.process.pollers import polled_metrics
 from rl_operator.process.process_health import ProcessHealth
 from rl_operator.process.routes import Queues, Routes
@@ -50,11 +49,11 @@ class Operator:
     """All parts of the process, wired. Keeps nothing that the API server does not have."""
 
     def __init__(
-        self, client: ClusterClient, settings: OperatorSettings, ages: WatchAges, elector: LeaderElector | None = None
+        self, client: ClusterClient, settings: OperatorSettings, ages: WatchAges, lease: LeaseThread | None = None
     ) -> None:
         self._settings = settings
         self._client = client
-        self._elector = elector
+        self._lease = lease
         self._namespace = settings.namespace or None
         self._own_namespace = settings.operator_namespace or own_namespace()
         self._refused = asyncio.Event()
@@ -118,8 +117,8 @@ class Operator:
                 for task in tasks:
                     task.cancel()
         finally:
-            if self._elector is not None:
-                await self._elector.release()
+            if self._lease is not None:
+                await self._lease.release()
 
     async def _synced(self, group: asyncio.TaskGroup, informer: Informer[Any]) -> asyncio.Task[None]:
         """Start an informer and wait for its first complete list."""
@@ -133,7 +132,7 @@ class Operator:
 
     def _parts(self) -> Iterator[Coroutine[Any, Any, None]]:
         """What runs next to the watches. kopf ends every task that began after it: these begin before, and wait."""
-        yield lead(self._elector, self._begin)
+        yield lead(self._lease, self._begin)
         yield self._resync()
         yield self._gaps.run()
         working = [self.queues.runs.work] * self._settings.workers
@@ -223,7 +222,7 @@ class Operator:
             self.routes.namespace_changed(key)
 
     def refresh_metrics(self) -> None:
-        self.health.refresh_metrics(leads=self._elector.leads if self._elector else True)
+        self.health.refresh_metrics(leads=self._lease.leads if self._lease else True)
 
 
 def _bundled_images(settings: OperatorSettings) -> frozenset[str]:

@@ -4,19 +4,19 @@ Probes answer on one port, metrics on another. None of these paths calls the API
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from aiohttp import web
 from prometheus_client.aiohttp import make_aiohttp_handler
 
 from rl_operator.api.names import MANAGER
-from rl_operator.cluster.api_server.client import ClusterClient
+from rl_operator.cluster.api_server.client import ClusterClient, Middlewares
 from rl_operator.cluster.api_server.connection import named
 from rl_operator.cluster.api_server.request_guard import WatchAges, counted, fenced
 from rl_operator.errors import OperatorError
 from rl_operator.process.kinds import require_kinds, with_patience
-from rl_operator.process.leading import elector_of
+from rl_operator.process.leading import LeaseThread
 from rl_operator.process.operator import Operator
 from rl_operator.settings import OperatorSettings
 
@@ -26,12 +26,17 @@ async def run_operator(settings: OperatorSettings) -> None:
     place = (settings.kubeconfig, settings.context)
     ages = WatchAges(settings.stuck_seconds)
     always = (named(MANAGER), counted(ages))
-    # A separate one: slow calls about runs must not take the connections that the lease needs.
-    async with await ClusterClient.connect(*place, settings.lease_seconds / 4, always) as lease_client:
-        elector = elector_of(settings, lease_client)
-        fence = (fenced(lambda: elector.leads),) if elector else ()
-        async with await ClusterClient.connect(*place, settings.request_seconds, (*always, *fence)) as client:
-            await _serve(Operator(client, settings, ages, elector), client, settings)
+    async with AsyncExitStack() as stack:
+        lease: LeaseThread | None = None
+        fence: Middlewares = ()
+        if settings.lease_name:
+            # Connections of its own: slow calls about runs must not take those that the lease needs.
+            connect = partial(ClusterClient.connect, *place, settings.lease_seconds / 4, always)
+            held = lease = await stack.enter_async_context(LeaseThread(settings, connect))
+            fence = (fenced(lambda: held.leads),)
+        calls = (*always, *fence)
+        client = await stack.enter_async_context(await ClusterClient.connect(*place, settings.request_seconds, calls))
+        await _serve(Operator(client, settings, ages, lease), client, settings)
 
 
 async def _serve(operator: Operator, client: ClusterClient, settings: OperatorSettings) -> None:

@@ -21,6 +21,7 @@ from rl_operator.reconcile.drift_repair import look_for_pod, put_right, restore_
 from rl_operator.reconcile.environment_pods import reconcile_environment_pods
 from rl_operator.reconcile.finished import acknowledge, drop_old_pods, expire, keep_history, restore_end
 from rl_operator.reconcile.inputs import gather_inputs
+from rl_operator.reconcile.off_loop import off_loop
 from rl_operator.reconcile.recorded_status import record_status
 from rl_operator.reconcile.run_client import Key, RunClient
 from rl_operator.status.attempt.environment_slots import in_force, replacement_sentence
@@ -59,7 +60,7 @@ async def reconcile(key: Key, client: RunClient, clock: Callable[[], datetime], 
 
     run = await put_right(run, client)
     inputs = None if run.status.attempt else await gather_inputs(run, client, clock())
-    view = await look_for_pod(_observe(run, inputs, client, clock, pace), client)
+    view = await look_for_pod(await _observe(run, inputs, client, clock, pace), client)
     view = await _act(await restore_config(view, client), inputs, client)
     assessment = assess(view)
     unwritten = await _report(view, assessment, client, pace)
@@ -72,7 +73,7 @@ async def reconcile(key: Key, client: RunClient, clock: Callable[[], datetime], 
     )
 
 
-def _observe(
+async def _observe(
     run: TrainingRun, inputs: RunInputs | None, client: RunClient, clock: Callable[[], datetime], pace: Pace
 ) -> View:
     """Gather what the caches know about a run. After the start its inputs no longer matter."""
@@ -101,7 +102,7 @@ def _observe(
         return replace(view, refusals=run.faults)
     if inputs is None:
         return replace(view, refusals=(_no_runtime(run, client),))
-    return replace(view, refusals=check_run(run, inputs), pending=inputs.environment.pending)
+    return replace(view, refusals=await off_loop(check_run, run, inputs), pending=inputs.environment.pending)
 
 
 def _replica_limit(run: TrainingRun, client: RunClient) -> int | None:

@@ -10,6 +10,7 @@ from rl_operator.check.runtime_rules import check_runtime
 from rl_operator.cluster.cache.caches import UnreadableRuntime
 from rl_operator.cluster.kinds_client import KindsClient
 from rl_operator.errors import ForbiddenError, GoneError, InvalidError, NameTakenError
+from rl_operator.reconcile.off_loop import off_loop
 from rl_operator.reconcile.read_image import read_image, tidy
 from rl_operator.reconcile.run_client import Key
 from rl_operator.render.config_maps import ImageCatalog, catalog_config_map, catalog_name, stored_catalog
@@ -50,7 +51,7 @@ async def reconcile_runtime(
 async def _look(
     runtime: Runtime | UnreadableRuntime, client: KindsClient, now: datetime, namespace: str
 ) -> RuntimeReading:
-    faults = runtime.faults if isinstance(runtime, UnreadableRuntime) else check_runtime(runtime)
+    faults = runtime.faults if isinstance(runtime, UnreadableRuntime) else await off_loop(check_runtime, runtime)
     if isinstance(runtime, UnreadableRuntime) or faults:
         return RuntimeReading(faults_verdict(faults))
     try:

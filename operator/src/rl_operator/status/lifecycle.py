@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Final
 
 from rl_operator.api.names import API_CONTAINER, ENVIRONMENT_CONTAINER, TRAINER_CONTAINER
+from rl_operator.api.refusal import and_more
 from rl_operator.status.attempt.admission_gates import deleted_while_gated
 from rl_operator.status.attempt.attempt_end import (
     after_attempt,
@@ -132,9 +133,8 @@ def _moments(view: View) -> Iterator[datetime]:
 
 def _before_start(view: View) -> Assessment:
     if view.refusals:
-        first, more = view.refusals[0], len(view.refusals) - 1
-        suffix = f" (and {more} more)" if more else ""
-        return Assessment(Situation.REFUSED, first.code, f"Refused: {first.sentence}{suffix}")
+        first = view.refusals[0]
+        return Assessment(Situation.REFUSED, first.code, f"Refused: {first.sentence}{and_more(view.refusals)}")
     if view.pending:
         return Assessment(Situation.WAITING, *view.pending)
     if view.run.spec.suspend and not view.trouble:

@@ -1,8 +1,22 @@
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from rl_operator.api.refusal import MAX_SHOWN, Refusal, redacted
+from rl_operator.api.refusal import (
+    MAX_REFUSALS,
+    MAX_SHOWN,
+    REST_UNCHECKED,
+    SECRET_INSIDE,
+    Refusal,
+    and_more,
+    first_refusals,
+    holds_a_secret,
+    redacted,
+)
 
 
 @pytest.mark.parametrize(
@@ -48,3 +62,27 @@ def test_a_secret_is_left_out_of_the_sentence() -> None:
         code="WiredField", field="spec.config.api_key", given=redacted("x", "api_key"), hint="leave it out"
     )
     assert refusal.sentence == "spec.config.api_key: leave it out"
+
+
+def test_a_long_text_takes_linear_time() -> None:
+    """Python's own search for the expression of the admission policies would take hours."""
+    assert redacted(["password" * 100_000]) == '["' + "password" * 14 + "passw…"
+
+
+@given(st.lists(st.sampled_from(['"', ":", "a", "_", " ", "token", "Password"]), max_size=12).map("".join))
+def test_a_secret_is_found_where_the_policies_find_it(text: str) -> None:
+    assert holds_a_secret(text) == (re.search(SECRET_INSIDE, text) is not None)
+
+
+def endless() -> Iterator[Refusal]:
+    while True:
+        yield Refusal(code="MissingField", field="spec")
+
+
+def test_no_more_is_looked_for_than_is_listed() -> None:
+    refusals = first_refusals(endless())
+    assert (len(refusals), refusals[-1]) == (MAX_REFUSALS + 1, REST_UNCHECKED)
+    assert and_more(refusals) == f" (and at least {MAX_REFUSALS - 1} more)"
+    assert and_more(refusals[:3]) == " (and 2 more)"
+    assert and_more(refusals[:1]) == ""
+    assert first_refusals(refusals[:MAX_REFUSALS]) == refusals[:MAX_REFUSALS]

@@ -12,12 +12,6 @@ from tests.unit.rl_operator.check.lab import check
         ({"environment": "toi"}, "UnknownEnvironment", "spec.environment", "did you mean 'toy'.*available: toy"),
         ({"environment": "own/mine"}, "UnknownEnvironment", "spec.environment", "no RLEnvironment 'mine' in team-a"),
         ({"environment": "./mine.py"}, "UnknownEnvironment", "spec.environment", "files are for local mode"),
-        (
-            {"config": {"tokenizer_name": "x" * 200_000}},
-            "OutOfBounds",
-            "spec.config",
-            "takes 200 kB, and at most 200 kB",
-        ),
         ({"activeDeadlineSeconds": 601}, "OutOfBounds", "spec.activeDeadlineSeconds", "at most 600"),
     ],
 )

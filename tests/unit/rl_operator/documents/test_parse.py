@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.rl_operator.samples import run_document
 
+from rl_operator.api.refusal import MAX_REFUSALS, REST_UNCHECKED
 from rl_operator.documents.parse import (
+    MAX_COMPARED,
     DocumentError,
     field_path,
     load_documents,
@@ -16,6 +18,7 @@ from rl_operator.documents.parse import (
     nearest,
     parse_run,
     parse_runtime,
+    parse_stored_run,
 )
 from rl_operator.documents.yaml_text import write_yaml
 
@@ -34,6 +37,43 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         place = place.setdefault(parent, {})
     place[last] = value
     return document
+
+
+def test_what_is_too_large_is_refused_before_it_is_read() -> None:
+    document = run_document(config={"a": "x" * 900_000}, tinker={f"f{n}": 1 for n in range(10_000)})
+    with pytest.raises(DocumentError) as caught:
+        parse_run(document)
+    assert [(r.code, r.field) for r in caught.value.refusals] == [
+        ("OutOfBounds", "spec.config.a"),
+        ("OutOfBounds", "spec.tinker"),
+    ]
+
+
+def test_a_stored_run_keeps_what_is_not_too_large() -> None:
+    labels = {f"a{n}": "" for n in range(30_000)} | {"kueue.x-k8s.io/queue-name": "q"}
+    document = run_document(config={"total_steps": 4}, tinker={f"f{n}": 1 for n in range(10_000)})
+    document["metadata"] |= {"labels": labels, "finalizers": ["a/b"] * 10_000}
+    run = parse_stored_run(document)
+    assert (run.spec.config, run.spec.tinker) == ({"total_steps": 4}, {})
+    assert run.metadata.labels == {"kueue.x-k8s.io/queue-name": "q"}
+    assert [fault.sentence for fault in run.faults] == [
+        "metadata.labels: it has 30001 of them, and at most 256 are allowed: remove some",
+        "spec.tinker: it has 10000 fields, and at most 256 are allowed: leave out the others",
+    ]
+
+
+def test_the_check_of_a_file_stops_after_some_faults() -> None:
+    with pytest.raises(DocumentError) as caught:
+        parse_run(run_document(**{f"field{n}": 1 for n in range(1_000)}))
+    assert len(caught.value.refusals) == MAX_REFUSALS + 1
+    assert caught.value.refusals[-1] == REST_UNCHECKED
+    assert str(caught.value).endswith("the check stopped after 20 refusals: correct these, and the rest is checked")
+
+
+def test_a_name_is_compared_with_a_bounded_number_of_others() -> None:
+    others = [f"{n:0100000d}" for n in range(MAX_COMPARED)]
+    assert nearest("group_sise", [*others[1:], "group_size"]) == "; did you mean 'group_size'?"
+    assert nearest("group_sise", [*others, "group_size"]) == ""
 
 
 @pytest.mark.parametrize("file", sorted(Path("examples").glob("sorting*.yaml")), ids=str)
