@@ -13,7 +13,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from generate.policies import POLICY_FILE, policies_text
-from generate.structural import Schema, structural_schema
+from generate.structural import Schema, bounded, structural_schema
 from rl_operator.api.environment import EnvironmentSpec, EnvironmentStatus
 from rl_operator.api.hints import FROZEN
 from rl_operator.api.names import (
@@ -214,6 +214,7 @@ def _definition(kind: _Kind) -> dict[str, Any]:
 
 
 def _root_schema(kind: _Kind) -> Schema:
+    status = bounded(_without_defaults(structural_schema(kind.status)))
     schema = {
         "type": "object",
         "description": kind.description,
@@ -224,7 +225,7 @@ def _root_schema(kind: _Kind) -> Schema:
             "metadata": {"type": "object"},
             "spec": structural_schema(kind.spec),
             # kstatus treats an object without a status as finished; with this one it is in progress.
-            "status": _without_defaults(structural_schema(kind.status)) | {"default": {"observedGeneration": -1}},
+            "status": status | {"default": {"observedGeneration": -1}},
         },
     }
     return schema | ({"x-kubernetes-validations": list(kind.rules)} if kind.rules else {})

@@ -19,12 +19,13 @@ _LIMITS: Final[tuple[tuple[str, Callable[[Any], str]], ...]] = (
     ("enum", lambda value: "one of " + ", ".join(map(_code, value))),
     ("minimum", lambda value: f"at least {value:g}"),
     ("exclusiveMinimum", lambda value: f"above {value:g}"),
-    ("maximum", lambda value: f"at most {value:g}" if value < 10**7 else f"at most {value:,.0f}"),
+    ("maximum", lambda value: f"at most {value:g}" if value < 10**6 else f"at most {value:,.0f}"),
     ("pattern", lambda value: f"matches {_code(value)}"),
     ("minLength", lambda value: f"at least {value} characters" if value > 1 else "not empty"),
     ("maxLength", lambda value: f"at most {value} characters"),
     ("minItems", lambda value: f"at least {value} entries"),
     ("maxItems", lambda value: f"at most {value} entries"),
+    ("maxProperties", lambda value: f"at most {value} entries"),
 )
 _HEADER: Final = "| field | type | default | allowed | meaning |\n|---|---|---|---|---|\n"
 
@@ -77,8 +78,7 @@ def _fields(path: str, schema: Schema) -> Iterator[tuple[str, Schema, bool]]:
 
 def _row(path: str, schema: Schema, required: bool) -> str:
     default = _code(json.dumps(schema["default"])) if "default" in schema else ""
-    limits = [say(schema[name]) for name, say in _LIMITS if name in schema]
-    limits += [f"each {limit}" for limit in _limits_of_entries(schema)]
+    limits = [*_limits(path, schema), *(f"each {limit}" for limit in _limits(path, schema.get("items", {})))]
     limits += [rule["message"] for rule in schema.get("x-kubernetes-validations", ()) if "message" in rule]
     cells = (
         f"`{path}`{'*' if required else ''}",
@@ -90,9 +90,10 @@ def _row(path: str, schema: Schema, required: bool) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
 
-def _limits_of_entries(schema: Schema) -> list[str]:
-    items = schema.get("items", {})
-    return [say(items[name]) for name, say in _LIMITS if name in items]
+def _limits(path: str, schema: Schema) -> list[str]:
+    """A status has no authors but the operator: that its texts are bounded, too, is nobody's concern."""
+    said = ("enum",) if path.startswith("status.") else schema
+    return [say(schema[name]) for name, say in _LIMITS if name in schema and name in said]
 
 
 def _type(schema: Schema) -> str:
@@ -100,10 +101,13 @@ def _type(schema: Schema) -> str:
         return "integer or string"
     if "items" in schema:
         return f"list of {_plural(_type(schema['items']))}"
-    if isinstance(schema.get("additionalProperties"), dict):
-        return f"map to {_plural(_type(schema['additionalProperties']))}"
+    values = schema.get("additionalProperties")
+    if isinstance(values, dict) and "type" not in values and values.get("x-kubernetes-preserve-unknown-fields"):
+        return "free-form object"
+    if isinstance(values, dict):
+        return f"map to {_plural(_type(values))}"
     if schema.get("x-kubernetes-preserve-unknown-fields"):
-        return "free-form object" if schema.get("type") == "object" else "any value"
+        return "any value"
     return f"{schema['type']}, or null" if schema.get("nullable") else str(schema["type"])
 
 

@@ -5,7 +5,8 @@ from typing import Final
 
 from generate.cel import Cel, fault, filled, is_number, listed, literal, looks_like_a_key
 from rl_operator.api import hints
-from rl_operator.api.fields import SMALLEST, WIRED_FIELDS, Section
+from rl_operator.api.fields import LARGEST, SMALLEST, WIRED_FIELDS, Section
+from rl_operator.api.size_limits import MAX_CHARACTERS, TOO_LARGE
 
 SETTINGS: Final[dict[str, Section]] = {"config": "env", "tinker": "tinker"}
 """The free-form maps of a run's spec, and the section of the config file that each fills."""
@@ -44,13 +45,20 @@ def variables_of_any_runtime() -> dict[str, Cel]:
     rules = {
         f"{rule}_{name}": make(name)
         for name in SETTINGS
-        for rule, make in {"wired": _wired, "keys": _keys, "too_small": _too_small}.items()
+        for rule, make in {
+            "wired": _wired,
+            "keys": _keys,
+            "too_small": _too_small,
+            "too_large": _too_large,
+        }.items()
     }
     return {
         **_SETTINGS_VARIABLES,
         "frozen": " + ".join(map(_frozen, SETTINGS)),
+        "bulky": " + ".join(map(_bulky, SETTINGS)),
         **rules,
-        "faults": f"{_STARTED} ? variables.frozen : {_joined(rules)}",
+        # Nothing else looks at what is too large: it would cost more than a policy may.
+        "faults": f"{_STARTED} ? variables.frozen : variables.bulky.size() > 0 ? variables.bulky : {_joined(rules)}",
     }
 
 
@@ -77,6 +85,16 @@ def _joined(variables: Iterable[str]) -> Cel:
 def _frozen(settings: str) -> Cel:
     found = fault("spec", literal(settings), "null", filled(hints.FROZEN))
     return f"({created_or_changed(settings)} ? [{found}] : [])"
+
+
+def _text(settings: str) -> Cel:
+    return f"'%s'.format([variables.{settings}])"
+
+
+def _bulky(settings: str) -> Cel:
+    """Mirrors the last part of `size_limits.section_problem`: the schema holds most of it."""
+    found = fault("spec", literal(settings), "null", filled(TOO_LARGE))
+    return f"({_text(settings)}.size() > {MAX_CHARACTERS} ? [{found}] : [])"
 
 
 def _each(settings: str, names: Cel, condition: Cel, hint: Cel) -> Cel:
@@ -121,6 +139,13 @@ def _below(settings: str, comparison: str, template: str, *, exclusive: bool = T
     condition = f"k in variables.{settings} && {is_number(given)} && {given} {comparison} {least}"
     if table:
         yield _each(settings, literal(list(table)), condition, filled(hints.MUST_BE % template, f"[{least}]"))
+
+
+def _too_large(settings: str) -> Cel:
+    table = {name: largest for (section, name), largest in sorted(LARGEST.items()) if section == SETTINGS[settings]}
+    given, most = _given(settings), f"{literal(table)}[k]"
+    condition = f"k in variables.{settings} && {is_number(given)} && {given} > {most}"
+    return _each(settings, literal(list(table)), condition, filled(hints.MUST_BE % hints.AT_MOST, f"[{most}]"))
 
 
 def _locked(settings: str) -> Cel:

@@ -60,6 +60,9 @@ def documents() -> dict[str, str]:
         "900 kB in strings": run("text", config=keys(180, "x" * 5_000)),
         "200 kB of 'password'": run("text", config=keys(24, ["password" * 1_000])),
         "400,000 numbers": run("list", config={"tokenizer_name": [1] * 400_000}),
+        "250 lists of 1,000 lists": run("list", config=keys(250, [[]] * 1_000)),
+        "200 kB, accepted": run("whole", suspend=True, tinker={}, config=keys(4, "x" * 49_000)),
+        "9,500 values": run("values", config=keys(95, list(range(100)))),
         "250,000 empty maps": run("list", config={"tokenizer_name": [{}] * 250_000}),
         "1,000 wrong lists": run("list", config=keys(200, list(range(50)))),
         "30,000 labels": run("labels", {"labels": {f"a{n}": "" for n in range(30_000)}}),
@@ -131,9 +134,11 @@ class HoldMeter:
 
 
 def operate(kubeconfig: str) -> None:
+    from rl_operator.__main__ import prepare_interpreter
     from rl_operator.process.operator_process import run_operator
     from rl_operator.settings import OperatorSettings
 
+    prepare_interpreter()
     meter = HoldMeter()
     flags = ["--kubeconfig", kubeconfig, "--probe-port", "0", "--metrics-port", "0", "--operator-namespace",
              "rl-operator", "--progress-seconds", "0.5"]  # fmt: skip
@@ -182,6 +187,8 @@ def rows(plane: ControlPlane, share: int, only: str) -> Iterator[tuple[str, ...]
             yield (*line, "", "", "", "", "refused: " + said[:200])
             continue
         run_name = json.loads(text)["metadata"]["name"]
+        if admin.find(LEASE):
+            admin.delete(LEASE)
         operator = Operator(plane.kubeconfig(), share)
         try:
             operator.start()

@@ -37,10 +37,7 @@ a tenth of the operator's time. What the imports allocated is not scanned again.
 def main() -> int:
     settings = OperatorSettings.from_command_line(sys.argv[1:])
     configure_logging(settings.log_format, settings.log_level)
-    sys.setrecursionlimit(JSON_DEPTH)
-    sys.setswitchinterval(SWITCH_SECONDS)
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
+    prepare_interpreter()
     code = 0
     try:
         asyncio.run(run_operator(settings))
@@ -49,6 +46,13 @@ def main() -> int:
     except* OperatorError as errors:
         code = _explain(errors, 3)
     return code
+
+
+def prepare_interpreter() -> None:
+    sys.setrecursionlimit(JSON_DEPTH)
+    sys.setswitchinterval(SWITCH_SECONDS)
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def _explain(errors: BaseExceptionGroup[OperatorError], code: int) -> int:

@@ -4,9 +4,17 @@ import json
 from typing import Any
 
 from tests.integration.cluster.admin import RUNS
+from tests.integration.cluster.control_plane import ControlPlane
 from tests.integration.cluster.operator_process import OperatorProcess
+from tests.integration.cluster.policies import door
 from tests.integration.cluster.runs import RunsNamespace
 from tests.integration.cluster.test_environments import GOOD, OwnEnvironments
+
+
+def run_document(**spec: Any) -> dict[str, Any]:
+    head = {"apiVersion": "rl-operator.dev/v1alpha1", "kind": "RLTrainingRun", "metadata": {"name": "large"}}
+    return {**head, "spec": spec}
+
 
 DEPTH = 9_900
 """The API server takes 10,000."""
@@ -30,11 +38,38 @@ def test_unreadable_settings_are_named_and_can_be_fixed(runs: RunsNamespace) -> 
     for _ in range(100):
         deep = [deep]
     runs.apply("deep", config={"deep": deep})
-    refused = runs.until_reason("Accepted", "InvalidDocument", "nested more than", name="deep")
+    refused = runs.until_reason("Accepted", "OutOfBounds", "nested more than", name="deep")
     assert refused["status"] == "False"
-    assert runs.status("deep")["refusals"][0]["field"] == "spec.config"
+    assert runs.status("deep")["refusals"][0]["field"] == "spec.config.deep"
     runs.edit("deep", config=None)
     runs.until_pod(name="deep")
+
+
+def test_what_is_too_large_is_refused_at_the_door(guarded_plane: ControlPlane) -> None:
+    """By the schema what it can say, by the policy the rest: never because a policy cost too much."""
+    fields = {f"field_{n}": 1 for n in range(10_000)}
+    for config, said in (
+        (fields, "spec.config: Too many: 10000: must have at most 256 items"),
+        ({"a": "x" * 900_000}, "spec.config.a: Too long"),
+        ({"a": [1] * 400_000}, "spec.config.a: Too many: 400000: must have at most 1000 items"),
+        ({"a": [["x" * 900_000]]}, "spec.config: it takes more than 200 kB, and no more are allowed: shorten it"),
+        (dict.fromkeys(list(fields)[:256], [[]] * 1_000), "spec.config: it takes more than 200 kB"),
+    ):
+        run = run_document(environment="sort_digits", config=config)
+        assert said in (door(guarded_plane.admin, "default", run) or "")
+
+
+def test_the_largest_settings_are_looked_at_by_the_policies(guarded_plane: ControlPlane) -> None:
+    """None of their expressions costs more than a policy may."""
+    for config in (
+        {f"field_{n}": "x" * 49_000 for n in range(4)},
+        {f"field_{n}": ["sk" * 80] * 4 for n in range(256)},
+        {f"field_{n}": list(range(100)) for n in range(95)},
+    ):
+        whole = run_document(environment="sort_digits", config=config)
+        assert door(guarded_plane.admin, "default", whole) is None
+        wrong = run_document(environment="sort_digits", config=config, tinker={"lora_rank": 0})
+        assert door(guarded_plane.admin, "default", wrong) == "spec.tinker.lora_rank is 0: it must be at least 1"
 
 
 def test_a_large_pod_does_not_stop_other_runs(runs: RunsNamespace) -> None:

@@ -38,7 +38,7 @@ REFUSALS = {
         {"config": {"total_steps": TOTAL_STEPS}},
     ),
     "settings that fit into no ConfigMap": Case(
-        {"config": {"wandb_name": "x" * 1_200_000}}, "OutOfBounds", "spec.config", "200 kB",
+        {"config": {"wandb_name": ["x" * 49_000] * 20}}, "OutOfBounds", "spec.config", "200 kB",
         {"config": {"wandb_name": None}},
     ),
     "an unknown environment": Case(

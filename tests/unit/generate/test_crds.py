@@ -40,6 +40,25 @@ def test_every_position_has_a_type_or_keeps_unknown_fields(plural: str) -> None:
         assert not place.keys() & {"$ref", "$defs", "anyOf", "title", "const"}, path
 
 
+BOUNDS = {"string": ("maxLength", "enum"), "array": ("maxItems",), "object": ("maxProperties", "properties")}
+ANYTHING = ("maxLength", "maxItems", "maxProperties")
+
+
+@pytest.mark.parametrize("plural", DEFINITIONS)
+def test_every_text_list_and_mapping_is_bounded(plural: str) -> None:
+    """What the API server accepts is read by the operator, which serves everybody."""
+    for path, place in places(schema_of(plural)):
+        if path in ("", ".metadata", ".apiVersion", ".kind"):
+            continue  # the API server's own
+        if "type" in place:
+            bounds = BOUNDS.get(place["type"])
+            assert bounds is None or place.keys() & set(bounds), path
+        elif "x-kubernetes-int-or-string" in place:
+            assert "maxLength" in place, path
+        else:
+            assert place.keys() >= set(ANYTHING), path
+
+
 @pytest.mark.parametrize("name", crd_files())
 def test_size(name: str) -> None:
     assert len(crd_files()[name].encode()) < 200_000

@@ -7,7 +7,7 @@ import pytest
 
 from generate.cel import filled, literal
 from generate.policies import policy_documents
-from rl_operator.api.fields import SMALLEST, WIRED_FIELDS
+from rl_operator.api.fields import LARGEST, SMALLEST, WIRED_FIELDS
 
 RUNS, RUNS_BINDING, RUNTIMES, RUNTIMES_BINDING = policy_documents()
 
@@ -45,6 +45,9 @@ def test_every_row_of_the_tables_is_in_the_policy() -> None:
     for (section, name), smallest in SMALLEST.items():
         rule = rules["too_small_config" if section == "env" else "too_small_tinker"]
         assert f"{literal(name)}: {smallest.value}" in rule
+    for (section, name), largest in LARGEST.items():
+        rule = rules["too_large_config" if section == "env" else "too_large_tinker"]
+        assert f"{literal(name)}: {largest}" in rule
 
 
 def test_policies_fit_in_an_annotation_of_kubectl_apply() -> None:

@@ -3,7 +3,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import Field
 
-from generate.structural import structural_schema
+from generate.structural import bounded, structural_schema
 from rl_operator.api.model import ApiModel, keyed_by
 
 
@@ -35,6 +35,35 @@ PART = {
 }
 
 
+ANYTHING = {
+    "x-kubernetes-preserve-unknown-fields": True,
+    "nullable": True,
+    "maxLength": 50_000,
+    "maxItems": 1_000,
+    "maxProperties": 1_000,
+}
+
+
+def test_a_status_gets_bounds_where_it_has_none() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "text": {"type": "string"},
+            "short": {"type": "string", "maxLength": 9},
+            "choice": {"type": "string", "enum": ["a"]},
+            "list": {"type": "array", "items": {"type": "string"}},
+            "map": {"type": "object", "additionalProperties": {"type": "integer"}},
+        },
+    }
+    assert bounded(schema)["properties"] == {
+        "text": {"type": "string", "maxLength": 32_768},
+        "short": {"type": "string", "maxLength": 9},
+        "choice": {"type": "string", "enum": ["a"]},
+        "list": {"type": "array", "maxItems": 1_000, "items": {"type": "string", "maxLength": 32_768}},
+        "map": {"type": "object", "maxProperties": 1_000, "additionalProperties": {"type": "integer"}},
+    }
+
+
 def test_every_shape() -> None:
     assert structural_schema(Whole) == {
         "type": "object",
@@ -50,8 +79,8 @@ def test_every_shape() -> None:
                 "x-kubernetes-list-map-keys": ["size"],
             },
             "byName": {"type": "object", "additionalProperties": PART},
-            "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-            "anything": {"x-kubernetes-preserve-unknown-fields": True},
+            "free": {"type": "object", "maxProperties": 256, "additionalProperties": ANYTHING},
+            "anything": ANYTHING,
             "quantity": {"type": "object", "additionalProperties": {"x-kubernetes-int-or-string": True}},
             "choice": {"type": "string", "enum": ["a", "b"], "default": "a", "nullable": True},
             "share": {"type": "number", "default": 0.5},

@@ -40,7 +40,7 @@ class EnvironmentImage(ApiModel):
     )
     pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(default=None, description="As in pods.")
     pull_secrets: tuple[NameReference, ...] = Field(
-        default=(), description="As in pods.", json_schema_extra=keyed_by("name")
+        default=(), max_length=32, description="As in pods.", json_schema_extra=keyed_by("name")
     )
 
 

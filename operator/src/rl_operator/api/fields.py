@@ -88,6 +88,40 @@ SMALLEST: Final[dict[tuple[Section, str], Smallest]] = {
 }
 
 
+_NEVER: Final = 2**31 - 1
+"""As an interval it means never, and is written so by people."""
+_LONGEST: Final = 10_000_000
+"""Tokens: more than any model reads at once."""
+
+LARGEST: Final[dict[tuple[Section, str], int]] = {
+    ("env", "total_steps"): 10_000_000,
+    ("env", "group_size"): 65_536,
+    ("env", "batch_size"): 1_000_000,
+    ("env", "max_token_length"): _LONGEST,
+    ("env", "max_batches_offpolicy"): 10_000,
+    ("env", "steps_per_eval"): _NEVER,
+    ("tinker", "lora_rank"): 4_096,
+    ("tinker", "learning_rate"): 1,
+    ("tinker", "max_token_trainer_length"): _LONGEST,
+    ("tinker", "clip_low_threshold"): 1,
+    ("tinker", "clip_high_threshold"): 1_000,
+    ("tinker", "distill_coefficient"): 1_000,
+    ("tinker", "max_staleness"): 1_000_000,
+    ("tinker", "kl_warning"): 1_000,
+    ("tinker", "max_context_overflows"): 1_000_000_000,
+    ("tinker", "save_checkpoint_interval"): _NEVER,
+    ("tinker", "keep_checkpoints"): 1_000_000,
+    ("tinker", "keep_checkpoint_every"): _NEVER,
+    ("tinker", "checkpoint_ttl_days"): 36_500,
+    ("tinker", "wandb_samples_interval"): _NEVER,
+    ("tinker", "seed"): 2**53 - 1,
+    ("tinker", "backend_deadline_seconds"): 604_800,
+}
+"""The largest value that any run could mean: past it a number is a slip of the hand, or more than a library carries.
+What a model or backend can do is less, and said by the runtime's bounds or by the backend.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class WiredField:
     """A value that the renderer sets. `instead` says how to get the desired effect."""

@@ -1,8 +1,8 @@
 """The base of every API model: frozen, camelCase on the wire, unknown fields refused."""
 
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
 
@@ -15,6 +15,12 @@ def keyed_by(*keys: str) -> JsonDict:
 def validated(rule: str, message: str) -> JsonDict:
     """Schema of a CEL rule that the API server enforces."""
     return {"x-kubernetes-validations": [{"rule": rule, "message": message}]}
+
+
+ObjectName = Annotated[str, Field(max_length=253)]
+"""Of a Kubernetes object, or what is made of one."""
+LabelValue = Annotated[str, Field(max_length=63)]
+Url = Annotated[str, Field(max_length=1024)]
 
 
 class ApiModel(BaseModel):

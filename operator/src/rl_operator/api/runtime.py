@@ -5,7 +5,16 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import ConfigDict, Field
 
 from rl_operator.api.fields import WIRED_FIELDS, Section
-from rl_operator.api.model import ApiModel, ObjectMeta, ObservedModel, keyed_by, validated
+from rl_operator.api.model import (
+    ApiModel,
+    LabelValue,
+    ObjectMeta,
+    ObjectName,
+    ObservedModel,
+    Url,
+    keyed_by,
+    validated,
+)
 from rl_operator.api.names import API_VERSION, RUNTIME_KIND
 from rl_operator.api.run import LONGEST_SECONDS, Condition
 
@@ -24,6 +33,11 @@ ENVIRONMENT_KEYS: Final = keyed_by("name", "key") | validated(
 
 MAX_BOUNDS: Final = 256
 
+MOST_RUNS: Final = 1_000_000
+"""More than any cluster holds."""
+
+Quantity = Annotated[str, Field(max_length=64)]
+
 
 class SecretKey(ApiModel):
     """A key of a Secret in the run's namespace."""
@@ -35,16 +49,16 @@ class SecretKey(ApiModel):
 class Backend(ApiModel):
     """The Tinker API that trains and samples."""
 
-    url: str | None = Field(default=None, description="Base URL; default: the SDK's own.")
+    url: Url | None = Field(default=None, description="Base URL; default: the SDK's own.")
     key_secret: SecretKey | None = Field(default=None, description="Where the TINKER_API_KEY is.")
 
 
 class RuntimeWandb(ApiModel):
     """Weights & Biases defaults and key."""
 
-    project: str | None = Field(default=None, description="Project of runs that name none.")
-    entity: str | None = Field(default=None, description="Entity of runs that name none.")
-    base_url: str | None = Field(default=None, alias="baseURL", description="W&B server; default: the SDK's own.")
+    project: str | None = Field(default=None, max_length=128, description="Project of runs that name none.")
+    entity: str | None = Field(default=None, max_length=128, description="Entity of runs that name none.")
+    base_url: Url | None = Field(default=None, alias="baseURL", description="W&B server; default: the SDK's own.")
     key_secret: SecretKey | None = Field(default=None, description="Where the WANDB_API_KEY is; none: W&B is off.")
 
 
@@ -99,19 +113,24 @@ class Limits(ApiModel):
     """What one runtime may use."""
 
     max_active_runs: int | None = Field(
-        default=None, ge=0, description="Runs that may be active at once; others wait in a queue. 0: none starts."
+        default=None,
+        ge=0,
+        le=MOST_RUNS,
+        description="Runs that may be active at once; others wait in a queue. 0: none starts.",
     )
     active_deadline_seconds: int | None = Field(
         default=None, ge=1, le=LONGEST_SECONDS, description="Longest time a run may take."
     )
-    environment_replicas: int | None = Field(default=None, ge=1, description="Most environment processes of a run.")
+    environment_replicas: int | None = Field(
+        default=None, ge=1, le=MOST_RUNS, description="Most environment processes of a run."
+    )
 
 
 class ResourceRequirements(ApiModel):
     """Kubernetes resources of a container."""
 
-    requests: dict[str, str | int] = Field(default_factory=dict, description="What is reserved.")
-    limits: dict[str, str | int] = Field(default_factory=dict, description="What is allowed.")
+    requests: dict[str, Quantity | int] = Field(default_factory=dict, max_length=32, description="What is reserved.")
+    limits: dict[str, Quantity | int] = Field(default_factory=dict, max_length=32, description="What is allowed.")
 
 
 class ContainerResources(ApiModel):
@@ -125,9 +144,9 @@ class ContainerResources(ApiModel):
 class Toleration(ApiModel):
     """A Kubernetes toleration."""
 
-    key: str | None = Field(default=None, description="Taint key.")
+    key: str | None = Field(default=None, max_length=317, description="Taint key.")
     operator: Literal["Exists", "Equal"] | None = Field(default=None, description="How key and value match.")
-    value: str | None = Field(default=None, description="Taint value.")
+    value: LabelValue | None = Field(default=None, description="Taint value.")
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(default=None, description="Effect.")
     toleration_seconds: int | None = Field(default=None, description="How long a NoExecute taint is tolerated.")
 
@@ -135,7 +154,7 @@ class Toleration(ApiModel):
 class NameReference(ApiModel):
     """A reference by name."""
 
-    name: str = Field(description="Name of the object.")
+    name: ObjectName = Field(description="Name of the object.")
 
 
 class LabelRequirement(ApiModel):
@@ -158,7 +177,9 @@ class LabelRequirement(ApiModel):
 class LabelSelector(ApiModel):
     """A Kubernetes label selector: all requirements must hold; an empty one selects everything."""
 
-    match_labels: dict[str, str] = Field(default_factory=dict, description="Labels and the values they must have.")
+    match_labels: dict[str, LabelValue] = Field(
+        default_factory=dict, max_length=64, description="Labels and the values they must have."
+    )
     match_expressions: tuple[LabelRequirement, ...] = Field(
         default=(), max_length=32, description="Requirements of labels."
     )
@@ -180,12 +201,12 @@ class EgressRule(ApiModel):
 class RuntimeSpec(ApiModel):
     """What the platform decides."""
 
-    image: str = Field(min_length=1, description="Image of the three containers.")
+    image: str = Field(min_length=1, max_length=1024, description="Image of the three containers.")
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
         default=None, description="As in pods."
     )
     image_pull_secrets: tuple[NameReference, ...] = Field(
-        default=(), description="As in pods.", json_schema_extra=keyed_by("name")
+        default=(), max_length=32, description="As in pods.", json_schema_extra=keyed_by("name")
     )
     backend: Backend = Field(default_factory=Backend, description="The Tinker API.")
     wandb: RuntimeWandb = Field(default_factory=RuntimeWandb, description="Weights & Biases.")
@@ -202,12 +223,14 @@ class RuntimeSpec(ApiModel):
     )
     resources: ContainerResources = Field(default_factory=ContainerResources, description="Container resources.")
     termination_grace_period_seconds: int = Field(default=60, ge=1, le=86_400, description="Time to save on SIGTERM.")
-    runtime_class_name: str | None = Field(default=None, description="As in pods.")
-    node_selector: dict[str, str] = Field(default_factory=dict, description="As in pods.")
-    tolerations: tuple[Toleration, ...] = Field(default=(), description="As in pods.")
-    priority_class_name: str | None = Field(default=None, description="As in pods.")
-    pod_labels: dict[str, str] = Field(default_factory=dict, description="Labels added to pods.")
-    pod_annotations: dict[str, str] = Field(default_factory=dict, description="Annotations added to pods.")
+    runtime_class_name: ObjectName | None = Field(default=None, description="As in pods.")
+    node_selector: dict[str, LabelValue] = Field(default_factory=dict, max_length=64, description="As in pods.")
+    tolerations: tuple[Toleration, ...] = Field(default=(), max_length=64, description="As in pods.")
+    priority_class_name: ObjectName | None = Field(default=None, description="As in pods.")
+    pod_labels: dict[str, LabelValue] = Field(default_factory=dict, max_length=64, description="Labels added to pods.")
+    pod_annotations: dict[str, Annotated[str, Field(max_length=10_000)]] = Field(
+        default_factory=dict, max_length=64, description="Annotations added to pods."
+    )
     secret_environment: tuple[SecretKey, ...] = Field(
         default=(),
         max_length=64,

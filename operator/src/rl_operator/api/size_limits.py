@@ -22,10 +22,6 @@ MAX_CHARACTERS: Final = 200_000
 
 _SECTION_DEPTH: Final = 4
 """Of a value in a section, at most: `spec.locked.env.NAME`."""
-_LONGEST_ESCAPE: Final = 10
-"""Characters that `formatted` makes of one."""
-_LONGEST_NUMBER: Final = 320
-"""Characters that it makes of one number, with what separates it from the next."""
 
 MAX_LABELS: Final = 256
 """And as many annotations. Kubernetes limits only the size of the latter."""
@@ -40,19 +36,28 @@ def section_problem(settings: Mapping[str, Any]) -> tuple[str | None, str] | Non
     """
     if len(settings) > MAX_FIELDS:
         return None, f"it has {len(settings)} fields, and at most {MAX_FIELDS} are allowed: leave out the others"
-    values = characters = 0
+    values = at_least = at_most = 0
     for name, setting in settings.items():
         for value, depth in _walk(setting):
             if problem := _value_problem(value, depth):
                 return name, problem
             values += 1
-            characters += len(value) if isinstance(value, str) else 1
+            least, most = _written(value)
+            at_least, at_most = at_least + least, at_most + most
             if values > MAX_VALUES:
                 return None, f"it holds more than {MAX_VALUES} names and values: shorten it"
-            if characters > MAX_CHARACTERS:
+            if at_least > MAX_CHARACTERS:
                 return None, TOO_LARGE
-    may_be_long = characters * _LONGEST_ESCAPE + values * _LONGEST_NUMBER > MAX_CHARACTERS
-    return (None, TOO_LARGE) if may_be_long and len(formatted(settings)) > MAX_CHARACTERS else None
+    return (None, TOO_LARGE) if at_most > MAX_CHARACTERS and len(formatted(settings)) > MAX_CHARACTERS else None
+
+
+def _written(value: Any) -> tuple[int, int]:
+    """Bounds of how many characters `formatted` makes of a value alone, with what separates it from the next."""
+    if isinstance(value, str):
+        return len(value), 10 * len(value) + 4  # \U0001f600
+    if isinstance(value, float):
+        return 1, 320  # 1e308 is written out
+    return 1, 8 if not isinstance(value, int) or -1000 < value < 100_000 else 24
 
 
 def _walk(value: Any) -> Iterator[tuple[Any, int]]:

@@ -12,7 +12,7 @@ from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_sc
 
 from rl_operator.api import hints
 from rl_operator.api.catalog import EnvironmentField
-from rl_operator.api.fields import SMALLEST, WIRED_FIELDS, Section
+from rl_operator.api.fields import LARGEST, SMALLEST, WIRED_FIELDS, Section
 from rl_operator.api.refusal import Refusal, RefusalCode, looks_like_a_key, redacted
 from rl_operator.api.runtime import Bound
 from rl_operator.api.sections import same_value
@@ -89,6 +89,12 @@ def _too_small(field: GivenField) -> Refusal | None:
     return field.refuse("OutOfBounds", hints.MUST_BE % allowed, allowed=allowed) if allowed else None
 
 
+def _too_large(field: GivenField) -> Refusal | None:
+    """Before the type: 1e21 steps are too many, rather than not a whole number."""
+    allowed = largest_problem(field.of.section, field.name, field.value)
+    return field.refuse("OutOfBounds", hints.MUST_BE % allowed, allowed=allowed) if allowed else None
+
+
 def _out_of_bounds(field: GivenField) -> Refusal | None:
     if field.name in field.of.locked:
         return None  # the runtime decides its value
@@ -103,6 +109,7 @@ _RULES: Final[tuple[Callable[[GivenField], Refusal | None], ...]] = (
     _key,
     _locked,
     _unknown,
+    _too_large,
     _wrong_type,
     _outside_constraints,
     _too_small,
@@ -118,6 +125,20 @@ def smallest_problem(section: Section, name: str, value: Any) -> str | None:
     if value > smallest.value or (value == smallest.value and not smallest.exclusive):
         return None
     return (hints.ABOVE if smallest.exclusive else hints.AT_LEAST) % smallest.value
+
+
+_INT64: Final = range(-(2**63), 2**63)
+"""What databases and other languages carry."""
+
+
+def largest_problem(section: Section, name: str, value: Any) -> str | None:
+    """What is allowed, e.g. `at most 4096`, if no run could mean the number, or nothing carries it; None otherwise."""
+    largest = LARGEST.get((section, name))
+    if largest is not None and is_number(value) and value > largest:
+        return hints.AT_MOST % largest
+    if isinstance(value, int) and value not in _INT64:
+        return hints.AT_MOST % _INT64[-1] if value > 0 else hints.AT_LEAST % _INT64[0]
+    return None
 
 
 def refuse_outside(path: str, value: Any, bound: Bound | None, runtime: str) -> Refusal | None:

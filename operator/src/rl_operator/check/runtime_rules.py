@@ -11,7 +11,7 @@ from rl_operator.api.fields import TINKER_FIELDS, WIRED_FIELDS, Section
 from rl_operator.api.refusal import Refusal, RefusalCode, first_refusals, looks_like_a_key, redacted
 from rl_operator.api.runtime import RESERVED_VARIABLES, TRAINER_KEYS, Bound, Runtime
 from rl_operator.api.value_text import text_of
-from rl_operator.check.field_rules import is_outside, refuse_outside, smallest_problem
+from rl_operator.check.field_rules import is_outside, largest_problem, refuse_outside, smallest_problem
 from rl_operator.check.quantities import resource_faults
 from rl_operator.check.types import type_problem
 from rl_operator.documents.parse import field_path, nearest
@@ -95,6 +95,11 @@ def _wrong_type(at: _SetValue) -> Refusal | None:
     return at.refuse("WrongType", hints.MUST_BE % expected) if expected else None
 
 
+def _too_large(at: _SetValue) -> Refusal | None:
+    allowed = largest_problem(at.section, at.name, at.value)
+    return at.refuse("OutOfBounds", hints.MUST_BE % allowed) if allowed else None
+
+
 def _too_small(at: _SetValue) -> Refusal | None:
     allowed = smallest_problem(at.section, at.name, at.value)
     return at.refuse("OutOfBounds", hints.MUST_BE % allowed) if allowed else None
@@ -110,6 +115,7 @@ _VALUE_RULES: Final[tuple[Callable[[_SetValue], Refusal | None], ...]] = (
     _wired,
     _key,
     _unknown,
+    _too_large,
     _wrong_type,
     _too_small,
     _out_of_bounds,

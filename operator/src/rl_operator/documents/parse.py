@@ -103,8 +103,8 @@ def parse_run(document: Mapping[str, Any]) -> TrainingRun:
     return _run_of(document)
 
 
-def _run_of(document: Mapping[str, Any]) -> TrainingRun:
-    run = _parse(TrainingRun, RUN_KIND, document)
+def _run_of(document: Mapping[str, Any], *, stored: bool = False) -> TrainingRun:
+    run = _parse(TrainingRun, RUN_KIND, document, stored=stored)
     name = run.metadata.name
     if len(name) > MAX_RUN_NAME_LENGTH or not re.fullmatch(RUN_NAME_PATTERN, name):
         allowed = f"at most {MAX_RUN_NAME_LENGTH} of a-z, 0-9 and '-', a letter first, no '-' at the end"
@@ -122,7 +122,7 @@ def parse_stored_run(document: Mapping[str, Any]) -> TrainingRun:
     metadata, crowded = _readable_metadata(document["metadata"])
     too_large = _too_large(RUN_KIND, document)
     spec = {**document["spec"], **{section: {} for (_, section), _ in too_large}}
-    run = _run_of({**document, "metadata": metadata, "spec": spec})
+    run = _run_of({**document, "metadata": metadata, "spec": spec}, stored=True)
     return run.with_faults((*crowded, *(refusal for _, refusal in too_large)))
 
 
@@ -191,14 +191,16 @@ def parse_environment(document: Mapping[str, Any]) -> Environment:
     return _parse(Environment, ENVIRONMENT_KIND, document)
 
 
-def _parse(model: type[Model], kind: str, document: Mapping[str, Any]) -> Model:
+def _parse(model: type[Model], kind: str, document: Mapping[str, Any], *, stored: bool = False) -> Model:
+    """`stored`: it is plain JSON, as the API server writes it."""
     for field, expected in (("kind", kind), ("apiVersion", API_VERSION)):
         given = document.get(field)
         if given != expected:
             raise DocumentError(_invalid(field, given, expected, f"{field} must be {expected}"))
     try:
         # By way of JSON: strict types, but a JSON array is a tuple. Keys, and so faults, are in the API server's order.
-        return model.model_validate_json(json.dumps(json_value(dict(document)), sort_keys=True), strict=True)
+        plain = document if stored else json_value(dict(document))
+        return model.model_validate_json(json.dumps(plain, sort_keys=True), strict=True)
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False)
         raise DocumentError(*first_refusals(_explain(model, detail) for detail in faults)) from None

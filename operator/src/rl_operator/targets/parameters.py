@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rl_operator.api.catalog import CatalogEnvironment, EnvironmentField
-from rl_operator.api.fields import SMALLEST, TINKER_FIELDS, WIRED_FIELDS, Section
+from rl_operator.api.fields import LARGEST, SMALLEST, TINKER_FIELDS, WIRED_FIELDS, Section
 from rl_operator.api.model import ObjectMeta
 from rl_operator.api.run import RunSpec, TrainingRun
 from rl_operator.api.runtime import Bound, Runtime
@@ -101,7 +101,7 @@ def _allowed(section: Section, field: EnvironmentField, bound: Bound | None) -> 
     values = field.choices or _literal_values(field.type)
     if values:
         return ", ".join(map(str, values))
-    lows, highs = list(_lows(section, field, bound)), list(_highs(field, bound))
+    lows, highs = list(_lows(section, field, bound)), list(_highs(section, field, bound))
     low = max(lows, default=None)
     high = min(highs, key=lambda limit: (limit[0], not limit[1]), default=None)
     parts = [f"{'above' if low[1] else 'at least'} {flow(json_value(low[0]))}"] if low else []
@@ -127,7 +127,10 @@ def _lows(section: Section, field: EnvironmentField, bound: Bound | None) -> Ite
         yield bound.min, False
 
 
-def _highs(field: EnvironmentField, bound: Bound | None) -> Iterator[Limit]:
+def _highs(section: Section, field: EnvironmentField, bound: Bound | None) -> Iterator[Limit]:
+    largest = LARGEST.get((section, field.name))
+    if largest is not None:
+        yield largest, False
     if field.maximum is not None:
         yield field.maximum, False
     if field.exclusive_maximum is not None:

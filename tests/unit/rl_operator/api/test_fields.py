@@ -1,6 +1,6 @@
 """The two packages share no code, but they must know the same fields."""
 
-from rl_operator.api.fields import SHARED_FIELDS, TINKER_FIELDS, WIRED_FIELDS
+from rl_operator.api.fields import LARGEST, SHARED_FIELDS, SMALLEST, TINKER_FIELDS, WIRED_FIELDS
 from rl_operator.check.types import type_problem
 from tinker_atropos.config import CLIP_THRESHOLDS, SharedEnvSection, TinkerSection
 
@@ -34,3 +34,12 @@ def test_types_accept_what_the_trainer_accepts() -> None:
 def test_the_shared_fields_are_the_ones_the_trainer_requires() -> None:
     required = {name for name, field in SharedEnvSection.model_fields.items() if field.is_required()}
     assert set(SHARED_FIELDS) == required
+
+
+def test_every_number_has_a_range_and_the_trainer_takes_its_ends() -> None:
+    assert LARGEST.keys() == SMALLEST.keys()
+    numbers = {("tinker", name) for name, field in TINKER_FIELDS.items() if field.type in ("int", "float")}
+    assert {key for key in LARGEST if key[0] == "tinker"} == numbers
+    shared = {"tokenizer_name": "t", "total_steps": 1, "group_size": 1, "batch_size": 1, "max_token_length": 1}
+    SharedEnvSection(**shared | {name: largest for (section, name), largest in LARGEST.items() if section == "env"})
+    TinkerSection(**{name: largest for (section, name), largest in LARGEST.items() if section == "tinker"})
