@@ -125,7 +125,7 @@ class HoldMeter:
             self.cpu = max(self.cpu, time.thread_time() - cpu)
             self.wall = max(self.wall, time.perf_counter() - wall)
 
-        asyncio.Handle._run = metered  # type: ignore[method-assign]
+        asyncio.Handle._run = metered  # type: ignore[method-assign, assignment]
 
     def take(self) -> str:
         text = f"{self.cpu * 1000:.1f} {self.wall * 1000:.1f}"

@@ -3,7 +3,7 @@
 import difflib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -78,8 +78,12 @@ def _items_of(document: Any) -> list[Any]:
 
 
 def load_run(text: str) -> TrainingRun:
-    """The only run of a text; other kinds are ignored. Raises DocumentError unless there is exactly one."""
-    documents = load_documents(text)
+    """The only run of a text. Raises DocumentError unless there is exactly one."""
+    return run_among(load_documents(text))
+
+
+def run_among(documents: Sequence[Mapping[str, Any]]) -> TrainingRun:
+    """The only run among documents; other kinds are ignored. Raises DocumentError unless there is exactly one."""
     runs = [document for document in documents if document.get("kind") == RUN_KIND]
     if len(runs) == 1:
         return parse_run(runs[0])

@@ -16,7 +16,10 @@ import yaml
 
 from rl_operator.api.size_limits import MAX_DEPTH
 
-MAX_NODES: Final = 100_000
+MAX_NODES: Final = 30_000
+"""Names and values of a text. PyYAML reads them at 20 to 30 µs each."""
+MAX_CHARACTERS: Final = 4_000_000
+"""Of a text. The API server takes 3 MB at once, and the file of a run holds its objects."""
 
 _NULL = re.compile(r"^(?:~|null|Null|NULL|)$")
 _BOOL = re.compile(r"^(?:y|Y|yes|Yes|YES|on|On|ON|true|True|TRUE|n|N|no|No|NO|off|Off|OFF|false|False|FALSE)$")
@@ -51,6 +54,22 @@ class _Loader(_Underscores, yaml.SafeLoader):
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
         self._flattened: set[yaml.MappingNode] = set()
+        self._depth = self._nodes = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """The limits hold while a text is read, and not only for what it has become."""
+        self._depth += 1
+        if self._depth > MAX_DEPTH + 1:
+            raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
+        self._count(1)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
+    def _count(self, nodes: int) -> None:
+        self._nodes += nodes
+        if self._nodes > MAX_NODES:
+            raise ValueError(f"it holds more than {MAX_NODES} values")
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         """Keys become text first: to Python `1` and `true` are the same key."""
@@ -64,6 +83,7 @@ class _Loader(_Underscores, yaml.SafeLoader):
         self._flattened.add(node)
         above, written = self._names_above_merge(node), len(node.value)
         super().flatten_mapping(node)
+        self._count(max(len(node.value) - written, 0))
         merged = node.value[: len(node.value) - written + 1] if above else []
         for name in {self._key(key) for key, _ in merged} & above.keys():
             raise _problem(f"readers disagree on {name!r}, which `<<` holds, too: write `<<` above it", above[name])
@@ -150,6 +170,8 @@ _Dumper.add_implicit_resolver("tag:yaml.org,2002:bool", _BOOL, list("yYnNtTfFoO"
 
 def read_yaml(text: str) -> list[Any]:
     """All documents of a YAML (or JSON) text as plain JSON values; empty ones are left out. Raises YamlError."""
+    if len(text) > MAX_CHARACTERS:
+        raise YamlError(f"it has {len(text)} characters, and at most {MAX_CHARACTERS} are read: split it")
     try:
         documents = list(yaml.load_all(text, Loader=_Loader))
         budget = iter(range(MAX_NODES))

@@ -1,5 +1,6 @@
 """A run's file: one RLTrainingRun, together with the objects that it needs."""
 
+import contextlib
 import re
 import sys
 from collections.abc import Mapping
@@ -10,7 +11,8 @@ from typing import Any, Final
 from rl_operator.api.names import ENVIRONMENT_KIND, RUN_KIND, RUNTIME_KIND
 from rl_operator.api.refusal import Refusal, redacted
 from rl_operator.api.run import TrainingRun
-from rl_operator.documents.parse import DocumentError, load_documents, load_run, parse_environment, parse_runtime
+from rl_operator.documents.parse import DocumentError, load_documents, parse_environment, parse_runtime, run_among
+from rl_operator.documents.yaml_text import MAX_CHARACTERS
 from rl_operator.errors import RefusedError
 from rl_operator.local.own_environments import FILE_ANNOTATION
 from rl_operator.targets.target import Manifest, Target
@@ -36,7 +38,8 @@ def read_run_file(path: Path, target: Target, namespace: str) -> RunFile:
     Raises RefusedError and DocumentError.
     """
     text = _read_text(path)
-    run, documents = load_run(text), load_documents(text)
+    documents = load_documents(text)
+    run = run_among(documents)
     named = run.metadata.namespace if "namespace" in run.metadata.model_fields_set else ""
     place = namespace or named or target.namespace
     folder = Path.cwd() if str(path) == "-" else path.absolute().parent
@@ -96,9 +99,17 @@ def _invalid(field: str, given: Any, hint: str) -> DocumentError:
 
 
 def _read_text(path: Path) -> str:
+    """No more of a file is read than it may hold: what is larger is refused at once."""
     try:
-        return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+        with contextlib.nullcontext(sys.stdin) if str(path) == "-" else path.open(encoding="utf-8") as file:
+            text = file.read(MAX_CHARACTERS + 1)
     except OSError as error:
         raise RefusedError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise RefusedError(f"{path} is not a text file: a run is YAML in UTF-8") from None
+    if len(text) > MAX_CHARACTERS:
+        raise RefusedError(
+            f"{path} has more than {MAX_CHARACTERS} characters, and no run needs as many: put what it does not need "
+            "elsewhere"
+        )
+    return text

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_operator.documents.yaml_text import YamlError, read_yaml, write_yaml
+from rl_operator.documents.yaml_text import MAX_CHARACTERS, MAX_NODES, YamlError, read_yaml, write_yaml
 
 KUBECTL_SCALARS = json.loads(Path("tests/data/kubectl_scalars.json").read_text())
 
@@ -66,8 +66,24 @@ def test_what_readers_disagree_on_is_an_error(text: str, complaint: str) -> None
 
 def test_aliases_cannot_multiply_endlessly() -> None:
     levels = "\n".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for n in range(1, 10))
-    with pytest.raises(YamlError, match="more than 100000 values"):
+    with pytest.raises(YamlError, match="more than 30000 values"):
         read_yaml(f"l0: &l0 [x, x]\n{levels}")
+
+
+def test_merges_cannot_multiply_endlessly() -> None:
+    levels = "\n".join(f"l{n}: &l{n} {{<<: [{', '.join([f'*l{n - 1}'] * 10)}]}}" for n in range(1, 12))
+    with pytest.raises(YamlError, match="more than 30000 values"):
+        read_yaml(f"l0: &l0 {{x: 1, y: 2}}\n{levels}")
+
+
+def test_a_text_is_read_no_further_than_its_limits() -> None:
+    """What comes after them would be another error."""
+    with pytest.raises(YamlError, match="it holds more than 30000 values"):
+        read_yaml("[" + "1, " * MAX_NODES + "]]]]")
+    with pytest.raises(YamlError, match="it is nested more than 64 deep"):
+        read_yaml("[" * 70 + "}")
+    with pytest.raises(YamlError, match="it has 4000002 characters, and at most 4000000 are read"):
+        read_yaml("[[" + " " * MAX_CHARACTERS)
 
 
 def test_merge_keys_and_many_documents() -> None:

@@ -1,11 +1,14 @@
 """What a file contains besides its run, and where that belongs."""
 
+import io
 from pathlib import Path
 
 import pytest
 from tests.unit.rl_operator.targets.fakes import MemoryTarget
 
 from rl_operator.documents.parse import DocumentError
+from rl_operator.documents.yaml_text import MAX_CHARACTERS
+from rl_operator.errors import RefusedError
 from rl_operator.local.own_environments import FILE_ANNOTATION
 from rl_operator.targets.run_file import RunFile, read_run_file
 
@@ -71,3 +74,28 @@ def test_an_environments_file_is_relative_to_the_runs_file(tmp_path: Path) -> No
 
 def test_a_cluster_run_keeps_no_file_path(tmp_path: Path) -> None:
     assert read(tmp_path / "f.yaml", RUN % ("", "./mine.py"), runs_files=False).run.metadata.annotations == {}
+
+
+class Counting(io.StringIO):
+    """Standard input without an end."""
+
+    characters = 0
+
+    def read(self, size: int | None = -1) -> str:
+        assert size is not None
+        assert size > 0, "read to its end"
+        self.characters += size
+        return "#" * size
+
+
+def test_a_file_that_is_too_large_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    endless = Counting()
+    monkeypatch.setattr("sys.stdin", endless)
+    with pytest.raises(RefusedError, match="- has more than 4000000 characters, and no run needs as many"):
+        read_run_file(Path("-"), MemoryTarget(), "")
+    assert endless.characters == MAX_CHARACTERS + 1
+
+
+def test_a_file_of_30_mb_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match="has more than 4000000 characters"):
+        read(tmp_path / "f.yaml", "[" * 30_000_000)

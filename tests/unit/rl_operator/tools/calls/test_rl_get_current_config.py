@@ -62,9 +62,9 @@ def test_the_keys_of_a_field(context: ToolContext, call: Call) -> None:
         "type": "int",
         "current_value": 8,
         "default": 16,
-        "allowed": "at least 1",
+        "allowed": "at least 1, at most 65536",
     }
-    assert fields["batch_size"] == {"name": "batch_size", "type": "int", "current_value": 128, "allowed": "at least 1"}
+    assert fields["batch_size"] == {"name": "batch_size", "type": "int", "current_value": 128, "allowed": "at least 1, at most 65536"}
     assert fields["total_steps"] == {"name": "total_steps", "locked_value": 2500}
     assert fields["loss"]["allowed"] == "importance_sampling, ppo, cispo"
 
