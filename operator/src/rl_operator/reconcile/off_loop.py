@@ -11,11 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _THREAD: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="documents")
 
 
-async def off_loop(work: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+async def off_loop(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     return await asyncio.get_running_loop().run_in_executor(_THREAD, partial(work, *args, **kwargs))

@@ -8,6 +8,7 @@ from tests.unit.rl_operator.tools.small_toolset import TOOLS
 from rl_operator.targets.local_target import LocalTarget
 from rl_operator.tools.serving.call_pool import Calls
 from rl_operator.tools.serving.gateway import build_app
+from rl_operator.tools.serving.guarded_connections import HEAD_SECONDS
 from rl_operator.tools.serving.http_access import make_token, read_tokens
 from rl_operator.tools.serving.http_server import address_of, listen, serve
 from rl_operator.tools.serving.sessions import LocalSessions
@@ -27,4 +28,4 @@ app = build_app(
     offered, sessions, calls, hosts=["Tools.Example.com"], pinned="--pinned" in sys.argv, answer_seconds=seconds
 )
 print(address_of(listener), flush=True)
-serve(app, listener, calls)
+serve(app, listener, calls, 0.5 if "--short-heads" in sys.argv else HEAD_SECONDS)

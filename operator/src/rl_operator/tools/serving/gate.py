@@ -1,5 +1,6 @@
 """In front of every route: caller, host name and body size are checked. And a call ends when its caller disconnects."""
 
+import math
 import re
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
@@ -13,10 +14,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rl_operator.errors import OperatorError
+from rl_operator.errors import OperatorError, UnauthenticatedError
 from rl_operator.tools.serving.call_pool import Calls
 from rl_operator.tools.serving.http_access import bearer_token, is_called_rightly
 from rl_operator.tools.serving.sessions import Sessions
+from rl_operator.tools.serving.wrong_tokens import WrongTokens
 from rl_operator.tools.toolset import ErrorCode, Outcome, code_of, failed
 
 MAX_BODY: Final = 256 * 1024
@@ -27,6 +29,7 @@ MCP_PATH: Final = "/mcp"
 PROBE_PATH: Final = "/healthz"
 AGENT_HEADER: Final = "X-RL-Agent"
 NAMESPACE_HEADER: Final = "X-RL-Namespace"
+BUSY_SECONDS: Final = 5.0
 MAX_AGENT: Final = 100
 MAX_SHOWN: Final = 100
 _NAMESPACE: Final = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -59,14 +62,16 @@ class Caller:
 class TurnedAwayError(OperatorError):
     """The request is rejected here."""
 
-    def __init__(self, code: ErrorCode, sentence: str) -> None:
+    def __init__(self, code: ErrorCode, sentence: str, again: float = BUSY_SECONDS) -> None:
         super().__init__(sentence)
         self.code = code
+        self.again = again
 
 
-def json_response(answer: Any, code: ErrorCode | None) -> Response:
+def json_response(answer: Any, code: ErrorCode | None, again: float = BUSY_SECONDS) -> Response:
+    """`again`: after how many seconds a busy server may be called again."""
     headers = {"WWW-Authenticate": "Bearer"} if code == "unauthenticated" else {}
-    headers |= {"Retry-After": "5"} if code == "busy" else {}
+    headers |= {"Retry-After": str(math.ceil(again))} if code == "busy" else {}
     content = to_json(answer, inf_nan_mode="null")
     return Response(content, STATUS[code], headers, media_type="application/json")
 
@@ -85,6 +90,7 @@ class Gate:
         self._sessions = sessions
         self._calls = calls
         self._hosts = frozenset(host.lower() for host in hosts)
+        self._wrong_tokens = WrongTokens()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] == PROBE_PATH:
@@ -99,7 +105,8 @@ class Gate:
         except OperatorError as error:
             outcome = failed(error.code if isinstance(error, TurnedAwayError) else code_of(error), str(error))
             answer = _as_mcp(outcome) if scope["path"] == MCP_PATH else outcome.answer
-            await json_response(answer, outcome.code)(scope, receive, send)
+            again = error.again if isinstance(error, TurnedAwayError) else BUSY_SECONDS
+            await json_response(answer, outcome.code, again)(scope, receive, send)
         else:
             await _attended(lambda heard: self._app(scope, heard, send), body, receive)
 
@@ -112,11 +119,26 @@ class Gate:
                 "unauthenticated", "missing bearer token: send the header Authorization: Bearer TOKEN"
             )
         if not self._sessions.knows(token):
-            await self._calls.in_thread(lambda: _introduce(self._sessions, token))
+            await self._meet(token, request.client.host if request.client else "")
         namespace = request.headers.get(NAMESPACE_HEADER, "")
+        if len(request.headers.getlist(NAMESPACE_HEADER)) > 1:
+            raise TurnedAwayError("refused", f"the header {NAMESPACE_HEADER} is there twice: send it once")
         if namespace and not _NAMESPACE.fullmatch(namespace):
             raise TurnedAwayError("refused", f"the header {NAMESPACE_HEADER} is not a namespace name")
         return Caller(token, request.headers.get(AGENT_HEADER, "")[:MAX_AGENT], namespace)
+
+    async def _meet(self, token: str, address: str) -> None:
+        """Raises UnauthenticatedError. Callers that are known share an address with one that guesses, and notice
+        nothing.
+        """
+        if seconds := self._wrong_tokens.seconds_to_wait(address):
+            hint = f"too many wrong tokens came from {address}: correct the token, and try again in {seconds:.0f} s"
+            raise TurnedAwayError("busy", hint, again=seconds)
+        try:
+            await self._calls.in_thread(lambda: _introduce(self._sessions, token))
+        except UnauthenticatedError:
+            self._wrong_tokens.note(address)
+            raise
 
 
 def _refuse_strange_address(headers: Headers, hosts: Collection[str]) -> None:

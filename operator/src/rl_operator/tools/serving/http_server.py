@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from rl_operator.errors import RefusedError
 from rl_operator.tools.serving.call_pool import Calls
+from rl_operator.tools.serving.guarded_connections import HEAD_SECONDS, guarded_protocol
 
 MAX_CONNECTIONS = 512
 """Further ones get a 503."""
@@ -44,10 +45,14 @@ def address_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def serve(app: ASGIApp, listener: socket.socket, calls: Calls) -> None:
-    """When asked to end, it accepts nothing new, answers waiting callers with the current state, and returns."""
+def serve(app: ASGIApp, listener: socket.socket, calls: Calls, head_seconds: float = HEAD_SECONDS) -> None:
+    """When asked to end, it accepts nothing new, answers waiting callers with the current state, and returns.
+    `head_seconds`: how long the head of a request may take.
+    """
     config = uvicorn.Config(
         app,
+        http=guarded_protocol(head_seconds),
+        proxy_headers=False,  # a caller is known by its connection, not by a header
         log_config=None,
         access_log=False,
         server_header=False,

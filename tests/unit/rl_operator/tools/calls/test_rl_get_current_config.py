@@ -64,7 +64,12 @@ def test_the_keys_of_a_field(context: ToolContext, call: Call) -> None:
         "default": 16,
         "allowed": "at least 1, at most 65536",
     }
-    assert fields["batch_size"] == {"name": "batch_size", "type": "int", "current_value": 128, "allowed": "at least 1, at most 65536"}
+    assert fields["batch_size"] == {
+        "name": "batch_size",
+        "type": "int",
+        "current_value": 128,
+        "allowed": "at least 1, at most 1000000",
+    }
     assert fields["total_steps"] == {"name": "total_steps", "locked_value": 2500}
     assert fields["loss"]["allowed"] == "importance_sampling, ppo, cispo"
 

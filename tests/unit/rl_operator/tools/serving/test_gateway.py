@@ -1,8 +1,11 @@
 """The HTTP server, as a process on loopback: routes, refusals, and rejected callers."""
 
+import contextlib
 import json
 import socket
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -191,3 +194,74 @@ def test_agents_give_their_name_and_namespace(gateway: Gateway, reading_gateway:
     assert gateway.ask("GET", "/health", None, {"X-RL-Namespace": "../secrets"}).status == 400
     assert reading_gateway.ask("GET", "/health", None, elsewhere).status == 403
     assert reading_gateway.ask("GET", "/health", None, {"X-RL-Namespace": "default"}).status == 200
+
+
+# --- callers who would keep others out -------------------------------------------------------------------------------
+@contextlib.contextmanager
+def half_open(gateway: Gateway, number: int, sent: bytes = b"GET /environments HT") -> Iterator[list[socket.socket]]:
+    host, port = gateway.address.removeprefix("http://").split(":")
+    with contextlib.ExitStack() as stack:
+        connections = []
+        for _ in range(number):
+            connection = stack.enter_context(socket.create_connection((host, int(port)), timeout=60))
+            with contextlib.suppress(OSError):  # closed for those that came after it
+                connection.sendall(sent)
+            connections.append(connection)
+        yield connections
+
+
+def test_half_open_connections_keep_nobody_out(gateway: Gateway) -> None:
+    with half_open(gateway, 1_500):
+        assert [gateway.ask("GET", "/environments").status for _ in range(3)] == [200] * 3
+
+
+def test_a_head_has_a_deadline(process: None, tmp_path: Path) -> None:
+    """Also the second one of a connection, and one of which a part comes now and then."""
+    with running_gateway(tmp_path, "--short-heads") as gateway:
+        head = f"GET /environments HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {gateway.token}\r\n".encode()
+        with half_open(gateway, 1) as [connection]:
+            assert until_closed(connection) == b""
+        with half_open(gateway, 1, head) as [connection]:
+            for number in range(1_000):
+                try:
+                    connection.sendall(f"X-{number}: 1\r\n".encode())
+                except OSError:
+                    break
+                time.sleep(0.05)
+            else:
+                pytest.fail("a head of a thousand lines was listened to")
+        with half_open(gateway, 1, head + b"\r\n") as [connection]:
+            connection.sendall(b"GET /")
+            assert until_closed(connection).startswith(b"HTTP/1.1 200 OK")
+
+
+def until_closed(connection: socket.socket) -> bytes:
+    received = b""
+    with contextlib.suppress(ConnectionResetError):
+        while chunk := connection.recv(65_536):
+            received += chunk
+    return received
+
+
+def test_whoever_guesses_tokens_is_told_to_wait(process: None, tmp_path: Path) -> None:
+    with running_gateway(tmp_path) as gateway:
+        wrong = {"Authorization": "Bearer " + "w" * 32}
+        codes = [gateway.ask("GET", "/environments", headers=wrong, known=False).status for _ in range(30)]
+        assert codes == [401] * 20 + [429] * 10
+        answer = gateway.ask("GET", "/environments", headers=wrong, known=False)
+        assert 1 <= int(answer.headers["retry-after"]) <= 60
+        assert answer.json["error"].startswith("too many wrong tokens came from 127.0.0.1: correct the token")
+        assert gateway.ask("GET", "/environments").status == 200  # at the same address
+
+
+def test_a_namespace_given_twice_is_refused(gateway: Gateway) -> None:
+    with contextlib.closing(gateway.connect()) as connection:
+        connection.putrequest("GET", "/health")
+        for name, value in (*gateway.headers.items(), ("X-RL-Namespace", "default"), ("x-rl-namespace", "other")):
+            connection.putheader(name, value)
+        connection.endheaders()
+        answer = connection.getresponse()
+        assert (answer.status, json.loads(answer.read())["error"]) == (
+            400,
+            "the header X-RL-Namespace is there twice: send it once",
+        )

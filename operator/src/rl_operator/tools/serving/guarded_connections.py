@@ -1,0 +1,103 @@
+"""What uvicorn leaves open: how long a request's head may take, and how many connections one address may have.
+
+A connection *waits* until the head of a request is complete, and again after the answer. Of too many that wait the
+oldest are closed: half a request, sent a thousand times, takes no place from those who send a whole one.
+"""
+
+import asyncio
+from typing import Any, ClassVar, Final
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEAD_SECONDS: Final = 10.0
+MAX_WAITING: Final = 256
+"""Half of the connections that are served."""
+MAX_WAITING_OF_ADDRESS: Final = 64
+MAX_OF_ADDRESS: Final = 384
+"""A proxy's callers share its address."""
+
+
+class WaitingConnections:
+    """All connections by address, and those that wait in the order in which they began to."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, int] = {}
+        self._waiting: dict[H11Protocol, str] = {}
+
+    def opened(self, address: str) -> bool:
+        """Whether the address may have another one."""
+        self._open[address] = self._open.get(address, 0) + 1
+        return self._open[address] <= MAX_OF_ADDRESS
+
+    def closed(self, address: str, connection: H11Protocol) -> None:
+        self._waiting.pop(connection, None)
+        self._open[address] -= 1
+        if not self._open[address]:
+            del self._open[address]
+
+    def waits(self, address: str, connection: H11Protocol) -> H11Protocol | None:
+        """From now on. Returns the connection that has to go for it, if there is one."""
+        self._waiting.pop(connection, None)
+        of_address = [other for other, place in self._waiting.items() if place == address]
+        self._waiting[connection] = address
+        if len(of_address) >= MAX_WAITING_OF_ADDRESS:
+            return of_address[0]
+        return next(iter(self._waiting)) if len(self._waiting) > MAX_WAITING else None
+
+    def works(self, connection: H11Protocol) -> None:
+        """Its request has come."""
+        self._waiting.pop(connection, None)
+
+
+class GuardedProtocol(H11Protocol):
+    """A place in the table, and a timer while it waits. `guarded_protocol` makes the class of one server."""
+
+    connections_of_server: ClassVar[WaitingConnections]
+    head_seconds: ClassVar[float]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._address = ""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
+        super().connection_made(transport)
+        self._address = self.client[0] if self.client else ""
+        if self.connections_of_server.opened(self._address):
+            self._wait()
+        else:
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        self.connections_of_server.closed(self._address, self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop_timer()
+            self.connections_of_server.works(self)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self.transport.is_closing() and self.cycle.response_complete:
+            self._wait()
+
+    def _wait(self) -> None:
+        self._stop_timer()
+        self._timer = self.loop.call_later(self.head_seconds, self.transport.abort)
+        former = self.connections_of_server.waits(self._address, self)
+        if former is not None:
+            former.transport.abort()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def guarded_protocol(head_seconds: float = HEAD_SECONDS) -> type[asyncio.Protocol]:
+    """For one server: its connections know of each other."""
+    its_own = {"connections_of_server": WaitingConnections(), "head_seconds": head_seconds}
+    return type("GuardedProtocolOfServer", (GuardedProtocol,), its_own)
