@@ -45,7 +45,7 @@ def _run_policy() -> Document:
     """What holds for every runtime. It fails closed: nothing else prevents changes to the free-form maps."""
     conditions = {
         "not-deleted": rules.NOT_DELETED,
-        "settings-changed": rules.created_or_changed(*rules.SETTINGS),
+        "settings-changed": f"{rules.created_or_changed(*rules.SETTINGS)} || {rules.texts_changed()}",
     }
     fallback = "the run sets what the platform decides, or a setting that is frozen"
     return _policy(RUN_POLICY, conditions, rules.variables_of_any_runtime(), fallback, failurePolicy="Fail")

@@ -6,6 +6,8 @@ from typing import Final
 from generate.cel import Cel, fault, filled, is_number, listed, literal, looks_like_a_key
 from rl_operator.api import hints
 from rl_operator.api.fields import LARGEST, SMALLEST, WIRED_FIELDS, Section
+from rl_operator.api.names import LAST_APPLIED_ANNOTATION
+from rl_operator.api.refusal import KEY_IN_TEXT
 from rl_operator.api.size_limits import MAX_CHARACTERS, TOO_LARGE
 
 SETTINGS: Final[dict[str, Section]] = {"config": "env", "tinker": "tinker"}
@@ -56,10 +58,36 @@ def variables_of_any_runtime() -> dict[str, Cel]:
         **_SETTINGS_VARIABLES,
         "frozen": " + ".join(map(_frozen, SETTINGS)),
         "bulky": " + ".join(map(_bulky, SETTINGS)),
+        "changed": created_or_changed(*SETTINGS),
+        "pasted": " + ".join(_pasted(place, names, now, before) for place, names, now, before in _TEXTS),
         **rules,
         # Nothing else looks at what is too large: it would cost more than a policy may.
-        "faults": f"{_STARTED} ? variables.frozen : variables.bulky.size() > 0 ? variables.bulky : {_joined(rules)}",
+        "checked": f"!variables.changed ? [] : variables.bulky.size() > 0 ? variables.bulky : {_joined(rules)}",
+        "faults": f"({_STARTED} ? variables.frozen : variables.checked) + variables.pasted",
     }
+
+
+_TEXTS: Final = tuple(
+    (place, excluded, f"object.{path}.orValue({{}})", f"(oldObject == null ? {{}} : oldObject.{path}.orValue({{}}))")
+    for place, path, excluded in (
+        ("spec.wandb", "spec.?wandb", ()),
+        ("metadata.annotations", "metadata.?annotations", (LAST_APPLIED_ANNOTATION,)),
+        ("metadata.labels", "metadata.?labels", ()),
+    )
+)
+"""What people write for people: its place, names that are left out, and the values now and before."""
+
+
+def texts_changed() -> Cel:
+    return " || ".join(f"{now} != {before}" for _, _, now, before in _TEXTS)
+
+
+def _pasted(place: str, excluded: tuple[str, ...], now: Cel, before: Cel) -> Cel:
+    """Mirrors `run_rules.pasted_key_refusals`; what was there before stays, or nothing could be written anymore."""
+    kept = f"k in {before} && {before}[k] == {now}[k]"
+    holds = f"'%s'.format([{now}[k]]).matches({literal(KEY_IN_TEXT)})"
+    condition = f"!(k in {literal(list(excluded))}) && !({kept}) && {holds}"
+    return f"{now}.map(k, {condition}, {fault(place, 'k', 'null', filled(hints.KEY_IN_RUN))})"
 
 
 def variables_of_its_runtime() -> dict[str, Cel]:

@@ -1,6 +1,7 @@
 """Installs and removes the admission policies as a user does with crds/validating-admission-policies.yaml."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import yaml
@@ -37,6 +38,15 @@ def remove_policies(admin: AdminClient) -> None:
     for document in reversed(policy_documents()):
         admin.delete(f"{PATHS[document['kind']]}/{document['metadata']['name']}")
     wait_for("the policies are gone", lambda: door(admin, "default", _PROBE) is None)
+
+
+@contextmanager
+def installed_policies(admin: AdminClient) -> Iterator[None]:
+    install_policies(admin)
+    try:
+        yield
+    finally:
+        remove_policies(admin)
 
 
 def door(admin: AdminClient, namespace: str, run: dict[str, Any]) -> str | None:

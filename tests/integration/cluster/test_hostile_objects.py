@@ -6,7 +6,7 @@ from typing import Any
 from tests.integration.cluster.admin import RUNS
 from tests.integration.cluster.control_plane import ControlPlane
 from tests.integration.cluster.operator_process import OperatorProcess
-from tests.integration.cluster.policies import door
+from tests.integration.cluster.policies import door, installed_policies, refusal_of
 from tests.integration.cluster.runs import RunsNamespace
 from tests.integration.cluster.test_environments import GOOD, OwnEnvironments
 
@@ -70,6 +70,35 @@ def test_the_largest_settings_are_looked_at_by_the_policies(guarded_plane: Contr
         assert door(guarded_plane.admin, "default", whole) is None
         wrong = run_document(environment="sort_digits", config=config, tinker={"lora_rank": 0})
         assert door(guarded_plane.admin, "default", wrong) == "spec.tinker.lora_rank is 0: it must be at least 1"
+
+
+PASTED = "this looks like a key, and a run must not contain one"
+
+
+def test_a_key_in_an_annotation_is_refused_at_the_door(guarded_plane: ControlPlane) -> None:
+    for field, name in (("annotations", "note"), ("labels", "example.com/key")):
+        run = run_document(environment="sort_digits")
+        run["metadata"][field] = {name: "sk-0123456789abcdef0123"}
+        where = "annotations.note" if name == "note" else 'labels["example.com/key"]'
+        assert (door(guarded_plane.admin, "default", run) or "").startswith(f"metadata.{where}: {PASTED}")
+    run["metadata"] = {"name": "large", "annotations": {"log": "x" * 200_000, "commit": "0123456789" * 4}}
+    assert door(guarded_plane.admin, "default", run) is None
+
+
+def test_a_key_that_is_there_already_stops_no_other_change(runs: RunsNamespace) -> None:
+    """It was accepted before there was a policy: what would be refused is another one."""
+    path = RUNS.format(namespace=runs.namespace)
+    run = run_document(environment="sort_digits", runtime="tiny", suspend=True)
+    run["metadata"]["annotations"] = {"note": "sk-0123456789abcdef0123"}
+    runs.admin.post(path, run)
+    runs.until_reason("Accepted", "WiredField", PASTED, name="large")
+    with installed_policies(runs.admin):
+        change: dict[str, Any] = {"metadata": {"labels": {"a": "b"}}, "spec": {"wandb": {"notes": "x"}}}
+        runs.admin.patch(f"{path}/large", change)
+        change["metadata"]["labels"] = {"a": "sk-0123456789abcdef0123"}
+        assert (refusal_of(lambda: runs.admin.patch(f"{path}/large", change)) or "").startswith("metadata.labels.a")
+    runs.admin.patch(f"{path}/large", {"metadata": {"annotations": {"note": None}}})
+    runs.until_reason("Suspended", "Draft", name="large")
 
 
 def test_a_large_pod_does_not_stop_other_runs(runs: RunsNamespace) -> None:

@@ -54,6 +54,9 @@ INFERENCE_URL_VARIABLE: Final = "RL_INFERENCE_URL"
 INFERENCE_KEY_VARIABLE: Final = "RL_INFERENCE_API_KEY"
 """For a process that tries an environment: the provider. It hides the key from all other processes."""
 
+LAST_APPLIED_ANNOTATION: Final = "kubectl.kubernetes.io/last-applied-configuration"
+"""Where kubectl keeps what it applied: the object once more."""
+
 QUEUE_NAME_LABEL: Final = "kueue.x-k8s.io/queue-name"
 """Kueue's label, copied from a run to its pod: Kueue gates the pod until there is room."""
 

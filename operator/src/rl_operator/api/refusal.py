@@ -82,8 +82,16 @@ SECRET_NAME: Final = f"(?i:{_HIDDEN_WORDS}|(?:^|_)token$)"
 SECRET_INSIDE: Final = f'(?i:"[^"]*(?:{_HIDDEN_WORDS})[^"]*":|["_]token":)'
 """A field of such a name within the text of a list or a map."""
 
-KEY_VALUE: Final = "(?:tml-|sk-|hf_|gh[a-z]_|wandb_v)[!-~]+|[0-9a-f]{40}"
+_CLOUD_KEY: Final = "(?:AKIA|ASIA)[A-Z0-9]{16}"
+KEY_VALUE: Final = f"(?:tml-|sk-|hf_|gh[a-z]_|wandb_v)[!-~]+|[0-9a-f]{{40}}|{_CLOUD_KEY}"
 KEY_INSIDE: Final = f'"(?:{KEY_VALUE})"'
+KEY_IN_TEXT: Final = (
+    f"(?:^|[^A-Za-z0-9_-])(?:(?:tml-|sk-|hf_|gh[a-z]_|wandb_v)[A-Za-z0-9_-]{{0,24}}[A-Za-z0-9_]{{16}}|{_CLOUD_KEY})"
+)
+"""In what people write for people a key is a word with a long part without a dash; 40 hexadecimal digits may be a
+commit.
+"""
+
 PLAIN_NAME: Final = "^[A-Za-z_$][A-Za-z0-9_$-]*$"
 MAX_PLAIN_NAME: Final = 100
 
@@ -104,6 +112,11 @@ def looks_like_a_key(value: Any) -> bool:
     if isinstance(value, str):
         return re.fullmatch(KEY_VALUE, value) is not None
     return isinstance(value, dict | list | tuple) and re.search(KEY_INSIDE, formatted(value)) is not None
+
+
+def text_holds_a_key(value: str | Sequence[str]) -> bool:
+    """Whether a key was pasted into a text that people write for people, or into one of several."""
+    return re.search(KEY_IN_TEXT, value if isinstance(value, str) else formatted(list(value))) is not None
 
 
 def redacted(value: Any, field: str = "") -> Any:

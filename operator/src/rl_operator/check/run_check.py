@@ -13,6 +13,7 @@ from rl_operator.check.run_rules import (
     environment_refusals,
     inherited_bound_refusals,
     limit_refusals,
+    pasted_key_refusals,
     shared_field_refusals,
 )
 from rl_operator.check.runtime_access import namespace_refusals, secret_refusals
@@ -32,6 +33,7 @@ _RULES: Final[tuple[Callable[[Subject], Iterable[Refusal]], ...]] = (
     namespace_refusals,
     secret_refusals,
     limit_refusals,
+    pasted_key_refusals,
 )
 
 

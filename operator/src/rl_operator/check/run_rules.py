@@ -5,13 +5,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rl_operator.api.fields import SHARED_NUMBERS
-from rl_operator.api.names import OWN_PREFIX
-from rl_operator.api.refusal import Refusal, redacted
+from rl_operator.api.hints import KEY_IN_RUN
+from rl_operator.api.names import LAST_APPLIED_ANNOTATION, OWN_PREFIX
+from rl_operator.api.refusal import Refusal, redacted, text_holds_a_key
 from rl_operator.api.runtime import Bound
 from rl_operator.check.field_rules import field_refusals, refuse_outside
 from rl_operator.check.name_lists import MOST_NAMES, listed
 from rl_operator.check.subject import Subject
-from rl_operator.documents.parse import nearest
+from rl_operator.documents.parse import field_path, nearest
 
 
 def environment_refusals(subject: Subject) -> Iterator[Refusal]:
@@ -41,6 +42,19 @@ def environment_refusals(subject: Subject) -> Iterator[Refusal]:
             "hint": hint,
         }
     )
+
+
+def pasted_key_refusals(subject: Subject) -> Iterator[Refusal]:
+    """Keys in what is neither checked by a field's type nor passed on to a process: it is shown to everybody."""
+    wandb, metadata = subject.run.spec.wandb.to_wire(), subject.run.metadata
+    places = {
+        "spec.wandb": wandb,
+        "metadata.annotations": {n: v for n, v in metadata.annotations.items() if n != LAST_APPLIED_ANNOTATION},
+        "metadata.labels": metadata.labels,
+    }
+    for place, texts in places.items():
+        for name in sorted(name for name, text in texts.items() if text_holds_a_key(text)):
+            yield Refusal(code="WiredField", field=field_path((*place.split("."), name)), hint=KEY_IN_RUN)
 
 
 def limit_refusals(subject: Subject) -> Iterator[Refusal]:

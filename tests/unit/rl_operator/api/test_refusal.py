@@ -16,6 +16,7 @@ from rl_operator.api.refusal import (
     first_refusals,
     holds_a_secret,
     redacted,
+    text_holds_a_key,
 )
 
 
@@ -72,6 +73,36 @@ def test_a_long_text_takes_linear_time() -> None:
 @given(st.lists(st.sampled_from(['"', ":", "a", "_", " ", "token", "Password"]), max_size=12).map("".join))
 def test_a_secret_is_found_where_the_policies_find_it(text: str) -> None:
     assert holds_a_secret(text) == (re.search(SECRET_INSIDE, text) is not None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sk-or-v1-0123456789abcdef0123",
+        "key=hf_0123456789abcdefABCDEF, as said",
+        "ghp_0123456789abcdefABCD",
+        "tml-0123456789abcdefABCD",
+        "see AKIA0123456789ABCDEF",
+        ["a", "sk-0123456789abcdef0123"],
+    ],
+)
+def test_a_key_is_found_in_what_people_write(text: str | list[str]) -> None:
+    assert text_holds_a_key(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "with sk-learn-experiments-2024",
+        "commit 0123456789abcdef0123456789abcdef01234567",
+        "task-0123456789abcdef0123",
+        "https://example.com/hf_hub",
+        ["baseline", "sk-1"],
+    ],
+)
+def test_what_people_write_is_no_key(text: str | list[str]) -> None:
+    assert not text_holds_a_key(text)
 
 
 def endless() -> Iterator[Refusal]:

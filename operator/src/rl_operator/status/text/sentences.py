@@ -11,9 +11,11 @@ MAX_SENTENCE: Final = 512
 
 _SECRETS: Final = re.compile(
     r"\b(?:tml-|sk-|hf_|gh[a-z]_|wandb_v\d)[A-Za-z0-9_\-]{6,}|\b[0-9a-f]{40}\b"
+    r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"
     r"|(?i:(?<=bearer )[^\s\"',;]{8,})"
+    r"|(?<=://)[^\s/?#\"']+(?=@)"
 )
-"""Keys recognized by their form: those of `api.refusal.KEY_VALUE`, within a text."""
+"""Keys recognized by their form: those of `api.refusal.KEY_VALUE`, within a text; and who calls a URL."""
 
 _ASSIGNED: Final = re.compile(
     r"(?i)((?:api_?key|access_?key|secret|password|credential|(?:auth|access)_token)\w{0,40}[\"']?"

@@ -35,6 +35,9 @@ def test_secrets_are_removed() -> None:
         "{'api_key': 'SECRETSECRET', 'n': 1}",
         '"Password" : "SECRETSECRET"',
         "client_secret_v2 = SECRETSECRET",
+        "GET https://me:SECRETSECRET@example.com/x failed",
+        "git clone https://SECRETSECRET@example.com/x",
+        "the key AKIASECRETSECRET1234 is refused",
     ],
 )
 def test_keys_inside_a_text(text: str) -> None:
@@ -61,6 +64,8 @@ def test_what_a_refusal_hides_a_status_hides(key: str, text: str) -> None:
         "max_token_length=64 total_tokens: 512",
         "TINKER_API_KEY is not set",
         "wandb_version: 0.19.1",
+        "GET https://example.com/a@b?c=d@e failed",
+        "tinker://run:train:0/weights/000020",
     ],
 )
 def test_text_that_is_not_a_key_stays(text: str) -> None:
