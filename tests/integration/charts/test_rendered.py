@@ -19,7 +19,8 @@ WITH_KINDS = {"crds.enabled": True, "policies.enabled": True}
 ALL_ON = {"tools.enabled": True, "tinkerService.enabled": True, "metrics.serviceMonitor.enabled": True}
 TABLE: dict[str, dict[str, Any]] = {
     "as it is": WITH_KINDS,
-    "one replica": {"replicas": 1, "podDisruptionBudget.enabled": False},
+    "one replica": {"replicas": 1},
+    "one eviction at a time": {"podDisruptionBudget.enabled": True},
     "one namespace": {"scope.namespaces": ["team"], **ALL_ON},
     "only the operator": {
         "aggregateRoles.enabled": False,

@@ -24,6 +24,7 @@ from rl_operator.cluster.cluster_run_client import ClusterRunClient
 from rl_operator.cluster.kinds_client import KindsClient
 from rl_operator.documents.shipped import bundled_runtimes
 from rl_operator.errors import OperatorError, TargetUnreachableError
+from rl_operator.process.ending_namespace import release_pods
 from rl_operator.process.kinds import require_kinds, with_patience
 from rl_operator.process.kopf import Gaps, build_registry, serve_kopf
 from rl_operator.process.leading import LeaseThread, lead
@@ -65,6 +66,7 @@ class Operator:
         self._recorder = EventRecorder(client)
         self._gaps = Gaps(self._close_gap)
         self._metrics = polled_metrics(self.caches, settings, self._metrics_changed, os.environ)
+        self._run_client = ClusterRunClient(client, self.caches, self._recorder, self._metrics)
         self.queues = self._queues()
         self.routes = Routes(self.caches, self.queues, position_seconds=settings.progress_seconds)
         self.health = ProcessHealth(self.caches, self.queues, ages, stuck_seconds=settings.stuck_seconds)
@@ -77,13 +79,12 @@ class Operator:
     def _queues(self) -> Queues:
         """A queue per kind. One runtime at a time: runtimes with the same image share its reading."""
         clock = self._client.clock.now
-        run_client = ClusterRunClient(self._client, self.caches, self._recorder, self._metrics)
         kinds = KindsClient(self._client, self.caches, self._recorder, self._catalog_changed)
         pace = Pace(self._settings.backoff_seconds, self._settings.progress_seconds)
         queue = partial(WorkQueue, standing_by=True)
         namespace = self._own_namespace
         return Queues(
-            runs=queue(partial(reconcile, client=run_client, clock=clock, pace=pace), kind="run"),
+            runs=queue(partial(reconcile, client=self._run_client, clock=clock, pace=pace), kind="run"),
             environments=queue(partial(reconcile_environment, client=kinds, clock=clock), kind="environment"),
             runtimes=queue(partial(reconcile_runtime, client=kinds, clock=clock, namespace=namespace), kind="runtime"),
         )
@@ -117,6 +118,8 @@ class Operator:
                 for task in tasks:
                     task.cancel()
         finally:
+            if self._stop_asked and self._namespace and self._leading.is_set():
+                await release_pods(self._namespace, self._client, self.caches, self._run_client.remove_finalizer)
             if self._lease is not None:
                 await self._lease.release()
 

@@ -19,6 +19,16 @@ DEFAULT_RESOURCES: Final[Mapping[str, dict[str, dict[str, str | int]]]] = {
 }
 
 
+EPHEMERAL: Final = "ephemeral-storage"
+DEFAULT_STORAGE: Final[Mapping[str, str]] = {
+    API_CONTAINER: "4Gi",  # a journal of up to 2 GiB, its write-ahead log and what is being freed
+    TRAINER_CONTAINER: "4Gi",
+    ENVIRONMENT_CONTAINER: "8Gi",  # data sets are unpacked in its scratch folder
+}
+STORAGE_REQUEST: Final = "256Mi"
+"""Without a request the scheduler would reserve the whole limit."""
+
+
 @dataclass(frozen=True, slots=True)
 class Image:
     """`pull_policy` None: Kubernetes' default for the reference."""
@@ -35,6 +45,21 @@ def runtime_resources(runtime: Runtime, name: str) -> dict[str, Any]:
     """The runtime's resources for the container, else the defaults."""
     resources: ResourceRequirements = getattr(runtime.spec.resources, name)
     return resources.to_wire() if resources != ResourceRequirements() else dict(DEFAULT_RESOURCES[name])
+
+
+def bounded_resources(runtime: Runtime, name: str) -> dict[str, Any]:
+    """The same for a container of the run's pod: never without a limit on what it may write to the node's disk."""
+    resources = runtime_resources(runtime, name)
+    requests, limits = dict(resources.get("requests", {})), dict(resources.get("limits", {}))
+    if EPHEMERAL not in limits:
+        limits[EPHEMERAL] = requests.get(EPHEMERAL, DEFAULT_STORAGE[name])
+        requests.setdefault(EPHEMERAL, STORAGE_REQUEST)
+    return {"requests": requests, "limits": limits}
+
+
+def folder(name: str, resources: Mapping[str, Any]) -> dict[str, Any]:
+    """A volume that is deleted with the pod, and may take what its container may."""
+    return {"name": name, "emptyDir": {"sizeLimit": resources["limits"][EPHEMERAL]}}
 
 
 def container(

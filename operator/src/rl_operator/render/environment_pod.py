@@ -23,10 +23,12 @@ from rl_operator.render.container_template import (
     CONFIG_FILE,
     CONFIG_FOLDER,
     DEFAULT_RESOURCES,
+    EPHEMERAL,
     Image,
     config_mount,
     config_volume,
     container,
+    folder,
     pod_security,
     runtime_image,
     runtime_resources,
@@ -43,7 +45,7 @@ ENVIRONMENT_ID: Final = 65533
 GRACE_SECONDS: Final = 30
 """There is nothing to save: rollouts in progress are abandoned."""
 
-DEFAULT_LIMITS: Final = {"memory": "4Gi", "ephemeral-storage": "2Gi"}
+DEFAULT_LIMITS: Final = {"memory": "4Gi", EPHEMERAL: "2Gi"}
 
 ANNOTATIONS: Final = {
     "argocd.argoproj.io/ignore-healthcheck": "true",  # it would report a pod that never restarts as Progressing
@@ -82,8 +84,7 @@ def environment_pod(template: Mapping[str, Any], attempt: int, slot: int, incarn
 
 def _pod_spec(run: TrainingRun, inputs: RunInputs, config_map: str, source: str | None) -> dict[str, Any]:
     resources = environment_resources(inputs)
-    scratch = {"sizeLimit": resources["limits"]["ephemeral-storage"]}
-    volumes = [config_volume(config_map), {"name": scratch_volume(ENVIRONMENT_CONTAINER), "emptyDir": scratch}]
+    volumes = [config_volume(config_map), folder(scratch_volume(ENVIRONMENT_CONTAINER), resources)]
     mounts = [config_mount()]
     if source:
         volumes.append({"name": "source", "configMap": {"name": source}})

@@ -21,13 +21,14 @@ from rl_operator.api.run_inputs import RunInputs
 from rl_operator.api.runtime import Runtime
 from rl_operator.render.container_template import (
     CONFIG_FILE,
+    bounded_resources,
     config_mount,
     config_volume,
     container,
+    folder,
     pod_security,
     probe,
     runtime_image,
-    runtime_resources,
     scratch_volume,
 )
 from rl_operator.render.env_vars import (
@@ -134,8 +135,8 @@ def _pod_spec(run: TrainingRun, inputs: RunInputs, config_map: str) -> dict[str,
         "containers": containers,
         "volumes": [
             config_volume(config_map),
-            {"name": "journal", "emptyDir": {}},
-            *({"name": scratch_volume(name), "emptyDir": {}} for name in names),
+            folder("journal", bounded_resources(runtime, API_CONTAINER)),
+            *(folder(scratch_volume(name), bounded_resources(runtime, name)) for name in names),
         ],
         **pull_secrets([reference.to_wire() for reference in runtime.spec.image_pull_secrets]),
         **placement(runtime),
@@ -152,7 +153,7 @@ def _api_container(run: TrainingRun, runtime: Runtime) -> dict[str, Any]:
     """A native sidecar: the others start after its startup probe passed, and it is stopped after they ended."""
     command = ["tinker-atropos", "api", "--data", JOURNAL_FOLDER]
     mounts = [{"name": "journal", "mountPath": JOURNAL_FOLDER}]
-    resources = runtime_resources(runtime, API_CONTAINER)
+    resources = bounded_resources(runtime, API_CONTAINER)
     image, env_vars = runtime_image(runtime), api_env_vars(run)
     return container(API_CONTAINER, image, command, env_vars, resources=resources, mounts=mounts) | {
         "restartPolicy": "Always",
@@ -163,12 +164,12 @@ def _api_container(run: TrainingRun, runtime: Runtime) -> dict[str, Any]:
 def _trainer_container(run: TrainingRun, inputs: RunInputs) -> dict[str, Any]:
     runtime, env_vars = inputs.runtime, trainer_env_vars(run, inputs)
     command = ["tinker-atropos", "trainer", "--config", CONFIG_FILE]
-    image, resources = runtime_image(runtime), runtime_resources(runtime, TRAINER_CONTAINER)
+    image, resources = runtime_image(runtime), bounded_resources(runtime, TRAINER_CONTAINER)
     return container(TRAINER_CONTAINER, image, command, env_vars, resources=resources, mounts=[config_mount()])
 
 
 def _environment_container(run: TrainingRun, runtime: Runtime) -> dict[str, Any]:
     command = ["tinker-atropos", "environment", run.spec.environment, "serve", "--config", CONFIG_FILE]
     env_vars = environment_env_vars(run, runtime)
-    image, resources = runtime_image(runtime), runtime_resources(runtime, ENVIRONMENT_CONTAINER)
+    image, resources = runtime_image(runtime), bounded_resources(runtime, ENVIRONMENT_CONTAINER)
     return container(ENVIRONMENT_CONTAINER, image, command, env_vars, resources=resources, mounts=[config_mount()])

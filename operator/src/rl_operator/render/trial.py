@@ -28,6 +28,7 @@ from rl_operator.render.container_template import (
     CONFIG_FOLDER,
     CONFIG_KEY,
     config_mount,
+    folder,
     literal,
     pod_security,
 )
@@ -132,7 +133,6 @@ def _pod_spec(
     run: TrainingRun, inputs: RunInputs, provider: InferenceProvider, trial: Trial, volume: dict[str, Any]
 ) -> dict[str, Any]:
     resources = environment_resources(inputs)
-    scratch = {"sizeLimit": resources["limits"]["ephemeral-storage"]}
     names = [model_container(index) for index in range(len(trial.models))]
     shared = _every_container(inputs, provider, resources)
     return {
@@ -153,7 +153,7 @@ def _pod_spec(
             }
             for name, model in zip(names, trial.models, strict=True)
         ],
-        "volumes": [volume, *({"name": f"{name}-tmp", "emptyDir": scratch} for name in names)],
+        "volumes": [volume, *(folder(f"{name}-tmp", resources) for name in names)],
     }
 
 

@@ -116,7 +116,10 @@ def test_scheduling_comes_from_the_runtime() -> None:
     assert spec["imagePullSecrets"] == [{"name": "registry"}]
     trainer, environment = spec["containers"]
     assert trainer["imagePullPolicy"] == "Never"
-    assert trainer["resources"] == {"requests": {"cpu": 2}, "limits": {}}
+    assert trainer["resources"] == {
+        "requests": {"cpu": 2, "ephemeral-storage": "256Mi"},
+        "limits": {"ephemeral-storage": "4Gi"},
+    }
     assert environment["resources"]["requests"], "a container that the runtime says nothing of has requests, too"
     assert metadata["annotations"]["a"] == "b"
     assert metadata["labels"]["kueue.x-k8s.io/queue-name"] == "rl"
@@ -157,3 +160,21 @@ def test_kueues_label_is_copied_from_the_run_to_its_pod_unless_the_runtime_has_i
     assert QUEUE_NAME_LABEL not in template_of(run, TINY)["metadata"]["labels"]
     decided = make_runtime(podLabels={QUEUE_NAME_LABEL: "rl"})
     assert template_of(labeled, decided)["metadata"]["labels"][QUEUE_NAME_LABEL] == "rl"
+
+
+def test_what_a_container_may_write_to_the_nodes_disk_is_limited() -> None:
+    runtime = make_runtime(
+        resources={
+            "trainer": {"limits": {"memory": "1Gi"}},
+            "environment": {"requests": {"ephemeral-storage": "1Gi"}, "limits": {"ephemeral-storage": "20Gi"}},
+        }
+    )
+    pod = pod_of_attempt(template_of(make_run(), runtime), 1, exposed=False)
+    containers = (*pod["spec"]["initContainers"], *pod["spec"]["containers"])
+    stored = {
+        c["name"]: [c["resources"][part].get("ephemeral-storage") for part in ("requests", "limits")]
+        for c in containers
+    }
+    assert stored == {"api": ["256Mi", "4Gi"], "trainer": ["256Mi", "4Gi"], "environment": ["1Gi", "20Gi"]}
+    folders = {v["name"]: v["emptyDir"]["sizeLimit"] for v in pod["spec"]["volumes"] if "emptyDir" in v}
+    assert folders == {"journal": "4Gi", "api-tmp": "4Gi", "trainer-tmp": "4Gi", "environment-tmp": "20Gi"}
