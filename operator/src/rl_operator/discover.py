@@ -18,6 +18,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from rl_operator.api.catalog import Catalog, CatalogProblem
+from rl_operator.api.size_limits import section_problem
 from rl_operator.documents.source_files import chosen_entry, source_problem
 from rl_operator.errors import OperatorError
 from rl_operator.programs import find_program
@@ -147,7 +148,18 @@ def _catalog(ended: Ended, entry: str) -> Catalog:
         raise OperatorError(f"{PROGRAM} cannot be asked for one file's environment ({ended.last_words}): upgrade it")
     if ended.code == 0:
         with contextlib.suppress(ValidationError):
-            return Catalog.model_validate_json(ended.output)
+            return _usable(Catalog.model_validate_json(ended.output), entry)
     reason = ended.reason if ended.code != 0 else "the reader's answer is not a catalog"
     message = f"it cannot be read: {reason}; make the file smaller and simpler"
     return Catalog(problem=CatalogProblem(reason="Unreadable", file=entry, message=message))
+
+
+def _usable(catalog: Catalog, entry: str) -> Catalog:
+    """What is read of untrusted code is stored in a status, and compared with what runs set: it has the same limits."""
+    for environment in catalog.environments:
+        if problem := section_problem({field.name: field.default for field in environment.fields}):
+            name, hint = problem
+            what = f"the default of its config's field {name!r}" if name else "its config"
+            message = f"{what} is too large: {hint}"
+            return Catalog(problem=CatalogProblem(reason="Unreadable", file=entry, message=message))
+    return catalog

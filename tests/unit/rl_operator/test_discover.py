@@ -1,9 +1,11 @@
 """User files, read by a process that may be killed: real programs, well-behaved and not."""
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.rl_operator.reader_processes import gone
@@ -103,6 +105,22 @@ def test_a_misbehaving_program_is_a_problem_of_the_file(program: Callable[[str],
     assert problem is not None
     assert (problem.reason, problem.file) == ("Unreadable", "env.py")
     assert message in problem.message
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ([{"name": f"f{n}", "type": "int"} for n in range(300)], "its config is too large: it has 300 fields"),
+        ([{"name": "a", "type": "list", "default": [1] * 2_000}], "field 'a' is too large: it has 2000 entries"),
+    ],
+)
+def test_a_config_that_no_status_holds_is_a_problem_of_the_file(
+    program: Callable[[str], str], tmp_path: Path, fields: list[dict[str, Any]], message: str
+) -> None:
+    (tmp_path / "answer").write_text(json.dumps({"environments": [{"name": "env", "fields": fields}]}))
+    catalog = discover({"env.py": PLAIN}, None, program=program(f"cat {tmp_path / 'answer'}"))
+    assert catalog.problem is not None
+    assert message in catalog.problem.message
 
 
 async def test_a_caller_that_gives_up_leaves_no_process(program: Callable[[str], str], tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 import contextlib
+import time
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,27 @@ def test_a_stored_run_keeps_what_is_not_too_large() -> None:
         "metadata.labels: it has 30001 of them, and at most 256 are allowed: remove some",
         "spec.tinker: it has 10000 fields, and at most 256 are allowed: leave out the others",
     ]
+
+
+WORST: dict[str, dict[str, Any]] = {
+    "10,000 fields": {f"group_sise_{n}": 1 for n in range(10_000)},
+    "a long text": {"a": "x" * 900_000},
+    "a long text that looks like names of secrets": {"a": ["password" * 112_000]},
+    "many lists": dict.fromkeys((f"f{n}" for n in range(250)), [[]] * 1_000),
+    "many texts": {f"f{n}": "x" * 5_000 for n in range(180)},
+    "the most values that are read": {f"f{n}": list(range(100)) for n in range(95)},
+    "the longest texts that are read": {f"f{n}": "\u20ac" * 49_000 for n in range(4)},
+    "odd characters": {f"f{n}": "\U000e0001" * 1_900 for n in range(10)},
+}
+
+
+@pytest.mark.parametrize("settings", WORST.values(), ids=WORST)
+def test_no_settings_hold_up_the_loop_that_reads_them(settings: dict[str, Any]) -> None:
+    """Processor time of this thread, ten times what the largest take: what grows faster than a document fails here."""
+    document = run_document(config=settings, tinker=settings)
+    began = time.thread_time()
+    parse_stored_run(document)
+    assert time.thread_time() - began < 1.0
 
 
 def test_the_check_of_a_file_stops_after_some_faults() -> None:
