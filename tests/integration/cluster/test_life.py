@@ -47,12 +47,20 @@ def test_success_from_apply_to_weights(runs: RunsNamespace) -> None:
         "observedGeneration": 1,
         "attempt": 1,
         "attempts": [
-            {"attempt": 1, "pod": pod, "started": created, "ended": NOW, "reason": "Succeeded", "steps": TOTAL_STEPS}
+            {
+                "attempt": 1,
+                "pod": pod,
+                "started": created,
+                "ended": NOW,
+                "reason": "Succeeded",
+                "fromStep": 0,
+                "steps": TOTAL_STEPS,
+            }
         ],
         "podName": pod,
         "configMapName": f"sorting-{config_hash}",
         "configHash": config_hash,
-        "progress": {"step": TOTAL_STEPS, "totalSteps": TOTAL_STEPS, "percent": 100},
+        "progress": {"step": TOTAL_STEPS, "totalSteps": TOTAL_STEPS, "percent": 100, "fromStep": 0},
         "metrics": {"evalAccuracy": 0.9123, "source": "result"},
         "containers": [
             {"name": name, "state": "Terminated", "exitCode": 0, "reason": "Completed", "restarts": 0}

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from tests.unit.rl_operator.status.builders import (
@@ -74,8 +75,14 @@ def worlds(status: RunStatus) -> Iterator[World]:
             yield from (World(suspend), World(suspend, refusals=(REFUSAL,)), World(suspend, pending=PENDING))
             continue
         over = bool(status.attempts) and status.attempts[-1].attempt == status.attempt
-        for pod in PODS[:1] if over else PODS:
+        for pod in PODS[:1] if over else filter(partial(may_follow, status), PODS):
             yield from (World(suspend, pod, minutes) for minutes in MINUTES)
+
+
+def may_follow(status: RunStatus, pod: PodObservation | None) -> bool:
+    """Whether what has ended stays ended: nothing but the api is started again within an attempt."""
+    ended = {each.name for each in status.containers if each.state == "Terminated"}
+    return pod is None or all(each.state == "Terminated" for each in pod.containers if each.name in ended)
 
 
 def reconciled(status: RunStatus, world: World) -> Iterator[RunStatus]:
@@ -119,7 +126,8 @@ def gist(status: RunStatus) -> tuple[object, ...]:
     """The part of a status that decides what comes next, so that the walk ends."""
     over = bool(status.attempts) and status.attempts[-1].attempt == status.attempt
     reasons = tuple(condition.reason for condition in status.conditions)
-    return reasons, status.attempt is None, over, len(status.attempts), status.failed_attempts
+    ended = frozenset(container.name for container in status.containers if container.state == "Terminated")
+    return reasons, ended, status.attempt is None, over, len(status.attempts), status.failed_attempts
 
 
 def test_the_diagram_shows_what_can_happen_and_nothing_else() -> None:

@@ -206,7 +206,7 @@ def _parse(model: type[Model], kind: str, document: Mapping[str, Any], *, stored
         plain = document if stored else json_value(dict(document))
         return model.model_validate_json(json.dumps(plain, sort_keys=True), strict=True)
     except ValidationError as error:
-        faults = error.errors(include_url=False, include_context=False)
+        faults = error.errors(include_url=False)
         raise DocumentError(*first_refusals(_explain(model, detail) for detail in faults)) from None
     except ValueError as error:
         raise DocumentError(_invalid("", None, "JSON values", str(error))) from None

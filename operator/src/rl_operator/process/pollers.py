@@ -39,7 +39,9 @@ def asked_runs(caches: Caches, trainers: TrainerPoller) -> Iterator[AskedRun]:
         if pod.component != TRAINING_COMPONENT or pod.over or not pod.address:
             continue
         run = caches.runs.get((pod.namespace, pod.run_name))
-        if run is None or run.metadata.uid != pod.run_uid or run.status.pod_name != pod.name:
+        if run is None or run.status.finished:
+            continue
+        if run.metadata.uid != pod.run_uid or run.status.pod_name != pod.name:
             continue
         runtime = caches.runtimes.get(("", run.spec.runtime))
         place = place_of(run, runtime) if isinstance(runtime, Runtime) else None

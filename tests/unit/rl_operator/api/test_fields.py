@@ -38,7 +38,11 @@ def test_the_shared_fields_are_the_ones_the_trainer_requires() -> None:
 
 def test_every_number_has_a_range_and_the_trainer_takes_its_ends() -> None:
     assert LARGEST.keys() == SMALLEST.keys()
-    numbers = {("tinker", name) for name, field in TINKER_FIELDS.items() if field.type in ("int", "float")}
+    numbers = {
+        ("tinker", name)
+        for name, field in TINKER_FIELDS.items()
+        if field.type.removesuffix(" | None") in ("int", "float")
+    }
     assert {key for key in LARGEST if key[0] == "tinker"} == numbers
     shared = {"tokenizer_name": "t", "total_steps": 1, "group_size": 1, "batch_size": 1, "max_token_length": 1}
     SharedEnvSection(**shared | {name: largest for (section, name), largest in LARGEST.items() if section == "env"})

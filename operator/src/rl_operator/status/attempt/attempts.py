@@ -64,7 +64,7 @@ def fruitless(attempts: Sequence[Attempt]) -> int:
 
 def _furthest_before(attempts: Sequence[Attempt]) -> int:
     """The furthest step that the last of these attempts had behind it. One that had to begin earlier than the attempt
-    before it, because a checkpoint was lost, counts anew.
+    before it, because a checkpoint was lost, starts the count again.
     """
     furthest = 0
     for before, attempt in itertools.pairwise(attempts):
