@@ -56,8 +56,61 @@ def installed(kubectl: Kubectl) -> Kubectl:
     return kubectl
 
 
+@pytest.fixture(scope="session")
+def volumes(kubectl: Kubectl) -> Iterator[None]:
+    """Room for every Tinker service's claim: folders of a node, if the cluster has no StorageClass of its own."""
+    if kubectl("get", "storageclasses", "-o", "name"):
+        yield
+        return
+    kubectl("apply", "-f", "-", stdin=json.dumps(_folders_pod()))
+    kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", f"pod/{FOLDERS}", "--timeout=120s", timeout=130)
+    node = kubectl.json("get", "pod", FOLDERS)["spec"]["nodeName"]
+    kubectl("delete", "pod", FOLDERS)
+    items = [_volume(number, node) for number in range(VOLUMES)]
+    kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    yield
+    kubectl("delete", "persistentvolumes", "-l", f"{FOLDERS}=", "--timeout=60s", timeout=70, check=False)
+
+
+VOLUMES = 16
+"""At least as many as tests that have a namespace or a release of their own."""
+
+FOLDERS = "rl-e2e-volumes"
+
+
+def _folders_pod() -> dict[str, Any]:
+    """Makes empty folders on a node that any user may write to, as a provisioner would."""
+    script = f"cd /volumes; rm -rf ./*; mkdir $(seq 0 {VOLUMES - 1}); chmod 777 ./*"
+    container = {
+        "name": "make",
+        "image": "tinker-service:dev",
+        "command": ["sh", "-c", script],
+        "securityContext": {"runAsUser": 0},
+        "volumeMounts": [{"name": "volumes", "mountPath": "/volumes"}],
+    }
+    folder = {"path": f"/var/tmp/{FOLDERS}", "type": "DirectoryOrCreate"}
+    spec = {"restartPolicy": "Never", "containers": [container], "volumes": [{"name": "volumes", "hostPath": folder}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": FOLDERS, "namespace": "default"}, "spec": spec}
+
+
+def _volume(number: int, node: str) -> dict[str, Any]:
+    expression = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": f"{FOLDERS}-{number}", "labels": {FOLDERS: ""}},
+        "spec": {
+            "capacity": {"storage": "10Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": "Retain",
+            "hostPath": {"path": f"/var/tmp/{FOLDERS}/{number}"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}},
+        },
+    }
+
+
 @pytest.fixture
-def namespace(installed: Kubectl, request: pytest.FixtureRequest) -> Iterator[str]:
+def namespace(installed: Kubectl, volumes: None, request: pytest.FixtureRequest) -> Iterator[str]:
     """A namespace with PodSecurity `restricted` enforced and a Tinker service in it."""
     name = f"e2e-{request.node.name.removeprefix('test_').replace('_', '-')[:40].rstrip('-')}"
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}

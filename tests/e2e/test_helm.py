@@ -50,7 +50,7 @@ def empty_cluster(kubectl: Kubectl) -> Iterator[Kubectl]:
 
 
 @pytest.fixture
-def helm(empty_cluster: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Helm]:
+def helm(empty_cluster: Kubectl, volumes: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Helm]:
     if not Helm.there():
         pytest.skip(HOW_TO_GET)
     helm = Helm(tmp_path_factory.mktemp("helm"), os.environ["KUBECONFIG"])

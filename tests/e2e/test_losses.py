@@ -56,6 +56,46 @@ def test_an_evicted_run_continues_while_the_leader_dies(installed: Kubectl, name
     kubectl("-n", namespace, "wait", "--for=delete", "rlrun/evicted", "--timeout=60s", timeout=70)
 
 
+def test_a_drained_node_costs_steps_but_a_wiped_service_never_starts_over(installed: Kubectl, namespace: str) -> None:
+    """The node that holds run and Tinker service is drained: both come back, and the run continues from its checkpoint.
+    Then the service loses its volume's contents: the next run ends, with what was lost and what to do.
+    """
+    kubectl = installed
+    kubectl("-n", namespace, "apply", "-f", "-", stdin=a_run("drained", config={"total_steps": STEPS}))
+    saved = """jsonpath={.status.checkpoint.step}=10"""
+    kubectl("-n", namespace, "wait", f"--for={saved}", "rlrun/drained", "--timeout=180s", timeout=190)
+    [node] = nodes_of(kubectl, namespace)
+    kubectl("cordon", node)
+    try:
+        drain(kubectl, namespace)
+    finally:
+        kubectl("uncordon", node)
+    status = finish(kubectl, namespace, "drained", 300)["status"]
+    assert status["phase"] == "Succeeded", json.dumps(status, indent=2)
+    first, second = status["attempts"]
+    assert (first["fromStep"], second["fromStep"] >= 10, second["reason"]) == (0, True, "Succeeded")
+
+    kubectl("-n", namespace, "apply", "-f", "-", stdin=a_run("wiped", config={"total_steps": 100_000}))
+    kubectl("-n", namespace, "wait", f"--for={saved}", "rlrun/wiped", "--timeout=180s", timeout=190)
+    kubectl("-n", namespace, "exec", "deployment/tinker-service", "--", "find", "/data", "-mindepth", "1", "-delete")
+    drain(kubectl, namespace)
+    status = finish(kubectl, namespace, "wiped", 300)["status"]
+    assert (status["phase"], status["failure"]["reason"]) == ("Failed", "CheckpointLost"), json.dumps(status, indent=2)
+    assert "onLostCheckpoint" in status["message"]
+    assert status["checkpoint"]["step"] >= 10
+
+
+def nodes_of(kubectl: Kubectl, namespace: str) -> set[str]:
+    pods = kubectl.json("-n", namespace, "get", "pods")["items"]
+    return {pod["spec"]["nodeName"] for pod in pods}
+
+
+def drain(kubectl: Kubectl, namespace: str) -> None:
+    """What `kubectl drain` does to the pods of one namespace: other tests' stay."""
+    for pod in kubectl.json("-n", namespace, "get", "pods")["items"]:
+        evict(kubectl, namespace, pod["metadata"]["name"])
+
+
 def test_a_container_that_needs_more_memory_is_named_with_its_limit(installed: Kubectl, namespace: str) -> None:
     kubectl = installed
     [runtime] = read_yaml((ROOT / "examples" / "runtime-tiny.yaml").read_text(encoding="utf-8"))

@@ -176,6 +176,21 @@ def test_the_gateway_has_no_rights(helm: Helm) -> None:
     assert account not in subjects
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_checkpoints_are_on_a_claim_or_the_notes_warn(helm: Helm, kept: bool) -> None:
+    values = {"tinkerService.enabled": True} | ({} if kept else {"tinkerService.persistence.enabled": False})
+    documents = helm.rendered(OPERATOR_CHART, values)
+    [volume] = [
+        each
+        for each in of_kind(documents, "Deployment", "tinker-service")["spec"]["template"]["spec"]["volumes"]
+        if each["name"] == "checkpoints"
+    ]
+    assert ("persistentVolumeClaim" in volume) is kept
+    assert ("PersistentVolumeClaim" in [document["kind"] for document in documents]) is kept
+    said = helm("install", "rl-operator", OPERATOR_CHART, "--dry-run=client", *flags(values))
+    assert ("CheckpointLost" in said[said.index("NOTES:") :]) is not kept
+
+
 @pytest.mark.parametrize(("file", "name"), [("operator", "rl-operator"), ("tinker-service", "tinker-service")])
 def test_pods_match_the_example(helm: Helm, file: str, name: str) -> None:
     """Except for the operator's name for its Lease, and its W&B key, which a value names."""

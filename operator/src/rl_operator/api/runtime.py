@@ -51,6 +51,10 @@ class Backend(ApiModel):
 
     url: Url | None = Field(default=None, description="Base URL; default: the SDK's own.")
     key_secret: SecretKey | None = Field(default=None, description="Where the TINKER_API_KEY is.")
+    ephemeral: bool = Field(
+        default=False,
+        description="True: its checkpoints are deleted with its pod, as on an emptyDir. Condition Ready warns of it.",
+    )
 
 
 class RuntimeWandb(ApiModel):

@@ -81,7 +81,8 @@ async def _look_at_image(runtime: Runtime, client: KindsClient, now: datetime, n
         client.hold_catalog(image, found)
     await client.save_config_map(catalog_config_map(runtime, namespace, found), live)
     await tidy(reading, client)
-    return RuntimeReading(ready_verdict(found.catalog), found, stored=True)
+    verdict = ready_verdict(found.catalog, ephemeral=runtime.spec.backend.ephemeral)
+    return RuntimeReading(verdict, found, stored=True)
 
 
 def _status(runtime: Runtime | UnreadableRuntime, look: RuntimeReading, now: datetime, namespace: str) -> RuntimeStatus:

@@ -8,10 +8,15 @@ from rl_operator.api.catalog import Catalog
 from rl_operator.api.refusal import Refusal
 from rl_operator.api.runtime import FieldsReference, RuntimeEnvironment, RuntimeStatus
 from rl_operator.status.kinds.verdict import Readiness, Verdict, conditions_of
-from rl_operator.status.text.sentences import cut
+from rl_operator.status.text.sentences import cut, joined
 
 MAX_DESCRIPTION: Final = 120
 MAX_WARNINGS: Final = 10
+
+EPHEMERAL_WARNING: Final = (
+    "Warning: the backend's checkpoints and weights are deleted with its pod (backend.ephemeral): a run that is to "
+    "continue after that ends as CheckpointLost."
+)
 
 
 def faults_verdict(faults: Sequence[Refusal]) -> Verdict:
@@ -19,9 +24,11 @@ def faults_verdict(faults: Sequence[Refusal]) -> Verdict:
     return Verdict(Readiness.STALLED, "RuntimeInvalid", "\n".join(fault.sentence for fault in faults))
 
 
-def ready_verdict(catalog: Catalog) -> Verdict:
+def ready_verdict(catalog: Catalog, *, ephemeral: bool) -> Verdict:
+    """`ephemeral`: the backend does not keep checkpoints (`spec.backend.ephemeral`)."""
     count = len(catalog.environments)
-    return Verdict(Readiness.READY, "CatalogRead", f"{count} environment{'' if count == 1 else 's'} in the image.")
+    found = f"{count} environment{'' if count == 1 else 's'} in the image."
+    return Verdict(Readiness.READY, "CatalogRead", joined(found, EPHEMERAL_WARNING if ephemeral else ""))
 
 
 def runtime_status(

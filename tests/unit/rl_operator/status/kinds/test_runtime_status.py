@@ -12,9 +12,18 @@ REFERENCE = FieldsReference(namespace="ops", name="rl-catalog-x")
 
 def status_of(catalog: Catalog) -> RuntimeStatus:
     return runtime_status(
-        RuntimeStatus(), ready_verdict(catalog), generation=2, now=NOW, catalog=catalog, image_id="sha256:1",
-        fields_ref=REFERENCE,
+        RuntimeStatus(), ready_verdict(catalog, ephemeral=False), generation=2, now=NOW, catalog=catalog,
+        image_id="sha256:1", fields_ref=REFERENCE,
     )  # fmt: skip
+
+
+def test_a_backend_that_keeps_nothing_is_warned_of() -> None:
+    catalog = Catalog.model_validate({"environments": [{"name": "maze"}]})
+    assert ready_verdict(catalog, ephemeral=False).message == "1 environment in the image."
+    warned = ready_verdict(catalog, ephemeral=True)
+    assert warned.readiness is Readiness.READY
+    assert warned.message.startswith("1 environment in the image. Warning: the backend's checkpoints")
+    assert "CheckpointLost" in warned.message
 
 
 def test_names_and_first_lines_are_in_the_status_but_fields_are_not() -> None:
