@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.e2e.conftest import ROOT, Kubectl
 from tests.e2e.test_sorting import finish
+from tests.integration.cluster.polling import wait_for
 
 from rl_operator.documents.yaml_text import read_yaml
 
@@ -62,8 +63,7 @@ def test_a_drained_node_costs_steps_but_a_wiped_service_never_starts_over(instal
     """
     kubectl = installed
     kubectl("-n", namespace, "apply", "-f", "-", stdin=a_run("drained", config={"total_steps": STEPS}))
-    saved = """jsonpath={.status.checkpoint.step}=10"""
-    kubectl("-n", namespace, "wait", f"--for={saved}", "rlrun/drained", "--timeout=180s", timeout=190)
+    wait_for("a checkpoint is recorded", lambda: saved(kubectl, namespace, "drained") >= 10, seconds=180)
     [node] = nodes_of(kubectl, namespace)
     kubectl("cordon", node)
     try:
@@ -76,13 +76,20 @@ def test_a_drained_node_costs_steps_but_a_wiped_service_never_starts_over(instal
     assert (first["fromStep"], second["fromStep"] >= 10, second["reason"]) == (0, True, "Succeeded")
 
     kubectl("-n", namespace, "apply", "-f", "-", stdin=a_run("wiped", config={"total_steps": 100_000}))
-    kubectl("-n", namespace, "wait", f"--for={saved}", "rlrun/wiped", "--timeout=180s", timeout=190)
+    wait_for("a checkpoint is recorded", lambda: saved(kubectl, namespace, "wiped") >= 10, seconds=180)
     kubectl("-n", namespace, "exec", "deployment/tinker-service", "--", "find", "/data", "-mindepth", "1", "-delete")
     drain(kubectl, namespace)
     status = finish(kubectl, namespace, "wiped", 300)["status"]
     assert (status["phase"], status["failure"]["reason"]) == ("Failed", "CheckpointLost"), json.dumps(status, indent=2)
     assert "onLostCheckpoint" in status["message"]
     assert status["checkpoint"]["step"] >= 10
+
+
+def saved(kubectl: Kubectl, namespace: str, run: str) -> int:
+    """The step of the run's recorded checkpoint."""
+    status = kubectl.json("-n", namespace, "get", "rlrun", run).get("status", {})
+    step: int = status.get("checkpoint", {}).get("step", 0)
+    return step
 
 
 def nodes_of(kubectl: Kubectl, namespace: str) -> set[str]:

@@ -66,6 +66,7 @@ def test_defaults(admin: AdminClient) -> None:
         "startDeadlineSeconds": 1800,
         "progressDeadlineSeconds": 3600,
         "environmentReplicas": 1,
+        "onLostCheckpoint": "fail",
     }
     assert answer["status"] == {"observedGeneration": -1}
 

@@ -270,7 +270,7 @@ def test_status_set_back(runs: RunsNamespace, edit: dict[str, Any]) -> None:
     stays("nothing runs beside it", lambda: created_pods(runs) == [first, second])
     succeed(runs, second)
     assert runs.status()["attempts"][-1] | {"started": "", "ended": ""} == {
-        "attempt": 2, "pod": second, "reason": "Succeeded", "fromStep": 0, "steps": TOTAL_STEPS,
+        "attempt": 2, "pod": second, "reason": "Succeeded", "fromStep": 1, "steps": TOTAL_STEPS,
         "started": "", "ended": "",
     }  # fmt: skip
 

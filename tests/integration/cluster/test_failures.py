@@ -50,8 +50,10 @@ APPLICATION = {
         " groups or shorter answers",
         137,
     ),
-    "trainer without a word": Case({"trainer": End(1, "Traceback\nKeyError: 'x'")}, "TrainerFailed", "trainer",
-        "KeyError: 'x'", 1),
+    "trainer without a word": Case(
+        {"trainer": End(1, "Traceback (most recent call last):\nKeyError: 'x'")}, "TrainerFailed", "trainer",
+        "KeyError: 'x'", 1,
+    ),
     "environment": Case(
         {"trainer": End(1, failed("environment", "the environment is lost")),
          "environment": End(1, "error: ZeroDivisionError in score")},

@@ -125,7 +125,7 @@ def test_progress_comes_from_the_trainer(runs: RunsNamespace) -> None:
         wait_for("step 2 is in status", lambda: (runs.status().get("progress") or {}).get("step") == 2)
     status = runs.status()
     assert status["progress"] == {
-        "step": 2, "totalSteps": TOTAL_STEPS, "percent": 50, "secondsPerStep": 0.5, "etaSeconds": 1,
+        "fromStep": 0, "step": 2, "totalSteps": TOTAL_STEPS, "percent": 50, "secondsPerStep": 0.5, "etaSeconds": 1,
     }  # fmt: skip
     assert (status["metrics"]["rewardMean"], status["metrics"]["source"]) == (0.6, "trainer")
 

@@ -39,7 +39,7 @@ def test_success(rlctl: Rlctl) -> None:
     [
         pytest.param(
             "result('failed', error={'class': 'environment', 'message': 'it left'}); sys.exit(1)",
-            "sys.exit('ValueError: no items')",
+            "sys.exit('error: ValueError: no items')",
             "EnvironmentFailed",
             "ValueError: no items",
             id="the environment raises",

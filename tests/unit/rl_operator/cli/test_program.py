@@ -44,7 +44,7 @@ def test_a_shell_completes_commands_and_options() -> None:
     assert completed.stdout.split() == ["render", "resume", "results"]
     options = called(RLCTL, _RLCTL_COMPLETE="complete_bash", COMP_WORDS="rlctl list --kube", COMP_CWORD="2")
     assert options.stdout.split() == ["--kubeconfig"]
-    assert "_RLCTL_COMPLETE" in called(RLCTL, "--show-completion", SHELL="/bin/bash").stdout
+    assert "_RLCTL_COMPLETE" in called(RLCTL, _RLCTL_COMPLETE="source_bash").stdout
 
 
 @pytest.mark.process

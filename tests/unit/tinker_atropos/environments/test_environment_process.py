@@ -44,7 +44,7 @@ async def test_bundled_environment_serves_a_run_and_is_evaluated_before_and_afte
     assert (await run.beat())["peer"] == {"state": "done", "reason": None}
 
 
-async def test_real_start_of_the_console_script_serves_a_run(run):
+async def test_real_start_of_the_console_script_serves_a_run(run, monkeypatch):
     """The other tests fork (tests/forking.py). This one really starts: script, interpreter and imports.
 
     The run's tokenizer is a folder. The environment's data sets are not: the Hub must stay within reach for them.
@@ -57,6 +57,7 @@ async def test_real_start_of_the_console_script_serves_a_run(run):
             await super().setup()
         """
     )
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)  # another test's module sets it
     environment = await run.start_environment(file, wrapper=())
     await asyncio.wait_for(run.train(), TRAIN_SECONDS)
     assert await environment.ends() == 0, environment.output

@@ -1,5 +1,6 @@
 """Messages from elsewhere, as one short line that may be shown: bounded, and without secrets."""
 
+import itertools
 import re
 from typing import Final
 
@@ -33,12 +34,25 @@ def clean(message: str) -> str:
     return cut(redacted(" ".join(message.split())), MAX_MESSAGE)
 
 
+_RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(?::|$)")
+"""The first line after the frames: they are indented."""
+
+
 def meant(message: str) -> str:
     """What a program said on purpose: if its termination message is the end of its log, the line that says why it
-    ended. Empty if there is none: any other line of a log may be about anything.
+    ended, or else the exception that nobody caught. Empty if there is neither: any other line may be about anything.
     """
     lines = (line.strip() for line in reversed(message.splitlines()))
-    return clean(next((line.removeprefix(ERROR) for line in lines if line.startswith(ERROR)), ""))
+    said = next((line.removeprefix(ERROR) for line in lines if line.startswith(ERROR)), "")
+    return clean(said or _uncaught(message))
+
+
+def _uncaught(message: str) -> str:
+    """What follows the last traceback's frames, without pydantic's advertisement."""
+    _, traceback, after = message.rpartition("Traceback (most recent call last):")
+    lines = after.splitlines()[1:] if traceback else []
+    raised = itertools.dropwhile(lambda line: not _RAISED.match(line), lines)
+    return " ".join(line for line in raised if not line.strip().startswith("For further information visit"))
 
 
 _STEERING: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\?)?|[ -/]*[0-~])")

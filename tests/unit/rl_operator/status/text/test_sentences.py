@@ -72,6 +72,13 @@ def test_text_that_is_not_a_key_stays(text: str) -> None:
     assert redacted(text) == text
 
 
+TRACEBACK = "Traceback (most recent call last):\n  File 'x.py', line 1, in <module>\n    a['x']\n"
+PYDANTIC = """ValidationError: 1 validation error for Config
+server_type
+  Field required
+    For further information visit https://errors.pydantic.dev"""
+
+
 @pytest.mark.parametrize(
     ("message", "sentence"),
     [
@@ -84,6 +91,9 @@ def test_text_that_is_not_a_key_stays(text: str) -> None:
         ("2026-11-22 13:25:12 WARNING scores are equal", ""),
         ("For further information visit https://errors.pydantic.dev", ""),
         ("", ""),
+        (TRACEBACK, ""),
+        (f"{TRACEBACK}KeyError: 'x'", "KeyError: 'x'"),
+        (TRACEBACK + PYDANTIC, "ValidationError: 1 validation error for Config server_type Field required"),
     ],
 )
 def test_only_what_a_program_said_on_purpose_is_its_cause(message: str, sentence: str) -> None:
