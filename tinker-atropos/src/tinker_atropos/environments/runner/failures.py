@@ -7,12 +7,10 @@ from pydantic import ValidationError
 from tenacity import RetryError
 
 from tinker_atropos.errors import EnvironmentLostError
+from tinker_atropos.validation_errors import in_one_line
 
 MAX_MESSAGE = 300
 """Characters kept of an exception's message: some carry whole rollouts."""
-
-MAX_FIELDS = 3
-"""Fields named of those that pydantic rejects."""
 
 
 def environment_failed(doing: str, error: BaseException, source: Path) -> EnvironmentLostError:
@@ -34,13 +32,9 @@ def describe(error: BaseException, source: Path) -> str:
 
 
 def _message(error: BaseException) -> str:
-    """What the error says in one line. pydantic's first line only counts: its fields are in the lines after it. Their
-    values are left out, because one may be a key.
-    """
+    """What the error says in one line."""
     if isinstance(error, ValidationError):
-        found = [f"{'.'.join(map(str, each['loc'])) or 'as a whole'}: {each['msg']}" for each in error.errors()]
-        more = f"; and {len(found) - MAX_FIELDS} more" if len(found) > MAX_FIELDS else ""
-        return f"{error.title}: {'; '.join(found[:MAX_FIELDS])}{more}"
+        return in_one_line(error)
     message = error.msg if isinstance(error, SyntaxError) else str(error)
     return next(iter(message.strip().splitlines()), "")
 

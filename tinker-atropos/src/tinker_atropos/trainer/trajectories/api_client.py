@@ -15,6 +15,7 @@ from tinker_atropos.errors import InternalError
 from tinker_atropos.lease_states import PeerState, ReportedState
 from tinker_atropos.settings import DEFAULT_API_URL
 from tinker_atropos.trainer.trajectories.deliveries import DeliveredBatch, read_delivery
+from tinker_atropos.validation_errors import in_one_line
 
 RETRY_SECONDS = 60.0
 """How long the api may be unavailable: it restarts its worker within seconds, and starts alongside the trainer."""
@@ -190,7 +191,7 @@ class ApiClient:
         try:
             return answer.model_validate_json(content)
         except ValidationError as error:
-            raise InternalError(f"{method} {self._url}{path} gave an unexpected answer: {error}") from None
+            raise InternalError(f"{method} {self._url}{path} gave an unexpected answer: {in_one_line(error)}") from None
 
     async def _call(
         self, method: str, path: str, *, body: dict[str, Any] | None = None, query: dict[str, int] | None = None
