@@ -136,6 +136,21 @@ async def test_permanent_errors_are_reported_by_class(half, scripted_environment
     assert case.error[2] in half.result["error"]["message"]
 
 
+async def test_a_learning_rate_that_diverges(half, scripted_environment) -> None:
+    """It is the run's own fault: the backend is not blamed, asked again, or given such weights to keep."""
+    config = half.write_config(env={"total_steps": STEPS}, tinker={"learning_rate": 1e308})
+    await half.start_api()
+    trainer = await half.start_trainer(config)
+    await half.ready(trainer)
+    async with scripted_environment():
+        assert await trainer.exit_code() == 1, trainer.log
+    result = half.result
+    assert (result["outcome"], result["error"]["class"], result["statePath"]) == ("failed", "diverged", None)
+    assert result["error"]["message"].startswith("training diverged after step 1: ")
+    assert "lower tinker.learning_rate (1e+308)" in result["error"]["message"]
+    assert "the backend was lost" not in trainer.log
+
+
 async def test_a_temporarily_unreachable_backend(half, scripted_environment, tinker_service) -> None:
     config = half.write_config(env={"total_steps": STEPS})
     await half.start_api()

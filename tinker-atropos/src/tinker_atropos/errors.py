@@ -8,7 +8,7 @@ The codes are public (they decide whether the operator retries):
 from enum import IntEnum
 from typing import ClassVar, Literal
 
-ErrorClass = Literal["config", "credentials", "billing", "backend", "checkpoint", "environment", "internal"]
+ErrorClass = Literal["config", "credentials", "billing", "backend", "checkpoint", "diverged", "environment", "internal"]
 
 
 class ExitCode(IntEnum):
@@ -67,6 +67,12 @@ class CheckpointLostError(RunError):
     """The backend no longer has the checkpoint that the run is to continue from, nor a newer one."""
 
     error_class = "checkpoint"
+
+
+class DivergedError(RunError):
+    """Training has left the numbers, or the policy has collapsed: from these weights nothing more is learned."""
+
+    error_class = "diverged"
 
 
 class EnvironmentLostError(RunError):

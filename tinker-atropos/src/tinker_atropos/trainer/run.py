@@ -13,6 +13,7 @@ from tinker_atropos.errors import (
     BackendLostError,
     BillingError,
     CredentialsError,
+    DivergedError,
     EnvironmentLostError,
     RunError,
 )
@@ -21,6 +22,7 @@ from tinker_atropos.settings import Settings
 from tinker_atropos.trainer.attempt_end import AttemptEnd
 from tinker_atropos.trainer.backend.checkpoint_keeper import CheckpointKeeper
 from tinker_atropos.trainer.backend.open_training import Opened, TrainingOpener
+from tinker_atropos.trainer.data.divergence import diverged
 from tinker_atropos.trainer.data.progress import Progress
 from tinker_atropos.trainer.inference.generation import Generator
 from tinker_atropos.trainer.inference.ledger import Ledger
@@ -108,11 +110,14 @@ class Run:
         """Train to the end, or until asked to stop. Otherwise raises the RunError that ended it.
 
         A lost environment or api ends the loop at a step boundary; a sample that the backend does not answer ends
-        everything immediately.
+        everything immediately. So does divergence: such weights are not saved over the last good ones.
         """
         watched = (self.lease.keep(), self._relay.keep(), self._accounting.keep(), self._environment_lost())
         work = self._attempt(opening)
-        await beside(work, self._failed(), *(self._stop_when_it_fails(companion) for companion in watched))
+        try:
+            await beside(work, self._failed(), *(self._stop_when_it_fails(companion) for companion in watched))
+        except DivergedError as error:
+            raise diverged(error, self.state.progress.weights, self._config) from error
 
     async def _attempt(self, opening: TrainingOpener) -> None:
         opened = await unless_stopped(opening.open(), self._stop)
@@ -209,7 +214,7 @@ class Run:
             elif not training.done():
                 self.state.weights_lost.result()
             training.result()
-        except (BackendError, BillingError, CredentialsError):
+        except (BackendError, BillingError, CredentialsError, DivergedError):
             raise
         except RunError as error:  # from the api or the environment: the weights are good, and worth saving
             self._stop.ask(error)
@@ -236,10 +241,12 @@ class Run:
         await self.ending.say("failed", str(error))
 
     def _sampling_failed(self, error: RunError) -> None:
-        """Inference hit an error. After a lost backend the loop restarts; only a complete run survives other errors."""
+        """Inference hit an error. After a lost backend the loop restarts; only a complete run survives other errors,
+        and not even that one survives weights that have diverged.
+        """
         if isinstance(error, BackendLostError):
             self._weights.sampling_lost(error)
-        elif self.state.complete or isinstance(error, EnvironmentLostError):
+        elif not isinstance(error, DivergedError) and (self.state.complete or isinstance(error, EnvironmentLostError)):
             self._stop.ask(error)
         elif not self.state.failed.done():
             self.state.failed.set_exception(error)

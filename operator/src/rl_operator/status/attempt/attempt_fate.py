@@ -64,6 +64,10 @@ DISRUPTIONS: Final = frozenset(
 """The reasons that Kubernetes, and local mode's supervisor, give for ending a pod."""
 
 CHECKPOINT_LOST: Final = "CheckpointLost"
+DIVERGED: Final = "Diverged"
+
+FINAL_ERRORS: Final[Mapping[str, str]] = {"checkpoint": CHECKPOINT_LOST, "diverged": DIVERGED}
+"""Classes of the trainer's error that have no exit code of their own, and that another attempt would only repeat."""
 
 NEVER_RAN: Final = frozenset({"StartError", "ContainerCannotRun"})
 """The container runtime's reasons for a process that it could not start; then the message is its own."""
@@ -148,9 +152,9 @@ def _blame(pod: PodObservation, lost: Ending | None) -> Ending:
     trainer, error = pod.container(TRAINER_CONTAINER), pod.result.error if pod.result else None
     if error and error.error_class == "environment":
         return _blame_environment(pod, lost, clean(error.message))
-    if error and error.error_class == "checkpoint":
+    if error and error.error_class in FINAL_ERRORS:
         code = trainer.exit_code if trainer else None
-        return Ending(Fate.FINAL, CHECKPOINT_LOST, TRAINER_CONTAINER, code, clean(error.message))
+        return Ending(Fate.FINAL, FINAL_ERRORS[error.error_class], TRAINER_CONTAINER, code, clean(error.message))
     if trainer and trainer.exit_code:
         said = meant(trainer.message) if pod.result is None else ""  # else it is the result, not a sentence
         ending = _failure_of(trainer, clean(error.message) if error else said)

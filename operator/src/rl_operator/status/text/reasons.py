@@ -201,6 +201,11 @@ _ENDS_OF_CONTAINERS: Final[Mapping[str, Meaning]] = {
         "Bring the checkpoint back (the backend's volume, the right key), or start a new run; one with"
         " spec.onLostCheckpoint: restart goes back on its own.",
     ),
+    "Diverged": _ends(
+        "Training left the numbers (a loss, gradient or logprob is not finite), or the policy collapsed: nothing more"
+        " is learned from these weights, and another attempt would end the same way.",
+        "Start a new run from an earlier checkpoint with what the message names lowered.",
+    ),
     "TrainerFailed": _ends("The trainer failed.", "Read its words in the message, and its log."),
     "EnvironmentFailed": _ends("The environment's code failed.", "Read its words in the message; fix its code."),
     "EnvironmentLeftEarly": _ends(

@@ -76,6 +76,11 @@ ENDINGS = {
         "FINAL",
         "CheckpointLost",
     ),
+    "diverged": (
+        make_pod(ready(), terminated(1, failed_result("diverged", "the loss is nan")), terminated(0), phase="Failed"),
+        "FINAL",
+        "Diverged",
+    ),
     "backend gone": (
         make_pod(ready(), terminated(4, failed_result("backend", "no answer")), terminated(0), phase="Failed"),
         "INFRASTRUCTURE",

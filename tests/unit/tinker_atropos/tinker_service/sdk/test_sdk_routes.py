@@ -111,6 +111,20 @@ def test_forward_leaves_no_gradients(client: tinker.ServiceClient, prompts: Prom
         model.optim_step(ADAM).result(WAIT)
 
 
+def test_a_gradient_that_is_not_finite_is_skipped_and_told(client: tinker.ServiceClient, prompts: Prompts) -> None:
+    """An infinite ratio: ppo clips its loss, and not its gradient (0 times infinity). Weights and moments survive."""
+    data = sampled_data(client.create_sampling_client(base_model="bundled").result(WAIT), prompts[:1])
+    exploded = datum([5, 6, 7], target_tokens=[6, 7, 8], logprobs=[-1e6] * 3, advantages=[1.0] * 3)
+    model, undisturbed = new_model(client), new_model(client)
+    for each in (model, undisturbed):
+        train(each, data)
+    output = model.forward_backward([exploded], "ppo").result(WAIT)
+    assert np.isfinite(output.metrics["loss:sum"])
+    assert np.isnan(model.optim_step(ADAM).result(WAIT).metrics["grad_norm"])
+    for _ in range(2):
+        np.testing.assert_array_equal(train(model, data), train(undisturbed, data))
+
+
 @pytest.mark.parametrize("loss", ["ppo", "cispo"])
 def test_every_policy_loss_trains(client: tinker.ServiceClient, prompts: Prompts, loss: str) -> None:
     """Five steps on the same batch raise the rewarded tokens above the others."""

@@ -1,6 +1,7 @@
 """The SDK's wrapper against the real Tinker service: what a lost session leaves behind, and what a wait costs."""
 
 import asyncio
+import re
 import threading
 import time
 from concurrent.futures import Future
@@ -8,9 +9,10 @@ from concurrent.futures import Future
 import numpy as np
 import pytest
 from tinker.lib.internal_client_holder import _internal_client_holder_thread_singleton as sdk_thread
+from tinker.types import LossFnType
 
 from tinker_atropos.bundled import BUNDLED
-from tinker_atropos.errors import BackendError, BackendLostError, CredentialsError
+from tinker_atropos.errors import BackendError, BackendLostError, CredentialsError, DivergedError
 from tinker_atropos.trainer.backend.backend import Backend
 from tinker_atropos.trainer.backend.policy import SamplingSettings
 from tinker_atropos.trainer.backend.sdk_calls import CheckpointGoneError, answered, in_thread
@@ -25,12 +27,12 @@ def _addressed(tinker_service, monkeypatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-def datum(token: int = 5) -> Datum:
+def datum(token: int = 5, logprob: float = -1.0) -> Datum:
     ones = np.ones(3)
     return Datum(
         input_T=np.array([1, 2, 3]),
         target_T=np.array([2, 3, token]),
-        logprobs_T=-ones,
+        logprobs_T=logprob * ones,
         advantages_T=ones,
         trained_T=np.ones(3, bool),
         policy_step_T=np.zeros(3, np.int64),
@@ -50,6 +52,27 @@ async def test_a_failed_step_names_the_lost_session_and_leaves_nothing_running()
         await training.step([datum(token=100_000)], "importance_sampling", 1e-3)
     assert caught.value.training_run_id == training.run_id
     assert training.call is None
+    await backend.close("errored")
+
+
+@pytest.mark.parametrize(
+    ("loss", "what"),
+    [("importance_sampling", "the loss is -inf"), ("ppo", "the gradient is not finite (grad_norm is nan)")],
+)
+async def test_a_step_that_leaves_the_numbers_is_divergence_not_a_lost_session(loss: LossFnType, what: str) -> None:
+    backend = await Backend.open(30, METADATA)
+    training = await backend.create(BUNDLED, 4, 0, METADATA)
+    with pytest.raises(DivergedError, match=re.escape(what)):
+        await training.step([datum(logprob=-1e6)], loss, 1e-3)
+    await backend.close("errored")
+
+
+async def test_samples_of_weights_that_are_no_numbers_are_divergence() -> None:
+    backend = await Backend.open(30, METADATA)
+    training = await backend.create(BUNDLED, 4, 0, METADATA)
+    output = await training.step([datum()], "importance_sampling", 1e308)
+    with pytest.raises(DivergedError, match="the logprob of a sampled token is nan"):
+        await output.sampler.sample(np.array([1, 2]), 1, SamplingSettings(max_tokens=2))
     await backend.close("errored")
 
 

@@ -1,9 +1,19 @@
+from typing import Any
+
 import httpx
 import pytest
 import tinker
-from tinker.types import RequestErrorCategory
+from pydantic import ValidationError
+from tinker.types import OptimStepResponse, RequestErrorCategory
 
-from tinker_atropos.errors import BackendError, BackendLostError, BillingError, ConfigError, CredentialsError
+from tinker_atropos.errors import (
+    BackendError,
+    BackendLostError,
+    BillingError,
+    ConfigError,
+    CredentialsError,
+    DivergedError,
+)
 from tinker_atropos.trainer.backend.sdk_calls import gone, refused, translate
 
 
@@ -16,6 +26,18 @@ def failed(category: RequestErrorCategory) -> tinker.RequestFailedError:
     return tinker.RequestFailedError("Request failed: out of range for self.request_id='1'", "1", category)
 
 
+def unread(content: dict[str, Any]) -> ValueError:
+    """The SDK's error about an answer to optim_step that it cannot read."""
+    with pytest.raises(ValidationError) as caught:
+        OptimStepResponse.model_validate(content)
+    wrapped = ValueError(f"Error retrieving result: {caught.value} for self.request_id='1' and expected type X")
+    wrapped.__cause__ = caught.value
+    return wrapped
+
+
+UNEXPECTED = (
+    "the backend's answer is not what the SDK expects: OptimStepResponse: metrics: Input should be a valid dictionary"
+)
 USER, SERVER = RequestErrorCategory.User, RequestErrorCategory.Server
 
 
@@ -43,6 +65,9 @@ USER, SERVER = RequestErrorCategory.User, RequestErrorCategory.Server
         (tinker.APIConnectionError(request=httpx.Request("GET", "http://backend")), False, BackendLostError),
         (tinker.TinkerError("the poll loop failed"), False, BackendLostError),
         (ValueError("unexpected"), False, BackendLostError),
+        (unread({"metrics": {"grad_norm": None}}), False, DivergedError),  # how most servers write NaN into JSON
+        (unread({"metrics": {"grad_norm": "big"}}), False, BackendLostError),
+        (unread({"metrics": 3}), False, BackendLostError),
     ],
 )
 def test_who_must_act(error: Exception, opening, expected) -> None:
@@ -67,6 +92,14 @@ def test_sdk_errors_are_judged_by_the_answer_behind_them(outer: Exception) -> No
         (status_error(404), "creating: the backend refused: no such model (HTTP 404)"),
         (failed(USER), "creating: the backend refused: out of range"),
         (TimeoutError(), "creating: no answer within tinker.backend_deadline_seconds (300 s)"),
+        (
+            unread({"metrics": 3}),
+            f"creating: {UNEXPECTED}",
+        ),
+        (
+            unread({"metrics": {"grad_norm": None, "lr": None}}),
+            "creating: the backend answered with numbers that are not finite (metrics.grad_norm, metrics.lr)",
+        ),
     ],
 )
 def test_the_message_has_the_operation_and_the_backends_words(error: Exception, message: str) -> None:

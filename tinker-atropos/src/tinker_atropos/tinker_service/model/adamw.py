@@ -3,6 +3,7 @@
 Reimplemented because torch.optim pulls in the compiler: a second of startup and 100 MB that this service never uses.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -41,8 +42,13 @@ def adamw_step(
     state: AdamState,
     settings: AdamSettings,
 ) -> float:
-    """Update parameters and state in place; returns the gradient's global norm before clipping."""
+    """Update parameters and state in place; returns the gradient's global norm before clipping.
+
+    A gradient that is not finite changes nothing: one such step would make every weight and both moments NaN forever.
+    """
     norm = float(torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in gradients])))
+    if not math.isfinite(norm):
+        return norm
     limit = settings.grad_clip_norm
     scale = limit / norm if 0 < limit < norm else 1.0
     state.step += 1

@@ -1,5 +1,7 @@
 """The training half of the engine: target logprobs, losses and accumulated gradients of one adapter."""
 
+import logging
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +16,8 @@ from tinker_atropos.tinker_service.model.adamw import AdamSettings, AdamState, a
 from tinker_atropos.tinker_service.model.lora import Adapter, LoraModel
 from tinker_atropos.tinker_service.model.losses import LOSSES
 from tinker_atropos.tinker_service.request_errors import RequestError
+
+log = logging.getLogger(__name__)
 
 Array = npt.NDArray[np.float32]
 
@@ -128,13 +132,18 @@ class ChosenLogprobs(torch.autograd.Function):
 
 
 def optim_step(trainee: Trainee, settings: AdamSettings) -> dict[str, float]:
-    """Apply and clear the accumulated gradients. Raises RequestError if there are none."""
+    """Apply and clear the accumulated gradients; ones that are not finite are cleared only, and `grad_norm` says so.
+
+    Raises RequestError if there are none.
+    """
     parameters = list(trainee.adapter.parameters.values())
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if len(gradients) != len(parameters):
         raise RequestError("optim_step found no gradients: call forward_backward before it")
     trainee.optimizer = trainee.optimizer or AdamState.zeros(parameters)
     norm = adamw_step(parameters, gradients, trainee.optimizer, settings)
+    if not math.isfinite(norm):
+        log.warning("an optimizer step was skipped: the norm of its gradient is %s; the weights are unchanged", norm)
     for parameter in parameters:
         parameter.grad = None
     return {"grad_norm": norm, "optimizer_step": float(trainee.optimizer.step)}

@@ -25,7 +25,7 @@ from tinker_atropos.tinker_service.model.training import (
 )
 from tinker_atropos.tinker_service.request_errors import NotFoundError, RequestError
 from tinker_atropos.tinker_service.sdk.provenance import with_recorded
-from tinker_atropos.tinker_service.sdk.sdk_messages import ForwardBackwardRequest
+from tinker_atropos.tinker_service.sdk.sdk_messages import ForwardBackwardRequest, numbers
 from tinker_atropos.tinker_service.sdk.validation import check_forward_backward, parse_sampling, parse_scoring
 from tinker_atropos.tinker_service.service_metrics import Metrics
 
@@ -134,7 +134,7 @@ class Service:
             raise RequestError(f"optimizer {params.type!r} is not supported by this service; pass AdamParams")
         settings = AdamSettings(**params.model_dump())
         return self._submit_to(
-            request.model_id, request.seq_id, lambda trainee: {"metrics": optim_step(trainee, settings)}
+            request.model_id, request.seq_id, lambda trainee: {"metrics": numbers(optim_step(trainee, settings))}
         )
 
     def save_weights(self, request: types.SaveWeightsRequest) -> Future[Any]:

@@ -1,6 +1,7 @@
 """The SDK's protobuf messages to and from plain values (tinker/proto/tinker_public.proto, SDK 0.38)."""
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from tinker_atropos.tinker_service.sdk.provenance import Provenance, ProvenanceS
 
 _DTYPES = {pb.DTYPE_FLOAT32: np.float32, pb.DTYPE_INT64: np.int64}
 _STOP_REASONS = {"stop": pb.STOP_REASON_STOP, "length": pb.STOP_REASON_LENGTH}
+_NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _EMPTY_LOGPROB = -99_999.0  # with token id 0: an empty cell of top-k logprobs
 _MAX_DENSE_CELLS = 2**25  # of one sparse tensor, which may claim any shape
 
@@ -62,6 +64,11 @@ def loss_output_message(output: LossOutput) -> bytes:
         for name, arrays in (("logprobs", logprobs), ("elementwise_loss", losses)):
             record.fields[name].CopyFrom(_batched_tensor(arrays, trailing_shape))
     return bytes(message.SerializeToString())
+
+
+def numbers(metrics: Mapping[str, float]) -> dict[str, float | str]:
+    """Metrics for an answer in JSON, which has no NaN: as text, as in protobuf's JSON, and as the SDK reads them."""
+    return {name: value if math.isfinite(value) else _NOT_FINITE[str(value)] for name, value in metrics.items()}
 
 
 def sample_message(sampled: SampleAnswer) -> bytes:

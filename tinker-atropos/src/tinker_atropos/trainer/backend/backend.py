@@ -23,6 +23,7 @@ from tinker_atropos.trainer.backend.policy import Sample, Sampler, SampleRefused
 from tinker_atropos.trainer.backend.sdk_calls import answered, gone, gone_or, refused, submitted
 from tinker_atropos.trainer.backend.stored_checkpoints import StoredCheckpoints
 from tinker_atropos.trainer.data.datums import Datum
+from tinker_atropos.trainer.data.divergence import check_gradient, check_loss, check_sample
 from tinker_atropos.trainer.data.groups import Floats, Ints
 
 ADAM_BETA1, ADAM_BETA2, ADAM_EPS = 0.9, 0.95, 1e-8
@@ -156,6 +157,7 @@ class Training:
         """One optimizer step and the snapshot after it. `loss_config` holds the loss's own settings (its clips).
 
         All three requests are submitted before the first is awaited: they land in one clock cycle of the backend.
+        Raises DivergedError if the loss, the gradient or a trained token's logprob is not a finite number.
         """
         adam = types.AdamParams(learning_rate=learning_rate, beta1=ADAM_BETA1, beta2=ADAM_BETA2, eps=ADAM_EPS)
         config = dict(loss_config) if loss_config else None
@@ -168,15 +170,18 @@ class Training:
         try:
             output = await self._wait(futures[0], "forward_backward")
             passed = time.perf_counter()
-            await self._wait(futures[1], "optim_step")
+            logprobs = [np.asarray(row["logprobs"].to_numpy(), np.float64) for row in output.loss_fn_outputs]
+            loss_sum = float(output.metrics["loss:sum"])
+            check_loss(loss_sum, (row[datum.trained_T] for row, datum in zip(logprobs, datums, strict=True)))
+            check_gradient((await self._wait(futures[1], "optim_step")).metrics)
             updated = time.perf_counter()
             sampler = self._sampler(await self._wait(futures[2], SNAPSHOT))
         finally:
             for future in futures:  # what is not done by now must not continue after a failed call
                 future.future().cancel()
         return StepOutput(
-            logprobs=[np.asarray(row["logprobs"].to_numpy(), np.float64) for row in output.loss_fn_outputs],
-            loss_sum=float(output.metrics["loss:sum"]),
+            logprobs=logprobs,
+            loss_sum=loss_sum,
             sampler=sampler,
             seconds={
                 "forward_backward": passed - begun,
@@ -231,7 +236,10 @@ class TinkerSampler:
         )
         # Cancelling this wait cancels the request at the backend.
         response = await self._answer("sampling", self._client.sample(_prompt(prompt_T), n, params))
-        return [_sample(sequence) for sequence in response.sequences]
+        samples = [_sample(sequence) for sequence in response.sequences]
+        for sample in samples:
+            check_sample(sample.logprobs_T)
+        return samples
 
     async def logprobs(self, tokens_T: Ints) -> Floats:
         answer = await self._answer("computing logprobs", self._client.compute_logprobs(_prompt(tokens_T)))

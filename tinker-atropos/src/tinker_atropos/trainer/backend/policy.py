@@ -36,7 +36,9 @@ class Sampler(Protocol):
     """Samples from one snapshot of the weights."""
 
     async def sample(self, prompt_T: Ints, n: int, settings: SamplingSettings) -> list[Sample]:
-        """Sample n sequences. Raises SampleRefusedError, or a RunError if the run cannot continue."""
+        """Sample n sequences. Raises SampleRefusedError, or a RunError if the run cannot continue: DivergedError if a
+        logprob is not a finite number.
+        """
         ...
 
     async def logprobs(self, tokens_T: Ints) -> Floats:

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import tinker
+from pydantic import ValidationError
 from tinker.types import RequestErrorCategory
 
 from tinker_atropos.errors import (
@@ -18,11 +19,13 @@ from tinker_atropos.errors import (
     BillingError,
     ConfigError,
     CredentialsError,
+    DivergedError,
     RunError,
 )
+from tinker_atropos.validation_errors import in_one_line
 
 _REFUSED = (400, 404, 409, 422)
-_TELLING = (tinker.APIError, tinker.RequestFailedError)
+_TELLING = (tinker.APIError, tinker.RequestFailedError, ValidationError)
 
 
 class CheckpointGoneError(BackendError):
@@ -37,17 +40,20 @@ def translate(error: BaseException, doing: str, deadline_seconds: float, *, open
     | 401, 403                          | CredentialsError      | CredentialsError |
     | 402                               | BillingError          | BillingError     |
     | 400, 404, 409, 422, a user error  | ConfigError           | BackendLostError |
+    | a metric that is null             | DivergedError         | DivergedError    |
     | no answer within the deadline     | BackendError          | BackendError     |
     | anything else                     | BackendError          | BackendLostError |
 
     A refusal while a run is being opened is about its configuration. Later, the same answer (say, an unknown model)
-    means that the backend has lost its state. 408, 429, 5xx and lost connections arrive here only after the SDK has
-    retried for minutes.
+    means that the backend has lost its state. JSON has no NaN: many servers write null instead. 408, 429, 5xx and lost
+    connections arrive here only after the SDK has retried for minutes.
     """
     cause = _root(error)
     status = cause.status_code if isinstance(cause, tinker.APIStatusError) else None
     if isinstance(cause, TimeoutError):
         return BackendError(f"{doing}: no answer within tinker.backend_deadline_seconds ({deadline_seconds:g} s)")
+    if isinstance(cause, ValidationError) and (nulls := _null_metrics(cause)):
+        return DivergedError(f"{doing}: the backend answered with numbers that are not finite ({', '.join(nulls)})")
     if status in (401, 403) or (opening and type(cause) is tinker.TinkerError):
         return CredentialsError(f"{doing}: the backend does not accept TINKER_API_KEY: {_sentence(cause)}")
     if status == 402:
@@ -86,12 +92,20 @@ def _root(error: BaseException) -> BaseException:
     return error if cause is None else cause
 
 
+def _null_metrics(error: ValidationError) -> list[str]:
+    """The metrics of an answer that the SDK refused because they are null."""
+    found = [each for each in error.errors() if each["input"] is None and each["loc"][:1] == ("metrics",)]
+    return [".".join(map(str, each["loc"])) for each in found]
+
+
 def _sentence(error: BaseException) -> str:
     """The backend's own message, without the SDK's wrapping."""
     if isinstance(error, tinker.APIStatusError) and isinstance(error.body, dict):
         return f"{error.body.get('detail', error.message)} (HTTP {error.status_code})"
     if isinstance(error, tinker.RequestFailedError):
         return error.message.removeprefix("Request failed: ").split(" for self.request_id=")[0]
+    if isinstance(error, ValidationError):
+        return f"the backend's answer is not what the SDK expects: {in_one_line(error)}"
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
